@@ -1,0 +1,231 @@
+/**
+ * Settings: the environment made into one frozen `Config`. Every problem is found before any is reported,
+ * each in one line that names the setting, what it was and what it may be.
+ */
+
+import { BlockList, isIP } from 'node:net';
+import { resolve } from 'node:path';
+import { parseDurationSeconds } from './duration.ts';
+import type { Environment } from './environment.ts';
+
+/** How the process was started: `dev` by `npm start`, `start` in production, `command` for the rest. */
+export type Mode = 'dev' | 'start' | 'command';
+
+export interface Config {
+  readonly mode: Mode;
+  /** Origin without a trailing slash; it is also the issuer. */
+  readonly baseUrl: string;
+  readonly port: number;
+  readonly host: string;
+  /** Null: the embedded PostgreSQL. */
+  readonly databaseUrl: string | null;
+  /** Absolute path. */
+  readonly dataDir: string;
+  /** Null: made and kept in the data directory. */
+  readonly secret: string | null;
+  readonly insecureSubscribers: boolean;
+  /** Pauses after each failed attempt, in seconds. */
+  readonly retryScheduleSeconds: readonly number[];
+  /** Requests a minute for each token; 0 is none. */
+  readonly rateLimitPerMinute: number;
+  /** Addresses or CIDR ranges of reverse proxies whose `X-Forwarded-*` is believed. */
+  readonly trustProxy: readonly string[];
+  /** Absolute path of the platform's declaration, or null for the shipped example. */
+  readonly configFile: string | null;
+  readonly logLevel: LogLevel;
+}
+
+const logLevels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
+export type LogLevel = (typeof logLevels)[number];
+
+/** Specification of deliveries: 5 s, 30 s, 2 min, 10 min, 30 min, 1 h, 3 h, 6 h, 12 h, 24 h, 24 h. */
+export const defaultRetrySchedule = '5s,30s,2m,10m,30m,1h,3h,6h,12h,24h,24h';
+
+/** The shortest secret accepted, in bytes. */
+export const secretBytesMin = 32;
+/** The most steps a retry schedule may have, and the longest step in seconds. */
+export const retryStepsMax = 20;
+export const retryStepSecondsMax = 7 * 86_400;
+
+/** Wrong settings: one line each in `problems`. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+  readonly problems: readonly string[];
+
+  constructor(problems: readonly string[]) {
+    super(problems.join('\n'));
+    this.problems = problems;
+  }
+}
+
+/**
+ * @throws ConfigError with every problem found
+ */
+export function loadConfig(environment: Environment, mode: Mode): Config {
+  const problems: string[] = [];
+  const wrong = (name: keyof Environment, was: string, mayBe: string) => {
+    problems.push(`${name} is ${JSON.stringify(was)}: it may be ${mayBe}`);
+  };
+
+  const port = readInteger(environment, 'PORT', 3000, 0, 65_535, wrong);
+  const baseUrl = readBaseUrl(environment, port, wrong);
+  const databaseUrl = readDatabaseUrl(environment, wrong);
+  const insecureSubscribers = readSwitch(environment, 'NUNCIO_INSECURE_SUBSCRIBERS', mode === 'dev', wrong);
+  if (environment.NUNCIO_INSECURE_SUBSCRIBERS === '1' && baseUrl && !mayBeInsecure(baseUrl)) {
+    problems.push(
+      `NUNCIO_INSECURE_SUBSCRIBERS is "1": it may be "0" or unset while the base URL is ${baseUrl} (https and not loopback)`,
+    );
+  }
+  const secret = environment.NUNCIO_SECRET ?? null;
+  if (secret !== null && Buffer.byteLength(secret) < secretBytesMin) {
+    // The value itself is a secret and stays out of the message.
+    problems.push(
+      `NUNCIO_SECRET is ${Buffer.byteLength(secret)} bytes long: it may be ${secretBytesMin} bytes or more`,
+    );
+  }
+  if (mode === 'start' && databaseUrl !== null && secret === null) {
+    problems.push(
+      `NUNCIO_SECRET is not set: with a DATABASE_URL it must be ${secretBytesMin} bytes or more, the same on every node`,
+    );
+  }
+
+  const config: Config = {
+    mode,
+    baseUrl: baseUrl ?? '',
+    port,
+    host: environment.HOST ?? (mode === 'start' ? '0.0.0.0' : '127.0.0.1'),
+    databaseUrl,
+    dataDir: resolve(environment.NUNCIO_DATA_DIR ?? './data'),
+    secret,
+    insecureSubscribers: insecureSubscribers && baseUrl !== undefined && mayBeInsecure(baseUrl),
+    retryScheduleSeconds: readRetrySchedule(environment, wrong),
+    rateLimitPerMinute: readInteger(environment, 'NUNCIO_RATE_LIMIT', 600, 0, 1_000_000_000, wrong),
+    trustProxy: readTrustProxy(environment, wrong),
+    configFile: environment.NUNCIO_CONFIG === undefined ? null : resolve(environment.NUNCIO_CONFIG),
+    logLevel: readLogLevel(environment, wrong),
+  };
+  if (problems.length > 0) throw new ConfigError(problems);
+  return Object.freeze(config);
+}
+
+type Wrong = (name: keyof Environment, was: string, mayBe: string) => void;
+
+function readInteger(
+  environment: Environment,
+  name: 'PORT' | 'NUNCIO_RATE_LIMIT',
+  fallback: number,
+  min: number,
+  max: number,
+  wrong: Wrong,
+): number {
+  const text = environment[name];
+  if (text === undefined) return fallback;
+  const value = Number(text);
+  if (/^\d+$/.test(text) && value >= min && value <= max) return value;
+  wrong(name, text, `a whole number from ${min} to ${max}`);
+  return fallback;
+}
+
+function readSwitch(
+  environment: Environment,
+  name: 'NUNCIO_INSECURE_SUBSCRIBERS',
+  fallback: boolean,
+  wrong: Wrong,
+): boolean {
+  const text = environment[name];
+  if (text === undefined) return fallback;
+  if (text === '1') return true;
+  if (text !== '0') wrong(name, text, '"1" or "0"');
+  return false;
+}
+
+function readBaseUrl(environment: Environment, port: number, wrong: Wrong): string | undefined {
+  const text = environment.NUNCIO_BASE_URL;
+  if (text === undefined) return `http://localhost:${port}`;
+  const url = URL.parse(text);
+  const isOrigin =
+    url !== null &&
+    (url.protocol === 'https:' || url.protocol === 'http:') &&
+    url.pathname === '/' &&
+    url.search === '' &&
+    url.hash === '' &&
+    url.username === '' &&
+    url.password === '';
+  if (isOrigin) return url.origin;
+  wrong(
+    'NUNCIO_BASE_URL',
+    withoutPassword(text),
+    'an http or https origin without path, query or credentials, like https://api.example.com',
+  );
+  return undefined;
+}
+
+function readDatabaseUrl(environment: Environment, wrong: Wrong): string | null {
+  const text = environment.DATABASE_URL;
+  if (text === undefined) return null;
+  if (/^postgres(ql)?:\/\//.test(text)) return text;
+  wrong('DATABASE_URL', withoutPassword(text), 'a URL like postgres://user:password@host:5432/database');
+  return null;
+}
+
+function readRetrySchedule(environment: Environment, wrong: Wrong): readonly number[] {
+  const text = environment.NUNCIO_RETRY_SCHEDULE ?? defaultRetrySchedule;
+  const steps = text.split(',').map(parseDurationSeconds);
+  const valid = steps.filter((step) => step !== undefined && step >= 1 && step <= retryStepSecondsMax);
+  if (valid.length === steps.length && steps.length <= retryStepsMax) return Object.freeze(valid as number[]);
+  wrong(
+    'NUNCIO_RETRY_SCHEDULE',
+    text,
+    `1 to ${retryStepsMax} pauses from 1s to 7d, like ${defaultRetrySchedule}`,
+  );
+  return [];
+}
+
+function readTrustProxy(environment: Environment, wrong: Wrong): readonly string[] {
+  const text = environment.NUNCIO_TRUST_PROXY;
+  if (text === undefined) return [];
+  const entries = text.split(',').map((entry) => entry.trim());
+  if (entries.every(isAddressOrRange)) return Object.freeze(entries);
+  wrong('NUNCIO_TRUST_PROXY', text, 'addresses or CIDR ranges divided by commas, like 10.0.0.5,fd00::/8');
+  return [];
+}
+
+function isAddressOrRange(entry: string): boolean {
+  const [address = '', prefix, ...rest] = entry.split('/');
+  const family = isIP(address);
+  if (family === 0 || rest.length > 0) return false;
+  if (prefix === undefined) return true;
+  try {
+    new BlockList().addSubnet(address, Number(prefix), family === 4 ? 'ipv4' : 'ipv6');
+    return /^\d+$/.test(prefix);
+  } catch {
+    return false;
+  }
+}
+
+function readLogLevel(environment: Environment, wrong: Wrong): LogLevel {
+  const text = environment.LOG_LEVEL ?? 'info';
+  const level = logLevels.find((candidate) => candidate === text);
+  if (level === undefined) wrong('LOG_LEVEL', text, `one of ${logLevels.join(', ')}`);
+  return level ?? 'info';
+}
+
+/** True for loopback hosts and for plain http: the places where development happens. */
+function mayBeInsecure(baseUrl: string): boolean {
+  const url = new URL(baseUrl);
+  return url.protocol === 'http:' || isLoopbackHost(url.hostname);
+}
+
+/** `localhost`, `*.localhost`, 127.0.0.0/8 and ::1, as WHATWG URL prints them. */
+export function isLoopbackHost(hostname: string): boolean {
+  return (
+    hostname === 'localhost' ||
+    hostname.endsWith('.localhost') ||
+    hostname === '[::1]' ||
+    (isIP(hostname) === 4 && hostname.startsWith('127.'))
+  );
+}
+
+function withoutPassword(text: string): string {
+  return text.replace(/\/\/[^@/]*@/, '//***@');
+}

@@ -1,0 +1,43 @@
+/**
+ * The deployment's secret: key material for cookies and for what is sealed at rest. From `NUNCIO_SECRET`, or
+ * made once and kept beside the embedded database in a file that only its owner may read.
+ */
+
+import { randomBytes } from 'node:crypto';
+import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Config } from './config.ts';
+
+/**
+ * @returns the key material, 32 bytes or more
+ * @throws Error of the file system when the data directory cannot be written
+ */
+export function loadSecret(config: Config): Buffer {
+  if (config.secret !== null) return Buffer.from(config.secret);
+  const file = join(config.dataDir, 'secret');
+  return readSecret(file) ?? makeSecret(config.dataDir, file);
+}
+
+function readSecret(file: string): Buffer | undefined {
+  try {
+    return Buffer.from(readFileSync(file, 'utf8').trim());
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+function makeSecret(dataDir: string, file: string): Buffer {
+  mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+  const draft = `${file}.${process.pid}`;
+  writeFileSync(draft, `${randomBytes(32).toString('base64url')}\n`, { mode: 0o600 });
+  try {
+    // A link fails where the name exists: of two processes that start at once, one secret wins for both.
+    linkSync(draft, file);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  } finally {
+    rmSync(draft, { force: true });
+  }
+  return readSecret(file) as Buffer;
+}

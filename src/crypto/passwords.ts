@@ -1,0 +1,63 @@
+/**
+ * Password hashing: argon2id (RFC 9106) at OWASP's first recommendation (19 MiB, 2 passes, 1 lane), in the PHC
+ * string form, so that stronger parameters can come later beside old hashes.
+ */
+
+import { argon2, randomBytes, timingSafeEqual } from 'node:crypto';
+import { promisify } from 'node:util';
+
+const argon2Async = promisify(argon2);
+
+const memoryKib = 19_456;
+const passes = 2;
+const parallelism = 1;
+const saltBytes = 16;
+const tagLength = 32;
+
+/** The longest password taken, in bytes: more than anybody types, less than what makes hashing a burden. */
+export const passwordBytesMax = 1_024;
+
+/** @returns a PHC string: `$argon2id$v=19$m=19456,t=2,p=1$<salt>$<hash>` */
+export async function hashPassword(password: string): Promise<string> {
+  const salt = randomBytes(saltBytes);
+  const hash = await derive(password, salt, memoryKib, passes, parallelism);
+  return `$argon2id$v=19$m=${memoryKib},t=${passes},p=${parallelism}$${toB64(salt)}$${toB64(hash)}`;
+}
+
+const phc = /^\$argon2id\$v=19\$m=(\d+),t=(\d+),p=(\d+)\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$/;
+
+/**
+ * @param stored null for an account that does not exist or has no password: the same work is done, so that
+ *   the time of the answer does not tell which accounts exist
+ */
+export async function verifyPassword(password: string, stored: string | null): Promise<boolean> {
+  if (Buffer.byteLength(password) > passwordBytesMax) return false;
+  const match = phc.exec(stored ?? (await placeholderHash()));
+  if (!match) throw new Error('a stored password hash has an unknown form');
+  const [, m, t, p, salt = '', hash = ''] = match;
+  const expected = Buffer.from(hash, 'base64');
+  const actual = await derive(password, Buffer.from(salt, 'base64'), Number(m), Number(t), Number(p));
+  return timingSafeEqual(actual, expected) && stored !== null;
+}
+
+let placeholder: Promise<string> | undefined;
+
+function placeholderHash(): Promise<string> {
+  placeholder ??= hashPassword(randomBytes(16).toString('hex'));
+  return placeholder;
+}
+
+function derive(
+  password: string,
+  nonce: Buffer,
+  memory: number,
+  time: number,
+  lanes: number,
+): Promise<Buffer> {
+  const parameters = { message: password, nonce, memory, passes: time, parallelism: lanes, tagLength };
+  return argon2Async('argon2id', parameters) as Promise<Buffer>;
+}
+
+function toB64(bytes: Buffer): string {
+  return bytes.toString('base64').replaceAll('=', '');
+}

@@ -1,0 +1,84 @@
+/**
+ * The database: a pool of connections and the one way to run statements on it. Statements are whole SQL in
+ * Kysely's `sql` template, written where they are used, with their row's type beside them.
+ *
+ * A `Transaction` can only come from `db.transaction().execute(...)`: a function that takes one says by its
+ * type that it must be part of a larger whole.
+ */
+
+import { Kysely, type Transaction as KyselyTransaction, PostgresDialect } from 'kysely';
+import pg from 'pg';
+
+/** No table is described to Kysely: rows are typed at the statement. */
+export type Tables = Record<never, never>;
+export type Database = Kysely<Tables>;
+export type Transaction = KyselyTransaction<Tables>;
+
+/** Milliseconds after which waiting for a connection is given up: the answer is then 503. */
+const connectionTimeoutMs = 5_000;
+/** Milliseconds after which the database itself ends a statement that nobody can still be waiting for. */
+const statementTimeoutMs = 60_000;
+/** Statements are prepared once for each connection, up to this many different ones. */
+const preparedStatementsMax = 500;
+
+export interface DatabaseOptions {
+  connectionString: string;
+  /** Connections at most. */
+  connectionsMax: number;
+  /** Told of connections that broke while idle; they are replaced by themselves. */
+  onIdleError?: (error: Error) => void;
+}
+
+/** Opens lazily: the first statement connects. Close it with `db.destroy()`. */
+export function openDatabase(options: DatabaseOptions): Database {
+  const pool = new pg.Pool({
+    connectionString: options.connectionString,
+    max: options.connectionsMax,
+    connectionTimeoutMillis: connectionTimeoutMs,
+    idleTimeoutMillis: 30_000,
+    keepAlive: true,
+    statement_timeout: statementTimeoutMs,
+    application_name: 'nuncio',
+    Client: PreparingClient,
+  });
+  pool.on('error', (error) => options.onIdleError?.(error));
+  return new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
+}
+
+const statementNames = new Map<string, string>();
+
+/** Names each parametrised statement, so that PostgreSQL parses and plans it once for each connection. */
+class PreparingClient extends pg.Client {
+  // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
+  override query(...parameters: any[]): any {
+    const [text, values, ...rest] = parameters;
+    if (typeof text === 'string' && Array.isArray(values) && values.length > 0) {
+      const name = statementName(text);
+      if (name !== undefined) return super.query({ name, text, values }, ...(rest as []));
+    }
+    return super.query(...(parameters as [string]));
+  }
+}
+
+function statementName(text: string): string | undefined {
+  let name = statementNames.get(text);
+  if (name === undefined && statementNames.size < preparedStatementsMax) {
+    name = `s${statementNames.size}`;
+    statementNames.set(text, name);
+  }
+  return name;
+}
+
+/** SQLSTATE classes and Node's codes that mean "the database is not there", not "the statement is wrong". */
+const unavailable =
+  /^(08...|53...|57P0[1-5]|25P0[34]|ECONNREFUSED|ECONNRESET|ENOENT|ENOTFOUND|EPIPE|ETIMEDOUT|EAI_AGAIN)$/;
+
+/** Whether an error says that the database cannot be reached or is shutting down or full of connections. */
+export function isDatabaseUnavailable(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const code = (error as { code?: unknown }).code;
+  if (typeof code === 'string' && unavailable.test(code)) return true;
+  return /Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error/.test(
+    error.message,
+  );
+}

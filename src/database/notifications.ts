@@ -1,0 +1,105 @@
+/**
+ * Notifications: how nodes tell each other that something changed (LISTEN/NOTIFY). One connection listens for
+ * the whole process. What was said while it was down is lost, so each listener is also told of a (re)connection
+ * and must then reload what it keeps.
+ *
+ *   connecting → listening → (connection lost) → connecting …
+ */
+
+import pg from 'pg';
+
+/** Milliseconds between tries to listen again after the connection was lost. */
+const reconnectPauseMs = 250;
+/** Milliseconds between questions to the server whether the connection still lives. */
+const heartbeatMs = 5_000;
+
+export interface Listener {
+  /** A notification came on the channel. */
+  onNotification: (payload: string) => void;
+  /** Listening has begun (again): whatever was said before was not heard. */
+  onListening?: () => void;
+}
+
+export class Notifications {
+  readonly #connectionString: string;
+  readonly #onError: (error: Error) => void;
+  readonly #listeners = new Map<string, Set<Listener>>();
+  #client: pg.Client | undefined;
+  #retry: NodeJS.Timeout | undefined;
+  #heartbeat: NodeJS.Timeout | undefined;
+  #stopped = false;
+
+  constructor(connectionString: string, onError: (error: Error) => void) {
+    this.#connectionString = connectionString;
+    this.#onError = onError;
+  }
+
+  /** Whether the process hears other nodes at this moment. */
+  get isListening(): boolean {
+    return this.#client !== undefined;
+  }
+
+  /**
+   * Adds a listener; to be called before `start`.
+   * @param channel a plain lower-case identifier
+   */
+  listen(channel: string, listener: Listener): void {
+    if (!/^[a-z_]{1,63}$/.test(channel)) throw new Error(`not a channel name: ${channel}`);
+    const listeners = this.#listeners.get(channel) ?? new Set();
+    this.#listeners.set(channel, listeners.add(listener));
+  }
+
+  /** Connects; where that fails it goes on trying in the background. */
+  async start(): Promise<void> {
+    const client = new pg.Client({
+      connectionString: this.#connectionString,
+      application_name: 'nuncio notifications',
+      keepAlive: true,
+      connectionTimeoutMillis: 5_000,
+      query_timeout: heartbeatMs,
+    });
+    client.on('error', (error) => this.#lost(client, error));
+    client.on('end', () => this.#lost(client, new Error('the connection ended')));
+    client.on('notification', ({ channel, payload }) => {
+      for (const listener of this.#listeners.get(channel) ?? []) listener.onNotification(payload ?? '');
+    });
+    try {
+      await client.connect();
+      for (const channel of this.#listeners.keys()) await client.query(`listen ${channel}`);
+    } catch (error) {
+      this.#lost(client, error as Error);
+      return;
+    }
+    if (this.#stopped) return void (await client.end());
+    this.#client = client;
+    this.#heartbeat = setInterval(() => {
+      client.query('select 1').catch((error: Error) => this.#lost(client, error));
+    }, heartbeatMs);
+    this.#heartbeat.unref();
+    for (const listeners of this.#listeners.values()) {
+      for (const listener of listeners) listener.onListening?.();
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#retry);
+    clearInterval(this.#heartbeat);
+    const client = this.#client;
+    this.#client = undefined;
+    await client?.end();
+  }
+
+  #lost(client: pg.Client, error: Error): void {
+    if (this.#stopped || this.#retry !== undefined) return;
+    if (this.#client !== undefined && this.#client !== client) return;
+    this.#client = undefined;
+    clearInterval(this.#heartbeat);
+    client.end().catch(() => {});
+    this.#onError(error);
+    this.#retry = setTimeout(() => {
+      this.#retry = undefined;
+      void this.start();
+    }, reconnectPauseMs);
+  }
+}

@@ -1,0 +1,77 @@
+/**
+ * The HTTP application: a Fastify instance with what every answer of this server has in common: a request id,
+ * the server's version, problem details for every error, honest 404 and 405, one wide log line for each request.
+ */
+
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { Ajv } from 'ajv';
+import addFormats from 'ajv-formats';
+import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyRequest } from 'fastify';
+import type { Config } from '../config/config.ts';
+import { newId } from '../crypto/ids.ts';
+import { version } from '../version.ts';
+import { answerError, answerNotFound } from './errors.ts';
+
+/** The largest body taken, in bytes. */
+export const bodyBytesMax = 1_048_576;
+
+/**
+ * @param logger a pino logger; every line of a request carries its id
+ */
+export function createApplication(config: Config, logger: FastifyBaseLogger): FastifyInstance {
+  const app = Fastify({
+    loggerInstance: logger,
+    disableRequestLogging: true,
+    // Ids are made here: what a client sends could be used to confuse the log.
+    requestIdHeader: false,
+    genReqId: () => newId(),
+    bodyLimit: bodyBytesMax,
+    trustProxy: config.trustProxy.length > 0 ? [...config.trustProxy] : false,
+    routerOptions: { maxParamLength: 2_048, ignoreTrailingSlash: false },
+    // A request that was taken is finished before the server ends; new ones get 503.
+    return503OnClosing: true,
+    forceCloseConnections: 'idle',
+  }).withTypeProvider<TypeBoxTypeProvider>();
+
+  app.setValidatorCompiler(({ schema, httpPart }) => {
+    const ajv = httpPart === 'querystring' || httpPart === 'params' ? textAjv : bodyAjv;
+    return ajv.compile(schema);
+  });
+  app.addHook('onRequest', async (request, reply) => {
+    reply.header('nuncio-version', version);
+    reply.header('request-id', request.id);
+    reply.header('x-content-type-options', 'nosniff');
+  });
+  app.addHook('onResponse', async (request, reply) => {
+    request.log.info(
+      {
+        method: request.method,
+        // Without the query: it may carry codes and tokens that people put where they do not belong.
+        path: request.url.split('?', 1)[0],
+        route: request.routeOptions.url,
+        status: reply.statusCode,
+        duration_ms: Math.round(reply.elapsedTime * 10) / 10,
+        remote: request.ip,
+      },
+      'request',
+    );
+  });
+  app.setErrorHandler(answerError);
+  app.setNotFoundHandler((request: FastifyRequest, reply) => answerNotFound(app, request, reply));
+  return app as unknown as FastifyInstance;
+}
+
+/** A URL has only text: numbers and switches in it are read from text. */
+const textAjv = withFormats(
+  new Ajv({ allErrors: false, coerceTypes: 'array', useDefaults: true, strict: false }),
+);
+/** A body has types of its own: nothing is bent to fit. */
+const bodyAjv = withFormats(
+  new Ajv({ allErrors: true, coerceTypes: false, useDefaults: true, strict: false }),
+);
+
+function withFormats(ajv: Ajv): Ajv {
+  // The package is CommonJS: its function is both the module and its `default`.
+  addFormats.default(ajv);
+  return ajv;
+}

@@ -1,0 +1,102 @@
+/**
+ * What an error becomes on the wire: problem details (RFC 9457), whoever threw it. Only a `Problem` chooses its
+ * own words; of anything unexpected the log alone gets to know.
+ */
+
+import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
+import { isDatabaseUnavailable } from '../database/database.ts';
+import { type BodyFault, Problem } from './problem.ts';
+
+/** Fastify's error handler. */
+export function answerError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  const problem = toProblem(error);
+  if (problem.status >= 500) request.log.error({ err: error }, 'request failed');
+  return sendProblem(problem, request, reply);
+}
+
+/** Answers with a problem. */
+export function sendProblem(problem: Problem, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  reply.code(problem.status).headers(problem.headers);
+  // A string leaves the route's response schema out of it.
+  reply.serializer(String);
+  return reply
+    .header('cache-control', 'no-store')
+    .type('application/problem+json')
+    .send(JSON.stringify(problem.toBody(`urn:uuid:${request.id}`)));
+}
+
+/** 404, or 405 with `Allow` where the path exists for another method (RFC 9110 section 15.5.6). */
+export function answerNotFound(
+  app: FastifyInstance,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): FastifyReply {
+  const allowed = allowedMethods(app, request);
+  if (allowed.length === 0) return sendProblem(new Problem(404, 'There is nothing here.'), request, reply);
+  const problem = new Problem(405, `This resource knows ${allowed.join(', ')}.`, {
+    headers: { allow: allowed.join(', ') },
+  });
+  return sendProblem(problem, request, reply);
+}
+
+function allowedMethods(app: FastifyInstance, request: FastifyRequest): string[] {
+  const path = request.url.split('?', 1)[0] ?? '/';
+  const methods: HTTPMethods[] = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
+  return methods.filter(
+    (method) => method !== request.method && app.findRoute({ method, url: path }) !== null,
+  );
+}
+
+function toProblem(error: unknown): Problem {
+  if (error instanceof Problem) return error;
+  if (isDatabaseUnavailable(error)) {
+    return new Problem(503, 'The database cannot be reached at the moment.', {
+      code: 'database-unavailable',
+      headers: { 'retry-after': '5' },
+      cause: error,
+    });
+  }
+  const { code, statusCode, message, validation, validationContext } = error as FastifyError;
+  if (validation !== undefined) {
+    const errors = validation.map(toBodyFault);
+    if (validationContext === 'body') {
+      return new Problem(422, 'The body is not valid.', { code: 'invalid-body', errors });
+    }
+    return new Problem(400, `The ${validationContext ?? 'request'} is not valid.`, {
+      code: 'invalid-request',
+      errors,
+    });
+  }
+  switch (code) {
+    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
+      return new Problem(415, 'This resource takes application/json.', { code: 'unsupported-media-type' });
+    case 'FST_ERR_CTP_BODY_TOO_LARGE':
+      return new Problem(413, 'The body is larger than 1 MiB.', { code: 'body-too-large' });
+    case 'FST_ERR_CTP_EMPTY_JSON_BODY':
+    case 'FST_ERR_CTP_INVALID_JSON_BODY':
+      return new Problem(400, 'The body is not JSON.', { code: 'not-json' });
+  }
+  if (statusCode !== undefined && statusCode >= 400 && statusCode < 500) {
+    return new Problem(statusCode, message, { code: 'invalid-request' });
+  }
+  return new Problem(500, 'Something went wrong here. The request’s id helps to find out what.', {
+    cause: error,
+  });
+}
+
+type ValidationFault = NonNullable<FastifyError['validation']>[number];
+
+/** A missing or unknown property is named by the pointer where it is (or would be). */
+function toBodyFault({ instancePath, params, message, keyword }: ValidationFault): BodyFault {
+  const property = params.missingProperty ?? params.additionalProperty ?? params.unevaluatedProperty;
+  const pointer =
+    property === undefined ? instancePath : `${instancePath}/${escapePointer(String(property))}`;
+  if (keyword === 'required') return { pointer, message: 'is required' };
+  if (property !== undefined) return { pointer, message: 'is not a known property' };
+  return { pointer, message: message ?? 'is not valid' };
+}
+
+/** RFC 6901 section 3. */
+function escapePointer(name: string): string {
+  return name.replaceAll('~', '~0').replaceAll('/', '~1');
+}

@@ -1,0 +1,76 @@
+/**
+ * Problem details: every error of the API on the wire (RFC 9457).
+ */
+
+/** A fault in one place of a body: RFC 6901 pointer and a sentence. */
+export interface BodyFault {
+  pointer: string;
+  message: string;
+  /** A stable word for programs, where there is one. */
+  code?: string;
+}
+
+export interface ProblemOptions {
+  /** A stable word for programs, the last part of `type`: lower case with dashes. */
+  code?: string;
+  errors?: BodyFault[];
+  headers?: Record<string, string>;
+  cause?: unknown;
+}
+
+const titles: Readonly<Record<number, string>> = {
+  400: 'Bad Request',
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  404: 'Not Found',
+  405: 'Method Not Allowed',
+  406: 'Not Acceptable',
+  409: 'Conflict',
+  412: 'Precondition Failed',
+  413: 'Content Too Large',
+  415: 'Unsupported Media Type',
+  422: 'Unprocessable Content',
+  428: 'Precondition Required',
+  429: 'Too Many Requests',
+  500: 'Internal Server Error',
+  503: 'Service Unavailable',
+};
+
+/** A refusal, thrown anywhere in a request and answered as `application/problem+json`. */
+export class Problem extends Error {
+  override readonly name = 'Problem';
+  readonly status: number;
+  readonly code: string | undefined;
+  readonly errors: BodyFault[] | undefined;
+  readonly headers: Record<string, string>;
+
+  /**
+   * @param status HTTP status, 400 to 599
+   * @param detail a sentence for the person who reads it; nothing of the inside
+   */
+  constructor(status: number, detail: string, options: ProblemOptions = {}) {
+    super(detail, { cause: options.cause });
+    this.status = status;
+    this.code = options.code;
+    this.errors = options.errors;
+    this.headers = options.headers ?? {};
+  }
+
+  /** @param instance the request's id, as a URI */
+  toBody(instance: string): Record<string, unknown> {
+    return {
+      type: this.code === undefined ? 'about:blank' : `urn:nuncio:problem:${this.code}`,
+      title: titles[this.status] ?? 'Error',
+      status: this.status,
+      detail: this.message,
+      instance,
+      ...(this.code === undefined ? {} : { code: this.code }),
+      ...(this.errors === undefined ? {} : { errors: this.errors }),
+    };
+  }
+}
+
+/** 422 with the places in the body that are wrong. */
+export function bodyProblem(errors: BodyFault[], detail = 'The body is not valid.'): Problem {
+  return new Problem(422, detail, { code: errors[0]?.code ?? 'invalid-body', errors });
+}

@@ -1,0 +1,55 @@
+/**
+ * Composition root: builds every part and hands each what it needs, by hand, in order.
+ */
+
+import type { AddressInfo } from 'node:net';
+import type { Logger } from 'pino';
+import type { Config } from './config/config.ts';
+import { openDatabase } from './database/database.ts';
+import { Notifications } from './database/notifications.ts';
+import { createApplication } from './http/application.ts';
+import { registerHealth } from './http/health.ts';
+
+export interface ServerOptions {
+  config: Config;
+  /** The database to use, external or embedded; its schema is up to date. */
+  databaseUrl: string;
+  /** Key material (see config/secret.ts). */
+  secret: Buffer;
+  logger: Logger;
+}
+
+export interface RunningServer {
+  /** Where it listens, like `http://127.0.0.1:3000`. */
+  address: string;
+  /** Finishes what was begun, then closes everything. */
+  close(): Promise<void>;
+}
+
+/** Connections to the database for everything but the notifications. */
+const connectionsMax = 20;
+
+/**
+ * @throws Error of the system when the port is taken
+ */
+export async function startServer(options: ServerOptions): Promise<RunningServer> {
+  const { config, databaseUrl, logger } = options;
+  const onDatabaseError = (error: Error) => logger.warn({ err: error }, 'database connection lost');
+  const db = openDatabase({ connectionString: databaseUrl, connectionsMax, onIdleError: onDatabaseError });
+  const notifications = new Notifications(databaseUrl, onDatabaseError);
+
+  const app = createApplication(config, logger);
+  registerHealth(app, db);
+
+  await notifications.start();
+  await app.listen({ port: config.port, host: config.host });
+  const { port, address, family } = app.server.address() as AddressInfo;
+  return {
+    address: `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
+    async close() {
+      await app.close();
+      await notifications.stop();
+      await db.destroy();
+    },
+  };
+}

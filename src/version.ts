@@ -1,0 +1,9 @@
+/** The version of this server, as its package says. */
+
+import { readFileSync } from 'node:fs';
+
+const manifest = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
+  version: string;
+};
+
+export const version = manifest.version;

@@ -1,0 +1,48 @@
+/**
+ * Databases for tests: each test file gets one of its own, copied from a migrated template.
+ */
+
+import pg from 'pg';
+import { newId } from '../../src/crypto/ids.ts';
+import { migrate } from '../../src/database/migrate.ts';
+
+const templateName = 'nuncio_template';
+
+/** Made once for a run, by the runner. */
+export async function createTemplate(adminUrl: string): Promise<void> {
+  await execute(adminUrl, `create database ${templateName}`);
+  await migrate(databaseUrl(adminUrl, templateName));
+}
+
+export interface TestDatabase {
+  url: string;
+  drop(): Promise<void>;
+}
+
+/** A migrated, empty database. */
+export async function createDatabase(): Promise<TestDatabase> {
+  const adminUrl = process.env.TEST_DATABASE_URL;
+  if (adminUrl === undefined) throw new Error('tests are run by `npm test` (with a file to run one of them)');
+  const name = `test_${newId().replaceAll('-', '')}`;
+  await execute(adminUrl, `create database ${name} template ${templateName}`);
+  return {
+    url: databaseUrl(adminUrl, name),
+    drop: () => execute(adminUrl, `drop database if exists ${name} with (force)`),
+  };
+}
+
+function databaseUrl(adminUrl: string, name: string): string {
+  const url = new URL(adminUrl);
+  url.pathname = `/${name}`;
+  return url.href;
+}
+
+async function execute(url: string, statement: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  try {
+    await client.query(statement);
+  } finally {
+    await client.end();
+  }
+}

@@ -1,0 +1,59 @@
+/**
+ * A whole server for tests: its own database, its own port, in this process.
+ */
+
+import type { AddressInfo } from 'node:net';
+import { createServer } from 'node:net';
+import type { TestContext } from 'node:test';
+import { pino } from 'pino';
+import { type Config, loadConfig, type Mode } from '../../src/config/config.ts';
+import type { Environment } from '../../src/config/environment.ts';
+import { type Database, openDatabase } from '../../src/database/database.ts';
+import { type RunningServer, startServer } from '../../src/server.ts';
+import { createDatabase } from './database.ts';
+
+export const testSecret = Buffer.from('a secret for tests, 32 bytes or more');
+
+export interface TestServer {
+  baseUrl: string;
+  config: Config;
+  /** The server's own database, to look at what was stored. */
+  db: Database;
+  databaseUrl: string;
+  running: RunningServer;
+}
+
+/** What has `after`: a test's context, or the `after` of a file or suite. */
+type Scope = Pick<TestContext, 'after'>;
+
+/**
+ * Starts a server and takes it down after the test or file.
+ * @param environment settings beside the defaults
+ */
+export async function startTestServer(
+  scope: Scope,
+  environment: Environment = {},
+  mode: Mode = 'dev',
+): Promise<TestServer> {
+  const database = await createDatabase();
+  const port = await freePort();
+  const config = loadConfig({ PORT: String(port), LOG_LEVEL: 'silent', ...environment }, mode);
+  const logger = pino({ level: config.logLevel });
+  const running = await startServer({ config, databaseUrl: database.url, secret: testSecret, logger });
+  const db = openDatabase({ connectionString: database.url, connectionsMax: 4 });
+  scope.after(async () => {
+    await running.close();
+    await db.destroy();
+    await database.drop();
+  });
+  return { baseUrl: config.baseUrl, config, db, databaseUrl: database.url, running };
+}
+
+/** A port that nobody listens on at this moment. */
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
