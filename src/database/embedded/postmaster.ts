@@ -1,0 +1,270 @@
+/**
+ * The postmaster, PostgreSQL's first process: finding one that runs, starting it, connecting to it, stopping it.
+ *
+ * absent → spawned (detached: ^C in the terminal is not for it) → accepts connections → fast shutdown → absent
+ *
+ * What a `kill -9` leaves: of the server, a postmaster that runs on (found here and adopted); of the postmaster, its
+ * `postmaster.pid`, whose number may be another process's by now, and backends that still hold the shared memory.
+ */
+import { spawn } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { open, rm, truncate } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import { configure, lastLine, passwordOf, port } from './cluster.ts';
+import { EmbeddedError, errorCode } from './error.ts';
+import { clusterName, type Home } from './home.ts';
+import { commandOf, type Identity, run } from './identity.ts';
+
+export interface Postmaster {
+  pid: number;
+  socketDirectory: string;
+}
+
+const pollMs = 10;
+/** Recovery after a crash replays up to max_wal_size. */
+const startTimeoutMs = 600_000;
+const connectTimeoutMs = 10_000;
+/** A fast shutdown writes a checkpoint; after this an immediate one, which the next start recovers from. */
+const fastShutdownTimeoutMs = 120_000;
+const orphanTimeoutMs = 3_000;
+const sharedMemoryTimeoutMs = 30_000;
+const logLengthMax = 10 * 1024 * 1024;
+
+const asOurselves: Identity = { description: '', prefix: [] };
+
+/** The postmaster that serves this data directory now, if there is one. */
+export async function findPostmaster(cluster: string): Promise<Postmaster | undefined> {
+  let lines: string[];
+  try {
+    // Line 1 is the process id, line 5 the directory of its socket.
+    lines = readFileSync(join(cluster, 'postmaster.pid'), 'utf8').split('\n');
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+  const pid = Number.parseInt(lines[0] ?? '', 10);
+  if (!(pid > 0) || !isAlive(pid)) return undefined;
+  const line = process.platform === 'linux' ? commandLineOfProc(pid) : (await commandLinesOfPs(pid))[0]?.line;
+  // The number may have gone to another process after a kill -9 or a restart of the machine.
+  if (line === undefined || !serves(line, cluster)) return undefined;
+  return { pid, socketDirectory: lines[4] || cluster };
+}
+
+/**
+ * Starts PostgreSQL and connects to it.
+ * @param logFile absolute path; emptied first when it has grown past 10 MiB
+ * @throws EmbeddedError with the last line of its log
+ */
+export async function startPostmaster(home: Home, logFile: string): Promise<pg.Client> {
+  await configure(home);
+  const giveUp = Date.now() + sharedMemoryTimeoutMs;
+  for (;;) {
+    await endOrphans(home.cluster);
+    // Nobody serves this directory: PostgreSQL would otherwise take a process that got the old number for itself.
+    await rm(join(home.cluster, 'postmaster.pid'), { force: true });
+    const started = await spawnPostmaster(home, logFile);
+    if (started instanceof pg.Client) return started;
+    // A backend without a postmaster that we could not find; it ends by itself.
+    if (/shared memory block .* still in use/.test(started.log) && Date.now() < giveUp) {
+      await sleep(250);
+      continue;
+    }
+    const reason =
+      started.log.split('\n').findLast((line) => /FATAL|PANIC/.test(line)) ?? lastLine(started.log);
+    throw new EmbeddedError(
+      `PostgreSQL did not start (${reason.replace(/^.*?(FATAL|PANIC):\s*/, '')}); its log is ${logFile}.`,
+    );
+  }
+}
+
+async function spawnPostmaster(home: Home, logFile: string): Promise<pg.Client | { log: string }> {
+  const log = await open(logFile, 'a+', 0o600);
+  try {
+    if ((await log.stat()).size > logLengthMax) await truncate(logFile);
+    const logStart = (await log.stat()).size;
+    const line = commandOf(home.identity, join(home.native, 'bin', 'postgres'), [
+      ...['-D', home.cluster, '-c', `cluster_name=${clusterName(home.cluster)}`],
+    ]);
+    const stdio = ['ignore', log.fd, log.fd] as const;
+    const child = spawn(line.command, line.args, { ...line.options, detached: true, stdio: [...stdio] });
+    let ended = false;
+    child.on('error', () => {
+      ended = true;
+    });
+    child.on('exit', () => {
+      ended = true;
+    });
+    child.unref();
+    const client = await waitForConnection(home.cluster, () => !ended);
+    if (client !== undefined) return client;
+    const { size } = await log.stat();
+    const { buffer, bytesRead } = await log.read(
+      Buffer.alloc(Math.min(size - logStart, 65_536)),
+      0,
+      undefined,
+      logStart,
+    );
+    return { log: buffer.toString('utf8', 0, bytesRead) };
+  } finally {
+    await log.close();
+  }
+}
+
+/**
+ * Connects as soon as PostgreSQL lets us, however long its recovery takes.
+ * @param alive whether waiting still makes sense
+ * @returns undefined once it does not
+ */
+export async function waitForConnection(
+  cluster: string,
+  alive: () => boolean | Promise<boolean>,
+): Promise<pg.Client | undefined> {
+  const giveUp = Date.now() + startTimeoutMs;
+  while (await alive()) {
+    const postmaster = await findPostmaster(cluster);
+    if (postmaster !== undefined) {
+      const outcome = await connect(cluster, postmaster.socketDirectory, 'nuncio');
+      if (outcome instanceof pg.Client) return outcome;
+      if (outcome === '3D000') await createDatabase(cluster, postmaster.socketDirectory);
+      if (Date.now() > giveUp) {
+        throw new EmbeddedError(
+          `PostgreSQL (process ${postmaster.pid}) runs but accepts no connection (${outcome}).`,
+        );
+      }
+    }
+    await sleep(pollMs);
+  }
+  return undefined;
+}
+
+/** A connection, or the code why there is none yet. */
+async function connect(
+  cluster: string,
+  socketDirectory: string,
+  database: string,
+): Promise<pg.Client | string> {
+  const client = new pg.Client({
+    connectionString: connectionString(socketDirectory, await passwordOf(cluster), database),
+    connectionTimeoutMillis: connectTimeoutMs,
+    application_name: 'nuncio-embedded',
+  });
+  // What happens after the connection was made is told by 'end'.
+  client.on('error', () => undefined);
+  try {
+    await client.connect();
+    return client;
+  } catch (error) {
+    await client.end().catch(() => undefined);
+    if (errorCode(error) === '28P01') {
+      throw new EmbeddedError(
+        `The embedded PostgreSQL refuses the password in ${join(cluster, 'nuncio.password')}.`,
+      );
+    }
+    return errorCode(error) ?? (error as Error).message;
+  }
+}
+
+async function createDatabase(cluster: string, socketDirectory: string): Promise<void> {
+  const client = await connect(cluster, socketDirectory, 'postgres');
+  if (!(client instanceof pg.Client)) return;
+  try {
+    await client.query('create database nuncio');
+  } finally {
+    await client.end();
+  }
+}
+
+/** For `pg`, and for psql as well. Port and sslmode are said so that PGPORT and PGSSLMODE do not matter. */
+export function connectionString(socketDirectory: string, password: string, database: string): string {
+  return `postgres://nuncio:${password}@localhost:${port}/${database}?host=${encodeURIComponent(socketDirectory)}&sslmode=disable`;
+}
+
+/** Fast shutdown: open transactions are rolled back, everything is written, the process is gone when this returns. */
+export async function stopPostmaster(postmaster: Postmaster): Promise<void> {
+  const { pid } = postmaster;
+  signal(pid, 'SIGINT');
+  const immediate = Date.now() + fastShutdownTimeoutMs;
+  let hurried = false;
+  while (isAlive(pid)) {
+    if (!hurried && Date.now() > immediate) {
+      signal(pid, 'SIGQUIT');
+      hurried = true;
+    }
+    await sleep(pollMs);
+  }
+}
+
+/** Ends the backends that a killed postmaster left. What they had not committed is lost anyway; the rest is in the WAL. */
+async function endOrphans(cluster: string): Promise<void> {
+  const kill = Date.now() + orphanTimeoutMs;
+  for (;;) {
+    const orphans = await processesOf(cluster);
+    if (orphans.length === 0) return;
+    for (const { pid } of orphans) signal(pid, Date.now() < kill ? 'SIGQUIT' : 'SIGKILL');
+    await sleep(pollMs * 2);
+  }
+}
+
+/** The processes of PostgreSQL that serve this data directory. */
+async function processesOf(cluster: string): Promise<{ pid: number }[]> {
+  const all = process.platform === 'linux' ? commandLinesOfProc() : await commandLinesOfPs();
+  return all.filter(({ pid, line }) => serves(line, cluster) && isAlive(pid));
+}
+
+/** All carry their cluster's name in their command line: the postmaster as an argument, the others in their title. */
+function serves(line: string, cluster: string): boolean {
+  return (
+    line.includes(clusterName(cluster)) &&
+    /^(postgres: |.*\/bin\/postgres -D )/.test(line) &&
+    !/^\S*(env|unshare) /.test(line)
+  );
+}
+
+function commandLinesOfProc(): { pid: number; line: string }[] {
+  const pids = readdirSync('/proc').filter((entry) => /^\d+$/.test(entry));
+  return pids.map((entry) => ({ pid: Number(entry), line: commandLineOfProc(Number(entry)) }));
+}
+
+function commandLineOfProc(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
+  } catch {
+    // It ended in the meantime.
+    return '';
+  }
+}
+
+async function commandLinesOfPs(pid?: number): Promise<{ pid: number; line: string }[]> {
+  const which = pid === undefined ? ['-ax'] : ['-p', String(pid)];
+  const { output } = await run(asOurselves, 'ps', [...which, '-ww', '-o', 'pid=,command=']);
+  return output.split('\n').map((row) => {
+    const [, pid, line] = /^\s*(\d+)\s+(.*)$/.exec(row) ?? [];
+    return { pid: Number(pid), line: line ?? '' };
+  });
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+  } catch (error) {
+    if (errorCode(error) !== 'EPERM') return false;
+  }
+  if (process.platform !== 'linux') return true;
+  try {
+    // A zombie, whose parent (a container's first process) does not collect it, is gone for us.
+    const status = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return !/^\) [ZX]/.test(status.slice(status.lastIndexOf(')')));
+  } catch {
+    return false;
+  }
+}
+
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch (error) {
+    if (errorCode(error) !== 'ESRCH') throw error;
+  }
+}
