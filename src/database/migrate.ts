@@ -54,3 +54,19 @@ async function applyAll(client: pg.Client, names: string[]): Promise<string[]> {
   }
   return names;
 }
+
+/**
+ * For a server that may not change the schema.
+ * @throws Error with the names that are missing
+ */
+export async function requireMigrated(connectionString: string): Promise<void> {
+  const client = new pg.Client({ connectionString, application_name: 'nuncio migrate' });
+  await client.connect();
+  try {
+    const { rows } = await client.query(`select to_regclass('migrations') is not null as present`);
+    const missing = rows[0].present ? await pendingMigrations(client) : ['all of it'];
+    if (missing.length > 0) throw new Error(`the schema lacks ${missing.join(', ')}: run nuncio migrate`);
+  } finally {
+    await client.end();
+  }
+}

@@ -6,7 +6,12 @@
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
-import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyRequest } from 'fastify';
+import Fastify, {
+  type FastifyBaseLogger,
+  type FastifyInstance,
+  type FastifyRequest,
+  LogController,
+} from 'fastify';
 import type { Config } from '../config/config.ts';
 import { newId } from '../crypto/ids.ts';
 import { version } from '../version.ts';
@@ -21,7 +26,8 @@ export const bodyBytesMax = 1_048_576;
 export function createApplication(config: Config, logger: FastifyBaseLogger): FastifyInstance {
   const app = Fastify({
     loggerInstance: logger,
-    disableRequestLogging: true,
+    // One line of our own for each request instead of the framework's two.
+    logController: new LogController({ disableRequestLogging: true }),
     // Ids are made here: what a client sends could be used to confuse the log.
     requestIdHeader: false,
     genReqId: () => newId(),

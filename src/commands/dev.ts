@@ -1,0 +1,45 @@
+/**
+ * `nuncio dev` (what `npm start` runs): the server in development mode, with a demo user and a demo client
+ * that are made once, and the next steps printed.
+ */
+
+import { pino } from 'pino';
+import pretty from 'pino-pretty';
+import type { Command } from './command.ts';
+import { demoUser, ensureDemo } from './demo-data.ts';
+import { serve } from './serve.ts';
+
+export const dev: Command = {
+  name: 'dev',
+  summary: 'run the server in development mode (what npm start does)',
+  mode: 'dev',
+  options: {},
+  help: [],
+  async run(_input, { config, print }) {
+    const stream = pretty({ colorize: process.stdout.isTTY, ignore: 'pid,hostname', singleLine: true });
+    const logger = pino({ level: config.logLevel, base: null }, stream);
+    let clientSecret = '';
+    await serve({
+      config,
+      logger,
+      migrate: true,
+      prepare: async (db, storage) => {
+        clientSecret = await ensureDemo(db, config, storage.secret);
+      },
+      ready: () => print(nextSteps(config.baseUrl, clientSecret)),
+    });
+  },
+};
+
+function nextSteps(baseUrl: string, clientSecret: string): string {
+  return [
+    '',
+    `  Nuncio serves at  ${baseUrl}`,
+    `  Demo user         ${demoUser.email}  password  ${demoUser.password}`,
+    '',
+    '  Try it from another terminal:',
+    `    curl -u demo:${clientSecret} -d grant_type=client_credentials ${baseUrl}/oauth/token`,
+    '    npm run demo      an app that a user connects, and that hears of what happens',
+    '',
+  ].join('\n');
+}

@@ -1,0 +1,22 @@
+/** `nuncio migrate`: brings the schema up to date. */
+
+import { migrate } from '../database/migrate.ts';
+import type { Command } from './command.ts';
+import { openStorage } from './storage.ts';
+
+export const migrateCommand: Command = {
+  name: 'migrate',
+  summary: 'bring the schema of the database up to date',
+  options: {},
+  help: [],
+  async run(_input, { config, print }) {
+    const storage = await openStorage(config, 'command');
+    try {
+      const applied = await migrate(storage.databaseUrl);
+      for (const name of applied) print(`applied ${name}`);
+      if (applied.length === 0) print('the schema is up to date');
+    } finally {
+      await storage.close();
+    }
+  },
+};

@@ -1,0 +1,90 @@
+/**
+ * Serving: what `nuncio dev` and `nuncio start` share, from the storage to the signal that ends it.
+ *
+ *   storage → schema → server → (SIGTERM or SIGINT) → server closed → storage left
+ */
+
+import type { Logger } from 'pino';
+import type { Config } from '../config/config.ts';
+import { type Database, openDatabase } from '../database/database.ts';
+import { migrate, requireMigrated } from '../database/migrate.ts';
+import { type RunningServer, startServer } from '../server.ts';
+import { CommandError } from './command.ts';
+import { openStorage, type Storage } from './storage.ts';
+
+export interface ServeOptions {
+  config: Config;
+  logger: Logger;
+  /** Whether to bring the schema up to date first. */
+  migrate: boolean;
+  /** Runs between the schema and the server. */
+  prepare?: (db: Database, storage: Storage) => Promise<void>;
+  /** Runs once the server listens. */
+  ready: (server: RunningServer, storage: Storage) => void;
+}
+
+/** Serves until a signal ends it. */
+export async function serve(options: ServeOptions): Promise<void> {
+  const { config, logger } = options;
+  // Heard from the first moment: whoever stops a server that is still starting gets a clean stop too.
+  const stopped = stopSignal(logger);
+  const storage = await openStorage(config, 'server');
+  try {
+    if (storage.description !== null) logger.info(storage.description);
+    await bringUpToDate(options, storage);
+    const { databaseUrl, secret } = storage;
+    const server = await startServer({ config, databaseUrl, secret, logger }).catch((error) => {
+      throw explained(error, config);
+    });
+    options.ready(server, storage);
+    logger.info({ signal: await stopped }, 'stopping');
+    await server.close();
+  } finally {
+    await storage.close();
+  }
+  logger.info('stopped');
+}
+
+async function bringUpToDate({ migrate: wanted, prepare, logger }: ServeOptions, storage: Storage) {
+  if (wanted) {
+    const applied = await migrate(storage.databaseUrl);
+    if (applied.length > 0) logger.info({ applied }, 'schema brought up to date');
+  } else {
+    await requireMigrated(storage.databaseUrl);
+  }
+  if (prepare === undefined) return;
+  const db = openDatabase({ connectionString: storage.databaseUrl, connectionsMax: 2 });
+  try {
+    await prepare(db, storage);
+  } finally {
+    await db.destroy();
+  }
+}
+
+/** The first signal asks for a clean stop, a second one ends the process at once. */
+function stopSignal(logger: Logger): Promise<NodeJS.Signals> {
+  return new Promise((resolve) => {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+      process.once(signal, () => {
+        resolve(signal);
+        process.once(signal, () => {
+          logger.warn('stopped at once, by a second signal');
+          process.exit(1);
+        });
+      });
+    }
+  });
+}
+
+function explained(error: unknown, config: Config): unknown {
+  const code = (error as NodeJS.ErrnoException).code;
+  if (code === 'EADDRINUSE') {
+    return new CommandError(`PORT is "${config.port}": something listens there already; set another PORT`);
+  }
+  if (code === 'EACCES')
+    return new CommandError(`PORT is "${config.port}": it may not be opened by this user`);
+  if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
+    return new CommandError(`HOST is "${config.host}": it may be an address of this machine`);
+  }
+  return error;
+}

@@ -1,0 +1,24 @@
+/** `nuncio start`: the server with production settings; logs as JSON lines. */
+
+import { pino } from 'pino';
+import type { Command } from './command.ts';
+import { serve } from './serve.ts';
+
+export const start: Command = {
+  name: 'start',
+  summary: 'run the server (production settings)',
+  mode: 'start',
+  options: { 'no-migrate': { type: 'boolean' } },
+  help: [['--no-migrate', 'do not bring the schema up to date; refuse to start where it is not']],
+  async run({ values }, { config }) {
+    const logger = pino({ level: config.logLevel, base: null });
+    await serve({
+      config,
+      logger,
+      migrate: values['no-migrate'] !== true,
+      ready: (server) => {
+        logger.info({ base_url: config.baseUrl, address: server.address }, 'ready');
+      },
+    });
+  },
+};
