@@ -7,6 +7,7 @@ import type { Logger } from 'pino';
 import type { Config } from './config/config.ts';
 import { openDatabase } from './database/database.ts';
 import { Notifications } from './database/notifications.ts';
+import { Outbox } from './events/outbox.ts';
 import { createApplication } from './http/application.ts';
 import { registerHealth } from './http/health.ts';
 
@@ -37,6 +38,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   const onDatabaseError = (error: Error) => logger.warn({ err: error }, 'database connection lost');
   const db = openDatabase({ connectionString: databaseUrl, connectionsMax, onIdleError: onDatabaseError });
   const notifications = new Notifications(databaseUrl, onDatabaseError);
+  const outbox = new Outbox(db, notifications);
 
   const app = createApplication(config, logger);
   registerHealth(app, db);
@@ -48,6 +50,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     address: `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     async close() {
       await app.close();
+      outbox.stop();
       await notifications.stop();
       await db.destroy();
     },

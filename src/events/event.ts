@@ -1,15 +1,17 @@
 /**
- * Events: what happened, written in the same transaction as the change that it tells of. Owns the table `events`
- * together with the other files of this folder.
+ * Events: what happened, written in the same transaction as the change that it tells of. Owns the tables `events`
+ * and `outbox` together with the other files of this folder.
+ *
+ *   written with its fact → (commit) → in the outbox → fanned out into deliveries → dropped with its day
  */
 
 import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
-import type { Transaction } from '../database/database.ts';
+import type { Database, Transaction } from '../database/database.ts';
 
 export interface NewEvent {
-  /** The account that the event belongs to: the owner of the resource. */
-  accountId: string;
+  /** The account that the event belongs to: the owner of the resource. Null for what tells of none, like a ping. */
+  accountId: string | null;
   /** A declared kind's name, like `article.published`. */
   kind: string;
   /** The kind's own body; sent as it is serialised here. */
@@ -18,13 +20,42 @@ export interface NewEvent {
 
 /**
  * Adds an event to the outbox. No event without its fact, no fact without its event: the transaction is the
- * caller's.
+ * caller's. Call `Outbox.wake` once it has committed.
+ * @param lanes those who alone may get it, by lane; everyone who may read it where left out
  * @returns the event's id
  */
-export async function appendEvent(tx: Transaction, event: NewEvent): Promise<string> {
+export async function appendEvent(tx: Transaction, event: NewEvent, lanes?: string[]): Promise<string> {
   const id = newId();
   await sql`
-    insert into events (id, account_id, kind, body)
-    values (${id}, ${event.accountId}, ${event.kind}, ${JSON.stringify(event.body)})`.execute(tx);
+    with event as (
+      insert into events (id, account_id, kind, body)
+      values (${id}, ${event.accountId}, ${event.kind}, ${JSON.stringify(event.body)})
+      returning day, position
+    )
+    insert into outbox (day, positions, lanes)
+    select day, array[position], ${lanes ?? null}::bigint[] from event`.execute(tx);
   return id;
+}
+
+/** An event whose deliveries the caller makes itself, in the same transaction: it does not enter the outbox. */
+export async function recordEvent(
+  tx: Transaction,
+  event: NewEvent,
+): Promise<{ id: string; day: string; position: string }> {
+  const id = newId();
+  const { rows } = await sql<{ day: string; position: string }>`
+    insert into events (id, account_id, kind, body)
+    values (${id}, ${event.accountId}, ${event.kind}, ${JSON.stringify(event.body)})
+    returning day::text, position`.execute(tx);
+  return { id, ...(rows[0] as { day: string; position: string }) };
+}
+
+/** Days for which partitions are made ahead. */
+const partitionDaysAhead = 7;
+
+/** Makes the partitions of the coming days, for every table that is divided by day. Cheap when they exist. */
+export async function ensurePartitions(db: Database, tables: readonly string[]): Promise<void> {
+  for (const table of tables) {
+    await sql`select ensure_day_partitions(${table}, ${partitionDaysAhead})`.execute(db);
+  }
 }
