@@ -1,0 +1,119 @@
+/**
+ * Accounts: the users, each the owner of its resources. Owns the table `accounts`.
+ *
+ *   created → (disabled: cannot sign in, and every grant it gave is withdrawn by the database)
+ */
+
+import { sql } from 'kysely';
+import { newId } from '../crypto/ids.ts';
+import { hashPassword, passwordBytesMax } from '../crypto/passwords.ts';
+import type { Database, Transaction } from '../database/database.ts';
+
+export interface Account {
+  id: string;
+  email: string;
+  name: string;
+  isAdmin: boolean;
+  createdAt: Date;
+}
+
+export interface NewAccount {
+  email: string;
+  /** Null for an account that signs in elsewhere. */
+  password: string | null;
+  /** By default the part of the address before the `@`. */
+  name?: string;
+  isAdmin?: boolean;
+}
+
+/** Characters of an address (RFC 5321 section 4.5.3.1.3) and of a name, at most. */
+const emailLengthMax = 254;
+const nameLengthMax = 200;
+/** NIST SP 800-63B section 3.1.1.2 asks for 8 at least. */
+export const passwordLengthMin = 8;
+
+/** What a person typed is not an account; the message says what is wrong. */
+export class AccountError extends Error {
+  override readonly name = 'AccountError';
+}
+
+/**
+ * @throws AccountError when a field is not valid or the address is taken
+ */
+export async function createAccount(db: Database | Transaction, account: NewAccount): Promise<Account> {
+  const email = normalizeEmail(account.email);
+  if (email === undefined) throw new AccountError(`${JSON.stringify(account.email)} is not an e-mail address`);
+  const name = (account.name ?? email.slice(0, email.indexOf('@'))).trim();
+  if (name === '' || name.length > nameLengthMax) {
+    throw new AccountError(`the name must have 1 to ${nameLengthMax} characters`);
+  }
+  if (account.password !== null) checkPassword(account.password);
+  const passwordHash = account.password === null ? null : await hashPassword(account.password);
+  const { rows } = await sql<AccountRow>`
+    insert into accounts (id, email, name, password_hash, is_admin)
+    values (${newId()}, ${email}, ${name}, ${passwordHash}, ${account.isAdmin ?? false})
+    on conflict (email) do nothing
+    returning id, email, name, is_admin, created_at`.execute(db);
+  if (rows[0] === undefined) throw new AccountError(`there is already an account for ${email}`);
+  return toAccount(rows[0]);
+}
+
+/** An account that may act: disabled ones are not found. */
+export async function findAccount(db: Database | Transaction, id: string): Promise<Account | undefined> {
+  const { rows } = await sql<AccountRow>`
+    select id, email, name, is_admin, created_at
+    from accounts
+    where id = ${id} and disabled_at is null`.execute(db);
+  return rows[0] && toAccount(rows[0]);
+}
+
+/** What signing in needs: the account and the hash that a password is compared with. */
+export async function findAccountByEmail(
+  db: Database | Transaction,
+  email: string,
+): Promise<{ account: Account; passwordHash: string | null } | undefined> {
+  const { rows } = await sql<AccountRow & { password_hash: string | null }>`
+    select id, email, name, is_admin, created_at, password_hash
+    from accounts
+    where email = ${email} and disabled_at is null`.execute(db);
+  return rows[0] && { account: toAccount(rows[0]), passwordHash: rows[0].password_hash };
+}
+
+/** @returns whether there was such an account, not yet disabled */
+export async function disableAccount(db: Database | Transaction, id: string): Promise<boolean> {
+  const { rows } = await sql`
+    update accounts set disabled_at = now()
+    where id = ${id} and disabled_at is null
+    returning id`.execute(db);
+  return rows.length > 0;
+}
+
+/** Trimmed and in lower case, or undefined where the text is no address. */
+export function normalizeEmail(text: string): string | undefined {
+  const email = text.trim().toLowerCase();
+  return email.length <= emailLengthMax && /^[^\s@\p{Cc}]+@[^\s@\p{Cc}]+$/u.test(email) ? email : undefined;
+}
+
+function checkPassword(password: string): void {
+  if ([...password].length < passwordLengthMin || Buffer.byteLength(password) > passwordBytesMax) {
+    throw new AccountError(`the password must have ${passwordLengthMin} characters to ${passwordBytesMax} bytes`);
+  }
+}
+
+interface AccountRow {
+  id: string;
+  email: string;
+  name: string;
+  is_admin: boolean;
+  created_at: Date;
+}
+
+function toAccount(row: AccountRow): Account {
+  return {
+    id: row.id,
+    email: row.email,
+    name: row.name,
+    isAdmin: row.is_admin,
+    createdAt: row.created_at,
+  };
+}

@@ -1,0 +1,51 @@
+/**
+ * Client secrets: 256 random bits, of which only the digest is stored. More than one lives while a secret is
+ * being replaced. Owns the table `client_secrets`.
+ *
+ *   live → (expires_at set by the replacement) → expired
+ */
+
+import { sql } from 'kysely';
+import { digest, digestEquals, newSecret } from '../crypto/digest.ts';
+import type { Database, Transaction } from '../database/database.ts';
+
+export interface ClientSecret {
+  digest: Buffer;
+  expiresAt: Date | null;
+}
+
+/** Secrets that a client may have alive at once. */
+export const clientSecretsMax = 2;
+
+/** @returns the secret: it cannot be had again */
+export async function addClientSecret(db: Database | Transaction, clientId: string): Promise<string> {
+  const secret = newSecret();
+  await sql`
+    insert into client_secrets (client_id, digest)
+    values (${clientId}, ${digest(secret)})`.execute(db);
+  return secret;
+}
+
+/** Those of a client that have not expired. */
+export async function findClientSecrets(
+  db: Database | Transaction,
+  clientId: string,
+): Promise<ClientSecret[]> {
+  const { rows } = await sql<{ digest: Buffer; expires_at: Date | null }>`
+    select digest, expires_at
+    from client_secrets
+    where client_id = ${clientId} and (expires_at is null or expires_at > now())`.execute(db);
+  return rows.map((row) => ({ digest: row.digest, expiresAt: row.expires_at }));
+}
+
+/** Compares with every live secret, in constant time for each. */
+export function matchesClientSecret(secrets: readonly ClientSecret[], presented: string): boolean {
+  const presentedDigest = digest(presented);
+  const now = Date.now();
+  let matches = false;
+  for (const secret of secrets) {
+    const isAlive = secret.expiresAt === null || secret.expiresAt.getTime() > now;
+    if (digestEquals(secret.digest, presentedDigest) && isAlive) matches = true;
+  }
+  return matches;
+}

@@ -1,0 +1,52 @@
+/**
+ * Scopes (RFC 6749 section 3.3): `<action>:<object>`, with what each allows in the words that a user reads when
+ * asked. `write` does not imply `read`.
+ */
+
+export interface Scope {
+  name: string;
+  /** Completes "This app will be able to …". */
+  description: string;
+  /** Whether a user can allow it; the rest is for machine clients of the operator alone. */
+  isForUsers: boolean;
+}
+
+export type ScopeCatalogue = ReadonlyMap<string, Scope>;
+
+const fixedScopes: readonly Scope[] = [
+  { name: 'read:profile', description: 'see your profile: your name and e-mail address', isForUsers: true },
+  { name: 'write:profile', description: 'change your profile', isForUsers: true },
+  { name: 'read:posts', description: 'read your articles and comments, drafts included', isForUsers: true },
+  { name: 'write:posts', description: 'write, change, publish and delete articles and comments', isForUsers: true },
+  { name: 'read:webhooks', description: 'see its subscriptions to your events and their deliveries', isForUsers: true },
+  { name: 'write:webhooks', description: 'be told of your events as they happen', isForUsers: true },
+  { name: 'write:events', description: 'publish events', isForUsers: false },
+];
+
+/** Scopes of OpenID Connect, in the words that a user reads. */
+export const openidScopes: readonly Scope[] = [
+  { name: 'openid', description: 'know who you are here', isForUsers: true },
+  { name: 'offline_access', description: 'do this also while you are away', isForUsers: true },
+];
+
+const scopeName = /^(?:read|write):[a-z][a-z0-9_-]{0,62}$/;
+
+/**
+ * @param objects objects of the platform's collections; each brings `read:<object>` and `write:<object>`
+ * @throws Error when an object's name cannot be part of a scope
+ */
+export function createScopeCatalogue(objects: Iterable<string>): ScopeCatalogue {
+  const catalogue = new Map(fixedScopes.map((scope) => [scope.name, scope]));
+  for (const object of objects) {
+    const words = object.replaceAll(/[_-]/g, ' ');
+    const declared: Scope[] = [
+      { name: `read:${object}`, description: `read your ${words}`, isForUsers: true },
+      { name: `write:${object}`, description: `create, change and delete your ${words}`, isForUsers: true },
+    ];
+    for (const scope of declared) {
+      if (!scopeName.test(scope.name)) throw new Error(`not the name of an object: ${JSON.stringify(object)}`);
+      if (!catalogue.has(scope.name)) catalogue.set(scope.name, scope);
+    }
+  }
+  return catalogue;
+}
