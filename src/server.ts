@@ -8,8 +8,10 @@ import type { Config } from './config/config.ts';
 import { openDatabase } from './database/database.ts';
 import { Notifications } from './database/notifications.ts';
 import { Outbox } from './events/outbox.ts';
+import { createScopeCatalogue } from './grants/scopes.ts';
 import { createApplication } from './http/application.ts';
 import { registerHealth } from './http/health.ts';
+import { createAuthorization } from './oauth/authorization.ts';
 
 export interface ServerOptions {
   config: Config;
@@ -34,7 +36,7 @@ const connectionsMax = 20;
  * @throws Error of the system when the port is taken
  */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
-  const { config, databaseUrl, logger } = options;
+  const { config, databaseUrl, secret, logger } = options;
   const onDatabaseError = (error: Error) => logger.warn({ err: error }, 'database connection lost');
   const db = openDatabase({ connectionString: databaseUrl, connectionsMax, onIdleError: onDatabaseError });
   const notifications = new Notifications(databaseUrl, onDatabaseError);
@@ -42,6 +44,8 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
 
   const app = createApplication(config, logger);
   registerHealth(app, db);
+  const scopes = createScopeCatalogue([]);
+  await createAuthorization({ app, db, notifications, config, secret, scopes, logger });
 
   await notifications.start();
   await app.listen({ port: config.port, host: config.host });

@@ -42,7 +42,8 @@ export class AccountError extends Error {
  */
 export async function createAccount(db: Database | Transaction, account: NewAccount): Promise<Account> {
   const email = normalizeEmail(account.email);
-  if (email === undefined) throw new AccountError(`${JSON.stringify(account.email)} is not an e-mail address`);
+  if (email === undefined)
+    throw new AccountError(`${JSON.stringify(account.email)} is not an e-mail address`);
   const name = (account.name ?? email.slice(0, email.indexOf('@'))).trim();
   if (name === '' || name.length > nameLengthMax) {
     throw new AccountError(`the name must have 1 to ${nameLengthMax} characters`);
@@ -96,7 +97,9 @@ export function normalizeEmail(text: string): string | undefined {
 
 function checkPassword(password: string): void {
   if ([...password].length < passwordLengthMin || Buffer.byteLength(password) > passwordBytesMax) {
-    throw new AccountError(`the password must have ${passwordLengthMin} characters to ${passwordBytesMax} bytes`);
+    throw new AccountError(
+      `the password must have ${passwordLengthMin} characters to ${passwordBytesMax} bytes`,
+    );
   }
 }
 

@@ -69,7 +69,8 @@ export async function createClient(
   const authMethod = client.authMethod ?? 'client_secret_basic';
   const requirePkce = client.requirePkce ?? true;
   const id = client.id ?? newId();
-  if (!/^[\x21-\x7e]{1,2048}$/.test(id)) throw new ClientError('the id must be 1 to 2048 visible ASCII characters');
+  if (!/^[\x21-\x7e]{1,2048}$/.test(id))
+    throw new ClientError('the id must be 1 to 2048 visible ASCII characters');
   if (client.name.trim() === '') throw new ClientError('the name must not be empty');
   if (authMethod === 'none' && !requirePkce) {
     throw new ClientError('a public client (method "none") cannot do without PKCE');

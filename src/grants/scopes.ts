@@ -17,8 +17,16 @@ const fixedScopes: readonly Scope[] = [
   { name: 'read:profile', description: 'see your profile: your name and e-mail address', isForUsers: true },
   { name: 'write:profile', description: 'change your profile', isForUsers: true },
   { name: 'read:posts', description: 'read your articles and comments, drafts included', isForUsers: true },
-  { name: 'write:posts', description: 'write, change, publish and delete articles and comments', isForUsers: true },
-  { name: 'read:webhooks', description: 'see its subscriptions to your events and their deliveries', isForUsers: true },
+  {
+    name: 'write:posts',
+    description: 'write, change, publish and delete articles and comments',
+    isForUsers: true,
+  },
+  {
+    name: 'read:webhooks',
+    description: 'see its subscriptions to your events and their deliveries',
+    isForUsers: true,
+  },
   { name: 'write:webhooks', description: 'be told of your events as they happen', isForUsers: true },
   { name: 'write:events', description: 'publish events', isForUsers: false },
 ];
@@ -44,7 +52,8 @@ export function createScopeCatalogue(objects: Iterable<string>): ScopeCatalogue 
       { name: `write:${object}`, description: `create, change and delete your ${words}`, isForUsers: true },
     ];
     for (const scope of declared) {
-      if (!scopeName.test(scope.name)) throw new Error(`not the name of an object: ${JSON.stringify(object)}`);
+      if (!scopeName.test(scope.name))
+        throw new Error(`not the name of an object: ${JSON.stringify(object)}`);
       if (!catalogue.has(scope.name)) catalogue.set(scope.name, scope);
     }
   }

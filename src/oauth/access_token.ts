@@ -1,0 +1,103 @@
+/**
+ * Access tokens of our own API: JWTs as in RFC 9068, checked without a query. What was checked once is kept until
+ * it expires, so that the signature of one token is not computed again for every request.
+ */
+
+import { createHash } from 'node:crypto';
+import { createLocalJWKSet, type JWK, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose';
+import { LRUCache } from 'lru-cache';
+
+/** Seconds that an access token lives. */
+export const accessTokenSeconds = 900;
+/** Longer ones are nobody's of ours. Characters. */
+const tokenLengthMax = 8_192;
+/** Tokens remembered at most, some 500 bytes each. */
+const rememberedMax = 20_000;
+
+/** What a checked access token says. */
+export interface AccessTokenClaims {
+  readonly tokenId: string;
+  readonly accountId: string | null;
+  readonly clientId: string;
+  readonly grantId: string | null;
+  readonly scopes: ReadonlySet<string>;
+  /** Seconds since the epoch. */
+  readonly issuedAt: number;
+  readonly expiresAt: number;
+  /** RFC 9449 section 6.1: thumbprint of the key that must be proven, and RFC 8705 section 3.1's. */
+  readonly jkt: string | null;
+  readonly certificateThumbprint: string | null;
+}
+
+export class AccessTokenVerifier {
+  readonly #issuer: string;
+  readonly #audience: string;
+  #keys: JWTVerifyGetKey;
+  readonly #remembered = new LRUCache<string, AccessTokenClaims>({ max: rememberedMax });
+
+  /** @param baseUrl issuer and audience in one */
+  constructor(baseUrl: string, publicKeys: readonly JWK[]) {
+    this.#issuer = baseUrl;
+    this.#audience = baseUrl;
+    this.#keys = toKeySet(publicKeys);
+  }
+
+  /** After a rotation: tokens signed by keys that are gone are refused from here on. */
+  useKeys(publicKeys: readonly JWK[]): void {
+    this.#keys = toKeySet(publicKeys);
+    this.#remembered.clear();
+  }
+
+  /** @returns undefined for whatever is not a good access token of this server, for its own API */
+  async verify(token: string): Promise<AccessTokenClaims | undefined> {
+    if (token.length > tokenLengthMax) return undefined;
+    const key = createHash('sha256').update(token).digest('base64');
+    const remembered = this.#remembered.get(key);
+    if (remembered !== undefined) return isAlive(remembered) ? remembered : undefined;
+    const claims = await this.#check(token);
+    if (claims !== undefined) this.#remembered.set(key, claims);
+    return claims;
+  }
+
+  async #check(token: string): Promise<AccessTokenClaims | undefined> {
+    try {
+      // RFC 9068 section 4: type, issuer, audience, signature by a known algorithm, expiry.
+      const { payload } = await jwtVerify(token, this.#keys, {
+        typ: 'at+jwt',
+        issuer: this.#issuer,
+        audience: this.#audience,
+        algorithms: ['ES256'],
+        requiredClaims: ['exp', 'iat', 'sub', 'client_id', 'jti'],
+      });
+      return toClaims(payload);
+    } catch {
+      return undefined;
+    }
+  }
+}
+
+function toKeySet(publicKeys: readonly JWK[]): JWTVerifyGetKey {
+  return createLocalJWKSet({ keys: publicKeys.filter((key) => key.alg === 'ES256') });
+}
+
+function isAlive(claims: AccessTokenClaims): boolean {
+  return claims.expiresAt * 1_000 > Date.now();
+}
+
+function toClaims(payload: JWTPayload): AccessTokenClaims {
+  const { jti, sub, client_id, grant_id, scope, iat, exp } = payload;
+  const cnf = (payload.cnf ?? {}) as { jkt?: string; 'x5t#S256'?: string };
+  const grantId = typeof grant_id === 'string' ? grant_id : null;
+  return {
+    tokenId: jti as string,
+    // A client that speaks for itself is its own subject (RFC 9068 section 2.2); a user's token has a grant.
+    accountId: grantId === null ? null : (sub as string),
+    clientId: String(client_id),
+    grantId,
+    scopes: new Set(typeof scope === 'string' ? scope.split(' ') : []),
+    issuedAt: iat as number,
+    expiresAt: exp as number,
+    jkt: cnf.jkt ?? null,
+    certificateThumbprint: cnf['x5t#S256'] ?? null,
+  };
+}

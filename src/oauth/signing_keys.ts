@@ -1,0 +1,88 @@
+/**
+ * Signing keys: ES256 for access tokens, RS256 besides for id_tokens (RFC 7517, RFC 7518). Made at the first
+ * start, sealed at rest. Owns the table `signing_keys`.
+ *
+ *   published → (signs_from) signing → replaced by a newer one → (expires_at) gone
+ */
+
+import { calculateJwkThumbprint, exportJWK, generateKeyPair, type JWK } from 'jose';
+import { sql } from 'kysely';
+import { createSealer } from '../crypto/sealing.ts';
+import type { Database, Transaction } from '../database/database.ts';
+
+export const signingAlgorithms = ['ES256', 'RS256'] as const;
+export type SigningAlgorithm = (typeof signingAlgorithms)[number];
+
+/** JWKs with `kid`, `alg` and `use`; the one that signs comes first for its algorithm. */
+export interface SigningKeys {
+  privateKeys: readonly JWK[];
+  publicKeys: readonly JWK[];
+}
+
+/** An arbitrary number that says "making signing keys" to every node of a database. */
+const lockKey = 7_236_501_128n;
+
+/**
+ * Makes the keys that are missing, once for all nodes.
+ * @param secret the deployment's key material
+ */
+export async function ensureSigningKeys(db: Database, secret: Buffer): Promise<void> {
+  await db.transaction().execute(async (tx) => {
+    await sql`select pg_advisory_xact_lock(${lockKey})`.execute(tx);
+    const { rows } = await sql<{ algorithm: SigningAlgorithm }>`
+      select distinct algorithm from signing_keys`.execute(tx);
+    const present = new Set(rows.map((row) => row.algorithm));
+    for (const algorithm of signingAlgorithms) {
+      if (!present.has(algorithm)) await addSigningKey(tx, secret, algorithm, 0);
+    }
+  });
+}
+
+/**
+ * @param delaySeconds after which it signs; it is published at once
+ * @returns its `kid`
+ */
+export async function addSigningKey(
+  db: Database | Transaction,
+  secret: Buffer,
+  algorithm: SigningAlgorithm,
+  delaySeconds: number,
+): Promise<string> {
+  const { privateKey } = await generateKeyPair(algorithm, { extractable: true, modulusLength: 2048 });
+  const jwk = await exportJWK(privateKey);
+  const kid = await calculateJwkThumbprint(jwk);
+  const sealed = createSealer(secret, 'signing-key').seal(JSON.stringify(jwk), kid);
+  await sql`
+    insert into signing_keys (id, algorithm, sealed, signs_from)
+    values (${kid}, ${algorithm}, ${sealed}, now() + ${delaySeconds} * interval '1 second')`.execute(db);
+  return kid;
+}
+
+/**
+ * All keys that are published at this moment.
+ * @throws Error when a key was sealed with another secret
+ */
+export async function loadSigningKeys(db: Database | Transaction, secret: Buffer): Promise<SigningKeys> {
+  // Those that sign already, newest first; then those that do not yet.
+  const { rows } = await sql<{ id: string; algorithm: SigningAlgorithm; sealed: Buffer }>`
+    select id, algorithm, sealed
+    from signing_keys
+    where expires_at is null or expires_at > now()
+    order by signs_from > now(), signs_from desc, id`.execute(db);
+  const sealer = createSealer(secret, 'signing-key');
+  const privateKeys = rows.map((row): JWK => {
+    let opened: Buffer;
+    try {
+      opened = sealer.open(row.sealed, row.id);
+    } catch (cause) {
+      throw new Error('the signing keys were sealed with another NUNCIO_SECRET', { cause });
+    }
+    return { ...(JSON.parse(opened.toString()) as JWK), kid: row.id, alg: row.algorithm, use: 'sig' };
+  });
+  return { privateKeys, publicKeys: privateKeys.map(toPublic) };
+}
+
+function toPublic({ kty, kid, alg, use, crv, x, y, n, e }: JWK): JWK {
+  const members = { kty, kid, alg, use, crv, x, y, n, e };
+  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as JWK;
+}
