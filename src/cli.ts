@@ -15,7 +15,13 @@ const exitFailed = 1;
 const exitUsage = 2;
 
 /** Errors whose message is the whole story for an operator; of others the stack is shown. */
-const plainErrors = new Set(['ConfigError', 'EmbeddedError', 'PlatformError', 'CommandError']);
+const plainErrors = new Set([
+  'ConfigError',
+  'EmbeddedError',
+  'PlatformError',
+  'CollectionsError',
+  'CommandError',
+]);
 
 process.exitCode = await main(process.argv.slice(2));
 

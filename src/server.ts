@@ -12,9 +12,12 @@ import { createScopeCatalogue } from './grants/scopes.ts';
 import { createApplication } from './http/application.ts';
 import { registerHealth } from './http/health.ts';
 import { createAuthorization } from './oauth/authorization.ts';
+import type { Platform } from './platform.ts';
 
 export interface ServerOptions {
   config: Config;
+  /** What the operator declares. */
+  platform: Platform;
   /** The database to use, external or embedded; its schema is up to date. */
   databaseUrl: string;
   /** Key material (see config/secret.ts). */
@@ -36,7 +39,7 @@ const connectionsMax = 20;
  * @throws Error of the system when the port is taken
  */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
-  const { config, databaseUrl, secret, logger } = options;
+  const { config, platform, databaseUrl, secret, logger } = options;
   const onDatabaseError = (error: Error) => logger.warn({ err: error }, 'database connection lost');
   const db = openDatabase({ connectionString: databaseUrl, connectionsMax, onIdleError: onDatabaseError });
   const notifications = new Notifications(databaseUrl, onDatabaseError);
@@ -44,7 +47,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
 
   const app = createApplication(config, logger);
   registerHealth(app, db);
-  const scopes = createScopeCatalogue([]);
+  const scopes = createScopeCatalogue(platform.objects);
   await createAuthorization({ app, db, notifications, config, secret, scopes, logger });
 
   await notifications.start();

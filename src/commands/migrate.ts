@@ -1,6 +1,8 @@
 /** `nuncio migrate`: brings the schema up to date. */
 
+import { migrateCollections } from '../collections/migrate.ts';
 import { migrate } from '../database/migrate.ts';
+import { loadPlatform } from '../platform.ts';
 import type { Command } from './command.ts';
 import { openStorage } from './storage.ts';
 
@@ -10,11 +12,14 @@ export const migrateCommand: Command = {
   options: {},
   help: [],
   async run(_input, { config, print }) {
+    const platform = await loadPlatform(config.configFile);
     const storage = await openStorage(config, 'command');
     try {
       const applied = await migrate(storage.databaseUrl);
       for (const name of applied) print(`applied ${name}`);
-      if (applied.length === 0) print('the schema is up to date');
+      const changes = await migrateCollections(storage.databaseUrl, platform.collections);
+      for (const change of changes) print(change);
+      if (applied.length + changes.length === 0) print('the schema is up to date');
     } finally {
       await storage.close();
     }

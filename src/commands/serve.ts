@@ -5,9 +5,11 @@
  */
 
 import type { Logger } from 'pino';
+import { migrateCollections, requireCollections } from '../collections/migrate.ts';
 import type { Config } from '../config/config.ts';
 import { type Database, openDatabase } from '../database/database.ts';
 import { migrate, requireMigrated } from '../database/migrate.ts';
+import { loadPlatform, type Platform } from '../platform.ts';
 import { type RunningServer, startServer } from '../server.ts';
 import { CommandError } from './command.ts';
 import { openStorage, type Storage } from './storage.ts';
@@ -28,12 +30,13 @@ export async function serve(options: ServeOptions): Promise<void> {
   const { config, logger } = options;
   // Heard from the first moment: whoever stops a server that is still starting gets a clean stop too.
   const stopped = stopSignal(logger);
+  const platform = await loadPlatform(config.configFile);
   const storage = await openStorage(config, 'server');
   try {
     if (storage.description !== null) logger.info(storage.description);
-    await bringUpToDate(options, storage);
+    await bringUpToDate(options, storage, platform);
     const { databaseUrl, secret } = storage;
-    const server = await startServer({ config, databaseUrl, secret, logger }).catch((error) => {
+    const server = await startServer({ config, platform, databaseUrl, secret, logger }).catch((error) => {
       throw explained(error, config);
     });
     options.ready(server, storage);
@@ -45,12 +48,15 @@ export async function serve(options: ServeOptions): Promise<void> {
   logger.info('stopped');
 }
 
-async function bringUpToDate({ migrate: wanted, prepare, logger }: ServeOptions, storage: Storage) {
+async function bringUpToDate(options: ServeOptions, storage: Storage, platform: Platform) {
+  const { migrate: wanted, prepare, logger } = options;
   if (wanted) {
     const applied = await migrate(storage.databaseUrl);
+    applied.push(...(await migrateCollections(storage.databaseUrl, platform.collections)));
     if (applied.length > 0) logger.info({ applied }, 'schema brought up to date');
   } else {
     await requireMigrated(storage.databaseUrl);
+    await requireCollections(storage.databaseUrl, platform.collections);
   }
   if (prepare === undefined) return;
   const db = openDatabase({ connectionString: storage.databaseUrl, connectionsMax: 2 });

@@ -3,15 +3,19 @@
  */
 
 import pg from 'pg';
+import { migrateCollections } from '../../src/collections/migrate.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { migrate } from '../../src/database/migrate.ts';
+import { loadPlatform } from '../../src/platform.ts';
 
 const templateName = 'nuncio_template';
 
 /** Made once for a run, by the runner. */
 export async function createTemplate(adminUrl: string): Promise<void> {
   await execute(adminUrl, `create database ${templateName}`);
-  await migrate(databaseUrl(adminUrl, templateName));
+  const url = databaseUrl(adminUrl, templateName);
+  await migrate(url);
+  await migrateCollections(url, (await loadPlatform(null)).collections);
 }
 
 export interface TestDatabase {

@@ -6,9 +6,11 @@ import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import type { TestContext } from 'node:test';
 import { pino } from 'pino';
+import { migrateCollections } from '../../src/collections/migrate.ts';
 import { type Config, loadConfig, type Mode } from '../../src/config/config.ts';
 import type { Environment } from '../../src/config/environment.ts';
 import { type Database, openDatabase } from '../../src/database/database.ts';
+import { loadPlatform, type Platform } from '../../src/platform.ts';
 import { type RunningServer, startServer } from '../../src/server.ts';
 import { createDatabase } from './database.ts';
 
@@ -29,17 +31,26 @@ type Scope = Pick<TestContext, 'after'>;
 /**
  * Starts a server and takes it down after the test or file.
  * @param environment settings beside the defaults
+ * @param platform what is declared; the shipped example where absent
  */
 export async function startTestServer(
   scope: Scope,
   environment: Environment = {},
   mode: Mode = 'dev',
+  platform?: Platform,
 ): Promise<TestServer> {
   const database = await createDatabase();
   const port = await freePort();
   const config = loadConfig({ PORT: String(port), LOG_LEVEL: 'silent', ...environment }, mode);
   const logger = pino({ level: config.logLevel });
-  const running = await startServer({ config, databaseUrl: database.url, secret: testSecret, logger });
+  if (platform !== undefined) await migrateCollections(database.url, platform.collections);
+  const running = await startServer({
+    config,
+    platform: platform ?? (await loadPlatform(null)),
+    databaseUrl: database.url,
+    secret: testSecret,
+    logger,
+  });
   const db = openDatabase({ connectionString: database.url, connectionsMax: 4 });
   scope.after(async () => {
     await running.close();

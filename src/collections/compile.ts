@@ -1,0 +1,327 @@
+/**
+ * From a declaration to a resource type: every name, schema, guard and example is checked, and every problem is
+ * reported with its place before any of it is used.
+ */
+
+import { createHash } from 'node:crypto';
+import { Ajv } from 'ajv';
+import addFormats from 'ajv-formats';
+import type { TSchema } from 'typebox';
+import { columnOf, type JsonSchema } from './column.ts';
+import {
+  type AnyChildDeclaration,
+  type AnyCollectionDeclaration,
+  type FieldDeclaration,
+  now,
+  readChild,
+} from './declaration.ts';
+import type { Conditions, Field, ResourceAction, ResourceType } from './resource_type.ts';
+import { indexedCharactersMax } from './table.ts';
+
+/** A problem of a declaration: where, and why. */
+export type Report = (place: string, reason: string) => void;
+
+const namePattern = /^[a-z][a-z0-9_]*$/;
+/** Characters at most in the name of a collection, field, action or event. */
+const nameCharactersMax = 30;
+/** Fields at most in a collection. */
+const fieldsMax = 200;
+/** Names of columns and members that every resource has. */
+const reservedFields = new Set(['id', 'author', 'version', 'created_at', 'updated_at', 'parent_id']);
+/** Parameters of lists that a filter's name would hide. */
+const reservedFilters = new Set(['limit', 'after', 'sort', 'fields']);
+
+const ajv = new Ajv({ strict: false, useDefaults: false });
+addFormats.default(ajv);
+
+/** @param place what the problems begin with, like `collections.articles` */
+export function compileCollection(
+  declaration: AnyCollectionDeclaration,
+  place: string,
+  report: Report,
+): ResourceType {
+  const type = compileCommon(declaration, place, report, null);
+  if (!/^[a-z][a-z0-9_-]{0,29}$/.test(String(declaration.scope))) {
+    report(`${place}.scope`, 'it is the object of two scopes: a lower-case word, like posts');
+  }
+  type.readable = compileReadable(declaration, type, place, report);
+  type.actions = Object.entries(declaration.actions ?? {}).map(([name, action]) =>
+    compileAction(name, action, type, `${place}.actions.${name}`, report),
+  );
+  const children = declaration.children ?? [];
+  type.children = children.flatMap((value, index) => {
+    const child = readChild(value);
+    if (child === undefined) {
+      report(`${place}.children[${index}]`, 'it is not made by defineChild');
+      return [];
+    }
+    const childPlace = `${place}.children.${child.name}`;
+    const compiled = compileCommon(child, childPlace, report, type);
+    compiled.createdBy = child.createdBy ?? 'readers';
+    for (const event of child.events ?? []) {
+      if (event !== 'created')
+        report(`${childPlace}.events`, `what a sub-collection tells of is created, not ${event}`);
+    }
+    return [compiled];
+  });
+  const segments = [
+    ...type.children.map((child) => child.name),
+    ...type.actions.map((action) => action.name),
+  ];
+  for (const name of duplicates(segments)) {
+    report(place, `${name} is declared twice among its sub-collections and actions`);
+  }
+  for (const name of segments) {
+    if (name === 'self') report(place, 'self names the link of the resource itself');
+  }
+  type.fingerprint = fingerprintOf(type);
+  return type;
+}
+
+type Draft<T> = { -readonly [K in keyof T]: T[K] };
+
+function compileCommon(
+  declaration: AnyCollectionDeclaration | AnyChildDeclaration,
+  place: string,
+  report: Report,
+  parent: ResourceType | null,
+): Draft<ResourceType> {
+  const { name, item } = declaration;
+  if (!isName(name)) report(`${place}.name`, nameReason);
+  if (!isName(item)) report(`${place}.item`, nameReason);
+  const scope = parent?.scope ?? (declaration as AnyCollectionDeclaration).scope;
+  const fields = compileFields(declaration.fields ?? {}, place, report, parent);
+  const type: Draft<ResourceType> = {
+    name,
+    item,
+    description: declaration.description ?? '',
+    scope,
+    readScope: `read:${scope}`,
+    writeScope: `write:${scope}`,
+    table: parent === null ? name : `${parent.item}_${name}`,
+    fields,
+    readable: 'owner',
+    actions: [],
+    events: new Set(declaration.events ?? []),
+    filters: declaration.filters ?? [],
+    sorts: declaration.sorts ?? [],
+    example: declaration.example ?? {},
+    parent,
+    createdBy: 'readers',
+    children: [],
+    fingerprint: '',
+  };
+  for (const event of type.events) {
+    if (!['created', 'updated', 'deleted'].includes(event)) {
+      report(
+        `${place}.events`,
+        `${String(event)} may be created, updated or deleted; an action names its own by emits`,
+      );
+    }
+  }
+  compileListing(type, place, report);
+  compileExample(type, place, report);
+  type.fingerprint = fingerprintOf(type);
+  return type;
+}
+
+function compileFields(
+  fields: Readonly<Record<string, FieldDeclaration>>,
+  place: string,
+  report: Report,
+  parent: ResourceType | null,
+): Field[] {
+  const names = Object.keys(fields);
+  if (names.length === 0) report(`${place}.fields`, 'there is none');
+  if (names.length > fieldsMax) report(`${place}.fields`, `there are ${names.length}: at most ${fieldsMax}`);
+  return Object.entries(fields).flatMap(([name, declared]) => {
+    const at = `${place}.fields.${name}`;
+    if (!isName(name)) report(at, nameReason);
+    if (reservedFields.has(name) || name === parent?.item)
+      report(at, 'every resource has a member of that name');
+    const field = compileField(name, declared, at, report);
+    return field === undefined ? [] : [field];
+  });
+}
+
+function compileField(
+  name: string,
+  declared: FieldDeclaration,
+  place: string,
+  report: Report,
+): Field | undefined {
+  const marked = declared as { set?: 'server' | 'create'; schema?: TSchema; initial?: unknown };
+  const isMarked = marked.set === 'server' || marked.set === 'create';
+  const schema = (isMarked ? marked.schema : declared) as TSchema & JsonSchema;
+  const set = isMarked ? (marked.set as 'server' | 'create') : 'client';
+  const column = columnOf(schema);
+  if (column === undefined) {
+    report(
+      place,
+      'its schema is not one of string, integer, number, boolean, array, object, or one of these or null',
+    );
+    return undefined;
+  }
+  let validates: ReturnType<typeof ajv.compile>;
+  try {
+    validates = ajv.compile(schema);
+  } catch (error) {
+    report(place, `its schema cannot be used: ${(error as Error).message}`);
+    return undefined;
+  }
+  if (column.type === 'text' && schema.maxLength === undefined && unlimited(schema)) {
+    report(place, 'a string needs a maxLength');
+  }
+  let fallback = set === 'server' ? marked.initial : schema.default;
+  if (fallback === undefined && column.nullable) fallback = null;
+  if (set === 'server' && fallback === undefined)
+    report(place, 'a field that the server sets needs an initial value');
+  if (fallback !== undefined && !validates(fallback)) {
+    report(place, `its default ${JSON.stringify(fallback)} does not fit its schema`);
+  }
+  return { name, schema, column: column.type, nullable: column.nullable, set, default: fallback };
+}
+
+/** Whether a text could be of any length; an enumeration cannot. */
+function unlimited(schema: JsonSchema): boolean {
+  if (schema.anyOf !== undefined) return schema.anyOf.some(unlimited);
+  return schema.type === 'string' && schema.maxLength === undefined && schema.enum === undefined;
+}
+
+function compileReadable(
+  declaration: AnyCollectionDeclaration,
+  type: ResourceType,
+  place: string,
+  report: Report,
+): ResourceType['readable'] {
+  const readable = declaration.readable ?? 'owner';
+  if (readable === 'owner' || readable === 'all') return readable;
+  return compileConditions(readable, type, `${place}.readable`, report);
+}
+
+function compileConditions(match: object, type: ResourceType, place: string, report: Report): Conditions {
+  return Object.entries(match).flatMap(([name, value]) => {
+    const field = type.fields.find((candidate) => candidate.name === name);
+    if (field === undefined) {
+      report(`${place}.${name}`, `${type.name} has no such field`);
+      return [];
+    }
+    if (field.column === 'jsonb') {
+      report(`${place}.${name}`, 'arrays and objects cannot be compared');
+      return [];
+    }
+    const values: unknown[] = Array.isArray(value) ? value : [value];
+    for (const each of values) checkValue(field, each, `${place}.${name}`, report);
+    return [{ field, values }];
+  });
+}
+
+function checkValue(field: Field, value: unknown, place: string, report: Report): void {
+  if (!ajv.validate(field.schema, value)) {
+    report(place, `${JSON.stringify(value)} does not fit the field's schema`);
+  }
+}
+
+function compileAction(
+  name: string,
+  action: NonNullable<AnyCollectionDeclaration['actions']>[string],
+  type: ResourceType,
+  place: string,
+  report: Report,
+): ResourceAction {
+  if (!isName(name)) report(place, nameReason);
+  const find = (fieldName: string, at: string): Field[] => {
+    const field = type.fields.find((candidate) => candidate.name === fieldName);
+    if (field === undefined) report(at, `${type.name} has no field ${fieldName}`);
+    return field === undefined ? [] : [field];
+  };
+  const input = (action.input ?? []).flatMap((fieldName) => find(fieldName, `${place}.input`));
+  for (const field of input) {
+    if (field.set !== 'server') report(`${place}.input`, `${field.name} is not set by the server alone`);
+  }
+  const change = Object.entries(action.change ?? {}).flatMap(([fieldName, value]) =>
+    find(fieldName, `${place}.change`).map((field) => {
+      if (value !== now) checkValue(field, value, `${place}.change.${fieldName}`, report);
+      else if (field.column !== 'timestamptz')
+        report(`${place}.change.${fieldName}`, 'now is for a Timestamp()');
+      return { field, value };
+    }),
+  );
+  if (change.length + input.length === 0) report(`${place}.change`, 'the action changes nothing');
+  if (action.emits !== undefined && !isName(action.emits)) report(`${place}.emits`, nameReason);
+  return {
+    name,
+    description: action.description ?? '',
+    guard: compileConditions(action.guard ?? {}, type, `${place}.guard`, report),
+    refusal: action.refusal ?? `This ${type.item} is not in a state for ${name}.`,
+    input,
+    change,
+    emits: action.emits === undefined ? null : `${type.item}.${action.emits}`,
+  };
+}
+
+function compileListing(type: ResourceType, place: string, report: Report): void {
+  for (const name of type.filters) {
+    const field = type.fields.find((candidate) => candidate.name === name);
+    if (name !== 'author' && field === undefined) report(`${place}.filters`, `there is no field ${name}`);
+    if (field?.column === 'jsonb') report(`${place}.filters`, `${name} is an array or object`);
+    if (field !== undefined) checkIndexed(field, `${place}.filters`, report);
+    if (reservedFilters.has(name)) report(`${place}.filters`, `${name} is a parameter of every list`);
+  }
+  for (const name of type.sorts) {
+    const field = type.fields.find((candidate) => candidate.name === name);
+    const isStandard = name === 'created_at' || (name === 'updated_at' && type.parent === null);
+    if (!isStandard && field === undefined) report(`${place}.sorts`, `there is no field ${name}`);
+    if (field?.column === 'jsonb' || field?.column === 'boolean')
+      report(`${place}.sorts`, `${name} has no order`);
+    if (field !== undefined) checkIndexed(field, `${place}.sorts`, report);
+  }
+}
+
+/** An entry of an index must fit on a page of it. */
+function checkIndexed(field: Field, place: string, report: Report): void {
+  const { maxLength } = field.schema as JsonSchema;
+  if (field.column === 'text' && maxLength !== undefined && maxLength > indexedCharactersMax) {
+    report(
+      place,
+      `${field.name} may be longer than ${indexedCharactersMax} characters, too long for an index`,
+    );
+  }
+}
+
+/** The example must be a body that a creation would take, with values for what actions give. */
+function compileExample(type: ResourceType, place: string, report: Report): void {
+  for (const [name, value] of Object.entries(type.example)) {
+    const field = type.fields.find((candidate) => candidate.name === name);
+    if (field === undefined) report(`${place}.example`, `there is no field ${name}`);
+    else checkValue(field, value, `${place}.example.${name}`, report);
+  }
+  for (const field of type.fields) {
+    if (field.default === undefined && !Object.hasOwn(type.example, field.name)) {
+      report(`${place}.example`, `${field.name} is missing`);
+    }
+  }
+}
+
+const nameReason = `it may be lower-case letters, digits and _, at most ${nameCharactersMax} characters`;
+
+function isName(name: unknown): name is string {
+  return typeof name === 'string' && namePattern.test(name) && name.length <= nameCharactersMax;
+}
+
+function duplicates(names: readonly string[]): Set<string> {
+  return new Set(names.filter((name, index) => names.indexOf(name) !== index));
+}
+
+function fingerprintOf(type: ResourceType): string {
+  const shape = {
+    fields: type.fields.map((field) => [field.name, field.schema]),
+    actions: type.actions.map((action) => [
+      action.name,
+      action.guard.map(({ field, values }) => [field.name, values]),
+    ]),
+    children: type.children.map((child) => child.name),
+    name: type.name,
+  };
+  return createHash('sha256').update(JSON.stringify(shape)).digest('base64url').slice(0, 6);
+}

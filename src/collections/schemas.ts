@@ -1,0 +1,58 @@
+/**
+ * JSON Schemas of what goes in and out, made from a resource type: for checking bodies, for serialising answers
+ * and for the reference, the same objects for all three.
+ */
+
+import Type, { type TSchema } from 'typebox';
+import { type Field, isChangeable, type ResourceType } from './resource_type.ts';
+
+const Id = () => Type.String({ format: 'uuid' });
+const Time = () => Type.String({ format: 'date-time' });
+
+export const LinkSchema = Type.Object({ href: Type.String(), method: Type.Optional(Type.String()) });
+
+/** The members of a resource in an answer, without `_links`. */
+function members(type: ResourceType): Record<string, TSchema> {
+  const result: Record<string, TSchema> = { id: Id() };
+  for (const field of type.fields) result[field.name] = field.schema;
+  result.author = Id();
+  result.created_at = Time();
+  if (isChangeable(type)) result.updated_at = Time();
+  return result;
+}
+
+/** A resource as an event carries it. */
+export function eventResourceSchema(type: ResourceType): TSchema {
+  return Type.Object(members(type));
+}
+
+/** A resource as the API answers it. */
+export function resourceSchema(type: ResourceType): TSchema {
+  return Type.Object({ ...members(type), _links: linksSchema(type) });
+}
+
+function linksSchema(type: ResourceType): TSchema {
+  const links: Record<string, TSchema> = { self: LinkSchema };
+  if (type.parent !== null) links[type.parent.item] = LinkSchema;
+  for (const child of type.children) links[child.name] = LinkSchema;
+  for (const action of type.actions) links[action.name] = Type.Optional(LinkSchema);
+  return Type.Object(links);
+}
+
+/** The body of a creation. */
+export function createSchema(type: ResourceType): TSchema {
+  return bodySchema(type.fields.filter((field) => field.set !== 'server'));
+}
+
+/** The body of an action. */
+export function actionSchema(fields: readonly Field[]): TSchema {
+  return bodySchema(fields);
+}
+
+function bodySchema(fields: readonly Field[]): TSchema {
+  const properties: Record<string, TSchema> = {};
+  for (const field of fields) {
+    properties[field.name] = field.default === undefined ? field.schema : Type.Optional(field.schema);
+  }
+  return Type.Object(properties, { additionalProperties: false });
+}

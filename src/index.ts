@@ -1,0 +1,19 @@
+/**
+ * What a platform's declaration (`nuncio.config.ts`) imports.
+ */
+
+export { default as Type, type Static } from 'typebox';
+export {
+  type Action,
+  type ChildDeclaration,
+  type CollectionDeclaration,
+  createOnly,
+  defineChild,
+  defineCollection,
+  Nullable,
+  now,
+  serverSet,
+  Timestamp,
+} from './collections/declaration.ts';
+export { defineEventKind, type EventKind } from './events/kind.ts';
+export { defineConfig, type PlatformDeclaration } from './platform.ts';

@@ -1,0 +1,178 @@
+/**
+ * The platform: what an operator declares in `nuncio.config.ts`, read, checked and worked out. Every problem is
+ * found before any is reported, each with its place and the reason.
+ */
+
+import { resolve } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { Ajv } from 'ajv';
+import addFormats from 'ajv-formats';
+import { compileCollection, type Report } from './collections/compile.ts';
+import { type Collection, readCollection } from './collections/declaration.ts';
+import { kindsOf } from './collections/kinds.ts';
+import { type ResourceType, withChildren } from './collections/resource_type.ts';
+import type { EventKind } from './events/kind.ts';
+
+/** What `nuncio.config.ts` exports by default. */
+export interface PlatformDeclaration {
+  collections?: readonly Collection[];
+  /** Kinds beside those of the collections: what other systems publish. */
+  eventKinds?: readonly EventKind[];
+}
+
+export interface Platform {
+  collections: readonly ResourceType[];
+  /** All kinds: those of the collections, then the declared ones. */
+  eventKinds: readonly EventKind[];
+  /** The objects of `read:<object>` and `write:<object>` scopes that the declaration brings, sorted. */
+  objects: readonly string[];
+}
+
+/** A declaration that cannot be used: one line for each problem. */
+export class PlatformError extends Error {
+  override readonly name = 'PlatformError';
+  readonly problems: readonly string[];
+
+  constructor(problems: readonly string[]) {
+    super(problems.join('\n'));
+    this.problems = problems;
+  }
+}
+
+/** Declares the platform; the default export of `nuncio.config.ts`. */
+export function defineConfig(declaration: PlatformDeclaration): PlatformDeclaration {
+  return Object.freeze({ ...declaration });
+}
+
+/** First parts of paths and names of tables that are the server's own. */
+const reservedNames = new Set(
+  `account accounts api asyncapi authorization_codes client_secrets clients collections console deliveries device
+  docs event_kinds events grants health idempotency_keys interaction livez login meta metrics migrations oauth
+  openapi public rate_windows readyz refresh_tokens sessions signing_keys subscriptions token webhooks
+  withdrawals`.split(/\s+/),
+);
+/** Names of kinds that the server itself has. */
+const reservedKinds = new Set(['ping', 'subscription.disabled']);
+/** Objects of scopes that have a meaning of their own. */
+const reservedObjects = new Set(['webhooks', 'events']);
+/** Collections and event kinds at most. */
+const collectionsMax = 200;
+const eventKindsMax = 2_000;
+
+/** The file that is read where none is named: the one beside package.json. */
+const defaultFile = fileURLToPath(new URL('../nuncio.config.ts', import.meta.url));
+
+/**
+ * @param configFile absolute path, or null for the shipped example
+ * @throws PlatformError with every problem found
+ */
+export async function loadPlatform(configFile: string | null): Promise<Platform> {
+  const file = resolve(configFile ?? defaultFile);
+  let module: { default?: unknown };
+  try {
+    module = (await import(pathToFileURL(file).href)) as { default?: unknown };
+  } catch (error) {
+    throw new PlatformError([`${file}: it cannot be loaded: ${(error as Error).message}`]);
+  }
+  if (typeof module.default !== 'object' || module.default === null) {
+    throw new PlatformError([`${file}: its default export is not made by defineConfig`]);
+  }
+  return createPlatform(module.default as PlatformDeclaration, `${file}: `);
+}
+
+/**
+ * @param prefix what each problem begins with, like the file's name
+ * @throws PlatformError with every problem found
+ */
+export function createPlatform(declaration: PlatformDeclaration, prefix = ''): Platform {
+  const problems: string[] = [];
+  const report: Report = (place, reason) => problems.push(`${prefix}${place}: ${reason}`);
+  for (const key of Object.keys(declaration)) {
+    if (!['collections', 'eventKinds'].includes(key)) report(key, 'there is no such section');
+  }
+  const collections = compileCollections(declaration.collections ?? [], report);
+  const declaredKinds = checkKinds(declaration.eventKinds ?? [], report);
+  const eventKinds = [...(problems.length === 0 ? collections.flatMap(kindsOf) : []), ...declaredKinds];
+  reportDuplicates(
+    eventKinds.map((kind) => kind.name),
+    'eventKinds',
+    report,
+  );
+  if (problems.length > 0) throw new PlatformError(problems);
+  const objects = [...collections.map((type) => type.scope), ...eventKinds.map((kind) => kind.object)];
+  return Object.freeze({
+    collections,
+    eventKinds,
+    objects: [...new Set(objects.filter((object) => object !== null))].sort(),
+  });
+}
+
+function compileCollections(declared: readonly Collection[], report: Report): ResourceType[] {
+  if (!Array.isArray(declared)) {
+    report('collections', 'it may be an array');
+    return [];
+  }
+  if (declared.length > collectionsMax) report('collections', `there are more than ${collectionsMax}`);
+  const types = declared.flatMap((value: unknown, index) => {
+    const declaration = readCollection(value);
+    if (declaration === undefined) {
+      report(`collections[${index}]`, 'it is not made by defineCollection');
+      return [];
+    }
+    const place = `collections.${declaration.name}`;
+    if (reservedNames.has(declaration.name)) report(`${place}.name`, 'the server itself uses that name');
+    if (reservedObjects.has(declaration.scope))
+      report(`${place}.scope`, 'the server itself uses that object');
+    return [compileCollection(declaration, place, report)];
+  });
+  const all = types.flatMap(withChildren);
+  reportDuplicates(
+    all.map((type) => type.table),
+    'collections',
+    report,
+  );
+  reportDuplicates(
+    all.map((type) => type.item),
+    'collections',
+    report,
+  );
+  return types;
+}
+
+function checkKinds(declared: readonly EventKind[], report: Report): EventKind[] {
+  if (!Array.isArray(declared)) {
+    report('eventKinds', 'it may be an array');
+    return [];
+  }
+  if (declared.length > eventKindsMax) report('eventKinds', `there are more than ${eventKindsMax}`);
+  for (const kind of declared as readonly EventKind[]) {
+    const place = `eventKinds.${kind.name}`;
+    if (!/^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$/.test(kind.name) || kind.name.length > 100) {
+      report(`${place}.name`, 'it may be lower-case words divided by dots, at most 100 characters');
+    }
+    if (reservedKinds.has(kind.name)) report(`${place}.name`, 'the server itself has that kind');
+    if (kind.object !== null && !/^[a-z][a-z0-9_-]{0,29}$/.test(kind.object)) {
+      report(`${place}.object`, 'it is the object of a scope: a lower-case word, or null');
+    }
+    checkExample(kind, place, report);
+  }
+  return [...declared];
+}
+
+function checkExample(kind: EventKind, place: string, report: Report): void {
+  const ajv = new Ajv({ strict: false });
+  addFormats.default(ajv);
+  try {
+    if (!ajv.validate(kind.schema, kind.example)) {
+      report(`${place}.example`, `it does not fit the schema: ${ajv.errorsText()}`);
+    }
+  } catch (error) {
+    report(`${place}.schema`, `it cannot be used: ${(error as Error).message}`);
+  }
+}
+
+function reportDuplicates(names: readonly string[], place: string, report: Report): void {
+  for (const name of new Set(names.filter((each, index) => names.indexOf(each) !== index))) {
+    report(place, `${name} is declared twice`);
+  }
+}
