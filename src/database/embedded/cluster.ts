@@ -101,8 +101,8 @@ async function removeLeftovers(cluster: string): Promise<void> {
   }
 }
 
-/** Writes this start's configuration. */
-export async function configure(home: Home): Promise<void> {
+/** Writes this start's configuration. Returns the directory of the socket. */
+export async function configure(home: Home): Promise<string> {
   const directory = await socketDirectory(home);
   const quoted = `"${directory.replaceAll('"', '""')}"`.replaceAll("'", "''").replaceAll('\\', '\\\\');
   const path = join(home.cluster, 'nuncio.conf');
@@ -113,6 +113,7 @@ export async function configure(home: Home): Promise<void> {
     { mode: 0o600 },
   );
   await giveAway(home, path);
+  return directory;
 }
 
 /**

@@ -58,12 +58,13 @@ export async function findPostmaster(cluster: string): Promise<Postmaster | unde
  * @throws EmbeddedError with the last line of its log
  */
 export async function startPostmaster(home: Home, logFile: string): Promise<pg.Client> {
-  await configure(home);
+  const socketDirectory = await configure(home);
   const giveUp = Date.now() + sharedMemoryTimeoutMs;
   for (;;) {
     await endOrphans(home.cluster);
-    // Nobody serves this directory: PostgreSQL would otherwise take a process that got the old number for itself.
+    // Nobody serves this directory: PostgreSQL would otherwise take for itself what has the old process's number by now.
     await rm(join(home.cluster, 'postmaster.pid'), { force: true });
+    await rm(join(socketDirectory, `.s.PGSQL.${port}.lock`), { force: true });
     const started = await spawnPostmaster(home, logFile);
     if (started instanceof pg.Client) return started;
     // A backend without a postmaster that we could not find; it ends by itself.
