@@ -1,6 +1,6 @@
 /** The embedded PostgreSQL with real processes: who runs it, who joins it, and what is left of it after each way to die. */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   chmodSync,
@@ -301,7 +301,11 @@ test('^C in the terminal reaches the server and not PostgreSQL', async (t) => {
   const pid = await postmasterPid(dataDir);
   process.kill(-(server.child.pid as number), 'SIGINT');
   await once(server.child, 'exit');
+  // Had it got the signal too it would be shutting down, and refuse.
+  assert.deepEqual(await query(server.connectionString, 'select 1 as n'), [{ n: 1 }]);
   assert.equal(await postmasterPid(dataDir), pid);
+  const { stdout } = spawnSync('ps', ['-o', 'pgid=', '-p', String(pid)], { encoding: 'utf8' });
+  assert.equal(Number(stdout), pid, 'a process group of its own');
 });
 
 test('data of another major version are left alone, with a sentence that says so', async (t) => {
