@@ -1,0 +1,149 @@
+/**
+ * The app as a web server: connect, callback, articles, the live stream of what arrived.
+ */
+
+import { randomBytes } from 'node:crypto';
+import cookie from '@fastify/cookie';
+import formbody from '@fastify/formbody';
+import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import * as oidc from 'openid-client';
+import { Api, ApiError } from './api.ts';
+import { Inbox } from './inbox.ts';
+import { beginAuthorization, finishAuthorization, type PendingAuthorization } from './oauth.ts';
+import { connectedPage, deliveryItem, welcomePage } from './page.ts';
+
+export interface ReaderOptions {
+  baseUrl: string;
+  /** Where this app is reached, like `http://localhost:4000`. */
+  url: string;
+  configuration: oidc.Configuration;
+}
+
+/** What the app knows of one browser. A real app keeps this in its database. */
+interface Session {
+  pending?: PendingAuthorization;
+  connection?: Connection;
+  message?: string;
+}
+
+interface Connection {
+  api: Api;
+  accountId: string;
+  refreshToken: string;
+  /** The key of its subscription's URL. */
+  key: string;
+}
+
+const sessionCookie = 'reader_session';
+
+/** Builds the app; the caller makes it listen. */
+export function buildReader(options: ReaderOptions): FastifyInstance {
+  const app = Fastify({ forceCloseConnections: true });
+  app.register(cookie);
+  app.register(formbody);
+  const inbox = new Inbox();
+  inbox.register(app);
+  const sessions = new Map<string, Session>();
+
+  app.get('/', async (request, reply) => {
+    const session = sessionOf(sessions, request, reply);
+    reply.type('text/html; charset=utf-8').header('cache-control', 'no-store');
+    const { connection, message } = session;
+    delete session.message;
+    if (connection === undefined) return welcomePage(options.baseUrl, message);
+    try {
+      const articles = await connection.api.articles();
+      return connectedPage({ accountId: connection.accountId, articles, received: inbox.received });
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 401) throw error;
+      delete session.connection;
+      return welcomePage(options.baseUrl, 'The permission has ended. Connect again to go on.');
+    }
+  });
+
+  app.get('/connect', async (request, reply) => {
+    const session = sessionOf(sessions, request, reply);
+    session.pending = await beginAuthorization(options.configuration, `${options.url}/callback`);
+    return reply.redirect(session.pending.url.href);
+  });
+
+  app.get('/callback', async (request, reply) => {
+    const session = sessionOf(sessions, request, reply);
+    const { pending } = session;
+    if (pending === undefined) return reply.redirect('/');
+    delete session.pending;
+    try {
+      session.connection = await connect(options, inbox, new URL(request.url, options.url), pending);
+    } catch (error) {
+      if (!(error instanceof oidc.AuthorizationResponseError)) throw error;
+      session.message =
+        error.error === 'access_denied' ? 'You said no, so Reader is not connected.' : error.message;
+    }
+    return reply.redirect('/');
+  });
+
+  app.post<{ Body: { title: string; body: string } }>('/articles', async (request, reply) => {
+    const { connection } = sessionOf(sessions, request, reply);
+    await connection?.api.createArticle(request.body.title, request.body.body);
+    return reply.redirect('/', 303);
+  });
+
+  app.post<{ Params: { id: string } }>('/articles/:id/publish', async (request, reply) => {
+    const { connection } = sessionOf(sessions, request, reply);
+    const articles = (await connection?.api.articles()) ?? [];
+    const article = articles.find(({ id }) => id === request.params.id);
+    if (article !== undefined) await connection?.api.publish(article);
+    return reply.redirect('/', 303);
+  });
+
+  app.post('/disconnect', async (request, reply) => {
+    const session = sessionOf(sessions, request, reply);
+    if (session.connection !== undefined) {
+      await oidc.tokenRevocation(options.configuration, session.connection.refreshToken);
+      inbox.forget(session.connection.key);
+      delete session.connection;
+      session.message = 'Disconnected: the permission was withdrawn, and with it the subscription.';
+    }
+    return reply.redirect('/', 303);
+  });
+
+  app.get('/stream', async (request, reply) => {
+    reply.hijack();
+    const stream = reply.raw;
+    stream.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
+    stream.write(': watching\n\n');
+    const unwatch = inbox.watch((delivery) => {
+      stream.write(`event: delivery\ndata: ${JSON.stringify(deliveryItem(delivery))}\n\n`);
+    });
+    request.raw.on('close', unwatch);
+  });
+  return app;
+}
+
+async function connect(
+  options: ReaderOptions,
+  inbox: Inbox,
+  callbackUrl: URL,
+  pending: PendingAuthorization,
+): Promise<Connection> {
+  const tokens = await finishAuthorization(options.configuration, callbackUrl, pending);
+  const api = new Api(options.baseUrl, tokens.access_token);
+  const { account } = await api.whoAmI();
+  // An address that cannot be guessed keeps strangers from even knocking; the signature keeps them out.
+  const key = randomBytes(16).toString('hex');
+  const url = `${options.url}/webhooks/timestamp/${key}`;
+  const subscription = await api.subscribe(url, ['article.*', 'comment.*'], 'timestamp');
+  inbox.expect(key, await api.secretOf(subscription));
+  return { api, accountId: account?.id ?? '', refreshToken: tokens.refresh_token ?? '', key };
+}
+
+function sessionOf(sessions: Map<string, Session>, request: FastifyRequest, reply: FastifyReply): Session {
+  const known = request.cookies[sessionCookie];
+  const session = known === undefined ? undefined : sessions.get(known);
+  if (session !== undefined) return session;
+  const id = randomBytes(16).toString('hex');
+  const fresh: Session = {};
+  sessions.set(id, fresh);
+  reply.setCookie(sessionCookie, id, { httpOnly: true, sameSite: 'lax', path: '/' });
+  return fresh;
+}

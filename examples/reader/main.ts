@@ -1,0 +1,53 @@
+/**
+ * Reader: a small app that a user connects and that hears of changes by signed webhooks.
+ *
+ *   npm run demo              starts the app (and a server, where none runs) with a page to click through
+ *   npm run demo -- --once    the same without a browser, each step printed
+ */
+
+import { parseArgs } from 'node:util';
+import { buildReader } from './app.ts';
+import { deleteClient, findOrStartNuncio, type Nuncio, registerClient } from './nuncio.ts';
+import { discover, scopes } from './oauth.ts';
+import { runOnce } from './once.ts';
+
+const { values } = parseArgs({ options: { once: { type: 'boolean', default: false } } });
+const serverPort = process.env.PORT ?? '3000';
+const baseUrl = process.env.NUNCIO_BASE_URL ?? `http://localhost:${serverPort}`;
+const readerPort = Number(process.env.READER_PORT ?? 4000);
+
+const nuncio = await findOrStartNuncio(baseUrl, values.once);
+try {
+  if (values.once) await once(nuncio);
+  else await serve(nuncio);
+} finally {
+  await nuncio.stop();
+}
+
+async function once(server: Nuncio): Promise<void> {
+  try {
+    await runOnce(server);
+    process.stdout.write('Every step held.\n');
+  } catch (error) {
+    process.stderr.write(`✗ ${(error as Error).stack}\n`);
+    process.exitCode = 1;
+  }
+}
+
+async function serve(server: Nuncio): Promise<void> {
+  const url = `http://localhost:${readerPort}`;
+  const client = await registerClient(`${url}/callback`, scopes);
+  const configuration = await discover(server.baseUrl, client.client_id, client.client_secret);
+  const reader = buildReader({ baseUrl: server.baseUrl, url, configuration });
+  try {
+    await reader.listen({ port: readerPort, host: 'localhost' });
+    process.stdout.write(`\n  Reader, the demo app, is at  ${url}   (^C ends it)\n\n`);
+    await new Promise((resolve) => {
+      process.once('SIGINT', resolve);
+      process.once('SIGTERM', resolve);
+    });
+    await reader.close();
+  } finally {
+    await deleteClient(client.client_id);
+  }
+}
