@@ -1,0 +1,99 @@
+/**
+ * Nuncio as a process of its own, for tests that kill it.
+ */
+
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import type { Environment } from '../../src/config/environment.ts';
+
+const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
+
+type Scope = Pick<TestContext, 'after'>;
+
+export interface NuncioProcess {
+  child: ChildProcess;
+  /** All that it printed so far, both streams. */
+  output: () => string;
+  /** Resolves when `/readyz` answers 200. @throws Error with the output when the process ends before */
+  ready: () => Promise<void>;
+  /** Sends a signal and waits for the end. @returns exit code, or the signal's name */
+  end: (signal: NodeJS.Signals) => Promise<number | string>;
+}
+
+/** The environment of a child: only what a test names, beside what every program needs. */
+function environmentOf(settings: Environment): NodeJS.ProcessEnv {
+  const { PATH, HOME, TMPDIR } = process.env;
+  return { PATH, HOME, ...(TMPDIR === undefined ? {} : { TMPDIR }), ...settings };
+}
+
+/** Runs a server command (`dev` or `start`). It is killed after the test, if it still runs. */
+export function startProcess(scope: Scope, words: string[], settings: Environment): NuncioProcess {
+  const child = spawn(process.execPath, [cli, ...words], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: environmentOf(settings),
+  });
+  let output = '';
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      output += text;
+    });
+  }
+  const ended = new Promise<number | string>((resolve) => {
+    child.once('close', (code, signal) => resolve(code ?? signal ?? -1));
+  });
+  const hasEnded = () => child.exitCode !== null || child.signalCode !== null;
+  scope.after(async () => {
+    if (!hasEnded()) child.kill('SIGTERM');
+    await ended;
+  });
+  const baseUrl = settings.NUNCIO_BASE_URL ?? `http://localhost:${settings.PORT}`;
+  return {
+    child,
+    output: () => output,
+    async ready() {
+      while (!(await isReady(baseUrl))) {
+        if (hasEnded()) throw new Error(`the server ended:\n${output}`);
+        await sleep(50);
+      }
+    },
+    async end(signal) {
+      child.kill(signal);
+      return ended;
+    },
+  };
+}
+
+async function isReady(baseUrl: string): Promise<boolean> {
+  try {
+    return (await fetch(`${baseUrl}/readyz`)).ok;
+  } catch {
+    return false;
+  }
+}
+
+export interface CommandResult {
+  code: number;
+  stdout: string;
+  stderr: string;
+}
+
+/** Runs a command to its end. */
+export function runCommand(words: string[], settings: Environment): Promise<CommandResult> {
+  return new Promise((resolve) => {
+    execFile(process.execPath, [cli, ...words], { env: environmentOf(settings) }, (error, stdout, stderr) => {
+      resolve({ code: error === null ? 0 : Number(error.code ?? 1), stdout, stderr });
+    });
+  });
+}
+
+/** An empty folder that goes after the test. */
+export async function temporaryFolder(scope: Scope): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'nuncio-test-'));
+  scope.after(() => rm(folder, { recursive: true, force: true }));
+  return folder;
+}
