@@ -36,16 +36,32 @@ export interface RunningServer {
 const connectionsMax = 20;
 
 /**
- * @throws Error of the system when the port is taken
+ * @throws Error of the system when the port is taken; nothing stays open then
  */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
+  // Whatever opens says here how it closes: the last opened closes first, also when the start fails half way.
+  const opened = new AsyncDisposableStack();
+  try {
+    const address = await openServer(options, opened);
+    return { address, close: () => opened.disposeAsync() };
+  } catch (error) {
+    await opened.disposeAsync();
+    throw error;
+  }
+}
+
+async function openServer(options: ServerOptions, opened: AsyncDisposableStack): Promise<string> {
   const { config, platform, databaseUrl, secret, logger } = options;
   const onDatabaseError = (error: Error) => logger.warn({ err: error }, 'database connection lost');
   const db = openDatabase({ connectionString: databaseUrl, connectionsMax, onIdleError: onDatabaseError });
+  opened.defer(() => db.destroy());
   const notifications = new Notifications(databaseUrl, onDatabaseError);
+  opened.defer(() => notifications.stop());
   const outbox = new Outbox(db, notifications);
+  opened.defer(() => outbox.stop());
 
   const app = createApplication(config, logger);
+  opened.defer(() => app.close());
   registerHealth(app, db);
   const scopes = createScopeCatalogue(platform.objects);
   await createAuthorization({ app, db, notifications, config, secret, scopes, logger });
@@ -53,13 +69,5 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   await notifications.start();
   await app.listen({ port: config.port, host: config.host });
   const { port, address, family } = app.server.address() as AddressInfo;
-  return {
-    address: `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
-    async close() {
-      await app.close();
-      outbox.stop();
-      await notifications.stop();
-      await db.destroy();
-    },
-  };
+  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }

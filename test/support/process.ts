@@ -44,7 +44,7 @@ export function startProcess(scope: Scope, words: string[], settings: Environmen
     });
   }
   const ended = new Promise<number | string>((resolve) => {
-    child.once('close', (code, signal) => resolve(code ?? signal ?? -1));
+    child.once('exit', (code, signal) => resolve(code ?? signal ?? -1));
   });
   const hasEnded = () => child.exitCode !== null || child.signalCode !== null;
   scope.after(async () => {
