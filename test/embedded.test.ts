@@ -17,6 +17,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { EmbeddedError } from '../src/database/embedded/error.ts';
 import {
+  atEnd,
   busyBackend,
   eventually,
   newDataDir,
@@ -93,7 +94,7 @@ test('runs with a data directory whose path is too long for a socket', async (t)
   const embedded = await start(dataDir, 'server');
   assert.deepEqual(await query(embedded.connectionString, 'select 1 as n'), [{ n: 1 }]);
   const directory = new URL(embedded.connectionString).searchParams.get('host') as string;
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  atEnd(t, () => rmSync(directory, { recursive: true, force: true }));
   assert.equal(statSync(directory).mode & 0o777, 0o700);
   await embedded.stop();
 
@@ -187,7 +188,7 @@ test('a start that was killed in the middle of initdb leaves nothing half done',
   const child = spawn(process.execPath, [userScript, dataDir, 'server'], {
     stdio: ['pipe', 'ignore', 'ignore'],
   });
-  t.after(() => child.kill('SIGKILL'));
+  atEnd(t, () => child.kill('SIGKILL'));
   const isStaging = (name: string) => name.startsWith('postgres.new-') && !name.endsWith('.password');
   while (!(existsSync(dataDir) && readdirSync(dataDir).some(isStaging))) await sleep(2);
   await sleep(100);
@@ -228,7 +229,7 @@ test('goes on over a stale pid file whose number belongs to another process now'
   const pidFile = readFileSync(join(cluster, 'postmaster.pid'), 'utf8');
   await server.leave();
   const other = spawn('sleep', ['600'], { stdio: 'ignore' });
-  t.after(() => other.kill('SIGKILL'));
+  atEnd(t, () => other.kill('SIGKILL'));
   const stale = pidFile.replace(/^\d+/, String(other.pid));
   writeFileSync(join(cluster, 'postmaster.pid'), stale, { mode: 0o600 });
   writeFileSync(join(cluster, '.s.PGSQL.5432.lock'), stale, { mode: 0o600 });

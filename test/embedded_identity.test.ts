@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { findPostmaster } from '../src/database/embedded/postmaster.ts';
 import {
+  atEnd,
   cleanUp,
   copyCheckout,
   eventually,
@@ -111,7 +112,7 @@ test('a checkout and data under a 0700 home, with namespaces and without', { ski
   const user = await use(t, dataDir, 'server', { module, env });
   t.diagnostic(user.description);
   const place = readFileSync(join(dataDir, 'postgres.place'), 'utf8').trim();
-  t.after(() => cleanUp(place));
+  atEnd(t, () => cleanUp(place));
   assert.match(user.description, /programs copied beside it/);
   assert.equal(statSync(dataDir).mode & 0o777, 0o700);
   await query(user.connectionString, 'create table written as select 1 as n');

@@ -29,6 +29,7 @@ export const nobody = isRoot ? { uid: idOf('-u'), gid: idOf('-g') } : { uid: 0, 
 
 /** What this process itself uses, by data directory. */
 const sessions = new Map<string, EmbeddedPostgres[]>();
+const endings = new WeakMap<TestContext, (() => unknown)[]>();
 
 interface UseOptions {
   uid?: number;
@@ -65,7 +66,7 @@ export async function use(
     env: { ...process.env, ...env },
     ...(uid === undefined || gid === undefined ? {} : { uid, gid }),
   });
-  t.after(async () => {
+  atEnd(t, async () => {
     child.kill('SIGKILL');
     await cleanUp(dataDir);
   });
@@ -118,7 +119,7 @@ export async function eventually<T>(attempt: () => Promise<T>): Promise<T> {
 export async function busyBackend(t: TestContext, connectionString: string): Promise<number> {
   const client = new pg.Client({ connectionString });
   client.on('error', () => undefined);
-  t.after(() => client.end().catch(() => undefined));
+  atEnd(t, () => client.end().catch(() => undefined));
   await client.connect();
   const { rows } = await client.query('select pg_backend_pid() as pid');
   client.query('select pg_sleep(600)').catch(() => undefined);
@@ -152,6 +153,20 @@ export async function start(dataDir: string, role: 'server' | 'command', log?: (
   return embedded;
 }
 
+/** Like `t.after`, but the last first: a folder goes after the processes that write in it. */
+export function atEnd(t: TestContext, work: () => unknown): void {
+  let works = endings.get(t);
+  if (works === undefined) {
+    const added: (() => unknown)[] = [];
+    endings.set(t, added);
+    t.after(async () => {
+      for (const each of added.reverse()) await each();
+    });
+    works = added;
+  }
+  works.push(work);
+}
+
 /** Whatever happened: no process and no folder stays. */
 export async function cleanUp(folder: string): Promise<void> {
   // First, or they would start PostgreSQL again.
@@ -176,13 +191,13 @@ export async function cleanUp(folder: string): Promise<void> {
 export function newFolder(t: TestContext, mode = 0o700): string {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'nuncio-embedded-')));
   chmodSync(folder, mode);
-  t.after(() => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }));
+  atEnd(t, () => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }));
   return folder;
 }
 
 export function newDataDir(t: TestContext): string {
   const dataDir = join(newFolder(t), 'data');
-  t.after(() => cleanUp(dataDir));
+  atEnd(t, () => cleanUp(dataDir));
   return dataDir;
 }
 
