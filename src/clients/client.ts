@@ -7,6 +7,7 @@ import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import { addClientSecret } from './client_secret.ts';
+import { redirectUriFault } from './redirect_uri.ts';
 
 /** RFC 7591 section 2 and RFC 8705 section 2. */
 export const authMethods = [
@@ -49,6 +50,8 @@ export interface NewClient {
   requirePkce?: boolean;
   maySubscribe?: boolean;
   metadata?: Readonly<Record<string, unknown>>;
+  /** Made by default; whoever gives one answers for its 256 random bits. */
+  secret?: string;
 }
 
 /** What was asked for is not a client; the message says what is wrong. */
@@ -75,6 +78,10 @@ export async function createClient(
   if (authMethod === 'none' && !requirePkce) {
     throw new ClientError('a public client (method "none") cannot do without PKCE');
   }
+  for (const uri of client.redirectUris ?? []) {
+    const fault = redirectUriFault(uri);
+    if (fault !== undefined) throw new ClientError(`the redirect URI ${JSON.stringify(uri)} ${fault}`);
+  }
   const { rows } = await sql<ClientRow>`
     insert into clients (
       id, name, redirect_uris, grant_types, scopes, auth_method, require_pkce, may_subscribe, metadata)
@@ -85,7 +92,9 @@ export async function createClient(
     on conflict (id) do nothing
     returning *`.execute(db);
   if (rows[0] === undefined) throw new ClientError(`there is already a client ${JSON.stringify(id)}`);
-  const secret = authMethod.startsWith('client_secret_') ? await addClientSecret(db, id) : null;
+  const secret = authMethod.startsWith('client_secret_')
+    ? await addClientSecret(db, id, client.secret)
+    : null;
   return { client: toClient(rows[0]), secret };
 }
 

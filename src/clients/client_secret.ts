@@ -17,9 +17,15 @@ export interface ClientSecret {
 /** Secrets that a client may have alive at once. */
 export const clientSecretsMax = 2;
 
-/** @returns the secret: it cannot be had again */
-export async function addClientSecret(db: Database | Transaction, clientId: string): Promise<string> {
-  const secret = newSecret();
+/**
+ * @param secret 256 random bits
+ * @returns the secret: it cannot be had again
+ */
+export async function addClientSecret(
+  db: Database | Transaction,
+  clientId: string,
+  secret: string = newSecret(),
+): Promise<string> {
   await sql`
     insert into client_secrets (client_id, digest)
     values (${clientId}, ${digest(secret)})`.execute(db);

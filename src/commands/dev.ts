@@ -6,7 +6,7 @@
 import { pino } from 'pino';
 import pretty from 'pino-pretty';
 import type { Command } from './command.ts';
-import { demoUser, ensureDemo } from './demo-data.ts';
+import { demoClientId, demoUser, ensureDemo } from './demo_data.ts';
 import { serve } from './serve.ts';
 
 export const dev: Command = {
@@ -18,7 +18,7 @@ export const dev: Command = {
   async run(_input, { config, print }) {
     const stream = pretty({ colorize: process.stdout.isTTY, ignore: 'pid,hostname', singleLine: true });
     const logger = pino({ level: config.logLevel, base: null }, stream);
-    let clientSecret = '';
+    let clientSecret: string | null = null;
     await serve({
       config,
       logger,
@@ -31,15 +31,18 @@ export const dev: Command = {
   },
 };
 
-function nextSteps(baseUrl: string, clientSecret: string): string {
-  return [
-    '',
-    `  Nuncio serves at  ${baseUrl}`,
-    `  Demo user         ${demoUser.email}  password  ${demoUser.password}`,
-    '',
-    '  Try it from another terminal:',
-    `    curl -u demo:${clientSecret} -d grant_type=client_credentials ${baseUrl}/oauth/token`,
-    '    npm run demo      an app that a user connects, and that hears of what happens',
-    '',
-  ].join('\n');
+function nextSteps(baseUrl: string, clientSecret: string | null): string {
+  const lines = ['', `  Nuncio serves at  ${baseUrl}`];
+  if (clientSecret === null) {
+    lines.push('  No demo user or client is made, because the server is not on loopback alone.');
+  } else {
+    lines.push(
+      `  Demo user         ${demoUser.email}  password  ${demoUser.password}`,
+      '',
+      '  Try it from another terminal:',
+      `    curl -u ${demoClientId}:${clientSecret} -d grant_type=client_credentials ${baseUrl}/oauth/token`,
+      '    npm run demo      an app that a user connects, and that hears of what happens',
+    );
+  }
+  return [...lines, ''].join('\n');
 }

@@ -1,0 +1,20 @@
+/** `nuncio client delete`: removes an app; its grants, tokens and subscriptions end with it. */
+
+import { deleteClient } from '../clients/client.ts';
+import { type Command, CommandError } from './command.ts';
+import { withDatabase } from './storage.ts';
+
+export const clientDelete: Command = {
+  name: 'client delete',
+  summary: 'delete an app: its grants, tokens and subscriptions end with it',
+  options: {},
+  help: [],
+  positionals: ['ID'],
+  async run({ positionals }, { config, print }) {
+    const id = positionals[0] as string;
+    if (!(await withDatabase(config, (db) => deleteClient(db, id)))) {
+      throw new CommandError(`there is no client "${id}"`);
+    }
+    print(`deleted the client ${id}`);
+  },
+};

@@ -1,0 +1,41 @@
+/**
+ * The demo user and the demo client of development mode, made once. The client's secret is derived from the
+ * deployment's own, so that it can be shown at every start although only its digest is stored.
+ */
+
+import { createAccount, findAccountByEmail } from '../accounts/account.ts';
+import { createClient, findClient } from '../clients/client.ts';
+import { type Config, isLoopbackHost } from '../config/config.ts';
+import { deriveKey } from '../crypto/sealing.ts';
+import type { Database } from '../database/database.ts';
+
+export const demoUser = { email: 'demo@example.com', password: 'demo-password', name: 'Demo User' };
+export const demoClientId = 'demo';
+
+/**
+ * A login that everybody knows is only for a server that nobody else can reach.
+ * @returns the demo client's secret, or null where the server is not on loopback alone and nothing is made
+ */
+export async function ensureDemo(db: Database, config: Config, secret: Buffer): Promise<string | null> {
+  const host = config.host.includes(':') ? `[${config.host}]` : config.host;
+  if (!isLoopbackHost(host) || !isLoopbackHost(new URL(config.baseUrl).hostname)) return null;
+  if ((await findAccountByEmail(db, demoUser.email)) === undefined) await createAccount(db, demoUser);
+  const clientSecret = deriveKey(secret, 'demo client secret').toString('base64url');
+  if ((await findClient(db, demoClientId)) === undefined) await createDemoClient(db, clientSecret);
+  return clientSecret;
+}
+
+async function createDemoClient(db: Database, secret: string): Promise<void> {
+  await createClient(db, {
+    id: demoClientId,
+    name: 'Demo app',
+    redirectUris: ['http://127.0.0.1/callback', 'http://localhost/callback'],
+    grantTypes: ['authorization_code', 'refresh_token', 'client_credentials'],
+    scopes: [
+      ...['read:profile', 'read:posts', 'write:posts'],
+      ...['read:webhooks', 'write:webhooks', 'write:events'],
+    ],
+    maySubscribe: true,
+    secret,
+  });
+}

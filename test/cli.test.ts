@@ -1,0 +1,87 @@
+/** The command line and the life of the server as a process. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { runCommand, startProcess, temporaryFolder } from './support/process.ts';
+import { freePort } from './support/server.ts';
+
+async function settings(t: Parameters<typeof temporaryFolder>[0]) {
+  return { NUNCIO_DATA_DIR: await temporaryFolder(t), PORT: String(await freePort()) };
+}
+
+test('an unknown command, option or word is a usage error: exit 2, with the help', async () => {
+  const unknown = await runCommand(['frobnicate'], {});
+  assert.equal(unknown.code, 2);
+  assert.match(unknown.stderr, /no command "frobnicate"[\s\S]*usage: nuncio/);
+  const option = await runCommand(['migrate', '--fast'], {});
+  assert.equal(option.code, 2);
+  assert.match(option.stderr, /--fast[\s\S]*usage: nuncio migrate/);
+  assert.equal((await runCommand(['migrate', 'now'], {})).code, 2);
+  assert.equal((await runCommand([], {})).code, 2);
+});
+
+test('every command has a help text', async () => {
+  const overview = await runCommand(['--help'], {});
+  assert.equal(overview.code, 0);
+  const names = [...overview.stdout.matchAll(/^ {2}([a-z]+(?: [a-z]+)?) {2,}\S/gm)].map(
+    ([, name]) => name as string,
+  );
+  assert.ok(names.length >= 3);
+  for (const name of names) {
+    const { code, stdout } = await runCommand([...name.split(' '), '--help'], {});
+    assert.equal(code, 0, name);
+    assert.match(stdout, new RegExp(`^usage: nuncio ${name}`));
+  }
+});
+
+test('a wrong setting stops the start: exit 1, one line for each, no stack', async () => {
+  const { code, stderr } = await runCommand(['start'], { PORT: 'http', LOG_LEVEL: 'loud' });
+  assert.equal(code, 1);
+  assert.match(stderr, /^nuncio: PORT is "http": it may be [^\n]+\nnuncio: LOG_LEVEL is "loud": [^\n]+\n$/);
+});
+
+test('dev serves, prints where to go next, and stops cleanly on SIGTERM', async (t) => {
+  const server = startProcess(t, ['dev'], await settings(t));
+  await server.ready();
+  assert.equal(await server.end('SIGTERM'), 0);
+  assert.match(server.output(), /Nuncio serves at +http:\/\/localhost:\d+/);
+  assert.match(server.output(), /demo@example\.com/);
+  assert.match(server.output(), /curl -u demo:\S{40,} /);
+});
+
+test('a second server on the same data directory says so and exits 1', async (t) => {
+  const environment = await settings(t);
+  const first = startProcess(t, ['dev'], environment);
+  await first.ready();
+  const second = await runCommand(['dev'], { ...environment, PORT: String(await freePort()) });
+  assert.equal(second.code, 1);
+  assert.match(second.stderr, /^nuncio: [^\n]*(another|other) server[^\n]*\n$/i);
+});
+
+test('a port that is taken is named', async (t) => {
+  const environment = await settings(t);
+  const first = startProcess(t, ['dev'], environment);
+  await first.ready();
+  const second = await runCommand(['dev'], { ...environment, NUNCIO_DATA_DIR: await temporaryFolder(t) });
+  assert.equal(second.code, 1);
+  assert.match(second.stderr, /PORT is "\d+": something listens there already/);
+});
+
+test('after kill -9 the next start takes the PostgreSQL over, and what was stored is there', async (t) => {
+  const environment = await settings(t);
+  const first = startProcess(t, ['dev'], environment);
+  await first.ready();
+  assert.equal(await first.end('SIGKILL'), 'SIGKILL');
+  const second = startProcess(t, ['dev'], environment);
+  await second.ready();
+  const migrated = await runCommand(['migrate'], environment);
+  assert.deepEqual([migrated.code, migrated.stdout], [0, 'the schema is up to date\n']);
+  assert.equal(await second.end('SIGTERM'), 0);
+});
+
+test('start --no-migrate refuses a schema that is behind', async (t) => {
+  const environment = await settings(t);
+  const { code, stderr } = await runCommand(['start', '--no-migrate'], environment);
+  assert.equal(code, 1);
+  assert.match(stderr, /schema lacks .*run nuncio migrate/);
+});
