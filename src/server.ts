@@ -4,11 +4,14 @@
 
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
+import { registerRoot } from './collections/root.ts';
+import { registerCollections } from './collections/routes.ts';
 import type { Config } from './config/config.ts';
 import { openDatabase } from './database/database.ts';
 import { Notifications } from './database/notifications.ts';
 import { Outbox } from './events/outbox.ts';
 import { createScopeCatalogue } from './grants/scopes.ts';
+import { registerApi } from './http/api.ts';
 import { createApplication } from './http/application.ts';
 import { registerHealth } from './http/health.ts';
 import { createAuthorization } from './oauth/authorization.ts';
@@ -64,7 +67,17 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   opened.defer(() => app.close());
   registerHealth(app, db);
   const scopes = createScopeCatalogue(platform.objects);
-  await createAuthorization({ app, db, notifications, config, secret, scopes, logger });
+  const { guard } = await createAuthorization({ app, db, notifications, config, secret, scopes, logger });
+
+  registerApi(app, (api) => {
+    const links = platform.collections.map(({ name, readScope, writeScope }) => ({
+      name,
+      href: `/${name}`,
+      scopes: [readScope, writeScope],
+    }));
+    registerRoot(api, guard, links);
+    registerCollections(api, { db, guard, wake: () => outbox.wake() }, platform.collections);
+  });
 
   await notifications.start();
   await app.listen({ port: config.port, host: config.host });

@@ -44,6 +44,11 @@ export function createSchema(type: ResourceType): TSchema {
   return bodySchema(type.fields.filter((field) => field.set !== 'server'));
 }
 
+/** What a client may set of a resource that exists. */
+export function replaceSchema(type: ResourceType): TSchema {
+  return bodySchema(type.fields.filter((field) => field.set === 'client'));
+}
+
 /** The body of an action. */
 export function actionSchema(fields: readonly Field[]): TSchema {
   return bodySchema(fields);
@@ -52,7 +57,8 @@ export function actionSchema(fields: readonly Field[]): TSchema {
 function bodySchema(fields: readonly Field[]): TSchema {
   const properties: Record<string, TSchema> = {};
   for (const field of fields) {
-    properties[field.name] = field.default === undefined ? field.schema : Type.Optional(field.schema);
+    const { name, schema, default: fallback } = field;
+    properties[name] = fallback === undefined ? schema : Type.Optional({ ...schema, default: fallback });
   }
   return Type.Object(properties, { additionalProperties: false });
 }

@@ -42,6 +42,9 @@ export function openDatabase(options: DatabaseOptions): Database {
     Client: PreparingClient,
   });
   pool.on('error', (error) => options.onIdleError?.(error));
+  // A connection that breaks while it is used says so to whoever waits for its answer; the driver says it a second
+  // time as an event, and an event `error` that nobody hears ends the process.
+  pool.on('connect', (client) => client.on('error', () => {}));
   return new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
 }
 

@@ -10,12 +10,17 @@ import Fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
   type FastifyRequest,
+  type FastifyServerOptions,
   LogController,
 } from 'fastify';
 import type { Config } from '../config/config.ts';
 import { newId } from '../crypto/ids.ts';
 import { version } from '../version.ts';
-import { answerError, answerNotFound } from './errors.ts';
+import { answerError, answerNotFound, answerUnreadable } from './errors.ts';
+import { parseJson } from './json.ts';
+
+/** Fastify types the handler of its own errors (a URL that cannot be read, say) more narrowly than any other. */
+type FrameworkErrors = NonNullable<FastifyServerOptions['frameworkErrors']>;
 
 /** The largest body taken, in bytes. */
 export const bodyBytesMax = 1_048_576;
@@ -34,6 +39,8 @@ export function createApplication(config: Config, logger: FastifyBaseLogger): Fa
     bodyLimit: bodyBytesMax,
     trustProxy: config.trustProxy.length > 0 ? [...config.trustProxy] : false,
     routerOptions: { maxParamLength: 2_048, ignoreTrailingSlash: false },
+    clientErrorHandler: answerUnreadable,
+    frameworkErrors: answerError as unknown as FrameworkErrors,
     // A request that was taken is finished before the server ends; new ones get 503.
     return503OnClosing: true,
     forceCloseConnections: 'idle',
@@ -43,6 +50,12 @@ export function createApplication(config: Config, logger: FastifyBaseLogger): Fa
     const ajv = httpPart === 'querystring' || httpPart === 'params' ? textAjv : bodyAjv;
     return ajv.compile(schema);
   });
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser(
+    'application/json',
+    { parseAs: 'buffer' },
+    async (_request: FastifyRequest, body: Buffer) => parseJson(body),
+  );
   app.addHook('onRequest', async (request, reply) => {
     reply.header('nuncio-version', version);
     reply.header('request-id', request.id);

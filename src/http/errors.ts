@@ -3,8 +3,12 @@
  * own words; of anything unexpected the log alone gets to know.
  */
 
+import { STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
+import { newId } from '../crypto/ids.ts';
 import { isDatabaseUnavailable } from '../database/database.ts';
+import { escapePointer } from './json.ts';
 import { type BodyFault, Problem } from './problem.ts';
 
 /** Fastify's error handler. */
@@ -12,6 +16,20 @@ export function answerError(error: unknown, request: FastifyRequest, reply: Fast
   const problem = toProblem(error);
   if (problem.status >= 500) request.log.error({ err: error }, 'request failed');
   return sendProblem(problem, request, reply);
+}
+
+/** For what is not HTTP, or has headers beyond all measure: there is no request yet to answer properly. */
+export function answerUnreadable(error: Error & { code?: string }, socket: Socket): void {
+  // The other side has gone, or an answer is on its way already.
+  if (error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) return;
+  const status =
+    error.code === 'HPE_HEADER_OVERFLOW' ? 431 : error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? 408 : 400;
+  const problem = new Problem(status, 'The request cannot be read.', { code: 'unreadable-request' });
+  const body = JSON.stringify(problem.toBody(`urn:uuid:${newId()}`));
+  socket.end(
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nContent-Type: application/problem+json\r\n` +
+      `Content-Length: ${Buffer.byteLength(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n${body}`,
+  );
 }
 
 /** Answers with a problem. */
@@ -71,7 +89,7 @@ function toProblem(error: unknown): Problem {
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
       return new Problem(415, 'This resource takes application/json.', { code: 'unsupported-media-type' });
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
-      return new Problem(413, 'The body is larger than 1 MiB.', { code: 'body-too-large' });
+      return new Problem(413, 'The body is larger than this resource takes.', { code: 'body-too-large' });
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
     case 'FST_ERR_CTP_INVALID_JSON_BODY':
       return new Problem(400, 'The body is not JSON.', { code: 'not-json' });
@@ -86,17 +104,12 @@ function toProblem(error: unknown): Problem {
 
 type ValidationFault = NonNullable<FastifyError['validation']>[number];
 
-/** A missing or unknown property is named by the pointer where it is (or would be). */
-function toBodyFault({ instancePath, params, message, keyword }: ValidationFault): BodyFault {
+/** A fault that Ajv found. A missing or unknown property is named by the pointer where it is (or would be). */
+export function toBodyFault({ instancePath, params, message, keyword }: ValidationFault): BodyFault {
   const property = params.missingProperty ?? params.additionalProperty ?? params.unevaluatedProperty;
   const pointer =
     property === undefined ? instancePath : `${instancePath}/${escapePointer(String(property))}`;
   if (keyword === 'required') return { pointer, message: 'is required' };
   if (property !== undefined) return { pointer, message: 'is not a known property' };
   return { pointer, message: message ?? 'is not valid' };
-}
-
-/** RFC 6901 section 3. */
-function escapePointer(name: string): string {
-  return name.replaceAll('~', '~0').replaceAll('/', '~1');
 }

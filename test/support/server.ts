@@ -4,7 +4,6 @@
 
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
-import type { TestContext } from 'node:test';
 import { pino } from 'pino';
 import { migrateCollections } from '../../src/collections/migrate.ts';
 import { type Config, loadConfig, type Mode } from '../../src/config/config.ts';
@@ -26,7 +25,9 @@ export interface TestServer {
 }
 
 /** What has `after`: a test's context, or the `after` of a file or suite. */
-type Scope = Pick<TestContext, 'after'>;
+interface Scope {
+  after: (hook: () => Promise<void>) => void;
+}
 
 /**
  * Starts a server and takes it down after the test or file.

@@ -1,0 +1,133 @@
+/**
+ * Changing one's own resource: PUT, PATCH, DELETE and the actions. The row is locked first, so that of many who
+ * change it at once each sees what the one before has left; then conditions are checked, then it is changed, and the
+ * event is written in the same transaction.
+ */
+
+import { isDeepStrictEqual } from 'node:util';
+import { sql } from 'kysely';
+import { isId } from '../crypto/ids.ts';
+import type { Transaction } from '../database/database.ts';
+import { appendEvent } from '../events/event.ts';
+import type { Principal } from '../grants/principal.ts';
+import { type ConditionHeaders, checkPreconditions } from '../http/conditional.ts';
+import { Problem } from '../http/problem.ts';
+import { fromColumn } from './column.ts';
+import { requireUser, typed } from './create.ts';
+import { now } from './declaration.ts';
+import { eventBody } from './kinds.ts';
+import { fragment, identifier } from './literal.ts';
+import {
+  columnList,
+  findVisible,
+  isTagOf,
+  matches,
+  notFound,
+  type OwnedRow,
+  tableOf,
+  toMembers,
+} from './resource.ts';
+import type { Field, ResourceAction, ResourceType } from './resource_type.ts';
+
+/**
+ * The principal's own resource, locked until the transaction ends, with the request's conditions met.
+ * @throws Problem 404 for what may not be seen, 403 for what is another's, 412 where a condition fails
+ */
+export async function lockOwn(
+  tx: Transaction,
+  type: ResourceType,
+  principal: Principal,
+  id: string,
+  headers: ConditionHeaders,
+): Promise<OwnedRow> {
+  if (!isId(id)) throw notFound(type);
+  const { rows } = await sql<OwnedRow>`
+    select ${columnList(type)}, author as owner from ${tableOf(type)}
+    where id = ${id} and author = ${principal.accountId} for no key update`.execute(tx);
+  const row = rows[0];
+  if (row === undefined) {
+    if ((await findVisible(tx, type, principal, id)) === undefined) throw notFound(type);
+    requireUser(principal);
+    throw new Problem(403, `Only its owner may change this ${type.item}.`, { code: 'not-owner' });
+  }
+  checkPreconditions(headers, row.updated_at ?? row.created_at, isTagOf(type, row));
+  return row;
+}
+
+/**
+ * Gives a locked resource the values that differ from what it has; where none does nothing happens at all.
+ * @returns the row as it is now, and whether it was changed
+ */
+export async function updateResource(
+  tx: Transaction,
+  type: ResourceType,
+  row: OwnedRow,
+  values: Readonly<Record<string, unknown>>,
+): Promise<{ row: OwnedRow; changed: boolean }> {
+  const differing = type.fields.filter(
+    (field) =>
+      Object.hasOwn(values, field.name) &&
+      !isDeepStrictEqual(comparable(field, values[field.name]), fromColumn(field.column, row[field.name])),
+  );
+  if (differing.length === 0) return { row, changed: false };
+  const after = await writeFields(tx, type, row, differing, values);
+  if (type.events.has('updated')) await tell(tx, type, after, `${type.item}.updated`);
+  return { row: after, changed: true };
+}
+
+/** A value as the API would answer it: times and ids have more than one way to be written. */
+function comparable(field: Field, value: unknown): unknown {
+  if (typeof value !== 'string') return value;
+  if (field.column === 'timestamptz') return new Date(value).toISOString();
+  return field.column === 'uuid' ? value.toLowerCase() : value;
+}
+
+/** @throws Problem 409 when the resource is not in a state for the action */
+export async function actOn(
+  tx: Transaction,
+  type: ResourceType,
+  row: OwnedRow,
+  action: ResourceAction,
+  input: Readonly<Record<string, unknown>>,
+): Promise<OwnedRow> {
+  if (!matches(action.guard, row)) throw new Problem(409, action.refusal, { code: 'wrong-state' });
+  const moment = new Date();
+  const values: Record<string, unknown> = { ...input };
+  for (const { field, value } of action.change)
+    values[field.name] = value === now ? moment.toISOString() : value;
+  const fields = type.fields.filter((field) => Object.hasOwn(values, field.name));
+  const after = await writeFields(tx, type, row, fields, values, moment);
+  if (action.emits !== null) await tell(tx, type, after, action.emits);
+  return after;
+}
+
+async function writeFields(
+  tx: Transaction,
+  type: ResourceType,
+  row: OwnedRow,
+  fields: readonly Field[],
+  values: Readonly<Record<string, unknown>>,
+  moment = new Date(),
+): Promise<OwnedRow> {
+  const assignments = fields.map(
+    (field) => sql`${fragment(identifier(field.name))} = ${typed(field.column, values[field.name])}`,
+  );
+  // A clock that was set back does not make a resource older than it was.
+  const { rows } = await sql<OwnedRow>`
+    update ${tableOf(type)}
+       set version = version + 1, updated_at = greatest(${moment}::timestamptz, updated_at), ${sql.join(assignments)}
+     where id = ${row.id} and version = ${row.version}
+    returning ${columnList(type)}, author as owner`.execute(tx);
+  return rows[0] as OwnedRow;
+}
+
+/** Removes a locked resource; what belongs to it goes with it. */
+export async function deleteResource(tx: Transaction, type: ResourceType, row: OwnedRow): Promise<void> {
+  await sql`delete from ${tableOf(type)} where id = ${row.id}`.execute(tx);
+  if (type.events.has('deleted')) await tell(tx, type, row, `${type.item}.deleted`);
+}
+
+async function tell(tx: Transaction, type: ResourceType, row: OwnedRow, kind: string): Promise<void> {
+  const body = eventBody(type, toMembers(type, row), row.id);
+  await appendEvent(tx, { accountId: row.owner, kind, body });
+}

@@ -1,0 +1,71 @@
+/**
+ * What a PUT or PATCH body asks of a resource: the values that its fields are to have. Members that the server sets
+ * may be sent back as they are, so that a client can change one member of what it got and send the whole.
+ */
+
+import { isDeepStrictEqual } from 'node:util';
+import { escapePointer } from '../http/json.ts';
+import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
+import { type OwnedRow, toMembers } from './resource.ts';
+import type { ResourceType } from './resource_type.ts';
+import type { BodyCheck } from './validation.ts';
+
+type Members = Record<string, unknown>;
+
+/**
+ * PUT: every field that the client may set has the body's value, or its default.
+ * @param check the schema of what a client may set
+ * @throws Problem 422 for a body that does not fit, or sets what only the server sets
+ */
+export function replacedValues(type: ResourceType, row: OwnedRow, body: unknown, check: BodyCheck): Members {
+  if (!isObject(body)) return check(body);
+  const current = toMembers(type, row);
+  const faults: BodyFault[] = [];
+  const values: Members = {};
+  const settable = new Set(type.fields.filter((field) => field.set === 'client').map((field) => field.name));
+  for (const [name, value] of Object.entries(body)) {
+    const isFixed = Object.hasOwn(current, name) && !settable.has(name);
+    // These two are the server's own account of the resource, and old as soon as somebody changes it.
+    if (name === '_links' || name === 'updated_at') continue;
+    if (!isFixed) values[name] = value;
+    else if (!isDeepStrictEqual(value, current[name])) {
+      faults.push({ pointer: `/${escapePointer(name)}`, message: 'cannot be changed', code: 'read-only' });
+    }
+  }
+  if (faults.length > 0) throw bodyProblem(faults);
+  return check(values);
+}
+
+/** PATCH with a merge patch (RFC 7396): what comes out is as if it had been PUT. */
+export function mergedValues(type: ResourceType, row: OwnedRow, patch: unknown, check: BodyCheck): Members {
+  if (patch === undefined) throw new Problem(400, 'A body is required.', { code: 'no-body' });
+  if (!isObject(patch)) {
+    throw bodyProblem([
+      { pointer: '', message: 'must be an object: of a resource only members can be changed' },
+    ]);
+  }
+  const current = toMembers(type, row);
+  const merged = mergePatch(current, patch) as Members;
+  for (const [name, value] of Object.entries(patch)) {
+    if (value !== null || !Object.hasOwn(current, name)) continue;
+    const field = type.fields.find((candidate) => candidate.name === name);
+    // Null removes; of a member that may be null, and of one that cannot go, that means to have it null.
+    if (field === undefined || field.set !== 'client' || field.nullable) merged[name] = null;
+  }
+  return replacedValues(type, row, merged, check);
+}
+
+/** RFC 7396 section 2, step by step. */
+export function mergePatch(target: unknown, patch: unknown): unknown {
+  if (!isObject(patch)) return patch;
+  const result: Members = isObject(target) ? { ...target } : {};
+  for (const [name, value] of Object.entries(patch)) {
+    if (value === null) delete result[name];
+    else result[name] = mergePatch(result[name], value);
+  }
+  return result;
+}
+
+function isObject(value: unknown): value is Members {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,135 @@
+/**
+ * Parameters of a request for one resource or a list: `limit`, `after`, `sort`, `fields` and the declared filters.
+ * What is not known is refused, not passed over: a filter with a typing error must not answer with everything.
+ */
+
+import { isId } from '../crypto/ids.ts';
+import { isStorable } from '../http/json.ts';
+import { type BodyFault, Problem } from '../http/problem.ts';
+import { type Field, isChangeable, type ResourceType } from './resource_type.ts';
+
+/** Resources on a page where nothing is said, and at most. */
+export const pageSizeDefault = 50;
+export const pageSizeMax = 200;
+
+/** The order of a list where nothing is said: newest first. */
+export const orderDefault = '-created_at';
+
+export interface ListQuery {
+  limit: number;
+  after: string | undefined;
+  /** The sort's name, with `-` in front for descending. */
+  order: string;
+  filters: { name: string; value: unknown }[];
+  fields: ReadonlySet<string> | undefined;
+}
+
+/** @throws Problem 400 with a pointer to each parameter that is wrong */
+export function readListQuery(type: ResourceType, query: unknown): ListQuery {
+  const faults: BodyFault[] = [];
+  const parameters = readParameters(query, ['limit', 'after', 'sort', 'fields', ...type.filters], faults);
+  const sorts = ['created_at', ...type.sorts];
+  const limit = parameters.get('limit') ?? String(pageSizeDefault);
+  if (!/^\d{1,4}$/.test(limit) || Number(limit) < 1 || Number(limit) > pageSizeMax) {
+    faults.push({ pointer: '/limit', message: `may be a whole number from 1 to ${pageSizeMax}` });
+  }
+  const order = parameters.get('sort') ?? orderDefault;
+  if (!sorts.includes(order.replace(/^-/, ''))) {
+    faults.push({
+      pointer: '/sort',
+      message: `may be one of ${[...new Set(sorts)].join(', ')}, with - in front for descending`,
+    });
+  }
+  const filters = type.filters.flatMap((name) => {
+    const text = parameters.get(name);
+    if (text === undefined) return [];
+    const field = type.fields.find((candidate) => candidate.name === name);
+    const value = field === undefined ? readId(text) : readValue(field, text);
+    if (value === undefined)
+      faults.push({ pointer: `/${name}`, message: 'has a value that this field never has' });
+    return [{ name, value }];
+  });
+  const fields = readFields(type, parameters.get('fields'), faults);
+  if (faults.length > 0) throw invalid(faults);
+  return { limit: Number(limit), after: parameters.get('after'), order, filters, fields };
+}
+
+/** @throws Problem 400 */
+export function readResourceQuery(type: ResourceType, query: unknown): ReadonlySet<string> | undefined {
+  const faults: BodyFault[] = [];
+  const fields = readFields(type, readParameters(query, ['fields'], faults).get('fields'), faults);
+  if (faults.length > 0) throw invalid(faults);
+  return fields;
+}
+
+function invalid(errors: BodyFault[]): Problem {
+  return new Problem(400, 'The query is not valid.', { code: 'invalid-query', errors });
+}
+
+function readParameters(query: unknown, known: readonly string[], faults: BodyFault[]): Map<string, string> {
+  const parameters = new Map<string, string>();
+  for (const [name, value] of Object.entries(query as Record<string, string | string[]>)) {
+    const pointer = `/${name.slice(0, 100)}`;
+    if (!known.includes(name)) faults.push({ pointer, message: `is not one of ${known.join(', ')}` });
+    else if (typeof value !== 'string') faults.push({ pointer, message: 'is given more than once' });
+    else if (!isStorable(value)) faults.push({ pointer, message: 'has a NUL character in it' });
+    else parameters.set(name, value);
+  }
+  return parameters;
+}
+
+/** Members that `?fields=` may name beside `id` and `_links`, which are always there. */
+export function selectableMembers(type: ResourceType): string[] {
+  return [
+    ...type.fields.map((field) => field.name),
+    'author',
+    'created_at',
+    ...(isChangeable(type) ? ['updated_at'] : []),
+  ];
+}
+
+function readFields(
+  type: ResourceType,
+  text: string | undefined,
+  faults: BodyFault[],
+): ReadonlySet<string> | undefined {
+  if (text === undefined) return undefined;
+  const names = new Set(text.split(',').map((name) => name.trim()));
+  names.delete('id');
+  const known = selectableMembers(type);
+  for (const name of names) {
+    if (!known.includes(name)) {
+      faults.push({ pointer: '/fields', message: `may name ${known.join(', ')}, divided by commas` });
+      break;
+    }
+  }
+  return names;
+}
+
+function readId(text: string): string | undefined {
+  return isId(text.toLowerCase()) ? text.toLowerCase() : undefined;
+}
+
+/** A field's value from text; undefined where the field's column could not have it. */
+function readValue(field: Field, text: string): unknown {
+  switch (field.column) {
+    case 'uuid':
+      return readId(text);
+    case 'bigint':
+      return /^-?\d{1,15}$/.test(text) ? Number(text) : undefined;
+    case 'double precision':
+      return text.trim() !== '' && Number.isFinite(Number(text)) ? Number(text) : undefined;
+    case 'boolean':
+      return text === 'true' ? true : text === 'false' ? false : undefined;
+    case 'timestamptz': {
+      const time = new Date(text);
+      return /^\d{4}-\d\d-\d\d[Tt ]/.test(text) && !Number.isNaN(time.getTime())
+        ? time.toISOString()
+        : undefined;
+    }
+    default: {
+      const { enum: values } = field.schema as { enum?: unknown[] };
+      return values === undefined || values.includes(text) ? text : undefined;
+    }
+  }
+}

@@ -1,0 +1,212 @@
+/**
+ * The routes that a collection makes: one row for each operation, from the scope it needs to the handler. What a
+ * handler decides is in the files named like the operations; here it becomes a request and an answer.
+ */
+
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { Database, Transaction } from '../database/database.ts';
+import type { Guard, Principal } from '../grants/principal.ts';
+import { isNotModified } from '../http/conditional.ts';
+import { type Answer, sendAnswer } from './answer.ts';
+import { actOn, deleteResource, lockOwn, updateResource } from './change.ts';
+import { createResource } from './create.ts';
+import { listResources } from './list.ts';
+import { mergedValues, replacedValues } from './patch.ts';
+import { readListQuery, readResourceQuery } from './query.ts';
+import {
+  findVisible,
+  notFound,
+  type OwnedRow,
+  pathOf,
+  type Row,
+  toResource,
+  validatorHeaders,
+  validatorsOf,
+} from './resource.ts';
+import { type ResourceAction, type ResourceType, withChildren } from './resource_type.ts';
+import { actionSchema, createSchema, replaceSchema } from './schemas.ts';
+import { bodyCheck } from './validation.ts';
+
+export interface CollectionsContext {
+  db: Database;
+  guard: Guard;
+  /** To be called after a commit that may have added events. */
+  wake: () => void;
+}
+
+/** A request that passed the guard. */
+interface Call {
+  request: FastifyRequest;
+  principal: Principal;
+  /** Ids of the path. */
+  id: string;
+  parentId: string | undefined;
+}
+
+type Handler = (call: Call) => Promise<Answer>;
+
+interface Operation {
+  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  url: string;
+  scope: string;
+  handle: Handler;
+}
+
+export function registerCollections(
+  api: FastifyInstance,
+  context: CollectionsContext,
+  collections: readonly ResourceType[],
+): void {
+  for (const type of collections.flatMap(withChildren)) {
+    for (const { method, url, scope, handle } of operationsOf(context, type)) {
+      const principals = new WeakMap<FastifyRequest, Principal>();
+      api.route({
+        method,
+        url,
+        // Before the body is read: who may not come in need not be listened to.
+        onRequest: async (request) => {
+          principals.set(request, await context.guard(request, scope));
+        },
+        handler: async (request, reply) => {
+          const principal = principals.get(request) as Principal;
+          const { id = '', parent: parentId } = request.params as { id?: string; parent?: string };
+          return sendAnswer(reply, await handle({ request, principal, id, parentId }));
+        },
+      });
+    }
+  }
+}
+
+function operationsOf(context: CollectionsContext, type: ResourceType): Operation[] {
+  const { readScope, writeScope } = type;
+  const list = type.parent === null ? `/${type.name}` : `/${type.parent.name}/:parent/${type.name}`;
+  const one = `${list}/:id`;
+  const reading: Operation[] = [
+    { method: 'GET', url: list, scope: readScope, handle: listHandler(context, type, list) },
+    { method: 'GET', url: one, scope: readScope, handle: readHandler(context, type) },
+    { method: 'POST', url: list, scope: writeScope, handle: createHandler(context, type) },
+  ];
+  if (type.parent !== null) return reading;
+  return [
+    ...reading,
+    { method: 'PUT', url: one, scope: writeScope, handle: replaceHandler(context, type) },
+    { method: 'PATCH', url: one, scope: writeScope, handle: patchHandler(context, type) },
+    { method: 'DELETE', url: one, scope: writeScope, handle: deleteHandler(context, type) },
+    ...type.actions.map(
+      (action): Operation => ({
+        method: 'POST',
+        url: `${one}/${action.name}`,
+        scope: writeScope,
+        handle: actionHandler(context, type, action),
+      }),
+    ),
+  ];
+}
+
+function listHandler({ db }: CollectionsContext, type: ResourceType, path: string): Handler {
+  return async ({ request, principal, parentId }) => {
+    const query = readListQuery(type, request.query);
+    const { rows, next } = await listResources(db, type, principal, query, parentId);
+    const items = rows.map((row) => toResource(type, row, principal, query.fields));
+    const links: Record<string, { href: string }> = { self: { href: request.url } };
+    const headers: Record<string, string> = {};
+    if (next !== undefined) {
+      const parameters = new URLSearchParams(request.query as Record<string, string>);
+      parameters.set('after', next);
+      const href = `${path.replace(':parent', parentId ?? '')}?${parameters}`;
+      links.next = { href };
+      // RFC 8288. The parts of a query that were given are percent-encoded: nothing in it ends the target.
+      headers.link = `<${href}>; rel="next"`;
+    }
+    return { status: 200, headers, body: JSON.stringify({ items, _links: links }) };
+  };
+}
+
+function readHandler({ db }: CollectionsContext, type: ResourceType): Handler {
+  return async ({ request, principal, id, parentId }) => {
+    const fields = readResourceQuery(type, request.query);
+    const row = await findVisible(db, type, principal, id, parentId);
+    if (row === undefined) throw notFound(type);
+    const validators = validatorsOf(type, row, principal, fields);
+    const headers = validatorHeaders(validators);
+    if (isNotModified(request.headers, validators)) return { status: 304, headers, body: null };
+    return { status: 200, headers, body: JSON.stringify(toResource(type, row, principal, fields)) };
+  };
+}
+
+function createHandler(context: CollectionsContext, type: ResourceType): Handler {
+  const check = bodyCheck(createSchema(type));
+  return async ({ request, principal, parentId }) => {
+    readResourceQuery(type, request.query);
+    const values = check(request.body);
+    return change(context, async (tx) => {
+      const row = await createResource(tx, type, principal, values, parentId);
+      return show(type, row, principal, 201, { location: pathOf(type, row) });
+    });
+  };
+}
+
+function replaceHandler(context: CollectionsContext, type: ResourceType): Handler {
+  const check = bodyCheck(replaceSchema(type));
+  return async ({ request, principal, id }) =>
+    change(context, async (tx) => {
+      const row = await lockOwn(tx, type, principal, id, request.headers);
+      const updated = await updateResource(tx, type, row, replacedValues(type, row, request.body, check));
+      return show(type, updated.row, principal);
+    });
+}
+
+function patchHandler(context: CollectionsContext, type: ResourceType): Handler {
+  const check = bodyCheck(replaceSchema(type));
+  return async ({ request, principal, id }) =>
+    change(context, async (tx) => {
+      const row = await lockOwn(tx, type, principal, id, request.headers);
+      const updated = await updateResource(tx, type, row, mergedValues(type, row, request.body, check));
+      return show(type, updated.row, principal);
+    });
+}
+
+function deleteHandler(context: CollectionsContext, type: ResourceType): Handler {
+  return async ({ request, principal, id }) =>
+    change(context, async (tx) => {
+      const row = await lockOwn(tx, type, principal, id, request.headers);
+      await deleteResource(tx, type, row);
+      return { status: 204, headers: {}, body: null };
+    });
+}
+
+function actionHandler(context: CollectionsContext, type: ResourceType, action: ResourceAction): Handler {
+  const check = bodyCheck(actionSchema(action.input));
+  return async ({ request, principal, id }) => {
+    // Most actions need no more than being asked for.
+    const input = check(request.body ?? {});
+    return change(context, async (tx) => {
+      const row = await lockOwn(tx, type, principal, id, request.headers);
+      return show(type, await actOn(tx, type, row, action, input), principal);
+    });
+  };
+}
+
+/** Runs a change in a transaction; what it told of is on its way once it has committed. */
+async function change(
+  { db, wake }: CollectionsContext,
+  work: (tx: Transaction) => Promise<Answer>,
+): Promise<Answer> {
+  const answer = await db.transaction().execute(work);
+  wake();
+  return answer;
+}
+
+function show(
+  type: ResourceType,
+  row: OwnedRow | Row,
+  principal: Principal,
+  status = 200,
+  headers: Record<string, string> = {},
+): Answer {
+  return {
+    status,
+    headers: { ...validatorHeaders(validatorsOf(type, row, principal)), ...headers },
+    body: JSON.stringify(toResource(type, row, principal)),
+  };
+}
