@@ -1,0 +1,62 @@
+/**
+ * A way to the database that a test can cut: a TCP proxy in front of it.
+ */
+
+import type { AddressInfo } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
+
+export interface DatabaseProxy {
+  /** The connection string that goes through the proxy. */
+  url: string;
+  /** Ends every connection and refuses new ones. */
+  cut(): void;
+  /** Lets connections through again. */
+  mend(): void;
+  close(): Promise<void>;
+}
+
+/** @param databaseUrl of a PostgreSQL on a Unix socket (`?host=`) or a TCP port */
+export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseProxy> {
+  const target = new URL(databaseUrl);
+  const directory = target.searchParams.get('host');
+  const port = Number(target.port || 5432);
+  const sockets = new Set<Socket>();
+  let isCut = false;
+  const server = createServer((inner) => {
+    if (isCut) return void inner.destroy();
+    const outer =
+      directory === null ? connect(port, target.hostname) : connect(`${directory}/.s.PGSQL.${port}`);
+    for (const [socket, other] of [
+      [inner, outer],
+      [outer, inner],
+    ] as const) {
+      sockets.add(socket);
+      socket.on('error', () => other.destroy());
+      socket.on('close', () => {
+        sockets.delete(socket);
+        other.destroy();
+      });
+      socket.pipe(other);
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = new URL(databaseUrl);
+  url.hostname = '127.0.0.1';
+  url.port = String((server.address() as AddressInfo).port);
+  url.searchParams.delete('host');
+  const cut = () => {
+    isCut = true;
+    for (const socket of sockets) socket.destroy();
+  };
+  return {
+    url: url.href,
+    cut,
+    mend() {
+      isCut = false;
+    },
+    async close() {
+      cut();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
