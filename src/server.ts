@@ -16,6 +16,8 @@ import { createApplication } from './http/application.ts';
 import { registerHealth } from './http/health.ts';
 import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
+import { renderErrorPage } from './web/error_page.ts';
+import { registerPages } from './web/pages.ts';
 
 export interface ServerOptions {
   config: Config;
@@ -67,7 +69,18 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   opened.defer(() => app.close());
   registerHealth(app, db);
   const scopes = createScopeCatalogue(platform.objects);
-  const { guard } = await createAuthorization({ app, db, notifications, config, secret, scopes, logger });
+  const authorization = await createAuthorization({
+    app,
+    db,
+    notifications,
+    config,
+    secret,
+    scopes,
+    logger,
+    pages: { error: renderErrorPage },
+  });
+  registerPages(app, { ...authorization, db, scopes, secret, baseUrl: config.baseUrl });
+  const { guard } = authorization;
 
   registerApi(app, (api) => {
     const links = platform.collections.map(({ name, readScope, writeScope }) => ({

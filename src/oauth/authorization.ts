@@ -4,6 +4,7 @@
  */
 
 import type { FastifyInstance } from 'fastify';
+import type { Provider } from 'oidc-provider';
 import type { Logger } from 'pino';
 import { ClientCache } from '../clients/client_cache.ts';
 import type { Config } from '../config/config.ts';
@@ -13,8 +14,11 @@ import type { Guard } from '../grants/principal.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { WithdrawalList } from '../grants/withdrawals.ts';
 import { AccessTokenVerifier } from './access_token.ts';
+import { registerAuthorizeForm } from './authorize_form.ts';
 import { createGuard } from './guard.ts';
+import { mountProvider } from './mount.ts';
 import { registerProtectedResource } from './protected_resource.ts';
+import { createProvider, type EnginePages } from './provider.ts';
 import { ensureSigningKeys, loadSigningKeys } from './signing_keys.ts';
 
 export interface AuthorizationOptions {
@@ -26,11 +30,14 @@ export interface AuthorizationOptions {
   secret: Buffer;
   scopes: ScopeCatalogue;
   logger: Logger;
+  pages: EnginePages;
 }
 
 export interface Authorization {
   guard: Guard;
   clients: ClientCache;
+  /** The engine of the moment, for the pages. */
+  provider: () => Provider;
 }
 
 export async function createAuthorization(options: AuthorizationOptions): Promise<Authorization> {
@@ -40,6 +47,9 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const clients = new ClientCache(db, notifications);
   const withdrawals = new WithdrawalList(db, notifications);
   const verifier = new AccessTokenVerifier(config.baseUrl, keys.publicKeys);
+  const provider = createProvider({ ...options, keys, clients, verifier });
   registerProtectedResource(app, config.baseUrl, scopes);
-  return { guard: createGuard(config.baseUrl, verifier, withdrawals), clients };
+  registerAuthorizeForm(app);
+  mountProvider(app, config.baseUrl, () => provider);
+  return { guard: createGuard(config.baseUrl, verifier, withdrawals), clients, provider: () => provider };
 }

@@ -2,12 +2,14 @@
  * Accounts, clients, grants and tokens for tests: made in the server's own database, and asked for over HTTP.
  */
 
-import { importJWK, SignJWT } from 'jose';
+import { createHash, randomBytes } from 'node:crypto';
+import { decodeJwt, importJWK, SignJWT } from 'jose';
 import { type Account, createAccount } from '../../src/accounts/account.ts';
 import { type Client, createClient, type NewClient } from '../../src/clients/client.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { createGrant } from '../../src/grants/grant.ts';
 import { loadSigningKeys } from '../../src/oauth/signing_keys.ts';
+import { type Page, TestBrowser } from './browser.ts';
 import { type TestServer, testSecret } from './server.ts';
 
 export interface TestAccount extends Account {
@@ -110,4 +112,159 @@ export async function mintAccessToken(
     .setProtectedHeader({ alg: 'ES256', typ: 'at+jwt', kid: key.kid as string, ...options.header })
     .sign(await importJWK(key, 'ES256'));
   return { accessToken, tokenId, grantId };
+}
+
+/** RFC 7636: a verifier and its challenge. */
+export function createPkce(): { verifier: string; challenge: string } {
+  const verifier = randomBytes(32).toString('base64url');
+  return { verifier, challenge: createHash('sha256').update(verifier).digest('base64url') };
+}
+
+/** A form at the token endpoint, or another that takes one; the client authenticates as it is registered. */
+export async function postForm(
+  server: Pick<TestServer, 'baseUrl'>,
+  path: string,
+  client: Pick<TestClient, 'id' | 'secret' | 'authMethod'> | null,
+  form: Record<string, string>,
+  headers: Record<string, string> = {},
+): Promise<{ status: number; headers: Headers; body: Record<string, unknown> }> {
+  const body = new URLSearchParams(form);
+  const sent = new Headers(headers);
+  if (client?.authMethod === 'none') body.set('client_id', client.id);
+  if (client?.authMethod === 'client_secret_post') {
+    body.set('client_id', client.id);
+    body.set('client_secret', client.secret ?? '');
+  }
+  if (client?.authMethod === 'client_secret_basic') {
+    sent.set('authorization', basic(client.id, client.secret ?? ''));
+  }
+  const response = await fetch(`${server.baseUrl}${path}`, { method: 'POST', headers: sent, body });
+  const text = await response.text();
+  const isJson = response.headers.get('content-type')?.includes('json') && text !== '';
+  return { status: response.status, headers: response.headers, body: isJson ? JSON.parse(text) : {} };
+}
+
+/** RFC 6749 section 2.3.1: both parts are form-encoded first. */
+export function basic(id: string, secret: string): string {
+  const encode = (text: string) => new URLSearchParams([['', text]]).toString().slice(1);
+  return `Basic ${Buffer.from(`${encode(id)}:${encode(secret)}`).toString('base64')}`;
+}
+
+/** A token of a client that speaks for itself, asked for over HTTP. */
+export async function clientToken(
+  server: Pick<TestServer, 'baseUrl'>,
+  client: TestClient,
+  scopes: readonly string[],
+): Promise<string> {
+  const form = { grant_type: 'client_credentials', scope: scopes.join(' ') };
+  const { status, body } = await postForm(server, '/oauth/token', client, form);
+  if (status !== 200) throw new Error(`client credentials: ${status} ${JSON.stringify(body)}`);
+  return body.access_token as string;
+}
+
+export interface AuthorizeOptions {
+  account: TestAccount;
+  client: TestClient;
+  scopes: readonly string[];
+  /** Further parameters of the authorization request, or undefined to leave one out. */
+  parameters?: Record<string, string | undefined>;
+  /** To be used again: a user who is signed in already. */
+  browser?: TestBrowser;
+}
+
+export interface AuthorizationAnswer {
+  /** Where the user was sent in the end. */
+  redirect: URL;
+  code: string;
+  verifier: string;
+  browser: TestBrowser;
+}
+
+/** The address of an authorization request. */
+export function authorizationUrl(
+  server: Pick<TestServer, 'baseUrl'>,
+  client: Pick<TestClient, 'id' | 'redirectUri'>,
+  parameters: Record<string, string | undefined>,
+): string {
+  const url = new URL('/oauth/authorize', server.baseUrl);
+  const all = {
+    client_id: client.id,
+    redirect_uri: client.redirectUri,
+    response_type: 'code',
+    ...parameters,
+  };
+  for (const [name, value] of Object.entries(all)) if (value !== undefined) url.searchParams.set(name, value);
+  return url.href;
+}
+
+/** The user signs in and allows: the pages' forms are filled in and sent, without a browser's help. */
+export async function obtainCode(
+  server: Pick<TestServer, 'baseUrl'>,
+  options: AuthorizeOptions,
+): Promise<AuthorizationAnswer> {
+  const { account, client, scopes } = options;
+  const browser = options.browser ?? new TestBrowser(server.baseUrl);
+  const { verifier, challenge } = createPkce();
+  const url = authorizationUrl(server, client, {
+    code_challenge: challenge,
+    code_challenge_method: 'S256',
+    scope: scopes.length > 0 ? scopes.join(' ') : undefined,
+    ...options.parameters,
+  });
+  const redirect = await passPages(browser, await browser.open(url), account);
+  return { redirect, code: redirect.searchParams.get('code') ?? '', verifier, browser };
+}
+
+/** Answers login and consent until the server sends the user elsewhere. */
+export async function passPages(browser: TestBrowser, first: Page, account: TestAccount): Promise<URL> {
+  let page = first;
+  for (let pages = 0; page.leftTo === null && pages < 4; pages += 1) {
+    if (page.text.includes('name="password"')) {
+      page = await browser.submit(page, {
+        email: account.email,
+        password: account.password,
+        action: 'login',
+      });
+    } else if (page.text.includes('value="allow"')) {
+      page = await browser.submit(page, { action: 'allow' });
+    } else {
+      throw new Error(`neither login nor consent: ${page.response.status} ${page.text}`);
+    }
+  }
+  if (page.leftTo === null) throw new Error(`the server sends the user nowhere: ${page.text}`);
+  return page.leftTo;
+}
+
+export interface Authorized {
+  accessToken: string;
+  refreshToken: string;
+  idToken: string | null;
+  grantId: string;
+  scope: string;
+  browser: TestBrowser;
+}
+
+/** The authorization code flow as a whole, over HTTP. */
+export async function authorize(
+  server: Pick<TestServer, 'baseUrl'>,
+  options: AuthorizeOptions,
+): Promise<Authorized> {
+  const { code, verifier, browser, redirect } = await obtainCode(server, options);
+  if (code === '') throw new Error(`no code: ${redirect.href}`);
+  const { status, body } = await postForm(server, '/oauth/token', options.client, {
+    grant_type: 'authorization_code',
+    code,
+    code_verifier: verifier,
+    redirect_uri: options.parameters?.redirect_uri ?? options.client.redirectUri,
+  });
+  if (status !== 200) throw new Error(`code exchange: ${status} ${JSON.stringify(body)}`);
+  const accessToken = body.access_token as string;
+  return {
+    accessToken,
+    refreshToken: (body.refresh_token as string) ?? '',
+    idToken: (body.id_token as string) ?? null,
+    grantId: decodeJwt(accessToken).grant_id as string,
+    scope: (body.scope as string) ?? '',
+    browser,
+  };
 }

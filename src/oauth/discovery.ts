@@ -1,0 +1,26 @@
+/**
+ * Authorization server metadata (RFC 8414, OpenID Connect Discovery): the engine's document, completed by what
+ * only we know. One middleware for all of it, so that nothing is listed that does not work.
+ */
+
+import type { KoaContextWithOIDC } from 'oidc-provider';
+import { openidScopes, type ScopeCatalogue } from '../grants/scopes.ts';
+
+const paths = new Set(['/.well-known/oauth-authorization-server', '/.well-known/openid-configuration']);
+/** Seconds that the document may be kept. */
+const maxAgeSeconds = 300;
+
+export function completeMetadata(baseUrl: string, scopes: ScopeCatalogue) {
+  const scopesSupported = [...openidScopes.map((scope) => scope.name), ...scopes.keys()];
+  return async (ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> => {
+    await next();
+    if (!paths.has(ctx.path) || ctx.status !== 200 || typeof ctx.body !== 'object') return;
+    ctx.set('cache-control', `public, max-age=${maxAgeSeconds}`);
+    ctx.body = {
+      ...(ctx.body as object),
+      scopes_supported: scopesSupported,
+      response_modes_supported: ['query', 'form_post'],
+      service_documentation: `${baseUrl}/docs`,
+    };
+  };
+}

@@ -1,0 +1,101 @@
+/**
+ * A client in the form of the engine (RFC 7591 metadata), and the client look-up that the engine is given: from
+ * our own cache, with secrets that are only known by their digests.
+ */
+
+import { randomBytes } from 'node:crypto';
+import { errors, Provider } from 'oidc-provider';
+import type { Client } from '../clients/client.ts';
+import type { CachedClient, ClientCache } from '../clients/client_cache.ts';
+import { matchesClientSecret } from '../clients/client_secret.ts';
+
+type EngineClient = InstanceType<Provider['Client']>;
+
+/** The engine wants a secret where a method has one. Nobody knows this one, and nothing is compared with it. */
+const unknownSecret = randomBytes(32).toString('base64url');
+
+const engineClients = new WeakMap<Provider, WeakMap<CachedClient, EngineClient>>();
+
+/** Replaces the engine's own way to find a client and to compare its secret. */
+export function useClients(provider: Provider, clients: ClientCache): void {
+  const known = new WeakMap<CachedClient, EngineClient>();
+  engineClients.set(provider, known);
+  const cachedOf = new WeakMap<object, CachedClient>();
+  const { Client } = provider;
+
+  Client.find = async (id: string) => {
+    if (typeof id !== 'string' || id === '') return undefined;
+    const cached = await clients.find(id);
+    if (cached === undefined) return undefined;
+    let client = known.get(cached);
+    if (client === undefined) {
+      client = new (Client as unknown as new (metadata: object) => EngineClient)(toMetadata(cached.client));
+      known.set(cached, client);
+      cachedOf.set(client, cached);
+    }
+    return client;
+  };
+
+  Client.prototype.compareClientSecret = function (presented: string) {
+    const cached = cachedOf.get(this);
+    return cached !== undefined && matchesClientSecret(cached.secrets, presented);
+  };
+
+  const grantTypeAllowed = Client.prototype.grantTypeAllowed;
+  Client.prototype.grantTypeAllowed = function (type: string) {
+    const isAllowed = grantTypeAllowed.call(this, type);
+    const oidc = Provider.ctx?.oidc;
+    const isAsked =
+      (oidc?.route === 'token' && oidc.params?.grant_type === type) || oidc?.route === 'device_authorization';
+    // RFC 6749 section 5.2: the engine would say invalid_request.
+    if (!isAllowed && isAsked) {
+      throw new errors.UnauthorizedClient('requested grant type is not allowed for this client');
+    }
+    return isAllowed;
+  };
+
+  const responseTypeAllowed = Client.prototype.responseTypeAllowed;
+  Client.prototype.responseTypeAllowed = function (type) {
+    // RFC 6749 section 4.1.2.1: the same.
+    if (responseTypeAllowed.call(this, type)) return true;
+    throw new errors.UnauthorizedClient('requested response_type is not allowed for this client');
+  };
+
+  // RFC 8252 section 7.3: the port of a loopback redirect is the app's to choose when it starts.
+  Client.prototype.redirectUriAllowed = function (uri: string) {
+    return isRedirectUriAllowed(this.redirectUris ?? [], uri);
+  };
+}
+
+/** Exact string comparison (RFC 9700 section 2.1), but for the port of a loopback address. */
+export function isRedirectUriAllowed(registered: readonly string[], uri: string): boolean {
+  if (registered.includes(uri)) return true;
+  const portless = withoutLoopbackPort(uri);
+  return portless !== undefined && registered.some((known) => withoutLoopbackPort(known) === portless);
+}
+
+const loopback = /^(http:\/\/(?:127\.0\.0\.1|\[::1\]|localhost))(?::(\d{1,5}))?(\/[^\\]*)?$/;
+
+/** Undefined where the text is not plain http on a loopback host, written as it is registered. */
+function withoutLoopbackPort(uri: string): string | undefined {
+  const match = loopback.exec(uri);
+  if (match === null || Number(match[2] ?? 80) > 65_535) return undefined;
+  return `${match[1]}${match[3] ?? ''}`;
+}
+
+function toMetadata(client: Client): Record<string, unknown> {
+  const hasSecret = client.authMethod.startsWith('client_secret_');
+  const usesCode = client.grantTypes.includes('authorization_code');
+  const isNative = client.redirectUris.some((uri) => !/^https?:/i.test(uri));
+  return {
+    ...client.metadata,
+    client_id: client.id,
+    client_name: client.name,
+    ...(hasSecret ? { client_secret: unknownSecret } : {}),
+    redirect_uris: [...client.redirectUris],
+    grant_types: [...client.grantTypes],
+    response_types: usesCode ? ['code'] : [],
+    token_endpoint_auth_method: client.authMethod,
+    application_type: isNative ? 'native' : 'web',
+  };
+}

@@ -1,0 +1,71 @@
+/**
+ * Which grant an authorization request leads to: a new one for each, so that what is done to the tokens of one
+ * authorization leaves those of another alone. What a user confirmed once need not be confirmed again while a
+ * grant of it lives, unless nobody can know whether it is the same app that asks.
+ */
+
+import { sql } from 'kysely';
+import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
+import type { Client } from '../clients/client.ts';
+import { newId } from '../crypto/ids.ts';
+import type { Database } from '../database/database.ts';
+import { currentMemo, type GrantDetails } from './storage/memo.ts';
+
+type EngineGrant = InstanceType<Provider['Grant']>;
+
+/**
+ * The engine's `loadExistingGrant`.
+ * @returns undefined where the user has to be asked
+ */
+export async function grantFor(
+  db: Database,
+  provider: Provider,
+  ctx: KoaContextWithOIDC,
+  client: Client,
+): Promise<EngineGrant | undefined> {
+  const { account, result } = ctx.oidc;
+  const accountId = account?.accountId;
+  if (accountId === undefined) return undefined;
+  const requested = [...ctx.oidc.requestParamScopes];
+  const isConfirmed = result?.consent !== undefined;
+  if (!isConfirmed && !(await wasConfirmed(db, accountId, client, requested))) return undefined;
+
+  const grant = new provider.Grant({ accountId, clientId: client.id });
+  if (requested.length > 0) grant.addOIDCScope(requested.join(' '));
+  for (const resource of Object.keys(ctx.oidc.resourceServers ?? {})) {
+    grant.addResourceScope(resource, requested.join(' '));
+  }
+  const claims = [...ctx.oidc.requestParamClaims];
+  if (claims.length > 0) grant.addOIDCClaims(claims);
+  grant.jti = newId();
+  const { openid, resources } = grant as { openid?: unknown; resources?: unknown };
+  const details = JSON.parse(JSON.stringify({ openid, resources })) as GrantDetails;
+  const pending = { id: grant.jti, accountId, clientId: client.id, details, createdAt: new Date() };
+  const memo = currentMemo();
+  memo.pendingGrant = pending;
+  memo.grants.set(grant.jti, pending);
+  return grant;
+}
+
+/** Whether the user already lets this client have all of that. */
+async function wasConfirmed(
+  db: Database,
+  accountId: string,
+  client: Client,
+  requested: string[],
+): Promise<boolean> {
+  if (!isIdentifiable(client)) return false;
+  const { rows } = await sql<{ scopes: string[] }>`
+    select distinct scopes from grants
+    where account_id = ${accountId} and client_id = ${client.id} and withdrawn_at is null`.execute(db);
+  const confirmed = new Set(rows.flatMap((row) => row.scopes));
+  return rows.length > 0 && requested.every((scope) => confirmed.has(scope));
+}
+
+/**
+ * RFC 6749 section 10.2, RFC 8252 section 8.6: a public client on the user's own machine can be any program; it
+ * is asked for every time.
+ */
+function isIdentifiable(client: Client): boolean {
+  return client.authMethod !== 'none' || client.redirectUris.every((uri) => uri.startsWith('https://'));
+}

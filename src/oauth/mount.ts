@@ -1,0 +1,89 @@
+/**
+ * The engine's routes on our application: which path takes which method, and what a request looks like when the
+ * engine gets it. Host and protocol are the base URL's, whatever the client or a proxy sent; the body is not read
+ * before the engine reads it.
+ */
+
+import type { IncomingMessage } from 'node:http';
+import { parse, stringify } from 'node:querystring';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Provider } from 'oidc-provider';
+import { toOpaqueForm } from './storage/access_token.ts';
+
+/** The engine's paths and what each takes besides OPTIONS. */
+const routes: readonly [path: string, ...methods: ('GET' | 'POST')[]][] = [
+  ['/oauth/authorize', 'GET'],
+  ['/oauth/authorize/:uid', 'GET'],
+  ['/oauth/token', 'POST'],
+  ['/oauth/jwks', 'GET'],
+  ['/oauth/revoke', 'POST'],
+  ['/oauth/userinfo', 'GET', 'POST'],
+  ['/.well-known/oauth-authorization-server', 'GET'],
+  ['/.well-known/openid-configuration', 'GET'],
+];
+
+/** Where the engine takes no JWT as the `token` parameter, and we do. */
+const structuredTokenPaths = new Set(['/oauth/revoke', '/oauth/introspect']);
+
+/** For whatever the engine shows or redirects (RFC 9700 sections 4.2.4 and 4.16); it adds its own script's hash. */
+const pageHeaders: Readonly<Record<string, string>> = {
+  'content-security-policy':
+    "default-src 'none'; script-src; style-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'",
+  'x-frame-options': 'DENY',
+  'referrer-policy': 'no-referrer',
+};
+
+/** The largest form taken, in bytes: the engine's own limit. */
+const formBytesMax = 56 * 1_024;
+
+/** @param provider gives the engine of the moment: after a rotation of keys it is another one */
+export function mountProvider(app: FastifyInstance, baseUrl: string, provider: () => Provider): void {
+  const { host, protocol } = new URL(baseUrl);
+  void app.register(async (scope) => {
+    scope.removeAllContentTypeParsers();
+    scope.addContentTypeParser('*', (_request, _payload, done) => done(null));
+    for (const [path, ...methods] of routes) {
+      const handler = (request: FastifyRequest, reply: FastifyReply) => hand(request, reply);
+      for (const method of [...methods, 'OPTIONS'] as const) scope.route({ method, url: path, handler });
+    }
+  });
+
+  async function hand(request: FastifyRequest, reply: FastifyReply): Promise<void> {
+    const { raw } = request;
+    for (const name of Object.keys(raw.headers)) {
+      if (name === 'forwarded' || name.startsWith('x-forwarded-')) delete raw.headers[name];
+    }
+    raw.headers.host = host;
+    raw.headers['x-forwarded-proto'] = protocol.slice(0, -1);
+    if (structuredTokenPaths.has(request.routeOptions.url ?? '')) await replaceToken(raw);
+    reply.hijack();
+    for (const [name, value] of Object.entries({ ...pageHeaders, ...reply.getHeaders() })) {
+      if (value !== undefined) reply.raw.setHeader(name, value);
+    }
+    await provider().callback()(raw, reply.raw);
+  }
+}
+
+/** Reads the form and gives the request another body in its place, in which a JWT is not known as one. */
+async function replaceToken(raw: IncomingMessage): Promise<void> {
+  if (!raw.headers['content-type']?.startsWith('application/x-www-form-urlencoded')) return;
+  const chunks: Buffer[] = [];
+  let received = 0;
+  for await (const chunk of raw) {
+    received += (chunk as Buffer).length;
+    // Left as it is: the engine refuses what is too large.
+    if (received <= formBytesMax) chunks.push(chunk as Buffer);
+  }
+  const form = parse(Buffer.concat(chunks).toString());
+  if (typeof form.token === 'string') form.token = toOpaqueForm(form.token);
+  const body = Buffer.from(received > formBytesMax ? '' : stringify(form));
+  raw.headers['content-length'] = String(received > formBytesMax ? received : body.length);
+  Object.defineProperties(raw, {
+    readable: { value: true },
+    iterator: {
+      value: async function* () {
+        yield body;
+      },
+    },
+  });
+}

@@ -1,0 +1,216 @@
+/**
+ * The authorization server's engine: the certified `oidc-provider`, with our policy (RFC 6749, 7009, 7636, 8414,
+ * 9068, 9207, 9700) and our storage.
+ */
+
+import { type Configuration, errors, type KoaContextWithOIDC, Provider } from 'oidc-provider';
+import { findAccount } from '../accounts/account.ts';
+import type { ClientCache } from '../clients/client_cache.ts';
+import type { Config } from '../config/config.ts';
+import { deriveKey } from '../crypto/sealing.ts';
+import type { Database } from '../database/database.ts';
+import type { ScopeCatalogue } from '../grants/scopes.ts';
+import { openidScopes } from '../grants/scopes.ts';
+import { type AccessTokenVerifier, accessTokenSeconds } from './access_token.ts';
+import { completeMetadata } from './discovery.ts';
+import { useClients } from './engine_client.ts';
+import { grantFor } from './grant_policy.ts';
+import { applyScopePolicy } from './scope_policy.ts';
+import type { SigningKeys } from './signing_keys.ts';
+import { accessTokenStorage } from './storage/access_token.ts';
+import { authorizationCodeStorage } from './storage/authorization_code.ts';
+import { grantStorage, savePendingGrant } from './storage/grant.ts';
+import { interactionStorage } from './storage/interaction.ts';
+import { currentMemo } from './storage/memo.ts';
+import { refreshTokenStorage, refreshTokenValues } from './storage/refresh_token.ts';
+import { sessionStorage } from './storage/session.ts';
+import { type ModelStorage, toAdapter } from './storage/storage.ts';
+import { useProof } from './storage/used_proof.ts';
+
+/** Seconds. */
+const authorizationCodeSeconds = 60;
+const idTokenSeconds = 3_600;
+const interactionSeconds = 3_600;
+const sessionSeconds = 14 * 86_400;
+/** From the last use, and from the first. */
+const refreshTokenSeconds = 30 * 86_400;
+const refreshTokenSecondsMax = 180 * 86_400;
+/** Clocks of others may be off by this much. */
+const clockToleranceSeconds = 10;
+
+/** Pages that the engine asks for; they look like the rest of the house. */
+export interface EnginePages {
+  /** @returns HTML */
+  error: (error: { code: string; description: string; requestId: string }) => string;
+}
+
+export interface ProviderOptions {
+  db: Database;
+  config: Config;
+  secret: Buffer;
+  keys: SigningKeys;
+  clients: ClientCache;
+  scopes: ScopeCatalogue;
+  verifier: AccessTokenVerifier;
+  pages: EnginePages;
+}
+
+export function createProvider(options: ProviderOptions): Provider {
+  const { db, config, secret, clients } = options;
+  const storages = createStorages(options);
+  const configuration: Configuration = {
+    ...policy(options),
+    adapter: (model: string) => toAdapter(model, storages[model] ?? {}),
+    cookies: cookies(config, secret),
+    jwks: { keys: options.keys.privateKeys as never },
+    loadExistingGrant: async (ctx) => {
+      const cached = await clients.find(ctx.oidc.client?.clientId ?? '');
+      return cached && grantFor(db, provider, ctx, cached.client);
+    },
+    async findAccount(_ctx, id) {
+      const account = currentMemo().accounts.get(id) ?? (await findAccount(db, id));
+      if (account === undefined) return undefined;
+      return { accountId: id, claims: () => ({ sub: id, name: account.name, email: account.email }) };
+    },
+    async renderError(ctx, out) {
+      const requestId = String(ctx.res.getHeader('request-id') ?? '');
+      const description = out.error_description ?? '';
+      ctx.type = 'html';
+      ctx.body = options.pages.error({ code: out.error, description, requestId });
+    },
+  };
+  const provider = new Provider(config.baseUrl, configuration);
+  // Host and protocol are set by the route that hands a request over, from the base URL alone.
+  provider.proxy = true;
+  provider.use(completeMetadata(config.baseUrl, options.scopes));
+  useClients(provider, clients);
+  const newRefreshToken = refreshTokenValues(secret);
+  Object.assign(provider.RefreshToken.prototype, { generateTokenId: newRefreshToken });
+  provider.ReplayDetection.unique = (issuer, jti, expiresAt) => useProof(db, issuer, jti, expiresAt);
+  return provider;
+}
+
+function createStorages({ db, verifier, config }: ProviderOptions): Record<string, ModelStorage> {
+  return {
+    Session: sessionStorage(db),
+    Interaction: interactionStorage(db),
+    Grant: grantStorage(db),
+    AuthorizationCode: authorizationCodeStorage(db),
+    RefreshToken: refreshTokenStorage(db),
+    AccessToken: accessTokenStorage('AccessToken', db, verifier, config.baseUrl),
+    ClientCredentials: accessTokenStorage('ClientCredentials', db, verifier, config.baseUrl),
+  };
+}
+
+/** What is decided, apart from what it is stored in. */
+function policy({ db, config, clients, scopes }: ProviderOptions): Configuration {
+  const resourceScopes = [...scopes.keys(), ...openidScopes.map((scope) => scope.name)].join(' ');
+  return {
+    routes: {
+      authorization: '/oauth/authorize',
+      token: '/oauth/token',
+      jwks: '/oauth/jwks',
+      revocation: '/oauth/revoke',
+      introspection: '/oauth/introspect',
+      userinfo: '/oauth/userinfo',
+      end_session: '/oauth/logout',
+      pushed_authorization_request: '/oauth/par',
+      device_authorization: '/oauth/device',
+      code_verification: '/device',
+      registration: '/oauth/register',
+    },
+    scopes: openidScopes.map((scope) => scope.name),
+    claims: { openid: ['sub'], 'read:profile': ['name', 'email'] },
+    responseTypes: ['code'],
+    clientAuthMethods: ['client_secret_basic', 'client_secret_post', 'none'],
+    // RFC 7636: for every client; S256 is the only method the engine knows.
+    pkce: { required: () => true },
+    allowOmittingSingleRegisteredRedirectUri: false,
+    clockTolerance: clockToleranceSeconds,
+    features: {
+      devInteractions: { enabled: false },
+      dPoP: { enabled: false },
+      pushedAuthorizationRequests: { enabled: false },
+      rpInitiatedLogout: { enabled: false },
+      clientCredentials: { enabled: true },
+      revocation: {
+        enabled: true,
+        allowedPolicy: (_ctx, client, token) => client.clientId === token.clientId,
+      },
+      userinfo: { enabled: true },
+      resourceIndicators: {
+        enabled: true,
+        defaultResource: (_ctx, _client, oneOf) =>
+          oneOf === undefined ? config.baseUrl : (oneOf[0] as string),
+        useGrantedResource: () => true,
+        async getResourceServerInfo(ctx, resource, client) {
+          return resourceServer(ctx, resource, client.clientId);
+        },
+      },
+    },
+    formats: {
+      customizers: {
+        async jwt(_ctx, token, parts) {
+          await savePendingGrant(db);
+          // Ours alone: by it a withdrawn grant is known without a query.
+          const grantId = (token as { grantId?: string }).grantId;
+          if (grantId !== undefined) (parts.payload as Record<string, unknown>).grant_id = grantId;
+        },
+      },
+    },
+    // Decided: whatever the scopes, to every client that may refresh, and independent of the browser's session.
+    issueRefreshToken: async (_ctx, client) => client.grantTypeAllowed('refresh_token'),
+    expiresWithSession: async () => false,
+    rotateRefreshToken: () => true,
+    // A revoked access token ends alone; everything else that the engine revokes is the grant.
+    revokeGrantPolicy: (ctx) =>
+      ctx.oidc.route !== 'revocation' || ctx.oidc.entities.RefreshToken !== undefined,
+    ttl: {
+      AccessToken: accessTokenSeconds,
+      ClientCredentials: accessTokenSeconds,
+      Grant: refreshTokenSecondsMax,
+      AuthorizationCode: authorizationCodeSeconds,
+      IdToken: idTokenSeconds,
+      Interaction: interactionSeconds,
+      Session: sessionSeconds,
+      RefreshToken: refreshTokenTtl,
+    },
+    interactions: { url: (_ctx, interaction) => `/interaction/${interaction.uid}` },
+  };
+
+  async function resourceServer(ctx: KoaContextWithOIDC, resource: string, clientId: string) {
+    if (resource !== config.baseUrl) throw new errors.InvalidTarget();
+    const cached = await clients.find(clientId);
+    if (cached === undefined) throw new errors.InvalidTarget();
+    applyScopePolicy(ctx, cached, scopes);
+    return {
+      scope: resourceScopes,
+      audience: resource,
+      accessTokenTTL: accessTokenSeconds,
+      accessTokenFormat: 'jwt' as const,
+      jwt: { sign: { alg: 'ES256' as const } },
+    };
+  }
+}
+
+/** 30 days from the last use, but not past 180 days from the first. */
+function refreshTokenTtl(_ctx: unknown, token: { iiat?: number | undefined }): number {
+  const age = Math.floor(Date.now() / 1_000) - (token.iiat ?? Math.floor(Date.now() / 1_000));
+  return Math.max(1, Math.min(refreshTokenSeconds, refreshTokenSecondsMax - age));
+}
+
+function cookies(config: Config, secret: Buffer): NonNullable<Configuration['cookies']> {
+  const isSecure = config.baseUrl.startsWith('https:');
+  const options = { httpOnly: true, sameSite: 'lax', signed: true, path: '/', secure: isSecure } as const;
+  const prefix = isSecure ? '__Secure-' : '';
+  return {
+    keys: [deriveKey(secret, 'cookies').toString('base64url')],
+    names: {
+      session: `${isSecure ? '__Host-' : ''}nuncio_session`,
+      interaction: `${prefix}nuncio_interaction`,
+      resume: `${prefix}nuncio_resume`,
+    },
+    long: options,
+    short: { ...options, path: undefined as never },
+  };
+}

@@ -1,0 +1,75 @@
+/**
+ * Access tokens as the engine looks them up (revocation, introspection, userinfo): they are JWTs and stored
+ * nowhere; what they say is read from them once they were checked.
+ */
+
+import { sql } from 'kysely';
+import { type AdapterPayload, Provider } from 'oidc-provider';
+import type { Database } from '../../database/database.ts';
+import { withdrawToken } from '../../grants/withdrawals.ts';
+import { type AccessTokenClaims, type AccessTokenVerifier, accessTokenSeconds } from '../access_token.ts';
+import { endsWithGrant, type ModelStorage } from './storage.ts';
+
+/**
+ * @param kind a token of a grant, or of a client that speaks for itself
+ */
+export function accessTokenStorage(
+  kind: 'AccessToken' | 'ClientCredentials',
+  db: Database,
+  verifier: AccessTokenVerifier,
+  baseUrl: string,
+): ModelStorage {
+  return {
+    async find(value) {
+      const claims = await verifier.verify(fromOpaqueForm(value));
+      if (claims === undefined || (claims.grantId === null) !== (kind === 'ClientCredentials'))
+        return undefined;
+      if (await isWithdrawn(db, claims)) return undefined;
+      return toPayload(claims, kind, baseUrl);
+    },
+    async destroy(tokenId) {
+      await withdrawToken(db, tokenId, new Date(Date.now() + accessTokenSeconds * 1_000));
+    },
+    revokeByGrantId: endsWithGrant,
+  };
+}
+
+/**
+ * The engine takes no JWT for revocation and introspection. In this form it does not know one, and asks the
+ * storage.
+ */
+export function toOpaqueForm(token: string): string {
+  return token.replaceAll('.', '!');
+}
+
+function fromOpaqueForm(value: string): string {
+  return value.replaceAll('!', '.');
+}
+
+async function isWithdrawn(db: Database, claims: AccessTokenClaims): Promise<boolean> {
+  const { rows } = await sql`
+    select from withdrawals
+    where (kind = 'token' and subject = ${claims.tokenId})
+      or (kind = 'grant' and subject = ${claims.grantId ?? ''})
+      or (kind = 'client' and subject = ${claims.clientId}
+        and created_at >= to_timestamp(${claims.issuedAt}))`.execute(db);
+  return rows.length > 0;
+}
+
+function toPayload(claims: AccessTokenClaims, kind: string, baseUrl: string): AdapterPayload {
+  // Userinfo is ours too: the audience of our own API does not keep a token from it.
+  const audience = Provider.ctx?.oidc.route === 'userinfo' ? {} : { aud: baseUrl };
+  return {
+    kind,
+    jti: claims.tokenId,
+    clientId: claims.clientId,
+    ...(claims.accountId === null ? {} : { accountId: claims.accountId }),
+    ...(claims.grantId === null ? {} : { grantId: claims.grantId }),
+    scope: [...claims.scopes].join(' '),
+    iat: claims.issuedAt,
+    exp: claims.expiresAt,
+    ...audience,
+    ...(claims.jkt === null ? {} : { jkt: claims.jkt }),
+    ...(claims.certificateThumbprint === null ? {} : { 'x5t#S256': claims.certificateThumbprint }),
+  } as AdapterPayload;
+}

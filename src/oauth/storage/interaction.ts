@@ -1,0 +1,34 @@
+/**
+ * Interactions: authorization requests that wait for the user. Owns the table `interactions`.
+ *
+ *   started → (login or consent) submitted → resumed, and gone
+ */
+
+import { sql } from 'kysely';
+import type { Database } from '../../database/database.ts';
+import { type AdapterPayload, type ModelStorage, withoutId } from './storage.ts';
+
+export function interactionStorage(db: Database): ModelStorage {
+  return {
+    async upsert(uid, payload, expiresIn) {
+      // The session's own id is a secret of the browser; its uid is enough to know it again.
+      const { session, ...rest } = payload;
+      const { cookie: _cookie, ...known } = (session ?? {}) as Record<string, unknown>;
+      const stored = withoutId(session === undefined ? rest : { ...rest, session: known as never });
+      await sql`
+        insert into interactions (uid, payload, expires_at)
+        values (${uid}, ${stored}, now() + ${expiresIn} * interval '1 second')
+        on conflict (uid) do update set payload = excluded.payload, expires_at = excluded.expires_at`.execute(
+        db,
+      );
+    },
+    async find(uid) {
+      const { rows } = await sql<{ payload: AdapterPayload }>`
+        select payload from interactions where uid = ${uid} and expires_at > now()`.execute(db);
+      return rows[0] && { ...rows[0].payload, jti: uid };
+    },
+    async destroy(uid) {
+      await sql`delete from interactions where uid = ${uid}`.execute(db);
+    },
+  };
+}

@@ -1,0 +1,47 @@
+/**
+ * What one protocol request already learned from the database, so that it is not asked again: a code comes with
+ * its grant and its account in one query. And what the request has decided but not yet written.
+ */
+
+import { Provider } from 'oidc-provider';
+import type { Account } from '../../accounts/account.ts';
+
+export interface StoredGrant {
+  id: string;
+  accountId: string;
+  clientId: string;
+  details: GrantDetails;
+  createdAt: Date;
+}
+
+/** The engine's own form of what was granted. */
+export interface GrantDetails {
+  openid?: { scope?: string; claims?: string[] };
+  resources?: Record<string, string>;
+  rejected?: Pick<GrantDetails, 'openid' | 'resources'>;
+}
+
+export interface Memo {
+  grants: Map<string, StoredGrant>;
+  accounts: Map<string, Account>;
+  /** Confirmed by the user in this request; written together with the code that it leads to. */
+  pendingGrant?: StoredGrant;
+  /** Digest of a code that will be used up by the statement that stores its refresh token. */
+  pendingCode?: Buffer;
+  /** Digest of a refresh token that will be used up by the statement that stores its successor. */
+  pendingRefreshToken?: Buffer;
+}
+
+const memos = new WeakMap<object, Memo>();
+
+/** The memo of the request under way; outside of one, an empty one that nobody keeps. */
+export function currentMemo(): Memo {
+  const ctx = Provider.ctx;
+  if (ctx === undefined) return { grants: new Map(), accounts: new Map() };
+  let memo = memos.get(ctx);
+  if (memo === undefined) {
+    memo = { grants: new Map(), accounts: new Map() };
+    memos.set(ctx, memo);
+  }
+  return memo;
+}

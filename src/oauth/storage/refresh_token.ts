@@ -1,0 +1,103 @@
+/**
+ * Refresh tokens (RFC 6749 section 6, RFC 9700 section 4.14): rotated at every use. Owns the table `refresh_tokens`.
+ *
+ *   issued → used: its successor is issued by the same statement → (60 s: the answer that got lost gets the same
+ *   successor again) → presented later: the grant is withdrawn
+ *
+ * A successor's value follows from its predecessor's by a keyed hash: whoever asks again gets the same one, and
+ * nothing has to be stored that could be read.
+ */
+
+import { createHmac } from 'node:crypto';
+import { sql } from 'kysely';
+import { errors, Provider } from 'oidc-provider';
+import { digest, newSecret } from '../../crypto/digest.ts';
+import { deriveKey } from '../../crypto/sealing.ts';
+import type { Database } from '../../database/database.ts';
+import { withdrawGrant } from '../../grants/grant.ts';
+import { type CodeRow, codeWasUsed, remember } from './authorization_code.ts';
+import { currentMemo } from './memo.ts';
+import { endsWithGrant, type ModelStorage, withoutId } from './storage.ts';
+
+/** Seconds from its first use in which a refresh token still gives the same answer. */
+export const graceSeconds = 60;
+
+export function refreshTokenStorage(db: Database): ModelStorage {
+  return {
+    async upsert(token, payload, expiresIn) {
+      const memo = currentMemo();
+      const { pendingCode = null, pendingRefreshToken = null } = memo;
+      delete memo.pendingCode;
+      delete memo.pendingRefreshToken;
+      // What is used up and what is issued for it are one statement: of two that race, one finds it unused. An
+      // insert that meets its row is the repeated answer, and leaves the row as it is: a used one stays used.
+      const { rows } = await sql<{ may_issue: boolean }>`
+        with code as (
+          update authorization_codes set consumed_at = now()
+          where digest = ${pendingCode} and consumed_at is null and expires_at > now()
+          returning digest),
+        predecessor as (
+          update refresh_tokens set consumed_at = coalesce(consumed_at, now())
+          where digest = ${pendingRefreshToken}
+            and (consumed_at is null or consumed_at > now() - ${graceSeconds} * interval '1 second')
+          returning digest),
+        source as (
+          select (${pendingCode}::bytea is null or exists (select from code))
+            and (${pendingRefreshToken}::bytea is null or exists (select from predecessor)) as may_issue),
+        issued as (
+          insert into refresh_tokens (digest, grant_id, payload, expires_at)
+          select ${digest(token)}, ${payload.grantId}::uuid, ${withoutId(payload)}::jsonb,
+            now() + ${expiresIn} * interval '1 second'
+          from source where may_issue
+          on conflict (digest) do nothing)
+        select may_issue from source`.execute(db);
+      if (rows[0]?.may_issue) return;
+      if (pendingCode !== null) throw await codeWasUsed(db, pendingCode);
+      await withdrawGrant(db, payload.grantId as string, 'refresh_token_replayed');
+      throw new errors.InvalidGrant('refresh token already used');
+    },
+    async find(token) {
+      const { rows } = await sql<CodeRow & { is_spent: boolean }>`
+        select t.payload, t.consumed_at,
+          t.consumed_at <= now() - ${graceSeconds} * interval '1 second' as is_spent,
+          g.id, g.account_id, g.client_id, g.details, g.created_at,
+          a.email, a.name, a.is_admin, a.created_at as account_created_at
+        from refresh_tokens t
+        join grants g on g.id = t.grant_id and g.withdrawn_at is null
+        join accounts a on a.id = g.account_id and a.disabled_at is null
+        where t.digest = ${digest(token)}`.execute(db);
+      const row = rows[0];
+      if (row === undefined) return undefined;
+      remember(row);
+      // Only a refresh has the grace; to introspection a used token is a used token.
+      const isRefresh = Provider.ctx?.oidc.route === 'token';
+      const isConsumed = row.consumed_at !== null && (row.is_spent || !isRefresh);
+      const consumed = isConsumed
+        ? { consumed: Math.floor((row.consumed_at as Date).getTime() / 1_000) }
+        : {};
+      return { ...row.payload, jti: token, ...consumed };
+    },
+    async consume(token) {
+      currentMemo().pendingRefreshToken = digest(token);
+    },
+    async destroy(token) {
+      await sql`
+        update refresh_tokens set consumed_at = coalesce(consumed_at, now())
+        where digest = ${digest(token)}`.execute(db);
+    },
+    revokeByGrantId: endsWithGrant,
+  };
+}
+
+/**
+ * How the values of refresh tokens are made.
+ * @param secret the deployment's key material
+ */
+export function refreshTokenValues(secret: Buffer): () => string {
+  const key = deriveKey(secret, 'refresh-token-successor');
+  return () => {
+    const rotated = Provider.ctx?.oidc.entities.RotatedRefreshToken;
+    if (rotated === undefined) return newSecret();
+    return createHmac('sha256', key).update(rotated.jti).digest('base64url');
+  };
+}

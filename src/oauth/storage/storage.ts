@@ -1,0 +1,36 @@
+/**
+ * Storage of the engine (oidc-provider): what every model's file here fulfils. A method that a model never calls
+ * is left out there and refused here.
+ */
+
+import type { Adapter, AdapterPayload } from 'oidc-provider';
+
+export type { AdapterPayload };
+
+/** What a model needs of its table. Ids are what the holder presents, not what is stored. */
+export type ModelStorage = Partial<Adapter>;
+
+/** Completes a storage, so that a call nobody thought of fails loudly instead of losing something. */
+export function toAdapter(model: string, storage: ModelStorage): Adapter {
+  const refuse = (method: string) => async () => {
+    throw new Error(`${model} has no ${method} in the storage`);
+  };
+  return {
+    upsert: storage.upsert ?? refuse('upsert'),
+    find: storage.find ?? refuse('find'),
+    findByUserCode: storage.findByUserCode ?? refuse('findByUserCode'),
+    findByUid: storage.findByUid ?? refuse('findByUid'),
+    consume: storage.consume ?? refuse('consume'),
+    destroy: storage.destroy ?? refuse('destroy'),
+    revokeByGrantId: storage.revokeByGrantId ?? refuse('revokeByGrantId'),
+  };
+}
+
+/** A payload as it is stored: without the id, of which only the digest is kept. */
+export function withoutId(payload: AdapterPayload): string {
+  const { jti: _jti, ...rest } = payload;
+  return JSON.stringify(rest);
+}
+
+/** What belongs to a grant is dead with it by the join, whoever withdrew it: nothing is left to do. */
+export async function endsWithGrant(): Promise<void> {}

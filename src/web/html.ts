@@ -1,0 +1,47 @@
+/**
+ * HTML by template: whatever is put into `html` is escaped, unless it is HTML made by the same tag.
+ */
+
+declare const made: unique symbol;
+
+/** Text that only the tag can have made: it is safe to send. */
+export interface Html {
+  readonly [made]: true;
+  toString(): string;
+}
+
+type Insertable = string | number | Html | null | undefined | false | readonly Insertable[];
+
+class HtmlText {
+  readonly #text: string;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  toString(): string {
+    return this.#text;
+  }
+}
+
+/** Escapes every value; `null`, `undefined` and `false` are nothing; arrays are joined. */
+export function html(strings: TemplateStringsArray, ...values: Insertable[]): Html {
+  let text = strings[0] ?? '';
+  for (const [index, value] of values.entries()) text += insert(value) + (strings[index + 1] ?? '');
+  return new HtmlText(text) as unknown as Html;
+}
+
+function insert(value: Insertable): string {
+  if (value === null || value === undefined || value === false) return '';
+  if (value instanceof HtmlText) return value.toString();
+  if (Array.isArray(value)) return value.map(insert).join('');
+  return String(value).replaceAll(/[&<>"']/g, (character) => entities[character] as string);
+}
+
+const entities: Readonly<Record<string, string>> = {
+  '&': '&amp;',
+  '<': '&lt;',
+  '>': '&gt;',
+  '"': '&quot;',
+  "'": '&#39;',
+};
