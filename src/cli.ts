@@ -6,7 +6,7 @@
 
 import { parseArgs } from 'node:util';
 import { type Command, UsageError } from './commands/command.ts';
-import { commands } from './commands/commands.ts';
+import { type CommandEntry, commands } from './commands/commands.ts';
 import { loadConfig } from './config/config.ts';
 import { readEnvironment } from './config/environment.ts';
 import { version } from './version.ts';
@@ -32,29 +32,30 @@ async function main(words: string[]): Promise<number> {
     print(overview());
     return first === undefined ? exitUsage : 0;
   }
-  const command = findCommand(words);
-  if (command === undefined) {
+  const entry = findCommand(words);
+  if (entry === undefined) {
     printError(`nuncio: there is no command "${words.filter((word) => !word.startsWith('-')).join(' ')}"`);
     printError(overview());
     return exitUsage;
   }
+  const command = await entry.load();
   try {
-    return await run(command, words.slice(command.name.split(' ').length));
+    return await run(entry, command, words.slice(entry.name.split(' ').length));
   } catch (error) {
-    return report(error, command);
+    return report(error, entry, command);
   }
 }
 
-function findCommand(words: string[]): Command | undefined {
-  return commands.find((command) => {
-    const name = command.name.split(' ');
+function findCommand(words: string[]): CommandEntry | undefined {
+  return commands.find((entry) => {
+    const name = entry.name.split(' ');
     return name.every((word, index) => words[index] === word);
   });
 }
 
-async function run(command: Command, words: string[]): Promise<number> {
+async function run(entry: CommandEntry, command: Command, words: string[]): Promise<number> {
   const { values, positionals } = parse(command, words);
-  if (values.help === true) return print(help(command));
+  if (values.help === true) return print(help(entry, command));
   const wanted = command.positionals ?? [];
   if (positionals.length < wanted.length) throw new UsageError(`${wanted[positionals.length]} is missing`);
   if (positionals.length > wanted.length) throw new UsageError(`"${positionals[wanted.length]}" is too much`);
@@ -76,10 +77,10 @@ function parse(command: Command, words: string[]) {
   }
 }
 
-function report(error: unknown, command: Command): number {
+function report(error: unknown, entry: CommandEntry, command: Command): number {
   if (error instanceof UsageError) {
-    printError(`nuncio ${command.name}: ${error.message}`);
-    printError(help(command));
+    printError(`nuncio ${entry.name}: ${error.message}`);
+    printError(help(entry, command));
     return exitUsage;
   }
   const isPlain = error instanceof Error && plainErrors.has(error.name);
@@ -93,8 +94,8 @@ function report(error: unknown, command: Command): number {
 }
 
 function overview(): string {
-  const width = Math.max(...commands.map((command) => command.name.length));
-  const rows = commands.map((command) => `  ${command.name.padEnd(width)}  ${command.summary}`);
+  const width = Math.max(...commands.map(({ name }) => name.length));
+  const rows = commands.map(({ name, summary }) => `  ${name.padEnd(width)}  ${summary}`);
   return [
     'usage: nuncio <command> [options]',
     '',
@@ -104,14 +105,14 @@ function overview(): string {
   ].join('\n');
 }
 
-function help(command: Command): string {
-  const words = [command.name, ...(command.positionals ?? [])].join(' ');
+function help({ name, summary }: CommandEntry, command: Command): string {
+  const words = [name, ...(command.positionals ?? [])].join(' ');
   const rows = [...command.help, ['--help', 'this text'] as const];
   const width = Math.max(...rows.map(([option]) => option.length));
   return [
     `usage: nuncio ${words} [options]`,
     '',
-    command.summary,
+    summary,
     '',
     ...rows.map(([option, meaning]) => `  ${option.padEnd(width)}  ${meaning}`),
   ].join('\n');

@@ -2,6 +2,9 @@
  * Composition root: builds every part and hands each what it needs, by hand, in order.
  */
 
+// Before anything that imports the engine.
+import './oauth/runtime_notice.ts';
+
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
 import { registerRoot } from './collections/root.ts';

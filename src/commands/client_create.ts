@@ -18,8 +18,6 @@ const grantTypes = [
 ];
 
 export const clientCreate: Command = {
-  name: 'client create',
-  summary: 'register an app (client); its secret is shown this once',
   options: {
     name: { type: 'string' },
     id: { type: 'string' },

@@ -5,8 +5,6 @@ import { type Command, CommandError } from './command.ts';
 import { withDatabase } from './storage.ts';
 
 export const clientDelete: Command = {
-  name: 'client delete',
-  summary: 'delete an app: its grants, tokens and subscriptions end with it',
   options: {},
   help: [],
   positionals: ['ID'],

@@ -5,8 +5,6 @@ import type { Command } from './command.ts';
 import { withDatabase } from './storage.ts';
 
 export const clientList: Command = {
-  name: 'client list',
-  summary: 'list the registered apps',
   options: { json: { type: 'boolean' } },
   help: [['--json', 'print JSON']],
   async run({ values }, { config, print }) {

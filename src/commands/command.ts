@@ -1,6 +1,6 @@
 /**
- * What a command is: a name of one or more words, its options, and a function. The command line finds it in a
- * table, reads its options and turns what it throws into an exit code.
+ * What a command is: its options and a function. The command line finds it by its name in the table of commands.ts,
+ * reads its options and turns what it throws into an exit code.
  */
 
 import type { ParseArgsOptionsConfig } from 'node:util';
@@ -22,10 +22,6 @@ export interface CommandContext {
 }
 
 export interface Command {
-  /** Words divided by a space, like `user create`. */
-  name: string;
-  /** One line for the list of commands. */
-  summary: string;
   /** Options without `help`, which every command has. */
   options: ParseArgsOptionsConfig;
   /** What each option means, in the order in which they are shown: `['--email E', 'address to log in with']`. */

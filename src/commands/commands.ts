@@ -1,22 +1,52 @@
 /**
- * The table of commands, in the order in which they are shown.
+ * The table of commands, in the order in which they are shown. A command is loaded when it is called: none waits for
+ * what another needs.
  */
 
-import { clientCreate } from './client_create.ts';
-import { clientDelete } from './client_delete.ts';
-import { clientList } from './client_list.ts';
 import type { Command } from './command.ts';
-import { dev } from './dev.ts';
-import { migrateCommand } from './migrate.ts';
-import { start } from './start.ts';
-import { userCreate } from './user_create.ts';
 
-export const commands: readonly Command[] = [
-  dev,
-  start,
-  migrateCommand,
-  userCreate,
-  clientCreate,
-  clientList,
-  clientDelete,
+export interface CommandEntry {
+  /** Words divided by a space, like `user create`. */
+  name: string;
+  /** One line for the list of commands. */
+  summary: string;
+  load: () => Promise<Command>;
+}
+
+export const commands: readonly CommandEntry[] = [
+  {
+    name: 'dev',
+    summary: 'run the server in development mode (what npm start does)',
+    load: async () => (await import('./dev.ts')).dev,
+  },
+  {
+    name: 'start',
+    summary: 'run the server (production settings)',
+    load: async () => (await import('./start.ts')).start,
+  },
+  {
+    name: 'migrate',
+    summary: 'bring the schema of the database up to date',
+    load: async () => (await import('./migrate.ts')).migrateCommand,
+  },
+  {
+    name: 'user create',
+    summary: 'create a user',
+    load: async () => (await import('./user_create.ts')).userCreate,
+  },
+  {
+    name: 'client create',
+    summary: 'register an app (client); its secret is shown this once',
+    load: async () => (await import('./client_create.ts')).clientCreate,
+  },
+  {
+    name: 'client list',
+    summary: 'list the registered apps',
+    load: async () => (await import('./client_list.ts')).clientList,
+  },
+  {
+    name: 'client delete',
+    summary: 'delete an app: its grants, tokens and subscriptions end with it',
+    load: async () => (await import('./client_delete.ts')).clientDelete,
+  },
 ];

@@ -10,8 +10,6 @@ import { demoClientId, demoUser, ensureDemo } from './demo_data.ts';
 import { serve } from './serve.ts';
 
 export const dev: Command = {
-  name: 'dev',
-  summary: 'run the server in development mode (what npm start does)',
   mode: 'dev',
   options: {},
   help: [],

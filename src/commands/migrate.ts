@@ -7,8 +7,6 @@ import type { Command } from './command.ts';
 import { openStorage } from './storage.ts';
 
 export const migrateCommand: Command = {
-  name: 'migrate',
-  summary: 'bring the schema of the database up to date',
   options: {},
   help: [],
   async run(_input, { config, print }) {

@@ -5,8 +5,6 @@ import type { Command } from './command.ts';
 import { serve } from './serve.ts';
 
 export const start: Command = {
-  name: 'start',
-  summary: 'run the server (production settings)',
   mode: 'start',
   options: { 'no-migrate': { type: 'boolean' } },
   help: [['--no-migrate', 'do not bring the schema up to date; refuse to start where it is not']],

@@ -5,8 +5,6 @@ import { type Command, textOption } from './command.ts';
 import { withDatabase } from './storage.ts';
 
 export const userCreate: Command = {
-  name: 'user create',
-  summary: 'create a user',
   options: {
     email: { type: 'string' },
     password: { type: 'string' },
