@@ -10,13 +10,16 @@ import type { Logger } from 'pino';
 import { registerRoot } from './collections/root.ts';
 import { registerCollections } from './collections/routes.ts';
 import type { Config } from './config/config.ts';
-import { openDatabase } from './database/database.ts';
+import { type Database, openDatabase } from './database/database.ts';
 import { Notifications } from './database/notifications.ts';
 import { Outbox } from './events/outbox.ts';
+import { limitGuard, showRateLimit } from './grants/limited_guard.ts';
 import { createScopeCatalogue } from './grants/scopes.ts';
 import { registerApi } from './http/api.ts';
 import { createApplication } from './http/application.ts';
 import { registerHealth } from './http/health.ts';
+import { sweepIdempotencyKeys } from './http/idempotency.ts';
+import { RateLimiter } from './http/rate_limit.ts';
 import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
 import { renderErrorPage } from './web/error_page.ts';
@@ -85,18 +88,35 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   registerPages(app, { ...authorization, db, scopes, secret, baseUrl: config.baseUrl });
   const { guard } = authorization;
 
+  const limiter = new RateLimiter(db, config.rateLimitPerMinute);
+  limiter.start();
+  opened.defer(() => limiter.stop());
+  opened.defer(startSweeping(db, logger));
+  const limited = limitGuard(guard, limiter);
   registerApi(app, (api) => {
+    showRateLimit(api);
     const links = platform.collections.map(({ name, readScope, writeScope }) => ({
       name,
       href: `/${name}`,
       scopes: [readScope, writeScope],
     }));
-    registerRoot(api, guard, links);
-    registerCollections(api, { db, guard, wake: () => outbox.wake() }, platform.collections);
+    registerRoot(api, limited, links);
+    registerCollections(api, { db, guard: limited, wake: () => outbox.wake() }, platform.collections);
   });
 
   await notifications.start();
   await app.listen({ port: config.port, host: config.host });
   const { port, address, family } = app.server.address() as AddressInfo;
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+}
+
+/** Milliseconds between two looks for what may be forgotten. */
+const sweepPauseMs = 600_000;
+
+/** @returns a function that ends it */
+function startSweeping(db: Database, logger: Logger): () => void {
+  const timer = setInterval(() => {
+    sweepIdempotencyKeys(db).catch((error) => logger.warn({ err: error }, 'idempotency keys not swept'));
+  }, sweepPauseMs);
+  return () => clearInterval(timer);
 }

@@ -4,6 +4,7 @@
  */
 
 import { isDeepStrictEqual } from 'node:util';
+import { applyPatch, type Operation } from 'rfc6902';
 import { escapePointer } from '../http/json.ts';
 import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
 import { type OwnedRow, toMembers } from './resource.ts';
@@ -53,6 +54,78 @@ export function mergedValues(type: ResourceType, row: OwnedRow, patch: unknown, 
     if (field === undefined || field.set !== 'client' || field.nullable) merged[name] = null;
   }
   return replacedValues(type, row, merged, check);
+}
+
+/** Operations in a JSON Patch at most. */
+const operationsMax = 1_000;
+
+/**
+ * PATCH with a JSON Patch (RFC 6902): all of its operations or none. What comes out is as if it had been PUT.
+ * @throws Problem 422 for an operation that cannot be done, 409 for a `test` that fails
+ */
+export function patchedValues(type: ResourceType, row: OwnedRow, patch: unknown, check: BodyCheck): Members {
+  if (patch === undefined) throw new Problem(400, 'A body is required.', { code: 'no-body' });
+  const operations = checkPatch(patch);
+  const document = toMembers(type, row);
+  let added = 0;
+  for (const [index, operation] of operations.entries()) {
+    const error = applyOperation(document, operation);
+    if (error?.name === 'TestError') {
+      throw new Problem(409, 'A test of the patch failed: the resource is not as it expects.', {
+        code: 'patch-test-failed',
+        errors: [{ pointer: `/${index}`, message: 'the value is another' }],
+      });
+    }
+    if (error !== null)
+      throw bodyProblem([{ pointer: `/${index}`, message: 'this operation cannot be done here' }]);
+    // A copy of a copy of a copy grows without end.
+    if (operation.op === 'copy') added += JSON.stringify(document).length;
+    if (added > patchedCharactersMax)
+      throw bodyProblem([{ pointer: `/${index}`, message: 'copies too much' }]);
+  }
+  const members = toMembers(type, row);
+  const faults = Object.keys(members)
+    .filter(
+      (name) =>
+        !Object.hasOwn(document, name) &&
+        type.fields.every((field) => field.name !== name || field.set !== 'client'),
+    )
+    .map((name) => ({ pointer: `/${name}`, message: 'cannot be removed', code: 'read-only' }));
+  if (faults.length > 0) throw bodyProblem(faults);
+  return replacedValues(type, row, document, check);
+}
+
+/** Characters that the copies of a patch may write in all. */
+const patchedCharactersMax = 4_194_304;
+
+function checkPatch(patch: unknown): Operation[] {
+  if (!Array.isArray(patch)) throw bodyProblem([{ pointer: '', message: 'must be an array of operations' }]);
+  if (patch.length > operationsMax) {
+    throw bodyProblem([{ pointer: '', message: `may have ${operationsMax} operations at most` }]);
+  }
+  const isPointer = (value: unknown) => typeof value === 'string' && /^(?:\/(?:[^~]|~[01])*)?$/.test(value);
+  const faults = patch.flatMap((operation: unknown, index) => {
+    const { op, path, from } = (isObject(operation) ? operation : {}) as Members;
+    const isWhole =
+      ['add', 'remove', 'replace', 'move', 'copy', 'test'].includes(String(op)) &&
+      isPointer(path) &&
+      (!['move', 'copy'].includes(String(op)) || isPointer(from)) &&
+      (!['add', 'replace', 'test'].includes(String(op)) || Object.hasOwn(operation as object, 'value'));
+    // The whole resource is no member of itself: what is changed are its members.
+    if (isWhole && (path !== '' || op === 'test')) return [];
+    return [{ pointer: `/${index}`, message: 'is not an operation of RFC 6902 on a member' }];
+  });
+  if (faults.length > 0) throw bodyProblem(faults);
+  return patch as Operation[];
+}
+
+/** @returns the error that the library found, or null */
+function applyOperation(document: Members, operation: Operation): Error | null {
+  try {
+    return applyPatch(document, [operation])[0] ?? null;
+  } catch (error) {
+    return error as Error;
+  }
 }
 
 /** RFC 7396 section 2, step by step. */

@@ -6,12 +6,15 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Database, Transaction } from '../database/database.ts';
 import type { Guard, Principal } from '../grants/principal.ts';
+import { type Answer, sendAnswer } from '../http/answer.ts';
+import { jsonPatchType } from '../http/api.ts';
 import { isNotModified } from '../http/conditional.ts';
-import { type Answer, sendAnswer } from './answer.ts';
+import { answerOnce, readIdempotencyKey } from '../http/idempotency.ts';
+import { mediaType } from '../http/media_types.ts';
 import { actOn, deleteResource, lockOwn, updateResource } from './change.ts';
 import { createResource } from './create.ts';
 import { listResources } from './list.ts';
-import { mergedValues, replacedValues } from './patch.ts';
+import { mergedValues, patchedValues, replacedValues } from './patch.ts';
 import { readListQuery, readResourceQuery } from './query.ts';
 import {
   findVisible,
@@ -139,7 +142,7 @@ function createHandler(context: CollectionsContext, type: ResourceType): Handler
   return async ({ request, principal, parentId }) => {
     readResourceQuery(type, request.query);
     const values = check(request.body);
-    return change(context, async (tx) => {
+    return changeOnce(context, request, principal, async (tx) => {
       const row = await createResource(tx, type, principal, values, parentId);
       return show(type, row, principal, 201, { location: pathOf(type, row) });
     });
@@ -161,7 +164,8 @@ function patchHandler(context: CollectionsContext, type: ResourceType): Handler 
   return async ({ request, principal, id }) =>
     change(context, async (tx) => {
       const row = await lockOwn(tx, type, principal, id, request.headers);
-      const updated = await updateResource(tx, type, row, mergedValues(type, row, request.body, check));
+      const read = isJsonPatch(request) ? patchedValues : mergedValues;
+      const updated = await updateResource(tx, type, row, read(type, row, request.body, check));
       return show(type, updated.row, principal);
     });
 }
@@ -180,11 +184,15 @@ function actionHandler(context: CollectionsContext, type: ResourceType, action: 
   return async ({ request, principal, id }) => {
     // Most actions need no more than being asked for.
     const input = check(request.body ?? {});
-    return change(context, async (tx) => {
+    return changeOnce(context, request, principal, async (tx) => {
       const row = await lockOwn(tx, type, principal, id, request.headers);
       return show(type, await actOn(tx, type, row, action, input), principal);
     });
   };
+}
+
+function isJsonPatch(request: FastifyRequest): boolean {
+  return mediaType(request.headers['content-type']) === jsonPatchType;
 }
 
 /** Runs a change in a transaction; what it told of is on its way once it has committed. */
@@ -195,6 +203,18 @@ async function change(
   const answer = await db.transaction().execute(work);
   wake();
   return answer;
+}
+
+/** A POST: what came with an idempotency key is done once. */
+function changeOnce(
+  context: CollectionsContext,
+  request: FastifyRequest,
+  { accountId, clientId }: Principal,
+  work: (tx: Transaction) => Promise<Answer>,
+): Promise<Answer> {
+  const owner = `${accountId ?? '-'} ${clientId}`;
+  const keyed = readIdempotencyKey(request.headers['idempotency-key'], owner, request);
+  return change(context, keyed === undefined ? work : (tx) => answerOnce(tx, keyed, work));
 }
 
 function show(

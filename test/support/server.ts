@@ -42,7 +42,11 @@ export async function startTestServer(
 ): Promise<TestServer> {
   const database = await createDatabase();
   const port = await freePort();
-  const config = loadConfig({ PORT: String(port), LOG_LEVEL: 'silent', ...environment }, mode);
+  const config = loadConfig(
+    // A test that asks a lot is not what the limit is for; tests of the limit set it.
+    { PORT: String(port), LOG_LEVEL: 'silent', NUNCIO_RATE_LIMIT: '0', ...environment },
+    mode,
+  );
   const logger = pino({ level: config.logLevel });
   if (platform !== undefined) await migrateCollections(database.url, platform.collections);
   const running = await startServer({
