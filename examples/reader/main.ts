@@ -16,22 +16,26 @@ const serverPort = process.env.PORT ?? '3000';
 const baseUrl = process.env.NUNCIO_BASE_URL ?? `http://localhost:${serverPort}`;
 const readerPort = Number(process.env.READER_PORT ?? 4000);
 
-const nuncio = await findOrStartNuncio(baseUrl, values.once);
+// Until the page is served, a signal simply ends the demo; a server that was started for it ends with it.
+let onSignal: () => void = () => process.exit(130);
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => onSignal());
+
 try {
-  if (values.once) await once(nuncio);
-  else await serve(nuncio);
-} finally {
-  await nuncio.stop();
+  await main();
+} catch (error) {
+  process.stderr.write(`✗ ${values.once ? (error as Error).stack : (error as Error).message}\n`);
+  process.exitCode = 1;
 }
 
-async function once(server: Nuncio): Promise<void> {
+async function main(): Promise<void> {
+  const nuncio = await findOrStartNuncio(baseUrl, values.once);
   try {
-    await runOnce(server);
-    process.stdout.write('Every step held.\n');
-  } catch (error) {
-    process.stderr.write(`✗ ${(error as Error).stack}\n`);
-    process.exitCode = 1;
+    if (values.once) await runOnce(nuncio);
+    else await serve(nuncio);
+  } finally {
+    await nuncio.stop();
   }
+  if (values.once) process.stdout.write('Every step held.\n');
 }
 
 async function serve(server: Nuncio): Promise<void> {
@@ -42,9 +46,8 @@ async function serve(server: Nuncio): Promise<void> {
   try {
     await reader.listen({ port: readerPort, host: 'localhost' });
     process.stdout.write(`\n  Reader, the demo app, is at  ${url}   (^C ends it)\n\n`);
-    await new Promise((resolve) => {
-      process.once('SIGINT', resolve);
-      process.once('SIGTERM', resolve);
+    await new Promise<void>((resolve) => {
+      onSignal = resolve;
     });
     await reader.close();
   } finally {

@@ -29,6 +29,7 @@ export async function findOrStartNuncio(baseUrl: string, quiet: boolean): Promis
     detached: true,
     env: { ...process.env, PORT: new URL(baseUrl).port || '80' },
   });
+  process.once('exit', () => child.kill('SIGTERM'));
   const deadline = Date.now() + startTimeoutMs;
   while (!(await answers(baseUrl))) {
     if (child.exitCode !== null) throw new Error(`the server ended with exit code ${child.exitCode}`);
