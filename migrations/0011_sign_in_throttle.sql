@@ -1,4 +1,4 @@
--- Failed sign-ins, counted in windows. Owner: src/accounts/sign_in.ts.
+-- Failed sign-ins, counted in windows. Owner: src/accounts/throttle.ts.
 
 create table sign_in_failures (
   -- SHA-256 of what is counted: an address of mail, an address of the network, or both together.

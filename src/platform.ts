@@ -12,12 +12,15 @@ import { type Collection, readCollection } from './collections/declaration.ts';
 import { kindsOf } from './collections/kinds.ts';
 import { type ResourceType, withChildren } from './collections/resource_type.ts';
 import type { EventKind } from './events/kind.ts';
+import { type OAuthSettings, readOAuthSettings } from './oauth/settings.ts';
 
 /** What `nuncio.config.ts` exports by default. */
 export interface PlatformDeclaration {
   collections?: readonly Collection[];
   /** Kinds beside those of the collections: what other systems publish. */
   eventKinds?: readonly EventKind[];
+  /** What is not as shipped in the authorization server. */
+  oauth?: Partial<OAuthSettings>;
 }
 
 export interface Platform {
@@ -26,6 +29,7 @@ export interface Platform {
   eventKinds: readonly EventKind[];
   /** The objects of `read:<object>` and `write:<object>` scopes that the declaration brings, sorted. */
   objects: readonly string[];
+  oauth: OAuthSettings;
 }
 
 /** A declaration that cannot be used: one line for each problem. */
@@ -46,9 +50,9 @@ export function defineConfig(declaration: PlatformDeclaration): PlatformDeclarat
 
 /** First parts of paths and names of tables that are the server's own. */
 const reservedNames = new Set(
-  `account accounts api asyncapi authorization_codes client_secrets clients collections console deliveries device
-  docs event_kinds events grants health idempotency_keys interaction livez login meta metrics migrations oauth
-  openapi public rate_windows readyz refresh_tokens sessions signing_keys subscriptions token webhooks
+  `access_tokens account accounts api assets asyncapi audit_entries authorization_codes client_secrets clients collections console deliveries device device_codes
+  docs event_kinds events grants health idempotency_keys interaction interactions livez login login_sessions meta metrics migrations oauth
+  openapi public pushed_requests rate_windows registration_tokens readyz refresh_tokens sessions sign_in_failures signing_keys subscriptions token used_proofs webhooks
   withdrawals`.split(/\s+/),
 );
 /** Names of kinds that the server itself has. */
@@ -88,7 +92,7 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
   const problems: string[] = [];
   const report: Report = (place, reason) => problems.push(`${prefix}${place}: ${reason}`);
   for (const key of Object.keys(declaration)) {
-    if (!['collections', 'eventKinds'].includes(key)) report(key, 'there is no such section');
+    if (!['collections', 'eventKinds', 'oauth'].includes(key)) report(key, 'there is no such section');
   }
   const collections = compileCollections(declaration.collections ?? [], report);
   const declaredKinds = checkKinds(declaration.eventKinds ?? [], report);
@@ -98,12 +102,14 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
     'eventKinds',
     report,
   );
+  const oauth = readOAuthSettings(declaration.oauth, report);
   if (problems.length > 0) throw new PlatformError(problems);
   const objects = [...collections.map((type) => type.scope), ...eventKinds.map((kind) => kind.object)];
   return Object.freeze({
     collections,
     eventKinds,
     objects: [...new Set(objects.filter((object) => object !== null))].sort(),
+    oauth,
   });
 }
 

@@ -22,7 +22,7 @@ import { sweepIdempotencyKeys } from './http/idempotency.ts';
 import { RateLimiter } from './http/rate_limit.ts';
 import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
-import { renderErrorPage } from './web/error_page.ts';
+import { enginePages } from './web/engine_pages.ts';
 import { registerPages } from './web/pages.ts';
 
 export interface ServerOptions {
@@ -83,7 +83,8 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     secret,
     scopes,
     logger,
-    pages: { error: renderErrorPage },
+    pages: enginePages,
+    settings: platform.oauth,
   });
   registerPages(app, { ...authorization, db, scopes, secret, baseUrl: config.baseUrl });
   const { guard } = authorization;

@@ -18,7 +18,8 @@ import { createScopeCatalogue } from '../src/grants/scopes.ts';
 import { withdrawToken } from '../src/grants/withdrawals.ts';
 import { createApplication } from '../src/http/application.ts';
 import { createAuthorization } from '../src/oauth/authorization.ts';
-import { renderErrorPage } from '../src/web/error_page.ts';
+import { defaultOAuthSettings } from '../src/oauth/settings.ts';
+import { enginePages } from '../src/web/engine_pages.ts';
 import { createDatabase, type TestDatabase } from './support/database.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from './support/oauth.ts';
 import { testSecret } from './support/server.ts';
@@ -56,7 +57,8 @@ async function startNode(databaseUrl: string): Promise<Node> {
     secret: testSecret,
     scopes,
     logger,
-    pages: { error: renderErrorPage },
+    pages: enginePages,
+    settings: defaultOAuthSettings,
   });
   app.get('/posts', async (request) => {
     const { accountId, clientId } = await guard(request, 'read:posts');

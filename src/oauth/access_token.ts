@@ -1,6 +1,6 @@
 /**
- * Access tokens of our own API: JWTs as in RFC 9068, checked without a query. What was checked once is kept until
- * it expires, so that the signature of one token is not computed again for every request.
+ * Access tokens of our own API: JWTs as in RFC 9068, checked without a query, or opaque ones, looked up once. What
+ * was checked is kept until it expires, so that nothing of it is done again for every request.
  */
 
 import { createHash } from 'node:crypto';
@@ -35,8 +35,18 @@ export class AccessTokenVerifier {
   #keys: JWTVerifyGetKey;
   readonly #remembered = new LRUCache<string, AccessTokenClaims>({ max: rememberedMax });
 
-  /** @param baseUrl issuer and audience in one */
-  constructor(baseUrl: string, publicKeys: readonly JWK[]) {
+  readonly #lookUp: (token: string) => Promise<AccessTokenClaims | undefined>;
+
+  /**
+   * @param baseUrl issuer and audience in one
+   * @param lookUp finds an opaque token
+   */
+  constructor(
+    baseUrl: string,
+    publicKeys: readonly JWK[],
+    lookUp: (token: string) => Promise<AccessTokenClaims | undefined>,
+  ) {
+    this.#lookUp = lookUp;
     this.#issuer = baseUrl;
     this.#audience = baseUrl;
     this.#keys = toKeySet(publicKeys);
@@ -54,7 +64,7 @@ export class AccessTokenVerifier {
     const key = createHash('sha256').update(token).digest('base64');
     const remembered = this.#remembered.get(key);
     if (remembered !== undefined) return isAlive(remembered) ? remembered : undefined;
-    const claims = await this.#check(token);
+    const claims = token.includes('.') ? await this.#check(token) : await this.#lookUp(token);
     if (claims !== undefined) this.#remembered.set(key, claims);
     return claims;
   }

@@ -15,11 +15,15 @@ import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { WithdrawalList } from '../grants/withdrawals.ts';
 import { AccessTokenVerifier } from './access_token.ts';
 import { registerAuthorizeForm } from './authorize_form.ts';
+import { createProofChecker } from './dpop.ts';
+import type { EnginePages } from './engine_options.ts';
 import { createGuard } from './guard.ts';
 import { mountProvider } from './mount.ts';
 import { registerProtectedResource } from './protected_resource.ts';
-import { createProvider, type EnginePages } from './provider.ts';
+import { createProvider } from './provider.ts';
+import type { OAuthSettings } from './settings.ts';
 import { ensureSigningKeys, loadSigningKeys } from './signing_keys.ts';
+import { opaqueTokenLookup } from './storage/access_token.ts';
 
 export interface AuthorizationOptions {
   app: FastifyInstance;
@@ -31,6 +35,7 @@ export interface AuthorizationOptions {
   scopes: ScopeCatalogue;
   logger: Logger;
   pages: EnginePages;
+  settings: OAuthSettings;
 }
 
 export interface Authorization {
@@ -41,15 +46,23 @@ export interface Authorization {
 }
 
 export async function createAuthorization(options: AuthorizationOptions): Promise<Authorization> {
-  const { app, db, notifications, config, secret, scopes } = options;
+  const { app, db, notifications, config, secret, scopes, settings } = options;
   await ensureSigningKeys(db, secret);
   const keys = await loadSigningKeys(db, secret);
   const clients = new ClientCache(db, notifications);
   const withdrawals = new WithdrawalList(db, notifications);
-  const verifier = new AccessTokenVerifier(config.baseUrl, keys.publicKeys);
+  const verifier = new AccessTokenVerifier(config.baseUrl, keys.publicKeys, opaqueTokenLookup(db));
+  const proofs = createProofChecker(db, secret, settings.dpopNonce);
   const provider = createProvider({ ...options, keys, clients, verifier });
   registerProtectedResource(app, config.baseUrl, scopes);
   registerAuthorizeForm(app);
   mountProvider(app, config.baseUrl, () => provider);
-  return { guard: createGuard(config.baseUrl, verifier, withdrawals), clients, provider: () => provider };
+  const guard = createGuard({
+    baseUrl: config.baseUrl,
+    verifier,
+    withdrawals,
+    proofs,
+    certificateThumbprint: () => null,
+  });
+  return { guard, clients, provider: () => provider };
 }

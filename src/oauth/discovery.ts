@@ -5,6 +5,7 @@
 
 import type { KoaContextWithOIDC } from 'oidc-provider';
 import { openidScopes, type ScopeCatalogue } from '../grants/scopes.ts';
+import { pollIntervalSeconds } from './storage/device_code.ts';
 
 const paths = new Set(['/.well-known/oauth-authorization-server', '/.well-known/openid-configuration']);
 /** Seconds that the document may be kept. */
@@ -14,6 +15,10 @@ export function completeMetadata(baseUrl: string, scopes: ScopeCatalogue) {
   const scopesSupported = [...openidScopes.map((scope) => scope.name), ...scopes.keys()];
   return async (ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> => {
     await next();
+    // RFC 8628 section 3.2: the engine says no interval.
+    if (ctx.path === '/oauth/device' && ctx.status === 200) {
+      ctx.body = { ...(ctx.body as object), interval: pollIntervalSeconds };
+    }
     if (!paths.has(ctx.path) || ctx.status !== 200 || typeof ctx.body !== 'object') return;
     ctx.set('cache-control', `public, max-age=${maxAgeSeconds}`);
     ctx.body = {

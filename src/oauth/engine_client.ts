@@ -14,13 +14,17 @@ type EngineClient = InstanceType<Provider['Client']>;
 /** The engine wants a secret where a method has one. Nobody knows this one, and nothing is compared with it. */
 const unknownSecret = randomBytes(32).toString('base64url');
 
-const engineClients = new WeakMap<Provider, WeakMap<CachedClient, EngineClient>>();
+/** Whether the client itself is registered to do without PKCE. */
+export function requiresNoPkce(client: object): boolean {
+  return cachedClients.get(client)?.client.requirePkce === false;
+}
+
+/** By the engine's client. */
+const cachedClients = new WeakMap<object, CachedClient>();
 
 /** Replaces the engine's own way to find a client and to compare its secret. */
 export function useClients(provider: Provider, clients: ClientCache): void {
   const known = new WeakMap<CachedClient, EngineClient>();
-  engineClients.set(provider, known);
-  const cachedOf = new WeakMap<object, CachedClient>();
   const { Client } = provider;
 
   Client.find = async (id: string) => {
@@ -31,13 +35,13 @@ export function useClients(provider: Provider, clients: ClientCache): void {
     if (client === undefined) {
       client = new (Client as unknown as new (metadata: object) => EngineClient)(toMetadata(cached.client));
       known.set(cached, client);
-      cachedOf.set(client, cached);
+      cachedClients.set(client, cached);
     }
     return client;
   };
 
   Client.prototype.compareClientSecret = function (presented: string) {
-    const cached = cachedOf.get(this);
+    const cached = cachedClients.get(this);
     return cached !== undefined && matchesClientSecret(cached.secrets, presented);
   };
 

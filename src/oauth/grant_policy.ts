@@ -28,6 +28,9 @@ export async function grantFor(
   if (accountId === undefined) return undefined;
   const requested = [...ctx.oidc.requestParamScopes];
   const isConfirmed = result?.consent !== undefined;
+  // RFC 8628 section 5.4: whoever sent the code may be somebody else; a device is asked for every time.
+  const isDevice = ctx.oidc.route === 'code_verification' || ctx.oidc.route === 'device_resume';
+  if (!isConfirmed && isDevice) return undefined;
   if (!isConfirmed && !(await wasConfirmed(db, accountId, client, requested))) return undefined;
 
   const grant = new provider.Grant({ accountId, clientId: client.id });

@@ -1,44 +1,90 @@
 /**
- * The bearer guard of our own API (RFC 6750, RFC 9728 section 5.1): signature, audience, expiry, withdrawal and
- * scope, without a query.
+ * The guard of our own API (RFC 6750, RFC 8705 section 3, RFC 9449 section 7, RFC 9728 section 5.1): signature,
+ * audience, expiry, withdrawal, possession and scope, without a query for a bearer token.
  */
 
 import type { FastifyRequest } from 'fastify';
 import type { Guard, Principal } from '../grants/principal.ts';
 import type { WithdrawalList } from '../grants/withdrawals.ts';
 import { Problem } from '../http/problem.ts';
-import type { AccessTokenVerifier } from './access_token.ts';
+import type { AccessTokenClaims, AccessTokenVerifier } from './access_token.ts';
+import { dpopAlgorithms, type ProofChecker, type ProofFault } from './dpop.ts';
 
-/** RFC 6750 section 3.1. */
-type BearerError = 'invalid_request' | 'invalid_token' | 'insufficient_scope';
+/** RFC 6750 section 3.1, RFC 9449 section 7.1. */
+type TokenError = 'invalid_request' | 'invalid_token' | 'insufficient_scope' | ProofFault;
 
-const statusOf = { invalid_request: 400, invalid_token: 401, insufficient_scope: 403 } as const;
+const statusOf: Readonly<Record<TokenError, number>> = {
+  invalid_request: 400,
+  invalid_token: 401,
+  insufficient_scope: 403,
+  invalid_dpop_proof: 401,
+  use_dpop_nonce: 401,
+};
 
-export function createGuard(
-  baseUrl: string,
-  verifier: AccessTokenVerifier,
-  withdrawals: WithdrawalList,
-): Guard {
+export interface GuardOptions {
+  baseUrl: string;
+  verifier: AccessTokenVerifier;
+  withdrawals: WithdrawalList;
+  proofs: ProofChecker;
+  /** Thumbprint of the client certificate that the connection (or a trusted proxy) showed. */
+  certificateThumbprint: (request: FastifyRequest) => string | null;
+}
+
+type Scheme = 'Bearer' | 'DPoP';
+
+export function createGuard(options: GuardOptions): Guard {
+  const { baseUrl, verifier, withdrawals, proofs, certificateThumbprint } = options;
   const resourceMetadata = `resource_metadata="${baseUrl}/.well-known/oauth-protected-resource"`;
 
-  function refuse(error: BearerError, detail: string, scope?: string): Problem {
+  function refuse(scheme: Scheme, error: TokenError, detail: string, scope?: string): Problem {
     const parameters = [
       `error="${error}"`,
       `error_description="${detail}"`,
       ...(scope === undefined ? [] : [`scope="${scope}"`]),
+      ...(scheme === 'DPoP' ? [`algs="${dpopAlgorithms.join(' ')}"`] : []),
       resourceMetadata,
     ];
+    const nonce = error === 'use_dpop_nonce' ? proofs.nonce() : null;
     return new Problem(statusOf[error], detail, {
-      code: error.replace('_', '-'),
-      headers: { 'www-authenticate': `Bearer ${parameters.join(', ')}` },
+      code: error.replaceAll('_', '-'),
+      headers: {
+        'www-authenticate': `${scheme} ${parameters.join(', ')}`,
+        ...(nonce === null ? {} : { 'dpop-nonce': nonce }),
+      },
     });
   }
 
   return async function guard(request, ...scopes) {
+    const [scheme, token] = readToken(request);
+    const claims = await verifier.verify(token);
+    if (claims === undefined)
+      throw refuse(scheme, 'invalid_token', 'The access token is not valid or has expired.');
+    await requireFresh(withdrawals);
+    if (withdrawals.has(claims)) throw refuse(scheme, 'invalid_token', 'The access token was withdrawn.');
+    if (claims.jkt !== null || scheme === 'DPoP') await requireProof(request, scheme, token, claims);
+    if (
+      claims.certificateThumbprint !== null &&
+      claims.certificateThumbprint !== certificateThumbprint(request)
+    ) {
+      throw refuse(scheme, 'invalid_token', 'The access token is bound to another client certificate.');
+    }
+    const missing = scopes.filter((scope) => !claims.scopes.has(scope));
+    if (missing.length > 0) {
+      const detail = `The access token lacks the scope ${missing.join(' ')}.`;
+      throw refuse(scheme, 'insufficient_scope', detail, scopes.join(' '));
+    }
+    return claims as unknown as Principal;
+  };
+
+  function readToken(request: FastifyRequest): [Scheme, string] {
     const { authorization } = request.headers;
     if (hasTokenInQuery(request)) {
       // RFC 6750 section 2: one method only; and OAuth 2.1 section 5 has no tokens in URLs at all.
-      throw refuse('invalid_request', 'The access token belongs in the Authorization header alone.');
+      throw refuse(
+        'Bearer',
+        'invalid_request',
+        'The access token belongs in the Authorization header alone.',
+      );
     }
     if (authorization === undefined) {
       // RFC 6750 section 3.1: who brought no token is told no error.
@@ -48,20 +94,37 @@ export function createGuard(
       });
     }
     // RFC 9110 section 11.1: the scheme's name is in any case.
-    const match = /^bearer +([A-Za-z0-9._~+/-]+=*)$/i.exec(authorization);
-    if (match === null)
-      throw refuse('invalid_request', 'The Authorization header must be Bearer and a token.');
-    const claims = await verifier.verify(match[1] as string);
-    if (claims === undefined) throw refuse('invalid_token', 'The access token is not valid or has expired.');
-    await requireFresh(withdrawals);
-    if (withdrawals.has(claims)) throw refuse('invalid_token', 'The access token was withdrawn.');
-    const missing = scopes.filter((scope) => !claims.scopes.has(scope));
-    if (missing.length > 0) {
-      const needed = scopes.join(' ');
-      throw refuse('insufficient_scope', `The access token lacks the scope ${missing.join(' ')}.`, needed);
+    const match = /^(bearer|dpop) +([A-Za-z0-9._~+/-]+=*)$/i.exec(authorization);
+    if (match === null) {
+      throw refuse(
+        'Bearer',
+        'invalid_request',
+        'The Authorization header must be Bearer or DPoP and a token.',
+      );
     }
-    return claims as unknown as Principal;
-  };
+    return [match[1]?.toLowerCase() === 'dpop' ? 'DPoP' : 'Bearer', match[2] as string];
+  }
+
+  async function requireProof(
+    request: FastifyRequest,
+    scheme: Scheme,
+    accessToken: string,
+    { jkt }: AccessTokenClaims,
+  ): Promise<void> {
+    // RFC 9449 section 7.2: a bound token is no bearer token, and an unbound one proves nothing.
+    if (scheme === 'Bearer')
+      throw refuse('DPoP', 'invalid_token', 'The access token is bound: use the DPoP scheme.');
+    if (jkt === null) throw refuse('DPoP', 'invalid_token', 'The access token is not bound to a key.');
+    const proof = request.headers.dpop;
+    if (typeof proof !== 'string' || proof.includes(',')) {
+      throw refuse('DPoP', 'invalid_dpop_proof', 'One DPoP proof is required.');
+    }
+    const url = baseUrl + (request.url.split('?', 1)[0] ?? '/');
+    const fault = await proofs.check({ proof, method: request.method, url, accessToken, jkt });
+    if (fault === 'use_dpop_nonce')
+      throw refuse('DPoP', fault, 'The DPoP proof must carry the nonce given here.');
+    if (fault !== null) throw refuse('DPoP', fault, 'The DPoP proof is not valid.');
+  }
 }
 
 /** Whoever cannot know what was withdrawn lets nobody in. */

@@ -17,7 +17,15 @@ const routes: readonly [path: string, ...methods: ('GET' | 'POST')[]][] = [
   ['/oauth/token', 'POST'],
   ['/oauth/jwks', 'GET'],
   ['/oauth/revoke', 'POST'],
+  ['/oauth/introspect', 'POST'],
   ['/oauth/userinfo', 'GET', 'POST'],
+  ['/oauth/par', 'POST'],
+  ['/oauth/device', 'POST'],
+  ['/device', 'GET', 'POST'],
+  ['/device/:uid', 'GET'],
+  ['/oauth/logout', 'GET'],
+  ['/oauth/logout/confirm', 'POST'],
+  ['/oauth/logout/success', 'GET'],
   ['/.well-known/oauth-authorization-server', 'GET'],
   ['/.well-known/openid-configuration', 'GET'],
 ];
@@ -55,6 +63,7 @@ export function mountProvider(app: FastifyInstance, baseUrl: string, provider: (
     }
     raw.headers.host = host;
     raw.headers['x-forwarded-proto'] = protocol.slice(0, -1);
+    raw.headers['x-forwarded-for'] = request.ip;
     if (structuredTokenPaths.has(request.routeOptions.url ?? '')) await replaceToken(raw);
     reply.hijack();
     for (const [name, value] of Object.entries({ ...pageHeaders, ...reply.getHeaders() })) {

@@ -3,25 +3,25 @@
  * 9068, 9207, 9700) and our storage.
  */
 
-import { type Configuration, errors, type KoaContextWithOIDC, Provider } from 'oidc-provider';
+import { type Configuration, Provider } from 'oidc-provider';
 import { findAccount } from '../accounts/account.ts';
-import type { ClientCache } from '../clients/client_cache.ts';
 import type { Config } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
-import type { Database } from '../database/database.ts';
-import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { openidScopes } from '../grants/scopes.ts';
-import { type AccessTokenVerifier, accessTokenSeconds } from './access_token.ts';
+import { accessTokenSeconds } from './access_token.ts';
 import { completeMetadata } from './discovery.ts';
-import { useClients } from './engine_client.ts';
+import { dpopAlgorithms } from './dpop.ts';
+import { requiresNoPkce, useClients } from './engine_client.ts';
+import type { EngineOptions } from './engine_options.ts';
+import { features, resourceIndicators } from './features.ts';
 import { grantFor } from './grant_policy.ts';
-import { applyScopePolicy } from './scope_policy.ts';
-import type { SigningKeys } from './signing_keys.ts';
 import { accessTokenStorage } from './storage/access_token.ts';
 import { authorizationCodeStorage } from './storage/authorization_code.ts';
+import { deviceCodeStorage } from './storage/device_code.ts';
 import { grantStorage, savePendingGrant } from './storage/grant.ts';
 import { interactionStorage } from './storage/interaction.ts';
 import { currentMemo } from './storage/memo.ts';
+import { pushedRequestStorage } from './storage/pushed_request.ts';
 import { refreshTokenStorage, refreshTokenValues } from './storage/refresh_token.ts';
 import { sessionStorage } from './storage/session.ts';
 import { type ModelStorage, toAdapter } from './storage/storage.ts';
@@ -29,33 +29,24 @@ import { useProof } from './storage/used_proof.ts';
 
 /** Seconds. */
 const authorizationCodeSeconds = 60;
+const deviceCodeSeconds = 600;
 const idTokenSeconds = 3_600;
 const interactionSeconds = 3_600;
 const sessionSeconds = 14 * 86_400;
 /** From the last use, and from the first. */
 const refreshTokenSeconds = 30 * 86_400;
 const refreshTokenSecondsMax = 180 * 86_400;
+const asymmetricAlgorithms: ('RS256' | 'PS256' | 'ES256' | 'Ed25519' | 'EdDSA')[] = [
+  'RS256',
+  'PS256',
+  'ES256',
+  'Ed25519',
+  'EdDSA',
+];
 /** Clocks of others may be off by this much. */
 const clockToleranceSeconds = 10;
 
-/** Pages that the engine asks for; they look like the rest of the house. */
-export interface EnginePages {
-  /** @returns HTML */
-  error: (error: { code: string; description: string; requestId: string }) => string;
-}
-
-export interface ProviderOptions {
-  db: Database;
-  config: Config;
-  secret: Buffer;
-  keys: SigningKeys;
-  clients: ClientCache;
-  scopes: ScopeCatalogue;
-  verifier: AccessTokenVerifier;
-  pages: EnginePages;
-}
-
-export function createProvider(options: ProviderOptions): Provider {
+export function createProvider(options: EngineOptions): Provider {
   const { db, config, secret, clients } = options;
   const storages = createStorages(options);
   const configuration: Configuration = {
@@ -84,27 +75,41 @@ export function createProvider(options: ProviderOptions): Provider {
   provider.proxy = true;
   provider.use(completeMetadata(config.baseUrl, options.scopes));
   useClients(provider, clients);
+  keepUnsavedSessions(provider);
   const newRefreshToken = refreshTokenValues(secret);
   Object.assign(provider.RefreshToken.prototype, { generateTokenId: newRefreshToken });
   provider.ReplayDetection.unique = (issuer, jti, expiresAt) => useProof(db, issuer, jti, expiresAt);
   return provider;
 }
 
-function createStorages({ db, verifier, config }: ProviderOptions): Record<string, ModelStorage> {
+/**
+ * A refused form of a browser without a session makes the engine persist one that was never saved, and fail on it.
+ * There is nothing in it that anybody could come back to.
+ */
+function keepUnsavedSessions({ Session }: Provider): void {
+  const persist = Session.prototype.persist;
+  Session.prototype.persist = async function () {
+    return typeof this.exp === 'number' ? persist.call(this) : '';
+  };
+}
+
+function createStorages({ db, verifier, config }: EngineOptions): Record<string, ModelStorage> {
   return {
     Session: sessionStorage(db),
     Interaction: interactionStorage(db),
     Grant: grantStorage(db),
     AuthorizationCode: authorizationCodeStorage(db),
     RefreshToken: refreshTokenStorage(db),
+    DeviceCode: deviceCodeStorage(db),
+    PushedAuthorizationRequest: pushedRequestStorage(db),
     AccessToken: accessTokenStorage('AccessToken', db, verifier, config.baseUrl),
     ClientCredentials: accessTokenStorage('ClientCredentials', db, verifier, config.baseUrl),
   };
 }
 
 /** What is decided, apart from what it is stored in. */
-function policy({ db, config, clients, scopes }: ProviderOptions): Configuration {
-  const resourceScopes = [...scopes.keys(), ...openidScopes.map((scope) => scope.name)].join(' ');
+function policy(options: EngineOptions): Configuration {
+  const { db } = options;
   return {
     routes: {
       authorization: '/oauth/authorize',
@@ -122,32 +127,26 @@ function policy({ db, config, clients, scopes }: ProviderOptions): Configuration
     scopes: openidScopes.map((scope) => scope.name),
     claims: { openid: ['sub'], 'read:profile': ['name', 'email'] },
     responseTypes: ['code'],
-    clientAuthMethods: ['client_secret_basic', 'client_secret_post', 'none'],
-    // RFC 7636: for every client; S256 is the only method the engine knows.
-    pkce: { required: () => true },
+    clientAuthMethods: ['client_secret_basic', 'client_secret_post', 'private_key_jwt', 'none'],
+    enabledJWA: {
+      clientAuthSigningAlgValues: asymmetricAlgorithms,
+      requestObjectSigningAlgValues: asymmetricAlgorithms,
+      idTokenSigningAlgValues: ['RS256', 'ES256'],
+      dPoPSigningAlgValues: [...dpopAlgorithms],
+    },
+    // RFC 7636; S256 is the only method the engine knows. Both the operator and the client must say no.
+    pkce: {
+      required: (_ctx, client) =>
+        !(
+          options.settings.withoutPkce &&
+          requiresNoPkce(client) &&
+          client.tokenEndpointAuthMethod !== 'none'
+        ),
+    },
+    clientBasedCORS: () => true,
     allowOmittingSingleRegisteredRedirectUri: false,
     clockTolerance: clockToleranceSeconds,
-    features: {
-      devInteractions: { enabled: false },
-      dPoP: { enabled: false },
-      pushedAuthorizationRequests: { enabled: false },
-      rpInitiatedLogout: { enabled: false },
-      clientCredentials: { enabled: true },
-      revocation: {
-        enabled: true,
-        allowedPolicy: (_ctx, client, token) => client.clientId === token.clientId,
-      },
-      userinfo: { enabled: true },
-      resourceIndicators: {
-        enabled: true,
-        defaultResource: (_ctx, _client, oneOf) =>
-          oneOf === undefined ? config.baseUrl : (oneOf[0] as string),
-        useGrantedResource: () => true,
-        async getResourceServerInfo(ctx, resource, client) {
-          return resourceServer(ctx, resource, client.clientId);
-        },
-      },
-    },
+    features: { ...features(options), resourceIndicators: resourceIndicators(options) },
     formats: {
       customizers: {
         async jwt(_ctx, token, parts) {
@@ -170,6 +169,7 @@ function policy({ db, config, clients, scopes }: ProviderOptions): Configuration
       ClientCredentials: accessTokenSeconds,
       Grant: refreshTokenSecondsMax,
       AuthorizationCode: authorizationCodeSeconds,
+      DeviceCode: deviceCodeSeconds,
       IdToken: idTokenSeconds,
       Interaction: interactionSeconds,
       Session: sessionSeconds,
@@ -177,20 +177,6 @@ function policy({ db, config, clients, scopes }: ProviderOptions): Configuration
     },
     interactions: { url: (_ctx, interaction) => `/interaction/${interaction.uid}` },
   };
-
-  async function resourceServer(ctx: KoaContextWithOIDC, resource: string, clientId: string) {
-    if (resource !== config.baseUrl) throw new errors.InvalidTarget();
-    const cached = await clients.find(clientId);
-    if (cached === undefined) throw new errors.InvalidTarget();
-    applyScopePolicy(ctx, cached, scopes);
-    return {
-      scope: resourceScopes,
-      audience: resource,
-      accessTokenTTL: accessTokenSeconds,
-      accessTokenFormat: 'jwt' as const,
-      jwt: { sign: { alg: 'ES256' as const } },
-    };
-  }
 }
 
 /** 30 days from the last use, but not past 180 days from the first. */

@@ -1,13 +1,15 @@
 /**
- * Access tokens as the engine looks them up (revocation, introspection, userinfo): they are JWTs and stored
- * nowhere; what they say is read from them once they were checked.
+ * Access tokens as the engine looks them up (revocation, introspection, userinfo). JWTs are stored nowhere: what
+ * they say is read from them once they were checked. Opaque ones are rows. Owns the table `access_tokens`.
  */
 
 import { sql } from 'kysely';
 import { type AdapterPayload, Provider } from 'oidc-provider';
+import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 import { withdrawToken } from '../../grants/withdrawals.ts';
 import { type AccessTokenClaims, type AccessTokenVerifier, accessTokenSeconds } from '../access_token.ts';
+import { savePendingGrant } from './grant.ts';
 import { endsWithGrant, type ModelStorage } from './storage.ts';
 
 /**
@@ -20,6 +22,14 @@ export function accessTokenStorage(
   baseUrl: string,
 ): ModelStorage {
   return {
+    async upsert(value, payload, expiresIn) {
+      await savePendingGrant(db);
+      const { jti: _value, ...claims } = payload;
+      await sql`
+        insert into access_tokens (digest, token_id, grant_id, payload, expires_at)
+        values (${digest(value)}, ${tokenIdOf(value)}, ${payload.grantId ?? null}, ${JSON.stringify(claims)},
+          now() + ${expiresIn} * interval '1 second')`.execute(db);
+    },
     async find(value) {
       const claims = await verifier.verify(fromOpaqueForm(value));
       if (claims === undefined || (claims.grantId === null) !== (kind === 'ClientCredentials'))
@@ -31,6 +41,34 @@ export function accessTokenStorage(
       await withdrawToken(db, tokenId, new Date(Date.now() + accessTokenSeconds * 1_000));
     },
     revokeByGrantId: endsWithGrant,
+  };
+}
+
+/** An opaque token's id: it tells nothing of the token. */
+function tokenIdOf(value: string): string {
+  return digest(`id\n${value}`).toString('base64url');
+}
+
+/** How the verifier looks an opaque token up. */
+export function opaqueTokenLookup(db: Database): (token: string) => Promise<AccessTokenClaims | undefined> {
+  return async (token) => {
+    const { rows } = await sql<{ token_id: string; payload: AdapterPayload }>`
+      select token_id, payload from access_tokens
+      where digest = ${digest(token)} and expires_at > now()`.execute(db);
+    const row = rows[0];
+    if (row === undefined) return undefined;
+    const { payload } = row;
+    return {
+      tokenId: row.token_id,
+      accountId: payload.accountId ?? null,
+      clientId: payload.clientId as string,
+      grantId: payload.grantId ?? null,
+      scopes: new Set((payload.scope ?? '').split(' ').filter(Boolean)),
+      issuedAt: payload.iat as number,
+      expiresAt: payload.exp as number,
+      jkt: payload.jkt ?? null,
+      certificateThumbprint: payload['x5t#S256'] ?? null,
+    };
   };
 }
 

@@ -1,0 +1,66 @@
+/**
+ * Throttles for guesses: counted in windows, for whatever is guessed at or guesses. Owns the table
+ * `sign_in_failures`.
+ *
+ * A guess is counted before it is looked at, and taken back when it was right: guesses made at the same moment
+ * cannot slip through together.
+ */
+
+import { sql } from 'kysely';
+import { digest } from '../crypto/digest.ts';
+import type { Database } from '../database/database.ts';
+
+/** Minutes that guesses are counted for. */
+const windowMinutes = 15;
+
+export interface Counter {
+  /** What is counted. */
+  subject: string;
+  /** Guesses in a window, at most. */
+  max: number;
+}
+
+/** @returns seconds to wait, or null where the guess may be looked at */
+export async function countGuess(db: Database, counters: readonly Counter[]): Promise<number | null> {
+  const subjects = counters.map((counter) => digest(counter.subject));
+  const { rows } = await sql<{ failures: number; max: number; seconds: number }>`
+    insert into sign_in_failures as f (subject, failures, window_ends_at)
+    select subject, 1, now() + ${windowMinutes} * interval '1 minute'
+    from unnest(${subjects}::bytea[]) as s (subject)
+    order by subject
+    on conflict (subject) do update set
+      failures = case when f.window_ends_at < now() then 1 else f.failures + 1 end,
+      window_ends_at = case when f.window_ends_at < now() then excluded.window_ends_at else f.window_ends_at end
+    returning failures,
+      (${counters.map((counter) => counter.max)}::int[])[array_position(${subjects}::bytea[], subject)] as max,
+      ceil(extract(epoch from window_ends_at - now()))::int as seconds`.execute(db);
+  const over = rows.filter((row) => row.failures > row.max);
+  return over.length === 0 ? null : Math.max(1, ...over.map((row) => row.seconds));
+}
+
+/**
+ * The guess was right: it does not count.
+ * @param forgotten subjects that start anew with it
+ */
+export async function forgiveGuess(
+  db: Database,
+  counters: readonly Counter[],
+  forgotten: readonly string[] = [],
+): Promise<void> {
+  await sql`
+    with forgotten as (
+      delete from sign_in_failures where subject = any(${forgotten.map(digest)}::bytea[]))
+    update sign_in_failures set failures = greatest(failures - 1, 0)
+    where subject = any(${counters.map((counter) => digest(counter.subject))}::bytea[])
+      and subject <> all(${forgotten.map(digest)}::bytea[])`.execute(db);
+}
+
+/** IPv6 addresses come by the /64: one household, one network. */
+export function networkOf(remote: string): string {
+  if (!remote.includes(':') || remote.startsWith('::ffff:')) return remote;
+  const [head = '', tail] = remote.split('::', 2);
+  const groups = head === '' ? [] : head.split(':');
+  const after = tail === undefined || tail === '' ? [] : tail.split(':');
+  const missing = tail === undefined ? 0 : 8 - groups.length - after.length;
+  return [...groups, ...Array<string>(Math.max(0, missing)).fill('0'), ...after].slice(0, 4).join(':');
+}

@@ -1,0 +1,34 @@
+/**
+ * What the engine is built from.
+ */
+
+import type { ClientCache } from '../clients/client_cache.ts';
+import type { Config } from '../config/config.ts';
+import type { Database } from '../database/database.ts';
+import type { ScopeCatalogue } from '../grants/scopes.ts';
+import type { AccessTokenVerifier } from './access_token.ts';
+import type { OAuthSettings } from './settings.ts';
+import type { SigningKeys } from './signing_keys.ts';
+
+/** Pages that the engine asks for; they look like the rest of the house. */
+export interface EnginePages {
+  /** All return HTML. */
+  error: (error: { code: string; description: string; requestId: string }) => string;
+  codeInput: (form: { action: string; xsrf: string }, fault: string | null) => string;
+  codeConfirmation: (form: { action: string; xsrf: string }, client: string, userCode: string) => string;
+  deviceSuccess: (client: string) => string;
+  logout: (action: string, xsrf: string) => string;
+  loggedOut: () => string;
+}
+
+export interface EngineOptions {
+  db: Database;
+  config: Config;
+  secret: Buffer;
+  keys: SigningKeys;
+  clients: ClientCache;
+  scopes: ScopeCatalogue;
+  verifier: AccessTokenVerifier;
+  pages: EnginePages;
+  settings: OAuthSettings;
+}

@@ -1,0 +1,121 @@
+/**
+ * What the engine has turned on, feature by feature, with the policy of each.
+ */
+
+import { type Configuration, errors, type KoaContextWithOIDC } from 'oidc-provider';
+import { deriveKey } from '../crypto/sealing.ts';
+import { openidScopes } from '../grants/scopes.ts';
+import { accessTokenSeconds } from './access_token.ts';
+import type { EngineOptions } from './engine_options.ts';
+import { applyScopePolicy } from './scope_policy.ts';
+
+type Features = NonNullable<Configuration['features']>;
+
+export function features({ secret, settings, pages }: EngineOptions): Features {
+  return {
+    devInteractions: { enabled: false },
+    clientCredentials: { enabled: true },
+    userinfo: { enabled: true },
+    claimsParameter: { enabled: true },
+    // RFC 9449. The proofs themselves are remembered by storage/used_proof.ts.
+    dPoP: {
+      enabled: true,
+      nonceSecret: deriveKey(secret, 'dpop-nonce'),
+      requireNonce: () => settings.dpopNonce,
+      allowReplay: false,
+    },
+    // RFC 9126.
+    pushedAuthorizationRequests: {
+      enabled: true,
+      requirePushedAuthorizationRequests: settings.requirePushedRequests,
+    },
+    // RFC 9101: signed alone, and by what the client registered.
+    requestObjects: { enabled: true },
+    // RFC 7009: a client revokes its own tokens.
+    revocation: {
+      enabled: true,
+      allowedPolicy: (_ctx, client, token) => client.clientId === token.clientId,
+    },
+    // RFC 7662: a client that authenticates sees its own tokens.
+    introspection: {
+      enabled: true,
+      allowedPolicy: (_ctx, client, token) =>
+        client.tokenEndpointAuthMethod !== 'none' && client.clientId === token.clientId,
+    },
+    // RFC 8628.
+    deviceFlow: {
+      enabled: true,
+      charset: 'base-20',
+      mask: '****-****',
+      async userCodeInputSource(ctx, _form, _out, error) {
+        html(ctx, pages.codeInput(deviceForm(ctx), error === undefined ? null : codeFault(error)));
+      },
+      async userCodeConfirmSource(ctx, _form, client, _device, userCode) {
+        html(ctx, pages.codeConfirmation(deviceForm(ctx), client.clientName ?? client.clientId, userCode));
+      },
+      async successSource(ctx) {
+        const client = ctx.oidc.client;
+        html(ctx, pages.deviceSuccess(client?.clientName ?? client?.clientId ?? ''));
+      },
+    },
+    rpInitiatedLogout: {
+      enabled: true,
+      async logoutSource(ctx) {
+        html(ctx, pages.logout(ctx.oidc.urlFor('end_session_confirm'), formToken(ctx)));
+      },
+      async postLogoutSuccessSource(ctx) {
+        html(ctx, pages.loggedOut());
+      },
+    },
+  };
+}
+
+/** RFC 8707: one resource as yet, our own API; a request that names none means it. */
+export function resourceIndicators(options: EngineOptions): NonNullable<Features['resourceIndicators']> {
+  const { config, clients, scopes, settings } = options;
+  const resourceScopes = [...scopes.keys(), ...openidScopes.map((scope) => scope.name)].join(' ');
+  return {
+    enabled: true,
+    defaultResource: (_ctx, _client, oneOf) => (oneOf === undefined ? config.baseUrl : (oneOf[0] as string)),
+    useGrantedResource: () => true,
+    async getResourceServerInfo(ctx, resource, { clientId }) {
+      const cached = resource === config.baseUrl ? await clients.find(clientId) : undefined;
+      if (cached === undefined) throw new errors.InvalidTarget();
+      applyScopePolicy(ctx, cached, scopes);
+      const format = cached.client.metadata.access_token_format ?? settings.accessTokenFormat;
+      return {
+        scope: resourceScopes,
+        audience: resource,
+        accessTokenTTL: accessTokenSeconds,
+        accessTokenFormat: format === 'opaque' ? 'opaque' : 'jwt',
+        jwt: { sign: { alg: 'ES256' } },
+      };
+    },
+  };
+}
+
+function html(ctx: KoaContextWithOIDC, text: string): void {
+  ctx.type = 'html';
+  ctx.body = text;
+}
+
+function deviceForm(ctx: KoaContextWithOIDC): { action: string; xsrf: string } {
+  return { action: ctx.oidc.urlFor('code_verification'), xsrf: formToken(ctx) };
+}
+
+/** The engine keeps its forms' token in the session. */
+function formToken(ctx: KoaContextWithOIDC): string {
+  return String((ctx.oidc.session?.state as { secret?: string } | undefined)?.secret ?? '');
+}
+
+function codeFault(error: Error & { userCode?: string }): string {
+  if (error.name === 'NoCodeError') return 'Enter the code that your device shows.';
+  if (error.name === 'AbortedError') return 'The device was not connected.';
+  if (error.name === 'ExpiredError') return 'This code has expired. Start again on your device.';
+  if (error.name === 'AlreadyUsedError') return 'This code has been used. Start again on your device.';
+  if ((error as { status?: number }).status === 429)
+    return 'Too many wrong codes. Try again in some minutes.';
+  if (error.userCode !== undefined || error.name === 'NotFoundError')
+    return 'There is no such code. Look again.';
+  return 'This did not work. Start again on your device.';
+}

@@ -1,0 +1,71 @@
+/**
+ * What the operator may change of the authorization server: the section `oauth` of `nuncio.config.ts`.
+ */
+
+export interface OAuthSettings {
+  /** Form of access tokens: signed JWTs, or opaque ones that are looked up. A client may have its own. */
+  readonly accessTokenFormat: 'jwt' | 'opaque';
+  /** Whether DPoP proofs must carry a nonce of ours (RFC 9449 section 8). */
+  readonly dpopNonce: boolean;
+  /** Whether every client must push its authorization requests (RFC 9126 section 5). */
+  readonly requirePushedRequests: boolean;
+  /** Who may register an app: anybody, who has the initial access token, or nobody (RFC 7591 section 3). */
+  readonly registration: 'open' | 'token' | 'off';
+  /** What `registration: 'token'` asks for. */
+  readonly registrationToken: string | null;
+  /** Outdated: whether a confidential client may be registered to do without PKCE. */
+  readonly withoutPkce: boolean;
+  /** Deprecated: OpenID Connect's `id_token token`. */
+  readonly implicit: boolean;
+  /** Deprecated: `grant_type=password`, for confidential clients alone. */
+  readonly password: boolean;
+}
+
+export const defaultOAuthSettings: OAuthSettings = Object.freeze({
+  accessTokenFormat: 'jwt',
+  dpopNonce: false,
+  requirePushedRequests: false,
+  registration: 'open',
+  registrationToken: null,
+  withoutPkce: false,
+  implicit: false,
+  password: false,
+});
+
+const choices: Readonly<Record<string, readonly unknown[]>> = {
+  accessTokenFormat: ['jwt', 'opaque'],
+  dpopNonce: [true, false],
+  requirePushedRequests: [true, false],
+  registration: ['open', 'token', 'off'],
+  withoutPkce: [true, false],
+  implicit: [true, false],
+  password: [true, false],
+};
+
+/** Characters of an initial access token, at least. */
+const registrationTokenLengthMin = 20;
+
+/** @param report told of each problem with its place */
+export function readOAuthSettings(
+  declared: Partial<OAuthSettings> | undefined,
+  report: (place: string, reason: string) => void,
+): OAuthSettings {
+  const given = declared ?? {};
+  for (const [name, value] of Object.entries(given)) {
+    const allowed = choices[name];
+    if (allowed === undefined && name !== 'registrationToken')
+      report(`oauth.${name}`, 'there is no such setting');
+    else if (allowed !== undefined && !allowed.includes(value)) {
+      report(`oauth.${name}`, `it may be ${allowed.map((choice) => JSON.stringify(choice)).join(' or ')}`);
+    }
+  }
+  const settings = { ...defaultOAuthSettings, ...given };
+  const token = settings.registrationToken;
+  if (
+    settings.registration === 'token' &&
+    (typeof token !== 'string' || token.length < registrationTokenLengthMin)
+  ) {
+    report('oauth.registrationToken', `it may be a text of ${registrationTokenLengthMin} characters or more`);
+  }
+  return Object.freeze(settings);
+}

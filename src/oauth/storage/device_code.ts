@@ -1,0 +1,116 @@
+/**
+ * Device codes (RFC 8628). Owns the table `device_codes`.
+ *
+ *   issued → (user code entered) in flight → allowed or denied, once → consumed | expired
+ *
+ * Each poll is recorded by the statement that looks the code up; one that comes too soon is refused, and from then
+ * on the device must wait 5 seconds longer (section 3.5).
+ */
+
+import { sql } from 'kysely';
+import { errors, Provider } from 'oidc-provider';
+import { countGuess, networkOf } from '../../accounts/throttle.ts';
+import { digest } from '../../crypto/digest.ts';
+import type { Database } from '../../database/database.ts';
+import { savePendingGrant } from './grant.ts';
+import { type AdapterPayload, endsWithGrant, type ModelStorage, withoutId } from './storage.ts';
+
+/** Seconds between polls, at first. */
+export const pollIntervalSeconds = 5;
+/** Wrong user codes from one network within 15 minutes (section 5.1). */
+const guessesMax = 20;
+
+export function deviceCodeStorage(db: Database): ModelStorage {
+  return {
+    async upsert(code, payload, expiresIn) {
+      if (payload.accountId !== undefined) await savePendingGrant(db);
+      const isDecided = payload.accountId !== undefined || payload.error !== undefined;
+      // Of two that enter the same code at once, one goes on; what was decided stays.
+      const { rows } = await sql`
+        insert into device_codes as d (digest, user_code_digest, client_id, payload, expires_at)
+        values (${keyOf(code)}, ${digest(payload.userCode ?? '')}, ${payload.clientId}, ${withoutId(payload)},
+          now() + ${expiresIn} * interval '1 second')
+        on conflict (digest) do update set payload = excluded.payload
+        where d.consumed_at is null and not d.payload ?| array['accountId', 'error']
+          and (${isDecided} or not d.payload ? 'inFlight')
+        returning digest`.execute(db);
+      if (rows.length === 0) throw new errors.InvalidRequest('the code has already been used');
+    },
+    async find(code) {
+      return Provider.ctx?.oidc.route === 'token' ? poll(db, code) : look(db, code);
+    },
+    async findByUserCode(userCode) {
+      const { rows } = await sql<{ payload: AdapterPayload; digest: Buffer }>`
+        select payload, digest from device_codes
+        where user_code_digest = ${digest(userCode)} and consumed_at is null`.execute(db);
+      if (rows[0] !== undefined) return { ...rows[0].payload, jti: toInternalId(rows[0].digest) };
+      const subject = `user-code\n${networkOf(Provider.ctx?.ip ?? '')}`;
+      const wait = await countGuess(db, [{ subject, max: guessesMax }]);
+      if (wait !== null) throw new errors.InvalidRequest('too many wrong codes, try again later', 429);
+      return undefined;
+    },
+    async consume(code) {
+      const { rows } = await sql`
+        update device_codes set consumed_at = now()
+        where digest = ${keyOf(code)} and consumed_at is null
+        returning digest`.execute(db);
+      if (rows.length === 0) throw new errors.InvalidGrant('device code already consumed');
+    },
+    revokeByGrantId: endsWithGrant,
+  };
+}
+
+/**
+ * Who enters the user code does not know the device code, and neither do we: the pages go by its digest. Polls
+ * never do.
+ */
+const internalPrefix = 'digest:';
+
+function toInternalId(codeDigest: Buffer): string {
+  return internalPrefix + codeDigest.toString('hex');
+}
+
+function keyOf(code: string): Buffer {
+  const isInternal = code.startsWith(internalPrefix) && Provider.ctx?.oidc.route !== 'token';
+  return isInternal ? Buffer.from(code.slice(internalPrefix.length), 'hex') : digest(code);
+}
+
+interface PollRow {
+  payload: AdapterPayload;
+  consumed_at: Date | null;
+  is_too_soon: boolean;
+  is_expired: boolean;
+}
+
+async function poll(db: Database, code: string): Promise<AdapterPayload | undefined> {
+  const clientId = Provider.ctx?.oidc.client?.clientId ?? '';
+  const { rows } = await sql<PollRow>`
+    with before as (
+      select digest, last_polled_at > now() - interval_seconds * interval '1 second' as is_too_soon
+      from device_codes
+      where digest = ${digest(code)} and client_id = ${clientId}
+      for update)
+    update device_codes d set
+      last_polled_at = now(),
+      interval_seconds = d.interval_seconds + case when before.is_too_soon then 5 else 0 end
+    from before
+    where d.digest = before.digest
+    returning d.payload, d.consumed_at, coalesce(before.is_too_soon, false) as is_too_soon,
+      d.expires_at <= now() as is_expired`.execute(db);
+  const row = rows[0];
+  if (row === undefined) return undefined;
+  const isPending = row.payload.accountId === undefined && row.payload.error === undefined;
+  if (row.is_too_soon && isPending && !row.is_expired) throw new errors.SlowDown();
+  return withConsumed(row, code);
+}
+
+async function look(db: Database, code: string): Promise<AdapterPayload | undefined> {
+  const { rows } = await sql<PollRow>`
+    select payload, consumed_at from device_codes where digest = ${keyOf(code)}`.execute(db);
+  return rows[0] && withConsumed(rows[0], code);
+}
+
+function withConsumed({ payload, consumed_at }: Pick<PollRow, 'payload' | 'consumed_at'>, code: string) {
+  const consumed = consumed_at === null ? {} : { consumed: Math.floor(consumed_at.getTime() / 1_000) };
+  return { ...payload, jti: code, ...consumed };
+}

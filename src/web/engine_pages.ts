@@ -1,0 +1,15 @@
+/** The pages that the engine asks for, in one object for it. */
+
+import type { EnginePages } from '../oauth/engine_options.ts';
+import { renderCodeConfirmation, renderCodeInput, renderDeviceSuccess } from './device_pages.ts';
+import { renderErrorPage } from './error_page.ts';
+import { renderLoggedOut, renderLogout } from './logout_pages.ts';
+
+export const enginePages: EnginePages = {
+  error: renderErrorPage,
+  codeInput: renderCodeInput,
+  codeConfirmation: renderCodeConfirmation,
+  deviceSuccess: renderDeviceSuccess,
+  logout: renderLogout,
+  loggedOut: renderLoggedOut,
+};
