@@ -83,7 +83,17 @@ export function toColumn(type: ColumnType, value: unknown): unknown {
   if (value === null || value === undefined) return null;
   // The driver would make an array of PostgreSQL of an array.
   if (type === 'jsonb') return JSON.stringify(value);
+  if (type === 'timestamptz') return new Date(value as string).toISOString();
   return value;
+}
+
+/**
+ * Whether a text that has the form of a time is one that can be kept: in the years 1 to 9999 of UTC, and without the
+ * leap second that clocks here do not have.
+ */
+export function isKeepableTime(text: string): boolean {
+  const time = new Date(text);
+  return !Number.isNaN(time.getTime()) && /^(?!0000)\d{4}-/.test(time.toISOString());
 }
 
 /** A column's value as the API answers it. */

@@ -138,7 +138,7 @@ function readHandler({ db }: CollectionsContext, type: ResourceType): Handler {
 }
 
 function createHandler(context: CollectionsContext, type: ResourceType): Handler {
-  const check = bodyCheck(createSchema(type));
+  const check = bodyCheck(createSchema(type), type.fields);
   return async ({ request, principal, parentId }) => {
     readResourceQuery(type, request.query);
     const values = check(request.body);
@@ -150,7 +150,7 @@ function createHandler(context: CollectionsContext, type: ResourceType): Handler
 }
 
 function replaceHandler(context: CollectionsContext, type: ResourceType): Handler {
-  const check = bodyCheck(replaceSchema(type));
+  const check = bodyCheck(replaceSchema(type), type.fields);
   return async ({ request, principal, id }) =>
     change(context, async (tx) => {
       const row = await lockOwn(tx, type, principal, id, request.headers);
@@ -160,7 +160,7 @@ function replaceHandler(context: CollectionsContext, type: ResourceType): Handle
 }
 
 function patchHandler(context: CollectionsContext, type: ResourceType): Handler {
-  const check = bodyCheck(replaceSchema(type));
+  const check = bodyCheck(replaceSchema(type), type.fields);
   return async ({ request, principal, id }) =>
     change(context, async (tx) => {
       const row = await lockOwn(tx, type, principal, id, request.headers);
@@ -180,7 +180,7 @@ function deleteHandler(context: CollectionsContext, type: ResourceType): Handler
 }
 
 function actionHandler(context: CollectionsContext, type: ResourceType, action: ResourceAction): Handler {
-  const check = bodyCheck(actionSchema(action.input));
+  const check = bodyCheck(actionSchema(action.input), action.input);
   return async ({ request, principal, id }) => {
     // Most actions need no more than being asked for.
     const input = check(request.body ?? {});

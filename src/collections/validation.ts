@@ -5,6 +5,8 @@ import addFormats from 'ajv-formats';
 import type { TSchema } from 'typebox';
 import { toBodyFault } from '../http/errors.ts';
 import { bodyProblem, Problem } from '../http/problem.ts';
+import { isKeepableTime } from './column.ts';
+import type { Field } from './resource_type.ts';
 
 const ajv = new Ajv({ allErrors: true, coerceTypes: false, useDefaults: true, strict: false });
 addFormats.default(ajv);
@@ -16,15 +18,22 @@ const faultsMax = 100;
 export type BodyCheck = (body: unknown) => Record<string, unknown>;
 
 /**
+ * @param fields those that the schema may name
  * @returns a function that gives the body back, defaults filled in, or throws Problem 400 for none and 422 for a
  *   wrong one
  */
-export function bodyCheck(schema: TSchema): BodyCheck {
+export function bodyCheck(schema: TSchema, fields: readonly Field[]): BodyCheck {
   const validate = ajv.compile(schema);
+  const times = fields.filter((field) => field.column === 'timestamptz');
   return (body) => {
     if (body === undefined) throw new Problem(400, 'A body is required.', { code: 'no-body' });
-    if (validate(body)) return body as Record<string, unknown>;
-    throw bodyProblem((validate.errors ?? []).slice(0, faultsMax).map(toFault));
+    if (!validate(body)) throw bodyProblem((validate.errors ?? []).slice(0, faultsMax).map(toFault));
+    const values = body as Record<string, unknown>;
+    const faults = times
+      .filter(({ name }) => typeof values[name] === 'string' && !isKeepableTime(values[name]))
+      .map(({ name }) => ({ pointer: `/${name}`, message: 'is not a time in the years 1 to 9999' }));
+    if (faults.length > 0) throw bodyProblem(faults);
+    return values;
   };
 }
 

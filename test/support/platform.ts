@@ -1,0 +1,79 @@
+/** A platform for tests beside the shipped example: articles again, and two collections that are nothing like them. */
+
+import shipped from '../../nuncio.config.ts';
+import {
+  createOnly,
+  defineChild,
+  defineCollection,
+  Nullable,
+  now,
+  serverSet,
+  Timestamp,
+  Type,
+} from '../../src/index.ts';
+import { createPlatform } from '../../src/platform.ts';
+
+/** No children, no actions: everybody reads everything. */
+export const bookmarks = defineCollection({
+  name: 'bookmarks',
+  item: 'bookmark',
+  scope: 'links',
+  fields: {
+    label: Type.String({ minLength: 1, maxLength: 80 }),
+    address: createOnly(Type.String({ maxLength: 400, pattern: '^https?://' })),
+    rank: Type.Integer({ minimum: -1_000, maximum: 1_000, default: 0 }),
+    weight: Nullable(Type.Number({ minimum: 0 })),
+    pinned: Type.Boolean({ default: false }),
+    seen_at: Nullable(Timestamp()),
+    tags: Type.Array(Type.String({ minLength: 1, maxLength: 20 }), { maxItems: 10, default: [] }),
+    place: Nullable(Type.Object({ city: Type.String({ maxLength: 50 }), zip: Type.Optional(Type.String()) })),
+  },
+  readable: 'all',
+  filters: ['author', 'pinned', 'rank'],
+  sorts: ['rank', 'label', 'seen_at', 'weight', 'updated_at'],
+  example: { label: 'Nuncio', address: 'https://nuncio.example', tags: ['api'] },
+});
+
+/** A state machine with two actions, seen by its owner alone. */
+export const tickets = defineCollection({
+  name: 'tickets',
+  item: 'ticket',
+  scope: 'tickets',
+  fields: {
+    subject: Type.String({ minLength: 1, maxLength: 100 }),
+    state: serverSet(Type.Enum(['open', 'waiting', 'closed']), 'open'),
+    answer: serverSet(Nullable(Type.String({ minLength: 1, maxLength: 500 })), null),
+    closed_at: serverSet(Nullable(Timestamp()), null),
+  },
+  filters: ['state'],
+  children: [
+    defineChild({
+      name: 'notes',
+      item: 'note',
+      fields: { text: Type.String({ minLength: 1, maxLength: 200 }) },
+      createdBy: 'owner',
+      example: { text: 'Called back.' },
+    }),
+  ],
+  actions: {
+    wait: { guard: { state: 'open' }, change: { state: 'waiting' } },
+    close: {
+      guard: { state: ['open', 'waiting'] },
+      refusal: 'The ticket is closed.',
+      input: ['answer'],
+      change: { state: 'closed', closed_at: now },
+      emits: 'closed',
+    },
+  },
+  example: { subject: 'It does not open' },
+});
+
+export const testPlatform = createPlatform({
+  collections: [...(shipped.collections ?? []), bookmarks, tickets],
+  eventKinds: shipped.eventKinds ?? [],
+});
+
+export const testScopes = ['posts', 'links', 'tickets'].flatMap((object) => [
+  `read:${object}`,
+  `write:${object}`,
+]);
