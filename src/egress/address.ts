@@ -1,0 +1,97 @@
+/**
+ * Addresses that may be connected to on behalf of somebody else: those of the public internet, and no others.
+ * IPv6 forms that carry an IPv4 address are unwrapped and judged by what they carry.
+ *
+ * The lists are the IANA special-purpose registries (RFC 6890 and its successors) with what was reserved before them.
+ */
+
+import ipaddr from 'ipaddr.js';
+
+const ipv4Forbidden = ranges(
+  '0.0.0.0/8',
+  '10.0.0.0/8',
+  '100.64.0.0/10',
+  '127.0.0.0/8',
+  '169.254.0.0/16',
+  '172.16.0.0/12',
+  '192.0.0.0/24',
+  '192.0.2.0/24',
+  '192.88.99.0/24',
+  '192.168.0.0/16',
+  '198.18.0.0/15',
+  '198.51.100.0/24',
+  '203.0.113.0/24',
+  '224.0.0.0/4',
+  '240.0.0.0/4',
+);
+
+/** Within 2000::/3, outside of which nothing is global unicast. */
+const ipv6Forbidden = ranges(
+  // IETF protocol assignments; Teredo (2001::/32) among them.
+  '2001::/23',
+  '2001:db8::/32',
+  // 6to4: leads to whatever IPv4 address it carries.
+  '2002::/16',
+  '3fff::/20',
+);
+const globalUnicast = ranges('2000::/3');
+const ipv4Mapped = ranges('::ffff:0:0/96');
+/** NAT64 (RFC 6052): what a resolver of an IPv6-only network answers for public IPv4 hosts. */
+const nat64 = ranges('64:ff9b::/96');
+
+type Range = { bytes: number[]; bits: number };
+
+function ranges(...texts: string[]): Range[] {
+  return texts.map((text) => {
+    const [address, bits] = ipaddr.parseCIDR(text);
+    return { bytes: address.toByteArray(), bits };
+  });
+}
+
+export type AddressClass = 'public' | 'loopback' | 'forbidden';
+
+/**
+ * @param address an IP literal as the system prints it (no brackets)
+ * @returns `forbidden` also for what is no address at all
+ */
+export function classifyAddress(address: string): AddressClass {
+  // A zone (fe80::1%eth0) only exists for link-local addresses.
+  if (!ipaddr.isValid(address) || address.includes('%')) return 'forbidden';
+  const bytes = ipaddr.parse(address).toByteArray();
+  return bytes.length === 4 ? classifyIpv4(bytes) : classifyIpv6(bytes);
+}
+
+function classifyIpv4(bytes: number[]): AddressClass {
+  if (bytes[0] === 127) return 'loopback';
+  return ipv4Forbidden.some((range) => inRange(bytes, range)) ? 'forbidden' : 'public';
+}
+
+function classifyIpv6(bytes: number[]): AddressClass {
+  const carried = bytes.slice(12);
+  if (inAny(bytes, ipv4Mapped)) return classifyIpv4(carried);
+  if (inAny(bytes, nat64)) return classifyIpv4(carried) === 'public' ? 'public' : 'forbidden';
+  if (bytes.slice(0, 15).every((byte) => byte === 0) && bytes[15] === 1) return 'loopback';
+  if (!inAny(bytes, globalUnicast) || inAny(bytes, ipv6Forbidden)) return 'forbidden';
+  // ISATAP (RFC 5214): an interface identifier 00-00-5e-fe or 02-00-5e-fe before the IPv4 address.
+  const isIsatap =
+    (bytes[8] === 0 || bytes[8] === 2) && bytes[9] === 0 && bytes[10] === 0x5e && bytes[11] === 0xfe;
+  return isIsatap && classifyIpv4(carried) !== 'public' ? 'forbidden' : 'public';
+}
+
+function inAny(bytes: number[], list: Range[]): boolean {
+  return list.some((range) => inRange(bytes, range));
+}
+
+function inRange(bytes: number[], range: Range): boolean {
+  for (let bit = 0; bit < range.bits; bit += 8) {
+    const index = bit >> 3;
+    const mask = range.bits - bit >= 8 ? 0xff : (0xff << (8 - (range.bits - bit))) & 0xff;
+    if (((bytes[index] as number) & mask) !== ((range.bytes[index] as number) & mask)) return false;
+  }
+  return true;
+}
+
+/** One spelling for each address, so that two can be compared; an IPv4-mapped one becomes the IPv4 address. */
+export function canonicalAddress(address: string): string {
+  return ipaddr.isValid(address) ? ipaddr.process(address).toNormalizedString() : address;
+}

@@ -1,0 +1,150 @@
+/**
+ * The guarded connector: what `undici` opens connections with when the URL is somebody else's. The address is judged
+ * at the moment of connecting, whatever DNS said before; only judged addresses are connected to; and the peer that
+ * the system really connected to is compared once more before a byte is written. Proxy variables of the environment
+ * are not looked at, redirects are not followed (that is the caller's dispatcher: `undici` follows none by itself).
+ *
+ *   resolving → (every address judged) → connecting → (peer compared) → TLS → ready
+ */
+
+import { connect as connectTcp, isIP, type Socket } from 'node:net';
+import { connect as connectTls, getCACertificates, type TLSSocket } from 'node:tls';
+import type { buildConnector } from 'undici';
+import { canonicalAddress } from './address.ts';
+import { EgressError } from './error.ts';
+import { type EgressPolicy, resolveVetted } from './resolve.ts';
+
+/** Milliseconds for the TCP connection, and again for the TLS handshake. */
+const connectTimeoutMs = 5_000;
+const tlsTimeoutMs = 5_000;
+
+/** How long each step took, in milliseconds. */
+export interface ConnectTimings {
+  dnsMs: number;
+  connectMs: number;
+  tlsMs: number | null;
+  family: 4 | 6;
+}
+
+export interface ConnectorOptions extends EgressPolicy {
+  /** Certificate authorities beside the system's, in PEM: for tests and private installations. */
+  extraCa?: string | string[];
+  /** Told of each connection that is ready. */
+  onConnected?: (timings: ConnectTimings) => void;
+}
+
+type Connect = buildConnector.connector;
+
+/** Gives the function that an `undici` client takes as its `connect` option. */
+export function createGuardedConnector(options: ConnectorOptions): Connect {
+  return ({ hostname, protocol, port, servername }, callback) => {
+    const host = hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
+    const portNumber = Number(port) || (protocol === 'https:' ? 443 : 80);
+    open(host, portNumber, protocol === 'https:' ? servername || host : null, options).then(
+      (socket) => callback(null, socket as Socket & TLSSocket),
+      (error: Error) => callback(error, null),
+    );
+  };
+}
+
+async function open(
+  host: string,
+  port: number,
+  servername: string | null,
+  options: ConnectorOptions,
+): Promise<Socket> {
+  const startedAt = performance.now();
+  const addresses = await resolveVetted(host, options);
+  const resolvedAt = performance.now();
+  const tcp = await openTcp(host, port, addresses);
+  const connectedAt = performance.now();
+  // The system's word for whom we are connected to is the last one.
+  if (tcp.remoteAddress === undefined || !addresses.includes(canonicalAddress(tcp.remoteAddress))) {
+    tcp.destroy();
+    throw new EgressError('address_refused');
+  }
+  const socket = servername === null ? tcp : await startTls(tcp, servername, options);
+  options.onConnected?.({
+    dnsMs: resolvedAt - startedAt,
+    connectMs: connectedAt - resolvedAt,
+    tlsMs: servername === null ? null : performance.now() - connectedAt,
+    family: tcp.remoteFamily === 'IPv6' ? 6 : 4,
+  });
+  return socket;
+}
+
+function openTcp(host: string, port: number, addresses: string[]): Promise<Socket> {
+  const socket = connectTcp({
+    host,
+    port,
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: 60_000,
+    autoSelectFamily: true,
+    lookup: vettedLookup(addresses),
+  });
+  return settle(socket, 'connect', connectTimeoutMs, (error) => {
+    return new EgressError(error === undefined ? 'connect_timeout' : 'connect_error', { cause: error });
+  });
+}
+
+type LookupFunction = NonNullable<import('node:net').TcpNetConnectOpts['lookup']>;
+
+/** A `lookup` that knows the judged addresses only, in both of its forms (`all` is what Happy Eyeballs asks). */
+export function vettedLookup(addresses: string[]): LookupFunction {
+  const entries = addresses.map((address) => ({ address, family: isIP(address) }));
+  return (_hostname, { all }, callback) => {
+    const first = entries[0] as { address: string; family: number };
+    if (all) callback(null, entries);
+    else callback(null, first.address, first.family);
+  };
+}
+
+async function startTls(tcp: Socket, servername: string, options: ConnectorOptions): Promise<TLSSocket> {
+  const socket = connectTls({
+    socket: tcp,
+    // RFC 6066 section 3: no literal addresses in SNI; the certificate is still compared with the address.
+    ...(isIP(servername) > 0 ? {} : { servername }),
+    host: servername,
+    ALPNProtocols: ['http/1.1', 'h2'],
+    minVersion: 'TLSv1.2',
+    rejectUnauthorized: true,
+    ...(options.extraCa === undefined
+      ? {}
+      : { ca: [...getCACertificates('default'), options.extraCa].flat() }),
+  });
+  return settle(socket, 'secureConnect', tlsTimeoutMs, (error) => {
+    return new EgressError('tls_error', {
+      cause: error,
+      reason: error?.message ?? 'the handshake took too long',
+    });
+  });
+}
+
+/** Waits for an event of the socket; destroys it where an error or the time comes first. */
+function settle<S extends Socket>(
+  socket: S,
+  event: 'connect' | 'secureConnect',
+  timeoutMs: number,
+  toError: (error?: Error) => Error,
+): Promise<S> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => fail(), timeoutMs);
+    const fail = (error?: Error) => {
+      clearTimeout(timer);
+      socket.destroy();
+      reject(toError(error));
+    };
+    const onClose = () => fail(new Error('the connection was closed'));
+    socket.once('error', fail).once('close', onClose);
+    socket.once(event, () => {
+      clearTimeout(timer);
+      // Between this and the next owner's own listener an error must find somebody.
+      socket
+        .on('error', () => {})
+        .off('error', fail)
+        .off('close', onClose);
+      resolve(socket);
+    });
+  });
+}

@@ -1,0 +1,71 @@
+/**
+ * Resolving: a host name to the addresses that may be connected to. Every address that the name has is judged;
+ * if one of them is forbidden, none is used.
+ *
+ * The system's `getaddrinfo` is not used: it blocks one of a handful of threads, so that a few names whose servers
+ * never answer would hold up everybody else's.
+ */
+
+import { Resolver } from 'node:dns/promises';
+import { isIP } from 'node:net';
+import { canonicalAddress, classifyAddress } from './address.ts';
+import { EgressError } from './error.ts';
+
+/** Milliseconds that resolving may take. */
+export const resolveTimeoutMs = 5_000;
+
+/** Every address of a name. @throws Error when there is none or nobody answers */
+export type ResolveHost = (hostname: string) => Promise<string[]>;
+
+export interface EgressPolicy {
+  /** For development: loopback addresses are let through. */
+  allowLoopback: boolean;
+  /** How names are resolved; the system's name servers if left out. */
+  resolveHost?: ResolveHost;
+}
+
+/**
+ * The addresses to connect to for a host.
+ * @param hostname a name or an IP literal, without brackets
+ * @throws EgressError `dns_error` or `address_refused`
+ */
+export async function resolveVetted(hostname: string, policy: EgressPolicy): Promise<string[]> {
+  // A resolver is not asked about literals, so they are judged here.
+  const addresses = isIP(hostname) > 0 ? [hostname] : await resolveName(hostname, policy);
+  for (const address of addresses) {
+    if (!mayConnect(address, policy)) throw new EgressError('address_refused');
+  }
+  return addresses.map(canonicalAddress);
+}
+
+/** Whether an address may be connected to. */
+export function mayConnect(address: string, policy: EgressPolicy): boolean {
+  const addressClass = classifyAddress(address);
+  return addressClass === 'public' || (addressClass === 'loopback' && policy.allowLoopback);
+}
+
+async function resolveName(hostname: string, policy: EgressPolicy): Promise<string[]> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new EgressError('dns_error')), resolveTimeoutMs);
+  try {
+    const addresses = await Promise.race([(policy.resolveHost ?? resolveBySystem)(hostname), late]);
+    if (addresses.length === 0) throw new EgressError('dns_error');
+    return addresses;
+  } catch (error) {
+    if (error instanceof EgressError) throw error;
+    throw new EgressError('dns_error', { cause: error });
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+const resolver = new Resolver({ timeout: 2_000, tries: 2 });
+
+async function resolveBySystem(hostname: string): Promise<string[]> {
+  // RFC 6761 section 6.3: name servers are not asked about localhost. Whether loopback may be used is judged above.
+  if (hostname === 'localhost' || hostname.endsWith('.localhost')) return ['127.0.0.1', '::1'];
+  const [ipv4, ipv6] = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)]);
+  const addresses = [ipv4, ipv6].flatMap((result) => (result.status === 'fulfilled' ? result.value : []));
+  if (addresses.length === 0 && ipv4.status === 'rejected') throw ipv4.reason;
+  return addresses;
+}

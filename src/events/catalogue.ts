@@ -1,0 +1,78 @@
+/**
+ * The catalogue: every kind of this deployment, those declared and those that are always there, with their schemas
+ * compiled.
+ */
+
+import { Ajv, type ValidateFunction } from 'ajv';
+import addFormats from 'ajv-formats';
+import { Type } from 'typebox';
+import type { BodyFault } from '../http/problem.ts';
+import { defineEventKind, type EventKind } from './kind.ts';
+import { patternsOf } from './kind_pattern.ts';
+
+/** Sent by `POST /subscriptions/<id>/test`. */
+export const pingKind = defineEventKind({
+  name: 'ping',
+  description: 'Sent when asked for, to try a subscription.',
+  object: null,
+  schema: Type.Object({ subscription: Type.String(), at: Type.String() }),
+  example: { subscription: '01982f3e-8d2a-7c3b-9f4d-2f6b8f0f5a11', at: '2026-01-01T00:00:00.000Z' },
+});
+
+/** Sent to the other subscriptions of whoever owns one that was disabled. */
+export const disabledKind = defineEventKind({
+  name: 'subscription.disabled',
+  description: 'A subscription was disabled because its deliveries failed for too long or its URL is gone.',
+  object: null,
+  schema: Type.Object({
+    subscription: Type.Object({ id: Type.String(), url: Type.String() }),
+    reason: Type.String(),
+  }),
+  example: {
+    subscription: { id: '01982f3e-8d2a-7c3b-9f4d-2f6b8f0f5a11', url: 'https://example.com/hooks' },
+    reason: 'failing',
+  },
+});
+
+const builtInKinds: readonly EventKind[] = [pingKind, disabledKind];
+
+export interface CatalogueEntry extends EventKind {
+  /** The patterns of a subscription that match the kind. */
+  patterns: readonly string[];
+  /** Whether it is made by the server alone. */
+  isBuiltIn: boolean;
+}
+
+export interface Catalogue {
+  readonly kinds: ReadonlyMap<string, CatalogueEntry>;
+  /** What is wrong with a body of a kind; empty when nothing is. @param pointer of the body itself */
+  faultsOf(kind: string, body: unknown, pointer: string): BodyFault[];
+}
+
+/**
+ * @param declared the platform's kinds
+ * @throws Error when a name is taken twice or a schema is none
+ */
+export function createCatalogue(declared: readonly EventKind[]): Catalogue {
+  const ajv = new Ajv({ allErrors: false, strict: false });
+  addFormats.default(ajv);
+  const kinds = new Map<string, CatalogueEntry>();
+  const validators = new Map<string, ValidateFunction>();
+  for (const kind of [...builtInKinds, ...declared]) {
+    if (kinds.has(kind.name)) throw new Error(`the event kind ${kind.name} is declared twice`);
+    const isBuiltIn = builtInKinds.includes(kind);
+    kinds.set(kind.name, { ...kind, patterns: patternsOf(kind.name), isBuiltIn });
+    validators.set(kind.name, ajv.compile(kind.schema));
+  }
+  return {
+    kinds,
+    faultsOf(kind, body, pointer) {
+      const validate = validators.get(kind) as ValidateFunction;
+      if (validate(body)) return [];
+      return (validate.errors ?? []).map((error) => ({
+        pointer: pointer + error.instancePath,
+        message: error.message ?? 'is not valid',
+      }));
+    },
+  };
+}

@@ -1,0 +1,270 @@
+/**
+ * Publishing: `POST /events`, for machine clients of the operator. A batch is taken whole or not at all, and the
+ * answer is given once it is durable. The same id twice is one event.
+ */
+
+import { createHash } from 'node:crypto';
+import type { FastifyInstance } from 'fastify';
+import { sql } from 'kysely';
+import { isId, newId } from '../crypto/ids.ts';
+import { textArray } from '../database/arrays.ts';
+import type { Database, Transaction } from '../database/database.ts';
+import type { Guard } from '../grants/principal.ts';
+import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
+import type { Catalogue } from './catalogue.ts';
+
+/** Events of one request at most. */
+export const batchEventsMax = 1_000;
+/** Bytes of one event's body at most. */
+export const eventBodyBytesMax = 262_144;
+/** Bytes of one request at most. */
+export const batchBytesMax = 16_777_216;
+/** Characters of an id that a publisher chose, at most. */
+const idCharactersMax = 255;
+/** Faults told of in one answer at most. */
+const faultsMax = 100;
+
+/** One event as it goes into the database. */
+export interface PublishedEvent {
+  id: string;
+  accountId: string;
+  kind: string;
+  /** The bytes to be sent. */
+  body: Buffer;
+}
+
+/** Where a published event is found again. */
+export interface StoredEvent extends PublishedEvent {
+  day: string;
+  position: number;
+}
+
+export interface PublishingOptions {
+  app: FastifyInstance;
+  db: Database;
+  guard: Guard;
+  catalogue: Catalogue;
+  /** Called after each commit with what was stored. */
+  onPublished: (events: StoredEvent[]) => void;
+}
+
+export function registerPublishing({ app, db, guard, catalogue, onPublished }: PublishingOptions): void {
+  app.post('/events', { bodyLimit: batchBytesMax }, async (request, reply) => {
+    const principal = await guard(request, 'write:events');
+    if (principal.accountId !== null) {
+      throw new Problem(403, 'Only a client that speaks for itself may publish events.', {
+        code: 'not-a-machine',
+      });
+    }
+    const { events, chosen } = readBatch(request.body, catalogue);
+    await checkAccounts(db, events, Array.isArray(request.body));
+    const stored = await storeEvents(db, events, chosen);
+    onPublished(stored);
+    const ids = events.map(({ id }) => id);
+    return reply.code(202).send(Array.isArray(request.body) ? { ids } : { id: ids[0], ids });
+  });
+
+  app.get('/event-kinds', async (request, reply) => {
+    await guard(request);
+    const items = [...catalogue.kinds.values()].map((kind) => ({
+      name: kind.name,
+      description: kind.description,
+      scope: kind.object === null ? null : `read:${kind.object}`,
+      schema: kind.schema,
+      example: kind.example,
+    }));
+    return reply
+      .header('cache-control', 'private')
+      .send({ items, _links: { self: { href: '/event-kinds' } } });
+  });
+}
+
+interface Batch {
+  events: PublishedEvent[];
+  /** Indexes of those whose id the publisher chose. */
+  chosen: number[];
+}
+
+function readBatch(body: unknown, catalogue: Catalogue): Batch {
+  const isArray = Array.isArray(body);
+  const items: unknown[] = isArray ? body : [body];
+  if (items.length === 0) throw bodyProblem([{ pointer: '', message: 'must have at least one event' }]);
+  if (items.length > batchEventsMax) {
+    throw bodyProblem([
+      { pointer: '', message: `may have ${batchEventsMax} events at most`, code: 'batch-too-large' },
+    ]);
+  }
+  const faults: BodyFault[] = [];
+  const batch: Batch = { events: [], chosen: [] };
+  for (const [index, item] of items.entries()) {
+    const event = readEvent(item, isArray ? `/${index}` : '', catalogue, faults);
+    if (faults.length >= faultsMax) break;
+    if (event === undefined) continue;
+    if (event.id === '') event.id = newId();
+    else batch.chosen.push(index);
+    batch.events.push(event);
+  }
+  if (faults.length > 0) throw bodyProblem(faults);
+  return batch;
+}
+
+const fields = new Set(['kind', 'account', 'body', 'id']);
+
+/** @returns the event, its id empty where the publisher chose none */
+function readEvent(
+  item: unknown,
+  pointer: string,
+  catalogue: Catalogue,
+  faults: BodyFault[],
+): PublishedEvent | undefined {
+  const count = faults.length;
+  const fault = (at: string, message: string, code?: string) => {
+    faults.push({ pointer: pointer + at, message, ...(code === undefined ? {} : { code }) });
+  };
+  if (typeof item !== 'object' || item === null || Array.isArray(item)) {
+    fault('', 'must be an object');
+    return undefined;
+  }
+  const { kind, account, body, id } = item as Record<string, unknown>;
+  for (const name of Object.keys(item)) {
+    if (!fields.has(name))
+      fault(`/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`, 'is not a known property');
+  }
+  if (typeof account !== 'string' || !isId(account)) fault('/account', 'must be the id of an account');
+  if (id !== undefined && !isChosenId(id))
+    fault('/id', `must be 1 to ${idCharactersMax} visible ASCII characters`);
+  const declared = typeof kind === 'string' ? catalogue.kinds.get(kind) : undefined;
+  if (declared === undefined || declared.isBuiltIn) fault('/kind', 'must be a declared kind', 'unknown-kind');
+  else if (body === undefined) fault('/body', 'is required');
+  else faults.push(...catalogue.faultsOf(declared.name, body, `${pointer}/body`));
+  if (faults.length > count || declared === undefined) return undefined;
+  const text = JSON.stringify(body);
+  // A lone surrogate would be sent as something else than it was, and PostgreSQL has no NUL in text (in JSON both
+  // are written as escapes, which is fine).
+  const bytes = Buffer.from(text);
+  if (bytes.length > eventBodyBytesMax) {
+    throw new Problem(413, `The body of an event may have ${eventBodyBytesMax} bytes at most.`, {
+      code: 'event-too-large',
+      errors: [{ pointer: `${pointer}/body`, message: `may have ${eventBodyBytesMax} bytes at most` }],
+    });
+  }
+  return {
+    id: (id as string | undefined) ?? '',
+    accountId: account as string,
+    kind: declared.name,
+    body: bytes,
+  };
+}
+
+function isChosenId(id: unknown): boolean {
+  return typeof id === 'string' && /^[\x21-\x7e]+$/.test(id) && id.length <= idCharactersMax;
+}
+
+/** An event of an account that does not exist would be lost in silence. */
+async function checkAccounts(db: Database, events: PublishedEvent[], isArray: boolean): Promise<void> {
+  const accounts = [...new Set(events.map(({ accountId }) => accountId))];
+  const { rows } = await sql<{ id: string }>`
+    select id from accounts where id = any(${accounts}::uuid[])`.execute(db);
+  if (rows.length === accounts.length) return;
+  const known = new Set(rows.map(({ id }) => id));
+  const faults = events
+    .map(({ accountId }, index) => ({ accountId, index }))
+    .filter(({ accountId }) => !known.has(accountId))
+    .slice(0, faultsMax)
+    .map(({ index }) => ({
+      pointer: `${isArray ? `/${index}` : ''}/account`,
+      message: 'must be the id of an account',
+      code: 'unknown-account',
+    }));
+  throw bodyProblem(faults);
+}
+
+/**
+ * Writes a batch in one transaction.
+ * @param chosen indexes of the events whose id the publisher chose
+ * @returns those that are new
+ * @throws Problem 422 where a chosen id belongs to an event with another content
+ */
+export async function storeEvents(
+  db: Database,
+  events: PublishedEvent[],
+  chosen: number[],
+): Promise<StoredEvent[]> {
+  // One statement is a transaction by itself.
+  if (chosen.length === 0) return insertEvents(db, events);
+  return db.transaction().execute(async (tx) => {
+    const isTaken = await takeIds(tx, events, chosen);
+    const fresh = events.filter((_event, index) => !isTaken.has(index));
+    return fresh.length === 0 ? [] : insertEvents(tx, fresh);
+  });
+}
+
+/** @returns indexes of the events that are there already */
+async function takeIds(tx: Transaction, events: PublishedEvent[], chosen: number[]): Promise<Set<number>> {
+  const contents = new Map<string, { content: string; index: number }>();
+  const taken = new Set<number>();
+  for (const index of chosen) {
+    const event = events[index] as PublishedEvent;
+    const content = contentOf(event);
+    const twin = contents.get(event.id);
+    if (twin === undefined) contents.set(event.id, { content, index });
+    else if (twin.content === content) taken.add(index);
+    else throw reusedId(index);
+  }
+  // Sorted, so that two batches with the same ids wait for each other and never in a circle.
+  const ids = [...contents.keys()].sort();
+  const { rows: added } = await sql<{ id: string }>`
+    insert into event_ids (id, content)
+    select id, decode(content, 'hex')
+    from unnest(${ids}::text[], ${ids.map((id) => contents.get(id)?.content)}::text[]) as given (id, content)
+    order by id
+    on conflict (id) do nothing
+    returning id`.execute(tx);
+  const fresh = new Set(added.map(({ id }) => id));
+  const old = ids.filter((id) => !fresh.has(id));
+  if (old.length === 0) return taken;
+  const { rows } = await sql<{ id: string; content: string }>`
+    select id, encode(content, 'hex') as content from event_ids where id = any(${old}::text[])`.execute(tx);
+  for (const { id, content } of rows) {
+    const given = contents.get(id) as { content: string; index: number };
+    if (given.content !== content) throw reusedId(given.index);
+    taken.add(given.index);
+  }
+  return taken;
+}
+
+function reusedId(index: number): Problem {
+  return bodyProblem([
+    { pointer: `/${index}/id`, message: 'is the id of another event already', code: 'id-reused' },
+  ]);
+}
+
+function contentOf({ kind, accountId, body }: PublishedEvent): string {
+  return createHash('sha256').update(`${kind}\n${accountId}\n`).update(body).digest('hex');
+}
+
+async function insertEvents(db: Database | Transaction, events: PublishedEvent[]): Promise<StoredEvent[]> {
+  const { rows } = await sql<{ day: string; positions: string }>`
+    with added as (
+      insert into events (id, account_id, kind, body)
+      select id, account_id::uuid, kind, body
+      from unnest(
+        ${textArray(events.map(({ id }) => id))}::text[],
+        ${textArray(events.map(({ accountId }) => accountId))}::text[],
+        ${textArray(events.map(({ kind }) => kind))}::text[],
+        ${textArray(events.map(({ body }) => body))}::text[]
+      ) with ordinality as given (id, account_id, kind, body, ordinal)
+      order by ordinal
+      returning day, position
+    )
+    insert into outbox (day, positions)
+    select day, array_agg(position order by position) from added group by day
+    returning day::text, array_to_string(positions, ',') as positions`.execute(db);
+  const { day, positions } = rows[0] as { day: string; positions: string };
+  // Positions are given out in the order of the rows.
+  return positions.split(',').map((position, index) => ({
+    ...(events[index] as PublishedEvent),
+    day,
+    position: Number(position),
+  }));
+}

@@ -1,0 +1,250 @@
+/**
+ * Fan-out: events become deliveries. One set-based statement finds, for up to some hundred events, every subscription
+ * whose owner may read them at this moment, numbers the deliveries in each lane without a gap, and writes them; a
+ * second one makes the lanes due that no node holds. One node at a time fans out, so that a lane's sequence follows
+ * the order of the events. Writes `deliveries`, `lanes.next_sequence`, and takes from `outbox`.
+ *
+ *   events committed → in the outbox → (this transaction) → deliveries, lanes due → handed to the worker or read by it
+ */
+
+import { sql } from 'kysely';
+import { bigintArray, textArray } from '../database/arrays.ts';
+import type { Database, Transaction } from '../database/database.ts';
+import type { Catalogue } from '../events/catalogue.ts';
+
+/** Events of one pass at most, and deliveries (one event for more subscriptions than that is still one pass). */
+const passEventsMax = 2_000;
+const passDeliveriesMax = 20_000;
+
+/** What a pass added to one lane: deliveries `first` … `first + events.length - 1`. */
+export interface LaneAddition {
+  lane: number;
+  /** Who holds the lane after the pass; null for nobody. */
+  owner: string | null;
+  first: number;
+  day: string;
+  /** Positions of the events, in the order of the sequence. */
+  events: number[];
+}
+
+export interface FanOutPass {
+  additions: LaneAddition[];
+  /** Whether there was nothing (more) in the outbox. */
+  isEmpty: boolean;
+}
+
+interface OutboxRow {
+  id: string;
+  day: string;
+  positions: string;
+  lanes: string | null;
+}
+
+/** The catalogue in the form that the statements take. */
+export interface KindArrays {
+  names: Buffer;
+  objects: Buffer;
+  patterns: Buffer;
+}
+
+export function kindArrays(catalogue: Catalogue): KindArrays {
+  const kinds = [...catalogue.kinds.values()];
+  return {
+    names: textArray(kinds.map(({ name }) => name)),
+    objects: textArray(kinds.map(({ object }) => object)),
+    // An array of arrays would have to be rectangular.
+    patterns: textArray(kinds.map(({ patterns }) => patterns.join(' '))),
+  };
+}
+
+/**
+ * One pass.
+ * @param db a connection that holds the fan-out's lock
+ * @param node takes the lanes that nobody holds; null to leave them to others
+ */
+export async function fanOut(db: Database, kinds: KindArrays, node: string | null): Promise<FanOutPass> {
+  return db.transaction().execute(async (tx) => {
+    const batch = await readOutbox(tx);
+    if (batch.rows.length === 0) return { additions: [], isEmpty: true };
+    const { additions, taken } = await addDeliveries(tx, batch, kinds);
+    await takeFromOutbox(tx, batch, taken);
+    await makeDue(tx, additions, node);
+    return { additions, isEmpty: false };
+  });
+}
+
+interface Batch {
+  rows: { id: string; length: number }[];
+  day: string;
+  positions: number[];
+  /** For each position the lanes that alone may get it, joined by a blank, or null. */
+  targets: (string | null)[];
+}
+
+async function readOutbox(tx: Transaction): Promise<Batch> {
+  const { rows } = await sql<OutboxRow>`
+    select id, day::text, array_to_string(positions, ',') as positions, array_to_string(lanes, ' ') as lanes
+    from outbox order by id limit 500`.execute(tx);
+  const batch: Batch = { rows: [], day: rows[0]?.day ?? '', positions: [], targets: [] };
+  for (const row of rows) {
+    // A pass is of one day: its deliveries are of one partition.
+    if (row.day !== batch.day) break;
+    const positions = row.positions.split(',').map(Number);
+    if (batch.positions.length > 0 && batch.positions.length + positions.length > passEventsMax) break;
+    batch.rows.push({ id: row.id, length: positions.length });
+    for (const position of positions) {
+      batch.positions.push(position);
+      batch.targets.push(row.lanes);
+    }
+  }
+  return batch;
+}
+
+interface AdditionRow {
+  lane: string | null;
+  first: string;
+  events: string;
+  taken: string;
+}
+
+/** @returns also how many of the batch's events were dealt with: those that fit into the pass */
+async function addDeliveries(
+  tx: Transaction,
+  batch: Batch,
+  kinds: KindArrays,
+): Promise<{ additions: LaneAddition[]; taken: number }> {
+  const { rows } = await sql<AdditionRow>`
+    with event as materialized (
+      select given.ordinal, given.position, given.lanes, e.account_id, e.kind, e.created_at
+      from unnest(${bigintArray(batch.positions)}::bigint[], ${textArray(batch.targets)}::text[])
+        with ordinality as given (position, lanes, ordinal)
+      cross join lateral (
+        select account_id, kind, created_at from events
+        where day = ${batch.day}::date and position = given.position offset 0
+      ) as e
+    ),
+    catalogue as materialized (
+      select name, case when object is not null then array['read:' || object] end as scopes,
+        string_to_array(patterns, ' ') as patterns
+      from unnest(${kinds.names}::text[], ${kinds.objects}::text[], ${kinds.patterns}::text[])
+        as given (name, object, patterns)
+    ),
+    pair as materialized (
+      select distinct account_id, kind from event where lanes is null and account_id is not null
+    ),
+    match as materialized (
+      select pair.account_id, pair.kind, s.lane, s.created_at
+      from pair
+      join catalogue on catalogue.name = pair.kind
+      cross join lateral (
+        select lane, created_at from (
+          select s.lane, s.created_at
+          from subscriptions s
+          where s.account_id = pair.account_id and s.state <> 'ended' and s.kinds && catalogue.patterns
+            and (s.owner = 'user' or exists (
+              select from grants g
+              where g.id = s.grant_id and g.withdrawn_at is null
+                and (catalogue.scopes is null or g.scopes @> catalogue.scopes)))
+            and (s.client_id is null
+              or exists (select from clients c where c.id = s.client_id and c.disabled_at is null))
+          union all
+          select s.lane, s.created_at
+          from subscriptions s
+          where s.owner = 'client' and s.state <> 'ended' and s.kinds && catalogue.patterns
+            and s.client_id in (
+              select g.client_id from grants g join clients c on c.id = g.client_id
+              where g.account_id = pair.account_id and g.withdrawn_at is null
+                and (catalogue.scopes is null or g.scopes @> catalogue.scopes)
+                and c.may_subscribe and c.disabled_at is null)
+        ) as found
+        where exists (select from accounts a where a.id = pair.account_id and a.disabled_at is null)
+        offset 0
+      ) as s
+    ),
+    matched as materialized (
+      select event.ordinal, event.position, match.lane
+      from event join match using (account_id, kind)
+      -- Who subscribed after the event does not get it; the second is for transactions that overlapped.
+      where event.lanes is null and match.created_at <= event.created_at + interval '1 second'
+      union all
+      select event.ordinal, event.position, s.lane
+      from event join subscriptions s on s.lane = any(string_to_array(event.lanes, ' ')::bigint[])
+      where event.lanes is not null and s.state <> 'ended'
+    ),
+    counted as (
+      select ordinal, sum(count(*)) over (order by ordinal) as total from matched group by ordinal
+    ),
+    bound as materialized (
+      select coalesce(
+        (select greatest(min(ordinal) - 1, 1) from counted where total > ${passDeliveriesMax}::int),
+        ${batch.positions.length}::int) as ordinal
+    ),
+    numbered as materialized (
+      select lane, position, ordinal, row_number() over (partition by lane order by ordinal) as number
+      from matched where ordinal <= (select ordinal from bound)
+    ),
+    grouped as materialized (
+      select lane, count(*) as count, string_agg(position::text, ',' order by ordinal) as events
+      from numbered group by lane
+    ),
+    head as (
+      update lanes set next_sequence = lanes.next_sequence + grouped.count
+      from grouped where lanes.id = grouped.lane
+      returning lanes.id as lane, lanes.next_sequence - grouped.count as first, grouped.events
+    ),
+    added as (
+      insert into deliveries (day, lane, sequence, event)
+      select ${batch.day}::date, lane, head.first + numbered.number - 1, numbered.position
+      from numbered join head using (lane)
+    )
+    select head.lane, head.first, head.events, bound.ordinal as taken
+    from bound left join head on true`.execute(tx);
+  const additions = rows.flatMap((row): LaneAddition[] => {
+    if (row.lane === null) return [];
+    const events = row.events.split(',').map(Number);
+    return [{ lane: Number(row.lane), owner: null, first: Number(row.first), day: batch.day, events }];
+  });
+  return { additions, taken: Number(rows[0]?.taken ?? 0) };
+}
+
+async function takeFromOutbox(tx: Transaction, batch: Batch, taken: number): Promise<void> {
+  const done: string[] = [];
+  let left = taken;
+  for (const { id, length } of batch.rows) {
+    if (left >= length) {
+      done.push(id);
+      left -= length;
+      continue;
+    }
+    if (left > 0)
+      await sql`update outbox set positions = positions[${left + 1}::int:] where id = ${id}`.execute(tx);
+    break;
+  }
+  await sql`delete from outbox where id = any(${done}::bigint[])`.execute(tx);
+}
+
+/**
+ * Marks who is to send, in a statement of its own: the lanes' heads are locked by now, so no node can let go of a
+ * lane for want of work (see `releaseLanes`) without this statement seeing it.
+ */
+async function makeDue(tx: Transaction, additions: LaneAddition[], node: string | null): Promise<void> {
+  if (additions.length === 0) return;
+  const { rows } = await sql<{ lane: string; owner: string | null }>`
+    with given as materialized (select unnest(${bigintArray(additions.map(({ lane }) => lane))}::bigint[]) as lane),
+    free as (
+      update lane_progress set
+        owner = case when paused_until > now() then null else ${node}::bigint end,
+        due_at = case when paused_until > now() then paused_until
+          when ${node}::bigint is null then least(due_at, now()) end
+      from given where lane_progress.lane = given.lane and lane_progress.owner is null
+      returning lane_progress.lane, lane_progress.owner
+    )
+    select given.lane, coalesce(free.owner, held.owner) as owner
+    from given
+    cross join lateral (
+      select owner from lane_progress where lane_progress.lane = given.lane offset 0
+    ) as held
+    left join free on free.lane = given.lane`.execute(tx);
+  const owners = new Map(rows.map(({ lane, owner }) => [Number(lane), owner]));
+  for (const addition of additions) addition.owner = owners.get(addition.lane) ?? null;
+}

@@ -1,0 +1,182 @@
+/**
+ * Outcomes: what became of attempts, of all lanes together, written in one statement. The statement is guarded by
+ * the lanes' holder: a node that lost a lane changes nothing of it. Owns `attempts` and `retries`, and the cursor in
+ * `lane_progress`.
+ *
+ *   delivery: waiting → accepted (no retry row) | to be repeated (pending) | given up (failed) | not allowed (cancelled)
+ */
+
+import { sql } from 'kysely';
+import { bigintArray, byteaArray, doubleArray, textArray } from '../database/arrays.ts';
+import type { Database } from '../database/database.ts';
+import type { AttemptError } from './attempt_error.ts';
+
+export type Trigger = 's' | 'm' | 'r';
+
+export interface AttemptRecord {
+  number: number;
+  trigger: Trigger;
+  revision: number;
+  /** Of the process's own clock, in milliseconds. */
+  startedAt: number;
+  durationMs: number;
+  firstByteMs: number | null;
+  status: number | null;
+  error: AttemptError | null;
+  connection: string | null;
+  headers: string | null;
+  body: Buffer | null;
+  truncated: boolean;
+}
+
+export interface RetryRecord {
+  state: 'pending' | 'failed' | 'succeeded' | 'cancelled';
+  attempts: number;
+  /** Milliseconds after the attempt's end; null for not again. */
+  dueMs: number | null;
+}
+
+export interface Outcome {
+  lane: number;
+  sequence: number;
+  day: string;
+  /** Null where nothing was sent: it was not allowed. */
+  attempt: AttemptRecord | null;
+  /** What is to be kept of it; null for nothing, it was accepted. */
+  retry: RetryRecord | null;
+  /** Whether there was a row of it in `retries` before. */
+  hadRetry: boolean;
+  /** Whether a request by hand was fulfilled. */
+  wasManual: boolean;
+}
+
+/** A lane's progress, after the outcomes that are written with it. */
+export interface Progress {
+  lane: number;
+  cursor: number;
+  failures: number;
+  /** Milliseconds from now. */
+  pauseMs: number;
+}
+
+/**
+ * Writes outcomes and progress in one transaction.
+ * @returns lanes that the node no longer holds; nothing was written of them
+ */
+export async function writeOutcomes(
+  db: Database,
+  node: string,
+  progress: readonly Progress[],
+  outcomes: readonly Outcome[],
+): Promise<number[]> {
+  const now = performance.now();
+  const held = sql`
+    held as (
+      update lane_progress set
+        cursor = greatest(lane_progress.cursor, given.cursor),
+        failures = given.failures,
+        failing_since = case when given.failures > 0 then coalesce(lane_progress.failing_since, now()) end,
+        paused_until = case when given.pause_ms > 0 then now() + given.pause_ms * interval '1 millisecond' end
+      from unnest(
+        ${bigintArray(progress.map(({ lane }) => lane))}::bigint[],
+        ${bigintArray(progress.map(({ cursor }) => cursor))}::bigint[],
+        ${bigintArray(progress.map(({ failures }) => failures))}::bigint[],
+        ${doubleArray(progress.map(({ pauseMs }) => pauseMs))}::float8[]
+      ) as given (lane, cursor, failures, pause_ms)
+      where lane_progress.lane = given.lane and lane_progress.owner = ${node}::bigint
+      returning lane_progress.lane
+    )`;
+  const attempted = outcomes.filter(({ attempt }) => attempt !== null);
+  const attempts = attempted.map(({ attempt }) => attempt as AttemptRecord);
+  const added = sql`
+    added as (
+      insert into attempts (
+        day, lane, sequence, started_at, number, trigger, status, truncated, revision, duration_ms, first_byte_ms,
+        error, connection, headers, body)
+      select day::date, lane, sequence, now() - ago_ms * interval '1 millisecond', number, trigger::"char", status,
+        truncated = 1, revision, duration_ms, first_byte_ms, error, connection, headers, body
+      from unnest(
+        ${textArray(attempted.map(({ day }) => day))}::text[],
+        ${bigintArray(attempted.map(({ lane }) => lane))}::bigint[],
+        ${bigintArray(attempted.map(({ sequence }) => sequence))}::bigint[],
+        ${doubleArray(attempts.map(({ startedAt }) => now - startedAt))}::float8[],
+        ${bigintArray(attempts.map(({ number }) => number))}::bigint[],
+        ${textArray(attempts.map(({ trigger }) => trigger))}::text[],
+        ${bigintArray(attempts.map(({ status }) => status))}::bigint[],
+        ${bigintArray(attempts.map(({ truncated }) => (truncated ? 1 : 0)))}::bigint[],
+        ${bigintArray(attempts.map(({ revision }) => revision))}::bigint[],
+        ${doubleArray(attempts.map(({ durationMs }) => durationMs))}::float8[],
+        ${doubleArray(attempts.map(({ firstByteMs }) => firstByteMs))}::float8[],
+        ${textArray(attempts.map(({ error }) => error))}::text[],
+        ${textArray(attempts.map(({ connection }) => connection))}::text[],
+        ${textArray(attempts.map(({ headers }) => headers))}::text[],
+        ${byteaArray(attempts.map(({ body }) => body))}::bytea[]
+      ) as given (day, lane, sequence, ago_ms, number, trigger, status, truncated, revision, duration_ms,
+        first_byte_ms, error, connection, headers, body)
+      join held using (lane)
+    )`;
+  const kept = outcomes.filter(({ retry }) => retry !== null);
+  const gone = outcomes.filter(({ retry, hadRetry }) => retry === null && hadRetry);
+  const { rows } =
+    kept.length === 0 && gone.length === 0
+      ? await sql<{ lane: string }>`with ${held}, ${added} select lane from held`.execute(db)
+      : await sql<{ lane: string }>`
+          with ${held}, ${added}, ${keepRetries(kept, now)}, ${endRetries(gone)} select lane from held`.execute(
+          db,
+        );
+  if (rows.length === progress.length) return [];
+  const still = new Set(rows.map(({ lane }) => Number(lane)));
+  return progress.map(({ lane }) => lane).filter((lane) => !still.has(lane));
+}
+
+function keepRetries(kept: readonly Outcome[], now: number) {
+  const dueMs = kept.map(({ retry, attempt }) => {
+    if (retry === null || retry.dueMs === null) return null;
+    // The pause counts from the end of the attempt, not from when it is written.
+    return retry.dueMs - (attempt === null ? 0 : now - attempt.startedAt - attempt.durationMs);
+  });
+  return sql`
+    kept as (
+      insert into retries (lane, sequence, day, state, attempts, due_at, resends)
+      select lane, sequence, day::date, state, attempts, now() + due_ms * interval '1 millisecond', resends
+      from unnest(
+        ${bigintArray(kept.map(({ lane }) => lane))}::bigint[],
+        ${bigintArray(kept.map(({ sequence }) => sequence))}::bigint[],
+        ${textArray(kept.map(({ day }) => day))}::text[],
+        ${textArray(kept.map(({ retry }) => retry?.state ?? null))}::text[],
+        ${bigintArray(kept.map(({ retry }) => retry?.attempts ?? 0))}::bigint[],
+        ${doubleArray(dueMs)}::float8[],
+        ${bigintArray(kept.map(({ wasManual }) => (wasManual ? 1 : 0)))}::bigint[]
+      ) as given (lane, sequence, day, state, attempts, due_ms, resends)
+      join held using (lane)
+      -- A row given as excluded.resends says how many requests by hand were fulfilled.
+      on conflict (lane, sequence) do update set
+        state = excluded.state, attempts = excluded.attempts,
+        resends = greatest(retries.resends - excluded.resends, 0),
+        due_at = case when retries.resends > excluded.resends then now() else excluded.due_at end
+    )`;
+}
+
+/** Accepted: nothing is left to do, unless it was asked for once more by hand. */
+function endRetries(gone: readonly Outcome[]) {
+  const given = sql`
+    given as materialized (
+      select * from unnest(
+        ${bigintArray(gone.map(({ lane }) => lane))}::bigint[],
+        ${bigintArray(gone.map(({ sequence }) => sequence))}::bigint[],
+        ${bigintArray(gone.map(({ wasManual }) => (wasManual ? 1 : 0)))}::bigint[]
+      ) as given (lane, sequence, resends) join held using (lane)
+    )`;
+  return sql`
+    ${given},
+    ended as (
+      delete from retries using given
+      where retries.lane = given.lane and retries.sequence = given.sequence and retries.resends <= given.resends
+    ),
+    once_more as (
+      update retries set state = 'succeeded', attempts = retries.attempts + 1,
+        resends = retries.resends - given.resends, due_at = now()
+      from given
+      where retries.lane = given.lane and retries.sequence = given.sequence and retries.resends > given.resends
+    )`;
+}

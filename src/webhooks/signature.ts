@@ -1,0 +1,67 @@
+/**
+ * Signatures of deliveries (specification 5.4). Each shape says which bytes are signed and how the value is written;
+ * nothing else is known here. The secrets are given newest first: a shape with room for several signs with each.
+ *
+ *   timestamp   Nuncio-Signature: t=<unix seconds>,v1=<hex>,v1=<hex>        HMAC-SHA256 of "<t>.<body>"
+ *   sha256      Nuncio-Signature: sha256=<hex>                              HMAC-SHA256 of the body
+ *   standard    webhook-signature: v1,<base64> v1,<base64>                  HMAC-SHA256 of "<id>.<t>.<body>"
+ *
+ * The key is the secret as text for `timestamp` and `sha256`, as Stripe's and GitHub's libraries take it, and the
+ * decoded bytes for `standard`, as the libraries of Standard Webhooks take it.
+ */
+
+import { createHmac, randomBytes } from 'node:crypto';
+
+export const signatureShapes = ['timestamp', 'sha256', 'standard'] as const;
+export type SignatureShape = (typeof signatureShapes)[number];
+
+const prefix = 'whsec_';
+/** Bytes of a secret: those made here, and the least and the most of a given one. */
+const secretBytes = 32;
+export const secretBytesMin = 24;
+export const secretBytesMax = 64;
+
+/** A new secret: `whsec_` and the base64 of 32 random bytes. */
+export function makeSecret(): string {
+  return prefix + randomBytes(secretBytes).toString('base64');
+}
+
+/** Whether a text is a secret of the right form and length. */
+export function isSecret(text: string): boolean {
+  if (!text.startsWith(prefix)) return false;
+  const encoded = text.slice(prefix.length);
+  const bytes = Buffer.from(encoded, 'base64');
+  // Decoding skips what is no base64; encoding again shows whether there was any.
+  const isExact = bytes.toString('base64').replaceAll('=', '') === encoded.replace(/={0,2}$/, '');
+  return isExact && bytes.length >= secretBytesMin && bytes.length <= secretBytesMax;
+}
+
+/** The key of `standard`: the decoded bytes. */
+export function standardKey(secret: string): Buffer {
+  return Buffer.from(secret.startsWith(prefix) ? secret.slice(prefix.length) : secret, 'base64');
+}
+
+/**
+ * @param secrets as text, newest first
+ * @param timestamp unix seconds
+ */
+export function signTimestamp(secrets: readonly string[], timestamp: number, body: Buffer): string {
+  let value = `t=${timestamp}`;
+  for (const secret of secrets) {
+    value += `,v1=${createHmac('sha256', secret).update(`${timestamp}.`).update(body).digest('hex')}`;
+  }
+  return value;
+}
+
+/** There is room for one value: the oldest secret that still lives signs, until its overlap has ended. */
+export function signSha256(secrets: readonly string[], body: Buffer): string {
+  const secret = secrets.at(-1) as string;
+  return `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`;
+}
+
+/** @param keys by `standardKey`, newest first */
+export function signStandard(keys: readonly Buffer[], id: string, timestamp: number, body: Buffer): string {
+  const sign = (key: Buffer) =>
+    `v1,${createHmac('sha256', key).update(`${id}.${timestamp}.`).update(body).digest('base64')}`;
+  return keys.map(sign).join(' ');
+}

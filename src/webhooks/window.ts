@@ -1,0 +1,174 @@
+/**
+ * Windows: the next deliveries of lanes, read from the database for the node that holds the lanes. Whether the owner
+ * may still have each of them is looked at again here: a delivery that waited is not sent to somebody who lost the
+ * right to it meanwhile.
+ */
+
+import { sql } from 'kysely';
+import { bigintArray } from '../database/arrays.ts';
+import type { Database } from '../database/database.ts';
+import type { EventContent } from './delivery_request.ts';
+import type { KindArrays } from './fan_out.ts';
+
+/** A stretch of a lane: deliveries past `after`, up to `upTo`. */
+export interface Stretch {
+  lane: number;
+  after: number;
+  upTo: number;
+}
+
+export interface WaitingDelivery {
+  lane: number;
+  sequence: number;
+  day: string;
+  /** The event's position. */
+  event: number;
+  /** Bytes of the event's body. */
+  bytes: number;
+  isAllowed: boolean;
+  /** Where it was attempted or asked for before. */
+  retry: { state: 'pending' | 'failed' | 'succeeded'; attempts: number; isManual: boolean } | null;
+}
+
+interface WaitingRow {
+  lane: string;
+  sequence: string;
+  day: string;
+  event: string;
+  bytes: number | null;
+  is_allowed: boolean;
+  state: 'pending' | 'failed' | 'succeeded' | null;
+  attempts: number | null;
+  resends: number | null;
+}
+
+/** Deliveries that were never attempted, each lane's in the order of the sequence. */
+export async function readStretches(
+  db: Database,
+  kinds: KindArrays,
+  stretches: readonly Stretch[],
+): Promise<WaitingDelivery[]> {
+  const waiting = sql`
+    select d.lane, d.sequence, d.day, d.event, null::text as state, null::smallint as attempts,
+      null::smallint as resends
+    from unnest(
+      ${bigintArray(stretches.map(({ lane }) => lane))}::bigint[],
+      ${bigintArray(stretches.map(({ after }) => after))}::bigint[],
+      ${bigintArray(stretches.map(({ upTo }) => upTo))}::bigint[]
+    ) as given (lane, after, up_to)
+    cross join lateral (
+      select lane, sequence, day, event from deliveries
+      where lane = given.lane and sequence > given.after and sequence <= given.up_to offset 0
+    ) as d`;
+  return judge(db, kinds, waiting);
+}
+
+/**
+ * Deliveries whose repetition is due, the longest due first.
+ * @param limit for each lane
+ */
+export async function readDueRetries(
+  db: Database,
+  kinds: KindArrays,
+  lanes: readonly number[],
+  limit: number,
+): Promise<WaitingDelivery[]> {
+  const waiting = sql`
+    select r.lane, r.sequence, r.day, d.event, r.state, r.attempts, r.resends
+    from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
+    cross join lateral (
+      select * from retries where lane = given.lane and due_at <= now() order by due_at, sequence limit ${limit}::int
+    ) as r
+    cross join lateral (
+      select event from deliveries where lane = r.lane and sequence = r.sequence and day = r.day offset 0
+    ) as d`;
+  return judge(db, kinds, waiting);
+}
+
+async function judge(
+  db: Database,
+  kinds: KindArrays,
+  waiting: ReturnType<typeof sql>,
+): Promise<WaitingDelivery[]> {
+  const { rows } = await sql<WaitingRow>`
+    with waiting as materialized (${waiting}),
+    detailed as materialized (
+      select waiting.*, e.kind, e.account_id, e.bytes from waiting
+      cross join lateral (
+        select kind, account_id, octet_length(body) as bytes from events
+        where day = waiting.day and position = waiting.event offset 0
+      ) as e
+    ),
+    catalogue as materialized (
+      select name, case when object is not null then array['read:' || object] end as scopes
+      from unnest(${kinds.names}::text[], ${kinds.objects}::text[]) as given (name, object)
+    ),
+    pair as materialized (
+      select lane, kind, account_id from detailed group by lane, kind, account_id
+    ),
+    allowed as materialized (
+      select pair.lane, pair.kind, pair.account_id
+      from pair
+      join catalogue on catalogue.name = pair.kind
+      join subscriptions s on s.lane = pair.lane and s.state = 'active'
+      where pair.account_id is null
+        or (not exists (select from accounts a where a.id = pair.account_id and a.disabled_at is not null)
+          and (s.owner = 'user' or exists (
+            select from grants g
+            where (g.id = s.grant_id
+                or (s.owner = 'client' and g.account_id = pair.account_id and g.client_id = s.client_id))
+              and g.withdrawn_at is null and (catalogue.scopes is null or g.scopes @> catalogue.scopes))))
+    )
+    select d.lane, d.sequence, d.day::text, d.event, d.bytes, d.state, d.attempts, d.resends,
+      allowed.lane is not null as is_allowed
+    from detailed d
+    left join allowed on allowed.lane = d.lane and allowed.kind = d.kind
+      and allowed.account_id is not distinct from d.account_id
+    order by d.lane, d.sequence`.execute(db);
+  return rows.map((row) => ({
+    lane: Number(row.lane),
+    sequence: Number(row.sequence),
+    day: row.day,
+    event: Number(row.event),
+    bytes: row.bytes ?? 0,
+    // An erased body leaves nothing to send.
+    isAllowed: row.is_allowed && row.bytes !== null,
+    retry:
+      row.state === null
+        ? null
+        : { state: row.state, attempts: row.attempts ?? 0, isManual: (row.resends ?? 0) > 0 },
+  }));
+}
+
+/** Bodies of events, by position. */
+export async function readEvents(
+  db: Database,
+  events: readonly { day: string; event: number }[],
+): Promise<Map<number, EventContent>> {
+  const { rows } = await sql<{
+    position: string;
+    id: string;
+    kind: string;
+    account_id: string | null;
+    body: string;
+    created_at: Date;
+  }>`
+    select e.* from unnest(${events.map(({ day }) => day)}::date[], ${bigintArray(events.map(({ event }) => event))}::bigint[])
+      as given (day, position)
+    cross join lateral (
+      select position, id, kind, account_id, body, created_at from events
+      where day = given.day and position = given.position and body is not null offset 0
+    ) as e`.execute(db);
+  return new Map(
+    rows.map((row) => [
+      Number(row.position),
+      {
+        id: row.id,
+        kind: row.kind,
+        accountId: row.account_id,
+        body: Buffer.from(row.body),
+        createdAt: row.created_at.toISOString(),
+      },
+    ]),
+  );
+}
