@@ -218,3 +218,11 @@ create trigger client_deleted_ends_subscriptions after delete on clients
 create trigger client_disabled_stops_subscriptions after update of disabled_at, may_subscribe on clients
   for each row when ((old.disabled_at is null, old.may_subscribe) is distinct from (new.disabled_at is null, new.may_subscribe))
   execute function client_of_subscriptions_changed();
+
+-- Stretches of a lane that came while the subscription was disabled: nothing of them is sent without being asked for.
+create table held_stretches (
+  lane bigint not null references subscriptions (lane) on delete cascade,
+  first bigint not null,
+  last bigint not null,
+  primary key (lane, first)
+);

@@ -50,10 +50,12 @@ export function defineConfig(declaration: PlatformDeclaration): PlatformDeclarat
 
 /** First parts of paths and names of tables that are the server's own. */
 const reservedNames = new Set(
-  `access_tokens account accounts api assets asyncapi audit_entries authorization_codes client_secrets clients collections console deliveries device device_codes
-  docs event_kinds events grants health idempotency_keys interaction interactions livez login login_sessions meta metrics migrations oauth
-  openapi public pushed_requests rate_windows registration_tokens readyz refresh_tokens sessions sign_in_failures signing_keys subscriptions token used_proofs webhooks
-  withdrawals`.split(/\s+/),
+  `access_tokens account accounts api assets asyncapi attempts audit_entries authorization_codes
+  client_secrets clients collections console deliveries device device_codes docs event_ids event_kinds
+  events grants health held_stretches idempotency_keys interaction interactions lane_progress lanes livez
+  login login_sessions meta metrics migrations nodes oauth openapi outbox public pushed_requests
+  rate_windows readyz refresh_tokens registration_tokens retries sessions sign_in_failures signing_keys
+  subscriptions token used_proofs webhooks withdrawals`.split(/\s+/),
 );
 /** Names of kinds that the server itself has. */
 const reservedKinds = new Set(['ping', 'subscription.disabled']);

@@ -24,6 +24,7 @@ import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
 import { enginePages } from './web/engine_pages.ts';
 import { registerPages } from './web/pages.ts';
+import { createWebhooks } from './webhooks/webhooks.ts';
 
 export interface ServerOptions {
   config: Config;
@@ -94,6 +95,18 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   opened.defer(() => limiter.stop());
   opened.defer(startSweeping(db, logger));
   const limited = limitGuard(guard, limiter);
+  const webhooks = createWebhooks({
+    db,
+    databaseUrl,
+    notifications,
+    outbox,
+    config,
+    secret,
+    kinds: platform.eventKinds,
+    guard: limited,
+    logger,
+  });
+  opened.defer(() => webhooks.stop());
   registerApi(app, (api) => {
     showRateLimit(api);
     const links = platform.collections.map(({ name, readScope, writeScope }) => ({
@@ -103,9 +116,11 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     }));
     registerRoot(api, limited, links);
     registerCollections(api, { db, guard: limited, wake: () => outbox.wake() }, platform.collections);
+    webhooks.registerRoutes(api);
   });
 
   await notifications.start();
+  await webhooks.start();
   await app.listen({ port: config.port, host: config.host });
   const { port, address, family } = app.server.address() as AddressInfo;
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;

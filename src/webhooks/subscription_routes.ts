@@ -1,0 +1,218 @@
+/**
+ * The registration API: `/subscriptions`. Whoever's token it is sees their own subscriptions and nobody else's; what
+ * belongs to another is not there (404).
+ */
+
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { sql } from 'kysely';
+import type { Config } from '../config/config.ts';
+import { isId } from '../crypto/ids.ts';
+import type { Sealer } from '../crypto/sealing.ts';
+import type { Database } from '../database/database.ts';
+import type { Catalogue } from '../events/catalogue.ts';
+import type { Guard, Principal } from '../grants/principal.ts';
+import { jsonPatchType } from '../http/api.ts';
+import { Problem } from '../http/problem.ts';
+import { sendPing } from './delivery.ts';
+import { readPage, sendPage } from './page.ts';
+import { makeSecret } from './signature.ts';
+import {
+  changeSubscription,
+  createSubscription,
+  endSubscription,
+  findSubscription,
+  listSubscriptions,
+  type Owner,
+  readSecrets,
+  rotateSecret,
+  type Secrets,
+  type Subscription,
+} from './subscription.ts';
+import { readRotation, readSubscriptionFields, readSubscriptionPatch } from './subscription_body.ts';
+import { disableByOwner, enableByOwner } from './subscription_state.ts';
+
+export interface RoutesOptions {
+  api: FastifyInstance;
+  db: Database;
+  guard: Guard;
+  catalogue: Catalogue;
+  sealer: Sealer;
+  config: Config;
+}
+
+/** Whose subscriptions a token is about. */
+export function ownerOf(principal: Principal): Owner {
+  const { accountId, clientId, grantId } = principal;
+  return accountId !== null && grantId !== null
+    ? { kind: 'grant', grantId, accountId, clientId }
+    : { kind: 'client', clientId };
+}
+
+export function registerSubscriptions(options: RoutesOptions): void {
+  const { api, db, guard, catalogue, sealer, config } = options;
+  const rules = { catalogue, allowInsecure: config.insecureSubscribers };
+  const reader = async (request: FastifyRequest) => ownerOf(await guard(request, 'read:webhooks'));
+  const writer = async (request: FastifyRequest) => ownerOf(await guard(request, 'write:webhooks'));
+
+  api.post('/subscriptions', async (request, reply) => {
+    const owner = await writer(request);
+    await checkMaySubscribe(db, owner);
+    const { secret, ...fields } = readSubscriptionFields(request.body, rules);
+    const shown = secret ?? makeSecret();
+    const subscription = await createSubscription(db, owner, fields, shown, sealer);
+    if (subscription === undefined) {
+      throw new Problem(409, 'There are as many subscriptions as there may be, or the grant was withdrawn.', {
+        code: 'no-more-subscriptions',
+      });
+    }
+    reply.code(201).header('location', `/subscriptions/${subscription.id}`);
+    return { ...represent(subscription), secret: shown };
+  });
+
+  api.get('/subscriptions', async (request, reply) => {
+    const owner = await reader(request);
+    const page = readPage(request);
+    if (page.after !== null && !isId(page.after)) throw page.invalid();
+    const found = await listSubscriptions(db, owner, page.limit + 1, page.after);
+    return sendPage(request, reply, page, found, represent, ({ id }) => id);
+  });
+
+  api.get<IdRoute>('/subscriptions/:id', async (request) => {
+    return represent(await requireSubscription(db, await reader(request), request.params.id));
+  });
+
+  api.patch<IdRoute>('/subscriptions/:id', async (request) => {
+    const owner = await writer(request);
+    if (request.headers['content-type']?.startsWith(jsonPatchType)) {
+      throw new Problem(415, 'A subscription is changed by application/merge-patch+json.', {
+        code: 'unsupported-media-type',
+      });
+    }
+    const subscription = await requireSubscription(db, owner, request.params.id);
+    const { state, ...fields } = readSubscriptionPatch(request.body, subscription, rules);
+    await changeSubscription(db, owner, subscription.id, fields);
+    if (state !== subscription.state) await changeState(db, owner, subscription.id, state);
+    return represent(await requireSubscription(db, owner, subscription.id));
+  });
+
+  api.delete<IdRoute>('/subscriptions/:id', async (request, reply) => {
+    const owner = await writer(request);
+    if (!isId(request.params.id) || !(await endSubscription(db, owner, request.params.id))) throw notFound();
+    return reply.code(204).send();
+  });
+
+  api.get<IdRoute>('/subscriptions/:id/secret', async (request, reply) => {
+    const owner = await writer(request);
+    const secrets = isId(request.params.id) && (await readSecrets(db, owner, request.params.id, sealer));
+    if (!secrets) throw notFound();
+    reply.header('cache-control', 'no-store');
+    return representSecrets(secrets);
+  });
+
+  api.post<IdRoute>('/subscriptions/:id/rotate-secret', async (request, reply) => {
+    const owner = await writer(request);
+    const { secret, overlapSeconds } = readRotation(request.body);
+    const { id } = await requireSubscription(db, owner, request.params.id);
+    const secrets = await rotateSecret(db, owner, id, secret ?? makeSecret(), overlapSeconds, sealer);
+    if (secrets === undefined) throw notFound();
+    reply.header('cache-control', 'no-store');
+    return representSecrets(secrets);
+  });
+
+  api.post<IdRoute>('/subscriptions/:id/test', async (request, reply) => {
+    const subscription = await requireSubscription(db, await writer(request), request.params.id);
+    if (subscription.state !== 'active') {
+      throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
+    }
+    const id = await sendPing(db, subscription);
+    return reply
+      .code(202)
+      .header('location', `/deliveries/${id}`)
+      .send({
+        delivery: id,
+        _links: { delivery: { href: `/deliveries/${id}` } },
+      });
+  });
+}
+
+interface IdRoute {
+  Params: { id: string };
+}
+
+/** @throws Problem 404 for what is not there or not the owner's */
+export async function requireSubscription(db: Database, owner: Owner, id: string): Promise<Subscription> {
+  const subscription = isId(id) ? await findSubscription(db, owner, id) : undefined;
+  if (subscription === undefined) throw notFound();
+  return subscription;
+}
+
+function notFound(): Problem {
+  return new Problem(404, 'There is no such subscription.');
+}
+
+/** The operator says which clients hear of everybody who granted them. */
+async function checkMaySubscribe(db: Database, owner: Owner): Promise<void> {
+  if (owner.kind !== 'client') return;
+  const { rows } = await sql`
+    select id from clients where id = ${owner.clientId} and may_subscribe and disabled_at is null`.execute(
+    db,
+  );
+  if (rows.length > 0) return;
+  throw new Problem(403, 'This client may not subscribe for itself; it may for a user, with their token.', {
+    code: 'client-may-not-subscribe',
+  });
+}
+
+async function changeState(
+  db: Database,
+  owner: Owner,
+  id: string,
+  state: Subscription['state'],
+): Promise<void> {
+  if (state === 'disabled') {
+    await disableByOwner(db, owner, id);
+    return;
+  }
+  if ((await enableByOwner(db, owner, id)) !== undefined) return;
+  throw new Problem(503, 'Attempts of the subscription are still under way.', {
+    code: 'busy',
+    headers: { 'retry-after': '15' },
+  });
+}
+
+function represent(subscription: Subscription): Record<string, unknown> {
+  const { id, state, disabledReason } = subscription;
+  const self = `/subscriptions/${id}`;
+  return {
+    id,
+    url: subscription.url,
+    kinds: subscription.kinds,
+    signature: subscription.signature,
+    format: subscription.format,
+    ordered: subscription.ordered,
+    rate_limit: subscription.rateLimit,
+    retry_schedule: subscription.retrySchedule,
+    description: subscription.description,
+    state,
+    ...(state === 'disabled' ? { disabled_reason: disabledReason } : {}),
+    grant: subscription.grantId,
+    created_at: subscription.createdAt.toISOString(),
+    updated_at: subscription.updatedAt.toISOString(),
+    _links: {
+      self: { href: self },
+      deliveries: { href: `${self}/deliveries` },
+      secret: { href: `${self}/secret` },
+      'rotate-secret': { href: `${self}/rotate-secret`, method: 'POST' },
+      test: { href: `${self}/test`, method: 'POST' },
+    },
+  };
+}
+
+function representSecrets({ secret, previous }: Secrets): Record<string, unknown> {
+  const isLive = previous !== null && previous.until.getTime() > Date.now();
+  return {
+    secret,
+    previous_secret: isLive ? previous.secret : null,
+    previous_secret_until: isLive ? previous.until.toISOString() : null,
+  };
+}

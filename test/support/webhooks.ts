@@ -1,0 +1,91 @@
+/**
+ * Apps that publish and subscribe, for tests.
+ */
+
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Account } from '../../src/accounts/account.ts';
+import { type ApiAnswer, requester } from './api.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from './oauth.ts';
+import type { TestServer } from './server.ts';
+
+export type Request = ReturnType<typeof requester>;
+
+/** A machine client of the operator, with a token that may publish. */
+export async function createPublisher(server: TestServer): Promise<Request> {
+  const client = await createTestClient(server, { scopes: ['write:events'] });
+  const { accessToken } = await mintAccessToken(server, { client, scopes: ['write:events'] });
+  return requester(server, accessToken);
+}
+
+export interface App {
+  account: Pick<Account, 'id'>;
+  clientId: string;
+  grantId: string;
+  request: Request;
+}
+
+export const appScopes = ['read:posts', 'write:posts', 'read:profile', 'read:webhooks', 'write:webhooks'];
+
+/** An app that acts for a user. */
+export async function createApp(
+  server: TestServer,
+  options: { scopes?: string[]; account?: Pick<Account, 'id'> } = {},
+): Promise<App> {
+  const scopes = options.scopes ?? appScopes;
+  const account = options.account ?? (await createTestAccount(server));
+  const client = await createTestClient(server, { scopes });
+  const { accessToken, grantId } = await mintAccessToken(server, { account, client, scopes });
+  return {
+    account,
+    clientId: client.id,
+    grantId: grantId as string,
+    request: requester(server, accessToken),
+  };
+}
+
+/** A client that may subscribe for itself. */
+export async function createSubscribingClient(server: TestServer) {
+  const scopes = ['read:posts', 'read:webhooks', 'write:webhooks'];
+  const client = await createTestClient(server, { scopes, maySubscribe: true });
+  const { accessToken } = await mintAccessToken(server, { client, scopes });
+  return { client, request: requester(server, accessToken) };
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: tests look at whatever came
+export async function subscribe(app: { request: Request }, fields: Record<string, unknown>): Promise<any> {
+  const created = await app.request('POST', '/subscriptions', { json: { kinds: ['*'], ...fields } });
+  if (created.status !== 201) throw new Error(`subscribing gave ${created.status}: ${created.text}`);
+  return created.body;
+}
+
+/** A body of the kind `push`. */
+export function pushBody(mark: unknown = randomUUID()): Record<string, unknown> {
+  return { ref: `refs/heads/${mark}`, commits: [], repository: { name: 'example' } };
+}
+
+export async function publish(
+  publisher: Request,
+  account: Pick<Account, 'id'>,
+  marks: unknown[],
+): Promise<ApiAnswer> {
+  const events = marks.map((mark) => ({ kind: 'push', account: account.id, body: pushBody(mark) }));
+  const answer = await publisher('POST', '/events', { json: events });
+  if (answer.status !== 202) throw new Error(`publishing gave ${answer.status}: ${answer.text}`);
+  return answer;
+}
+
+/** Asks again and again until an answer is as wanted. @throws Error after half a minute, with the last answer */
+export async function until<T>(
+  ask: () => Promise<T>,
+  isWanted: (value: T) => boolean,
+  timeoutMs = 30_000,
+): Promise<T> {
+  const end = Date.now() + timeoutMs;
+  for (;;) {
+    const value = await ask();
+    if (isWanted(value)) return value;
+    if (Date.now() > end) throw new Error(`still not as wanted: ${JSON.stringify(value)}`);
+    await sleep(25);
+  }
+}
