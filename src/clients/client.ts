@@ -22,8 +22,12 @@ export type AuthMethod = (typeof authMethods)[number];
 
 export const deviceCodeGrantType = 'urn:ietf:params:oauth:grant-type:device_code';
 
+/** Who brought it in: the operator, the app itself (RFC 7591), or the document that its id is the URL of. */
+export type ClientOrigin = 'operator' | 'registration' | 'document';
+
 export interface Client {
   id: string;
+  origin: ClientOrigin;
   name: string;
   redirectUris: readonly string[];
   /** Values of `grant_type`. */
@@ -42,6 +46,8 @@ export interface Client {
 
 export interface NewClient {
   id?: string;
+  /** By default the operator. */
+  origin?: ClientOrigin;
   name: string;
   redirectUris?: readonly string[];
   grantTypes?: readonly string[];
@@ -84,9 +90,9 @@ export async function createClient(
   }
   const { rows } = await sql<ClientRow>`
     insert into clients (
-      id, name, redirect_uris, grant_types, scopes, auth_method, require_pkce, may_subscribe, metadata)
+      id, origin, name, redirect_uris, grant_types, scopes, auth_method, require_pkce, may_subscribe, metadata)
     values (
-      ${id}, ${client.name}, ${client.redirectUris ?? []},
+      ${id}, ${client.origin ?? 'operator'}, ${client.name}, ${client.redirectUris ?? []},
       ${client.grantTypes ?? ['authorization_code', 'refresh_token']}, ${client.scopes ?? []}, ${authMethod},
       ${requirePkce}, ${client.maySubscribe ?? false}, ${JSON.stringify(client.metadata ?? {})})
     on conflict (id) do nothing
@@ -119,8 +125,9 @@ export async function deleteClient(db: Database | Transaction, id: string): Prom
   return rows.length > 0;
 }
 
-interface ClientRow {
+export interface ClientRow {
   id: string;
+  origin: ClientOrigin;
   name: string;
   redirect_uris: string[];
   grant_types: string[];
@@ -133,9 +140,10 @@ interface ClientRow {
   disabled_at: Date | null;
 }
 
-function toClient(row: ClientRow): Client {
+export function toClient(row: ClientRow): Client {
   return {
     id: row.id,
+    origin: row.origin,
     name: row.name,
     redirectUris: row.redirect_uris,
     grantTypes: row.grant_types,

@@ -53,6 +53,11 @@ export class ClientCache {
     return loading;
   }
 
+  /** For the node that changed one itself: its next look sees the change. */
+  forget(id: string): void {
+    this.#forget(id);
+  }
+
   async #load(id: string): Promise<CachedClient | undefined> {
     // Taken before the look-up: a change that is told of meanwhile takes this promise out of the map.
     const at = performance.now();

@@ -49,4 +49,9 @@ export const commands: readonly CommandEntry[] = [
     summary: 'delete an app: its grants, tokens and subscriptions end with it',
     load: async () => (await import('./client_delete.ts')).clientDelete,
   },
+  {
+    name: 'client invite',
+    summary: 'make a token with which somebody may register an app; it is shown this once',
+    load: async () => (await import('./client_invite.ts')).clientInvite,
+  },
 ];

@@ -56,7 +56,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const provider = createProvider({ ...options, keys, clients, verifier });
   registerProtectedResource(app, config.baseUrl, scopes);
   registerAuthorizeForm(app);
-  mountProvider(app, config.baseUrl, () => provider);
+  mountProvider(app, config.baseUrl, () => provider, settings);
   const guard = createGuard({
     baseUrl: config.baseUrl,
     verifier,

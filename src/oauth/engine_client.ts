@@ -14,6 +14,11 @@ type EngineClient = InstanceType<Provider['Client']>;
 /** The engine wants a secret where a method has one. Nobody knows this one, and nothing is compared with it. */
 const unknownSecret = randomBytes(32).toString('base64url');
 
+/** Whether the engine's placeholder stands where a secret would. */
+export function isUnknownSecret(secret: string): boolean {
+  return secret === unknownSecret;
+}
+
 /** Whether the client itself is registered to do without PKCE. */
 export function requiresNoPkce(client: object): boolean {
   return cachedClients.get(client)?.client.requirePkce === false;
@@ -34,6 +39,7 @@ export function useClients(provider: Provider, clients: ClientCache): void {
     let client = known.get(cached);
     if (client === undefined) {
       client = new (Client as unknown as new (metadata: object) => EngineClient)(toMetadata(cached.client));
+      showPresentedSecret(client, cached);
       known.set(cached, client);
       cachedClients.set(client, cached);
     }
@@ -87,6 +93,23 @@ function withoutLoopbackPort(uri: string): string | undefined {
   return `${match[1]}${match[3] ?? ''}`;
 }
 
+/**
+ * RFC 7592 section 2.2: who changes a registration may send the secret along, and the engine compares it with the
+ * one it has. It is shown the one that was sent, where that is right.
+ */
+function showPresentedSecret(client: EngineClient, { secrets }: CachedClient): void {
+  if (client.clientSecret === undefined) return;
+  Object.defineProperty(client, 'clientSecret', {
+    enumerable: true,
+    get: () => {
+      const oidc = Provider.ctx?.oidc;
+      const presented = oidc?.route === 'client_update' ? oidc.body?.client_secret : undefined;
+      const isRight = typeof presented === 'string' && matchesClientSecret(secrets, presented);
+      return isRight ? presented : unknownSecret;
+    },
+  });
+}
+
 function toMetadata(client: Client): Record<string, unknown> {
   const hasSecret = client.authMethod.startsWith('client_secret_');
   const usesCode = client.grantTypes.includes('authorization_code');
@@ -94,12 +117,13 @@ function toMetadata(client: Client): Record<string, unknown> {
   return {
     ...client.metadata,
     client_id: client.id,
+    client_id_issued_at: Math.floor(client.createdAt.getTime() / 1_000),
     client_name: client.name,
     ...(hasSecret ? { client_secret: unknownSecret } : {}),
     redirect_uris: [...client.redirectUris],
     grant_types: [...client.grantTypes],
     response_types: usesCode ? ['code'] : [],
     token_endpoint_auth_method: client.authMethod,
-    application_type: isNative ? 'native' : 'web',
+    application_type: client.metadata.application_type ?? (isNative ? 'native' : 'web'),
   };
 }

@@ -7,6 +7,7 @@ import { deriveKey } from '../crypto/sealing.ts';
 import { openidScopes } from '../grants/scopes.ts';
 import { accessTokenSeconds } from './access_token.ts';
 import type { EngineOptions } from './engine_options.ts';
+import { registrationFeatures } from './registration/registration.ts';
 import { applyScopePolicy } from './scope_policy.ts';
 
 type Features = NonNullable<Configuration['features']>;
@@ -16,6 +17,7 @@ export function features({ secret, settings, pages }: EngineOptions): Features {
     devInteractions: { enabled: false },
     clientCredentials: { enabled: true },
     userinfo: { enabled: true },
+    ...registrationFeatures(settings),
     claimsParameter: { enabled: true },
     // RFC 9449. The proofs themselves are remembered by storage/used_proof.ts.
     dPoP: {

@@ -8,10 +8,14 @@ import type { IncomingMessage } from 'node:http';
 import { parse, stringify } from 'node:querystring';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Provider } from 'oidc-provider';
+import { registrationPath } from './registration/registration.ts';
+import type { OAuthSettings } from './settings.ts';
 import { toOpaqueForm } from './storage/access_token.ts';
 
+type Route = [path: string, ...methods: ('GET' | 'POST' | 'PUT' | 'DELETE')[]];
+
 /** The engine's paths and what each takes besides OPTIONS. */
-const routes: readonly [path: string, ...methods: ('GET' | 'POST')[]][] = [
+const routes: readonly Route[] = [
   ['/oauth/authorize', 'GET'],
   ['/oauth/authorize/:uid', 'GET'],
   ['/oauth/token', 'POST'],
@@ -30,6 +34,11 @@ const routes: readonly [path: string, ...methods: ('GET' | 'POST')[]][] = [
   ['/.well-known/openid-configuration', 'GET'],
 ];
 
+const registrationRoutes: readonly Route[] = [
+  [registrationPath, 'POST'],
+  [`${registrationPath}/:clientId`, 'GET', 'PUT', 'DELETE'],
+];
+
 /** Where the engine takes no JWT as the `token` parameter, and we do. */
 const structuredTokenPaths = new Set(['/oauth/revoke', '/oauth/introspect']);
 
@@ -45,12 +54,18 @@ const pageHeaders: Readonly<Record<string, string>> = {
 const formBytesMax = 56 * 1_024;
 
 /** @param provider gives the engine of the moment: after a rotation of keys it is another one */
-export function mountProvider(app: FastifyInstance, baseUrl: string, provider: () => Provider): void {
+export function mountProvider(
+  app: FastifyInstance,
+  baseUrl: string,
+  provider: () => Provider,
+  settings: OAuthSettings,
+): void {
   const { host, protocol } = new URL(baseUrl);
   void app.register(async (scope) => {
     scope.removeAllContentTypeParsers();
     scope.addContentTypeParser('*', (_request, _payload, done) => done(null));
-    for (const [path, ...methods] of routes) {
+    const enabled = settings.registration === 'off' ? routes : [...routes, ...registrationRoutes];
+    for (const [path, ...methods] of enabled) {
       const handler = (request: FastifyRequest, reply: FastifyReply) => hand(request, reply);
       for (const method of [...methods, 'OPTIONS'] as const) scope.route({ method, url: path, handler });
     }

@@ -15,6 +15,7 @@ import { requiresNoPkce, useClients } from './engine_client.ts';
 import type { EngineOptions } from './engine_options.ts';
 import { features, resourceIndicators } from './features.ts';
 import { grantFor } from './grant_policy.ts';
+import { registrationMetadata, registrationStorages, useRegistration } from './registration/registration.ts';
 import { accessTokenStorage } from './storage/access_token.ts';
 import { authorizationCodeStorage } from './storage/authorization_code.ts';
 import { deviceCodeStorage } from './storage/device_code.ts';
@@ -75,6 +76,7 @@ export function createProvider(options: EngineOptions): Provider {
   provider.proxy = true;
   provider.use(completeMetadata(config.baseUrl, options.scopes));
   useClients(provider, clients);
+  useRegistration(provider, db, clients);
   keepUnsavedSessions(provider);
   const newRefreshToken = refreshTokenValues(secret);
   Object.assign(provider.RefreshToken.prototype, { generateTokenId: newRefreshToken });
@@ -93,8 +95,9 @@ function keepUnsavedSessions({ Session }: Provider): void {
   };
 }
 
-function createStorages({ db, verifier, config }: EngineOptions): Record<string, ModelStorage> {
+function createStorages({ db, verifier, config, clients }: EngineOptions): Record<string, ModelStorage> {
   return {
+    ...registrationStorages(db, clients),
     Session: sessionStorage(db),
     Interaction: interactionStorage(db),
     Grant: grantStorage(db),
@@ -147,6 +150,7 @@ function policy(options: EngineOptions): Configuration {
     allowOmittingSingleRegisteredRedirectUri: false,
     clockTolerance: clockToleranceSeconds,
     features: { ...features(options), resourceIndicators: resourceIndicators(options) },
+    extraClientMetadata: registrationMetadata(options),
     formats: {
       customizers: {
         async jwt(_ctx, token, parts) {

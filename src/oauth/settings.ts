@@ -9,10 +9,11 @@ export interface OAuthSettings {
   readonly dpopNonce: boolean;
   /** Whether every client must push its authorization requests (RFC 9126 section 5). */
   readonly requirePushedRequests: boolean;
-  /** Who may register an app: anybody, who has the initial access token, or nobody (RFC 7591 section 3). */
+  /**
+   * Who may register an app (RFC 7591 section 3): anybody, who has an initial access token (`nuncio client invite`),
+   * or nobody. An app that registered itself still has to be allowed by each user.
+   */
   readonly registration: 'open' | 'token' | 'off';
-  /** What `registration: 'token'` asks for. */
-  readonly registrationToken: string | null;
   /** Outdated: whether a confidential client may be registered to do without PKCE. */
   readonly withoutPkce: boolean;
   /** Deprecated: OpenID Connect's `id_token token`. */
@@ -26,7 +27,6 @@ export const defaultOAuthSettings: OAuthSettings = Object.freeze({
   dpopNonce: false,
   requirePushedRequests: false,
   registration: 'open',
-  registrationToken: null,
   withoutPkce: false,
   implicit: false,
   password: false,
@@ -42,9 +42,6 @@ const choices: Readonly<Record<string, readonly unknown[]>> = {
   password: [true, false],
 };
 
-/** Characters of an initial access token, at least. */
-const registrationTokenLengthMin = 20;
-
 /** @param report told of each problem with its place */
 export function readOAuthSettings(
   declared: Partial<OAuthSettings> | undefined,
@@ -53,19 +50,10 @@ export function readOAuthSettings(
   const given = declared ?? {};
   for (const [name, value] of Object.entries(given)) {
     const allowed = choices[name];
-    if (allowed === undefined && name !== 'registrationToken')
-      report(`oauth.${name}`, 'there is no such setting');
-    else if (allowed !== undefined && !allowed.includes(value)) {
+    if (allowed === undefined) report(`oauth.${name}`, 'there is no such setting');
+    else if (!allowed.includes(value)) {
       report(`oauth.${name}`, `it may be ${allowed.map((choice) => JSON.stringify(choice)).join(' or ')}`);
     }
   }
-  const settings = { ...defaultOAuthSettings, ...given };
-  const token = settings.registrationToken;
-  if (
-    settings.registration === 'token' &&
-    (typeof token !== 'string' || token.length < registrationTokenLengthMin)
-  ) {
-    report('oauth.registrationToken', `it may be a text of ${registrationTokenLengthMin} characters or more`);
-  }
-  return Object.freeze(settings);
+  return Object.freeze({ ...defaultOAuthSettings, ...given });
 }

@@ -1,0 +1,35 @@
+/** `nuncio client invite`: an initial access token, with which somebody else may register an app (RFC 7591). */
+
+import { parseDurationSeconds } from '../config/duration.ts';
+import { createInitialAccessToken } from '../oauth/registration/initial_access_token.ts';
+import { type Command, textOption, UsageError } from './command.ts';
+import { withDatabase } from './storage.ts';
+
+export const clientInvite: Command = {
+  options: {
+    note: { type: 'string' },
+    uses: { type: 'string' },
+    expires: { type: 'string' },
+    json: { type: 'boolean' },
+  },
+  help: [
+    ['--note TEXT', 'for whom it is'],
+    ['--uses N', 'apps that it may register; by default 1'],
+    ['--expires DURATION', 'how long it may be used, like 12h; by default 7d'],
+    ['--json', 'print JSON'],
+  ],
+  async run({ values }, { config, print }) {
+    const uses = Number(textOption(values, 'uses') ?? '1');
+    if (!Number.isInteger(uses) || uses < 1 || uses > 1_000_000) {
+      throw new UsageError(`--uses is "${textOption(values, 'uses')}": it may be a whole number from 1`);
+    }
+    const expires = textOption(values, 'expires') ?? '7d';
+    const seconds = parseDurationSeconds(expires);
+    if (seconds === undefined || seconds < 1) {
+      throw new UsageError(`--expires is "${expires}": it may be a duration like 12h or 7d`);
+    }
+    const note = textOption(values, 'note') ?? '';
+    const token = await withDatabase(config, (db) => createInitialAccessToken(db, { note, uses, seconds }));
+    print(values.json === true ? JSON.stringify({ initial_access_token: token }) : token);
+  },
+};

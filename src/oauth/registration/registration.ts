@@ -1,0 +1,98 @@
+/**
+ * Dynamic client registration and its management (RFC 7591, RFC 7592): the engine's, with our policy, limits and
+ * storage, and answers that never show a secret twice.
+ */
+
+import type { Configuration, KoaContextWithOIDC, Provider } from 'oidc-provider';
+import type { ClientCache } from '../../clients/client_cache.ts';
+import { newSecret } from '../../crypto/digest.ts';
+import { newId } from '../../crypto/ids.ts';
+import type { Database } from '../../database/database.ts';
+import { isUnknownSecret } from '../engine_client.ts';
+import type { EngineOptions } from '../engine_options.ts';
+import type { OAuthSettings } from '../settings.ts';
+import type { ModelStorage } from '../storage/storage.ts';
+import { clientStorage, keepScopes, keptScopes } from './client_storage.ts';
+import { initialAccessTokenStorage } from './initial_access_token.ts';
+import { applyRegistrationPolicy, type Metadata, type RegistrationPolicy } from './policy.ts';
+import { registrationAccessTokenStorage } from './registration_access_token.ts';
+import { countRegistration } from './throttle.ts';
+
+export const registrationPath = '/oauth/register';
+
+export function registrationFeatures({ registration }: OAuthSettings) {
+  const enabled = registration !== 'off';
+  return {
+    registration: {
+      enabled,
+      initialAccessToken: registration === 'token',
+      idFactory: () => newId(),
+      secretFactory: async () => newSecret(),
+    },
+    registrationManagement: { enabled, rotateRegistrationAccessToken: true },
+  } satisfies Configuration['features'];
+}
+
+/**
+ * The engine asks about each of these while it reads metadata: the first is where the policy is applied to what an
+ * app sends of itself.
+ */
+const extraMembers = ['software_id', 'software_version'];
+
+export function registrationMetadata({
+  scopes,
+  config,
+}: EngineOptions): NonNullable<Configuration['extraClientMetadata']> {
+  const policy: RegistrationPolicy = { catalogue: scopes, allowLoopback: config.insecureSubscribers };
+  return {
+    properties: extraMembers,
+    validator(ctx, member, _value, metadata) {
+      // Without a request the engine reads what is stored.
+      if (member !== extraMembers[0] || ctx === undefined) return;
+      const { route, body } = ctx.oidc;
+      if (route !== 'registration' && route !== 'client_update') return;
+      keepScopes(ctx, applyRegistrationPolicy(body as Metadata, metadata as unknown as Metadata, policy));
+    },
+  };
+}
+
+export function registrationStorages(db: Database, clients: ClientCache): Record<string, ModelStorage> {
+  return {
+    Client: clientStorage(db, clients),
+    InitialAccessToken: initialAccessTokenStorage(db),
+    RegistrationAccessToken: registrationAccessTokenStorage(db),
+  };
+}
+
+/** Limits how many are registered, and says in each answer what the engine does not know. */
+export function useRegistration(provider: Provider, db: Database, clients: ClientCache): void {
+  provider.use(async (ctx: KoaContextWithOIDC, next: () => Promise<void>) => {
+    if (ctx.path !== registrationPath && !ctx.path.startsWith(`${registrationPath}/`)) return next();
+    if (ctx.path === registrationPath && ctx.method === 'POST') {
+      const retryAfter = await countRegistration(db, ctx.ip);
+      if (retryAfter !== undefined) return refuseTooMany(ctx, retryAfter);
+    }
+    await next();
+    if (ctx.status >= 300 || typeof ctx.body !== 'object' || ctx.body === null) return;
+    const answer = ctx.body as Metadata;
+    if (isUnknownSecret(String(answer.client_secret))) {
+      delete answer.client_secret;
+      delete answer.client_secret_expires_at;
+    } else if (answer.client_secret !== undefined) {
+      // RFC 7591 section 3.2.1: required beside a secret; 0 is never.
+      answer.client_secret_expires_at = 0;
+    }
+    const scopes = keptScopes(ctx) ?? (await clients.find(String(answer.client_id)))?.client.scopes ?? [];
+    answer.scope = scopes.join(' ');
+  });
+}
+
+function refuseTooMany(ctx: KoaContextWithOIDC, retryAfter: number): void {
+  ctx.status = 429;
+  ctx.set('retry-after', String(retryAfter));
+  ctx.set('cache-control', 'no-store');
+  ctx.body = {
+    error: 'temporarily_unavailable',
+    error_description: 'too many apps were registered, try again later',
+  };
+}

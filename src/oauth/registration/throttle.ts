@@ -1,0 +1,44 @@
+/**
+ * How many apps may be registered: counted for each network address, and for all of them together, so that the
+ * table of clients cannot be filled by strangers. Owns the table `registration_windows`.
+ */
+
+import { sql } from 'kysely';
+import { networkOf } from '../../accounts/throttle.ts';
+import { digest } from '../../crypto/digest.ts';
+import type { Database } from '../../database/database.ts';
+
+/** Minutes that registrations are counted for, and how many are let through in them. */
+const windowMinutes = 60;
+export const registrationLimits = { remote: 60, all: 1_000 } as const;
+
+/**
+ * Counts one registration, also one that fails.
+ * @param remote the network address that asks
+ * @returns undefined when it may go on, or the seconds after which to ask again
+ */
+export async function countRegistration(db: Database, remote: string): Promise<number | undefined> {
+  const subjects = [digest('all'), digest(`remote\n${networkOf(remote)}`)];
+  const { rows } = await sql<{ is_over: boolean; seconds: number }>`
+    insert into registration_windows as w (subject, registrations, ends_at)
+    select subject, 1, now() + ${windowMinutes} * interval '1 minute'
+    from unnest(${subjects}::bytea[]) as s (subject)
+    on conflict (subject) do update set
+      registrations = case when w.ends_at < now() then 1 else w.registrations + 1 end,
+      ends_at = case when w.ends_at < now() then excluded.ends_at else w.ends_at end
+    returning
+      registrations > case when subject = ${digest('all')} then ${registrationLimits.all}::int
+        else ${registrationLimits.remote}::int end as is_over,
+      ceil(extract(epoch from ends_at - now()))::int as seconds`.execute(db);
+  const over = rows.filter((row) => row.is_over);
+  return over.length === 0 ? undefined : Math.max(1, ...over.map((row) => row.seconds));
+}
+
+/** @returns how many windows were dropped that are over */
+export async function dropRegistrationWindows(db: Database, max: number): Promise<number> {
+  const { rows } = await sql`
+    delete from registration_windows where subject in (
+      select subject from registration_windows where ends_at < now() limit ${max} for update skip locked)
+    returning subject`.execute(db);
+  return rows.length;
+}
