@@ -87,6 +87,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     pages: enginePages,
     settings: platform.oauth,
   });
+  opened.defer(() => authorization.stop());
   registerPages(app, { ...authorization, db, scopes, secret, baseUrl: config.baseUrl });
   const { guard } = authorization;
 

@@ -49,7 +49,7 @@ async function startNode(databaseUrl: string): Promise<Node> {
   const notifications = new Notifications(databaseUrl, () => {});
   const app = createApplication(config, logger);
   const scopes = createScopeCatalogue([]);
-  const { guard } = await createAuthorization({
+  const { guard, stop } = await createAuthorization({
     app,
     db: nodeDb,
     notifications,
@@ -74,6 +74,7 @@ async function startNode(databaseUrl: string): Promise<Node> {
     },
     async close() {
       await app.close();
+      await stop();
       await notifications.stop();
       await nodeDb.destroy();
     },

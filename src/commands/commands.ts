@@ -54,4 +54,14 @@ export const commands: readonly CommandEntry[] = [
     summary: 'make a token with which somebody may register an app; it is shown this once',
     load: async () => (await import('./client_invite.ts')).clientInvite,
   },
+  {
+    name: 'keys rotate',
+    summary: 'replace the signing keys without a moment in which a valid token is refused',
+    load: async () => (await import('./keys_rotate.ts')).keysRotate,
+  },
+  {
+    name: 'audit',
+    summary: 'show what was granted, withdrawn, registered and issued',
+    load: async () => (await import('./audit.ts')).audit,
+  },
 ];

@@ -4,7 +4,7 @@
  */
 
 import { createHash } from 'node:crypto';
-import { createLocalJWKSet, type JWK, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose';
+import { createLocalJWKSet, errors, type JWK, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose';
 import { LRUCache } from 'lru-cache';
 
 /** Seconds that an access token lives. */
@@ -32,24 +32,26 @@ export interface AccessTokenClaims {
 export class AccessTokenVerifier {
   readonly #issuer: string;
   readonly #audience: string;
-  #keys: JWTVerifyGetKey;
+  #keys: JWTVerifyGetKey = toKeySet([]);
   readonly #remembered = new LRUCache<string, AccessTokenClaims>({ max: rememberedMax });
 
   readonly #lookUp: (token: string) => Promise<AccessTokenClaims | undefined>;
+  readonly #refreshKeys: () => Promise<void>;
 
   /**
    * @param baseUrl issuer and audience in one
    * @param lookUp finds an opaque token
+   * @param refreshKeys for a token whose key is not known: perhaps it is new
    */
   constructor(
     baseUrl: string,
-    publicKeys: readonly JWK[],
     lookUp: (token: string) => Promise<AccessTokenClaims | undefined>,
+    refreshKeys: () => Promise<void>,
   ) {
-    this.#lookUp = lookUp;
     this.#issuer = baseUrl;
     this.#audience = baseUrl;
-    this.#keys = toKeySet(publicKeys);
+    this.#lookUp = lookUp;
+    this.#refreshKeys = refreshKeys;
   }
 
   /** After a rotation: tokens signed by keys that are gone are refused from here on. */
@@ -69,7 +71,7 @@ export class AccessTokenVerifier {
     return claims;
   }
 
-  async #check(token: string): Promise<AccessTokenClaims | undefined> {
+  async #check(token: string, isRetry = false): Promise<AccessTokenClaims | undefined> {
     try {
       // RFC 9068 section 4: type, issuer, audience, signature by a known algorithm, expiry.
       const { payload } = await jwtVerify(token, this.#keys, {
@@ -80,9 +82,11 @@ export class AccessTokenVerifier {
         requiredClaims: ['exp', 'iat', 'sub', 'client_id', 'jti'],
       });
       return toClaims(payload);
-    } catch {
-      return undefined;
+    } catch (error) {
+      if (!(error instanceof errors.JWKSNoMatchingKey) || isRetry) return undefined;
     }
+    await this.#refreshKeys();
+    return this.#check(token, true);
   }
 }
 

@@ -3,9 +3,11 @@
  * that it gives to everything that serves a protected resource.
  */
 
+import assert from 'node:assert/strict';
 import type { FastifyInstance } from 'fastify';
 import type { Provider } from 'oidc-provider';
 import type { Logger } from 'pino';
+import { AuditLog } from '../audit/audit_log.ts';
 import { ClientCache } from '../clients/client_cache.ts';
 import type { Config } from '../config/config.ts';
 import type { Database } from '../database/database.ts';
@@ -18,11 +20,14 @@ import { registerAuthorizeForm } from './authorize_form.ts';
 import { createProofChecker } from './dpop.ts';
 import type { EnginePages } from './engine_options.ts';
 import { createGuard } from './guard.ts';
+import { startHousekeeping } from './housekeeping.ts';
+import { Keyring } from './keyring.ts';
 import { mountProvider } from './mount.ts';
 import { registerProtectedResource } from './protected_resource.ts';
+import { logProtocol } from './protocol_log.ts';
 import { createProvider } from './provider.ts';
 import type { OAuthSettings } from './settings.ts';
-import { ensureSigningKeys, loadSigningKeys } from './signing_keys.ts';
+import { ensureSigningKeys } from './signing_keys.ts';
 import { opaqueTokenLookup } from './storage/access_token.ts';
 
 export interface AuthorizationOptions {
@@ -43,26 +48,56 @@ export interface Authorization {
   clients: ClientCache;
   /** The engine of the moment, for the pages. */
   provider: () => Provider;
+  /** Writes what waits and ends what runs by the clock. */
+  stop: () => Promise<void>;
 }
 
 export async function createAuthorization(options: AuthorizationOptions): Promise<Authorization> {
-  const { app, db, notifications, config, secret, scopes, settings } = options;
+  const { app, db, notifications, config, secret, scopes, settings, logger } = options;
   await ensureSigningKeys(db, secret);
-  const keys = await loadSigningKeys(db, secret);
   const clients = new ClientCache(db, notifications);
   const withdrawals = new WithdrawalList(db, notifications);
-  const verifier = new AccessTokenVerifier(config.baseUrl, keys.publicKeys, opaqueTokenLookup(db));
-  const proofs = createProofChecker(db, secret, settings.dpopNonce);
-  const provider = createProvider({ ...options, keys, clients, verifier });
+  const audit = new AuditLog(db, (error, lost) => logger.error({ err: error, lost }, 'audit entries lost'));
+  const verifier = new AccessTokenVerifier(config.baseUrl, opaqueTokenLookup(db), () => keyring.refresh());
+  let provider: Provider | undefined;
+  const keyring = new Keyring({
+    db,
+    notifications,
+    secret,
+    onChange: (keys) => {
+      verifier.useKeys(keys.publicKeys);
+      provider = createProvider({ ...options, keys, clients, verifier });
+      logProtocol(provider, logger, audit);
+    },
+    onError: (error) => logger.error({ err: error }, 'signing keys could not be read'),
+  });
+  await keyring.start();
+  const currentProvider = () => {
+    assert(provider !== undefined);
+    return provider;
+  };
+
   registerProtectedResource(app, config.baseUrl, scopes);
   registerAuthorizeForm(app);
-  mountProvider(app, config.baseUrl, () => provider, settings);
+  mountProvider(app, config.baseUrl, currentProvider, settings);
+  const stopHousekeeping = startHousekeeping(db, (error) => {
+    logger.warn({ err: error }, 'housekeeping failed');
+  });
   const guard = createGuard({
     baseUrl: config.baseUrl,
     verifier,
     withdrawals,
-    proofs,
+    proofs: createProofChecker(db, secret, settings.dpopNonce),
     certificateThumbprint: () => null,
   });
-  return { guard, clients, provider: () => provider };
+  return {
+    guard,
+    clients,
+    provider: currentProvider,
+    async stop() {
+      keyring.stop();
+      await stopHousekeeping();
+      await audit.stop();
+    },
+  };
 }

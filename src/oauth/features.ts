@@ -76,6 +76,8 @@ export function features({ secret, settings, pages }: EngineOptions): Features {
 export function resourceIndicators(options: EngineOptions): NonNullable<Features['resourceIndicators']> {
   const { config, clients, scopes, settings } = options;
   const resourceScopes = [...scopes.keys(), ...openidScopes.map((scope) => scope.name)].join(' ');
+  // The one that signs comes first.
+  const signingKeyId = options.keys.privateKeys.find((key) => key.alg === 'ES256')?.kid ?? '';
   return {
     enabled: true,
     defaultResource: (_ctx, _client, oneOf) => (oneOf === undefined ? config.baseUrl : (oneOf[0] as string)),
@@ -90,7 +92,7 @@ export function resourceIndicators(options: EngineOptions): NonNullable<Features
         audience: resource,
         accessTokenTTL: accessTokenSeconds,
         accessTokenFormat: format === 'opaque' ? 'opaque' : 'jwt',
-        jwt: { sign: { alg: 'ES256' } },
+        jwt: { sign: { alg: 'ES256', kid: signingKeyId } },
       };
     },
   };

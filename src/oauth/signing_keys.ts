@@ -86,3 +86,31 @@ function toPublic({ kty, kid, alg, use, crv, x, y, n, e }: JWK): JWK {
   const members = { kty, kid, alg, use, crv, x, y, n, e };
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as JWK;
 }
+
+/** Seconds that a new key is published before it signs: as long as others may keep the key set. */
+export const publishedAheadSeconds = 600;
+/** Seconds that a replaced key is published after its last signature: longer than anything it signed lives. */
+const publishedAfterSeconds = 3_600 + 900;
+
+/**
+ * Replaces the signing keys: the new ones are published at once and sign after a while, the old ones are
+ * published until nothing that they signed lives.
+ * @returns the new keys' ids
+ */
+export async function rotateSigningKeys(
+  db: Database,
+  secret: Buffer,
+  delaySeconds = publishedAheadSeconds,
+): Promise<string[]> {
+  return db.transaction().execute(async (tx) => {
+    await sql`select pg_advisory_xact_lock(${lockKey})`.execute(tx);
+    await sql`
+      update signing_keys set expires_at =
+        now() + (${delaySeconds}::float8 + ${publishedAfterSeconds}) * interval '1 second'
+      where expires_at is null`.execute(tx);
+    const ids: string[] = [];
+    for (const algorithm of signingAlgorithms)
+      ids.push(await addSigningKey(tx, secret, algorithm, delaySeconds));
+    return ids;
+  });
+}

@@ -1,0 +1,115 @@
+/**
+ * The audit log: tokens, grants, withdrawals, registrations, key rotations. Owns the table `audit_entries`. What
+ * changes a row of a table is written by the database's triggers, in the same transaction; tokens, of which there
+ * is no row, are gathered here and written many at once.
+ */
+
+import { sql } from 'kysely';
+import type { Database } from '../database/database.ts';
+
+export interface AuditEntry {
+  /** Like `token.issued`. */
+  kind: string;
+  accountId: string | null;
+  clientId: string | null;
+  grantId: string | null;
+  details: Readonly<Record<string, unknown>>;
+}
+
+/** Milliseconds that an entry waits for others, and how many may wait; past that they are counted as lost. */
+const flushMs = 500;
+const waitingMax = 10_000;
+
+export class AuditLog {
+  readonly #db: Database;
+  readonly #onError: (error: unknown, lost: number) => void;
+  #waiting: (AuditEntry & { at: Date })[] = [];
+  #timer: NodeJS.Timeout | undefined;
+  #flushing: Promise<void> | undefined;
+
+  /** @param onError told of entries that could not be written */
+  constructor(db: Database, onError: (error: unknown, lost: number) => void) {
+    this.#db = db;
+    this.#onError = onError;
+  }
+
+  add(entry: AuditEntry): void {
+    if (this.#waiting.length >= waitingMax) {
+      this.#onError(new Error('too many entries wait'), 1);
+      return;
+    }
+    this.#waiting.push({ ...entry, at: new Date() });
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined;
+      void this.#flush();
+    }, flushMs);
+  }
+
+  /** Writes what still waits. */
+  async stop(): Promise<void> {
+    clearTimeout(this.#timer);
+    await this.#flushing;
+    await this.#flush();
+  }
+
+  async #flush(): Promise<void> {
+    if (this.#waiting.length === 0) return;
+    const entries = this.#waiting;
+    this.#waiting = [];
+    this.#flushing = sql`
+      insert into audit_entries (at, kind, account_id, client_id, grant_id, details)
+      select * from unnest(
+        ${entries.map((entry) => entry.at)}::timestamptz[], ${entries.map((entry) => entry.kind)}::text[],
+        ${entries.map((entry) => entry.accountId)}::uuid[], ${entries.map((entry) => entry.clientId)}::text[],
+        ${entries.map((entry) => entry.grantId)}::uuid[],
+        ${entries.map((entry) => JSON.stringify(entry.details))}::jsonb[])`
+      .execute(this.#db)
+      .then(
+        () => {},
+        (error: unknown) => this.#onError(error, entries.length),
+      );
+    await this.#flushing;
+  }
+}
+
+export interface AuditRow extends AuditEntry {
+  at: Date;
+}
+
+/**
+ * The last entries, the oldest of them first.
+ * @param filter by client, account or the beginning of the kind
+ */
+export async function readAuditLog(
+  db: Database,
+  filter: {
+    clientId?: string | undefined;
+    accountId?: string | undefined;
+    kind?: string | undefined;
+    limit: number;
+  },
+): Promise<AuditRow[]> {
+  const { rows } = await sql<{
+    at: Date;
+    kind: string;
+    account_id: string | null;
+    client_id: string | null;
+    grant_id: string | null;
+    details: Record<string, unknown>;
+  }>`
+    select at, kind, account_id, client_id, grant_id, details
+    from audit_entries
+    where (${filter.clientId ?? null}::text is null or client_id = ${filter.clientId ?? null})
+      and (${filter.accountId ?? null}::uuid is null or account_id = ${filter.accountId ?? null})
+      and (${filter.kind ?? null}::text is null or starts_with(kind, ${filter.kind ?? null}))
+    order by id desc
+    limit ${filter.limit}`.execute(db);
+  return rows.reverse().map((row) => ({
+    at: row.at,
+    kind: row.kind,
+    accountId: row.account_id,
+    clientId: row.client_id,
+    grantId: row.grant_id,
+    details: row.details,
+  }));
+}

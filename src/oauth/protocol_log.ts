@@ -1,0 +1,89 @@
+/**
+ * What happened to protocol requests: one log line for each that was refused, with the request's id and the exact
+ * reason (the client is told less), and an audit entry for each token issued.
+ */
+
+import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
+import type { Logger } from 'pino';
+import type { AuditLog } from '../audit/audit_log.ts';
+
+/** Events by which the engine tells of refusals. */
+const refusals = [
+  'authorization.error',
+  'grant.error',
+  'introspection.error',
+  'revocation.error',
+  'userinfo.error',
+  'pushed_authorization_request.error',
+  'device_authorization.error',
+  'code_verification.error',
+  'device_resume.error',
+  'end_session.error',
+  'end_session_confirm.error',
+  'registration_create.error',
+  'registration_read.error',
+  'registration_update.error',
+  'registration_delete.error',
+  'jwks.error',
+  'discovery.error',
+] as const;
+
+interface EngineError extends Error {
+  error?: string;
+  error_description?: string;
+  error_detail?: string;
+}
+
+export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog): void {
+  const on = (name: string, listener: (...values: never[]) => void) =>
+    (provider as unknown as NodeJS.EventEmitter).on(name, listener as never);
+  for (const name of refusals) {
+    on(name, (ctx: KoaContextWithOIDC, error: EngineError) => {
+      logger.info(
+        {
+          request_id: requestId(ctx),
+          route: ctx.oidc?.route,
+          client: ctx.oidc?.client?.clientId ?? plain(ctx.oidc?.params?.client_id),
+          grant_type: plain(ctx.oidc?.params?.grant_type),
+          status: ctx.status,
+          error: error.error ?? error.name,
+          description: error.error_description,
+          reason: error.error_detail ?? (error.cause as Error | undefined)?.message,
+        },
+        'protocol request refused',
+      );
+    });
+  }
+  on('server_error', (ctx: KoaContextWithOIDC, error: Error) => {
+    logger.error(
+      { request_id: requestId(ctx), route: ctx.oidc?.route, err: error },
+      'protocol request failed',
+    );
+  });
+  on('backchannel.error', (ctx: KoaContextWithOIDC, error: Error, client: { clientId: string }) => {
+    logger.warn(
+      { request_id: requestId(ctx), client: client.clientId, err: error },
+      'back-channel logout failed',
+    );
+  });
+  on('grant.success', (ctx: KoaContextWithOIDC) => {
+    const { entities, params, client } = ctx.oidc;
+    const token = entities.AccessToken ?? entities.ClientCredentials;
+    audit.add({
+      kind: 'token.issued',
+      accountId: entities.AccessToken?.accountId ?? null,
+      clientId: client?.clientId ?? null,
+      grantId: entities.AccessToken?.grantId ?? null,
+      details: { grant_type: params?.grant_type, scope: token?.scope, request_id: requestId(ctx) },
+    });
+  });
+}
+
+function requestId(ctx: KoaContextWithOIDC): string {
+  return String(ctx.res.getHeader('request-id') ?? '');
+}
+
+/** What a stranger sent, short enough for a log. */
+function plain(value: unknown): string | undefined {
+  return typeof value === 'string' ? value.slice(0, 200) : undefined;
+}

@@ -1,0 +1,148 @@
+/**
+ * Signing keys, the audit log, the log of refusals, housekeeping.
+ */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { decodeProtectedHeader } from 'jose';
+import { sql } from 'kysely';
+import { pino } from 'pino';
+import { readAuditLog } from '../src/audit/audit_log.ts';
+import { withdrawGrant } from '../src/grants/grant.ts';
+import { keepHouse } from '../src/oauth/housekeeping.ts';
+import { rotateSigningKeys } from '../src/oauth/signing_keys.ts';
+import { loadPlatform } from '../src/platform.ts';
+import { startServer } from '../src/server.ts';
+import { authorize, clientToken, createTestAccount, createTestClient, postForm } from './support/oauth.ts';
+import { freePort, startTestServer, testSecret } from './support/server.ts';
+
+const server = await startTestServer({ after });
+const account = await createTestAccount(server);
+const client = await createTestClient(server);
+
+async function publishedIds(baseUrl: string): Promise<string[]> {
+  const { keys } = (await (await fetch(`${baseUrl}/oauth/jwks`)).json()) as { keys: { kid: string }[] };
+  return keys.map((key) => key.kid);
+}
+
+async function until(what: string, holds: () => Promise<boolean>): Promise<void> {
+  for (let tries = 0; tries < 100; tries += 1) {
+    if (await holds()) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  assert.fail(what);
+}
+
+test('oauth 71: a rotation publishes first, signs later, and never refuses a valid token on any node', async (context) => {
+  const lines: string[] = [];
+  const port = await freePort();
+  const second = await startServer({
+    config: { ...server.config, port },
+    platform: await loadPlatform(null),
+    databaseUrl: server.databaseUrl,
+    secret: testSecret,
+    logger: pino({ level: 'error' }, { write: (line: string) => void lines.push(line) }),
+  });
+  context.after(() => second.close());
+  const nodes = [server.baseUrl, second.address];
+  const open = async (baseUrl: string, token: string) =>
+    (await fetch(`${baseUrl}/api`, { headers: { authorization: `Bearer ${token}` } })).status;
+
+  const before = await publishedIds(server.baseUrl);
+  const old = await clientToken(server, client, ['read:posts']);
+  const made = await rotateSigningKeys(server.db, testSecret, 2);
+  for (const baseUrl of nodes) {
+    await until('both nodes publish old and new', async () => {
+      const ids = await publishedIds(baseUrl);
+      return [...before, ...made].every((id) => ids.includes(id));
+    });
+  }
+  const between = await clientToken(server, client, ['read:posts']);
+  assert.ok(before.includes(decodeProtectedHeader(between).kid ?? ''), 'the old key still signs');
+  await until('the new key signs', async () => {
+    const token = await clientToken(server, client, ['read:posts']);
+    for (const baseUrl of nodes) {
+      for (const each of [old, between, token]) assert.equal(await open(baseUrl, each), 200);
+    }
+    return made.includes(decodeProtectedHeader(token).kid ?? '');
+  });
+  const idToken = (await authorize(server, { account, client, scopes: ['openid'] })).idToken ?? '';
+  assert.ok(made.includes(decodeProtectedHeader(idToken).kid ?? ''));
+  await sql`update signing_keys set expires_at = now() where id = any(${before})`.execute(server.db);
+  await until('the old keys are gone', async () => {
+    const ids = await publishedIds(server.baseUrl);
+    return !before.some((id) => ids.includes(id));
+  });
+  assert.equal(await open(server.baseUrl, old), 401);
+  assert.deepEqual(lines, []);
+});
+
+test('a refused request is one log line with its id and the exact reason, and no secret', async (context) => {
+  const lines: string[] = [];
+  const port = await freePort();
+  const config = { ...server.config, port, baseUrl: `http://localhost:${port}` };
+  const logged = await startServer({
+    config,
+    platform: await loadPlatform(null),
+    databaseUrl: server.databaseUrl,
+    secret: testSecret,
+    logger: pino({ level: 'info' }, { write: (line: string) => void lines.push(line) }),
+  });
+  context.after(() => logged.close());
+  const { headers, body } = await postForm(config, '/oauth/token', client, {
+    grant_type: 'authorization_code',
+    code: 'a-code-that-is-not',
+    redirect_uri: client.redirectUri,
+    code_verifier: 'v'.repeat(43),
+  });
+  assert.equal(body.error, 'invalid_grant');
+  const refusals = lines
+    .map((line) => JSON.parse(line))
+    .filter((line) => line.msg === 'protocol request refused');
+  assert.equal(refusals.length, 1);
+  assert.equal(refusals[0].request_id, headers.get('request-id'));
+  assert.equal(refusals[0].client, client.id);
+  assert.equal(refusals[0].reason, 'authorization code not found');
+  for (const secret of [client.secret ?? '', 'a-code-that-is-not', 'v'.repeat(43)]) {
+    assert.ok(!lines.join('').includes(secret));
+  }
+});
+
+test('the audit log tells of registrations, grants, tokens, withdrawals and keys', async () => {
+  const app = await createTestClient(server);
+  const { grantId } = await authorize(server, { account, client: app, scopes: ['read:posts'] });
+  await withdrawGrant(server.db, grantId, 'user');
+  await until('the token is in the log', async () => {
+    const rows = await readAuditLog(server.db, { clientId: app.id, limit: 100 });
+    return rows.some((row) => row.kind === 'token.issued');
+  });
+  const rows = await readAuditLog(server.db, { clientId: app.id, limit: 100 });
+  const kinds = rows.map((row) => row.kind).sort();
+  assert.deepEqual(kinds, ['client.registered', 'grant.created', 'grant.withdrawn', 'token.issued']);
+  assert.deepEqual(rows.find((row) => row.kind === 'grant.withdrawn')?.details, { reason: 'user' });
+  const keys = await readAuditLog(server.db, { kind: 'key.', limit: 100 });
+  assert.ok(keys.length >= 2);
+});
+
+test('housekeeping takes what is of no use, and nothing else', async () => {
+  const live = await authorize(server, { account, client, scopes: ['read:posts'] });
+  await sql`
+    insert into refresh_tokens (digest, grant_id, payload, expires_at)
+    select sha256(n::text::bytea), gen_random_uuid(), '{}', now() - interval '2 hours'
+    from generate_series(1, 2500) n`.execute(server.db);
+  await sql`
+    insert into used_proofs (digest, expires_at)
+    select sha256(n::text::bytea), now() - interval '1 second' from generate_series(1, 10) n`.execute(
+    server.db,
+  );
+  const left = await keepHouse(server.db);
+  assert.equal(left.refresh_tokens, 2_500);
+  assert.ok((left.used_proofs ?? 0) >= 10);
+  const { status } = await postForm(server, '/oauth/token', client, {
+    grant_type: 'refresh_token',
+    refresh_token: live.refreshToken,
+  });
+  assert.equal(status, 200);
+  const again = await keepHouse(server.db);
+  assert.equal(again.refresh_tokens, undefined);
+});
