@@ -1,0 +1,185 @@
+/**
+ * The house's own rules, held by a program: who may import whom, no circles, one reader of the environment,
+ * no file that nothing reaches.
+ */
+
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { glob } from 'node:fs/promises';
+import { dirname, join, normalize } from 'node:path';
+import { before, test } from 'node:test';
+
+/**
+ * Rows from the bottom to the top: a folder may import what stands in rows below its own, and itself. Folders
+ * in one row are siblings that never import each other, but for the ground row, whose folders serve each other.
+ */
+const rows: readonly (readonly string[])[] = [
+  ['config', 'crypto', 'database', 'http', 'egress', 'version.ts'],
+  ['accounts', 'clients'],
+  ['grants'],
+  ['events'],
+  ['oauth', 'collections', 'webhooks'],
+  ['web'],
+  ['platform.ts'],
+  ['server.ts', 'index.ts'],
+  ['commands'],
+  ['cli.ts'],
+];
+
+/** Published by themselves: they import nothing of the rest, and nothing of the rest imports them. */
+const apart = ['protect'];
+
+/** What is run or published: everything else must be reached from these. */
+const entries = ['src/cli.ts', 'src/index.ts', 'src/protect/protect.ts'];
+
+interface SourceFile {
+  path: string;
+  /** Paths of the project's own files that it imports, types too. */
+  imports: string[];
+  text: string;
+}
+
+const files = new Map<string, SourceFile>();
+
+before(async () => {
+  for await (const path of glob('{src,test,bench,examples}/**/*.ts', { exclude: ['**/node_modules/**'] })) {
+    const text = readFileSync(path, 'utf8');
+    files.set(path, { path, text, imports: readImports(path, text) });
+  }
+});
+
+function readImports(path: string, text: string): string[] {
+  const specifiers = text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*'(\.{1,2}\/[^'$]+)'/g);
+  return [...specifiers].map(([, specifier]) => normalize(join(dirname(path), specifier as string)));
+}
+
+function sources(): SourceFile[] {
+  return [...files.values()].filter(({ path }) => path.startsWith('src/'));
+}
+
+/** The folder below src, or the file's name where it stands in src itself. */
+function roomOf(path: string): string {
+  return path.split('/')[1] as string;
+}
+
+function rowOf(room: string): number {
+  return rows.findIndex((row) => row.includes(room));
+}
+
+test('every folder of src has its place', () => {
+  const homeless = [...new Set(sources().map(({ path }) => roomOf(path)))].filter(
+    (room) => rowOf(room) < 0 && !apart.includes(room),
+  );
+  assert.deepEqual(homeless, []);
+});
+
+test('imports go down only, and siblings do not import each other', () => {
+  const wrong: string[] = [];
+  for (const { path, imports } of sources()) {
+    for (const imported of imports.filter((target) => target.startsWith('src/'))) {
+      const [from, to] = [roomOf(path), roomOf(imported)];
+      const ground = rowOf(from) === 0 && rowOf(to) === 0;
+      const leaves = apart.includes(from) || apart.includes(to);
+      if (from !== to && !ground && (leaves || rowOf(to) >= rowOf(from)))
+        wrong.push(`${path} imports ${imported}`);
+    }
+  }
+  assert.deepEqual(wrong, []);
+});
+
+test('src imports nothing from tests, benchmarks or examples', () => {
+  const wrong = sources().flatMap(({ path, imports }) =>
+    imports
+      .filter((target) => /^(test|bench|examples)\//.test(target))
+      .map((target) => `${path} → ${target}`),
+  );
+  assert.deepEqual(wrong, []);
+});
+
+test('imports name files that exist', () => {
+  const missing = [...files.values()].flatMap(({ path, imports }) =>
+    imports.filter((target) => !existsSync(target)).map((target) => `${path} → ${target}`),
+  );
+  assert.deepEqual(missing, []);
+});
+
+test('there are no circles', () => {
+  const done = new Set<string>();
+  const circles: string[] = [];
+  const visit = (path: string, trail: string[]): void => {
+    if (trail.includes(path)) circles.push([...trail.slice(trail.indexOf(path)), path].join(' → '));
+    if (done.has(path) || trail.includes(path)) return;
+    for (const imported of files.get(path)?.imports ?? []) visit(imported, [...trail, path]);
+    done.add(path);
+  };
+  for (const path of files.keys()) visit(path, []);
+  assert.deepEqual(circles, []);
+});
+
+test('no circle between folders either', () => {
+  const arrows = new Map<string, Set<string>>();
+  for (const { path, imports } of sources()) {
+    for (const imported of imports.filter((target) => target.startsWith('src/'))) {
+      const [from, to] = [roomOf(path), roomOf(imported)];
+      if (from !== to) arrows.set(from, (arrows.get(from) ?? new Set()).add(to));
+    }
+  }
+  const circles: string[] = [];
+  const visit = (room: string, trail: string[]): void => {
+    if (trail.includes(room)) {
+      circles.push([...trail.slice(trail.indexOf(room)), room].join(' → '));
+      return;
+    }
+    for (const next of arrows.get(room) ?? []) visit(next, [...trail, room]);
+  };
+  for (const room of arrows.keys()) visit(room, []);
+  assert.deepEqual([...new Set(circles)], []);
+});
+
+test('process.env is read in one file of src', () => {
+  const readers = sources().filter(({ text }) =>
+    /process\.env\b/.test(text.replaceAll(/\/\*[\s\S]*?\*\//g, '')),
+  );
+  assert.deepEqual(
+    readers.map(({ path }) => path),
+    ['src/config/environment.ts'],
+  );
+});
+
+test('every file of src is reached from what is run or published', () => {
+  const reached = reachedFrom(entries);
+  const lost = sources().filter(({ path }) => !reached.has(path));
+  assert.deepEqual(
+    lost.map(({ path }) => path),
+    [],
+  );
+});
+
+test('every other file is reached from a test, a script, a benchmark, or the process that a test starts', () => {
+  const others = [...files.keys()].filter((path) => !path.startsWith('src/'));
+  const reached = reachedFrom(others.filter(isRunByItself));
+  assert.deepEqual(
+    others.filter((path) => !reached.has(path)),
+    [],
+  );
+});
+
+function reachedFrom(paths: readonly string[]): Set<string> {
+  const reached = new Set<string>();
+  const reach = (path: string): void => {
+    if (reached.has(path)) return;
+    reached.add(path);
+    for (const imported of files.get(path)?.imports ?? []) reach(imported);
+  };
+  for (const path of paths) reach(path);
+  return reached;
+}
+
+function isRunByItself(path: string): boolean {
+  if (path.endsWith('.test.ts') || /^bench\/[^/]+\.ts$/.test(path)) return true;
+  if (readFileSync('package.json', 'utf8').includes(path)) return true;
+  const name = path.split('/').at(-1) as string;
+  return [...files.values()].some(
+    ({ text }) => text.includes(`/${name}'`) && !text.includes(`from './${name}'`),
+  );
+}
