@@ -60,7 +60,7 @@ const reservedNames = new Set(
 /** Names of kinds that the server itself has. */
 const reservedKinds = new Set(['ping', 'subscription.disabled']);
 /** Objects of scopes that have a meaning of their own. */
-const reservedObjects = new Set(['webhooks', 'events']);
+const reservedObjects = new Set(['webhooks', 'events', 'tokens']);
 /** Collections and event kinds at most. */
 const collectionsMax = 200;
 const eventKindsMax = 2_000;

@@ -13,6 +13,9 @@ export interface Scope {
 
 export type ScopeCatalogue = ReadonlyMap<string, Scope>;
 
+/** For an API elsewhere that takes our access tokens: by it a client may introspect those of other clients. */
+export const introspectionScope = 'read:tokens';
+
 const fixedScopes: readonly Scope[] = [
   { name: 'read:profile', description: 'see your profile: your name and e-mail address', isForUsers: true },
   { name: 'write:profile', description: 'change your profile', isForUsers: true },
@@ -29,6 +32,7 @@ const fixedScopes: readonly Scope[] = [
   },
   { name: 'write:webhooks', description: 'be told of your events as they happen', isForUsers: true },
   { name: 'write:events', description: 'publish events', isForUsers: false },
+  { name: introspectionScope, description: 'check other apps’ access tokens', isForUsers: false },
 ];
 
 /** Scopes of OpenID Connect, in the words that a user reads. */

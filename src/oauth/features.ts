@@ -4,7 +4,7 @@
 
 import { type Configuration, errors, type KoaContextWithOIDC } from 'oidc-provider';
 import { deriveKey } from '../crypto/sealing.ts';
-import { openidScopes } from '../grants/scopes.ts';
+import { introspectionScope, openidScopes } from '../grants/scopes.ts';
 import { accessTokenSeconds } from './access_token.ts';
 import type { EngineOptions } from './engine_options.ts';
 import { registrationFeatures } from './registration/registration.ts';
@@ -12,7 +12,7 @@ import { applyScopePolicy } from './scope_policy.ts';
 
 type Features = NonNullable<Configuration['features']>;
 
-export function features({ secret, settings, pages }: EngineOptions): Features {
+export function features({ secret, settings, clients, pages }: EngineOptions): Features {
   return {
     devInteractions: { enabled: false },
     clientCredentials: { enabled: true },
@@ -38,11 +38,15 @@ export function features({ secret, settings, pages }: EngineOptions): Features {
       enabled: true,
       allowedPolicy: (_ctx, client, token) => client.clientId === token.clientId,
     },
-    // RFC 7662: a client that authenticates sees its own tokens.
+    // RFC 7662: a client that authenticates sees its own tokens, and an API elsewhere the access tokens of all.
     introspection: {
       enabled: true,
-      allowedPolicy: (_ctx, client, token) =>
-        client.tokenEndpointAuthMethod !== 'none' && client.clientId === token.clientId,
+      async allowedPolicy(_ctx, { clientId, tokenEndpointAuthMethod }, token) {
+        if (tokenEndpointAuthMethod === 'none') return false;
+        if (clientId === token.clientId) return true;
+        const cached = await clients.find(clientId);
+        return token.kind !== 'RefreshToken' && cached?.client.scopes.includes(introspectionScope) === true;
+      },
     },
     // RFC 8628.
     deviceFlow: {
