@@ -53,12 +53,13 @@ test('the demo in a browser: connect, log in, confirm, publish, see the event ar
   await page.getByRole('heading', { name: 'Connect Reader?' }).waitFor();
   await page.getByRole('button', { name: 'Allow' }).click();
 
+  await page.getByLabel('Title').fill('Carried by hand');
   await page.getByRole('button', { name: 'Save as a draft' }).click();
   await page.getByText('article.created').waitFor();
   await page.getByRole('button', { name: 'Publish' }).click();
   await page.getByText('article.published').waitFor();
   assert.equal(await page.getByText('signature verified by stripe').count(), 2);
-  await page.locator('#articles').getByText('published').waitFor();
+  await page.locator('#articles li', { hasText: 'Carried by hand' }).getByText('published').waitFor();
 
   await page.getByRole('button', { name: 'Disconnect' }).click();
   await page.getByText('the permission was withdrawn').waitFor();
