@@ -7,6 +7,7 @@ import './oauth/runtime_notice.ts';
 
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
+import { describeCollections } from './collections/operations.ts';
 import { registerRoot } from './collections/root.ts';
 import { registerCollections } from './collections/routes.ts';
 import type { Config } from './config/config.ts';
@@ -24,6 +25,8 @@ import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
 import { enginePages } from './web/engine_pages.ts';
 import { registerPages } from './web/pages.ts';
+import { ensureDocsClient } from './web/reference/docs_client.ts';
+import { registerReference } from './web/reference/page.ts';
 import { createWebhooks } from './webhooks/webhooks.ts';
 
 export interface ServerOptions {
@@ -118,6 +121,14 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     registerRoot(api, limited, links);
     registerCollections(api, { db, guard: limited, wake: () => outbox.wake() }, platform.collections);
     webhooks.registerRoutes(api);
+  });
+
+  await ensureDocsClient(db, config.baseUrl, scopes.values());
+  registerReference(app, {
+    baseUrl: config.baseUrl,
+    parts: [describeCollections(platform.collections)],
+    kinds: platform.eventKinds,
+    scopes: scopes.values().toArray(),
   });
 
   await notifications.start();

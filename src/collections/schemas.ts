@@ -9,7 +9,10 @@ import { type Field, isChangeable, type ResourceType } from './resource_type.ts'
 const Id = () => Type.String({ format: 'uuid' });
 const Time = () => Type.String({ format: 'date-time' });
 
-export const LinkSchema = Type.Object({ href: Type.String(), method: Type.Optional(Type.String()) });
+export const LinkSchema = Type.Object(
+  { href: Type.String(), method: Type.Optional(Type.String()) },
+  { additionalProperties: false },
+);
 
 /** The members of a resource in an answer, without `_links`. */
 function members(type: ResourceType): Record<string, TSchema> {
@@ -28,7 +31,49 @@ export function eventResourceSchema(type: ResourceType): TSchema {
 
 /** A resource as the API answers it. */
 export function resourceSchema(type: ResourceType): TSchema {
-  return Type.Object({ ...members(type), _links: linksSchema(type) });
+  return Type.Object({ ...members(type), _links: linksSchema(type) }, { additionalProperties: false });
+}
+
+/** A resource with the members that `?fields=` names. */
+export function selectionSchema(type: ResourceType): TSchema {
+  const { id, ...rest } = members(type);
+  const selectable = Object.entries(rest).map(([name, schema]) => [name, Type.Optional(schema)]);
+  return Type.Object(
+    {
+      id: id as TSchema,
+      ...(Object.fromEntries(selectable) as Record<string, TSchema>),
+      _links: linksSchema(type),
+    },
+    { additionalProperties: false },
+  );
+}
+
+/** A page of a list. */
+export function listSchema(item: TSchema): TSchema {
+  const links = Type.Object(
+    { self: LinkSchema, next: Type.Optional(LinkSchema) },
+    { additionalProperties: false },
+  );
+  return Type.Object({ items: Type.Array(item), _links: links }, { additionalProperties: false });
+}
+
+/** RFC 7396: any of the members that can be changed, null to remove one. */
+export function mergePatchSchema(type: ResourceType): TSchema {
+  const properties: Record<string, TSchema> = {};
+  for (const field of type.fields) {
+    if (field.set !== 'client') continue;
+    const schema = withoutDefault(field.schema);
+    const isRemovable = field.nullable || field.default !== undefined;
+    // Of an object any member may be given: what comes out of the merge is checked.
+    if (field.column === 'jsonb') properties[field.name] = Type.Optional({} as TSchema);
+    else properties[field.name] = Type.Optional(isRemovable ? Type.Union([schema, Type.Null()]) : schema);
+  }
+  return Type.Object(properties);
+}
+
+function withoutDefault(schema: TSchema): TSchema {
+  const { default: _, ...rest } = schema as { default?: unknown };
+  return rest;
 }
 
 function linksSchema(type: ResourceType): TSchema {
@@ -36,7 +81,7 @@ function linksSchema(type: ResourceType): TSchema {
   if (type.parent !== null) links[type.parent.item] = LinkSchema;
   for (const child of type.children) links[child.name] = LinkSchema;
   for (const action of type.actions) links[action.name] = Type.Optional(LinkSchema);
-  return Type.Object(links);
+  return Type.Object(links, { additionalProperties: false });
 }
 
 /** The body of a creation. */

@@ -1,0 +1,371 @@
+/** The operations of collections as the reference describes them, made from the declarations. */
+
+import Type, { type TSchema } from 'typebox';
+import { jsonPatchType, mergePatchType } from '../http/api.ts';
+import type { AnswerDescription, Operation, Parameter, ReferencePart } from '../http/operation.ts';
+import { exampleIds, exampleResource } from './example.ts';
+import { orderDefault, pageSizeDefault, pageSizeMax, selectableMembers } from './query.ts';
+import { type ResourceAction, type ResourceType, withChildren } from './resource_type.ts';
+import {
+  actionSchema,
+  createSchema,
+  LinkSchema,
+  listSchema,
+  mergePatchSchema,
+  replaceSchema,
+  resourceSchema,
+  selectionSchema,
+} from './schemas.ts';
+
+export function describeCollections(collections: readonly ResourceType[]): ReferencePart {
+  const types = collections.flatMap(withChildren);
+  return {
+    operations: [rootOperation, ...types.flatMap(describe)],
+    schemas: {
+      Link: LinkSchema,
+      Root: rootSchema,
+      JsonPatch: jsonPatchSchema,
+      ...Object.assign({}, ...types.map(schemasOf)),
+    },
+    tags: [
+      { name: 'api', description: 'Who the token speaks for.' },
+      ...collections.map(({ name, description }) => ({ name, description })),
+    ],
+  };
+}
+
+const nameOf = (type: ResourceType) => upper(type.item);
+const upper = (name: string) =>
+  name
+    .split('_')
+    .map((word) => word.charAt(0).toUpperCase() + word.slice(1))
+    .join('');
+
+function schemasOf(type: ResourceType): Record<string, TSchema> {
+  const name = nameOf(type);
+  const schemas: Record<string, TSchema> = {
+    [name]: resourceSchema(type),
+    [`${name}Selection`]: selectionSchema(type),
+    [`${name}Shown`]: anyOf(name, `${name}Selection`),
+    [`${name}List`]: listSchema(reference(`${name}Shown`)),
+    [`${name}Create`]: createSchema(type),
+  };
+  if (type.parent !== null) return schemas;
+  schemas[`${name}Replace`] = replaceSchema(type);
+  schemas[`${name}MergePatch`] = mergePatchSchema(type);
+  for (const action of type.actions) schemas[`${name}${upper(action.name)}`] = actionSchema(action.input);
+  return schemas;
+}
+
+function reference(name: string): TSchema {
+  return { $ref: `#/components/schemas/${name}` };
+}
+
+function anyOf(...names: string[]): TSchema {
+  return { anyOf: names.map(reference) };
+}
+
+function describe(type: ResourceType): Operation[] {
+  const operations = [listOperation(type), createOperation(type), readOperation(type)];
+  if (type.parent !== null) return operations;
+  return [
+    ...operations,
+    replaceOperation(type),
+    patchOperation(type),
+    deleteOperation(type),
+    ...type.actions.map((action) => actionOperation(type, action)),
+  ];
+}
+
+function pathOf(type: ResourceType): string {
+  return type.parent === null ? `/${type.name}` : `/${type.parent.name}/{parent}/${type.name}`;
+}
+
+function pathParameters(type: ResourceType, withId: boolean): Parameter[] {
+  const id = (name: string, item: string): Parameter => ({
+    name,
+    in: 'path',
+    description: `Which ${item}.`,
+    schema: Type.String({ format: 'uuid' }),
+    required: true,
+  });
+  return [
+    ...(type.parent === null ? [] : [id('parent', type.parent.item)]),
+    ...(withId ? [id('id', type.item)] : []),
+  ];
+}
+
+const fieldsParameter = (type: ResourceType): Parameter => ({
+  name: 'fields',
+  in: 'query',
+  description: `The members wanted, divided by commas, beside id and _links: ${selectableMembers(type).join(', ')}.`,
+  schema: Type.String(),
+});
+
+const conditionParameters = (...names: string[]): Parameter[] =>
+  names.map((name) => ({ name, in: 'header', description: 'RFC 9110 section 13.', schema: Type.String() }));
+
+const keyParameter: Parameter = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  description: 'The same key with the same request is answered again for 24 hours, not done again.',
+  schema: Type.String({ minLength: 1, maxLength: 255 }),
+};
+
+const validatorHeaders = ['ETag', 'Last-Modified'];
+const preconditions = ['If-Match', 'If-None-Match', 'If-Unmodified-Since'];
+
+function listOperation(type: ResourceType): Operation {
+  const sorts = [...new Set(['created_at', ...type.sorts])].flatMap((name) => [name, `-${name}`]);
+  const filters = type.filters.map((name): Parameter => {
+    const field = type.fields.find((candidate) => candidate.name === name);
+    return {
+      name,
+      in: 'query',
+      description: `Only those with this ${name}.`,
+      schema: field?.schema ?? Type.String({ format: 'uuid' }),
+    };
+  });
+  return {
+    id: `list_${type.table}`,
+    method: 'get',
+    path: pathOf(type),
+    tag: (type.parent ?? type).name,
+    summary: `List ${type.name}`,
+    scopes: [type.readScope],
+    parameters: [
+      ...pathParameters(type, false),
+      {
+        name: 'limit',
+        in: 'query',
+        description: 'Resources on a page at most.',
+        schema: Type.Integer({ minimum: 1, maximum: pageSizeMax, default: pageSizeDefault }),
+      },
+      {
+        name: 'after',
+        in: 'query',
+        description: 'Where the page before ended: from the link `next`.',
+        schema: Type.String(),
+      },
+      {
+        name: 'sort',
+        in: 'query',
+        description: 'The order; with - in front descending.',
+        schema: { enum: sorts, type: 'string', default: orderDefault } as TSchema,
+      },
+      ...filters,
+      fieldsParameter(type),
+    ],
+    answers: {
+      200: {
+        description: 'A page.',
+        schema: `${nameOf(type)}List`,
+        headers: ['Link'],
+        example: { items: [exampleOf(type)], _links: { self: { href: examplePath(type) } } },
+      },
+    },
+    problems: type.parent === null ? [] : [404],
+  };
+}
+
+function readOperation(type: ResourceType): Operation {
+  return {
+    id: `read_${type.table}`,
+    method: 'get',
+    path: `${pathOf(type)}/{id}`,
+    tag: (type.parent ?? type).name,
+    summary: `Read one of ${type.name}`,
+    scopes: [type.readScope],
+    parameters: [
+      ...pathParameters(type, true),
+      fieldsParameter(type),
+      ...conditionParameters('If-None-Match', 'If-Modified-Since'),
+    ],
+    answers: {
+      200: {
+        description: 'The resource.',
+        schema: `${nameOf(type)}Shown`,
+        headers: validatorHeaders,
+        example: exampleOf(type),
+      },
+      304: { description: 'It is as the request knows it.', headers: validatorHeaders },
+    },
+    problems: [404],
+  };
+}
+
+function shown(type: ResourceType, description: string, headers: readonly string[] = []): AnswerDescription {
+  return {
+    description,
+    schema: nameOf(type),
+    headers: [...validatorHeaders, ...headers],
+    example: exampleOf(type),
+  };
+}
+
+function createOperation(type: ResourceType): Operation {
+  return {
+    id: `create_${type.table}`,
+    method: 'post',
+    path: pathOf(type),
+    tag: (type.parent ?? type).name,
+    summary: type.parent === null ? `Create one of ${type.name}` : `Add to the ${type.name}`,
+    scopes: [type.writeScope],
+    parameters: [...pathParameters(type, false), keyParameter],
+    body: {
+      required: true,
+      content: { 'application/json': { schema: `${nameOf(type)}Create`, example: type.example } },
+    },
+    answers: { 201: shown(type, 'It was made.', ['Location', 'Idempotency-Replayed']) },
+    problems: [...(type.parent === null ? [] : [404]), 409, 413, 415, 422],
+  };
+}
+
+function replaceOperation(type: ResourceType): Operation {
+  return {
+    id: `replace_${type.table}`,
+    method: 'put',
+    path: `${pathOf(type)}/{id}`,
+    tag: type.name,
+    summary: `Replace one of ${type.name}`,
+    scopes: [type.writeScope],
+    parameters: [...pathParameters(type, true), ...conditionParameters(...preconditions)],
+    body: {
+      required: true,
+      content: { 'application/json': { schema: `${nameOf(type)}Replace`, example: settable(type) } },
+    },
+    answers: { 200: shown(type, 'It has the values given, and defaults for the rest.') },
+    problems: [404, 412, 413, 415, 422],
+  };
+}
+
+function patchOperation(type: ResourceType): Operation {
+  const merge = { schema: `${nameOf(type)}MergePatch`, example: settable(type) };
+  const [first] = Object.entries(settable(type));
+  return {
+    id: `patch_${type.table}`,
+    method: 'patch',
+    path: `${pathOf(type)}/{id}`,
+    tag: type.name,
+    summary: `Change some members of one of ${type.name}`,
+    scopes: [type.writeScope],
+    parameters: [...pathParameters(type, true), ...conditionParameters(...preconditions)],
+    body: {
+      required: true,
+      content: {
+        [mergePatchType]: merge,
+        'application/json': merge,
+        [jsonPatchType]: {
+          schema: 'JsonPatch',
+          example: first === undefined ? [] : [{ op: 'replace', path: `/${first[0]}`, value: first[1] }],
+        },
+      },
+    },
+    answers: { 200: shown(type, 'It is changed.') },
+    problems: [404, 409, 412, 413, 415, 422],
+  };
+}
+
+function deleteOperation(type: ResourceType): Operation {
+  return {
+    id: `delete_${type.table}`,
+    method: 'delete',
+    path: `${pathOf(type)}/{id}`,
+    tag: type.name,
+    summary: `Delete one of ${type.name}`,
+    scopes: [type.writeScope],
+    parameters: [...pathParameters(type, true), ...conditionParameters(...preconditions)],
+    answers: { 204: { description: 'It is gone, with all that belongs to it.' } },
+    problems: [404, 412, 413, 415],
+  };
+}
+
+function actionOperation(type: ResourceType, action: ResourceAction): Operation {
+  const example = Object.fromEntries(
+    action.input.map((field) => [field.name, type.example[field.name] ?? field.default ?? null]),
+  );
+  return {
+    id: `${action.name}_${type.table}`,
+    method: 'post',
+    path: `${pathOf(type)}/{id}/${action.name}`,
+    tag: type.name,
+    summary: action.description || `${upper(action.name)} one of ${type.name}`,
+    scopes: [type.writeScope],
+    parameters: [...pathParameters(type, true), keyParameter, ...conditionParameters(...preconditions)],
+    body: {
+      required: false,
+      content: { 'application/json': { schema: `${nameOf(type)}${upper(action.name)}`, example } },
+    },
+    answers: { 200: shown(type, 'It is done.', ['Idempotency-Replayed']) },
+    problems: [404, 409, 412, 413, 415, 422],
+  };
+}
+
+/** The example's members that a client may change. */
+function settable(type: ResourceType): Record<string, unknown> {
+  const names = type.fields.filter((field) => field.set === 'client').map((field) => field.name);
+  return Object.fromEntries(Object.entries(type.example).filter(([name]) => names.includes(name)));
+}
+
+function examplePath(type: ResourceType): string {
+  return pathOf(type).replace('{parent}', exampleIds.parent);
+}
+
+function exampleOf(type: ResourceType): Record<string, unknown> {
+  const resource = exampleResource(type);
+  const self = `${examplePath(type)}/${resource.id}`;
+  const links: Record<string, unknown> = { self: { href: self } };
+  if (type.parent !== null) links[type.parent.item] = { href: `/${type.parent.name}/${exampleIds.parent}` };
+  for (const child of type.children) links[child.name] = { href: `${self}/${child.name}` };
+  for (const action of type.actions) links[action.name] = { href: `${self}/${action.name}`, method: 'POST' };
+  return { ...resource, _links: links };
+}
+
+const rootSchema = Type.Object(
+  {
+    account: Type.Union([Type.Object({ id: Type.String({ format: 'uuid' }) }), Type.Null()]),
+    client: Type.Object({ id: Type.String() }),
+    scopes: Type.Array(Type.String()),
+    _links: Type.Record(Type.String(), { $ref: '#/components/schemas/Link' } as TSchema),
+  },
+  { additionalProperties: false },
+);
+
+const rootOperation: Operation = {
+  id: 'read_api',
+  method: 'get',
+  path: '/api',
+  tag: 'api',
+  summary: 'Who the token speaks for, and where it can go from here',
+  scopes: [],
+  parameters: [],
+  answers: {
+    200: {
+      description: 'The account (null where the client speaks for itself), the client, the scopes.',
+      schema: 'Root',
+      example: {
+        account: { id: exampleIds.author },
+        client: { id: 'reader' },
+        scopes: ['read:posts'],
+        _links: { self: { href: '/api' }, articles: { href: '/articles' } },
+      },
+    },
+  },
+  problems: [],
+};
+
+const pointer = Type.String({ pattern: '^(/([^~]|~[01])*)?$' });
+
+/** RFC 6902. */
+const jsonPatchSchema = Type.Array(
+  Type.Union([
+    Type.Object({
+      op: { type: 'string', enum: ['add', 'replace', 'test'] } as TSchema,
+      path: pointer,
+      value: {} as TSchema,
+    }),
+    Type.Object({ op: { type: 'string', enum: ['remove'] } as TSchema, path: pointer }),
+    Type.Object({ op: { type: 'string', enum: ['move', 'copy'] } as TSchema, path: pointer, from: pointer }),
+  ]),
+  { maxItems: 1_000 },
+);

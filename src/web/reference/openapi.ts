@@ -1,0 +1,232 @@
+/**
+ * The OpenAPI 3.1 document of the API, and of the deliveries as its `webhooks`: made from what the parts of the
+ * house describe, so that it says what the server does.
+ */
+
+import Type, { type TSchema } from 'typebox';
+import type { EventKind } from '../../events/kind.ts';
+import type { Scope } from '../../grants/scopes.ts';
+import type { AnswerDescription, Operation, ReferencePart } from '../../http/operation.ts';
+import { version } from '../../version.ts';
+
+export interface ReferenceSource {
+  baseUrl: string;
+  parts: readonly ReferencePart[];
+  kinds: readonly EventKind[];
+  /** Scopes that a user or a client can be given. */
+  scopes: Iterable<Scope>;
+}
+
+type Json = Record<string, unknown>;
+
+export function openApiDocument({ baseUrl, parts, kinds, scopes }: ReferenceSource): Json {
+  const described = Object.fromEntries([...scopes].map(({ name, description }) => [name, description]));
+  const paths: Record<string, Json> = {};
+  for (const operation of parts.flatMap((part) => part.operations)) {
+    paths[operation.path] = { ...paths[operation.path], [operation.method]: operationObject(operation) };
+  }
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Nuncio',
+      version,
+      description: 'Resources of users, for apps that they let in; and events, delivered as they happen.',
+    },
+    servers: [{ url: baseUrl }],
+    tags: parts.flatMap((part) => part.tags),
+    paths,
+    webhooks: Object.fromEntries(kinds.map((kind) => [kind.name, webhookObject(kind)])),
+    components: {
+      schemas: { Problem: problemSchema, ...Object.assign({}, ...parts.map((part) => part.schemas)) },
+      headers: headerObjects,
+      responses: Object.fromEntries(
+        Object.entries(problems).map(([status, text]) => [
+          `Problem${status}`,
+          problemResponse(Number(status), text),
+        ]),
+      ),
+      securitySchemes: {
+        oauth: {
+          type: 'oauth2',
+          flows: {
+            authorizationCode: {
+              authorizationUrl: `${baseUrl}/oauth/authorize`,
+              tokenUrl: `${baseUrl}/oauth/token`,
+              refreshUrl: `${baseUrl}/oauth/token`,
+              scopes: described,
+            },
+            clientCredentials: { tokenUrl: `${baseUrl}/oauth/token`, scopes: described },
+          },
+        },
+        token: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' },
+      },
+    },
+  };
+}
+
+/** Problems that every operation with a token can answer. */
+const commonProblems = [400, 401, 403, 406, 429, 503];
+
+function operationObject(operation: Operation): Json {
+  const { scopes } = operation;
+  const statuses = [...(scopes === null ? [406, 503] : commonProblems), ...operation.problems];
+  const responses: Record<string, Json> = {};
+  for (const [status, answer] of Object.entries(operation.answers))
+    responses[status] = answerObject(answer, scopes);
+  for (const status of new Set(statuses))
+    responses[status] = { $ref: `#/components/responses/Problem${status}` };
+  return {
+    operationId: operation.id,
+    tags: [operation.tag],
+    summary: operation.summary,
+    parameters: operation.parameters,
+    ...(operation.body === undefined ? {} : { requestBody: bodyObject(operation.body) }),
+    responses,
+    security: scopes === null ? [] : [{ oauth: scopes }, { token: [] }],
+  };
+}
+
+function bodyObject({ required, content }: NonNullable<Operation['body']>): Json {
+  return {
+    required,
+    content: Object.fromEntries(
+      Object.entries(content).map(([type, { schema, example }]) => [
+        type,
+        { schema: { $ref: `#/components/schemas/${schema}` }, example },
+      ]),
+    ),
+  };
+}
+
+const headersOfEveryAnswer = ['Nuncio-Version', 'Request-Id'];
+const headersWithToken = [
+  'Cache-Control',
+  'Vary',
+  'RateLimit-Limit',
+  'RateLimit-Remaining',
+  'RateLimit-Reset',
+];
+
+function answerObject(answer: AnswerDescription, scopes: Operation['scopes']): Json {
+  const names = [
+    ...(answer.headers ?? []),
+    ...headersOfEveryAnswer,
+    ...(scopes === null ? [] : headersWithToken),
+  ];
+  const content = { schema: { $ref: `#/components/schemas/${answer.schema}` }, example: answer.example };
+  return {
+    description: answer.description,
+    headers: Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }])),
+    ...(answer.schema === undefined ? {} : { content: { 'application/json': content } }),
+  };
+}
+
+const headerDescriptions: Readonly<Record<string, string>> = {
+  'Cache-Control': 'Private to the token.',
+  ETag: 'What If-Match and If-None-Match take.',
+  'Idempotency-Replayed':
+    '`true` where this is the answer of an earlier request with the same Idempotency-Key.',
+  'Last-Modified': 'When the resource last changed.',
+  Link: 'RFC 8288: the next page, as rel="next".',
+  Location: 'Where the new resource is.',
+  'Nuncio-Version': 'The version of the server.',
+  'RateLimit-Limit': 'Requests a minute.',
+  'RateLimit-Remaining': 'Requests left in this minute.',
+  'RateLimit-Reset': 'Seconds until the minute ends.',
+  'Request-Id': 'The id of the request, to be named in questions about it.',
+  Vary: 'What of the request decided about the answer.',
+};
+
+const headerObjects = Object.fromEntries(
+  Object.entries(headerDescriptions).map(([name, description]) => [
+    name,
+    { description, schema: { type: name.startsWith('RateLimit') ? 'integer' : 'string' } },
+  ]),
+);
+
+const problems: Readonly<Record<number, string>> = {
+  400: 'The request cannot be read, or a parameter is wrong.',
+  401: 'An access token is missing or not good (RFC 6750).',
+  403: 'The token lacks a scope, or the resource is another’s.',
+  404: 'There is nothing that the token may see.',
+  406: 'The answer is JSON, which the request does not take.',
+  409: 'The resource is not in a state for this, or the first request with the Idempotency-Key still runs.',
+  412: 'A condition of the request is not met.',
+  413: 'The body is too large.',
+  415: 'The body is of a type that is not taken.',
+  422: 'The body is not valid; `errors` says where.',
+  429: 'Too many requests; `Retry-After` says when to come again.',
+  503: 'The database cannot be reached at the moment.',
+};
+
+function problemResponse(status: number, description: string): Json {
+  return {
+    description,
+    content: {
+      'application/problem+json': {
+        schema: { $ref: '#/components/schemas/Problem' },
+        example: {
+          type: 'about:blank',
+          title: description,
+          status,
+          detail: description,
+          instance: 'urn:uuid:01981f6e-7c5a-7d3e-9f21-3b8a5d0c6e11',
+        },
+      },
+    },
+  };
+}
+
+/** RFC 9457. */
+const problemSchema: TSchema = Type.Object(
+  {
+    type: Type.String({ format: 'uri-reference' }),
+    title: Type.String(),
+    status: Type.Integer({ minimum: 400, maximum: 599 }),
+    detail: Type.String(),
+    instance: Type.String({ format: 'uri' }),
+    code: Type.Optional(Type.String({ description: 'A stable word for programs.' })),
+    errors: Type.Optional(
+      Type.Array(
+        Type.Object({
+          pointer: Type.String({ description: 'RFC 6901: the place in the body.' }),
+          message: Type.String(),
+          code: Type.Optional(Type.String()),
+        }),
+      ),
+    ),
+  },
+  { additionalProperties: false },
+);
+
+/** Headers of a delivery under their shipped names. */
+export const deliveryHeaders: Readonly<Record<string, string>> = {
+  'Nuncio-Event': 'The event’s kind.',
+  'Nuncio-Delivery': 'The delivery’s id, the same at every attempt: take each one once.',
+  'Nuncio-Signature': 'By the subscription’s `signature`: `t=<unix seconds>,v1=<hex>` or `sha256=<hex>`.',
+  'Nuncio-Sequence': '1, 2, 3 … without a gap, for each subscription.',
+  'Nuncio-Attempt': '1, 2, 3 …',
+};
+
+function webhookObject(kind: EventKind): Json {
+  return {
+    post: {
+      operationId: `on_${kind.name.replaceAll('.', '_')}`,
+      summary: kind.description,
+      description:
+        kind.object === null ? 'Every subscription may get it.' : `Needs the scope read:${kind.object}.`,
+      parameters: Object.entries(deliveryHeaders).map(([name, description]) => ({
+        name,
+        in: 'header',
+        description,
+        schema: { type: 'string' },
+      })),
+      requestBody: {
+        required: true,
+        content: { 'application/json': { schema: kind.schema, example: kind.example } },
+      },
+      responses: { '2XX': { description: 'Received. Everything else is repeated by the schedule.' } },
+      security: [],
+    },
+  };
+}
