@@ -127,7 +127,7 @@ test('a TypeScript client made from the document compiles and works', async (t) 
 
 const useOfClient = `
 declare const process: { argv: string[] };
-import { Api } from './client.js';
+import { Api } from "./client.js";
 const [baseUrl, token] = process.argv.slice(2) as [string, string];
 const api = new Api({ baseUrl, baseApiParams: { headers: { authorization: \`Bearer \${token}\` } } });
 const made = await api.articles.createArticles({ title: 'From a generated client' });
