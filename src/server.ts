@@ -13,6 +13,7 @@ import { registerCollections } from './collections/routes.ts';
 import type { Config } from './config/config.ts';
 import { type Database, openDatabase } from './database/database.ts';
 import { Notifications } from './database/notifications.ts';
+import type { ConnectorOptions } from './egress/connector.ts';
 import { Outbox } from './events/outbox.ts';
 import { limitGuard, showRateLimit } from './grants/limited_guard.ts';
 import { createScopeCatalogue } from './grants/scopes.ts';
@@ -38,6 +39,8 @@ export interface ServerOptions {
   /** Key material (see config/secret.ts). */
   secret: Buffer;
   logger: Logger;
+  /** What tests and private installations add to how others are connected to. */
+  egress?: Pick<ConnectorOptions, 'extraCa' | 'resolveHost'>;
 }
 
 export interface RunningServer {
@@ -89,6 +92,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     logger,
     pages: enginePages,
     settings: platform.oauth,
+    ...(options.egress === undefined ? {} : { egress: options.egress }),
   });
   opened.defer(() => authorization.stop());
   registerPages(app, { ...authorization, db, scopes, secret, baseUrl: config.baseUrl });

@@ -12,6 +12,8 @@ import { ClientCache } from '../clients/client_cache.ts';
 import type { Config } from '../config/config.ts';
 import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
+import type { ConnectorOptions } from '../egress/connector.ts';
+import { createGuardedFetch } from '../egress/fetch.ts';
 import type { Guard } from '../grants/principal.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { WithdrawalList } from '../grants/withdrawals.ts';
@@ -40,6 +42,8 @@ export interface AuthorizationOptions {
   scopes: ScopeCatalogue;
   logger: Logger;
   pages: EnginePages;
+  /** What tests and private installations add to how others are connected to. */
+  egress?: Pick<ConnectorOptions, 'extraCa' | 'resolveHost'>;
   settings: OAuthSettings;
 }
 
@@ -59,6 +63,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const withdrawals = new WithdrawalList(db, notifications);
   const audit = new AuditLog(db, (error, lost) => logger.error({ err: error, lost }, 'audit entries lost'));
   const verifier = new AccessTokenVerifier(config.baseUrl, opaqueTokenLookup(db), () => keyring.refresh());
+  const outgoing = createGuardedFetch({ ...options.egress, allowLoopback: config.insecureSubscribers });
   let provider: Provider | undefined;
   const keyring = new Keyring({
     db,
@@ -66,7 +71,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     secret,
     onChange: (keys) => {
       verifier.useKeys(keys.publicKeys);
-      provider = createProvider({ ...options, keys, clients, verifier });
+      provider = createProvider({ ...options, fetch: outgoing.fetch, keys, clients, verifier });
       logProtocol(provider, logger, audit);
     },
     onError: (error) => logger.error({ err: error }, 'signing keys could not be read'),
@@ -98,6 +103,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
       keyring.stop();
       await stopHousekeeping();
       await audit.stop();
+      await outgoing.close();
     },
   };
 }

@@ -28,14 +28,20 @@ export function requiresNoPkce(client: object): boolean {
 const cachedClients = new WeakMap<object, CachedClient>();
 
 /** Replaces the engine's own way to find a client and to compare its secret. */
-export function useClients(provider: Provider, clients: ClientCache): void {
+export function useClients(
+  provider: Provider,
+  clients: ClientCache,
+  findByDocument: (id: string, known: Client | undefined) => Promise<EngineClient | undefined>,
+): void {
   const known = new WeakMap<CachedClient, EngineClient>();
   const { Client } = provider;
 
   Client.find = async (id: string) => {
     if (typeof id !== 'string' || id === '') return undefined;
     const cached = await clients.find(id);
-    if (cached === undefined) return undefined;
+    if (cached === undefined || cached.client.origin === 'document') {
+      return findByDocument(id, cached?.client);
+    }
     let client = known.get(cached);
     if (client === undefined) {
       client = new (Client as unknown as new (metadata: object) => EngineClient)(toMetadata(cached.client));

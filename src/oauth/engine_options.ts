@@ -5,6 +5,7 @@
 import type { ClientCache } from '../clients/client_cache.ts';
 import type { Config } from '../config/config.ts';
 import type { Database } from '../database/database.ts';
+import type { GuardedFetch } from '../egress/fetch.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import type { AccessTokenVerifier } from './access_token.ts';
 import type { OAuthSettings } from './settings.ts';
@@ -31,4 +32,6 @@ export interface EngineOptions {
   verifier: AccessTokenVerifier;
   pages: EnginePages;
   settings: OAuthSettings;
+  /** For what clients keep elsewhere: their metadata, keys. */
+  fetch: GuardedFetch;
 }

@@ -7,17 +7,20 @@ import { deriveKey } from '../crypto/sealing.ts';
 import { introspectionScope, openidScopes } from '../grants/scopes.ts';
 import { accessTokenSeconds } from './access_token.ts';
 import type { EngineOptions } from './engine_options.ts';
+import { documentFeature } from './registration/metadata_document.ts';
 import { registrationFeatures } from './registration/registration.ts';
 import { applyScopePolicy } from './scope_policy.ts';
 
 type Features = NonNullable<Configuration['features']>;
 
-export function features({ secret, settings, clients, pages }: EngineOptions): Features {
+export function features(options: EngineOptions): Features {
+  const { secret, settings, clients, pages } = options;
   return {
     devInteractions: { enabled: false },
     clientCredentials: { enabled: true },
     userinfo: { enabled: true },
     ...registrationFeatures(settings),
+    ...documentFeature(options),
     claimsParameter: { enabled: true },
     // RFC 9449. The proofs themselves are remembered by storage/used_proof.ts.
     dPoP: {

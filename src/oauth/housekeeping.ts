@@ -4,6 +4,7 @@
  */
 
 import { sql } from 'kysely';
+import { removeUnusedClients } from '../clients/self_registered.ts';
 import type { Database } from '../database/database.ts';
 
 /** Milliseconds between rounds, and rows of a table in one statement. */
@@ -28,6 +29,8 @@ const rules: readonly [table: string, useless: string][] = [
   ['signing_keys', "expires_at < now() - interval '1 day'"],
   ['client_secrets', 'expires_at < now()'],
   ['grants', "withdrawn_at < now() - interval '90 days'"],
+  ['registration_windows', 'ends_at < now()'],
+  ['initial_access_tokens', 'expires_at < now() or uses_left = 0'],
   ['audit_entries', "at < now() - interval '90 days'"],
 ];
 
@@ -46,6 +49,8 @@ export async function keepHouse(db: Database): Promise<Record<string, number>> {
       if (rows < batchRows) break;
     }
   }
+  const clients = await removeUnusedClients(db, batchRows);
+  if (clients > 0) left.clients = clients;
   return left;
 }
 

@@ -9,12 +9,14 @@ import type { Config } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { openidScopes } from '../grants/scopes.ts';
 import { accessTokenSeconds } from './access_token.ts';
+import { checkClientAssertion, outgoingRequests } from './client_keys.ts';
 import { completeMetadata } from './discovery.ts';
 import { dpopAlgorithms } from './dpop.ts';
 import { requiresNoPkce, useClients } from './engine_client.ts';
 import type { EngineOptions } from './engine_options.ts';
 import { features, resourceIndicators } from './features.ts';
 import { grantFor } from './grant_policy.ts';
+import { createDocumentFinder } from './registration/metadata_document.ts';
 import { registrationMetadata, registrationStorages, useRegistration } from './registration/registration.ts';
 import { accessTokenStorage } from './storage/access_token.ts';
 import { authorizationCodeStorage } from './storage/authorization_code.ts';
@@ -75,7 +77,7 @@ export function createProvider(options: EngineOptions): Provider {
   // Host and protocol are set by the route that hands a request over, from the base URL alone.
   provider.proxy = true;
   provider.use(completeMetadata(config.baseUrl, options.scopes));
-  useClients(provider, clients);
+  useClients(provider, clients, createDocumentFinder(provider, options));
   useRegistration(provider, db, clients);
   keepUnsavedSessions(provider);
   const newRefreshToken = refreshTokenValues(secret);
@@ -151,6 +153,8 @@ function policy(options: EngineOptions): Configuration {
     clockTolerance: clockToleranceSeconds,
     features: { ...features(options), resourceIndicators: resourceIndicators(options) },
     extraClientMetadata: registrationMetadata(options),
+    ...outgoingRequests(options.fetch),
+    assertJwtClientAuthClaimsAndHeader: checkClientAssertion,
     formats: {
       customizers: {
         async jwt(_ctx, token, parts) {

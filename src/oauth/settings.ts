@@ -14,6 +14,8 @@ export interface OAuthSettings {
    * or nobody. An app that registered itself still has to be allowed by each user.
    */
   readonly registration: 'open' | 'token' | 'off';
+  /** Whether an app may be known by the URL of its metadata document instead of being registered. */
+  readonly clientMetadataDocuments: boolean;
   /** Outdated: whether a confidential client may be registered to do without PKCE. */
   readonly withoutPkce: boolean;
   /** Deprecated: OpenID Connect's `id_token token`. */
@@ -27,6 +29,7 @@ export const defaultOAuthSettings: OAuthSettings = Object.freeze({
   dpopNonce: false,
   requirePushedRequests: false,
   registration: 'open',
+  clientMetadataDocuments: true,
   withoutPkce: false,
   implicit: false,
   password: false,
@@ -37,6 +40,7 @@ const choices: Readonly<Record<string, readonly unknown[]>> = {
   dpopNonce: [true, false],
   requirePushedRequests: [true, false],
   registration: ['open', 'token', 'off'],
+  clientMetadataDocuments: [true, false],
   withoutPkce: [true, false],
   implicit: [true, false],
   password: [true, false],

@@ -8,12 +8,13 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Provider } from 'oidc-provider';
 import { findAccount } from '../accounts/account.ts';
 import { signIn } from '../accounts/sign_in.ts';
+import type { Client } from '../clients/client.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
 import { isLoopbackHost } from '../config/config.ts';
 import type { Database } from '../database/database.ts';
 import { openidScopes, type Scope, type ScopeCatalogue } from '../grants/scopes.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
-import { html } from './html.ts';
+import { type Html, html } from './html.ts';
 import { sendPage } from './page.ts';
 
 export interface InteractionPagesOptions {
@@ -78,7 +79,8 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     fault: { message?: string; status?: number; email?: string },
   ): Promise<FastifyReply> {
     const clientId = String(interaction.params.client_id);
-    const name = (await clients.find(clientId))?.client.name ?? clientId;
+    const client = (await clients.find(clientId))?.client;
+    const name = client?.name ?? clientId;
     const token = formTokens.make(tokenContext(interaction));
     const status = fault.status ?? 200;
     if (interaction.prompt.name === 'login') {
@@ -94,7 +96,14 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       .filter(Boolean);
     const words = asked.map((scope) => describe(scope, scopes));
     const redirectUri = String(interaction.params.redirect_uri ?? '');
-    const content = consentForm({ name, token, email: account?.email ?? '', scopes: words, redirectUri });
+    const content = consentForm({
+      client,
+      name,
+      token,
+      email: account?.email ?? '',
+      scopes: words,
+      redirectUri,
+    });
     return sendPage(reply, status, `Connect ${name}`, content);
   }
 
@@ -154,6 +163,7 @@ ${email !== '' && html`autofocus`} ${message !== undefined && html`aria-describe
 }
 
 interface ConsentContent {
+  client: Client | undefined;
   name: string;
   token: string;
   email: string;
@@ -161,10 +171,11 @@ interface ConsentContent {
   redirectUri: string;
 }
 
-function consentForm({ name, token, email, scopes, redirectUri }: ConsentContent) {
+function consentForm({ client, name, token, email, scopes, redirectUri }: ConsentContent) {
   const destination = describeRedirect(redirectUri);
   return html`<h1>Connect ${name}?</h1>
 <p class="soft">Signed in as <strong>${email}</strong></p>
+${describeOrigin(client)}
 <p><strong>${name}</strong> would like to:</p>
 <ul class="scopes">
 ${scopes.map((scope) => html`<li>${scope.description} <code class="soft">${scope.name}</code></li>`)}
@@ -183,6 +194,15 @@ any time.</p>
 <button class="secondary" type="submit" name="action" value="deny">Deny</button>
 </div>
 </form>`;
+}
+
+/** By whose word the app is called what it is called. */
+function describeOrigin(client: Client | undefined): Html | null {
+  if (client === undefined || client.origin === 'operator') return null;
+  if (client.origin === 'document') {
+    return html`<p class="soft small">It comes from <strong class="host">${new URL(client.id).host}</strong>.</p>`;
+  }
+  return html`<p class="soft small">This app registered itself; its name is its own choice.</p>`;
 }
 
 function describe(name: string, catalogue: ScopeCatalogue): Scope {

@@ -10,7 +10,7 @@ import { type Config, loadConfig, type Mode } from '../../src/config/config.ts';
 import type { Environment } from '../../src/config/environment.ts';
 import { type Database, openDatabase } from '../../src/database/database.ts';
 import { loadPlatform, type Platform } from '../../src/platform.ts';
-import { type RunningServer, startServer } from '../../src/server.ts';
+import { type RunningServer, type ServerOptions, startServer } from '../../src/server.ts';
 import { createDatabase } from './database.ts';
 
 export const testSecret = Buffer.from('a secret for tests, 32 bytes or more');
@@ -33,12 +33,14 @@ interface Scope {
  * Starts a server and takes it down after the test or file.
  * @param environment settings beside the defaults
  * @param platform what is declared; the shipped example where absent
+ * @param egress how others are connected to, where that is not by the system's names and authorities
  */
 export async function startTestServer(
   scope: Scope,
   environment: Environment = {},
   mode: Mode = 'dev',
   platform?: Platform,
+  egress?: NonNullable<ServerOptions['egress']>,
 ): Promise<TestServer> {
   const database = await createDatabase();
   const port = await freePort();
@@ -55,6 +57,7 @@ export async function startTestServer(
     databaseUrl: database.url,
     secret: testSecret,
     logger,
+    ...(egress === undefined ? {} : { egress }),
   });
   const db = openDatabase({ connectionString: database.url, connectionsMax: 4 });
   scope.after(async () => {

@@ -20,7 +20,11 @@ const textLengthMax = 2_048;
  * Machines that speak for themselves are the operator's to register: nobody would be asked whether they may.
  * Implicit and password are deprecated, and new apps do not begin with them.
  */
-const grantTypes = new Set(['authorization_code', 'refresh_token', deviceCodeGrantType]);
+export const selfRegisteredGrantTypes: ReadonlySet<string> = new Set([
+  'authorization_code',
+  'refresh_token',
+  deviceCodeGrantType,
+]);
 
 /** Metadata that is shown or opened in a browser, or fetched by us. */
 const uriMembers = ['client_uri', 'logo_uri', 'policy_uri', 'tos_uri', 'jwks_uri', 'backchannel_logout_uri'];
@@ -70,7 +74,7 @@ function refuseSoftwareStatement(statement: unknown): void {
 function checkTypes(sent: Metadata, metadata: Metadata): void {
   const given = metadata.grant_types;
   if (!Array.isArray(given)) throw invalid('grant_types must be an array');
-  const other = given.find((type) => !grantTypes.has(type));
+  const other = given.find((type) => !selfRegisteredGrantTypes.has(type));
   if (other !== undefined) throw invalid(`grant_types must not contain ${printable(other)}`);
   const usesCode = given.includes('authorization_code');
   if (sent.response_types === undefined || sent.response_types === null) {
@@ -125,10 +129,15 @@ function checkTexts(metadata: Metadata): void {
   }
 }
 
-/** What it asks for, or all that users can allow. */
+/** All that users can allow. */
+export function offeredScopes(catalogue: ScopeCatalogue): string[] {
+  const scopes = [...openidScopes, ...catalogue.values()].filter((each) => each.isForUsers);
+  return scopes.map((each) => each.name);
+}
+
+/** What it asks for, by default all that is offered. */
 function readScopes(scope: unknown, catalogue: ScopeCatalogue): string[] {
-  const offered = [...openidScopes, ...catalogue.values()].filter((each) => each.isForUsers);
-  const names = offered.map((each) => each.name);
+  const names = offeredScopes(catalogue);
   if (scope === undefined || scope === null || scope === '') return names;
   if (typeof scope !== 'string') throw invalid('scope must be a string');
   const asked = [...new Set(scope.split(' '))];

@@ -14,6 +14,7 @@ import type { OAuthSettings } from '../settings.ts';
 import type { ModelStorage } from '../storage/storage.ts';
 import { clientStorage, keepScopes, keptScopes } from './client_storage.ts';
 import { initialAccessTokenStorage } from './initial_access_token.ts';
+import { applyDocumentPolicy, documentScopeMember } from './metadata_document.ts';
 import { applyRegistrationPolicy, type Metadata, type RegistrationPolicy } from './policy.ts';
 import { registrationAccessTokenStorage } from './registration_access_token.ts';
 import { countRegistration } from './throttle.ts';
@@ -37,7 +38,7 @@ export function registrationFeatures({ registration }: OAuthSettings) {
  * The engine asks about each of these while it reads metadata: the first is where the policy is applied to what an
  * app sends of itself.
  */
-const extraMembers = ['software_id', 'software_version'];
+const extraMembers = ['software_id', 'software_version', documentScopeMember];
 
 export function registrationMetadata({
   scopes,
@@ -47,8 +48,9 @@ export function registrationMetadata({
   return {
     properties: extraMembers,
     validator(ctx, member, _value, metadata) {
-      // Without a request the engine reads what is stored.
-      if (member !== extraMembers[0] || ctx === undefined) return;
+      if (member !== extraMembers[0]) return;
+      // Without a request the engine reads what is stored, or a document.
+      if (ctx === undefined) return applyDocumentPolicy(metadata as unknown as Metadata, policy);
       const { route, body } = ctx.oidc;
       if (route !== 'registration' && route !== 'client_update') return;
       keepScopes(ctx, applyRegistrationPolicy(body as Metadata, metadata as unknown as Metadata, policy));

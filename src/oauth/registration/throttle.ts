@@ -33,12 +33,3 @@ export async function countRegistration(db: Database, remote: string): Promise<n
   const over = rows.filter((row) => row.is_over);
   return over.length === 0 ? undefined : Math.max(1, ...over.map((row) => row.seconds));
 }
-
-/** @returns how many windows were dropped that are over */
-export async function dropRegistrationWindows(db: Database, max: number): Promise<number> {
-  const { rows } = await sql`
-    delete from registration_windows where subject in (
-      select subject from registration_windows where ends_at < now() limit ${max} for update skip locked)
-    returning subject`.execute(db);
-  return rows.length;
-}

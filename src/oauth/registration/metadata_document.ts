@@ -1,0 +1,121 @@
+/**
+ * Client ID metadata documents (draft-ietf-oauth-client-id-metadata-document): an app whose client_id is the URL of
+ * its own metadata needs no registration. The engine fetches, checks and caches the document; we say from where it
+ * may be fetched, what it may contain, and keep what it says as a client like any other.
+ */
+
+import { isDeepStrictEqual } from 'node:util';
+import { errors, type KoaContextWithOIDC, Provider } from 'oidc-provider';
+import { countGuess, networkOf } from '../../accounts/throttle.ts';
+import type { Client } from '../../clients/client.ts';
+import { type SelfDescription, saveDocumentClient } from '../../clients/self_registered.ts';
+import type { EngineOptions } from '../engine_options.ts';
+import { toSelfDescription } from './client_storage.ts';
+import {
+  applyRegistrationPolicy,
+  type Metadata,
+  offeredScopes,
+  type RegistrationPolicy,
+  selfRegisteredGrantTypes,
+} from './policy.ts';
+
+/** Seconds that a document is believed, whatever its headers say. */
+const cacheSeconds = { min: 60, max: 86_400 };
+/** Documents fetched for one network address, in a window of the throttle. */
+const fetchesMax = 300;
+
+/** Where the engine's metadata of a document keeps the scopes, of which it knows only some. */
+export const documentScopeMember = 'document_scope';
+
+type EngineClient = InstanceType<Provider['Client']>;
+
+export function documentFeature({ db, settings }: EngineOptions) {
+  return {
+    clientIdMetadataDocument: {
+      enabled: settings.clientMetadataDocuments,
+      ack: 'draft-02',
+      cacheDuration: cacheSeconds,
+      async allowFetch(ctx: KoaContextWithOIDC) {
+        const subject = `client document\n${networkOf(ctx.ip)}`;
+        return (await countGuess(db, [{ subject, max: fetchesMax }])) === null;
+      },
+    },
+  };
+}
+
+/** Whether an id is the URL of a document; what else is wrong with it the engine finds (dot segments and more). */
+export function isDocumentUrl(id: unknown): id is string {
+  if (typeof id !== 'string' || !id.startsWith('https://') || id.length > 2_048) return false;
+  const url = URL.parse(id);
+  // The path is what tells the apps of one host apart.
+  return url !== null && url.pathname !== '/' && url.href === id;
+}
+
+/**
+ * Completes and checks what a document says, before the engine does and before it is kept.
+ * @throws errors of RFC 7591 section 3.2.2
+ */
+export function applyDocumentPolicy(metadata: Metadata, policy: RegistrationPolicy): void {
+  // What is stored was checked, and says when it was issued.
+  if (!isDocumentUrl(metadata.client_id) || metadata.client_id_issued_at !== undefined) return;
+  // The default is a method with a secret, which nobody could know.
+  if (metadata.token_endpoint_auth_method === 'client_secret_basic') {
+    metadata.token_endpoint_auth_method = 'none';
+  }
+  if (typeof metadata.scope === 'string') metadata[documentScopeMember] = metadata.scope;
+  delete metadata.scope;
+  if (Array.isArray(metadata.grant_types)) {
+    metadata.grant_types = metadata.grant_types.filter((type) => selfRegisteredGrantTypes.has(type));
+  }
+  applyRegistrationPolicy({}, metadata, policy);
+}
+
+/** Finds a client by its document. `known` is what was kept of it, if it was. */
+export type FindByDocument = (id: string, known: Client | undefined) => Promise<EngineClient | undefined>;
+
+/** To be called before the engine's own look-up is replaced. */
+export function createDocumentFinder(provider: Provider, options: EngineOptions): FindByDocument {
+  const { db, clients, scopes, config, settings } = options;
+  const engineFind = provider.Client.find.bind(provider.Client);
+  const policy = { catalogue: scopes, allowLoopback: config.insecureSubscribers };
+
+  return async (id, known) => {
+    if (!settings.clientMetadataDocuments || !isDocumentUrl(id)) return undefined;
+    try {
+      const client = await engineFind(id);
+      if (client === undefined) return undefined;
+      const description = describe(client.metadata() as unknown as Metadata, new URL(id).host);
+      if (known === undefined || !isSame(known, description)) {
+        if ((await saveDocumentClient(db, id, description)) === undefined) return undefined;
+        clients.forget(id);
+      }
+      return client;
+    } catch (error) {
+      if (!(error instanceof errors.OIDCProviderError)) throw error;
+      const ctx = Provider.ctx;
+      // Where nobody is to be authenticated a person sees the reason; an answer to an app is that of any other.
+      if (ctx?.oidc.route !== 'authorization') return undefined;
+      // The engine would fetch it once more, to see whether there is anywhere to redirect to.
+      Object.assign(ctx.oidc, { noclient: true });
+      throw new errors.InvalidClient(error.error_description ?? 'the client is invalid', { cause: error });
+    }
+  };
+
+  function describe(metadata: Metadata, host: string): SelfDescription {
+    const { [documentScopeMember]: asked, client_id_issued_at: _issued, ...rest } = metadata;
+    // Once more: a document that says when it was issued passed for a stored one.
+    applyDocumentPolicy(rest, policy);
+    const offered = offeredScopes(scopes);
+    const wanted = typeof asked === 'string' ? asked.split(' ') : offered;
+    return toSelfDescription(
+      rest,
+      wanted.filter((scope) => offered.includes(scope)),
+      host,
+    );
+  }
+}
+
+function isSame(known: Client, description: SelfDescription): boolean {
+  const { name, redirectUris, grantTypes, scopes, authMethod, metadata } = known;
+  return isDeepStrictEqual({ name, redirectUris, grantTypes, scopes, authMethod, metadata }, description);
+}
