@@ -21,7 +21,9 @@ import { registerApi } from './http/api.ts';
 import { createApplication } from './http/application.ts';
 import { registerHealth } from './http/health.ts';
 import { sweepIdempotencyKeys } from './http/idempotency.ts';
+import { createRegistry, registerMetrics } from './http/metrics.ts';
 import { RateLimiter } from './http/rate_limit.ts';
+import { registerTracing } from './http/tracing.ts';
 import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
 import { enginePages } from './web/engine_pages.ts';
@@ -80,6 +82,9 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
 
   const app = createApplication(config, logger);
   opened.defer(() => app.close());
+  const registry = createRegistry();
+  registerTracing(app);
+  registerMetrics(app, registry, db);
   registerHealth(app, db);
   const scopes = createScopeCatalogue(platform.objects);
   const authorization = await createAuthorization({

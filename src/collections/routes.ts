@@ -11,6 +11,7 @@ import { jsonPatchType } from '../http/api.ts';
 import { isNotModified } from '../http/conditional.ts';
 import { answerOnce, readIdempotencyKey } from '../http/idempotency.ts';
 import { mediaType } from '../http/media_types.ts';
+import { inSpan } from '../http/tracing.ts';
 import { actOn, deleteResource, lockOwn, updateResource } from './change.ts';
 import { createResource } from './create.ts';
 import { listResources } from './list.ts';
@@ -200,7 +201,7 @@ async function change(
   { db, wake }: CollectionsContext,
   work: (tx: Transaction) => Promise<Answer>,
 ): Promise<Answer> {
-  const answer = await db.transaction().execute(work);
+  const answer = await inSpan('database transaction', () => db.transaction().execute(work));
   wake();
   return answer;
 }

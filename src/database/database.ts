@@ -45,7 +45,17 @@ export function openDatabase(options: DatabaseOptions): Database {
   // A connection that breaks while it is used says so to whoever waits for its answer; the driver says it a second
   // time as an event, and an event `error` that nobody hears ends the process.
   pool.on('connect', (client) => client.on('error', () => {}));
-  return new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
+  const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
+  pools.set(db, pool);
+  return db;
+}
+
+const pools = new WeakMap<Database, pg.Pool>();
+
+/** Connections that are open, those of them that nobody uses, and those who wait for one. */
+export function poolStatus(db: Database): { total: number; idle: number; waiting: number } {
+  const pool = pools.get(db);
+  return { total: pool?.totalCount ?? 0, idle: pool?.idleCount ?? 0, waiting: pool?.waitingCount ?? 0 };
 }
 
 const statementNames = new Map<string, string>();

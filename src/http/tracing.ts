@@ -1,0 +1,75 @@
+/**
+ * Traces (OpenTelemetry): a span for each request, a child of the caller's where it sends `traceparent`. Only the
+ * API of OpenTelemetry is used here: where the operator has not loaded an SDK with an exporter, all of it does
+ * nothing and costs next to nothing.
+ */
+
+import {
+  type Context,
+  context,
+  propagation,
+  ROOT_CONTEXT,
+  type Span,
+  SpanKind,
+  SpanStatusCode,
+  trace,
+} from '@opentelemetry/api';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { version } from '../version.ts';
+
+interface Traced {
+  span: Span;
+  within: Context;
+}
+
+export function registerTracing(app: FastifyInstance): void {
+  const tracer = trace.getTracer('nuncio', version);
+  const traced = new WeakMap<FastifyRequest, Traced>();
+
+  app.addHook('onRequest', (request, _reply, done) => {
+    const parent = propagation.extract(ROOT_CONTEXT, request.headers);
+    const route = request.routeOptions.url ?? 'none';
+    const span = tracer.startSpan(
+      `${request.method} ${route}`,
+      {
+        kind: SpanKind.SERVER,
+        attributes: {
+          'http.request.method': request.method,
+          'http.route': route,
+          'url.path': request.url.split('?', 1)[0] ?? '/',
+          'nuncio.request_id': request.id,
+        },
+      },
+      parent,
+    );
+    const within = trace.setSpan(parent, span);
+    traced.set(request, { span, within });
+    context.with(within, done);
+  });
+  // Reading a body goes on in the socket's own context: from here on it is the request's again.
+  app.addHook('preValidation', (request, _reply, done) => {
+    context.with(traced.get(request)?.within ?? ROOT_CONTEXT, done);
+  });
+  app.addHook('onResponse', async (request, reply) => {
+    const span = traced.get(request)?.span;
+    if (span === undefined) return;
+    span.setAttribute('http.response.status_code', reply.statusCode);
+    if (reply.statusCode >= 500) span.setStatus({ code: SpanStatusCode.ERROR });
+    span.end();
+  });
+}
+
+/** Runs a part of a request's work in a span of its own. */
+export async function inSpan<T>(name: string, work: () => Promise<T>): Promise<T> {
+  return trace.getTracer('nuncio', version).startActiveSpan(name, async (span) => {
+    try {
+      return await work();
+    } catch (error) {
+      span.recordException(error as Error);
+      span.setStatus({ code: SpanStatusCode.ERROR });
+      throw error;
+    } finally {
+      span.end();
+    }
+  });
+}
