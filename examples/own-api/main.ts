@@ -1,0 +1,36 @@
+/**
+ * Notes: an API whose data stays where it is, protected by a Nuncio server elsewhere. See README.md for how to start it.
+ */
+
+import { createPublisher } from '../../src/protect/protect.ts';
+import { createApi } from './api.ts';
+import { startOutgoing } from './outgoing.ts';
+import { openStore } from './store.ts';
+
+const {
+  NUNCIO_BASE_URL: issuer = 'http://localhost:3000',
+  NOTES_CLIENT_ID: clientId = '',
+  NOTES_CLIENT_SECRET: clientSecret = '',
+  NOTES_PORT: port = '4100',
+  NOTES_URL: url = `http://localhost:${port}`,
+  NOTES_FILE: file = 'notes.sqlite',
+} = process.env;
+
+const store = openStore(file);
+const publisher = createPublisher({ issuer, clientId, clientSecret });
+const outgoing = startOutgoing(store, publisher, (line) => process.stderr.write(`${line}\n`));
+const api = createApi({
+  store,
+  onChange: outgoing.wake,
+  protection: { issuer, url, clientId, clientSecret },
+});
+api.listen(Number(port), 'localhost', () => process.stdout.write(`Notes are served at ${url}\n`));
+
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, async () => {
+    api.close();
+    api.closeIdleConnections();
+    await outgoing.stop();
+    store.close();
+  });
+}
