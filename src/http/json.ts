@@ -42,6 +42,8 @@ function scan(text: string): boolean {
   const around: (Set<string> | null)[] = [];
   let nameComes = false;
   let isBad = false;
+  // Looked for once and again only when passed: looking back from each string would make the time grow as the square.
+  let escapeAt = nextEscape(text, 0);
   for (let at = 0; at < text.length; at++) {
     switch (text.charCodeAt(at)) {
       case 123: // {
@@ -61,8 +63,10 @@ function scan(text: string): boolean {
         nameComes = around.at(-1) !== null;
         break;
       case quote: {
-        const end = endOfString(text, at);
-        const isEscaped = text.lastIndexOf('\\', end) > at;
+        const nextQuote = text.indexOf('"', at + 1);
+        const isEscaped = escapeAt < nextQuote;
+        const end = isEscaped ? endOfString(text, at) : nextQuote;
+        if (isEscaped) escapeAt = nextEscape(text, end);
         const content = isEscaped ? (JSON.parse(text.slice(at, end + 1)) as string) : text.slice(at + 1, end);
         if (isEscaped && !isStorable(content)) isBad = true;
         if (nameComes) addName(around.at(-1) as Set<string>, content);
@@ -92,6 +96,12 @@ function numberAround(text: string, at: number): number {
   let end = at + 1;
   while (end < text.length && /[-+0-9]/.test(text[end] as string)) end++;
   return Number(text.slice(start, end) || 'NaN');
+}
+
+/** Where the next backslash is; infinite for nowhere. They are in strings alone. */
+function nextEscape(text: string, from: number): number {
+  const at = text.indexOf('\\', from);
+  return at < 0 ? Number.POSITIVE_INFINITY : at;
 }
 
 function endOfString(text: string, start: number): number {

@@ -176,7 +176,8 @@ async function addDeliveries(
     ),
     bound as materialized (
       select coalesce(
-        (select greatest(min(ordinal) - 1, 1) from counted where total > ${passDeliveriesMax}::int),
+        (select case when min(ordinal) is not null then greatest(min(ordinal) - 1, 1) end
+          from counted where total > ${passDeliveriesMax}::int),
         ${batch.positions.length}::int) as ordinal
     ),
     numbered as materialized (
