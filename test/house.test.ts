@@ -15,7 +15,7 @@ import { before, test } from 'node:test';
  */
 const rows: readonly (readonly string[])[] = [
   ['config', 'crypto', 'database', 'http', 'egress', 'version.ts'],
-  ['accounts', 'clients'],
+  ['accounts', 'audit', 'clients'],
   ['grants'],
   ['events'],
   ['oauth', 'collections', 'webhooks'],
