@@ -2,6 +2,8 @@
  * Notes: an API whose data stays where it is, protected by a Nuncio server elsewhere. See README.md for how to start it.
  */
 
+import { mkdirSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { createPublisher } from '../../src/protect/protect.ts';
 import { createApi } from './api.ts';
 import { startOutgoing } from './outgoing.ts';
@@ -13,9 +15,10 @@ const {
   NOTES_CLIENT_SECRET: clientSecret = '',
   NOTES_PORT: port = '4100',
   NOTES_URL: url = `http://localhost:${port}`,
-  NOTES_FILE: file = 'notes.sqlite',
+  NOTES_FILE: file = './data/notes.sqlite',
 } = process.env;
 
+mkdirSync(dirname(file), { recursive: true });
 const store = openStore(file);
 const publisher = createPublisher({ issuer, clientId, clientSecret });
 const outgoing = startOutgoing(store, publisher, (line) => process.stderr.write(`${line}\n`));
