@@ -77,6 +77,9 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     onError: (error) => logger.error({ err: error }, 'signing keys could not be read'),
   });
   await keyring.start();
+  for (const name of ['withoutPkce', 'implicit', 'password'] as const) {
+    if (settings[name]) logger.warn(`oauth.${name} is on: deprecated by RFC 9700, gone in OAuth 2.1`);
+  }
   const currentProvider = () => {
     assert(provider !== undefined);
     return provider;

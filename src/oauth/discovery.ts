@@ -5,16 +5,20 @@
 
 import type { KoaContextWithOIDC } from 'oidc-provider';
 import { openidScopes, type ScopeCatalogue } from '../grants/scopes.ts';
+import { deprecatedSince } from './password_grant.ts';
+import type { OAuthSettings } from './settings.ts';
 import { pollIntervalSeconds } from './storage/device_code.ts';
 
 const paths = new Set(['/.well-known/oauth-authorization-server', '/.well-known/openid-configuration']);
 /** Seconds that the document may be kept. */
 const maxAgeSeconds = 300;
 
-export function completeMetadata(baseUrl: string, scopes: ScopeCatalogue) {
+export function completeMetadata(baseUrl: string, scopes: ScopeCatalogue, settings: OAuthSettings) {
   const scopesSupported = [...openidScopes.map((scope) => scope.name), ...scopes.keys()];
   return async (ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> => {
     await next();
+    if (settings.implicit && ctx.oidc?.params?.response_type?.toString().includes('token'))
+      ctx.set('deprecation', deprecatedSince);
     // RFC 8628 section 3.2: the engine says no interval.
     if (ctx.path === '/oauth/device' && ctx.status === 200) {
       ctx.body = { ...(ctx.body as object), interval: pollIntervalSeconds };
@@ -24,7 +28,7 @@ export function completeMetadata(baseUrl: string, scopes: ScopeCatalogue) {
     ctx.body = {
       ...(ctx.body as object),
       scopes_supported: scopesSupported,
-      response_modes_supported: ['query', 'form_post'],
+      response_modes_supported: ['query', 'form_post', ...(settings.implicit ? ['fragment'] : [])],
       service_documentation: `${baseUrl}/docs`,
     };
   };

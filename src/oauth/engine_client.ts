@@ -8,6 +8,7 @@ import { errors, Provider } from 'oidc-provider';
 import type { Client } from '../clients/client.ts';
 import type { CachedClient, ClientCache } from '../clients/client_cache.ts';
 import { matchesClientSecret } from '../clients/client_secret.ts';
+import type { OAuthSettings } from './settings.ts';
 
 type EngineClient = InstanceType<Provider['Client']>;
 
@@ -32,6 +33,7 @@ export function useClients(
   provider: Provider,
   clients: ClientCache,
   findByDocument: (id: string, known: Client | undefined) => Promise<EngineClient | undefined>,
+  settings: OAuthSettings,
 ): void {
   const known = new WeakMap<CachedClient, EngineClient>();
   const { Client } = provider;
@@ -44,7 +46,9 @@ export function useClients(
     }
     let client = known.get(cached);
     if (client === undefined) {
-      client = new (Client as unknown as new (metadata: object) => EngineClient)(toMetadata(cached.client));
+      client = new (Client as unknown as new (metadata: object) => EngineClient)(
+        toMetadata(cached.client, settings),
+      );
       showPresentedSecret(client, cached);
       known.set(cached, client);
       cachedClients.set(client, cached);
@@ -116,7 +120,11 @@ function showPresentedSecret(client: EngineClient, { secrets }: CachedClient): v
   });
 }
 
-function toMetadata(client: Client): Record<string, unknown> {
+function toMetadata(client: Client, settings: OAuthSettings): Record<string, unknown> {
+  // What the operator has switched off is not there, whatever a client was registered for.
+  const isOff = (type: string) =>
+    (type === 'password' && !settings.password) || (type === 'implicit' && !settings.implicit);
+  const grantTypes = client.grantTypes.filter((type) => !isOff(type));
   const hasSecret = client.authMethod.startsWith('client_secret_');
   const usesCode = client.grantTypes.includes('authorization_code');
   const isNative = client.redirectUris.some((uri) => !/^https?:/i.test(uri));
@@ -127,8 +135,11 @@ function toMetadata(client: Client): Record<string, unknown> {
     client_name: client.name,
     ...(hasSecret ? { client_secret: unknownSecret } : {}),
     redirect_uris: [...client.redirectUris],
-    grant_types: [...client.grantTypes],
-    response_types: usesCode ? ['code'] : [],
+    grant_types: grantTypes,
+    response_types: [
+      ...(usesCode ? ['code'] : []),
+      ...(grantTypes.includes('implicit') ? ['id_token token'] : []),
+    ],
     token_endpoint_auth_method: client.authMethod,
     application_type: client.metadata.application_type ?? (isNative ? 'native' : 'web'),
   };

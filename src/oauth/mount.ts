@@ -84,8 +84,21 @@ export function mountProvider(
     for (const [name, value] of Object.entries({ ...pageHeaders, ...reply.getHeaders() })) {
       if (value !== undefined) reply.raw.setHeader(name, value);
     }
-    await provider().callback()(raw, reply.raw);
+    await callbackOf(provider())(raw, reply.raw);
   }
+}
+
+type Callback = ReturnType<Provider['callback']>;
+const callbacks = new WeakMap<Provider, Callback>();
+
+/** The engine composes its middleware anew whenever it is asked for its callback. */
+function callbackOf(provider: Provider): Callback {
+  let callback = callbacks.get(provider);
+  if (callback === undefined) {
+    callback = provider.callback();
+    callbacks.set(provider, callback);
+  }
+  return callback;
 }
 
 /** Reads the form and gives the request another body in its place, in which a JWT is not known as one. */

@@ -16,6 +16,7 @@ import { requiresNoPkce, useClients } from './engine_client.ts';
 import type { EngineOptions } from './engine_options.ts';
 import { features, resourceIndicators } from './features.ts';
 import { grantFor } from './grant_policy.ts';
+import { registerPasswordGrant } from './password_grant.ts';
 import { createDocumentFinder } from './registration/metadata_document.ts';
 import { registrationMetadata, registrationStorages, useRegistration } from './registration/registration.ts';
 import { accessTokenStorage } from './storage/access_token.ts';
@@ -76,9 +77,10 @@ export function createProvider(options: EngineOptions): Provider {
   const provider = new Provider(config.baseUrl, configuration);
   // Host and protocol are set by the route that hands a request over, from the base URL alone.
   provider.proxy = true;
-  provider.use(completeMetadata(config.baseUrl, options.scopes));
-  useClients(provider, clients, createDocumentFinder(provider, options));
+  provider.use(completeMetadata(config.baseUrl, options.scopes, options.settings));
+  useClients(provider, clients, createDocumentFinder(provider, options), options.settings);
   useRegistration(provider, db, clients);
+  if (options.settings.password) registerPasswordGrant(provider, options);
   keepUnsavedSessions(provider);
   const newRefreshToken = refreshTokenValues(secret);
   Object.assign(provider.RefreshToken.prototype, { generateTokenId: newRefreshToken });
@@ -131,7 +133,7 @@ function policy(options: EngineOptions): Configuration {
     },
     scopes: openidScopes.map((scope) => scope.name),
     claims: { openid: ['sub'], 'read:profile': ['name', 'email'] },
-    responseTypes: ['code'],
+    responseTypes: options.settings.implicit ? ['code', 'id_token token'] : ['code'],
     clientAuthMethods: ['client_secret_basic', 'client_secret_post', 'private_key_jwt', 'none'],
     enabledJWA: {
       clientAuthSigningAlgValues: asymmetricAlgorithms,

@@ -27,7 +27,7 @@ export function applyScopePolicy(
     (openid.has(name) ? !isMachine : isMachine || catalogue.get(name)?.isForUsers === true);
   if (params.scope === undefined || params.scope === '') {
     // A refresh without a scope means all that was granted.
-    if (params.grant_type !== undefined && !isMachine) return;
+    if (params.grant_type === 'refresh_token') return;
     const names = client.scopes.filter((name) => mayAsk(name) && !openid.has(name));
     if (names.length > 0) params.scope = names.join(' ');
     return;

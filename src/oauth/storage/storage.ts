@@ -3,7 +3,7 @@
  * is left out there and refused here.
  */
 
-import type { Adapter, AdapterPayload } from 'oidc-provider';
+import { type Adapter, type AdapterPayload, errors } from 'oidc-provider';
 
 export type { AdapterPayload };
 
@@ -26,10 +26,19 @@ export function toAdapter(model: string, storage: ModelStorage): Adapter {
   };
 }
 
-/** A payload as it is stored: without the id, of which only the digest is kept. */
+/** In JSON text: a NUL, or half of a surrogate pair. PostgreSQL keeps neither. */
+const unkeepable = /\\u(?:0000|d[89a-f])/i;
+
+/**
+ * A payload as it is stored: without the id, of which only the digest is kept.
+ * @throws InvalidRequest for characters that cannot be kept
+ */
 export function withoutId(payload: AdapterPayload): string {
   const { jti: _jti, ...rest } = payload;
-  return JSON.stringify(rest);
+  const text = JSON.stringify(rest);
+  if (unkeepable.test(text))
+    throw new errors.InvalidRequest('the request has characters that cannot be kept');
+  return text;
 }
 
 /** What belongs to a grant is dead with it by the join, whoever withdrew it: nothing is left to do. */

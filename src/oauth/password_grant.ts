@@ -1,0 +1,74 @@
+/**
+ * The resource owner password credentials grant (RFC 6749 section 4.3): deprecated (RFC 9700 section 2.4), off as
+ * shipped, and for confidential clients alone. The password passes the same throttle as on the login page.
+ */
+
+import { errors, type KoaContextWithOIDC, type Provider } from 'oidc-provider';
+import { signIn } from '../accounts/sign_in.ts';
+import { newId } from '../crypto/ids.ts';
+import type { EngineOptions } from './engine_options.ts';
+import { resourceIndicators } from './features.ts';
+import { savePendingGrant } from './storage/grant.ts';
+import { currentMemo } from './storage/memo.ts';
+
+/** RFC 9745: when the grant was deprecated, seconds since the epoch; RFC 9700 is of January 2025. */
+export const deprecatedSince = '@1735689600';
+
+export function registerPasswordGrant(provider: Provider, options: EngineOptions): void {
+  const { db, config } = options;
+  const { getResourceServerInfo } = resourceIndicators(options);
+
+  provider.registerGrantType('password', handle, ['username', 'password', 'scope']);
+
+  async function handle(ctx: KoaContextWithOIDC): Promise<void> {
+    const { client, params } = ctx.oidc;
+    ctx.set('deprecation', deprecatedSince);
+    if (client === undefined || client.tokenEndpointAuthMethod === 'none') {
+      throw new errors.UnauthorizedClient('this grant type is for confidential clients');
+    }
+    if (client.dpopBoundAccessTokens || client.tlsClientCertificateBoundAccessTokens) {
+      throw new errors.UnauthorizedClient('this grant type gives no sender-constrained tokens');
+    }
+    const { username, password } = params ?? {};
+    if (typeof username !== 'string' || typeof password !== 'string') {
+      throw new errors.InvalidRequest('username and password must be provided');
+    }
+    const signedIn = await signIn(db, username, password, ctx.ip);
+    if (signedIn.outcome === 'throttled') ctx.set('retry-after', String(signedIn.retryAfterSeconds));
+    if (signedIn.outcome !== 'signed-in') throw new errors.InvalidGrant(`sign-in ${signedIn.outcome}`);
+    const accountId = signedIn.account.id;
+
+    const info = await getResourceServerInfo?.(ctx, config.baseUrl, client);
+    if (info === undefined) throw new errors.InvalidTarget();
+    // OpenID Connect's scopes ask for a login page.
+    const scope = [...ctx.oidc.requestParamScopes].filter((name) => name.includes(':')).join(' ');
+    const grantId = newId();
+    const details = { openid: { scope }, resources: { [config.baseUrl]: scope } };
+    const pending = { id: grantId, accountId, clientId: client.clientId, details, createdAt: new Date() };
+    currentMemo().pendingGrant = pending;
+    await savePendingGrant(db);
+
+    const shared = { accountId, client, grantId, gty: 'password' };
+    const accessToken = new provider.AccessToken({ ...shared, scope });
+    accessToken.resourceServer = new provider.ResourceServer(config.baseUrl, info);
+    accessToken.scope = scope;
+    ctx.oidc.entity('AccessToken', accessToken);
+    const value = await accessToken.save();
+    const refresh = client.grantTypeAllowed('refresh_token')
+      ? {
+          refresh_token: await new provider.RefreshToken({
+            ...shared,
+            scope,
+            resource: config.baseUrl,
+          }).save(),
+        }
+      : {};
+    ctx.body = {
+      access_token: value,
+      expires_in: accessToken.expiration,
+      token_type: accessToken.tokenType,
+      scope,
+      ...refresh,
+    };
+  }
+}
