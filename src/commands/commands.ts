@@ -55,6 +55,11 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./client_invite.ts')).clientInvite,
   },
   {
+    name: 'logout list',
+    summary: 'list what apps were told of users who signed out, and what they could not be told',
+    load: async () => (await import('./logout_list.ts')).logoutList,
+  },
+  {
     name: 'keys rotate',
     summary: 'replace the signing keys without a moment in which a valid token is refused',
     load: async () => (await import('./keys_rotate.ts')).keysRotate,

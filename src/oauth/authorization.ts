@@ -24,6 +24,7 @@ import type { EnginePages } from './engine_options.ts';
 import { createGuard } from './guard.ts';
 import { startHousekeeping } from './housekeeping.ts';
 import { Keyring } from './keyring.ts';
+import { LogoutNotifier, useLogoutNotices } from './logout/notifier.ts';
 import { mountProvider } from './mount.ts';
 import { registerProtectedResource } from './protected_resource.ts';
 import { logProtocol } from './protocol_log.ts';
@@ -73,6 +74,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
       verifier.useKeys(keys.publicKeys);
       provider = createProvider({ ...options, fetch: outgoing.fetch, keys, clients, verifier });
       logProtocol(provider, logger, audit);
+      useLogoutNotices(provider, db, () => logouts.wake());
     },
     onError: (error) => logger.error({ err: error }, 'signing keys could not be read'),
   });
@@ -85,6 +87,8 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     return provider;
   };
 
+  const logouts = new LogoutNotifier(db, currentProvider, logger);
+  logouts.start();
   registerProtectedResource(app, config.baseUrl, scopes);
   registerAuthorizeForm(app);
   mountProvider(app, config.baseUrl, currentProvider, settings);
@@ -105,6 +109,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     async stop() {
       keyring.stop();
       await stopHousekeeping();
+      await logouts.stop();
       await audit.stop();
       await outgoing.close();
     },

@@ -67,6 +67,8 @@ export function features(options: EngineOptions): Features {
         html(ctx, pages.deviceSuccess(client?.clientName ?? client?.clientId ?? ''));
       },
     },
+    // Sent by logout/notifier.ts.
+    backchannelLogout: { enabled: true },
     rpInitiatedLogout: {
       enabled: true,
       async logoutSource(ctx) {

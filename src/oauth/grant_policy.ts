@@ -38,8 +38,7 @@ export async function grantFor(
   for (const resource of Object.keys(ctx.oidc.resourceServers ?? {})) {
     grant.addResourceScope(resource, requested.join(' '));
   }
-  const claims = [...ctx.oidc.requestParamClaims];
-  if (claims.length > 0) grant.addOIDCClaims(claims);
+  addClaims(grant, [...ctx.oidc.requestParamClaims], requested);
   grant.jti = newId();
   const { openid, resources } = grant as { openid?: unknown; resources?: unknown };
   const details = JSON.parse(JSON.stringify({ openid, resources })) as GrantDetails;
@@ -48,6 +47,16 @@ export async function grantFor(
   memo.pendingGrant = pending;
   memo.grants.set(grant.jti, pending);
   return grant;
+}
+
+/** Claims that a scope must allow, whose words the user has read: asked for by name they are no way around it. */
+const profileClaims = new Set(['name', 'email']);
+
+function addClaims(grant: EngineGrant, claims: string[], scopes: string[]): void {
+  const isRefused = (claim: string) => profileClaims.has(claim) && !scopes.includes('read:profile');
+  const allowed = claims.filter((claim) => !isRefused(claim));
+  if (allowed.length > 0) grant.addOIDCClaims(allowed);
+  if (allowed.length < claims.length) grant.rejectOIDCClaims(claims.filter(isRefused));
 }
 
 /** Whether the user already lets this client have all of that. */

@@ -31,6 +31,7 @@ const rules: readonly [table: string, useless: string][] = [
   ['grants', "withdrawn_at < now() - interval '90 days'"],
   ['registration_windows', 'ends_at < now()'],
   ['initial_access_tokens', 'expires_at < now() or uses_left = 0'],
+  ['logout_notices', "created_at < now() - interval '30 days'"],
   ['audit_entries', "at < now() - interval '90 days'"],
 ];
 
