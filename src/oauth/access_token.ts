@@ -21,6 +21,8 @@ export interface AccessTokenClaims {
   readonly clientId: string;
   readonly grantId: string | null;
   readonly scopes: ReadonlySet<string>;
+  /** The resources that it is meant for: our own API, or APIs elsewhere (RFC 8707). */
+  readonly audience: readonly string[];
   /** Seconds since the epoch. */
   readonly issuedAt: number;
   readonly expiresAt: number;
@@ -62,6 +64,12 @@ export class AccessTokenVerifier {
 
   /** @returns undefined for whatever is not a good access token of this server, for its own API */
   async verify(token: string): Promise<AccessTokenClaims | undefined> {
+    const claims = await this.verifyForAny(token);
+    return claims?.audience.includes(this.#audience) ? claims : undefined;
+  }
+
+  /** @returns undefined for whatever is not a good access token of this server, whichever API it is for */
+  async verifyForAny(token: string): Promise<AccessTokenClaims | undefined> {
     if (token.length > tokenLengthMax) return undefined;
     const key = createHash('sha256').update(token).digest('base64');
     const remembered = this.#remembered.get(key);
@@ -73,13 +81,12 @@ export class AccessTokenVerifier {
 
   async #check(token: string, isRetry = false): Promise<AccessTokenClaims | undefined> {
     try {
-      // RFC 9068 section 4: type, issuer, audience, signature by a known algorithm, expiry.
+      // RFC 9068 section 4: type, issuer, signature by a known algorithm, expiry; whom it is for is read below.
       const { payload } = await jwtVerify(token, this.#keys, {
         typ: 'at+jwt',
         issuer: this.#issuer,
-        audience: this.#audience,
         algorithms: ['ES256'],
-        requiredClaims: ['exp', 'iat', 'sub', 'client_id', 'jti'],
+        requiredClaims: ['aud', 'exp', 'iat', 'sub', 'client_id', 'jti'],
       });
       return toClaims(payload);
     } catch (error) {
@@ -99,7 +106,7 @@ function isAlive(claims: AccessTokenClaims): boolean {
 }
 
 function toClaims(payload: JWTPayload): AccessTokenClaims {
-  const { jti, sub, client_id, grant_id, scope, iat, exp } = payload;
+  const { jti, sub, client_id, grant_id, scope, aud, iat, exp } = payload;
   const cnf = (payload.cnf ?? {}) as { jkt?: string; 'x5t#S256'?: string };
   const grantId = typeof grant_id === 'string' ? grant_id : null;
   return {
@@ -109,9 +116,16 @@ function toClaims(payload: JWTPayload): AccessTokenClaims {
     clientId: String(client_id),
     grantId,
     scopes: new Set(typeof scope === 'string' ? scope.split(' ') : []),
+    audience: toAudience(aud),
     issuedAt: iat as number,
     expiresAt: exp as number,
     jkt: cnf.jkt ?? null,
     certificateThumbprint: cnf['x5t#S256'] ?? null,
   };
+}
+
+/** RFC 7519 section 4.1.3: one audience or several. */
+export function toAudience(audience: string | readonly string[] | undefined): readonly string[] {
+  if (audience === undefined) return [];
+  return typeof audience === 'string' ? [audience] : audience;
 }

@@ -81,10 +81,11 @@ export function features(options: EngineOptions): Features {
   };
 }
 
-/** RFC 8707: one resource as yet, our own API; a request that names none means it. */
+/** RFC 8707: our own API, which a request means that names none, and the APIs elsewhere that the operator declares. */
 export function resourceIndicators(options: EngineOptions): NonNullable<Features['resourceIndicators']> {
   const { config, clients, scopes, settings } = options;
   const resourceScopes = [...scopes.keys(), ...openidScopes.map((scope) => scope.name)].join(' ');
+  const resources = new Set([config.baseUrl, ...settings.resources]);
   // The one that signs comes first.
   const signingKeyId = options.keys.privateKeys.find((key) => key.alg === 'ES256')?.kid ?? '';
   return {
@@ -92,7 +93,7 @@ export function resourceIndicators(options: EngineOptions): NonNullable<Features
     defaultResource: (_ctx, _client, oneOf) => (oneOf === undefined ? config.baseUrl : (oneOf[0] as string)),
     useGrantedResource: () => true,
     async getResourceServerInfo(ctx, resource, { clientId }) {
-      const cached = resource === config.baseUrl ? await clients.find(clientId) : undefined;
+      const cached = resources.has(resource) ? await clients.find(clientId) : undefined;
       if (cached === undefined) throw new errors.InvalidTarget();
       applyScopePolicy(ctx, cached, scopes);
       const format = cached.client.metadata.access_token_format ?? settings.accessTokenFormat;

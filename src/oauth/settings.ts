@@ -10,6 +10,11 @@ export interface OAuthSettings {
   /** Whether every client must push its authorization requests (RFC 9126 section 5). */
   readonly requirePushedRequests: boolean;
   /**
+   * APIs elsewhere, by their public URLs, that tokens may be meant for instead of our own (RFC 8707): exactly what
+   * clients send as `resource`.
+   */
+  readonly resources: readonly string[];
+  /**
    * Who may register an app (RFC 7591 section 3): anybody, who has an initial access token (`nuncio client invite`),
    * or nobody. An app that registered itself still has to be allowed by each user.
    */
@@ -28,6 +33,7 @@ export const defaultOAuthSettings: OAuthSettings = Object.freeze({
   accessTokenFormat: 'jwt',
   dpopNonce: false,
   requirePushedRequests: false,
+  resources: Object.freeze([]),
   registration: 'open',
   clientMetadataDocuments: true,
   withoutPkce: false,
@@ -46,13 +52,20 @@ const choices: Readonly<Record<string, readonly unknown[]>> = {
   password: [true, false],
 };
 
+/** Resources at most. */
+const resourcesMax = 1_000;
+
 /** @param report told of each problem with its place */
 export function readOAuthSettings(
   declared: Partial<OAuthSettings> | undefined,
   report: (place: string, reason: string) => void,
 ): OAuthSettings {
   const given = declared ?? {};
-  for (const [name, value] of Object.entries(given)) {
+  const { resources = [], ...switches } = given;
+  if (!Array.isArray(resources) || resources.length > resourcesMax || !resources.every(isResource)) {
+    report('oauth.resources', `it may be an array of up to ${resourcesMax} http(s) URLs without fragment`);
+  }
+  for (const [name, value] of Object.entries(switches)) {
     const allowed = choices[name];
     if (allowed === undefined) report(`oauth.${name}`, 'there is no such setting');
     else if (!allowed.includes(value)) {
@@ -60,4 +73,10 @@ export function readOAuthSettings(
     }
   }
   return Object.freeze({ ...defaultOAuthSettings, ...given });
+}
+
+/** RFC 8707 section 2: an absolute URI without a fragment. */
+function isResource(value: unknown): boolean {
+  if (typeof value !== 'string' || value.includes('#')) return false;
+  return /^https?:$/.test(URL.parse(value)?.protocol ?? '');
 }

@@ -32,7 +32,7 @@ export type Check = (request: ProtectedRequest, ...scopes: string[]) => Promise<
 
 export interface CheckOptions {
   issuer: string;
-  audience: string;
+  audience: readonly string[];
   /** The origin under which clients reach this server. */
   origin: string;
   verifyJwt: (token: string, digest: string) => Promise<TokenClaims | undefined>;

@@ -47,9 +47,10 @@ export function readClaims(claims: Readonly<Record<string, unknown>>): TokenClai
   return { principal, confirmation: (cnf as Record<string, unknown> | undefined) ?? null };
 }
 
-/** RFC 7519 section 4.1.3: one audience or several. */
-export function isMeantFor(audience: unknown, expected: string): boolean {
-  return Array.isArray(audience) ? audience.includes(expected) : audience === expected;
+/** RFC 7519 section 4.1.3: one audience or several, of which one must be expected. */
+export function isMeantFor(audience: unknown, expected: readonly string[]): boolean {
+  const named: unknown[] = Array.isArray(audience) ? audience : [audience];
+  return expected.some((one) => named.includes(one));
 }
 
 export function isAlive(claims: TokenClaims): boolean {

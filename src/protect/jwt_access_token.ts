@@ -20,7 +20,7 @@ const keysPauseMs = 30_000;
 
 export interface JwtOptions {
   issuer: string;
-  audience: string;
+  audience: readonly string[];
   discover: () => Promise<IssuerMetadata>;
   fetchObject: FetchObject;
 }
@@ -54,7 +54,7 @@ async function check(
     const { payload } = await jwtVerify(token, keys, {
       typ: 'at+jwt',
       issuer,
-      audience,
+      audience: [...audience],
       algorithms: ['ES256'],
       clockTolerance: clockToleranceSeconds,
       requiredClaims: ['exp', 'iat', 'sub', 'client_id', 'jti'],

@@ -22,8 +22,11 @@ export interface ProtectorOptions {
    * name it; what a request says of its own host is never believed.
    */
   url: string;
-  /** What the tokens' `aud` must name. Default: the issuer. */
-  audience?: string | undefined;
+  /**
+   * What the tokens' `aud` must name, one of them if several. Default: `url` (a token that was asked for with
+   * `resource`, RFC 8707) or the issuer (one that was not).
+   */
+  audience?: string | readonly string[] | undefined;
   /** A client of yours at the issuer, by which tokens are introspected: a withdrawal is known within `cacheSeconds`. */
   clientId?: string | undefined;
   clientSecret?: string | undefined;
@@ -65,7 +68,8 @@ const warningPauseMs = 60_000;
 export function createProtector(options: ProtectorOptions): Protector {
   checkIssuer(options.issuer);
   const { origin } = checkUrl(options.url);
-  const { issuer, audience = issuer } = options;
+  const { issuer } = options;
+  const audience = [options.audience ?? [options.url, issuer]].flat();
   const fetchObject = createFetchObject(options.fetch ?? fetch);
   const discover = createDiscovery(issuer, fetchObject);
   const metadata = createResourceMetadata({

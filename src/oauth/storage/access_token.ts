@@ -8,7 +8,12 @@ import { type AdapterPayload, Provider } from 'oidc-provider';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 import { withdrawToken } from '../../grants/withdrawals.ts';
-import { type AccessTokenClaims, type AccessTokenVerifier, accessTokenSeconds } from '../access_token.ts';
+import {
+  type AccessTokenClaims,
+  type AccessTokenVerifier,
+  accessTokenSeconds,
+  toAudience,
+} from '../access_token.ts';
 import { savePendingGrant } from './grant.ts';
 import { endsWithGrant, type ModelStorage } from './storage.ts';
 
@@ -31,7 +36,7 @@ export function accessTokenStorage(
           now() + ${expiresIn} * interval '1 second')`.execute(db);
     },
     async find(value) {
-      const claims = await verifier.verify(fromOpaqueForm(value));
+      const claims = await verifier.verifyForAny(fromOpaqueForm(value));
       if (claims === undefined || (claims.grantId === null) !== (kind === 'ClientCredentials'))
         return undefined;
       if (await isWithdrawn(db, claims)) return undefined;
@@ -64,6 +69,7 @@ export function opaqueTokenLookup(db: Database): (token: string) => Promise<Acce
       clientId: payload.clientId as string,
       grantId: payload.grantId ?? null,
       scopes: new Set((payload.scope ?? '').split(' ').filter(Boolean)),
+      audience: toAudience(payload.aud),
       issuedAt: payload.iat as number,
       expiresAt: payload.exp as number,
       jkt: payload.jkt ?? null,
@@ -96,7 +102,9 @@ async function isWithdrawn(db: Database, claims: AccessTokenClaims): Promise<boo
 
 function toPayload(claims: AccessTokenClaims, kind: string, baseUrl: string): AdapterPayload {
   // Userinfo is ours too: the audience of our own API does not keep a token from it.
-  const audience = Provider.ctx?.oidc.route === 'userinfo' ? {} : { aud: baseUrl };
+  const isOurs = claims.audience.includes(baseUrl);
+  const aud = claims.audience.length === 1 ? claims.audience[0] : claims.audience;
+  const audience = Provider.ctx?.oidc.route === 'userinfo' && isOurs ? {} : { aud };
   return {
     kind,
     jti: claims.tokenId,
