@@ -82,8 +82,8 @@ function scan(text: string): boolean {
   return isBad || longDigits.test(text);
 }
 
-/** A number that could be too large without an exponent. */
-const longDigits = /[0-9]{309}/;
+/** A number that could be too large without an exponent. Tried once for each run of digits, not at each digit. */
+const longDigits = /(?<![0-9])[0-9]{309}/;
 
 function isInRange(value: number): boolean {
   return Math.abs(value) !== Number.POSITIVE_INFINITY;
