@@ -21,16 +21,17 @@ export async function signIn(db: Database, email: string, password: string, remo
   const address = normalizeEmail(email) ?? '';
   const network = networkOf(remote);
   const pair = `pair\n${address}\n${network}`;
-  const counters = [
+  const ofNetwork = [
     { subject: pair, max: 10 },
     { subject: `remote\n${network}`, max: 100 },
-    { subject: `account\n${address}`, max: 100 },
   ];
-  const retryAfterSeconds = await countGuess(db, counters);
+  const ofAccount = [{ subject: `account\n${address}`, max: 100 }];
+  // A network past its own limits adds nothing to the account's: it alone cannot lock the owner out.
+  const retryAfterSeconds = (await countGuess(db, ofNetwork)) ?? (await countGuess(db, ofAccount));
   if (retryAfterSeconds !== null) return { outcome: 'throttled', retryAfterSeconds };
   const found = address === '' ? undefined : await findAccountByEmail(db, address);
   const isRight = await verifyPassword(password, found?.passwordHash ?? null);
   if (!isRight || found === undefined) return { outcome: 'refused' };
-  await forgiveGuess(db, counters, [pair]);
+  await forgiveGuess(db, [...ofNetwork, ...ofAccount], [pair]);
   return { outcome: 'signed-in', account: found.account };
 }

@@ -25,6 +25,9 @@ type FrameworkErrors = NonNullable<FastifyServerOptions['frameworkErrors']>;
 /** The largest body taken, in bytes. */
 export const bodyBytesMax = 1_048_576;
 
+/** Milliseconds in which a request must have come as a whole: who sends a byte a minute is not waited for. */
+const requestTimeoutMs = 60_000;
+
 /**
  * @param logger a pino logger; every line of a request carries its id
  */
@@ -37,6 +40,8 @@ export function createApplication(config: Config, logger: FastifyBaseLogger): Fa
     requestIdHeader: false,
     genReqId: () => newId(),
     bodyLimit: bodyBytesMax,
+    // The framework's own is none, which also keeps a server that is asked to stop waiting for ever.
+    requestTimeout: requestTimeoutMs,
     trustProxy: config.trustProxy.length > 0 ? [...config.trustProxy] : false,
     routerOptions: { maxParamLength: 2_048, ignoreTrailingSlash: false },
     clientErrorHandler: answerUnreadable,

@@ -8,6 +8,7 @@ import { errors } from 'oidc-provider';
 import { deviceCodeGrantType } from '../../clients/client.ts';
 import { redirectUriFault } from '../../clients/redirect_uri.ts';
 import { openidScopes, type ScopeCatalogue } from '../../grants/scopes.ts';
+import { isStorableJson } from '../storage/storage.ts';
 
 /** In all. */
 const redirectUrisMax = 20;
@@ -53,6 +54,7 @@ export function applyRegistrationPolicy(
   metadata: Metadata,
   policy: RegistrationPolicy,
 ): string[] {
+  if (!isStorableJson(sent)) throw invalid('the metadata has text in it that cannot be kept');
   refuseSoftwareStatement(sent.software_statement);
   checkTypes(sent, metadata);
   checkUris(sent, metadata, policy);

@@ -18,18 +18,23 @@ export const registrationLimits = { remote: 60, all: 1_000 } as const;
  * @returns undefined when it may go on, or the seconds after which to ask again
  */
 export async function countRegistration(db: Database, remote: string): Promise<number | undefined> {
-  const subjects = [digest('all'), digest(`remote\n${networkOf(remote)}`)];
+  // A network past its own limit adds nothing to what all have together: it alone cannot shut the others out.
+  return (
+    (await count(db, `remote\n${networkOf(remote)}`, registrationLimits.remote)) ??
+    (await count(db, 'all', registrationLimits.all))
+  );
+}
+
+async function count(db: Database, subject: string, max: number): Promise<number | undefined> {
   const { rows } = await sql<{ is_over: boolean; seconds: number }>`
     insert into registration_windows as w (subject, registrations, ends_at)
-    select subject, 1, now() + ${windowMinutes} * interval '1 minute'
-    from unnest(${subjects}::bytea[]) as s (subject)
+    values (${digest(subject)}, 1, now() + ${windowMinutes} * interval '1 minute')
     on conflict (subject) do update set
       registrations = case when w.ends_at < now() then 1 else w.registrations + 1 end,
       ends_at = case when w.ends_at < now() then excluded.ends_at else w.ends_at end
     returning
-      registrations > case when subject = ${digest('all')} then ${registrationLimits.all}::int
-        else ${registrationLimits.remote}::int end as is_over,
+      registrations > ${max}::int as is_over,
       ceil(extract(epoch from ends_at - now()))::int as seconds`.execute(db);
-  const over = rows.filter((row) => row.is_over);
-  return over.length === 0 ? undefined : Math.max(1, ...over.map((row) => row.seconds));
+  const [window] = rows;
+  return window?.is_over ? Math.max(1, window.seconds) : undefined;
 }

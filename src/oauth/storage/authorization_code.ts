@@ -32,8 +32,8 @@ export function authorizationCodeStorage(db: Database): ModelStorage {
           now() + ${expiresIn} * interval '1 second')`.execute(db);
     },
     async find(code) {
-      const { rows } = await sql<CodeRow>`
-        select c.payload, c.consumed_at, g.id, g.account_id, g.client_id, g.details, g.created_at,
+      const { rows } = await sql<CodeRow & { is_expired: boolean }>`
+        select c.payload, c.consumed_at, c.expires_at <= now() as is_expired, g.id, g.account_id, g.client_id, g.details, g.created_at,
           a.email, a.name, a.is_admin, a.created_at as account_created_at
         from authorization_codes c
         join grants g on g.id = c.grant_id and g.withdrawn_at is null
@@ -41,6 +41,14 @@ export function authorizationCodeStorage(db: Database): ModelStorage {
         where c.digest = ${digest(code)}`.execute(db);
       const row = rows[0];
       if (row === undefined) return undefined;
+      // The engine looks at the time first, and would let a used code pass for one that is merely too old.
+      if (
+        row.is_expired &&
+        row.consumed_at !== null &&
+        row.client_id === Provider.ctx?.oidc.client?.clientId
+      ) {
+        throw await codeWasUsed(db, digest(code));
+      }
       remember(row);
       return withConsumed(row, code);
     },

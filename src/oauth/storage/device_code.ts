@@ -9,7 +9,7 @@
 
 import { sql } from 'kysely';
 import { errors, Provider } from 'oidc-provider';
-import { countGuess, networkOf } from '../../accounts/throttle.ts';
+import { countGuess, forgiveGuess, networkOf } from '../../accounts/throttle.ts';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 import { savePendingGrant } from './grant.ts';
@@ -40,14 +40,16 @@ export function deviceCodeStorage(db: Database): ModelStorage {
       return Provider.ctx?.oidc.route === 'token' ? poll(db, code) : look(db, code);
     },
     async findByUserCode(userCode) {
+      // Counted before it is looked at: past the limit a right code is no more answered than a wrong one.
+      const counters = [{ subject: `user-code\n${networkOf(Provider.ctx?.ip ?? '')}`, max: guessesMax }];
+      const wait = await countGuess(db, counters);
+      if (wait !== null) throw new errors.InvalidRequest('too many wrong codes, try again later', 429);
       const { rows } = await sql<{ payload: AdapterPayload; digest: Buffer }>`
         select payload, digest from device_codes
         where user_code_digest = ${digest(userCode)} and consumed_at is null`.execute(db);
-      if (rows[0] !== undefined) return { ...rows[0].payload, jti: toInternalId(rows[0].digest) };
-      const subject = `user-code\n${networkOf(Provider.ctx?.ip ?? '')}`;
-      const wait = await countGuess(db, [{ subject, max: guessesMax }]);
-      if (wait !== null) throw new errors.InvalidRequest('too many wrong codes, try again later', 429);
-      return undefined;
+      if (rows[0] === undefined) return undefined;
+      await forgiveGuess(db, counters);
+      return { ...rows[0].payload, jti: toInternalId(rows[0].digest) };
     },
     async consume(code) {
       const { rows } = await sql`

@@ -4,6 +4,7 @@
  */
 
 import { type Adapter, type AdapterPayload, errors } from 'oidc-provider';
+import { isStorable, jsonDepthMax } from '../../http/json.ts';
 
 export type { AdapterPayload };
 
@@ -26,7 +27,7 @@ export function toAdapter(model: string, storage: ModelStorage): Adapter {
   };
 }
 
-/** In JSON text: a NUL, or half of a surrogate pair. PostgreSQL keeps neither. */
+/** In JSON text: perhaps a NUL, or half of a surrogate pair (or a backslash before such letters). */
 const unkeepable = /\\u(?:0000|d[89a-f])/i;
 
 /**
@@ -36,9 +37,22 @@ const unkeepable = /\\u(?:0000|d[89a-f])/i;
 export function withoutId(payload: AdapterPayload): string {
   const { jti: _jti, ...rest } = payload;
   const text = JSON.stringify(rest);
-  if (unkeepable.test(text))
+  if (unkeepable.test(text) && !isStorableJson(rest))
     throw new errors.InvalidRequest('the request has characters that cannot be kept');
   return text;
+}
+
+/**
+ * Whether `jsonb` can keep the value: what it cannot are NUL characters and half surrogate pairs, also in names, and
+ * nesting without end.
+ */
+export function isStorableJson(value: unknown, depth = 0): boolean {
+  if (typeof value === 'string') return isStorable(value);
+  if (typeof value !== 'object' || value === null) return true;
+  if (depth >= jsonDepthMax) return false;
+  return Object.entries(value).every(
+    ([name, member]) => isStorable(name) && isStorableJson(member, depth + 1),
+  );
 }
 
 /** What belongs to a grant is dead with it by the join, whoever withdrew it: nothing is left to do. */
