@@ -161,8 +161,12 @@ async function settle(sender: Sender, delivered: number): Promise<void> {
 
 function print(): void {
   const bare = median(quiet('bare').map(({ rate }) => rate));
-  const rows = wanted.map((name) => {
+  const rows = wanted.flatMap((name) => {
     const counted = quiet(name);
+    if (counted.length === 0) {
+      console.error(`${name}: others disturbed every run`);
+      return [];
+    }
     const each = (value: (cost: Cost) => number) =>
       median(counted.map(({ cost, delivered }) => value(cost) / delivered));
     const rates = counted.map((run) => run.rate);

@@ -32,7 +32,7 @@ export function openPool(url: string, connectionsMax: number): pg.Pool {
 }
 
 export async function startPostgres(): Promise<BenchPostgres> {
-  const dataDir = await mkdtemp(join(tmpdir(), 'nuncio-bench-'));
+  const dataDir = await mkdtemp(join(tmpdir(), 'nuncio-bench-senders-'));
   const embedded = await startEmbedded({ dataDir, role: 'server' });
   const admin = new pg.Client({ connectionString: embedded.connectionString });
   await admin.connect();
