@@ -26,6 +26,7 @@ import { startHousekeeping } from './housekeeping.ts';
 import { Keyring } from './keyring.ts';
 import { LogoutNotifier, useLogoutNotices } from './logout/notifier.ts';
 import { mountProvider } from './mount.ts';
+import { openCertificateReader } from './mtls/mtls.ts';
 import { registerProtectedResource } from './protected_resource.ts';
 import { logProtocol } from './protocol_log.ts';
 import { createProvider } from './provider.ts';
@@ -64,6 +65,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const withdrawals = new WithdrawalList(db, notifications);
   const audit = new AuditLog(db, (error, lost) => logger.error({ err: error, lost }, 'audit entries lost'));
   const verifier = new AccessTokenVerifier(config.baseUrl, opaqueTokenLookup(db), () => keyring.refresh());
+  const readCertificate = openCertificateReader(settings, config);
   const outgoing = createGuardedFetch({ ...options.egress, allowLoopback: config.insecureSubscribers });
   let provider: Provider | undefined;
   const keyring = new Keyring({
@@ -72,7 +74,14 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     secret,
     onChange: (keys) => {
       verifier.useKeys(keys.publicKeys);
-      provider = createProvider({ ...options, fetch: outgoing.fetch, keys, clients, verifier });
+      provider = createProvider({
+        ...options,
+        fetch: outgoing.fetch,
+        readCertificate,
+        keys,
+        clients,
+        verifier,
+      });
       logProtocol(provider, logger, audit);
       useLogoutNotices(provider, db, () => logouts.wake());
     },
@@ -100,7 +109,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     verifier,
     withdrawals,
     proofs: createProofChecker(db, secret, settings.dpopNonce),
-    certificateThumbprint: () => null,
+    certificateThumbprint: (request) => readCertificate(request.raw)?.thumbprint ?? null,
   });
   return {
     guard,

@@ -7,6 +7,7 @@ import { deriveKey } from '../crypto/sealing.ts';
 import { introspectionScope, openidScopes } from '../grants/scopes.ts';
 import { accessTokenSeconds } from './access_token.ts';
 import type { EngineOptions } from './engine_options.ts';
+import { mtlsFeature } from './mtls/mtls.ts';
 import { documentFeature } from './registration/metadata_document.ts';
 import { registrationFeatures } from './registration/registration.ts';
 import { applyScopePolicy } from './scope_policy.ts';
@@ -21,6 +22,7 @@ export function features(options: EngineOptions): Features {
     userinfo: { enabled: true },
     ...registrationFeatures(settings),
     ...documentFeature(options),
+    ...mtlsFeature(settings, options.readCertificate),
     claimsParameter: { enabled: true },
     // RFC 9449. The proofs themselves are remembered by storage/used_proof.ts.
     dPoP: {

@@ -16,6 +16,7 @@ import { requiresNoPkce, useClients } from './engine_client.ts';
 import type { EngineOptions } from './engine_options.ts';
 import { features, resourceIndicators } from './features.ts';
 import { grantFor } from './grant_policy.ts';
+import { mtlsAuthMethods } from './mtls/mtls.ts';
 import { registerPasswordGrant } from './password_grant.ts';
 import { createDocumentFinder } from './registration/metadata_document.ts';
 import { registrationMetadata, registrationStorages, useRegistration } from './registration/registration.ts';
@@ -134,7 +135,10 @@ function policy(options: EngineOptions): Configuration {
     scopes: openidScopes.map((scope) => scope.name),
     claims: { openid: ['sub'], 'read:profile': ['name', 'email'] },
     responseTypes: options.settings.implicit ? ['code', 'id_token token'] : ['code'],
-    clientAuthMethods: ['client_secret_basic', 'client_secret_post', 'private_key_jwt', 'none'],
+    clientAuthMethods: [
+      ...(['client_secret_basic', 'client_secret_post', 'private_key_jwt', 'none'] as const),
+      ...mtlsAuthMethods(options.settings),
+    ],
     enabledJWA: {
       clientAuthSigningAlgValues: asymmetricAlgorithms,
       requestObjectSigningAlgValues: asymmetricAlgorithms,

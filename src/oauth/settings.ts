@@ -21,12 +21,25 @@ export interface OAuthSettings {
   readonly registration: 'open' | 'token' | 'off';
   /** Whether an app may be known by the URL of its metadata document instead of being registered. */
   readonly clientMetadataDocuments: boolean;
+  /** Client certificates (RFC 8705), which the reverse proxies of `NUNCIO_TRUST_PROXY` check; null where none are. */
+  readonly mtls: MtlsSettings | null;
   /** Outdated: whether a confidential client may be registered to do without PKCE. */
   readonly withoutPkce: boolean;
   /** Deprecated: OpenID Connect's `id_token token`. */
   readonly implicit: boolean;
   /** Deprecated: `grant_type=password`, for confidential clients alone. */
   readonly password: boolean;
+}
+
+/** Headers by which the proxies hand a certificate on, in lower case. */
+export interface MtlsSettings {
+  /** The certificate, as in RFC 9440 or as PEM with percent encoding, like `client-cert`. */
+  readonly certificateHeader: string;
+  /**
+   * Says `SUCCESS` where an authority that the proxy trusts issued the certificate. Null: no certificate counts as
+   * issued by one, and only those that apps registered themselves are of use.
+   */
+  readonly verifiedHeader: string | null;
 }
 
 export const defaultOAuthSettings: OAuthSettings = Object.freeze({
@@ -36,6 +49,7 @@ export const defaultOAuthSettings: OAuthSettings = Object.freeze({
   resources: Object.freeze([]),
   registration: 'open',
   clientMetadataDocuments: true,
+  mtls: null,
   withoutPkce: false,
   implicit: false,
   password: false,
@@ -61,10 +75,11 @@ export function readOAuthSettings(
   report: (place: string, reason: string) => void,
 ): OAuthSettings {
   const given = declared ?? {};
-  const { resources = [], ...switches } = given;
+  const { resources = [], mtls = null, ...switches } = given;
   if (!Array.isArray(resources) || resources.length > resourcesMax || !resources.every(isResource)) {
     report('oauth.resources', `it may be an array of up to ${resourcesMax} http(s) URLs without fragment`);
   }
+  if (mtls !== null && !isMtlsSettings(mtls)) report('oauth.mtls', mtlsMayBe);
   for (const [name, value] of Object.entries(switches)) {
     const allowed = choices[name];
     if (allowed === undefined) report(`oauth.${name}`, 'there is no such setting');
@@ -79,4 +94,14 @@ export function readOAuthSettings(
 function isResource(value: unknown): boolean {
   if (typeof value !== 'string' || value.includes('#')) return false;
   return /^https?:$/.test(URL.parse(value)?.protocol ?? '');
+}
+
+const mtlsMayBe =
+  'it may be null or { certificateHeader, verifiedHeader }: names of headers in lower case, the latter also null';
+
+function isMtlsSettings(value: unknown): value is MtlsSettings {
+  const { certificateHeader, verifiedHeader, ...rest } = value as Record<string, unknown>;
+  const isName = (name: unknown) => typeof name === 'string' && /^[a-z0-9-]{1,64}$/.test(name);
+  const isVerified = verifiedHeader === null || isName(verifiedHeader);
+  return isName(certificateHeader) && isVerified && Object.keys(rest).length === 0;
 }

@@ -1,0 +1,88 @@
+/**
+ * The client certificate of a request as the reverse proxy hands it on (RFC 8705, RFC 9440): TLS ends there. Only
+ * the proxies of `NUNCIO_TRUST_PROXY` are believed; from anybody else the header is what anybody can write.
+ */
+
+import { createHash, X509Certificate } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import { BlockList, isIPv6 } from 'node:net';
+import { canonicalAddress } from '../../egress/address.ts';
+import type { OAuthSettings } from '../settings.ts';
+
+export interface ClientCertificate {
+  readonly certificate: X509Certificate;
+  /** RFC 8705 section 3.1: base64url of the SHA-256 of its DER form. */
+  readonly thumbprint: string;
+  /** Whether an authority that the proxy trusts issued it. */
+  readonly isVerified: boolean;
+}
+
+/** @returns null where the request came with none, or not by a proxy that is believed */
+export type CertificateReader = (request: IncomingMessage) => ClientCertificate | null;
+
+/** Characters of the header, at most. */
+const headerLengthMax = 16_384;
+
+/**
+ * @param trustProxy addresses or CIDR ranges of the reverse proxies
+ */
+export function createCertificateReader(
+  mtls: OAuthSettings['mtls'],
+  trustProxy: readonly string[],
+): CertificateReader {
+  if (mtls === null) return () => null;
+  const { certificateHeader, verifiedHeader } = mtls;
+  const proxies = toBlockList(trustProxy);
+  const known = new WeakMap<IncomingMessage, ClientCertificate | null>();
+
+  return (request) => {
+    let found = known.get(request);
+    if (found === undefined) {
+      found = isProxy(request) ? read(request) : null;
+      known.set(request, found);
+    }
+    return found;
+  };
+
+  /** By the connection's own peer: addresses in headers are further away. */
+  function isProxy({ socket }: IncomingMessage): boolean {
+    const peer = canonicalAddress(socket.remoteAddress ?? '');
+    return peer !== '' && proxies.check(peer, isIPv6(peer) ? 'ipv6' : 'ipv4');
+  }
+
+  function read({ headers }: IncomingMessage): ClientCertificate | null {
+    const value = headers[certificateHeader];
+    if (typeof value !== 'string') return null;
+    const certificate = parseCertificateHeader(value);
+    if (certificate === null) return null;
+    const isVerified = verifiedHeader !== null && headers[verifiedHeader] === 'SUCCESS';
+    const thumbprint = createHash('sha256').update(certificate.raw).digest('base64url');
+    return { certificate, thumbprint, isVerified };
+  }
+}
+
+/** As in RFC 9440 (`:base64 of DER:`), or PEM with percent encoding (nginx `$ssl_client_escaped_cert`). */
+export function parseCertificateHeader(value: string): X509Certificate | null {
+  if (value.length > headerLengthMax) return null;
+  try {
+    const bytes = /^:([A-Za-z0-9+/]+={0,2}):$/.exec(value)?.[1];
+    if (bytes !== undefined) return new X509Certificate(Buffer.from(bytes, 'base64'));
+    const pem = decodeURIComponent(value);
+    return /^-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\s*$/.test(pem)
+      ? new X509Certificate(pem)
+      : null;
+  } catch {
+    return null;
+  }
+}
+
+function toBlockList(entries: readonly string[]): BlockList {
+  const list = new BlockList();
+  for (const entry of entries) {
+    const [address = '', prefix] = entry.split('/');
+    const family = isIPv6(address) ? 'ipv6' : 'ipv4';
+    if (prefix === undefined) list.addAddress(address, family);
+    else list.addSubnet(address, Number(prefix), family);
+  }
+  return list;
+}

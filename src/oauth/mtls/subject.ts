@@ -1,0 +1,91 @@
+/**
+ * Whom a certificate names (RFC 8705 section 2.1.2): the one subject value that a client is registered with,
+ * compared with what the certificate says.
+ */
+
+import type { X509Certificate } from 'node:crypto';
+import { canonicalAddress } from '../../egress/address.ts';
+
+export type SubjectProperty =
+  | 'tls_client_auth_subject_dn'
+  | 'tls_client_auth_san_dns'
+  | 'tls_client_auth_san_uri'
+  | 'tls_client_auth_san_ip'
+  | 'tls_client_auth_san_email';
+
+/** How the names of each kind are introduced in a certificate's alternative names. */
+const introductions: Readonly<Partial<Record<SubjectProperty, string>>> = {
+  tls_client_auth_san_dns: 'DNS',
+  tls_client_auth_san_uri: 'URI',
+  tls_client_auth_san_ip: 'IP Address',
+  tls_client_auth_san_email: 'email',
+};
+
+export function certificateNames(
+  certificate: Pick<X509Certificate, 'subject' | 'subjectAltName'>,
+  property: SubjectProperty,
+  expected: string,
+): boolean {
+  if (property === 'tls_client_auth_subject_dn') return isSubject(certificate.subject, expected);
+  const wanted = normalize(property, expected);
+  const introduction = `${introductions[property]}:`;
+  return splitNames(certificate.subjectAltName ?? '')
+    .filter((name) => name.startsWith(introduction))
+    .some((name) => normalize(property, unquote(name.slice(introduction.length))) === wanted);
+}
+
+function normalize(property: SubjectProperty, name: string): string {
+  if (property === 'tls_client_auth_san_dns') return name.toLowerCase();
+  if (property === 'tls_client_auth_san_ip') return canonicalAddress(name.toLowerCase());
+  return name;
+}
+
+/** Names are divided by commas; one that has characters of its own is a JSON string. */
+function splitNames(text: string): string[] {
+  return [...text.matchAll(/(?:[^",]|"(?:[^"\\]|\\.)*")+/g)].map(([name]) => name.trim());
+}
+
+function unquote(text: string): string {
+  if (!text.startsWith('"')) return text;
+  try {
+    return String(JSON.parse(text));
+  } catch {
+    return text;
+  }
+}
+
+/**
+ * @param subject as Node prints it: a line for each part, the most general first
+ * @param expected as in RFC 4514: divided by commas, the most special first
+ */
+function isSubject(subject: string, expected: string): boolean {
+  const parts = parseDistinguishedName(expected);
+  if (parts === null || subject === '') return false;
+  const lines = subject.split('\n').reverse();
+  return (
+    lines.length === parts.length &&
+    lines.every((line, index) => {
+      const at = line.indexOf('=');
+      const [type, value] = parts[index] as [string, string];
+      return line.slice(0, at).toUpperCase() === type && withoutEscapes(line.slice(at + 1)) === value;
+    })
+  );
+}
+
+/** @returns null for what is none, or has parts of several values, which are not compared */
+function parseDistinguishedName(text: string): [type: string, value: string][] | null {
+  const parts = text.match(/(?:[^,\\]|\\.)+/gs) ?? [];
+  const parsed = parts.map((part): [string, string] | null => {
+    const match = /^\s*([A-Za-z][A-Za-z0-9.-]*|[\d.]+)\s*=\s*((?:[^+\\]|\\.)*?)\s*$/s.exec(part);
+    return match === null ? null : [(match[1] as string).toUpperCase(), withoutEscapes(match[2] as string)];
+  });
+  const isWhole = parts.length > 0 && parts.join(',') === text && !parsed.includes(null);
+  return isWhole ? (parsed as [string, string][]) : null;
+}
+
+/** RFC 4514 section 2.4: `\` and two hexadecimal digits of a byte, or `\` and a character. */
+function withoutEscapes(value: string): string {
+  return value.replaceAll(/(?:\\[0-9A-Fa-f]{2})+|\\(.)/gs, (run, character: string | undefined) =>
+    character === undefined ? Buffer.from(run.replaceAll('\\', ''), 'hex').toString('utf8') : character,
+  );
+}
