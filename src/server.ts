@@ -30,6 +30,7 @@ import { enginePages } from './web/engine_pages.ts';
 import { registerPages } from './web/pages.ts';
 import { ensureDocsClient } from './web/reference/docs_client.ts';
 import { registerReference } from './web/reference/page.ts';
+import { describeWebhooks } from './webhooks/operations.ts';
 import { createWebhooks } from './webhooks/webhooks.ts';
 
 export interface ServerOptions {
@@ -127,6 +128,10 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
       href: `/${name}`,
       scopes: [readScope, writeScope],
     }));
+    links.push(
+      { name: 'subscriptions', href: '/subscriptions', scopes: ['read:webhooks', 'write:webhooks'] },
+      { name: 'events', href: '/events', scopes: ['write:events'] },
+    );
     registerRoot(api, limited, links);
     registerCollections(api, { db, guard: limited, wake: () => outbox.wake() }, platform.collections);
     webhooks.registerRoutes(api);
@@ -135,7 +140,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   await ensureDocsClient(db, config.baseUrl, scopes.values());
   registerReference(app, {
     baseUrl: config.baseUrl,
-    parts: [describeCollections(platform.collections)],
+    parts: [describeCollections(platform.collections), describeWebhooks(platform.eventKinds)],
     kinds: platform.eventKinds,
     scopes: scopes.values().toArray(),
   });

@@ -46,6 +46,16 @@ function text(schema: Schema): fc.Arbitrary<string> {
       .date({ noInvalidDate: true, min: new Date(0), max: new Date('9999-01-01') })
       .map((date) => date.toISOString());
   }
+  // Loopback alone: what is subscribed here is really sent to.
+  if (schema.format === 'uri') {
+    return fc.constantFrom(
+      'http://127.0.0.1:4799/hook',
+      'https://localhost:9/',
+      'https://10.0.0.1/',
+      'ftp://localhost/',
+      'x',
+    );
+  }
   if (schema.pattern !== undefined) return fc.stringMatching(new RegExp(schema.pattern));
   const maxLength = Math.min(schema.maxLength ?? 300, 300);
   return fc.string({ unit: 'grapheme', minLength: schema.minLength ?? 0, maxLength });
