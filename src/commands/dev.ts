@@ -30,7 +30,7 @@ export const dev: Command = {
 };
 
 function nextSteps(baseUrl: string, clientSecret: string | null): string {
-  const lines = ['', `  Nuncio serves at  ${baseUrl}`];
+  const lines = ['', `  Nuncio serves at  ${baseUrl}`, `  Reference         ${baseUrl}/docs`];
   if (clientSecret === null) {
     lines.push('  No demo user or client is made, because the server is not on loopback alone.');
   } else {
