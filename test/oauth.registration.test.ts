@@ -10,7 +10,7 @@ import { removeUnusedClients } from '../src/clients/self_registered.ts';
 import { digest } from '../src/crypto/digest.ts';
 import { createGrant, withdrawGrant } from '../src/grants/grant.ts';
 import { createInitialAccessToken } from '../src/oauth/registration/initial_access_token.ts';
-import { registrationLimits } from '../src/oauth/registration/throttle.ts';
+import { countRegistration, registrationLimits } from '../src/oauth/registration/throttle.ts';
 import type { OAuthSettings } from '../src/oauth/settings.ts';
 import { loadPlatform } from '../src/platform.ts';
 import { TestBrowser } from './support/browser.ts';
@@ -231,6 +231,20 @@ test('oauth 86: a network address that registers too many is told to come later'
   assert.equal(last?.status, 429);
   assert.ok(Number(last?.headers.get('retry-after')) > 0);
   assert.equal((await register({ redirect_uris: [redirectUri] })).status, 201);
+});
+
+test('oauth 86: behind a trusted proxy each of its clients is counted for itself', async () => {
+  const proxied = await startTestServer({ after }, { NUNCIO_TRUST_PROXY: '127.0.0.1,::1' });
+  for (let at = 0; at < registrationLimits.remote; at += 1)
+    await countRegistration(proxied.db, '203.0.113.1');
+  const from = (address: string, at = proxied) =>
+    send(`${at.baseUrl}/oauth/register`, 'POST', {}, { 'x-forwarded-for': address });
+  assert.equal((await from('203.0.113.1')).status, 429);
+  assert.equal((await from('203.0.113.2')).status, 400);
+  // What a client says beyond its proxy is not believed.
+  assert.equal((await from('203.0.113.2, 203.0.113.1')).status, 429);
+  for (let at = 0; at < registrationLimits.remote; at += 1) await countRegistration(server.db, '203.0.113.1');
+  assert.equal((await from('203.0.113.1', server)).status, 400);
 });
 
 test('oauth 86: with initial access tokens nobody registers without one, and each as often as it says', async () => {

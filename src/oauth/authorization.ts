@@ -19,6 +19,7 @@ import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { WithdrawalList } from '../grants/withdrawals.ts';
 import { AccessTokenVerifier } from './access_token.ts';
 import { registerAuthorizeForm } from './authorize_form.ts';
+import { registerCors } from './cors.ts';
 import { createProofChecker } from './dpop.ts';
 import type { EnginePages } from './engine_options.ts';
 import { createGuard } from './guard.ts';
@@ -98,6 +99,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
 
   const logouts = new LogoutNotifier(db, currentProvider, logger);
   logouts.start();
+  registerCors(app);
   registerProtectedResource(app, config.baseUrl, scopes);
   registerAuthorizeForm(app);
   mountProvider(app, config.baseUrl, currentProvider, settings);

@@ -39,6 +39,9 @@ const registrationRoutes: readonly Route[] = [
   [`${registrationPath}/:clientId`, 'GET', 'PUT', 'DELETE'],
 ];
 
+/** What is for browsers to visit, with their cookies: no page of another origin reads it. */
+const pagePaths = /^\/(?:oauth\/authorize|oauth\/logout|device)(?:\/|$)/;
+
 /** Where the engine takes no JWT as the `token` parameter, and we do. */
 const structuredTokenPaths = new Set(['/oauth/revoke', '/oauth/introspect']);
 
@@ -67,18 +70,27 @@ export function mountProvider(
     const enabled = settings.registration === 'off' ? routes : [...routes, ...registrationRoutes];
     for (const [path, ...methods] of enabled) {
       const handler = (request: FastifyRequest, reply: FastifyReply) => hand(request, reply);
-      for (const method of [...methods, 'OPTIONS'] as const) scope.route({ method, url: path, handler });
+      for (const method of methods) scope.route({ method, url: path, handler });
+      scope.options(path, async (request, reply) => {
+        const isPreflight = request.headers['access-control-request-method'] !== undefined;
+        if (isPreflight && !pagePaths.test(path)) return hand(request, reply);
+        return reply
+          .code(204)
+          .header('allow', [...methods, 'OPTIONS'].join(', '))
+          .send();
+      });
     }
   });
 
   async function hand(request: FastifyRequest, reply: FastifyReply): Promise<void> {
-    const { raw } = request;
+    // Whom a trusted proxy saw: read before what it says is taken out.
+    const { raw, ip } = request;
     for (const name of Object.keys(raw.headers)) {
       if (name === 'forwarded' || name.startsWith('x-forwarded-')) delete raw.headers[name];
     }
     raw.headers.host = host;
     raw.headers['x-forwarded-proto'] = protocol.slice(0, -1);
-    raw.headers['x-forwarded-for'] = request.ip;
+    raw.headers['x-forwarded-for'] = ip;
     if (structuredTokenPaths.has(request.routeOptions.url ?? '')) await replaceToken(raw);
     reply.hijack();
     for (const [name, value] of Object.entries({ ...pageHeaders, ...reply.getHeaders() })) {

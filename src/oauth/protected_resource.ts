@@ -24,9 +24,6 @@ export function registerProtectedResource(
     resource_documentation: `${baseUrl}/docs`,
   };
   app.get('/.well-known/oauth-protected-resource', async (_request, reply) => {
-    return reply
-      .header('cache-control', `public, max-age=${maxAgeSeconds}`)
-      .header('access-control-allow-origin', '*')
-      .send(document);
+    return reply.header('cache-control', `public, max-age=${maxAgeSeconds}`).send(document);
   });
 }
