@@ -2,7 +2,8 @@
  * Fan-out: events become deliveries. One set-based statement finds, for up to some hundred events, every subscription
  * whose owner may read them at this moment, numbers the deliveries in each lane without a gap, and writes them; a
  * second one makes the lanes due that no node holds. One node at a time fans out, so that a lane's sequence follows
- * the order of the events. Writes `deliveries`, `lanes.next_sequence`, and takes from `outbox`.
+ * the order of the events. The statement joins what it made itself by arrays, never by keys: the planner takes all of
+ * that for a handful of rows, and would compare every one with every other. Writes `deliveries`, `lanes.next_sequence`, and takes from `outbox`.
  *
  *   events committed → in the outbox → (this transaction) → deliveries, lanes due → handed to the worker or read by it
  */
@@ -130,10 +131,13 @@ async function addDeliveries(
         as given (name, object, patterns)
     ),
     pair as materialized (
-      select distinct account_id, kind from event where lanes is null and account_id is not null
+      select account_id, kind, array_agg(ordinal) as ordinals, array_agg(position) as positions,
+        array_agg(created_at) as times
+      from event where lanes is null and account_id is not null
+      group by account_id, kind
     ),
-    match as materialized (
-      select pair.account_id, pair.kind, s.lane, s.created_at
+    matched as materialized (
+      select each.ordinal, each.position, found.lane
       from pair
       join catalogue on catalogue.name = pair.kind
       cross join lateral (
@@ -156,20 +160,21 @@ async function addDeliveries(
               where g.account_id = pair.account_id and g.withdrawn_at is null
                 and (catalogue.scopes is null or g.scopes @> catalogue.scopes)
                 and c.may_subscribe and c.disabled_at is null)
-        ) as found
+        ) as s
         where exists (select from accounts a where a.id = pair.account_id and a.disabled_at is null)
         offset 0
-      ) as s
-    ),
-    matched as materialized (
-      select event.ordinal, event.position, match.lane
-      from event join match using (account_id, kind)
+      ) as found
+      cross join lateral unnest(pair.ordinals, pair.positions, pair.times) as each (ordinal, position, created_at)
       -- Who subscribed after the event does not get it; the second is for transactions that overlapped.
-      where event.lanes is null and match.created_at <= event.created_at + interval '1 second'
+      where found.created_at <= each.created_at + interval '1 second'
       union all
       select event.ordinal, event.position, s.lane
-      from event join subscriptions s on s.lane = any(string_to_array(event.lanes, ' ')::bigint[])
-      where event.lanes is not null and s.state <> 'ended'
+      from event
+      cross join lateral unnest(string_to_array(event.lanes, ' ')::bigint[]) as target (lane)
+      cross join lateral (
+        select lane from subscriptions where lane = target.lane and state <> 'ended' offset 0
+      ) as s
+      where event.lanes is not null
     ),
     counted as (
       select ordinal, sum(count(*)) over (order by ordinal) as total from matched group by ordinal
@@ -180,25 +185,22 @@ async function addDeliveries(
           from counted where total > ${passDeliveriesMax}::int),
         ${batch.positions.length}::int) as ordinal
     ),
-    numbered as materialized (
-      select lane, position, ordinal, row_number() over (partition by lane order by ordinal) as number
-      from matched where ordinal <= (select ordinal from bound)
-    ),
     grouped as materialized (
-      select lane, count(*) as count, string_agg(position::text, ',' order by ordinal) as events
-      from numbered group by lane
+      select lane, count(*) as count, array_agg(position order by ordinal) as positions
+      from matched where ordinal <= (select ordinal from bound)
+      group by lane
     ),
     head as (
       update lanes set next_sequence = lanes.next_sequence + grouped.count
       from grouped where lanes.id = grouped.lane
-      returning lanes.id as lane, lanes.next_sequence - grouped.count as first, grouped.events
+      returning lanes.id as lane, lanes.next_sequence - grouped.count as first, grouped.positions
     ),
     added as (
       insert into deliveries (day, lane, sequence, event)
-      select ${batch.day}::date, lane, head.first + numbered.number - 1, numbered.position
-      from numbered join head using (lane)
+      select ${batch.day}::date, head.lane, head.first + each.number - 1, each.position
+      from head cross join lateral unnest(head.positions) with ordinality as each (position, number)
     )
-    select head.lane, head.first, head.events, bound.ordinal as taken
+    select head.lane, head.first, array_to_string(head.positions, ',') as events, bound.ordinal as taken
     from bound left join head on true`.execute(tx);
   const additions = rows.flatMap((row): LaneAddition[] => {
     if (row.lane === null) return [];
@@ -240,12 +242,12 @@ async function makeDue(tx: Transaction, additions: LaneAddition[], node: string 
       from given where lane_progress.lane = given.lane and lane_progress.owner is null
       returning lane_progress.lane, lane_progress.owner
     )
-    select given.lane, coalesce(free.owner, held.owner) as owner
-    from given
+    select lane, owner from free
+    union all
+    select given.lane, held.owner from given
     cross join lateral (
-      select owner from lane_progress where lane_progress.lane = given.lane offset 0
-    ) as held
-    left join free on free.lane = given.lane`.execute(tx);
+      select owner from lane_progress where lane_progress.lane = given.lane and owner is not null offset 0
+    ) as held`.execute(tx);
   const owners = new Map(rows.map(({ lane, owner }) => [Number(lane), owner]));
   for (const addition of additions) addition.owner = owners.get(addition.lane) ?? null;
 }

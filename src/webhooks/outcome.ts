@@ -60,6 +60,12 @@ export interface Progress {
 }
 
 /**
+ * Of a row with a `lane`. In this form the lanes are hashed; as a join they would be compared one by one, because the
+ * planner takes an array in a parameter for ten elements.
+ */
+const isHeld = sql`case when lane in (select lane from held) then true end`;
+
+/**
  * Writes outcomes and progress in one transaction.
  * @returns lanes that the node no longer holds; nothing was written of them
  */
@@ -113,7 +119,7 @@ export async function writeOutcomes(
         ${byteaArray(attempts.map(({ body }) => body))}::bytea[]
       ) as given (day, lane, sequence, ago_ms, number, trigger, status, truncated, revision, duration_ms,
         first_byte_ms, error, connection, headers, body)
-      join held using (lane)
+      where ${isHeld}
     )`;
   const kept = outcomes.filter(({ retry }) => retry !== null);
   const gone = outcomes.filter(({ retry, hadRetry }) => retry === null && hadRetry);
@@ -148,7 +154,7 @@ function keepRetries(kept: readonly Outcome[], now: number) {
         ${doubleArray(dueMs)}::float8[],
         ${bigintArray(kept.map(({ wasManual }) => (wasManual ? 1 : 0)))}::bigint[]
       ) as given (lane, sequence, day, state, attempts, due_ms, resends)
-      join held using (lane)
+      where ${isHeld}
       -- A row given as excluded.resends says how many requests by hand were fulfilled.
       on conflict (lane, sequence) do update set
         state = excluded.state, attempts = excluded.attempts,
@@ -165,7 +171,7 @@ function endRetries(gone: readonly Outcome[]) {
         ${bigintArray(gone.map(({ lane }) => lane))}::bigint[],
         ${bigintArray(gone.map(({ sequence }) => sequence))}::bigint[],
         ${bigintArray(gone.map(({ wasManual }) => (wasManual ? 1 : 0)))}::bigint[]
-      ) as given (lane, sequence, resends) join held using (lane)
+      ) as given (lane, sequence, resends) where ${isHeld}
     )`;
   return sql`
     ${given},

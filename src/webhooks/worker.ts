@@ -43,7 +43,7 @@ const waitingTotalMax = 40_000;
 const readBytesMax = 16_777_216;
 const readMax = 2_000;
 /** Milliseconds that a lane without work is kept. */
-const lingerMs = 2_000;
+const lingerMs = 10_000;
 const tickMs = 25;
 const claimPauseMs = 500;
 const sweepPauseMs = 30_000;
@@ -293,7 +293,8 @@ export class Worker {
         lane.idleSince = now;
         continue;
       }
-      if (now - lane.idleSince < lingerMs || this.#loading.has(lane.id)) continue;
+      const isStopped = !lane.isOpen;
+      if ((now - lane.idleSince < lingerMs && !isStopped) || this.#loading.has(lane.id)) continue;
       if (lane.isOpen && lane.retryAt < now + lingerMs) continue;
       if (lane.isOpen && lane.isIdle && lane.readThrough < lane.head) continue;
       lane.forget();
