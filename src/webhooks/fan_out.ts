@@ -232,22 +232,21 @@ async function takeFromOutbox(tx: Transaction, batch: Batch, taken: number): Pro
  */
 async function makeDue(tx: Transaction, additions: LaneAddition[], node: string | null): Promise<void> {
   if (additions.length === 0) return;
+  const lanes = bigintArray(additions.map(({ lane }) => lane));
   const { rows } = await sql<{ lane: string; owner: string | null }>`
-    with given as materialized (select unnest(${bigintArray(additions.map(({ lane }) => lane))}::bigint[]) as lane),
-    free as (
+    with free as (
       update lane_progress set
         owner = case when paused_until > now() then null else ${node}::bigint end,
         due_at = case when paused_until > now() then paused_until
           when ${node}::bigint is null then least(due_at, now()) end
-      from given where lane_progress.lane = given.lane and lane_progress.owner is null
-      returning lane_progress.lane, lane_progress.owner
+      where lane = any(${lanes}::bigint[]) and owner is null
+      returning lane, owner
     )
     select lane, owner from free
     union all
-    select given.lane, held.owner from given
-    cross join lateral (
-      select owner from lane_progress where lane_progress.lane = given.lane and owner is not null offset 0
-    ) as held`.execute(tx);
+    select lane, owner from lane_progress where lane = any(${lanes}::bigint[]) and owner is not null`.execute(
+    tx,
+  );
   const owners = new Map(rows.map(({ lane, owner }) => [Number(lane), owner]));
   for (const addition of additions) addition.owner = owners.get(addition.lane) ?? null;
 }

@@ -1,0 +1,90 @@
+/**
+ * What deliveries cost: `npx node bench/deliveries.ts [throughput|profile] [events] [subscriptions…]`.
+ *
+ * All in one run, on the same cores: the bare loop (an `undici` pool that signs and POSTs), and Nuncio from
+ * `POST /events` in batches of 1,000 to the last receipt, everything durable, with 1, 100 and 10,000 subscriptions.
+ * With the 10,000, as with the 100, each event is one subscription's.
+ */
+
+import { execFileSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import {
+  cpuMicros,
+  createAudience,
+  databaseWork,
+  eventBody,
+  makeBatches,
+  openBench,
+  publishBatches,
+  residentBytes,
+  startNuncio,
+  startSubscriber,
+  waitFor,
+} from './deliveries/support.ts';
+
+const [mode = 'throughput', eventsText = '60000', ...sizeTexts] = process.argv.slice(2);
+const events = Number(eventsText);
+const sizes = sizeTexts.length > 0 ? sizeTexts.map(Number) : [1, 100, 10_000];
+const flags = mode === 'profile' ? ['--cpu-prof', '--cpu-prof-dir=/tmp/nuncio-profile'] : [];
+
+const subscriber = await startSubscriber();
+const url = `http://127.0.0.1:${subscriber.ports.accept}/hooks`;
+
+interface BareResult {
+  perSecond: number;
+  cpuMicros: number;
+}
+
+function bareLoop(count: number): BareResult {
+  const script = fileURLToPath(new URL('deliveries/bare.ts', import.meta.url));
+  const env = { ...process.env, BENCH_BODY: JSON.stringify(eventBody('main')) };
+  return JSON.parse(execFileSync(process.execPath, [script, url, String(count)], { env, encoding: 'utf8' }));
+}
+
+const bench = await openBench();
+try {
+  bareLoop(events);
+  const bare: BareResult[] = [bareLoop(events * 2)];
+  console.log(
+    `bare loop: ${Math.round(bare[0]?.perSecond ?? 0)}/s, ${bare[0]?.cpuMicros.toFixed(1)} µs of its process`,
+  );
+  for (const size of sizes) {
+    const server = await startNuncio(bench, flags);
+    const audience = await createAudience(bench, size, () => url);
+    const pid = server.child.pid as number;
+    // A first round takes what happens once (lanes, connections, compiled code) out of the figures.
+    await subscriber.ask('reset');
+    const warm = Math.max(20_000, size);
+    await publishBatches(bench, audience.publisherToken, makeBatches(audience.accounts, warm));
+    await waitFor(subscriber, warm);
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    const batches = makeBatches(audience.accounts, events);
+    const before = await databaseWork(bench.db);
+    const cpuBefore = { node: cpuMicros([pid]), postgres: cpuMicros(bench.postgresPids()) };
+    const reset = await subscriber.ask('reset');
+    const startedAt = performance.timeOrigin + performance.now();
+    await publishBatches(bench, audience.publisherToken, batches);
+    const publishedAt = performance.timeOrigin + performance.now();
+    const report = await waitFor(subscriber, events);
+    const perSecond = events / ((report.lastAt - startedAt) / 1_000);
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    const after = await databaseWork(bench.db);
+    const micros = (value: number) => `${(value / events).toFixed(1)} µs`;
+    bare.push(bareLoop(events));
+    // The machine's speed changes while this runs: the ratio is to the loops before and after.
+    const reference = ((bare.at(-1)?.perSecond ?? 0) + (bare.at(-2)?.perSecond ?? 0)) / 2;
+    console.log(
+      `${size} subscriptions: ${Math.round(perSecond)}/s = ${(perSecond / reference).toFixed(2)} of bare ` +
+        `(${Math.round(reference)}/s); published in ${Math.round(publishedAt - startedAt)} of ${Math.round(report.lastAt - startedAt)} ms; ` +
+        `CPU of Node ${micros(cpuMicros([pid]) - cpuBefore.node)}, of PostgreSQL ${micros(cpuMicros(bench.postgresPids()) - cpuBefore.postgres)}, ` +
+        `of the subscriber ${micros(report.cpu.user + report.cpu.system - reset.cpu.user - reset.cpu.system)}; ` +
+        `WAL ${Math.round((after.walBytes - before.walBytes) / events)} bytes, ` +
+        `${((after.commits - before.commits) / events).toFixed(4)} transactions; ` +
+        `${report.count} received; resident ${Math.round(residentBytes(pid) / 1_048_576)} MiB`,
+    );
+    await server.stop();
+  }
+} finally {
+  subscriber.stop();
+  await bench.close();
+}

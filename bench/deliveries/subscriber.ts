@@ -1,0 +1,76 @@
+/**
+ * The subscriber of the benchmarks, a process of its own: as little as can be asked of one, so that what is measured
+ * is the sender. Reads HTTP/1.1 from the socket itself, counts, and answers 200. Asked by its parent, it says what it
+ * counted, and from when to when.
+ */
+
+import { createServer, type Socket } from 'node:net';
+
+const answer = Buffer.from('HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok');
+let count = 0;
+let firstAt = 0;
+let lastAt = 0;
+/** Milliseconds from `sent_at` in the body to here; kept while asked for. */
+let latencies: number[] | null = null;
+
+type Mode = 'accept' | 'hang';
+
+function serve(socket: Socket, mode: Mode): void {
+  let held: Buffer | undefined;
+  socket.setNoDelay(true);
+  socket.on('error', () => {});
+  socket.on('data', (chunk: Buffer) => {
+    let data = held === undefined ? chunk : Buffer.concat([held, chunk]);
+    held = undefined;
+    for (;;) {
+      const end = data.indexOf('\r\n\r\n');
+      if (end < 0) break;
+      const length = contentLength(data, end);
+      const whole = end + 4 + length;
+      if (data.length < whole) break;
+      note(data.subarray(end + 4, whole));
+      if (mode === 'accept') socket.write(answer);
+      data = data.subarray(whole);
+      if (data.length === 0) return;
+    }
+    held = data;
+  });
+}
+
+function contentLength(data: Buffer, end: number): number {
+  const head = data.toString('latin1', 0, end);
+  let at = head.indexOf('ontent-length: ');
+  if (at < 0) at = head.indexOf('ontent-Length: ');
+  return Number.parseInt(head.slice(at + 15, at + 25), 10);
+}
+
+function note(body: Buffer): void {
+  lastAt = performance.timeOrigin + performance.now();
+  if (count === 0) firstAt = lastAt;
+  count += 1;
+  if (latencies === null) return;
+  const match = /"sent_at":"?([\d.]+)/.exec(body.toString('latin1', 0, 2_000));
+  if (match) latencies.push(lastAt - Number(match[1]));
+}
+
+const ports: Record<string, number> = {};
+for (const mode of ['accept', 'hang'] as const) {
+  const server = createServer((socket) => serve(socket, mode));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  ports[mode] = (server.address() as { port: number }).port;
+}
+process.on('message', (message: string) => {
+  if (message === 'reset' || message === 'latency') {
+    count = 0;
+    latencies = message === 'latency' ? [] : null;
+  }
+  process.send?.({
+    count,
+    firstAt,
+    lastAt,
+    cpu: process.cpuUsage(),
+    latencies: message === 'report' ? latencies : null,
+  });
+});
+process.on('disconnect', () => process.exit(0));
+process.send?.({ ports });

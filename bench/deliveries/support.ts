@@ -1,0 +1,281 @@
+/** What the delivery benchmarks share: processes, a database, a platform to send for, figures of what it cost. */
+
+import { type ChildProcess, execFileSync, fork, spawn } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { sql } from 'kysely';
+import { createAccount } from '../../src/accounts/account.ts';
+import { migrateCollections } from '../../src/collections/migrate.ts';
+import { type Config, loadConfig } from '../../src/config/config.ts';
+import { createSealer } from '../../src/crypto/sealing.ts';
+import { type Database, openDatabase } from '../../src/database/database.ts';
+import { startEmbedded } from '../../src/database/embedded/embedded.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { createGrant } from '../../src/grants/grant.ts';
+import { loadPlatform } from '../../src/platform.ts';
+import { makeSecret } from '../../src/webhooks/signature.ts';
+import { createSubscription } from '../../src/webhooks/subscription.ts';
+import { createTestClient, mintAccessToken } from '../../test/support/oauth.ts';
+import { freePort, testSecret } from '../../test/support/server.ts';
+
+/** About 1 KB, of the kind `push`. @param mark makes it another one */
+export function eventBody(mark: number | string): Record<string, unknown> {
+  const message = 'A message of some length that says what was changed and why it was changed. '.repeat(2);
+  const commits = Array.from({ length: 4 }, (_, index) => ({
+    id: `9c1185a5c5e9fc54612808977ee8f548b2258d3${index}`,
+    message,
+  }));
+  return { ref: `refs/heads/${mark}`, commits, repository: { name: 'example' } };
+}
+
+export interface SubscriberReport {
+  count: number;
+  firstAt: number;
+  lastAt: number;
+  cpu: { user: number; system: number };
+  latencies: number[] | null;
+}
+
+export interface BenchSubscriber {
+  ports: { accept: number; hang: number };
+  ask: (what: 'reset' | 'latency' | 'report') => Promise<SubscriberReport>;
+  stop: () => void;
+}
+
+export async function startSubscriber(): Promise<BenchSubscriber> {
+  const child = fork(fileURLToPath(new URL('subscriber.ts', import.meta.url)));
+  const next = <T>() =>
+    new Promise<T>((resolve) => child.once('message', (message) => resolve(message as T)));
+  const { ports } = await next<{ ports: BenchSubscriber['ports'] }>();
+  return {
+    ports,
+    ask(what) {
+      const answer = next<SubscriberReport>();
+      child.send(what);
+      return answer;
+    },
+    stop: () => child.disconnect(),
+  };
+}
+
+export interface Bench {
+  db: Database;
+  databaseUrl: string;
+  config: Config;
+  baseUrl: string;
+  postgresPids: () => number[];
+  close: () => Promise<void>;
+}
+
+export async function openBench(): Promise<Bench> {
+  const dataDir = mkdtempSync(join(tmpdir(), 'nuncio-bench-'));
+  const postgres = await startEmbedded({ dataDir, role: 'server' });
+  await migrate(postgres.connectionString);
+  const platform = await loadPlatform(null);
+  await migrateCollections(postgres.connectionString, platform.collections);
+  const db = openDatabase({ connectionString: postgres.connectionString, connectionsMax: 4 });
+  const { rows } = await sql<{ pid: number; file: string }>`
+    select pg_backend_pid() as pid, current_setting('data_directory') as file`.execute(db);
+  const postmaster = Number(readFileSync(join(rows[0]?.file ?? '', 'postmaster.pid'), 'utf8').split('\n')[0]);
+  const port = String(await freePort());
+  const config = loadConfig({ ...settings(postgres.connectionString, port) }, 'start');
+  return {
+    db,
+    databaseUrl: postgres.connectionString,
+    config,
+    baseUrl: config.baseUrl,
+    postgresPids: () => [postmaster, ...childrenOf(postmaster)],
+    async close() {
+      await db.destroy();
+      await postgres.stop();
+      rmSync(dataDir, { recursive: true, force: true });
+    },
+  };
+}
+
+function settings(databaseUrl: string, port: string) {
+  return {
+    PORT: port,
+    DATABASE_URL: databaseUrl,
+    NUNCIO_SECRET: testSecret.toString(),
+    NUNCIO_INSECURE_SUBSCRIBERS: '1',
+    NUNCIO_RATE_LIMIT: '0',
+    LOG_LEVEL: 'warn',
+  };
+}
+
+function childrenOf(parent: number): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => statOf(pid)[1] === String(parent));
+}
+
+/** Fields of /proc/<pid>/stat after the name: state, parent, … */
+function statOf(pid: number): string[] {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  } catch {
+    return [];
+  }
+}
+
+/** Microseconds of CPU that processes used so far (their ended children included). */
+export function cpuMicros(pids: number[]): number {
+  const ticksPerSecond = Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' }));
+  let ticks = 0;
+  for (const pid of pids) {
+    const fields = statOf(pid);
+    ticks += Number(fields[11] ?? 0) + Number(fields[12] ?? 0);
+  }
+  return (ticks / ticksPerSecond) * 1_000_000;
+}
+
+/** Bytes that a process has in memory. */
+export function residentBytes(pid: number): number {
+  const match = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  return Number(match?.[1]) * 1_024;
+}
+
+export interface NuncioServer {
+  child: ChildProcess;
+  stop: () => Promise<void>;
+}
+
+/** @param nodeFlags like `--cpu-prof` */
+export async function startNuncio(bench: Bench, nodeFlags: string[] = []): Promise<NuncioServer> {
+  const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
+  const { PATH, HOME } = process.env;
+  const child = spawn(process.execPath, [...nodeFlags, cli, 'start'], {
+    stdio: ['ignore', 'inherit', 'inherit'],
+    env: { PATH, HOME, ...settings(bench.databaseUrl, String(bench.config.port)) },
+  });
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  for (;;) {
+    if (child.exitCode !== null) throw new Error('the server ended');
+    const isReady = await fetch(`${bench.baseUrl}/readyz`).then(
+      ({ ok }) => ok,
+      () => false,
+    );
+    if (isReady) break;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  return {
+    child,
+    async stop() {
+      child.kill('SIGTERM');
+      await ended;
+    },
+  };
+}
+
+export interface Audience {
+  accounts: string[];
+  publisherToken: string;
+}
+
+/** So many users who each granted one app, with one subscription each. @param urlOf the URL of each */
+export async function createAudience(
+  bench: Bench,
+  size: number,
+  urlOf: (index: number) => string,
+): Promise<Audience> {
+  const sealer = createSealer(testSecret, 'subscription-secret');
+  const scopes = ['read:posts', 'read:webhooks', 'write:webhooks'];
+  const client = await createTestClient(bench, { scopes: [...scopes, 'write:events'] });
+  const accounts: string[] = [];
+  const make = async (index: number) => {
+    const account = await createAccount(bench.db, {
+      email: `bench-${size}-${index}-${Date.now()}@example.com`,
+      password: null,
+    });
+    const grantId = await createGrant(bench.db, { accountId: account.id, clientId: client.id, scopes });
+    await createSubscription(
+      bench.db,
+      { kind: 'grant', grantId, accountId: account.id, clientId: client.id },
+      {
+        url: urlOf(index),
+        kinds: ['push'],
+        signature: 'timestamp',
+        format: 'json',
+        ordered: false,
+        rateLimit: null,
+        description: '',
+        retrySchedule: null,
+      },
+      makeSecret(),
+      sealer,
+    );
+    accounts[index] = account.id;
+  };
+  for (let index = 0; index < size; index += 50) {
+    await Promise.all(
+      Array.from({ length: Math.min(50, size - index) }, (_, offset) => make(index + offset)),
+    );
+  }
+  const { accessToken } = await mintAccessToken(bench, { client, scopes: ['write:events'] });
+  return { accounts, publisherToken: accessToken };
+}
+
+/** Bodies of `POST /events`, made ahead: 1,000 events each, the accounts by turns. */
+export function makeBatches(accounts: readonly string[], events: number): string[] {
+  const batches: string[] = [];
+  for (let from = 0; from < events; from += 1_000) {
+    const batch = [];
+    for (let index = from; index < Math.min(from + 1_000, events); index++) {
+      batch.push({ kind: 'push', account: accounts[index % accounts.length], body: eventBody(index) });
+    }
+    batches.push(JSON.stringify(batch));
+  }
+  return batches;
+}
+
+/** Publishes batches, some at once. */
+export async function publishBatches(
+  bench: Bench,
+  token: string,
+  batches: string[],
+  atOnce = 2,
+): Promise<void> {
+  const left = [...batches];
+  const run = async () => {
+    for (let batch = left.shift(); batch !== undefined; batch = left.shift()) {
+      const response = await fetch(`${bench.baseUrl}/events`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+        body: batch,
+      });
+      if (response.status !== 202)
+        throw new Error(`publishing gave ${response.status}: ${await response.text()}`);
+      await response.arrayBuffer();
+    }
+  };
+  await Promise.all(Array.from({ length: atOnce }, run));
+}
+
+/** Waits until so many were received. */
+export async function waitFor(subscriber: BenchSubscriber, count: number): Promise<SubscriberReport> {
+  const until = Date.now() + 600_000;
+  for (;;) {
+    const report = await subscriber.ask('report');
+    if (report.count >= count) return report;
+    if (Date.now() > until) throw new Error(`${report.count} of ${count} came`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+/** Bytes of WAL written, and transactions committed, so far. */
+export async function databaseWork(db: Database): Promise<{ walBytes: number; commits: number }> {
+  const { rows } = await sql<{ wal: string; commits: string }>`
+    select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0') as wal,
+      (select sum(xact_commit) from pg_stat_database) as commits`.execute(db);
+  return { walBytes: Number(rows[0]?.wal), commits: Number(rows[0]?.commits) };
+}
+
+export function percentile(values: readonly number[], part: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? Number.NaN;
+}
