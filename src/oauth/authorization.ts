@@ -25,6 +25,7 @@ import type { EnginePages } from './engine_options.ts';
 import { createGuard } from './guard.ts';
 import { startHousekeeping } from './housekeeping.ts';
 import { Keyring } from './keyring.ts';
+import { createLoginSessions, type LoginSessions } from './login_session.ts';
 import { LogoutNotifier, useLogoutNotices } from './logout/notifier.ts';
 import { mountProvider } from './mount.ts';
 import { openCertificateReader } from './mtls/mtls.ts';
@@ -55,6 +56,7 @@ export interface Authorization {
   clients: ClientCache;
   /** The engine of the moment, for the pages. */
   provider: () => Provider;
+  loginSessions: LoginSessions;
   /** Writes what waits and ends what runs by the clock. */
   stop: () => Promise<void>;
 }
@@ -117,6 +119,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     guard,
     clients,
     provider: currentProvider,
+    loginSessions: createLoginSessions(config.baseUrl, currentProvider),
     async stop() {
       keyring.stop();
       await stopHousekeeping();

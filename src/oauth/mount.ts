@@ -63,7 +63,6 @@ export function mountProvider(
   provider: () => Provider,
   settings: OAuthSettings,
 ): void {
-  const { host, protocol } = new URL(baseUrl);
   void app.register(async (scope) => {
     scope.removeAllContentTypeParsers();
     scope.addContentTypeParser('*', (_request, _payload, done) => done(null));
@@ -83,14 +82,8 @@ export function mountProvider(
   });
 
   async function hand(request: FastifyRequest, reply: FastifyReply): Promise<void> {
-    // Whom a trusted proxy saw: read before what it says is taken out.
-    const { raw, ip } = request;
-    for (const name of Object.keys(raw.headers)) {
-      if (name === 'forwarded' || name.startsWith('x-forwarded-')) delete raw.headers[name];
-    }
-    raw.headers.host = host;
-    raw.headers['x-forwarded-proto'] = protocol.slice(0, -1);
-    raw.headers['x-forwarded-for'] = ip;
+    const { raw } = request;
+    normalizeRequest(request, baseUrl);
     if (structuredTokenPaths.has(request.routeOptions.url ?? '')) await replaceToken(raw);
     reply.hijack();
     for (const [name, value] of Object.entries({ ...pageHeaders, ...reply.getHeaders() })) {
@@ -98,6 +91,20 @@ export function mountProvider(
     }
     await callbackOf(provider())(raw, reply.raw);
   }
+}
+
+/** Host and protocol as the base URL says, whatever the client or a proxy sent. */
+export function normalizeRequest(request: FastifyRequest, baseUrl: string): void {
+  const { host, protocol } = new URL(baseUrl);
+  // Whom a trusted proxy saw: read before what it says is taken out.
+  const { ip } = request;
+  const { headers } = request.raw;
+  for (const name of Object.keys(headers)) {
+    if (name === 'forwarded' || name.startsWith('x-forwarded-')) delete headers[name];
+  }
+  headers.host = host;
+  headers['x-forwarded-proto'] = protocol.slice(0, -1);
+  headers['x-forwarded-for'] = ip;
 }
 
 type Callback = ReturnType<Provider['callback']>;

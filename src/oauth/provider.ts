@@ -16,6 +16,7 @@ import { requiresNoPkce, useClients } from './engine_client.ts';
 import type { EngineOptions } from './engine_options.ts';
 import { features, resourceIndicators } from './features.ts';
 import { grantFor } from './grant_policy.ts';
+import { sessionSeconds } from './login_session.ts';
 import { mtlsAuthMethods } from './mtls/mtls.ts';
 import { registerPasswordGrant } from './password_grant.ts';
 import { createDocumentFinder } from './registration/metadata_document.ts';
@@ -37,7 +38,6 @@ const authorizationCodeSeconds = 60;
 const deviceCodeSeconds = 600;
 const idTokenSeconds = 3_600;
 const interactionSeconds = 3_600;
-const sessionSeconds = 14 * 86_400;
 /** From the last use, and from the first. */
 const refreshTokenSeconds = 30 * 86_400;
 const refreshTokenSecondsMax = 180 * 86_400;
@@ -201,7 +201,7 @@ function refreshTokenTtl(_ctx: unknown, token: { iiat?: number | undefined }): n
 
 function cookies(config: Config, secret: Buffer): NonNullable<Configuration['cookies']> {
   const isSecure = config.baseUrl.startsWith('https:');
-  const options = { httpOnly: true, sameSite: 'lax', signed: true, path: '/', secure: isSecure } as const;
+  const options = { httpOnly: true, sameSite: 'lax', signed: true, secure: isSecure } as const;
   const prefix = isSecure ? '__Secure-' : '';
   return {
     keys: [deriveKey(secret, 'cookies').toString('base64url')],
@@ -210,7 +210,8 @@ function cookies(config: Config, secret: Buffer): NonNullable<Configuration['coo
       interaction: `${prefix}nuncio_interaction`,
       resume: `${prefix}nuncio_resume`,
     },
-    long: options,
-    short: { ...options, path: undefined as never },
+    long: { ...options, path: '/' },
+    // The engine narrows their paths.
+    short: options,
   };
 }

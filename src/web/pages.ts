@@ -4,6 +4,7 @@
 
 import formBody from '@fastify/formbody';
 import type { FastifyInstance } from 'fastify';
+import { type AccountPagesOptions, registerAccountPages } from './account_pages.ts';
 import { createFormTokens } from './form_token.ts';
 import { type InteractionPagesOptions, registerInteractionPages } from './interaction_pages.ts';
 import { registerStylesheet } from './page.ts';
@@ -11,7 +12,9 @@ import { registerStylesheet } from './page.ts';
 /** The largest form taken, in bytes. */
 const formBytesMax = 16_384;
 
-export interface PagesOptions extends Omit<InteractionPagesOptions, 'formTokens'> {
+export interface PagesOptions
+  extends Omit<InteractionPagesOptions, 'formTokens'>,
+    Omit<AccountPagesOptions, 'formTokens'> {
   secret: Buffer;
   baseUrl: string;
 }
@@ -23,5 +26,6 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
     scope.removeAllContentTypeParsers();
     await scope.register(formBody, { bodyLimit: formBytesMax });
     registerInteractionPages(scope, { ...options, formTokens });
+    registerAccountPages(scope, { ...options, formTokens });
   });
 }

@@ -1,0 +1,46 @@
+/**
+ * Connected apps: what a user lets act for them, one line for each app however many grants it has.
+ */
+
+import { sql } from 'kysely';
+import type { Database } from '../database/database.ts';
+
+export interface ConnectedApp {
+  clientId: string;
+  name: string;
+  /** Of all its grants together, sorted. */
+  scopes: string[];
+  since: Date;
+  /** When a token was last issued to it. */
+  lastUsedAt: Date;
+}
+
+/** The one used last comes first. */
+export async function listConnectedApps(db: Database, accountId: string): Promise<ConnectedApp[]> {
+  const { rows } = await sql<{
+    client_id: string;
+    name: string;
+    scopes: string[];
+    since: Date;
+    last_used_at: Date;
+  }>`
+    select g.client_id, coalesce(max(c.name), g.client_id) as name,
+      array(select distinct unnest(string_to_array(string_agg(array_to_string(g.scopes, ' '), ' '), ' ')) order by 1)
+        as scopes,
+      min(g.created_at) as since,
+      greatest(max(g.created_at), max(t.created_at)) as last_used_at
+    from grants g
+    left join clients c on c.id = g.client_id
+    left join lateral (
+      select max(created_at) as created_at from refresh_tokens where grant_id = g.id) t on true
+    where g.account_id = ${accountId} and g.withdrawn_at is null
+    group by g.client_id
+    order by last_used_at desc`.execute(db);
+  return rows.map((row) => ({
+    clientId: row.client_id,
+    name: row.name,
+    scopes: row.scopes,
+    since: row.since,
+    lastUsedAt: row.last_used_at,
+  }));
+}

@@ -1,0 +1,62 @@
+/**
+ * The browser's login session outside of an authorization request: for the user's own page.
+ */
+
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Provider } from 'oidc-provider';
+import { normalizeRequest } from './mount.ts';
+
+export interface LoginSession {
+  accountId: string | null;
+  /** Known to this browser and to us: forms are bound to it. */
+  secret: string;
+}
+
+export interface LoginSessions {
+  find: (request: FastifyRequest, reply: FastifyReply) => Promise<LoginSession>;
+  /** Signs the browser in, under a session id that nobody knew before. */
+  begin: (request: FastifyRequest, reply: FastifyReply, accountId: string) => Promise<void>;
+}
+
+/** The engine's own model, as far as it is used here. */
+interface EngineSession {
+  jti: string;
+  accountId?: string;
+  loginAccount: (details: { accountId: string }) => void;
+  resetIdentifier: () => void;
+  save: (ttlSeconds: number) => Promise<string>;
+}
+
+/** Seconds that a session lives from its last use. */
+export const sessionSeconds = 14 * 86_400;
+
+export function createLoginSessions(baseUrl: string, provider: () => Provider): LoginSessions {
+  const options = { httpOnly: true, sameSite: 'lax', signed: true, path: '/' } as const;
+  const secure = baseUrl.startsWith('https:');
+
+  async function load(request: FastifyRequest, reply: FastifyReply) {
+    normalizeRequest(request, baseUrl);
+    const engine = provider();
+    const ctx = engine.createContext(request.raw, reply.raw);
+    const session = (await engine.Session.get(ctx as never)) as unknown as EngineSession;
+    return { engine, ctx, session };
+  }
+
+  return {
+    async find(request, reply) {
+      const { session } = await load(request, reply);
+      return { accountId: session.accountId ?? null, secret: session.jti };
+    },
+    async begin(request, reply, accountId) {
+      const { engine, ctx, session } = await load(request, reply);
+      session.loginAccount({ accountId });
+      session.resetIdentifier();
+      await session.save(sessionSeconds);
+      ctx.cookies.set(engine.cookieName('session'), session.jti, {
+        ...options,
+        secure,
+        maxAge: sessionSeconds * 1_000,
+      });
+    },
+  };
+}
