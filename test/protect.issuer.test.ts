@@ -217,6 +217,35 @@ test('an answer of introspection that does not say "active" lets nobody in', asy
   }
 });
 
+test('what introspection calls active is taken only as an access token, for this API, while it lives', async (t) => {
+  const issuer = await startIssuer(t);
+  const now = Math.floor(Date.now() / 1_000);
+  const good = {
+    active: true,
+    token_type: 'Bearer',
+    client_id: 'app',
+    sub: 'user',
+    aud: issuer.url,
+    exp: now + 60,
+  };
+  const asked = (changes: Record<string, unknown>) => {
+    issuer.answers['/introspect'] = { ...good, ...changes };
+    return setUp(issuer, online).ask('an-opaque-token');
+  };
+  assert.equal(await asked({}), 200);
+  assert.equal(await asked({ iss: issuer.url }), 200);
+  // A refresh token is active too, and has no type.
+  assert.equal(await asked({ token_type: undefined }), 401);
+  assert.equal(await asked({ token_type: 'mac' }), 401);
+  assert.equal(await asked({ iss: 'https://evil.example' }), 401);
+  assert.equal(await asked({ aud: 'https://other.example' }), 401);
+  assert.equal(await asked({ aud: undefined }), 401);
+  assert.equal(await asked({ exp: now - 60 }), 401);
+  assert.equal(await asked({ exp: undefined }), 401);
+  assert.equal(await asked({ client_id: undefined }), 401);
+  assert.equal(await asked({ cnf: { jkt: 'abc' } }), 401);
+});
+
 test('no more than 100 introspections are on their way at once', async (t) => {
   const issuer = await startIssuer(t);
   const held: ServerResponse[] = [];

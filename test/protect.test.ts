@@ -5,7 +5,8 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { generateKeyPair, SignJWT } from 'jose';
+import { generateKeyPair, importJWK, SignJWT } from 'jose';
+import { loadSigningKeys } from '../src/oauth/signing_keys.ts';
 import { createProtector, type Grant, type Refusal } from '../src/protect/protect.ts';
 import {
   authorize,
@@ -14,7 +15,7 @@ import {
   createTestClient,
   mintAccessToken,
 } from './support/oauth.ts';
-import { startTestServer } from './support/server.ts';
+import { startTestServer, testSecret } from './support/server.ts';
 
 const url = 'https://notes.example';
 const server = await startTestServer({ after });
@@ -177,6 +178,21 @@ test('oauth 61: (protect) HS256 with the public key as its secret, and a key of 
   const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
   const jwk = await crypto.subtle.exportKey('jwk', publicKey);
   await assertInvalid(await sign({ alg: 'ES256', jwk }, privateKey));
+});
+
+test('oauth 61: (protect) the issuer’s own RS256 key signs id_tokens, and no access token', async () => {
+  const { privateKeys } = await loadSigningKeys(server.db, testSecret);
+  const key = privateKeys.find(({ alg }) => alg === 'RS256');
+  assert.ok(key);
+  const token = await new SignJWT({ client_id: client.id, scope: 'read:posts', jti: 'x' })
+    .setProtectedHeader({ alg: 'RS256', typ: 'at+jwt', kid: key.kid as string })
+    .setIssuer(server.baseUrl)
+    .setAudience(server.baseUrl)
+    .setSubject(account.id)
+    .setIssuedAt()
+    .setExpirationTime('5m')
+    .sign(await importJWK(key, 'RS256'));
+  await assertInvalid(token);
 });
 
 test('an audience of one’s own is the only one taken', async () => {
