@@ -99,6 +99,9 @@ test('two actions and a state machine', async () => {
   const { body } = await ada.request('POST', '/tickets', { json: { subject: 'Help' } });
   const path = `/tickets/${body.id}`;
   assert.deepEqual(Object.keys(body._links), ['self', 'notes', 'wait', 'close']);
+  assert.deepEqual([body.owner, body.sort_key, body.author], ['nobody', 'k', ada.account.id]);
+  const list = await ada.request('GET', '/tickets?sort=-owner');
+  assert.deepEqual(list.body.items[0], body);
   assert.equal((await bob.request('GET', path)).status, 404);
   const waiting = await ada.request('POST', `${path}/wait`);
   assert.deepEqual(Object.keys(waiting.body._links), ['self', 'notes', 'close']);

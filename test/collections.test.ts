@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
+import { newId } from '../src/crypto/ids.ts';
 import { type ApiUser, createApiUser, requester } from './support/api.ts';
 import { createTestClient, mintAccessToken } from './support/oauth.ts';
 import { startTestServer } from './support/server.ts';
@@ -306,4 +307,25 @@ test('GET /api tells who the token speaks for and what it may use', async () => 
   const { accessToken } = await mintAccessToken(server, { client, scopes: ['read:posts'] });
   assert.equal((await requester(server, accessToken)('GET', '/api')).body.account, null);
   assert.equal((await requester(server)('GET', '/api')).status, 401);
+});
+
+test('resources that many users ask for at the same moment are each shown to whom they may be', async () => {
+  const mine = await newArticle(ada, 'Ada’s draft');
+  const theirs = await newArticle(bob, 'Bob’s draft');
+  const open = await newArticle(bob, 'Open');
+  await bob.request('POST', `${open.path}/publish`);
+  const answers = await Promise.all(
+    Array.from({ length: 240 }, async (_, index) => {
+      const user = index % 2 === 0 ? ada : bob;
+      const article = [mine, theirs, open, { id: 'x', path: `/articles/${newId()}` }][
+        index % 4 === 3 ? 3 : index % 3
+      ];
+      const { status, body } = await user.request('GET', article?.path ?? '');
+      const isSeen = article === open || article === (user === ada ? mine : theirs);
+      assert.equal(status, isSeen ? 200 : 404);
+      if (isSeen) assert.equal(body.id, article?.id);
+      return status;
+    }),
+  );
+  assert.ok(answers.includes(200) && answers.includes(404));
 });

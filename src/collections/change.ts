@@ -42,7 +42,7 @@ export async function lockOwn(
 ): Promise<OwnedRow> {
   if (!isId(id)) throw notFound(type);
   const { rows } = await sql<OwnedRow>`
-    select ${columnList(type)}, author as owner from ${tableOf(type)}
+    select ${columnList(type)}, author as _owner from ${tableOf(type)}
     where id = ${id} and author = ${principal.accountId} for no key update`.execute(tx);
   const row = rows[0];
   if (row === undefined) {
@@ -117,7 +117,7 @@ async function writeFields(
     update ${tableOf(type)}
        set version = version + 1, updated_at = greatest(${moment}::timestamptz, updated_at), ${sql.join(assignments)}
      where id = ${row.id} and version = ${row.version}
-    returning ${columnList(type)}, author as owner`.execute(tx);
+    returning ${columnList(type)}, author as _owner`.execute(tx);
   return rows[0] as OwnedRow;
 }
 
@@ -129,5 +129,5 @@ export async function deleteResource(tx: Transaction, type: ResourceType, row: O
 
 async function tell(tx: Transaction, type: ResourceType, row: OwnedRow, kind: string): Promise<void> {
   const body = eventBody(type, toMembers(type, row), row.id);
-  await appendEvent(tx, { accountId: row.owner, kind, body });
+  await appendEvent(tx, { accountId: row._owner, kind, body });
 }

@@ -39,7 +39,7 @@ export async function createResource(
       : await insertChild(tx, type, type.parent, principal, author, values, parentId ?? '');
   if (type.events.has('created')) {
     const body = eventBody(type, toMembers(type, row), row.parent_id ?? row.id);
-    await appendEvent(tx, { accountId: row.owner, kind: `${type.item}.created`, body });
+    await appendEvent(tx, { accountId: row._owner, kind: `${type.item}.created`, body });
   }
   return row;
 }
@@ -62,7 +62,7 @@ async function insertResource(
   const { rows } = await sql<OwnedRow>`
     insert into ${tableOf(type)} (id, author, created_at, updated_at, ${fieldList(type.fields)})
     values (${newId()}, ${author}, ${createdAt}, ${createdAt}, ${valueList(type.fields, values)})
-    returning ${columnList(type)}, author as owner`.execute(tx);
+    returning ${columnList(type)}, author as _owner`.execute(tx);
   return rows[0] as OwnedRow;
 }
 
@@ -90,7 +90,7 @@ async function insertChild(
       select ${newId()}, parent.id, ${author}, ${new Date()}, ${valueList(type.fields, values)} from parent
       returning ${columnList(type)}
     )
-    select added.*, parent.author as owner from added, parent`.execute(tx);
+    select added.*, parent.author as _owner from added, parent`.execute(tx);
   const row = rows[0];
   if (row !== undefined) return row;
   if ((await findVisible(tx, parent, principal, parentId)) === undefined) throw notFound(parent);

@@ -53,10 +53,10 @@ export async function listResources(
   const page = rows.slice(0, query.limit);
   const last = page.at(-1);
   if (rows.length <= query.limit || last === undefined) return { rows: page, next: undefined };
-  return { rows: page, next: writeCursor(query.order, { key: hasKey ? last.sort_key : null, id: last.id }) };
+  return { rows: page, next: writeCursor(query.order, { key: hasKey ? last._sort_key : null, id: last.id }) };
 }
 
-type KeyedRow = Row & { sort_key: string };
+type KeyedRow = Row & { _sort_key: string };
 
 interface Part {
   columns: RawBuilder<unknown>;
@@ -85,11 +85,11 @@ function partOf(type: ResourceType, query: ListQuery, name: string, after: Place
   }
   return {
     columns: hasKey
-      ? sql`${columnList(type)}, ${expression} as sort_value, (${expression})::text as sort_key`
+      ? sql`${columnList(type)}, ${expression} as _sort_value, (${expression})::text as _sort_key`
       : columnList(type),
     where: conditions.length === 0 ? fragment('true') : sql.join(conditions, fragment(' and ')),
     order: hasKey ? sql`${expression} ${direction}, id ${direction}` : sql`id ${direction}`,
-    outerOrder: hasKey ? sql`sort_value ${direction}, id ${direction}` : sql`id ${direction}`,
+    outerOrder: hasKey ? sql`_sort_value ${direction}, id ${direction}` : sql`id ${direction}`,
     // One more than the page tells whether there is a next one.
     limit: sql`${query.limit + 1}`,
   };

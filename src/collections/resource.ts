@@ -25,7 +25,7 @@ export interface Row {
 }
 
 /** A row with what decides about it: of a sub-collection, the parent's owner. */
-export type OwnedRow = Row & { owner: string };
+export type OwnedRow = Row & { _owner: string };
 
 /** The columns of a type's table, for `select` and `returning`. */
 export function columnList(type: ResourceType, alias = ''): RawBuilder<unknown> {
@@ -89,12 +89,12 @@ export async function findVisible(
   const { accountId } = principal;
   if (type.parent === null) {
     const { rows } = await sql<OwnedRow>`
-      select ${columnList(type)}, author as owner from ${tableOf(type)}
+      select ${columnList(type)}, author as _owner from ${tableOf(type)}
       where id = ${id} and (author = ${accountId} or ${readableByAll(type)})`.execute(db);
     return rows[0];
   }
   const { rows } = await sql<OwnedRow>`
-    select ${columnList(type, 'c')}, p.author as owner
+    select ${columnList(type, 'c')}, p.author as _owner
       from ${tableOf(type)} c join ${tableOf(type.parent)} p on p.id = c.parent_id
      where c.id = ${id} and p.id = ${parentId}
        and (p.author = ${accountId} or ${readableByAll(type.parent, 'p')})`.execute(db);

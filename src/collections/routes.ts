@@ -17,8 +17,8 @@ import { createResource } from './create.ts';
 import { listResources } from './list.ts';
 import { mergedValues, patchedValues, replacedValues } from './patch.ts';
 import { readListQuery, readResourceQuery } from './query.ts';
+import { createReader } from './reader.ts';
 import {
-  findVisible,
   notFound,
   type OwnedRow,
   pathOf,
@@ -127,9 +127,10 @@ function listHandler({ db }: CollectionsContext, type: ResourceType, path: strin
 }
 
 function readHandler({ db }: CollectionsContext, type: ResourceType): Handler {
+  const read = createReader(db, type);
   return async ({ request, principal, id, parentId }) => {
     const fields = readResourceQuery(type, request.query);
-    const row = await findVisible(db, type, principal, id, parentId);
+    const row = await read(principal, id, parentId);
     if (row === undefined) throw notFound(type);
     const validators = validatorsOf(type, row, principal, fields);
     const headers = validatorHeaders(validators);

@@ -41,11 +41,15 @@ export const tickets = defineCollection({
   scope: 'tickets',
   fields: {
     subject: Type.String({ minLength: 1, maxLength: 100 }),
+    // Names that statements could have used for themselves.
+    owner: Type.String({ maxLength: 20, default: 'nobody' }),
+    sort_key: Type.String({ maxLength: 20, default: 'k' }),
     state: serverSet(Type.Enum(['open', 'waiting', 'closed']), 'open'),
     answer: serverSet(Nullable(Type.String({ minLength: 1, maxLength: 500 })), null),
     closed_at: serverSet(Nullable(Timestamp()), null),
   },
   filters: ['state'],
+  sorts: ['owner'],
   children: [
     defineChild({
       name: 'notes',

@@ -1,0 +1,85 @@
+/**
+ * A load generator that costs little beside what it measures: the same request over kept connections, of each answer
+ * only the length read.
+ */
+
+import { connect } from 'node:net';
+
+export interface LoadOptions {
+  port: number;
+  /** Connections, each with one request under way. */
+  connections: number;
+  milliseconds: number;
+  /** The whole request, head and body. */
+  request: string;
+  /** The status that every answer must have. */
+  status: number;
+}
+
+/** @returns answers a second */
+export async function load(options: LoadOptions): Promise<number> {
+  const { connections, milliseconds } = options;
+  const counters = await Promise.all(Array.from({ length: connections }, () => openConnection(options)));
+  const startedAt = performance.now();
+  for (const counter of counters) counter.start();
+  await new Promise((resolve) => setTimeout(resolve, milliseconds));
+  const seconds = (performance.now() - startedAt) / 1_000;
+  let answers = 0;
+  for (const counter of counters) answers += counter.stop();
+  return answers / seconds;
+}
+
+interface Counter {
+  start(): void;
+  /** @returns the answers that came since the start */
+  stop(): number;
+}
+
+async function openConnection({ port, request, status }: LoadOptions): Promise<Counter> {
+  const socket = connect({ port, host: '127.0.0.1', noDelay: true });
+  await new Promise((resolve, reject) => socket.once('connect', resolve).once('error', reject));
+  const bytes = Buffer.from(request);
+  const expected = `HTTP/1.1 ${status} `;
+  let answers = 0;
+  let isStopped = false;
+  /** Bytes of the running answer that have not come yet. */
+  let missing = 0;
+  let begun: Buffer = Buffer.alloc(0);
+  socket.on('error', () => {});
+  socket.on('data', (chunk: Buffer) => {
+    if (isStopped) return;
+    if (missing > 0) missing -= chunk.length;
+    else {
+      begun = begun.length === 0 ? chunk : Buffer.concat([begun, chunk]);
+      const length = answerLength(begun);
+      if (length === undefined) return;
+      if (begun.toString('latin1', 0, expected.length) !== expected) {
+        isStopped = true;
+        console.error(begun.toString());
+        return;
+      }
+      missing = length - begun.length;
+      begun = Buffer.alloc(0);
+    }
+    if (missing > 0) return;
+    answers += 1;
+    socket.write(bytes);
+  });
+  return {
+    start: () => socket.write(bytes),
+    stop() {
+      isStopped = true;
+      socket.destroy();
+      return answers;
+    },
+  };
+}
+
+/** Bytes of the answer that begins here; undefined while its head is not whole. */
+function answerLength(bytes: Buffer): number | undefined {
+  const headEnd = bytes.indexOf('\r\n\r\n');
+  if (headEnd < 0) return undefined;
+  const head = bytes.toString('latin1', 0, headEnd).toLowerCase();
+  const at = head.indexOf('content-length: ');
+  return headEnd + 4 + (at < 0 ? 0 : Number.parseInt(head.slice(at + 16, at + 26), 10));
+}

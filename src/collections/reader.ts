@@ -1,0 +1,78 @@
+/**
+ * Reading single resources: those that are asked for at the same moment are fetched in one statement, each for whom
+ * it is asked for. Under load that saves most of what a statement costs beside its rows; a request that is alone
+ * waits for nothing but the end of the running turn of the event loop.
+ */
+
+import { sql } from 'kysely';
+import { isId } from '../crypto/ids.ts';
+import type { Database } from '../database/database.ts';
+import type { Principal } from '../grants/principal.ts';
+import { columnList, type OwnedRow, readableByAll, tableOf } from './resource.ts';
+import type { ResourceType } from './resource_type.ts';
+
+/** Resources in one statement at most. */
+const batchMax = 100;
+
+interface Wanted {
+  id: string;
+  parentId: string | null;
+  accountId: string | null;
+  resolve: (row: OwnedRow | undefined) => void;
+  reject: (error: unknown) => void;
+}
+
+/** Finds a resource that the principal may see; undefined for all others, whether they exist or not. */
+export type Reader = (principal: Principal, id: string, parentId?: string) => Promise<OwnedRow | undefined>;
+
+export function createReader(db: Database, type: ResourceType): Reader {
+  let waiting: Wanted[] = [];
+
+  function flush(): void {
+    const batch = waiting;
+    waiting = [];
+    fetchAll(db, type, batch).then(
+      (rows) => {
+        for (const [index, wanted] of batch.entries()) wanted.resolve(rows.get(index + 1));
+      },
+      (error: unknown) => {
+        for (const wanted of batch) wanted.reject(error);
+      },
+    );
+  }
+
+  return async (principal, id, parentId) => {
+    if (!isId(id) || (parentId !== undefined && !isId(parentId))) return undefined;
+    return new Promise((resolve, reject) => {
+      if (waiting.length === 0) setImmediate(flush);
+      waiting.push({ id, parentId: parentId ?? null, accountId: principal.accountId, resolve, reject });
+      if (waiting.length >= batchMax) flush();
+    });
+  };
+}
+
+/** @returns rows by their place in the batch, from 1 */
+async function fetchAll(
+  db: Database,
+  type: ResourceType,
+  batch: readonly Wanted[],
+): Promise<Map<number, OwnedRow>> {
+  if (batch.length === 0) return new Map();
+  const ids = batch.map((wanted) => wanted.id);
+  const viewers = batch.map((wanted) => wanted.accountId);
+  const { rows } =
+    type.parent === null
+      ? await sql<OwnedRow & { _place: string }>`
+          select wanted._place, ${columnList(type, 'r')}, r.author as _owner
+            from unnest(${ids}::uuid[], ${viewers}::uuid[]) with ordinality as wanted (id, viewer, _place)
+            join ${tableOf(type)} r on r.id = wanted.id
+           where r.author = wanted.viewer or ${readableByAll(type, 'r')}`.execute(db)
+      : await sql<OwnedRow & { _place: string }>`
+          select wanted._place, ${columnList(type, 'r')}, p.author as _owner
+            from unnest(${ids}::uuid[], ${batch.map((wanted) => wanted.parentId)}::uuid[], ${viewers}::uuid[])
+                 with ordinality as wanted (id, parent_id, viewer, _place)
+            join ${tableOf(type)} r on r.id = wanted.id and r.parent_id = wanted.parent_id
+            join ${tableOf(type.parent)} p on p.id = r.parent_id
+           where p.author = wanted.viewer or ${readableByAll(type.parent, 'p')}`.execute(db);
+  return new Map(rows.map((row) => [Number(row._place), row]));
+}
