@@ -102,12 +102,34 @@ test('oauth 16: an assertion authenticates once, for this server, while it lives
     const { status, body } = await ask(text);
     assert.deepEqual([status, body.error], [401, 'invalid_client'], String(index));
   }
-  // oauth 17: beside a client_id of another.
-  const { status } = await ask(await assertion(), { client_id: client.id });
-  assert.ok([400, 401].includes(status));
   const raced = await assertion();
   const answers = await Promise.all(Array.from({ length: 10 }, () => ask(raced)));
   assert.equal(answers.filter((answer) => answer.status === 200).length, 1);
+});
+
+test('oauth 17: an assertion beside the client_id of another client is refused', async () => {
+  const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
+  const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'one', alg: 'ES256', use: 'sig' }] };
+  const signing = await createTestClient(server, { authMethod: 'private_key_jwt', metadata: { jwks } });
+  const client_assertion = await new SignJWT({ jti: newId() })
+    .setProtectedHeader({ alg: 'ES256', kid: 'one' })
+    .setIssuer(signing.id)
+    .setSubject(signing.id)
+    .setAudience(server.baseUrl)
+    .setIssuedAt()
+    .setExpirationTime('1m')
+    .sign(privateKey);
+  const form = {
+    ...machine,
+    client_assertion,
+    client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
+  };
+  const mixed = await postForm(server, '/oauth/token', null, { ...form, client_id: client.id });
+  assert.deepEqual([mixed.status, mixed.body.error], [400, 'invalid_request']);
+  assert.equal(
+    (await postForm(server, '/oauth/token', null, { ...form, client_id: signing.id })).status,
+    200,
+  );
 });
 
 test('opaque access tokens open the API, introspect and end like the others', async (context) => {
@@ -140,7 +162,7 @@ test('opaque access tokens open the API, introspect and end like the others', as
   assert.equal(await open(token), 200);
 });
 
-test('without PKCE both the operator and the client must say so, and public clients never can', async (context) => {
+test('oauth 39: without PKCE both the operator and the client must say so, and public clients never can', async (context) => {
   const platform = createPlatform({ oauth: { withoutPkce: true } });
   const loose = await startTestServer(context, {}, 'dev', platform);
   for (const [at, requirePkce, works] of [

@@ -38,10 +38,13 @@ export function features(options: EngineOptions): Features {
     },
     // RFC 9101: signed alone, and by what the client registered.
     requestObjects: { enabled: true },
-    // RFC 7009: a client revokes its own tokens.
+    // RFC 7009 section 2.1: a client revokes its own tokens, and is refused another's.
     revocation: {
       enabled: true,
-      allowedPolicy: (_ctx, client, token) => client.clientId === token.clientId,
+      allowedPolicy(_ctx, client, token) {
+        if (client.clientId === token.clientId) return true;
+        throw new errors.InvalidGrant('the token was not issued to this client');
+      },
     },
     // RFC 7662: a client that authenticates sees its own tokens, and an API elsewhere the access tokens of all.
     introspection: {
