@@ -8,6 +8,7 @@ import { type AccountPagesOptions, registerAccountPages } from './account_pages.
 import { createFormTokens } from './form_token.ts';
 import { type InteractionPagesOptions, registerInteractionPages } from './interaction_pages.ts';
 import { registerStylesheet } from './page.ts';
+import { registerStartPage } from './start_page.ts';
 
 /** The largest form taken, in bytes. */
 const formBytesMax = 16_384;
@@ -22,6 +23,7 @@ export interface PagesOptions
 export function registerPages(app: FastifyInstance, options: PagesOptions): void {
   const formTokens = createFormTokens(options.secret, options.baseUrl);
   registerStylesheet(app);
+  registerStartPage(app);
   void app.register(async (scope) => {
     scope.removeAllContentTypeParsers();
     await scope.register(formBody, { bodyLimit: formBytesMax });
