@@ -118,6 +118,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     secret,
     kinds: platform.eventKinds,
     guard: limited,
+    registry,
     logger,
   });
   opened.defer(() => webhooks.stop());

@@ -48,7 +48,7 @@ interface DeliveryRow {
 }
 
 /** The deliveries of a subscription; `condition` is on `d`, a row of `deliveries`. */
-function described(lane: number, condition: ReturnType<typeof sql>) {
+export function described(lane: number, condition: ReturnType<typeof sql>) {
   return sql`
     select d.lane, d.sequence, d.day, d.event, d.created_at, e.id as event_id, e.kind, attempt.count as attempt_count,
       case
@@ -258,7 +258,7 @@ export async function sendPing(db: Database, subscription: Subscription): Promis
 }
 
 /** Somebody is to look at the lane: its holder, or whoever takes it. */
-async function wakeLane(tx: Transaction, lane: number): Promise<void> {
+export async function wakeLane(tx: Transaction, lane: number): Promise<void> {
   await sql`
     update lane_progress set due_at = greatest(now(), coalesce(paused_until, now()))
     where lane = ${lane} and owner is null`.execute(tx);

@@ -32,8 +32,8 @@ export interface EventContent {
   kind: string;
   accountId: string | null;
   body: Buffer;
-  /** RFC 3339; only for `cloudevents`. */
-  createdAt: string;
+  /** Milliseconds since 1970. */
+  createdAt: number;
 }
 
 /** What a subscription's requests have in common. */
@@ -114,7 +114,7 @@ function cloudEventBody(event: EventContent): Buffer {
     id: event.id,
     source: event.accountId === null ? '/' : `/accounts/${event.accountId}`,
     type: event.kind,
-    time: event.createdAt,
+    time: new Date(event.createdAt).toISOString(),
     datacontenttype: 'application/json',
   };
   // The body's bytes are kept as they are: they are JSON already.

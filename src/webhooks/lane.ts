@@ -186,8 +186,10 @@ export class Lane {
   }
 
   /** An attempt has ended: the window grows with what works and shrinks with what does not. */
-  settle(isAccepted: boolean): void {
+  settle(isAccepted: boolean, isPing: boolean): void {
     this.inFlight -= 1;
+    // A ping says nothing of how the deliveries fare.
+    if (isPing) return;
     if (isAccepted) {
       this.failures = 0;
       if (this.#window < windowMax) this.#window += 1;

@@ -20,8 +20,8 @@ export interface RecorderOptions {
   node: string;
   /** Lanes that others hold by now. */
   onLost: (lanes: number[]) => void;
-  /** Outcomes that are durable, and the lanes they were of. */
-  onWritten: (lanes: Iterable<Lane>, outcomes: Outcome[]) => void;
+  /** Outcomes are durable; the lanes they were of. */
+  onWritten: (lanes: Iterable<Lane>) => void;
   onError: (error: Error) => void;
 }
 
@@ -95,7 +95,7 @@ export class Recorder {
         if (!isLost.has(lane.id)) lane.cursor = Math.max(lane.cursor, progress[index]?.cursor ?? 0);
       }
       if (lost.length > 0) onLost(lost);
-      onWritten(lanes, isLost.size === 0 ? outcomes : outcomes.filter(({ lane }) => !isLost.has(lane)));
+      onWritten(lanes.filter(({ id }) => !isLost.has(id)));
     } catch (error) {
       this.#failed = true;
       this.#outcomes = outcomes.concat(this.#outcomes);

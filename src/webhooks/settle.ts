@@ -2,6 +2,7 @@
  * What an answer means: accepted, to be repeated and when, given up, or the end of the subscription. Decides only.
  */
 
+import { pingKind } from '../events/catalogue.ts';
 import { attemptErrors } from './attempt_error.ts';
 import type { Lane, Waiting } from './lane.ts';
 import type { AttemptRecord, Outcome, RetryRecord } from './outcome.ts';
@@ -24,6 +25,7 @@ export interface Settlement {
   outcome: Outcome;
   /** Milliseconds for which the whole lane is to wait; 0 for not. */
   pauseMs: number;
+  isPing: boolean;
   /** 410: the subscriber wants no more of it. */
   isGone: boolean;
 }
@@ -36,6 +38,7 @@ export function settleAttempt(end: AttemptEnd): Settlement {
   const asked =
     status === 429 || status === 503 ? readRetryAfter(answer.headers?.['retry-after'], now) : null;
   const wasManual = waiting.retry?.isManual ?? false;
+  const isPing = waiting.event.kind === pingKind.name;
   return {
     outcome: {
       lane: lane.id,
@@ -46,7 +49,8 @@ export function settleAttempt(end: AttemptEnd): Settlement {
       hadRetry: waiting.retry !== null,
       wasManual,
     },
-    pauseMs: isAccepted ? 0 : Math.max((asked ?? 0) * 1_000, circuitPause(lane.failures + 1)),
+    pauseMs: isAccepted ? 0 : Math.max((asked ?? 0) * 1_000, isPing ? 0 : circuitPause(lane.failures + 1)),
+    isPing,
     isGone: status === 410 && answer.error === null,
   };
 }

@@ -4,21 +4,27 @@
 
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
+import type { Registry } from 'prom-client';
 import type { Config } from '../config/config.ts';
 import { createSealer } from '../crypto/sealing.ts';
 import { type Database, openDatabase } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import { type Catalogue, createCatalogue } from '../events/catalogue.ts';
-import { ensurePartitions } from '../events/event.ts';
 import type { EventKind } from '../events/kind.ts';
 import type { Outbox } from '../events/outbox.ts';
 import { registerPublishing } from '../events/publish.ts';
 import type { Guard } from '../grants/principal.ts';
+import { Problem } from '../http/problem.ts';
 import { defaultHeaderNames } from './delivery_request.ts';
 import { registerDeliveries } from './delivery_routes.ts';
 import { EventCache } from './event_cache.ts';
+import { disableFailing } from './failing.ts';
 import { kindArrays } from './fan_out.ts';
 import { registerMeta } from './meta.ts';
+import { createWorkerMetrics } from './metrics.ts';
+import { stepRecovery } from './recovery.ts';
+import { registerRecoveries } from './recovery_routes.ts';
+import { eraseEvent, keepDays } from './retention.ts';
 import { Sender } from './sender.ts';
 import { registerSubscriptions } from './subscription_routes.ts';
 import { disableByWorker } from './subscription_state.ts';
@@ -36,6 +42,7 @@ export interface WebhooksOptions {
   /** Those of the platform. */
   kinds: readonly EventKind[];
   guard: Guard;
+  registry: Registry;
   logger: Logger;
 }
 
@@ -50,7 +57,8 @@ export interface Webhooks {
 /** Connections of the worker's own: requests must not keep it waiting, nor it them. */
 const workerConnectionsMax = 6;
 const partitionsPauseMs = 3_600_000;
-const dayTables = ['events', 'deliveries', 'attempts'];
+/** Milliseconds between looks for recoveries that nobody asked for. */
+const recoveryPauseMs = 5_000;
 
 export function createWebhooks(options: WebhooksOptions): Webhooks {
   const { db, outbox, notifications, config, secret, guard, logger } = options;
@@ -64,7 +72,11 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
     onIdleError: onError,
   });
   const sender = new Sender({ allowLoopback: config.insecureSubscribers });
-  const worker = new Worker({
+  const worker: Worker = new Worker({
+    metrics: createWorkerMetrics(options.registry, db, () => worker.status),
+    onFailing: (lanes) => {
+      disableFailing(workerDb, lanes).then((disabled) => disabled.length > 0 && outbox.wake(), onError);
+    },
     db: workerDb,
     sender,
     sealer,
@@ -86,7 +98,26 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
     // Whatever changed meanwhile was not heard.
     onListening: () => worker.reviewAll(),
   });
-  let timer: NodeJS.Timeout | undefined;
+  notifications.listen('nuncio_event_erased', {
+    onNotification: (positions) => {
+      for (const position of positions.split(',')) cache.drop(Number(position));
+      worker.reviewAll();
+    },
+  });
+  const timers: NodeJS.Timeout[] = [];
+  let recovering: Promise<void> | undefined;
+  let isStopping = false;
+  const recover = () => {
+    recovering ??= (async () => {
+      try {
+        while (!isStopping && (await stepRecovery(workerDb)));
+      } catch (error) {
+        onError(error as Error);
+      } finally {
+        recovering = undefined;
+      }
+    })();
+  };
 
   return {
     registerRoutes(api) {
@@ -96,7 +127,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
         guard,
         catalogue,
         onPublished: (events) => {
-          const createdAt = new Date().toISOString();
+          const createdAt = Date.now();
           for (const { position, id, kind, accountId, body } of events) {
             cache.put(position, { id, kind, accountId, body, createdAt });
           }
@@ -105,17 +136,31 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
       });
       registerSubscriptions({ api, db, guard, catalogue, sealer, config });
       registerDeliveries({ api, db, guard });
+      registerRecoveries(api, db, guard, recover);
       registerMeta(api, config);
+      api.delete<{ Params: { id: string } }>('/events/:id/body', async (request, reply) => {
+        await guard(request, 'write:events');
+        const positions = await eraseEvent(db, request.params.id);
+        if (positions.length === 0)
+          throw new Problem(404, 'There is no such event, or its body is erased already.');
+        for (const position of positions) cache.drop(position);
+        return reply.code(204).send();
+      });
     },
     async start() {
-      await ensurePartitions(workerDb, dayTables);
-      timer = setInterval(() => {
-        ensurePartitions(workerDb, dayTables).catch(onError);
-      }, partitionsPauseMs);
+      await keepDays(workerDb);
+      timers.push(
+        setInterval(() => {
+          keepDays(workerDb).catch(onError);
+        }, partitionsPauseMs),
+        setInterval(recover, recoveryPauseMs),
+      );
       await worker.start();
     },
     async stop() {
-      clearInterval(timer);
+      isStopping = true;
+      for (const timer of timers) clearInterval(timer);
+      await recovering;
       await worker.stop();
       await sender.close();
       await workerDb.destroy();

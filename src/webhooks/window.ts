@@ -170,7 +170,7 @@ export async function readEvents(
         kind: row.kind,
         accountId: row.account_id,
         body: Buffer.from(row.body),
-        createdAt: row.created_at.toISOString(),
+        createdAt: row.created_at.getTime(),
       },
     ]),
   );

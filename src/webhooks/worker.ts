@@ -12,6 +12,7 @@ import type { Sealer } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
 import { buildRequest, type EventContent, type HeaderNames } from './delivery_request.ts';
 import type { EventCache } from './event_cache.ts';
+import { failuresMin } from './failing.ts';
 import type { FanOutPass, KindArrays, LaneAddition } from './fan_out.ts';
 import { FanOutLoop } from './fan_out_loop.ts';
 import { Lane, type Waiting, waitingMax } from './lane.ts';
@@ -25,6 +26,7 @@ import {
   releaseLanes,
   wakeForgottenLanes,
 } from './lane_store.ts';
+import type { WorkerMetrics, WorkerStatus } from './metrics.ts';
 import { Node } from './node.ts';
 import type { Outcome } from './outcome.ts';
 import { Recorder } from './recorder.ts';
@@ -56,6 +58,9 @@ export interface WorkerOptions {
   kinds: KindArrays;
   headerNames: HeaderNames;
   retryScheduleSeconds: readonly number[];
+  metrics: WorkerMetrics;
+  /** Lanes that have failed often. */
+  onFailing: (lanes: number[]) => void;
   /** A subscriber said 410. */
   onGone: (lane: number) => void;
   onError: (error: Error) => void;
@@ -98,8 +103,11 @@ export class Worker {
       db,
       node: this.node.id,
       onError,
-      onLost: (lanes) => this.#lose(lanes),
-      onWritten: (lanes, outcomes) => this.#written(lanes, outcomes),
+      onLost: (lanes) => {
+        options.metrics.lost(lanes.length);
+        this.#lose(lanes);
+      },
+      onWritten: (lanes) => this.#written(lanes),
     });
     this.#fanOut = new FanOutLoop({
       db,
@@ -114,6 +122,18 @@ export class Worker {
     await this.node.join();
     this.#fanOut.start();
     this.#timer = setInterval(() => this.#tick(), tickMs);
+  }
+
+  get status(): WorkerStatus {
+    return {
+      inFlight: this.#inFlight,
+      lanes: this.#lanes.size,
+      waiting: this.#waiting,
+      busy: () =>
+        [...this.#lanes.values()]
+          .filter(({ inFlight }) => inFlight > 0)
+          .map(({ subscription, inFlight }) => ({ subscription: subscription.id, inFlight })),
+    };
   }
 
   /** There are new events. */
@@ -274,6 +294,7 @@ export class Worker {
     this.#run(async () => {
       try {
         const ids = await claimLanes(this.#options.db, this.node.id, claimMax);
+        if (ids.length > 0) this.#options.metrics.claimed(ids.length);
         this.#load(ids);
         if (ids.length === claimMax) this.#claimAt = 0;
       } finally {
@@ -528,7 +549,7 @@ export class Worker {
   }
 
   #start(lane: Lane, waiting: Waiting): void {
-    const { sender, headerNames } = this.#options;
+    const { sender, headerNames, metrics } = this.#options;
     const { subscription, revision } = lane;
     const number = (waiting.retry?.attempts ?? 0) + 1;
     const facts = { sequence: waiting.sequence, number, now: this.node.now() };
@@ -541,13 +562,14 @@ export class Worker {
       facts,
     );
     const startedAt = performance.now();
+    if (number === 1) metrics.lag(Math.max(facts.now - waiting.event.createdAt, 0) / 1_000);
     const start = { at: startedAt };
     this.#inFlight += 1;
     this.#recent.add(start);
     sender.send(request, (answer) => {
       this.#inFlight -= 1;
       this.#recent.delete(start);
-      const { outcome, pauseMs, isGone } = settleAttempt({
+      const { outcome, pauseMs, isPing, isGone } = settleAttempt({
         lane,
         waiting,
         number,
@@ -556,17 +578,18 @@ export class Worker {
         now: this.node.now(),
         scheduleSeconds: subscription.retrySchedule ?? this.#options.retryScheduleSeconds,
       });
-      this.#settled(lane, outcome, pauseMs);
+      metrics.attempt(outcome.attempt?.error ?? null);
+      this.#settled(lane, outcome, pauseMs, isPing);
       if (isGone) this.#options.onGone(lane.id);
     });
   }
 
-  #settled(lane: Lane, outcome: Outcome, pauseMs: number): void {
+  #settled(lane: Lane, outcome: Outcome, pauseMs: number, isPing: boolean): void {
     const isAccepted = outcome.attempt !== null && outcome.attempt.error === null;
     const now = performance.now();
-    lane.settle(isAccepted);
-    lane.pausedUntil =
-      pauseMs > 0 ? Math.max(lane.pausedUntil, now + pauseMs) : isAccepted ? 0 : lane.pausedUntil;
+    lane.settle(isAccepted, isPing);
+    if (pauseMs > 0) lane.pausedUntil = Math.max(lane.pausedUntil, now + pauseMs);
+    else if (isAccepted && !isPing) lane.pausedUntil = 0;
     if (outcome.hadRetry) lane.endRetry(outcome.sequence);
     else lane.markDone(outcome.sequence);
     const willRepeat = outcome.retry?.state === 'pending';
@@ -578,8 +601,13 @@ export class Worker {
     if (this.#hungry.size > 0) this.#readMore();
   }
 
-  #written(lanes: Iterable<Lane>, _outcomes: Outcome[]): void {
-    for (const lane of lanes) this.#markReady(lane);
+  #written(lanes: Iterable<Lane>): void {
+    const failing: number[] = [];
+    for (const lane of lanes) {
+      this.#markReady(lane);
+      if (lane.failures >= failuresMin) failing.push(lane.id);
+    }
+    if (failing.length > 0) this.#options.onFailing(failing);
     this.#pump();
     this.#readMore();
   }

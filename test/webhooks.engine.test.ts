@@ -1,0 +1,395 @@
+/** The engine over time: circuits, rates, changes, recoveries, retention, several nodes. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { pino } from 'pino';
+import { loadConfig } from '../src/config/config.ts';
+import { openDatabase } from '../src/database/database.ts';
+import { loadPlatform } from '../src/platform.ts';
+import { startServer } from '../src/server.ts';
+import { disableFailing } from '../src/webhooks/failing.ts';
+import { Node } from '../src/webhooks/node.ts';
+import { writeOutcomes } from '../src/webhooks/outcome.ts';
+import { keepDays } from '../src/webhooks/retention.ts';
+import { pauseAfter, readRetryAfter, retryAfterSecondsMax } from '../src/webhooks/retry_schedule.ts';
+import { freePort, startTestServer, testSecret } from './support/server.ts';
+import { answer, startSubscriber } from './support/subscriber.ts';
+import { type App, createApp, createPublisher, publish, subscribe, until } from './support/webhooks.ts';
+
+const server = await startTestServer(
+  { after },
+  { NUNCIO_RETRY_SCHEDULE: '1s,1s,1s,1s', NUNCIO_RATE_LIMIT: '0' },
+);
+const publisher = await createPublisher(server);
+const range = (count: number) => Array.from({ length: count }, (_, index) => index);
+const marksOf = (received: { body: string }[]) =>
+  received.map(({ body }) => JSON.parse(body).ref.slice('refs/heads/'.length));
+const list = async (app: App, id: string, query = '') =>
+  (await app.request('GET', `/subscriptions/${id}/deliveries?limit=200${query}`)).body.items;
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+test('webhooks 56, 57: the schedule, with a random part that is only ever added', () => {
+  const schedule = [5, 30, 120];
+  assert.equal(pauseAfter(schedule, 1, null, 0), 5_000);
+  assert.equal(pauseAfter(schedule, 3, null, 0), 120_000);
+  assert.equal(pauseAfter(schedule, 4, null, 0), null);
+  const pauses = range(1_000).map(() => pauseAfter(schedule, 2, null) as number);
+  assert.ok(pauses.every((ms) => ms >= 30_000 && ms <= 36_000));
+  assert.ok(new Set(pauses.map((ms) => Math.floor(ms / 600))).size >= 9, 'they do not spread');
+});
+
+test('webhooks 46: Retry-After in seconds or as a date, never earlier than the schedule, a day at most', () => {
+  const now = Date.parse('2026-01-01T00:00:00Z');
+  assert.equal(readRetryAfter('120', now), 120);
+  assert.equal(readRetryAfter('Thu, 01 Jan 2026 00:01:00 GMT', now), 60);
+  assert.equal(readRetryAfter('999999', now), retryAfterSecondsMax);
+  for (const value of [
+    '-5',
+    '0',
+    'soon',
+    '1.5',
+    '',
+    'Wed, 31 Dec 2025 23:59:00 GMT',
+    undefined,
+    ['1', '2'],
+  ]) {
+    assert.equal(readRetryAfter(value, now), null, String(value));
+  }
+  assert.equal(pauseAfter([5], 1, 120, 0), 120_000);
+  assert.equal(pauseAfter([300], 1, 120, 0), 300_000);
+  assert.equal(pauseAfter([5], 2, 120, 0), null);
+});
+
+test('webhooks 46: after a 429 with Retry-After the subscription’s other deliveries wait, too', async (t) => {
+  const subscriber = await startSubscriber(t, answer(429, { 'retry-after': '2' }));
+  const app = await createApp(server);
+  await subscribe(app, { url: subscriber.url });
+  await publish(publisher, app.account, ['first']);
+  const [first] = await subscriber.waitFor(1);
+  subscriber.behave(answer(204));
+  await publish(publisher, app.account, ['second']);
+  const received = await subscriber.waitFor(3);
+  assert.deepEqual(marksOf(received).sort(), ['first', 'first', 'second']);
+  for (const { at } of received.slice(1)) assert.ok(at - (first?.at ?? 0) >= 1_900, 'too early');
+});
+
+test('webhooks 47, 58: a 4xx is repeated like any failure, counted from the end of the attempt', async (t) => {
+  const ends: number[] = [];
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    setTimeout(() => {
+      ends.push(Date.now());
+      response.writeHead(ends.length < 3 ? 404 : 200).end();
+    }, 500);
+  });
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  await publish(publisher, app.account, ['again']);
+  const received = await subscriber.waitFor(3);
+  for (const [index, end] of ends.slice(0, 2).entries()) {
+    assert.ok((received[index + 1]?.at ?? 0) - end >= 980, 'too early');
+  }
+  await until(
+    () => list(app, id),
+    ([item]) => item.state === 'succeeded',
+  );
+});
+
+test('webhooks 60: deleting or disabling a subscription stops what has not started', async (t) => {
+  for (const stop of ['delete', 'disable']) {
+    const subscriber = await startSubscriber(t, (_received, response) => {
+      setTimeout(() => response.writeHead(204).end(), 200);
+    });
+    const app = await createApp(server);
+    const { id } = await subscribe(app, { url: subscriber.url, ordered: true });
+    await publish(publisher, app.account, range(50));
+    await subscriber.waitFor(2);
+    if (stop === 'delete') await app.request('DELETE', `/subscriptions/${id}`);
+    else await app.request('PATCH', `/subscriptions/${id}`, { json: { state: 'disabled' } });
+    await pause(1_000);
+    const count = subscriber.received.length;
+    await pause(1_500);
+    assert.equal(subscriber.received.length, count, stop);
+    if (stop === 'disable') assert.equal((await list(app, id, '&status=held')).length, 50 - count);
+  }
+});
+
+test('withdrawing a grant with deliveries in memory stops them within a second', async (t) => {
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    setTimeout(() => response.writeHead(204).end(), 100);
+  });
+  const app = await createApp(server);
+  await subscribe(app, { url: subscriber.url });
+  await publish(publisher, app.account, range(1_000));
+  await subscriber.waitFor(20);
+  await sql`update grants set withdrawn_at = now() where id = ${app.grantId}`.execute(server.db);
+  const withdrawnAt = Date.now();
+  await pause(2_500);
+  assert.ok(subscriber.received.length < 1_000);
+  const late = subscriber.received.filter(({ at }) => at > withdrawnAt + 1_000);
+  assert.equal(late.length, 0);
+});
+
+test('webhooks 61: a changed URL holds for the next attempt; the log says by which revision each was made', async (t) => {
+  const [old, next] = [await startSubscriber(t, answer(500)), await startSubscriber(t)];
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: old.url });
+  await publish(publisher, app.account, ['moved']);
+  await old.waitFor(1);
+  await app.request('PATCH', `/subscriptions/${id}`, { json: { url: next.url } });
+  await next.waitFor(1);
+  const [item] = await until(
+    () => list(app, id),
+    ([first]) => first.state === 'succeeded',
+  );
+  const { body } = await app.request('GET', `/deliveries/${item.id}`);
+  const revisions = body.attempts.map(({ revision }: { revision: number }) => revision);
+  assert.equal(revisions[0], 1);
+  assert.equal(revisions.at(-1), 2);
+});
+
+test('webhooks 67: a subscriber that never answers takes nothing from another', async (t) => {
+  const [hanging, healthy] = [await startSubscriber(t, () => {}), await startSubscriber(t)];
+  const [dead, alive] = [await createApp(server), await createApp(server)];
+  await subscribe(dead, { url: hanging.url });
+  await subscribe(alive, { url: healthy.url });
+  for (let batch = 0; batch < 10; batch++) await publish(publisher, dead.account, range(1_000));
+  await hanging.waitFor(1);
+  for (let batch = 0; batch < 5; batch++) await publish(publisher, alive.account, range(100));
+  await healthy.waitFor(500);
+  // A window, however long the queue.
+  assert.ok(hanging.received.length <= 32, String(hanging.received.length));
+});
+
+test('webhooks 68: a rate limit holds', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  await subscribe(app, { url: subscriber.url, rate_limit: 20 });
+  await publish(publisher, app.account, range(100));
+  const received = await subscriber.waitFor(100);
+  const times = received.map(({ at }) => at);
+  const seconds = ((times.at(-1) ?? 0) - (times[0] ?? 0)) / 1_000;
+  const rate = (received.length - 1) / seconds;
+  assert.ok(rate <= 20 * 1.05, `${rate} a second`);
+  assert.ok(received.every(({ headers }) => headers['nuncio-attempt'] === '1'));
+});
+
+test('webhooks 69: no success for five days and twenty failures in a row disable a subscription', async () => {
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: 'https://example.com/' });
+  const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(
+    server.db,
+  );
+  const lane = Number(rows[0]?.lane);
+  const tryWith = async (failures: number, since: string) => {
+    await sql`
+      update lane_progress set failures = ${failures}, failing_since = now() - ${since}::interval
+      where lane = ${lane}`.execute(server.db);
+    return (await disableFailing(server.db, [lane])).length;
+  };
+  assert.equal(await tryWith(19, '6 days'), 0);
+  assert.equal(await tryWith(500, '4 days 23 hours'), 0);
+  assert.equal(await tryWith(20, '5 days 1 minute'), 1);
+  const { body } = await app.request('GET', `/subscriptions/${id}`);
+  assert.equal(body.state, 'disabled');
+  assert.equal(body.disabled_reason, 'failing');
+});
+
+test('webhooks 70, 72: what failed or was held is sent again by a recovery, which says how far it is', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, retry_schedule: [1] });
+  const since = new Date(Date.now() - 60_000).toISOString();
+  await publish(publisher, app.account, ['failed']);
+  await until(
+    () => list(app, id, '&status=failed'),
+    (items) => items.length === 1,
+  );
+  const patch = (state: string) => app.request('PATCH', `/subscriptions/${id}`, { json: { state } });
+  await patch('disabled');
+  await publish(publisher, app.account, ['held 1', 'held 2']);
+  await until(
+    () => list(app, id, '&status=held'),
+    (items) => items.length === 2,
+  );
+  const recover = (json: unknown) => app.request('POST', `/subscriptions/${id}/recover`, { json });
+  assert.equal((await recover({ since })).status, 409);
+  subscriber.behave(answer(204));
+  await patch('active');
+  await pause(1_500);
+  assert.ok(
+    !marksOf(subscriber.received).some((mark) => mark.startsWith('held')),
+    'sent without being asked',
+  );
+  const count = subscriber.received.length;
+  const started = await recover({ since });
+  assert.equal(started.status, 202);
+  await subscriber.waitFor(count + 3);
+  const path = started.headers.get('location') as string;
+  const { body } = await until(
+    () => app.request('GET', path),
+    (job) => job.body.state === 'done',
+  );
+  assert.equal(body.resent, 3);
+  await until(
+    () => list(app, id, '&status=succeeded'),
+    (items) => items.length === 3,
+  );
+  assert.equal(subscriber.received.length, count + 3);
+  assert.equal((await recover({ since: 'yesterday' })).status, 422);
+  assert.equal((await recover({ since, status: 'pending' })).status, 422);
+  const stranger = await createApp(server);
+  assert.equal((await stranger.request('GET', path)).status, 404);
+});
+
+test('webhooks 63: what a node that lost a lane has to say changes nothing', async () => {
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: 'https://example.com/' });
+  const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(
+    server.db,
+  );
+  const lane = Number(rows[0]?.lane);
+  await sql`update lane_progress set owner = 5 where lane = ${lane}`.execute(server.db);
+  const attempt = {
+    number: 1,
+    trigger: 's' as const,
+    revision: 1,
+    startedAt: performance.now(),
+    durationMs: 1,
+    firstByteMs: null,
+    status: 200,
+    error: null,
+    connection: null,
+    headers: null,
+    body: null,
+    truncated: false,
+  };
+  const day = new Date().toISOString().slice(0, 10);
+  const outcome = { lane, sequence: 1, day, attempt, hadRetry: false, wasManual: false };
+  const failed = { state: 'pending' as const, attempts: 1, dueMs: 1_000 };
+  const progress = [{ lane, cursor: 1, failures: 0, pauseMs: 0 }];
+  const write = (node: string) => writeOutcomes(server.db, node, progress, [{ ...outcome, retry: failed }]);
+  assert.deepEqual(await write('4'), [lane]);
+  const counted = async () =>
+    (
+      await sql<{ attempts: string; retries: string; cursor: string }>`
+        select (select count(*) from attempts where lane = ${lane}) as attempts,
+          (select count(*) from retries where lane = ${lane}) as retries, cursor
+        from lane_progress where lane = ${lane}`.execute(server.db)
+    ).rows[0];
+  assert.deepEqual(await counted(), { attempts: '0', retries: '0', cursor: '0' });
+  assert.deepEqual(await write('5'), []);
+  assert.deepEqual(await counted(), { attempts: '1', retries: '1', cursor: '1' });
+});
+
+test('webhooks 63, 65: a node that was taken for dead has lost its lanes; the time of day of its machine is of no account', async (t) => {
+  const db = openDatabase({ connectionString: server.databaseUrl, connectionsMax: 2 });
+  const fail = (error: Error) => assert.fail(error);
+  let lost = 0;
+  const node = new Node(db, fail, () => lost++);
+  t.after(async () => {
+    await node.leave();
+    await db.destroy();
+  });
+  await node.join();
+  assert.ok(node.maySend);
+  const realNow = Date.now;
+  t.after(() => {
+    Date.now = realNow;
+  });
+  const before = node.now();
+  Date.now = () => realNow() - 86_400_000;
+  assert.ok(Math.abs(node.now() - before) < 5_000);
+  assert.ok(node.maySend);
+  Date.now = () => realNow() + 86_400_000;
+  assert.ok(node.maySend);
+  assert.ok(Math.abs(node.now() - before) < 5_000);
+  Date.now = realNow;
+  await sql`delete from nodes where id = ${node.id}`.execute(db);
+  await until(
+    async () => lost,
+    (count) => count === 1,
+  );
+});
+
+test('two nodes share the lanes; each delivery is sent once, the sequence has no gap', async (t) => {
+  const port = await freePort();
+  const config = loadConfig({ PORT: String(port), LOG_LEVEL: 'silent', NUNCIO_RATE_LIMIT: '0' }, 'dev');
+  const second = await startServer({
+    config,
+    platform: await loadPlatform(null),
+    databaseUrl: server.databaseUrl,
+    secret: testSecret,
+    logger: pino({ level: 'silent' }),
+  });
+  t.after(() => second.close());
+  const subscriber = await startSubscriber(t);
+  const apps = [];
+  for (let count = 0; count < 5; count++) {
+    const app = await createApp(server);
+    await subscribe(app, { url: `${subscriber.url}/${count}` });
+    apps.push(app);
+  }
+  await Promise.all(apps.map((app) => publish(publisher, app.account, range(100))));
+  await subscriber.waitFor(500);
+  await pause(300);
+  assert.equal(subscriber.received.length, 500);
+  for (const index of range(5)) {
+    const own = subscriber.received.filter(({ path }) => path === `/${index}`);
+    const sequences = own.map(({ headers }) => Number(headers['nuncio-sequence'])).sort((a, b) => a - b);
+    assert.deepEqual(
+      sequences,
+      range(100).map((number) => number + 1),
+    );
+  }
+});
+
+test('webhooks 76: an event’s body is erased at once, its ids stay; days that are over are dropped whole', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  const { body } = await publish(publisher, app.account, ['private']);
+  await subscriber.waitFor(1);
+  const [item] = await until(
+    () => list(app, id),
+    ([first]) => first?.state === 'succeeded',
+  );
+  assert.equal((await publisher('DELETE', `/events/${body.ids[0]}/body`)).status, 204);
+  const { body: erased } = await app.request('GET', `/deliveries/${item.id}`);
+  assert.equal(erased.body, null);
+  assert.equal(erased.event, body.ids[0]);
+  assert.equal(erased.attempts.length, 1);
+
+  await sql`create table events_20200101 partition of events for values from ('2020-01-01') to ('2020-01-02')`.execute(
+    server.db,
+  );
+  await sql`create table attempts_20200101 partition of attempts for values from ('2020-01-01') to ('2020-01-02')`.execute(
+    server.db,
+  );
+  await sql`insert into events (day, id, kind, body) values ('2020-01-01', 'old', 'push', '{}')`.execute(
+    server.db,
+  );
+  await keepDays(server.db);
+  const { rows } = await sql<{ old: string | null; other: string | null; today: string }>`
+    select to_regclass('events_20200101')::text as old, to_regclass('attempts_20200101')::text as other,
+      (select count(*) from events) as today`.execute(server.db);
+  assert.equal(rows[0]?.old, null);
+  assert.equal(rows[0]?.other, null);
+  assert.ok(Number(rows[0]?.today) > 0);
+});
+
+test('webhooks 80: metrics of the backlog, lag, attempts, what is under way, lanes lost and taken', async () => {
+  const text = await (await fetch(`${server.baseUrl}/metrics`)).text();
+  for (const name of [
+    'nuncio_delivery_backlog_age_seconds{of="outbox"}',
+    'nuncio_delivery_lag_seconds_bucket',
+    'nuncio_delivery_attempts_total{result="accepted"}',
+    'nuncio_delivery_attempts_total{result="unexpected_status"}',
+    'nuncio_worker{of="in_flight"}',
+    '# TYPE nuncio_subscription_in_flight gauge',
+    'nuncio_lanes_lost_total',
+    'nuncio_lane_claim_size_bucket',
+  ]) {
+    assert.ok(text.includes(name), name);
+  }
+});
