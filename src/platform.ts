@@ -65,8 +65,10 @@ const reservedObjects = new Set(['webhooks', 'events', 'tokens']);
 const collectionsMax = 200;
 const eventKindsMax = 2_000;
 
-/** The file that is read where none is named: the one beside package.json. */
-const defaultFile = fileURLToPath(new URL('../nuncio.config.ts', import.meta.url));
+/** The file that is read where none is named: the one beside package.json, or what the build has made of it. */
+const defaultFile = fileURLToPath(
+  new URL(import.meta.url.endsWith('.ts') ? '../nuncio.config.ts' : './nuncio.config.js', import.meta.url),
+);
 
 /**
  * @param configFile absolute path, or null for the shipped example

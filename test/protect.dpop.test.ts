@@ -93,6 +93,7 @@ test('oauth 78: (protect) every proof with a fault is refused', async () => {
     'no jti': { claims: { jti: undefined } },
     'an empty jti': { claims: { jti: '' } },
     'a jti without end': { claims: { jti: 'x'.repeat(600) } },
+    'too much text': { claims: { filler: 'x'.repeat(8_192) } },
   };
   for (const [why, changes] of Object.entries(faults)) {
     const proof = await prove(changes).catch(() => 'not a proof');
@@ -106,10 +107,19 @@ test('oauth 78: (protect) every proof with a fault is refused', async () => {
     'no JWT': 'abc',
     'alg none': `${none.toString('base64url')}.${payload}.`,
     'a changed payload': `${header}.${Buffer.from('{}').toString('base64url')}.${signature}`,
-    'too long a text': 'x'.repeat(10_000),
   };
   for (const [why, proof] of Object.entries(texts)) {
     assertRefused(await send(proof), 'invalid_dpop_proof', why);
+  }
+});
+
+test('oauth 78: (protect) a proof by an algorithm that is not offered is refused', async () => {
+  for (const algorithm of ['ES384', 'PS256', 'RS256']) {
+    const other = await createProofKey(algorithm);
+    const bound = await mint({ cnf: { jkt: other.jkt } });
+    const request = { method: 'GET', url, token: bound };
+    const proof = await createProof(other, request, { header: { alg: algorithm } });
+    assertRefused(await send(proof, { authorization: `DPoP ${bound}` }), 'invalid_dpop_proof', algorithm);
   }
 });
 

@@ -5,7 +5,7 @@
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { mkdir, mkdtemp, realpath, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, realpath, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -45,9 +45,15 @@ async function runScript(text: string, ...parameters: string[]): Promise<string>
 
 test('the package has what runs, and nothing of the tests', () => {
   const has = (name: string) => files.includes(`package/${name}`);
-  for (const name of ['dist/cli.js', 'dist/index.js', 'dist/protect/protect.js', 'dist/web/pages.css']) {
-    assert.ok(has(name), name);
-  }
+  const code = [
+    'cli.js',
+    'index.js',
+    'index.d.ts',
+    'nuncio.config.js',
+    'protect/protect.js',
+    'web/pages.css',
+  ];
+  for (const name of code) assert.ok(has(`dist/${name}`), name);
   assert.ok(has('migrations/0001_accounts.sql'));
   assert.ok(has('LICENSE'));
   const strange = files.filter((name) => /^package\/(src|test|bench|examples|data)\//.test(name));
@@ -105,6 +111,40 @@ test('its types stand by themselves in a strict TypeScript project', async () =>
   const tsc = join(modules, 'typescript', 'bin', 'tsc');
   const { stdout } = await run(process.execPath, [tsc, '-p', folder]).catch((error) => error);
   assert.equal(stdout, '');
+});
+
+test('installed, the server has the example platform, and takes a declaration of one’s own', async () => {
+  // From here on with everything that the package depends on.
+  for (const name of await readdir(modules)) {
+    if (name.startsWith('.')) continue;
+    await symlink(join(modules, name), join(folder, 'node_modules', name)).catch(() => {});
+  }
+  await writeFile(
+    join(folder, 'nuncio.config.ts'),
+    `import { defineConfig, defineEventKind, Type } from 'nuncio';
+     export default defineConfig({
+       oauth: { resources: ['https://notes.example.com'] },
+       eventKinds: [
+         defineEventKind({
+           name: 'note.created',
+           description: 'A note was written.',
+           object: 'notes',
+           schema: Type.Object({ note: Type.Object({ id: Type.String(), text: Type.String() }) }),
+           example: { note: { id: 'n1', text: 'Buy milk' } },
+         }),
+       ],
+     });`,
+  );
+  const output = await runScript(
+    `const [file, ownFile] = process.argv.slice(2);
+     const { loadPlatform } = await import(file);
+     const shipped = await loadPlatform(null);
+     const own = await loadPlatform(ownFile);
+     console.log(JSON.stringify([shipped.collections.map(({ table }) => table), own.objects]));`,
+    join(folder, 'node_modules', 'nuncio', 'dist', 'platform.js'),
+    join(folder, 'nuncio.config.ts'),
+  );
+  assert.deepEqual(JSON.parse(output), [['articles'], ['notes']]);
 });
 
 test('the command says its version', async () => {
