@@ -122,6 +122,15 @@ test('a registered app is allowed by a user, and gets the scopes it registered f
   assert.match(String(refused), /invalid_scope/);
 });
 
+test('oauth 85: of the scopes asked for it gets those that users can allow, and is told so', async () => {
+  const scope = 'openid read:posts write:events read:everything';
+  const { status, body } = await register({ redirect_uris: [redirectUri], scope });
+  assert.equal(status, 201);
+  assert.equal(body.scope, 'openid read:posts');
+  const { scope: all } = (await register({ redirect_uris: [redirectUri] })).body;
+  assert.ok(String(all).includes('write:posts') && !String(all).includes('write:events'));
+});
+
 for (const [what, metadata, error] of [
   ['a fragment', { redirect_uris: [`${redirectUri}#top`] }, 'invalid_redirect_uri'],
   ['plain http elsewhere', { redirect_uris: ['http://app.example/cb'] }, 'invalid_redirect_uri'],

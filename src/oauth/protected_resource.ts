@@ -18,7 +18,8 @@ export function registerProtectedResource(
     resource: baseUrl,
     authorization_servers: [baseUrl],
     jwks_uri: `${baseUrl}/oauth/jwks`,
-    scopes_supported: [...scopes.keys()],
+    // RFC 9728 section 2: those of authorization requests. What is the operator's machines' alone is not asked of users.
+    scopes_supported: [...scopes.values()].filter(({ isForUsers }) => isForUsers).map(({ name }) => name),
     bearer_methods_supported: ['header'],
     resource_name: 'Nuncio',
     resource_documentation: `${baseUrl}/docs`,

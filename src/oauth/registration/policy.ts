@@ -137,15 +137,17 @@ export function offeredScopes(catalogue: ScopeCatalogue): string[] {
   return scopes.map((each) => each.name);
 }
 
-/** What it asks for, by default all that is offered. */
+/**
+ * What it asks for as far as it is offered (RFC 7591 section 3.2.1: the answer says what it got), by default all of
+ * it. Clients ask for whatever some document lists.
+ */
 function readScopes(scope: unknown, catalogue: ScopeCatalogue): string[] {
-  const names = offeredScopes(catalogue);
-  if (scope === undefined || scope === null || scope === '') return names;
+  const offered = offeredScopes(catalogue);
+  if (scope === undefined || scope === null || scope === '') return offered;
   if (typeof scope !== 'string') throw invalid('scope must be a string');
-  const asked = [...new Set(scope.split(' '))];
-  const unknown = asked.find((name) => !names.includes(name));
-  if (unknown !== undefined) throw invalid(`scope must not contain ${printable(unknown)}`);
-  return asked;
+  const scopes = [...new Set(scope.split(' '))].filter((name) => offered.includes(name));
+  if (scopes.length === 0) throw invalid('scope has none of those that users can allow');
+  return scopes;
 }
 
 /** An error whose description begins with redirect_uris gets the code of its own that RFC 7591 has for it. */
