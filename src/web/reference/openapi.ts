@@ -20,7 +20,9 @@ export interface ReferenceSource {
 type Json = Record<string, unknown>;
 
 export function openApiDocument({ baseUrl, parts, kinds, scopes }: ReferenceSource): Json {
-  const described = Object.fromEntries([...scopes].map(({ name, description }) => [name, description]));
+  const all = [...scopes];
+  const describe = (some: readonly Scope[]) =>
+    Object.fromEntries(some.map(({ name, description }) => [name, description]));
   const paths: Record<string, Json> = {};
   for (const operation of parts.flatMap((part) => part.operations)) {
     paths[operation.path] = { ...paths[operation.path], [operation.method]: operationObject(operation) };
@@ -53,9 +55,9 @@ export function openApiDocument({ baseUrl, parts, kinds, scopes }: ReferenceSour
               authorizationUrl: `${baseUrl}/oauth/authorize`,
               tokenUrl: `${baseUrl}/oauth/token`,
               refreshUrl: `${baseUrl}/oauth/token`,
-              scopes: described,
+              scopes: describe(all.filter((scope) => scope.isForUsers)),
             },
-            clientCredentials: { tokenUrl: `${baseUrl}/oauth/token`, scopes: described },
+            clientCredentials: { tokenUrl: `${baseUrl}/oauth/token`, scopes: describe(all) },
           },
         },
         token: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' },
