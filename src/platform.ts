@@ -13,6 +13,7 @@ import { kindsOf } from './collections/kinds.ts';
 import { type ResourceType, withChildren } from './collections/resource_type.ts';
 import type { EventKind } from './events/kind.ts';
 import { type OAuthSettings, readOAuthSettings } from './oauth/settings.ts';
+import { readWebhookSettings, type WebhookDeclaration, type WebhookSettings } from './webhooks/settings.ts';
 
 /** What `nuncio.config.ts` exports by default. */
 export interface PlatformDeclaration {
@@ -21,6 +22,8 @@ export interface PlatformDeclaration {
   eventKinds?: readonly EventKind[];
   /** What is not as shipped in the authorization server. */
   oauth?: Partial<OAuthSettings>;
+  /** What is to be different of the webhooks. */
+  webhooks?: WebhookDeclaration;
 }
 
 export interface Platform {
@@ -30,6 +33,7 @@ export interface Platform {
   /** The objects of `read:<object>` and `write:<object>` scopes that the declaration brings, sorted. */
   objects: readonly string[];
   oauth: OAuthSettings;
+  webhooks: WebhookSettings;
 }
 
 /** A declaration that cannot be used: one line for each problem. */
@@ -96,7 +100,8 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
   const problems: string[] = [];
   const report: Report = (place, reason) => problems.push(`${prefix}${place}: ${reason}`);
   for (const key of Object.keys(declaration)) {
-    if (!['collections', 'eventKinds', 'oauth'].includes(key)) report(key, 'there is no such section');
+    if (!['collections', 'eventKinds', 'oauth', 'webhooks'].includes(key))
+      report(key, 'there is no such section');
   }
   const collections = compileCollections(declaration.collections ?? [], report);
   const declaredKinds = checkKinds(declaration.eventKinds ?? [], report);
@@ -107,6 +112,7 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
     report,
   );
   const oauth = readOAuthSettings(declaration.oauth, report);
+  const webhooks = readWebhookSettings(declaration.webhooks, report);
   if (problems.length > 0) throw new PlatformError(problems);
   const objects = [...collections.map((type) => type.scope), ...eventKinds.map((kind) => kind.object)];
   return Object.freeze({
@@ -114,6 +120,7 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
     eventKinds,
     objects: [...new Set(objects.filter((object) => object !== null))].sort(),
     oauth,
+    webhooks,
   });
 }
 

@@ -117,6 +117,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     config,
     secret,
     kinds: platform.eventKinds,
+    settings: platform.webhooks,
     guard: limited,
     registry,
     logger,

@@ -4,23 +4,21 @@
 
 import type { FastifyInstance } from 'fastify';
 import type { Config } from '../config/config.ts';
-import { defaultHeaderNames } from './delivery_request.ts';
+import type { WebhookSettings } from './settings.ts';
 import { signatureShapes } from './signature.ts';
 
-export function registerMeta(api: FastifyInstance, config: Config): void {
+export function registerMeta(
+  api: FastifyInstance,
+  config: Config,
+  { headers, addresses }: WebhookSettings,
+): void {
   api.get('/meta', async (_request, reply) => {
     return reply.header('cache-control', 'public, max-age=300').send({
       issuer: config.baseUrl,
-      // Where the server sends from is known to its operator alone.
-      addresses: [],
+      // As the operator says: a server does not know what it looks like from outside.
+      addresses,
       signatures: signatureShapes,
-      headers: {
-        event: defaultHeaderNames.event,
-        delivery: defaultHeaderNames.delivery,
-        signature: defaultHeaderNames.signature,
-        sequence: defaultHeaderNames.sequence,
-        attempt: defaultHeaderNames.attempt,
-      },
+      headers,
       _links: { self: { href: '/meta' } },
     });
   });

@@ -15,7 +15,6 @@ import type { Outbox } from '../events/outbox.ts';
 import { registerPublishing } from '../events/publish.ts';
 import type { Guard } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
-import { defaultHeaderNames } from './delivery_request.ts';
 import { registerDeliveries } from './delivery_routes.ts';
 import { EventCache } from './event_cache.ts';
 import { disableFailing } from './failing.ts';
@@ -26,6 +25,7 @@ import { stepRecovery } from './recovery.ts';
 import { registerRecoveries } from './recovery_routes.ts';
 import { eraseEvent, keepDays } from './retention.ts';
 import { Sender } from './sender.ts';
+import type { WebhookSettings } from './settings.ts';
 import { registerSubscriptions } from './subscription_routes.ts';
 import { disableByWorker } from './subscription_state.ts';
 import { Worker } from './worker.ts';
@@ -41,6 +41,7 @@ export interface WebhooksOptions {
   secret: Buffer;
   /** Those of the platform. */
   kinds: readonly EventKind[];
+  settings: WebhookSettings;
   guard: Guard;
   registry: Registry;
   logger: Logger;
@@ -82,7 +83,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
     sealer,
     cache,
     kinds: kindArrays(catalogue),
-    headerNames: defaultHeaderNames,
+    headerNames: options.settings.headers,
     retryScheduleSeconds: config.retryScheduleSeconds,
     onGone: (lane) => {
       disableByWorker(workerDb, lane, 'gone').then(() => outbox.wake(), onError);
@@ -137,7 +138,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
       registerSubscriptions({ api, db, guard, catalogue, sealer, config });
       registerDeliveries({ api, db, guard });
       registerRecoveries(api, db, guard, recover);
-      registerMeta(api, config);
+      registerMeta(api, config, options.settings);
       api.delete<{ Params: { id: string } }>('/events/:id/body', async (request, reply) => {
         await guard(request, 'write:events');
         const positions = await eraseEvent(db, request.params.id);
