@@ -1,240 +1,148 @@
 /**
- * Clients that prove themselves by keys of their own (RFC 7523, RFC 9101), registered by value or by URL.
+ * Signing keys, the audit log, the log of refusals, housekeeping.
  */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
-import { newId } from '../src/crypto/ids.ts';
-import { TestBrowser } from './support/browser.ts';
-import {
-  authorizationUrl,
-  createPkce,
-  createTestAccount,
-  createTestClient,
-  passPages,
-  postForm,
-  type TestClient,
-} from './support/oauth.ts';
-import { startTestServer } from './support/server.ts';
-import { siteEgress, startSite } from './support/site.ts';
+import { decodeProtectedHeader } from 'jose';
+import { sql } from 'kysely';
+import { pino } from 'pino';
+import { readAuditLog } from '../src/audit/audit_log.ts';
+import { withdrawGrant } from '../src/grants/grant.ts';
+import { keepHouse } from '../src/oauth/housekeeping.ts';
+import { rotateSigningKeys } from '../src/oauth/signing_keys.ts';
+import { loadPlatform } from '../src/platform.ts';
+import { startServer } from '../src/server.ts';
+import { authorize, clientToken, createTestAccount, createTestClient, postForm } from './support/oauth.ts';
+import { freePort, startTestServer, testSecret } from './support/server.ts';
 
-const site = await startSite({ after });
-const server = await startTestServer({ after }, {}, 'dev', undefined, siteEgress);
+const server = await startTestServer({ after });
 const account = await createTestAccount(server);
-const form = { grant_type: 'client_credentials', scope: 'read:posts' };
-const assertionType = 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer';
+const client = await createTestClient(server);
 
-async function createKey(kid: string, alg = 'ES256') {
-  const { privateKey, publicKey } = await generateKeyPair(alg, { extractable: true });
-  return { kid, alg, privateKey, jwk: { ...(await exportJWK(publicKey)), kid, alg, use: 'sig' } };
+async function publishedIds(baseUrl: string): Promise<string[]> {
+  const { keys } = (await (await fetch(`${baseUrl}/oauth/jwks`)).json()) as { keys: { kid: string }[] };
+  return keys.map((key) => key.kid);
 }
 
-type Key = Awaited<ReturnType<typeof createKey>>;
-
-function sign(client: TestClient, key: Key, claims: JWTPayload = {}): Promise<string> {
-  const now = Math.floor(Date.now() / 1_000);
-  const all = { iss: client.id, sub: client.id, aud: server.baseUrl, jti: newId(), iat: now, exp: now + 60 };
-  return new SignJWT({ ...all, ...claims })
-    .setProtectedHeader({ alg: key.alg, kid: key.kid })
-    .sign(key.privateKey);
+async function until(what: string, holds: () => Promise<boolean>): Promise<void> {
+  for (let tries = 0; tries < 100; tries += 1) {
+    if (await holds()) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  assert.fail(what);
 }
 
-async function ask(assertion: string, path = '/oauth/token', more: Record<string, string> = form) {
-  const authentication = { client_assertion: assertion, client_assertion_type: assertionType };
-  return postForm(server, path, null, { ...more, ...authentication });
-}
+test('oauth 71: a rotation publishes first, signs later, and never refuses a valid token on any node', async (context) => {
+  const lines: string[] = [];
+  const port = await freePort();
+  const second = await startServer({
+    config: { ...server.config, port },
+    platform: await loadPlatform(null),
+    databaseUrl: server.databaseUrl,
+    secret: testSecret,
+    logger: pino({ level: 'error' }, { write: (line: string) => void lines.push(line) }),
+  });
+  context.after(() => second.close());
+  const nodes = [server.baseUrl, second.address];
+  const open = async (baseUrl: string, token: string) =>
+    (await fetch(`${baseUrl}/api`, { headers: { authorization: `Bearer ${token}` } })).status;
 
-const key = await createKey('one');
-const client = await createTestClient(server, {
-  authMethod: 'private_key_jwt',
-  metadata: { jwks: { keys: [key.jwk] } },
-});
-
-test('oauth 16: the one audience of an assertion is the issuer, as a string', async () => {
-  assert.equal((await ask(await sign(client, key))).status, 200);
-  for (const aud of [
-    [server.baseUrl],
-    [server.baseUrl, 'https://other.example'],
-    `${server.baseUrl}/oauth/token`,
-    `${server.baseUrl}/`,
-    'https://other.example',
-  ]) {
-    const { status, body } = await ask(await sign(client, key, { aud }));
-    assert.deepEqual([status, body.error], [401, 'invalid_client'], JSON.stringify(aud));
+  const before = await publishedIds(server.baseUrl);
+  const old = await clientToken(server, client, ['read:posts']);
+  const made = await rotateSigningKeys(server.db, testSecret, 2);
+  for (const baseUrl of nodes) {
+    await until('both nodes publish old and new', async () => {
+      const ids = await publishedIds(baseUrl);
+      return [...before, ...made].every((id) => ids.includes(id));
+    });
   }
-  const par = { response_type: 'code', client_id: client.id, redirect_uri: client.redirectUri };
-  const pushed = await ask(
-    await sign(client, key, { aud: `${server.baseUrl}/oauth/par` }),
-    '/oauth/par',
-    par,
-  );
-  assert.equal(pushed.status, 401);
-});
-
-test('oauth 16: an assertion is no longer good than an hour', async () => {
-  const exp = Math.floor(Date.now() / 1_000) + 7_200;
-  assert.equal((await ask(await sign(client, key, { exp }))).status, 401);
-});
-
-test('oauth 16: a symmetric or unknown algorithm, another’s key and a changed claim are refused', async () => {
-  const jwk = Buffer.from(JSON.stringify(key.jwk));
-  const now = Math.floor(Date.now() / 1_000);
-  // The public key as if it were a shared secret.
-  const confused = await new SignJWT({
-    iss: client.id,
-    sub: client.id,
-    aud: server.baseUrl,
-    jti: newId(),
-    exp: now + 60,
-  })
-    .setProtectedHeader({ alg: 'HS256', kid: 'one' })
-    .sign(jwk);
-  const stranger = await createKey('one');
-  const [header, payload, signature] = (await sign(client, key)).split('.') as [string, string, string];
-  const claims = JSON.parse(Buffer.from(payload, 'base64url').toString());
-  const changed = Buffer.from(JSON.stringify({ ...claims, exp: claims.exp + 1 })).toString('base64url');
-  for (const assertion of [confused, await sign(client, stranger), `${header}.${changed}.${signature}`]) {
-    const { status, body } = await ask(assertion);
-    assert.deepEqual([status, body.error], [401, 'invalid_client']);
-  }
-});
-
-test('oauth 16: an assertion that a request was refused with for its grant is used up all the same', async () => {
-  const assertion = await sign(client, key);
-  const first = await ask(assertion, '/oauth/token', {
-    grant_type: 'refresh_token',
-    refresh_token: 'made-up',
+  const between = await clientToken(server, client, ['read:posts']);
+  assert.ok(before.includes(decodeProtectedHeader(between).kid ?? ''), 'the old key still signs');
+  await until('the new key signs', async () => {
+    const token = await clientToken(server, client, ['read:posts']);
+    for (const baseUrl of nodes) {
+      for (const each of [old, between, token]) assert.equal(await open(baseUrl, each), 200);
+    }
+    return made.includes(decodeProtectedHeader(token).kid ?? '');
   });
-  assert.equal(first.body.error, 'invalid_grant');
-  assert.equal((await ask(assertion)).status, 401);
-});
-
-test('oauth 17: beside an assertion a client_id of another, or a second method, is refused', async () => {
-  const other = await createTestClient(server);
-  const mixed = await ask(await sign(client, key), '/oauth/token', { ...form, client_id: other.id });
-  assert.ok(mixed.status === 400 || mixed.status === 401);
-  assert.equal(mixed.body.access_token, undefined);
-  const impostor = await ask(await sign({ ...client, id: other.id }, key));
-  assert.deepEqual([impostor.status, impostor.body.error], [401, 'invalid_client']);
-  const two = await ask(await sign(client, key), '/oauth/token', { ...form, client_secret: 'x' });
-  assert.deepEqual([two.status, two.body.error], [400, 'invalid_request']);
-});
-
-test('oauth 16: keys by URL are fetched, and kept for a while', async () => {
-  const first = await createKey('first');
-  const second = await createKey('second', 'PS256');
-  site.serve('/jwks', { body: { keys: [first.jwk] } });
-  const remote = await createTestClient(server, {
-    authMethod: 'private_key_jwt',
-    metadata: { jwks_uri: site.url('/jwks') },
+  const idToken = (await authorize(server, { account, client, scopes: ['openid'] })).idToken ?? '';
+  assert.ok(made.includes(decodeProtectedHeader(idToken).kid ?? ''));
+  await sql`update signing_keys set expires_at = now() where id = any(${before})`.execute(server.db);
+  await until('the old keys are gone', async () => {
+    const ids = await publishedIds(server.baseUrl);
+    return !before.some((id) => ids.includes(id));
   });
-  assert.equal((await ask(await sign(remote, first))).status, 200);
-  // The client itself is read again once the database has told of its registration.
-  await sleep(300);
-  assert.equal((await ask(await sign(remote, first))).status, 200);
-  const fetched = site.requests('/jwks');
-  for (let at = 0; at < 3; at += 1) assert.equal((await ask(await sign(remote, first))).status, 200);
-  assert.equal(site.requests('/jwks'), fetched);
-  // The next key is known to us a minute after it was published, or when the client's registration changes.
-  site.serve('/jwks', { body: { keys: [first.jwk, second.jwk] } });
-  const again = await createTestClient(server, {
-    authMethod: 'private_key_jwt',
-    metadata: { jwks_uri: site.url('/jwks') },
-  });
-  assert.equal((await ask(await sign(again, second))).status, 200);
+  assert.equal(await open(server.baseUrl, old), 401);
+  assert.deepEqual(lines, []);
 });
 
-test('oauth 16: keys that cannot be had, or are too many bytes, or lead inside, refuse the client', async () => {
-  site.serve('/away', { status: 302, headers: { location: '/jwks' } });
-  site.serve('/broken', { body: '{' });
-  site.serve('/private', {
-    body: { keys: [{ ...(await exportJWK((await createKey('p')).privateKey)), kid: 'p' }] },
+test('a refused request is one log line with its id and the exact reason, and no secret', async (context) => {
+  const lines: string[] = [];
+  const port = await freePort();
+  const config = { ...server.config, port, baseUrl: `http://localhost:${port}` };
+  const logged = await startServer({
+    config,
+    platform: await loadPlatform(null),
+    databaseUrl: server.databaseUrl,
+    secret: testSecret,
+    logger: pino({ level: 'info' }, { write: (line: string) => void lines.push(line) }),
   });
-  site.serve('/huge', { body: { keys: [key.jwk], padding: 'x'.repeat(100_000) } });
-  site.serve('/inner', { body: { keys: [key.jwk] } });
-  for (const jwks_uri of [
-    site.url('/missing'),
-    site.url('/away'),
-    site.url('/broken'),
-    site.url('/private'),
-    site.url('/huge'),
-    site.url('/inner', 'inside'),
-    'https://127.0.0.1:25/jwks',
-  ]) {
-    const remote = await createTestClient(server, { authMethod: 'private_key_jwt', metadata: { jwks_uri } });
-    const { status, body } = await ask(await sign(remote, key));
-    assert.ok(status === 400 || status === 401, `${jwks_uri} ${status}`);
-    assert.ok(
-      ['invalid_client', 'invalid_client_metadata'].includes(String(body.error)),
-      JSON.stringify(body),
-    );
-    assert.doesNotMatch(JSON.stringify(body), /10\.0\.0|ECONN|inside/);
-  }
-});
-
-/** An authorization request as a signed object, and where it leads. */
-async function request(claims: JWTPayload, signer = key, more: Record<string, string> = {}) {
-  const { challenge } = createPkce();
-  const now = Math.floor(Date.now() / 1_000);
-  const object = await new SignJWT({
-    iss: client.id,
-    aud: server.baseUrl,
-    client_id: client.id,
+  context.after(() => logged.close());
+  const { headers, body } = await postForm(config, '/oauth/token', client, {
+    grant_type: 'authorization_code',
+    code: 'a-code-that-is-not',
     redirect_uri: client.redirectUri,
-    response_type: 'code',
-    scope: 'read:posts',
-    code_challenge: challenge,
-    code_challenge_method: 'S256',
-    state: 'signed',
-    exp: now + 60,
-    ...claims,
-  })
-    .setProtectedHeader({ alg: signer.alg, kid: signer.kid, typ: 'oauth-authz-req+jwt' })
-    .sign(signer.privateKey);
-  const browser = new TestBrowser(server.baseUrl);
-  const page = await browser.open(authorizationUrl(server, client, { request: object, ...more }));
-  return { browser, page };
-}
-
-test('oauth 35: a signed request is what counts; parameters beside it are not', async () => {
-  const { browser, page } = await request({}, key, { scope: 'write:posts', state: 'beside' });
-  const redirect = await passPages(browser, page, account);
-  assert.ok(redirect.searchParams.get('code'));
-  assert.equal(redirect.searchParams.get('state'), 'signed');
-});
-
-test('oauth 35: a request object for others, by others, expired or within itself is refused', async () => {
-  const now = Math.floor(Date.now() / 1_000);
-  const other = await createTestClient(server);
-  const stranger = await createKey('one');
-  for (const [what, claims, signer] of [
-    ['another audience', { aud: 'https://other.example' }, key],
-    ['another issuer', { iss: other.id }, key],
-    ['another client', { client_id: other.id }, key],
-    ['expired', { exp: now - 60 }, key],
-    ['not yet good', { nbf: now + 600 }, key],
-    ['another key', {}, stranger],
-    ['a request in itself', { request: 'x' }, key],
-    ['a request_uri in itself', { request_uri: 'urn:x' }, key],
-  ] as const) {
-    const { page } = await request(claims, signer);
-    const error = page.leftTo?.searchParams.get('error') ?? page.text;
-    assert.match(error, /invalid_request_object/, what);
-    assert.equal(page.leftTo?.searchParams.get('code') ?? null, null);
+    code_verifier: 'v'.repeat(43),
+  });
+  assert.equal(body.error, 'invalid_grant');
+  const refusals = lines
+    .map((line) => JSON.parse(line))
+    .filter((line) => line.msg === 'protocol request refused');
+  assert.equal(refusals.length, 1);
+  assert.equal(refusals[0].request_id, headers.get('request-id'));
+  assert.equal(refusals[0].client, client.id);
+  assert.equal(refusals[0].reason, 'authorization code not found');
+  for (const secret of [client.secret ?? '', 'a-code-that-is-not', 'v'.repeat(43)]) {
+    assert.ok(!lines.join('').includes(secret));
   }
 });
 
-test('oauth 35: a client that must sign its requests gets nothing by an unsigned one', async () => {
-  const strict = await createTestClient(server, {
-    metadata: { jwks: { keys: [key.jwk] }, require_signed_request_object: true },
+test('the audit log tells of registrations, grants, tokens, withdrawals and keys', async () => {
+  const app = await createTestClient(server);
+  const { grantId } = await authorize(server, { account, client: app, scopes: ['read:posts'] });
+  await withdrawGrant(server.db, grantId, 'user');
+  await until('the token is in the log', async () => {
+    const rows = await readAuditLog(server.db, { clientId: app.id, limit: 100 });
+    return rows.some((row) => row.kind === 'token.issued');
   });
-  const url = authorizationUrl(server, strict, {
-    code_challenge: createPkce().challenge,
-    code_challenge_method: 'S256',
-    scope: 'read:posts',
+  const rows = await readAuditLog(server.db, { clientId: app.id, limit: 100 });
+  const kinds = rows.map((row) => row.kind).sort();
+  assert.deepEqual(kinds, ['client.registered', 'grant.created', 'grant.withdrawn', 'token.issued']);
+  assert.deepEqual(rows.find((row) => row.kind === 'grant.withdrawn')?.details, { reason: 'user' });
+  const keys = await readAuditLog(server.db, { kind: 'key.', limit: 100 });
+  assert.ok(keys.length >= 2);
+});
+
+test('housekeeping takes what is of no use, and nothing else', async () => {
+  const live = await authorize(server, { account, client, scopes: ['read:posts'] });
+  await sql`
+    insert into refresh_tokens (digest, grant_id, payload, expires_at)
+    select sha256(n::text::bytea), gen_random_uuid(), '{}', now() - interval '2 hours'
+    from generate_series(1, 2500) n`.execute(server.db);
+  await sql`
+    insert into used_proofs (digest, expires_at)
+    select sha256(n::text::bytea), now() - interval '1 second' from generate_series(1, 10) n`.execute(
+    server.db,
+  );
+  const left = await keepHouse(server.db);
+  assert.equal(left.refresh_tokens, 2_500);
+  assert.ok((left.used_proofs ?? 0) >= 10);
+  const { status } = await postForm(server, '/oauth/token', client, {
+    grant_type: 'refresh_token',
+    refresh_token: live.refreshToken,
   });
-  const { leftTo } = await new TestBrowser(server.baseUrl).open(url);
-  assert.equal(leftTo?.searchParams.get('error'), 'invalid_request');
+  assert.equal(status, 200);
+  const again = await keepHouse(server.db);
+  assert.equal(again.refresh_tokens, undefined);
 });

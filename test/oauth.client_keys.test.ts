@@ -1,0 +1,240 @@
+/**
+ * Clients that prove themselves by keys of their own (RFC 7523, RFC 9101), registered by value or by URL.
+ */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
+import { newId } from '../src/crypto/ids.ts';
+import { TestBrowser } from './support/browser.ts';
+import {
+  authorizationUrl,
+  createPkce,
+  createTestAccount,
+  createTestClient,
+  passPages,
+  postForm,
+  type TestClient,
+} from './support/oauth.ts';
+import { startTestServer } from './support/server.ts';
+import { siteEgress, startSite } from './support/site.ts';
+
+const site = await startSite({ after });
+const server = await startTestServer({ after }, {}, 'dev', undefined, siteEgress);
+const account = await createTestAccount(server);
+const form = { grant_type: 'client_credentials', scope: 'read:posts' };
+const assertionType = 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer';
+
+async function createKey(kid: string, alg = 'ES256') {
+  const { privateKey, publicKey } = await generateKeyPair(alg, { extractable: true });
+  return { kid, alg, privateKey, jwk: { ...(await exportJWK(publicKey)), kid, alg, use: 'sig' } };
+}
+
+type Key = Awaited<ReturnType<typeof createKey>>;
+
+function sign(client: TestClient, key: Key, claims: JWTPayload = {}): Promise<string> {
+  const now = Math.floor(Date.now() / 1_000);
+  const all = { iss: client.id, sub: client.id, aud: server.baseUrl, jti: newId(), iat: now, exp: now + 60 };
+  return new SignJWT({ ...all, ...claims })
+    .setProtectedHeader({ alg: key.alg, kid: key.kid })
+    .sign(key.privateKey);
+}
+
+async function ask(assertion: string, path = '/oauth/token', more: Record<string, string> = form) {
+  const authentication = { client_assertion: assertion, client_assertion_type: assertionType };
+  return postForm(server, path, null, { ...more, ...authentication });
+}
+
+const key = await createKey('one');
+const client = await createTestClient(server, {
+  authMethod: 'private_key_jwt',
+  metadata: { jwks: { keys: [key.jwk] } },
+});
+
+test('oauth 16: the one audience of an assertion is the issuer, as a string', async () => {
+  assert.equal((await ask(await sign(client, key))).status, 200);
+  for (const aud of [
+    [server.baseUrl],
+    [server.baseUrl, 'https://other.example'],
+    `${server.baseUrl}/oauth/token`,
+    `${server.baseUrl}/`,
+    'https://other.example',
+  ]) {
+    const { status, body } = await ask(await sign(client, key, { aud }));
+    assert.deepEqual([status, body.error], [401, 'invalid_client'], JSON.stringify(aud));
+  }
+  const par = { response_type: 'code', client_id: client.id, redirect_uri: client.redirectUri };
+  const pushed = await ask(
+    await sign(client, key, { aud: `${server.baseUrl}/oauth/par` }),
+    '/oauth/par',
+    par,
+  );
+  assert.equal(pushed.status, 401);
+});
+
+test('oauth 16: an assertion is no longer good than an hour', async () => {
+  const exp = Math.floor(Date.now() / 1_000) + 7_200;
+  assert.equal((await ask(await sign(client, key, { exp }))).status, 401);
+});
+
+test('oauth 16: a symmetric or unknown algorithm, another’s key and a changed claim are refused', async () => {
+  const jwk = Buffer.from(JSON.stringify(key.jwk));
+  const now = Math.floor(Date.now() / 1_000);
+  // The public key as if it were a shared secret.
+  const confused = await new SignJWT({
+    iss: client.id,
+    sub: client.id,
+    aud: server.baseUrl,
+    jti: newId(),
+    exp: now + 60,
+  })
+    .setProtectedHeader({ alg: 'HS256', kid: 'one' })
+    .sign(jwk);
+  const stranger = await createKey('one');
+  const [header, payload, signature] = (await sign(client, key)).split('.') as [string, string, string];
+  const claims = JSON.parse(Buffer.from(payload, 'base64url').toString());
+  const changed = Buffer.from(JSON.stringify({ ...claims, exp: claims.exp + 1 })).toString('base64url');
+  for (const assertion of [confused, await sign(client, stranger), `${header}.${changed}.${signature}`]) {
+    const { status, body } = await ask(assertion);
+    assert.deepEqual([status, body.error], [401, 'invalid_client']);
+  }
+});
+
+test('oauth 16: an assertion that a request was refused with for its grant is used up all the same', async () => {
+  const assertion = await sign(client, key);
+  const first = await ask(assertion, '/oauth/token', {
+    grant_type: 'refresh_token',
+    refresh_token: 'made-up',
+  });
+  assert.equal(first.body.error, 'invalid_grant');
+  assert.equal((await ask(assertion)).status, 401);
+});
+
+test('oauth 17: beside an assertion a client_id of another, or a second method, is refused', async () => {
+  const other = await createTestClient(server);
+  const mixed = await ask(await sign(client, key), '/oauth/token', { ...form, client_id: other.id });
+  assert.ok(mixed.status === 400 || mixed.status === 401);
+  assert.equal(mixed.body.access_token, undefined);
+  const impostor = await ask(await sign({ ...client, id: other.id }, key));
+  assert.deepEqual([impostor.status, impostor.body.error], [401, 'invalid_client']);
+  const two = await ask(await sign(client, key), '/oauth/token', { ...form, client_secret: 'x' });
+  assert.deepEqual([two.status, two.body.error], [400, 'invalid_request']);
+});
+
+test('oauth 16: keys by URL are fetched, and kept for a while', async () => {
+  const first = await createKey('first');
+  const second = await createKey('second', 'PS256');
+  site.serve('/jwks', { body: { keys: [first.jwk] } });
+  const remote = await createTestClient(server, {
+    authMethod: 'private_key_jwt',
+    metadata: { jwks_uri: site.url('/jwks') },
+  });
+  assert.equal((await ask(await sign(remote, first))).status, 200);
+  // The client itself is read again once the database has told of its registration.
+  await sleep(300);
+  assert.equal((await ask(await sign(remote, first))).status, 200);
+  const fetched = site.requests('/jwks');
+  for (let at = 0; at < 3; at += 1) assert.equal((await ask(await sign(remote, first))).status, 200);
+  assert.equal(site.requests('/jwks'), fetched);
+  // The next key is known to us a minute after it was published, or when the client's registration changes.
+  site.serve('/jwks', { body: { keys: [first.jwk, second.jwk] } });
+  const again = await createTestClient(server, {
+    authMethod: 'private_key_jwt',
+    metadata: { jwks_uri: site.url('/jwks') },
+  });
+  assert.equal((await ask(await sign(again, second))).status, 200);
+});
+
+test('oauth 16: keys that cannot be had, or are too many bytes, or lead inside, refuse the client', async () => {
+  site.serve('/away', { status: 302, headers: { location: '/jwks' } });
+  site.serve('/broken', { body: '{' });
+  site.serve('/private', {
+    body: { keys: [{ ...(await exportJWK((await createKey('p')).privateKey)), kid: 'p' }] },
+  });
+  site.serve('/huge', { body: { keys: [key.jwk], padding: 'x'.repeat(100_000) } });
+  site.serve('/inner', { body: { keys: [key.jwk] } });
+  for (const jwks_uri of [
+    site.url('/missing'),
+    site.url('/away'),
+    site.url('/broken'),
+    site.url('/private'),
+    site.url('/huge'),
+    site.url('/inner', 'inside'),
+    'https://127.0.0.1:25/jwks',
+  ]) {
+    const remote = await createTestClient(server, { authMethod: 'private_key_jwt', metadata: { jwks_uri } });
+    const { status, body } = await ask(await sign(remote, key));
+    assert.ok(status === 400 || status === 401, `${jwks_uri} ${status}`);
+    assert.ok(
+      ['invalid_client', 'invalid_client_metadata'].includes(String(body.error)),
+      JSON.stringify(body),
+    );
+    assert.doesNotMatch(JSON.stringify(body), /10\.0\.0|ECONN|inside/);
+  }
+});
+
+/** An authorization request as a signed object, and where it leads. */
+async function request(claims: JWTPayload, signer = key, more: Record<string, string> = {}) {
+  const { challenge } = createPkce();
+  const now = Math.floor(Date.now() / 1_000);
+  const object = await new SignJWT({
+    iss: client.id,
+    aud: server.baseUrl,
+    client_id: client.id,
+    redirect_uri: client.redirectUri,
+    response_type: 'code',
+    scope: 'read:posts',
+    code_challenge: challenge,
+    code_challenge_method: 'S256',
+    state: 'signed',
+    exp: now + 60,
+    ...claims,
+  })
+    .setProtectedHeader({ alg: signer.alg, kid: signer.kid, typ: 'oauth-authz-req+jwt' })
+    .sign(signer.privateKey);
+  const browser = new TestBrowser(server.baseUrl);
+  const page = await browser.open(authorizationUrl(server, client, { request: object, ...more }));
+  return { browser, page };
+}
+
+test('oauth 35: a signed request is what counts; parameters beside it are not', async () => {
+  const { browser, page } = await request({}, key, { scope: 'write:posts', state: 'beside' });
+  const redirect = await passPages(browser, page, account);
+  assert.ok(redirect.searchParams.get('code'));
+  assert.equal(redirect.searchParams.get('state'), 'signed');
+});
+
+test('oauth 35: a request object for others, by others, expired or within itself is refused', async () => {
+  const now = Math.floor(Date.now() / 1_000);
+  const other = await createTestClient(server);
+  const stranger = await createKey('one');
+  for (const [what, claims, signer] of [
+    ['another audience', { aud: 'https://other.example' }, key],
+    ['another issuer', { iss: other.id }, key],
+    ['another client', { client_id: other.id }, key],
+    ['expired', { exp: now - 60 }, key],
+    ['not yet good', { nbf: now + 600 }, key],
+    ['another key', {}, stranger],
+    ['a request in itself', { request: 'x' }, key],
+    ['a request_uri in itself', { request_uri: 'urn:x' }, key],
+  ] as const) {
+    const { page } = await request(claims, signer);
+    const error = page.leftTo?.searchParams.get('error') ?? page.text;
+    assert.match(error, /invalid_request_object/, what);
+    assert.equal(page.leftTo?.searchParams.get('code') ?? null, null);
+  }
+});
+
+test('oauth 35: a client that must sign its requests gets nothing by an unsigned one', async () => {
+  const strict = await createTestClient(server, {
+    metadata: { jwks: { keys: [key.jwk] }, require_signed_request_object: true },
+  });
+  const url = authorizationUrl(server, strict, {
+    code_challenge: createPkce().challenge,
+    code_challenge_method: 'S256',
+    scope: 'read:posts',
+  });
+  const { leftTo } = await new TestBrowser(server.baseUrl).open(url);
+  assert.equal(leftTo?.searchParams.get('error'), 'invalid_request');
+});
