@@ -160,6 +160,20 @@ const faults: Record<string, (issuer: Issuer) => void> = {
   },
 };
 
+/** What the operator is told. */
+const reasons: Record<string, RegExp> = {
+  'is somebody else': /calls itself/,
+  'has its keys on another origin': /jwks_uri is not a URL of its own origin/,
+  'sends its secrets elsewhere': /introspection_endpoint is not a URL of its own origin/,
+  'has no metadata': /answered 404/,
+  'answers with a page': /something else than JSON/,
+  'answers with an array': /something else than JSON/,
+  'redirects to good metadata': /answered 302/,
+  'has no keys': /answered without keys/,
+  'sends keys without end': /more than 262144 bytes/,
+  'closes the connection': /gave no answer/,
+};
+
 for (const [name, spoil] of Object.entries(faults)) {
   test(`an issuer that ${name}: 503 with Retry-After, the reason to the operator, and 200 once it is well`, async (t) => {
     const issuer = await startIssuer(t);
@@ -173,6 +187,7 @@ for (const [name, spoil] of Object.entries(faults)) {
     assert.equal(outcome.headers['retry-after'], '5');
     assert.equal(outcome.headers['www-authenticate'], undefined);
     assert.equal(errors.length, 1);
+    assert.match(errors[0] ?? '', reasons[name] as RegExp);
     assert.ok(!outcome.body.includes(issuer.url), 'the reason is for the operator alone');
     issuer.answers = good;
     // A failure is remembered for a second.

@@ -134,6 +134,7 @@ test('oauth 61: (protect) id_token, wrong type, issuer, audience, expired, not y
     { client_id: 7 },
     { sub: undefined },
     { cnf: 'none' },
+    { cnf: null },
   ];
   for (const claims of changes) {
     const { accessToken } = await mintAccessToken(server, {
