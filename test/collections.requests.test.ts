@@ -210,6 +210,32 @@ test('an action and a comment are done once too', async () => {
   assert.equal((await ada.request('GET', `${path}/comments`)).body.items.length, 1);
 });
 
+test('a subscription is made once too, and its kept answer does not show the secret', async () => {
+  const app = await createApiUser(server, ['read:posts', 'read:webhooks', 'write:webhooks']);
+  const request = {
+    json: { url: 'http://127.0.0.1:4799/hook', kinds: ['article.*'] },
+    headers: { 'idempotency-key': 'subscription-1' },
+  };
+  const first = await app.request('POST', '/subscriptions', request);
+  assert.equal(first.status, 201, first.text);
+  const again = await app.request('POST', '/subscriptions', request);
+  assert.deepEqual(again.body, first.body);
+  assert.equal(again.headers.get('idempotency-replayed'), 'true');
+  assert.equal((await app.request('GET', '/subscriptions')).body.items.length, 1);
+  const { rows } = await sql<{ body: string }>`
+    select body from idempotency_keys where key = 'subscription-1'`.execute(server.db);
+  assert.equal(rows.length, 1);
+  assert.ok(!rows[0]?.body.includes(first.body.secret));
+  const path = `/subscriptions/${first.body.id}`;
+  const ping = { headers: { 'idempotency-key': 'ping-1' } };
+  const pinged = await app.request('POST', `${path}/test`, ping);
+  assert.equal((await app.request('POST', `${path}/test`, ping)).body.delivery, pinged.body.delivery);
+  const rotate = { json: { overlap: 60 }, headers: { 'idempotency-key': 'rotate-1' } };
+  const rotated = await app.request('POST', `${path}/rotate-secret`, rotate);
+  assert.deepEqual((await app.request('POST', `${path}/rotate-secret`, rotate)).body, rotated.body);
+  assert.equal((await app.request('GET', `${path}/secret`)).body.secret, rotated.body.secret);
+});
+
 test('of 10 that arrive at once with one key the work is done once', async () => {
   const send = () =>
     ada.request('POST', '/articles', { json: { title: 'Ten' }, headers: { 'idempotency-key': 'ten' } });

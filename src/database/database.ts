@@ -50,6 +50,14 @@ export function openDatabase(options: DatabaseOptions): Database {
   return db;
 }
 
+/** Runs the work in the transaction that is given, or in one of its own. */
+export function inTransaction<T>(
+  db: Database | Transaction,
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T> {
+  return db.isTransaction ? work(db as Transaction) : db.transaction().execute(work);
+}
+
 const pools = new WeakMap<Database, pg.Pool>();
 
 /** Connections that are open, those of them that nobody uses, and those who wait for one. */

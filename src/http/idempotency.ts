@@ -10,6 +10,7 @@
 
 import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
+import type { Sealer } from '../crypto/sealing.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { Answer } from './answer.ts';
 import { Problem } from './problem.ts';
@@ -54,6 +55,7 @@ export function readIdempotencyKey(
 
 /**
  * Does the work, or gives the answer that it had before.
+ * @param sealer where the answer holds a secret: how it is kept
  * @throws Problem 409 while another request with the key is being worked on, 422 where the key came with another
  *   request before
  */
@@ -61,7 +63,9 @@ export async function answerOnce(
   tx: Transaction,
   { key, owner, digest }: KeyedRequest,
   work: (tx: Transaction) => Promise<Answer>,
+  sealer?: Sealer,
 ): Promise<Answer> {
+  const context = `idempotency ${owner} ${key}`;
   // The lock ends with the transaction, and with the connection of a process that died.
   const { rows: locks } = await sql<{ isFree: boolean }>`
     select pg_try_advisory_xact_lock(hashtextextended(${`${owner} ${key}`}, 50)) as "isFree"`.execute(tx);
@@ -83,13 +87,21 @@ export async function answerOnce(
     });
   }
   if (before !== undefined) {
-    const { status, headers, body } = before;
+    const { status, headers } = before;
+    const body =
+      before.body === null || sealer === undefined
+        ? before.body
+        : sealer.open(Buffer.from(before.body, 'base64'), context).toString();
     return { status, headers: { ...headers, 'idempotency-replayed': 'true' }, body };
   }
   const answer = await work(tx);
+  const kept =
+    answer.body === null || sealer === undefined
+      ? answer.body
+      : sealer.seal(answer.body, context).toString('base64');
   await sql`
     insert into idempotency_keys (owner, key, request_digest, status, headers, body)
-    values (${owner}, ${key}, ${digest}, ${answer.status}, ${JSON.stringify(answer.headers)}, ${answer.body})
+    values (${owner}, ${key}, ${digest}, ${answer.status}, ${JSON.stringify(answer.headers)}, ${kept})
     on conflict (owner, key) do update
       set request_digest = excluded.request_digest, status = excluded.status, headers = excluded.headers,
           body = excluded.body, created_at = excluded.created_at`.execute(tx);

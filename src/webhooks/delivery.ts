@@ -10,7 +10,7 @@
  */
 
 import { sql } from 'kysely';
-import type { Database, Transaction } from '../database/database.ts';
+import { type Database, inTransaction, type Transaction } from '../database/database.ts';
 import { pingKind } from '../events/catalogue.ts';
 import { recordEvent } from '../events/event.ts';
 import { deliveryId, deliveryIdPrefix, parseDeliveryId } from './delivery_id.ts';
@@ -213,8 +213,12 @@ export type ResendResult = 'due' | 'not-found' | 'disabled' | 'cancelled';
  * Has a delivery sent once more, whatever became of it. One that still waits for its first attempt is sent anyway,
  * and one that waits for a repetition is sent now instead.
  */
-export async function resendDelivery(db: Database, owner: Owner, id: string): Promise<ResendResult> {
-  return db.transaction().execute(async (tx) => {
+export async function resendDelivery(
+  db: Database | Transaction,
+  owner: Owner,
+  id: string,
+): Promise<ResendResult> {
+  return inTransaction(db, async (tx) => {
     const place = await locateDelivery(tx, owner, id);
     if (place === undefined) return 'not-found';
     const { subscription, sequence } = place;
@@ -239,8 +243,8 @@ export async function resendDelivery(db: Database, owner: Owner, id: string): Pr
 }
 
 /** Sends a `ping` to one subscription. @returns the delivery's id; undefined where the lane does not send */
-export async function sendPing(db: Database, subscription: Subscription): Promise<string> {
-  return db.transaction().execute(async (tx) => {
+export async function sendPing(db: Database | Transaction, subscription: Subscription): Promise<string> {
+  return inTransaction(db, async (tx) => {
     const body = { subscription: subscription.id, at: new Date().toISOString() };
     const event = await recordEvent(tx, { accountId: null, kind: pingKind.name, body });
     const { rows } = await sql<{ sequence: string }>`

@@ -174,6 +174,13 @@ const pageParameters: Parameter[] = [
   { name: 'after', in: 'query', description: 'From the link `next`.', schema: Type.String() },
 ];
 
+const keyParameter: Parameter = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  description: 'The same key with the same request is answered again for 24 hours, not done again.',
+  schema: Type.String({ minLength: 1, maxLength: 255 }),
+};
+
 const read = ['read:webhooks'];
 const write = ['write:webhooks'];
 const jsonBody = (schema: string, example: unknown, required = true) => ({
@@ -252,7 +259,7 @@ const subscriptionOperations: Operation[] = [
     tag: 'subscriptions',
     summary: 'Subscribe a URL to kinds of events',
     scopes: write,
-    parameters: [],
+    parameters: [keyParameter],
     body: jsonBody('SubscriptionCreate', exampleSubscription),
     answers: {
       201: { description: 'With its secret.', schema: 'SubscriptionMade', headers: ['Location'] },
@@ -324,10 +331,10 @@ const subscriptionOperations: Operation[] = [
     tag: 'subscriptions',
     summary: 'Make a new secret; the old one signs beside it for `overlap` seconds',
     scopes: write,
-    parameters: [idParameter('subscription')],
+    parameters: [idParameter('subscription'), keyParameter],
     body: jsonBody('SecretRotation', { overlap: 86_400 }, false),
     answers: { 200: { description: 'The new secret.', schema: 'SubscriptionSecret' } },
-    problems: [404, ...bodyProblems],
+    problems: [404, 409, ...bodyProblems],
   },
   {
     id: 'test_subscription',
@@ -336,7 +343,7 @@ const subscriptionOperations: Operation[] = [
     tag: 'subscriptions',
     summary: 'Send a `ping`',
     scopes: write,
-    parameters: [idParameter('subscription')],
+    parameters: [idParameter('subscription'), keyParameter],
     body: jsonBody('Nothing', {}, false),
     answers: { 202: { description: 'It is on its way.', schema: 'TestDelivery', headers: ['Location'] } },
     problems: [404, 409, ...bodyProblems],

@@ -8,7 +8,7 @@
 import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import type { Sealer } from '../crypto/sealing.ts';
-import type { Database, Transaction } from '../database/database.ts';
+import { type Database, inTransaction, type Transaction } from '../database/database.ts';
 import { newLane } from './delivery_id.ts';
 import type { SignatureShape } from './signature.ts';
 
@@ -87,14 +87,14 @@ export function ownedBy(owner: Owner) {
  * @returns undefined where the owner may have none: the grant was withdrawn meanwhile, or there are too many
  */
 export async function createSubscription(
-  db: Database,
+  db: Database | Transaction,
   owner: Owner,
   fields: SubscriptionFields,
   secret: string,
   sealer: Sealer,
 ): Promise<Subscription | undefined> {
   const id = newId();
-  return db.transaction().execute(async (tx) => {
+  return inTransaction(db, async (tx) => {
     // The lock makes a withdrawal wait, or makes us see it: no subscription outlives its grant.
     if (owner.kind === 'grant') {
       const { rows } = await sql`
@@ -122,7 +122,7 @@ export async function createSubscription(
 }
 
 export async function findSubscription(
-  db: Database | Transaction,
+  db: Database | Transaction | Transaction,
   owner: Owner,
   id: string,
 ): Promise<Subscription | undefined> {
@@ -194,7 +194,7 @@ export async function readSecrets(
  * @param overlapSeconds 0 to drop the old one at once
  */
 export async function rotateSecret(
-  db: Database,
+  db: Database | Transaction,
   owner: Owner,
   id: string,
   secret: string,

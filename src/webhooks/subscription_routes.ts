@@ -8,12 +8,13 @@ import { sql } from 'kysely';
 import type { Config } from '../config/config.ts';
 import { isId } from '../crypto/ids.ts';
 import type { Sealer } from '../crypto/sealing.ts';
-import type { Database } from '../database/database.ts';
+import type { Database, Transaction } from '../database/database.ts';
 import type { Catalogue } from '../events/catalogue.ts';
 import type { Guard, Principal } from '../grants/principal.ts';
 import { jsonPatchType } from '../http/api.ts';
 import { Problem } from '../http/problem.ts';
 import { sendPing } from './delivery.ts';
+import { sendOnce } from './once.ts';
 import { readPage, sendPage } from './page.ts';
 import { makeSecret } from './signature.ts';
 import {
@@ -59,14 +60,20 @@ export function registerSubscriptions(options: RoutesOptions): void {
     await checkMaySubscribe(db, owner);
     const { secret, ...fields } = readSubscriptionFields(request.body, rules);
     const shown = secret ?? makeSecret();
-    const subscription = await createSubscription(db, owner, fields, shown, sealer);
-    if (subscription === undefined) {
-      throw new Problem(409, 'There are as many subscriptions as there may be, or the grant was withdrawn.', {
-        code: 'no-more-subscriptions',
-      });
-    }
-    reply.code(201).header('location', `/subscriptions/${subscription.id}`);
-    return { ...represent(subscription), secret: shown };
+    return sendOnce(options, request, reply, owner, async (tx) => {
+      const subscription = await createSubscription(tx, owner, fields, shown, sealer);
+      if (subscription === undefined) {
+        throw new Problem(
+          409,
+          'There are as many subscriptions as there may be, or the grant was withdrawn.',
+          {
+            code: 'no-more-subscriptions',
+          },
+        );
+      }
+      const headers = { location: `/subscriptions/${subscription.id}` };
+      return { status: 201, headers, body: JSON.stringify({ ...represent(subscription), secret: shown }) };
+    });
   });
 
   api.get('/subscriptions', async (request, reply) => {
@@ -112,26 +119,26 @@ export function registerSubscriptions(options: RoutesOptions): void {
   api.post<IdRoute>('/subscriptions/:id/rotate-secret', async (request, reply) => {
     const owner = await writer(request);
     const { secret, overlapSeconds } = readRotation(request.body);
-    const { id } = await requireSubscription(db, owner, request.params.id);
-    const secrets = await rotateSecret(db, owner, id, secret ?? makeSecret(), overlapSeconds, sealer);
-    if (secrets === undefined) throw notFound();
-    reply.header('cache-control', 'no-store');
-    return representSecrets(secrets);
+    return sendOnce(options, request, reply, owner, async (tx) => {
+      const { id } = await requireSubscription(tx, owner, request.params.id);
+      const secrets = await rotateSecret(tx, owner, id, secret ?? makeSecret(), overlapSeconds, sealer);
+      if (secrets === undefined) throw notFound();
+      const headers = { 'cache-control': 'no-store' };
+      return { status: 200, headers, body: JSON.stringify(representSecrets(secrets)) };
+    });
   });
 
   api.post<IdRoute>('/subscriptions/:id/test', async (request, reply) => {
-    const subscription = await requireSubscription(db, await writer(request), request.params.id);
-    if (subscription.state !== 'active') {
-      throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
-    }
-    const id = await sendPing(db, subscription);
-    return reply
-      .code(202)
-      .header('location', `/deliveries/${id}`)
-      .send({
-        delivery: id,
-        _links: { delivery: { href: `/deliveries/${id}` } },
-      });
+    const owner = await writer(request);
+    return sendOnce(options, request, reply, owner, async (tx) => {
+      const subscription = await requireSubscription(tx, owner, request.params.id);
+      if (subscription.state !== 'active') {
+        throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
+      }
+      const id = await sendPing(tx, subscription);
+      const body = { delivery: id, _links: { delivery: { href: `/deliveries/${id}` } } };
+      return { status: 202, headers: { location: `/deliveries/${id}` }, body: JSON.stringify(body) };
+    });
   });
 }
 
@@ -140,7 +147,11 @@ interface IdRoute {
 }
 
 /** @throws Problem 404 for what is not there or not the owner's */
-export async function requireSubscription(db: Database, owner: Owner, id: string): Promise<Subscription> {
+export async function requireSubscription(
+  db: Database | Transaction,
+  owner: Owner,
+  id: string,
+): Promise<Subscription> {
   const subscription = isId(id) ? await findSubscription(db, owner, id) : undefined;
   if (subscription === undefined) throw notFound();
   return subscription;
