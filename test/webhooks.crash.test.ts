@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { sql } from 'kysely';
 import { loadConfig } from '../src/config/config.ts';
 import { openDatabase } from '../src/database/database.ts';
 import { requester } from './support/api.ts';
@@ -74,4 +75,41 @@ test('webhooks 17, 62: kill -9 with a thousand events accepted: all are delivere
   await third.ready();
   const { body } = await again('GET', `/subscriptions/${id}/deliveries?status=succeeded&limit=200`);
   assert.equal(body.items.length, 200);
+});
+
+test('webhooks 64: SIGTERM finishes what is under way, writes it down, lets go of the lanes and exits 0', async (t) => {
+  const database = await createDatabase();
+  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
+  t.after(async () => {
+    await db.destroy();
+    await database.drop();
+  });
+  const settings = {
+    PORT: String(await freePort()),
+    DATABASE_URL: database.url,
+    NUNCIO_SECRET: testSecret.toString(),
+    NUNCIO_INSECURE_SUBSCRIBERS: '1',
+    LOG_LEVEL: 'error',
+  };
+  const config = loadConfig(settings, 'start');
+  const server = { db, config, baseUrl: config.baseUrl };
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    setTimeout(() => response.writeHead(204).end(), 1_000);
+  });
+  const running = startProcess(t, ['start'], settings);
+  await running.ready();
+  const client = await createTestClient(server, { scopes: [...appScopes, 'write:events'] });
+  const account = await createTestAccount(server);
+  const forUser = await mintAccessToken(server, { account, client, scopes: appScopes });
+  const forMachine = await mintAccessToken(server, { client, scopes: ['write:events'] });
+  await subscribe({ request: requester(server, forUser.accessToken) }, { url: subscriber.url });
+  await publish(requester(server, forMachine.accessToken), account, [...Array(100).keys()]);
+  await subscriber.waitFor(1);
+  assert.equal(await running.end('SIGTERM'), 0);
+  const started = subscriber.received.length;
+  assert.ok(started < 100, 'everything was sent before');
+  const { rows } = await sql<{ attempts: string; cursor: string; owner: string | null; nodes: string }>`
+    select (select count(*) from attempts) as attempts, cursor, owner, (select count(*) from nodes) as nodes
+    from lane_progress`.execute(db);
+  assert.deepEqual(rows, [{ attempts: String(started), cursor: String(started), owner: null, nodes: '0' }]);
 });

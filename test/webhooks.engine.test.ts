@@ -393,3 +393,53 @@ test('webhooks 80: metrics of the backlog, lag, attempts, what is under way, lan
     assert.ok(text.includes(name), name);
   }
 });
+
+test('webhooks 21: those who subscribed before get it, those who subscribe after do not; a disabled one has it held', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const early = await subscribe(app, { url: `${subscriber.url}/early` });
+  const disabled = await subscribe(app, { url: `${subscriber.url}/disabled` });
+  await app.request('PATCH', `/subscriptions/${disabled.id}`, { json: { state: 'disabled' } });
+  await publish(publisher, app.account, ['one']);
+  await subscriber.waitFor(1);
+  const late = await subscribe(app, { url: `${subscriber.url}/late` });
+  await publish(publisher, app.account, ['two']);
+  const received = await subscriber.waitFor(3);
+  const at = (path: string) => marksOf(received.filter((one) => one.path === path)).sort();
+  assert.deepEqual(at('/early'), ['one', 'two']);
+  assert.deepEqual(at('/late'), ['two']);
+  assert.equal((await list(app, late.id)).length, 1);
+  assert.equal((await list(app, early.id)).length, 2);
+  assert.equal((await list(app, disabled.id, '&status=held')).length, 2);
+});
+
+test('webhooks 22: every attempt is signed over the bytes that are sent, and these are the bytes that were stored', async (t) => {
+  const { default: Stripe } = await import('stripe');
+  const subscriber = await startSubscriber(t, answer(500));
+  const app = await createApp(server);
+  const { secret } = await subscribe(app, { url: subscriber.url });
+  await publish(publisher, app.account, ['Zoë 🚀 \u2028']);
+  await subscriber.waitFor(3);
+  const { rows } = await sql<{ body: string }>`
+    select body from events where account_id = ${app.account.id}`.execute(server.db);
+  for (const { body, headers } of subscriber.received) {
+    assert.equal(body, rows[0]?.body);
+    new Stripe('sk_test_nothing').webhooks.constructEvent(
+      body,
+      headers['nuncio-signature'] as string,
+      secret,
+    );
+  }
+});
+
+test('webhooks 72: a recovery can be cancelled', async () => {
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: 'https://example.com/' });
+  const since = new Date(Date.now() - 60_000).toISOString();
+  const started = await app.request('POST', `/subscriptions/${id}/recover`, { json: { since } });
+  const path = started.headers.get('location') as string;
+  // Wherever it was by now: a job that is cancelled does not go on.
+  await sql`update recoveries set state = 'running' where id = ${started.body.id}`.execute(server.db);
+  assert.equal((await app.request('DELETE', path)).status, 204);
+  assert.notEqual((await app.request('GET', path)).body.state, 'running');
+});
