@@ -7,6 +7,7 @@ import {
   deviceCodeGrantType,
   type NewClient,
 } from '../clients/client.ts';
+import { fapi2Metadata, metadataFault } from '../clients/metadata.ts';
 import { createScopeCatalogue, openidScopes } from '../grants/scopes.ts';
 import { loadPlatform } from '../platform.ts';
 import { type Command, type OptionValues, textOption, textOptions, UsageError } from './command.ts';
@@ -26,6 +27,8 @@ export const clientCreate: Command = {
     scope: { type: 'string', multiple: true },
     'auth-method': { type: 'string' },
     'no-pkce': { type: 'boolean' },
+    fapi2: { type: 'boolean' },
+    metadata: { type: 'string' },
     json: { type: 'boolean' },
   },
   help: [
@@ -42,6 +45,8 @@ export const clientCreate: Command = {
       `how it authenticates (RFC 7591); by default client_secret_basic, none for a public app`,
     ],
     ['--no-pkce', 'let it do without PKCE; for confidential apps, and only where the server allows that'],
+    ['--fapi2', 'hold it to FAPI 2.0: pushed requests, and tokens bound to its key (DPoP) or certificate'],
+    ['--metadata JSON', 'more of RFC 7591 and the like: jwks, jwks_uri, post_logout_redirect_uris …'],
     ['--json', 'print JSON'],
   ],
   async run({ values }, { config, print }) {
@@ -88,7 +93,29 @@ function readClient(values: OptionValues, known: { name: string; isForUsers: boo
     scopes: scopes.length > 0 ? scopes : known.filter(({ isForUsers }) => isForUsers).map(({ name }) => name),
     authMethod,
     requirePkce: values['no-pkce'] !== true,
+    metadata: readMetadata(values, authMethod),
   };
+}
+
+function readMetadata(values: OptionValues, authMethod: AuthMethod): Record<string, unknown> {
+  const text = textOption(values, 'metadata') ?? '{}';
+  let metadata: unknown;
+  try {
+    metadata = JSON.parse(text);
+  } catch {
+    throw new UsageError('--metadata is not JSON');
+  }
+  if (typeof metadata !== 'object' || metadata === null || Array.isArray(metadata)) {
+    throw new UsageError('--metadata must be a JSON object');
+  }
+  const given = metadata as Record<string, unknown>;
+  const fault = metadataFault(given);
+  if (fault !== undefined) throw new UsageError(`--metadata: ${fault}`);
+  if (values.fapi2 !== true) return given;
+  const preset = fapi2Metadata(given, authMethod);
+  if ('fault' in preset) throw new UsageError(`--fapi2: ${preset.fault}`);
+  if (values['no-pkce'] === true) throw new UsageError('--fapi2 and --no-pkce do not go together');
+  return preset.metadata;
 }
 
 function isAuthMethod(text: string): text is AuthMethod {

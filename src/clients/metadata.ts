@@ -1,0 +1,79 @@
+/**
+ * Metadata that an operator may register a client with, beside what has options of its own: in the names of RFC
+ * 7591, RFC 8705, RFC 9101, RFC 9126, RFC 9449 and OpenID Connect.
+ */
+
+type Kind = 'text' | 'switch' | 'list' | 'object' | 'number';
+
+const members: Readonly<Record<string, Kind>> = {
+  access_token_format: 'text',
+  backchannel_logout_session_required: 'switch',
+  backchannel_logout_uri: 'text',
+  client_uri: 'text',
+  contacts: 'list',
+  default_max_age: 'number',
+  dpop_bound_access_tokens: 'switch',
+  id_token_signed_response_alg: 'text',
+  jwks: 'object',
+  jwks_uri: 'text',
+  logo_uri: 'text',
+  policy_uri: 'text',
+  post_logout_redirect_uris: 'list',
+  request_object_signing_alg: 'text',
+  require_auth_time: 'switch',
+  require_pushed_authorization_requests: 'switch',
+  require_signed_request_object: 'switch',
+  tls_client_auth_san_dns: 'text',
+  tls_client_auth_san_email: 'text',
+  tls_client_auth_san_ip: 'text',
+  tls_client_auth_san_uri: 'text',
+  tls_client_auth_subject_dn: 'text',
+  tls_client_certificate_bound_access_tokens: 'switch',
+  token_endpoint_auth_signing_alg: 'text',
+  tos_uri: 'text',
+};
+
+const checks: Readonly<Record<Kind, (value: unknown) => boolean>> = {
+  text: (value) => typeof value === 'string' && value !== '',
+  switch: (value) => typeof value === 'boolean',
+  list: (value) => Array.isArray(value) && value.every((entry) => typeof entry === 'string'),
+  object: (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+  number: (value) => Number.isSafeInteger(value) && Number(value) >= 0,
+};
+
+/** @returns what is wrong with it, or undefined where it is good as far as its form goes */
+export function metadataFault(metadata: Readonly<Record<string, unknown>>): string | undefined {
+  for (const [name, value] of Object.entries(metadata)) {
+    const kind = Object.hasOwn(members, name) ? members[name] : undefined;
+    if (kind === undefined) return `${name} is not one of ${Object.keys(members).join(', ')}`;
+    if (!checks[kind](value)) return `${name} must be a ${kind}`;
+  }
+  return undefined;
+}
+
+/** Methods of authentication that FAPI 2.0 (section 5.3.2.1) allows. */
+const fapi2AuthMethods = new Set(['private_key_jwt', 'tls_client_auth', 'self_signed_tls_client_auth']);
+
+/**
+ * What FAPI 2.0 Security Profile asks of a client beyond what is asked of each: pushed requests, tokens bound to a
+ * key or certificate, and authentication by one.
+ * @returns the metadata with what is missing, or what stands in the way
+ */
+export function fapi2Metadata(
+  metadata: Readonly<Record<string, unknown>>,
+  authMethod: string,
+): { metadata: Record<string, unknown> } | { fault: string } {
+  if (!fapi2AuthMethods.has(authMethod)) {
+    return { fault: `FAPI 2.0 needs one of the methods ${[...fapi2AuthMethods].join(', ')}` };
+  }
+  const isBoundByCertificate = metadata.tls_client_certificate_bound_access_tokens === true;
+  return {
+    metadata: {
+      ...(isBoundByCertificate ? {} : { dpop_bound_access_tokens: true }),
+      // RS256 is not for FAPI 2.0 (section 5.4).
+      ...(authMethod === 'private_key_jwt' ? { token_endpoint_auth_signing_alg: 'ES256' } : {}),
+      ...metadata,
+      require_pushed_authorization_requests: true,
+    },
+  };
+}
