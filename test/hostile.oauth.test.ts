@@ -1,6 +1,9 @@
 /** The authorization server against those who mean harm: apps, guessers, and text that is none. */
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { get, type IncomingMessage } from 'node:http';
+import { text } from 'node:stream/consumers';
 import { after, test } from 'node:test';
 import { decodeJwt } from 'jose';
 import { sql } from 'kysely';
@@ -9,13 +12,14 @@ import { signIn } from '../src/accounts/sign_in.ts';
 import { deviceCodeGrantType } from '../src/clients/client.ts';
 import { createApplication } from '../src/http/application.ts';
 import { countRegistration, registrationLimits } from '../src/oauth/registration/throttle.ts';
-import { TestBrowser } from './support/browser.ts';
+import { formsOf, TestBrowser } from './support/browser.ts';
 import {
   authorizationUrl,
   authorize,
   createPkce,
   createTestAccount,
   createTestClient,
+  mintAccessToken,
   obtainCode,
   postForm,
 } from './support/oauth.ts';
@@ -140,6 +144,52 @@ test('text that the database cannot keep is refused, and is no error of the serv
   }
   const wrong = Object.entries(statuses).filter(([, status]) => status < 300 || status >= 500);
   assert.deepEqual(wrong, []);
+});
+
+test('consent that is sent twenty times at once, and resumed as often, is no error of the server', async () => {
+  const client = await createTestClient(server);
+  const browser = new TestBrowser(server.baseUrl);
+  const url = authorizationUrl(server, client, {
+    code_challenge: createPkce().challenge,
+    code_challenge_method: 'S256',
+    scope: 'read:posts',
+  });
+  const login = await browser.open(url);
+  const { email, password } = account;
+  const consent = await browser.submit(login, { email, password, action: 'login' });
+  const body = new URLSearchParams({ ...formsOf(consent.text)[0]?.fields, action: 'allow' });
+  const times = <Result>(work: () => Promise<Result>) => Promise.all(Array.from({ length: 20 }, work));
+  const posts = await times(() => browser.request(consent.url, { method: 'POST', body }));
+  const next = new URL(posts[0]?.headers.get('location') ?? '', server.baseUrl).href;
+  const resumed = await times(() => browser.request(next));
+  assert.deepEqual(
+    resumed.map(({ status }) => status).filter((status) => status !== 303 && status !== 400),
+    [],
+  );
+  assert.ok(resumed.some(({ status }) => status === 303));
+});
+
+test('a request in absolute form is answered as if it were not, whatever host it names', async () => {
+  const client = await createTestClient(server);
+  const { accessToken } = await mintAccessToken(server, { account, client, scopes: ['read:posts'] });
+  const bound = await mintAccessToken(server, {
+    account,
+    client,
+    scopes: ['read:posts'],
+    claims: { cnf: { jkt: 'a'.repeat(43) } },
+  });
+  const ask = async (target: string, headers: Record<string, string>) => {
+    const request = get(server.baseUrl, { path: target, headers });
+    const [response] = (await once(request, 'response')) as [IncomingMessage];
+    return { status: response.statusCode, text: await text(response) };
+  };
+  for (const target of ['http://evil.example/articles?limit=1', '/articles?limit=1']) {
+    const { status, text } = await ask(target, { authorization: `Bearer ${accessToken}` });
+    assert.deepEqual([status, JSON.parse(text)._links.self.href], [200, '/articles?limit=1']);
+    const refused = await ask(target, { authorization: `DPoP ${bound.accessToken}`, dpop: 'x' });
+    assert.equal(refused.status, 401);
+  }
+  assert.equal((await ask('http://evil.example', {})).status, (await ask('/', {})).status);
 });
 
 test('a request that never comes as a whole is given up: nobody waits for it, not even a server that stops', () => {

@@ -47,12 +47,17 @@ export async function forgiveGuess(
   counters: readonly Counter[],
   forgotten: readonly string[] = [],
 ): Promise<void> {
+  // Locked in the order in which guesses are counted, so that two never wait for each other in a circle.
   await sql`
-    with forgotten as (
-      delete from sign_in_failures where subject = any(${forgotten.map(digest)}::bytea[]))
-    update sign_in_failures set failures = greatest(failures - 1, 0)
-    where subject = any(${counters.map((counter) => digest(counter.subject))}::bytea[])
-      and subject <> all(${forgotten.map(digest)}::bytea[])`.execute(db);
+    with locked as materialized (
+      select subject from sign_in_failures
+      where subject = any(${counters.map((counter) => digest(counter.subject))}::bytea[])
+      order by subject
+      for update)
+    update sign_in_failures f set
+      failures = case when f.subject = any(${forgotten.map(digest)}::bytea[]) then 0 else greatest(f.failures - 1, 0) end
+    from locked
+    where f.subject = locked.subject`.execute(db);
 }
 
 /** IPv6 addresses come by the /64: one household, one network. */

@@ -18,6 +18,8 @@ export type Transaction = KyselyTransaction<Tables>;
 const connectionTimeoutMs = 5_000;
 /** Milliseconds after which the database itself ends a statement that nobody can still be waiting for. */
 const statementTimeoutMs = 60_000;
+/** Milliseconds after which an answer is not waited for any more: whoever should give it has gone without a word. */
+const answerTimeoutMs = statementTimeoutMs + 5_000;
 /** Statements are prepared once for each connection, up to this many different ones. */
 const preparedStatementsMax = 500;
 
@@ -25,6 +27,8 @@ export interface DatabaseOptions {
   connectionString: string;
   /** Connections at most. */
   connectionsMax: number;
+  /** Milliseconds that an answer is waited for; by default longer than the database lets a statement run. */
+  answerTimeoutMs?: number;
   /** Told of connections that broke while idle; they are replaced by themselves. */
   onIdleError?: (error: Error) => void;
 }
@@ -38,6 +42,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     idleTimeoutMillis: 30_000,
     keepAlive: true,
     statement_timeout: statementTimeoutMs,
+    query_timeout: options.answerTimeoutMs ?? answerTimeoutMs,
     application_name: 'nuncio',
     Client: PreparingClient,
   });
@@ -66,18 +71,36 @@ export function poolStatus(db: Database): { total: number; idle: number; waiting
   return { total: pool?.totalCount ?? 0, idle: pool?.idleCount ?? 0, waiting: pool?.waitingCount ?? 0 };
 }
 
+/** What the driver says when an answer did not come. */
+const queryTimeoutMessage = 'Query read timeout';
+
 const statementNames = new Map<string, string>();
 
-/** Names each parametrised statement, so that PostgreSQL parses and plans it once for each connection. */
+/**
+ * Names each parametrised statement, so that PostgreSQL parses and plans it once for each connection, and gives up a
+ * connection that owes an answer: what comes over it later is nobody's.
+ */
 class PreparingClient extends pg.Client {
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
   override query(...parameters: any[]): any {
     const [text, values, ...rest] = parameters;
     if (typeof text === 'string' && Array.isArray(values) && values.length > 0) {
       const name = statementName(text);
-      if (name !== undefined) return super.query({ name, text, values }, ...(rest as []));
+      if (name !== undefined) return this.#watched(super.query({ name, text, values }, ...(rest as [])));
     }
-    return super.query(...(parameters as [string]));
+    return this.#watched(super.query(...(parameters as [string])));
+  }
+
+  #watched(result: unknown): unknown {
+    if (!(result instanceof Promise)) return result;
+    return result.catch((error: Error) => {
+      if (error.message === queryTimeoutMessage) {
+        // At its end at once, so that the pool gives it to nobody else.
+        this.end().catch(() => {});
+        this.connection.stream.destroy();
+      }
+      throw error;
+    });
   }
 }
 
@@ -99,7 +122,7 @@ export function isDatabaseUnavailable(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const code = (error as { code?: unknown }).code;
   if (typeof code === 'string' && unavailable.test(code)) return true;
-  return /Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error/.test(
+  return /Connection terminated|Query read timeout|timeout exceeded when trying to connect|Client has encountered a connection error/.test(
     error.message,
   );
 }

@@ -13,6 +13,8 @@ import type { Notifications } from '../database/notifications.ts';
 /** Milliseconds after a look at the database when the next one begins, and when a request must wait for it. */
 const lookAgainMs = 400;
 const trustMs = 900;
+/** Milliseconds that a look may take: a database that says nothing is one that cannot be asked. */
+const lookMs = 5_000;
 /** Milliseconds between sweeps of what no longer matters. */
 const sweepMs = 60_000;
 
@@ -79,11 +81,14 @@ export class WithdrawalList {
     const startedAt = performance.now();
     try {
       // Cursor by transaction ids: of everything older than the oldest one that is still open, all is visible.
-      const { rows } = await sql<WithdrawalRow & { cursor: string }>`
+      const { rows } = await within(
+        lookMs,
+        sql<WithdrawalRow & { cursor: string }>`
         select w.kind, w.subject, w.created_at, w.until, s.cursor
         from (select pg_snapshot_xmin(pg_current_snapshot())::text as cursor) s
         left join withdrawals w on w.transaction_id >= ${this.#cursor}::xid8 and w.until > now()`.execute(
-        this.#db,
+          this.#db,
+        ),
       );
       for (const row of rows) {
         if (row.subject === null) continue;
@@ -105,6 +110,14 @@ export class WithdrawalList {
     const now = Date.now();
     for (const [key, { until }] of this.#entries) if (until < now) this.#entries.delete(key);
   }
+}
+
+/** @throws Error when the work takes longer; it is not waited for any more */
+function within<Result>(ms: number, work: Promise<Result>): Promise<Result> {
+  const { promise, resolve, reject } = Promise.withResolvers<Result>();
+  const timer = setTimeout(() => reject(new Error('the database did not answer in time')), ms);
+  work.then(resolve, reject).finally(() => clearTimeout(timer));
+  return promise;
 }
 
 /**

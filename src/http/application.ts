@@ -42,6 +42,9 @@ export function createApplication(config: Config, logger: FastifyBaseLogger): Fa
     bodyLimit: bodyBytesMax,
     // The framework's own is none, which also keeps a server that is asked to stop waiting for ever.
     requestTimeout: requestTimeoutMs,
+    // RFC 9112 section 3.2.2: the absolute form is taken; whose name is in it is of no account, as with Host.
+    rewriteUrl: ({ url = '/' }) =>
+      url.replace(/^https?:\/\/[^/?#]*(?=(.?))/i, (_origin, next) => (next === '/' ? '' : '/')),
     trustProxy: config.trustProxy.length > 0 ? [...config.trustProxy] : false,
     routerOptions: { maxParamLength: 2_048, ignoreTrailingSlash: false },
     clientErrorHandler: answerUnreadable,

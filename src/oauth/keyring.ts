@@ -11,6 +11,8 @@ import { loadSigningKeys, type SigningKeys } from './signing_keys.ts';
 /** Milliseconds after which the keys are read again in any case, and the least between two readings. */
 const reloadMs = 60_000;
 const reloadPauseMs = 1_000;
+/** Milliseconds after a reading that failed. */
+const retryMs = 2_000;
 
 export class Keyring {
   readonly #db: Database;
@@ -68,25 +70,27 @@ export class Keyring {
 
   async #load(): Promise<void> {
     this.#loadedAt = performance.now();
-    try {
-      const keys = await loadSigningKeys(this.#db, this.#secret);
-      const known = JSON.stringify(keys.publicKeys);
-      if (known !== this.#known) this.#onChange(keys);
-      this.#known = known;
-    } finally {
-      await this.#schedule();
-    }
+    // Whatever becomes of this reading, there is a next one.
+    this.#readAfter(retryMs);
+    const keys = await loadSigningKeys(this.#db, this.#secret);
+    const known = JSON.stringify(keys.publicKeys);
+    if (known !== this.#known) this.#onChange(keys);
+    this.#known = known;
+    this.#readAfter(await this.#msToNextChange());
   }
 
   /** The next change that is known to come is read when it comes. */
-  async #schedule(): Promise<void> {
+  async #msToNextChange(): Promise<number> {
     const { rows } = await sql<{ ms: number | null }>`
       select extract(epoch from min(change) - now())::float8 * 1000 as ms
       from signing_keys, unnest(array[signs_from, expires_at]) as change
       where change > now()`.execute(this.#db);
+    return Math.min(rows[0]?.ms ?? reloadMs, reloadMs) + 10;
+  }
+
+  #readAfter(ms: number): void {
     if (this.#stopped) return;
     clearTimeout(this.#timer);
-    const ms = Math.min(rows[0]?.ms ?? reloadMs, reloadMs) + 10;
     this.#timer = setTimeout(() => void this.#reload().catch(this.#onError), ms);
     this.#timer.unref();
   }

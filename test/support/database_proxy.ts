@@ -10,6 +10,8 @@ export interface DatabaseProxy {
   url: string;
   /** Ends every connection and refuses new ones. */
   cut(): void;
+  /** Keeps every connection and lets nothing through: what a host that lost its power looks like. */
+  freeze(): void;
   /** Lets connections through again. */
   mend(): void;
   close(): Promise<void>;
@@ -51,8 +53,12 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
   return {
     url: url.href,
     cut,
+    freeze() {
+      for (const socket of sockets) socket.pause();
+    },
     mend() {
       isCut = false;
+      for (const socket of sockets) socket.resume();
     },
     async close() {
       cut();

@@ -12,12 +12,13 @@ import { type AdapterPayload, type ModelStorage, withoutId } from './storage.ts'
 export function sessionStorage(db: Database): ModelStorage {
   return {
     async upsert(id, payload, expiresIn) {
+      // By the uid, which stays when the id is changed: of two requests that change it at once both go on.
       await sql`
         insert into login_sessions (digest, uid, account_id, payload, expires_at)
         values (${digest(id)}, ${payload.uid}, ${payload.accountId ?? null}, ${withoutId(payload)},
           now() + ${expiresIn} * interval '1 second')
-        on conflict (digest) do update set
-          uid = excluded.uid, account_id = excluded.account_id, payload = excluded.payload,
+        on conflict (uid) do update set
+          digest = excluded.digest, account_id = excluded.account_id, payload = excluded.payload,
           expires_at = excluded.expires_at`.execute(db);
     },
     async find(id) {

@@ -1,0 +1,103 @@
+/** A database that says nothing, comes back, or is asked for the same rows from many sides at once. */
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { sql } from 'kysely';
+import { countGuess, forgiveGuess } from '../src/accounts/throttle.ts';
+import { isDatabaseUnavailable, openDatabase } from '../src/database/database.ts';
+import { Notifications } from '../src/database/notifications.ts';
+import { WithdrawalList } from '../src/grants/withdrawals.ts';
+import { Keyring } from '../src/oauth/keyring.ts';
+import { rotateSigningKeys } from '../src/oauth/signing_keys.ts';
+import { startDatabaseProxy } from './support/database_proxy.ts';
+import { startTestServer, testSecret } from './support/server.ts';
+
+const server = await startTestServer({ after });
+
+/** Fails where something waits for ever: so long that only that can take it. */
+function settled(work: Promise<unknown>): Promise<unknown> {
+  return Promise.race([
+    work.then(
+      () => 'done',
+      (error: unknown) => error,
+    ),
+    sleep(20_000, 'still waiting', { ref: false }),
+  ]);
+}
+
+test('a database that falls silent is unavailable, and what was asked of it is not waited for', async (context) => {
+  const proxy = await startDatabaseProxy(server.databaseUrl);
+  const db = openDatabase({ connectionString: proxy.url, connectionsMax: 1, answerTimeoutMs: 500 });
+  context.after(async () => {
+    await proxy.close();
+    await db.destroy();
+  });
+  const ask = () => sql<{ n: number }>`select ${1}::int as n`.execute(db);
+  await ask();
+  proxy.freeze();
+  const error = await settled(ask());
+  assert.ok(isDatabaseUnavailable(error), String(error));
+  proxy.mend();
+  // The late answer is nobody's: the next question has a connection of its own.
+  assert.equal((await ask()).rows[0]?.n, 1);
+});
+
+test('a list of withdrawals that cannot be read refuses in time', async () => {
+  const proxy = await startDatabaseProxy(server.databaseUrl);
+  const db = openDatabase({ connectionString: proxy.url, connectionsMax: 1 });
+  const list = new WithdrawalList(db, new Notifications(server.databaseUrl, () => {}));
+  await list.fresh();
+  proxy.freeze();
+  await sleep(1_000);
+  assert.ok((await settled(list.fresh() as Promise<void>)) instanceof Error);
+  await proxy.close();
+  await db.destroy();
+});
+
+test('signing keys are read again after a reading that failed', async () => {
+  const proxy = await startDatabaseProxy(server.databaseUrl);
+  const db = openDatabase({ connectionString: proxy.url, connectionsMax: 2 });
+  let signing: string | undefined;
+  const failed = new EventTarget();
+  const keyring = new Keyring({
+    db,
+    // Never started: nothing but the clock tells of a change.
+    notifications: new Notifications(server.databaseUrl, () => {}),
+    secret: testSecret,
+    onChange: (keys) => {
+      signing = keys.privateKeys[0]?.kid;
+    },
+    onError: () => failed.dispatchEvent(new Event('failed')),
+  });
+  const ids = await rotateSigningKeys(server.db, testSecret, 2);
+  await keyring.start();
+  assert.ok(!ids.includes(signing ?? ''));
+  const failure = once(failed, 'failed');
+  proxy.cut();
+  await failure;
+  proxy.mend();
+  const changed = (async () => {
+    while (!ids.includes(signing ?? '')) await sleep(50);
+  })();
+  assert.equal(await settled(changed), 'done');
+  keyring.stop();
+  await db.destroy();
+  await proxy.close();
+});
+
+test('guesses that are counted and taken back at the same moment do not wait in a circle', async () => {
+  const db = openDatabase({ connectionString: server.databaseUrl, connectionsMax: 20 });
+  const counters = ['a', 'b', 'c', 'd'].map((subject) => ({ subject, max: 1_000_000 }));
+  const outcomes = await Promise.allSettled(
+    Array.from({ length: 2_000 }, (_, index) =>
+      index % 2 === 0 ? countGuess(db, counters) : forgiveGuess(db, counters, ['a']),
+    ),
+  );
+  await db.destroy();
+  assert.deepEqual(
+    outcomes.filter(({ status }) => status === 'rejected'),
+    [],
+  );
+});
