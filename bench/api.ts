@@ -228,9 +228,13 @@ function printProfile(directory: string): void {
   const parts = new Map<string, number>();
   const functions = new Map<string, number>();
   let total = 0;
+  let idle = 0;
   for (const { callFrame, hitCount = 0 } of nodes) {
     const { functionName, url, lineNumber } = callFrame;
-    if (functionName === '(idle)') continue;
+    if (functionName === '(idle)') {
+      idle += hitCount;
+      continue;
+    }
     const part =
       /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(url)?.[1] ??
       /\/(src\/[^/]+)/.exec(url)?.[1] ??
@@ -240,6 +244,7 @@ function printProfile(directory: string): void {
     parts.set(part, (parts.get(part) ?? 0) + hitCount);
     functions.set(place, (functions.get(place) ?? 0) + hitCount);
   }
+  console.log(`idle, start and end included: ${((idle / (idle + total)) * 100).toFixed(0)} % of the time\n`);
   for (const table of [parts, functions]) {
     for (const [name, hits] of [...table].sort(([, a], [, b]) => b - a).slice(0, 22)) {
       console.log(`${((hits / total) * 100).toFixed(1).padStart(5)} %  ${name}`);
