@@ -183,7 +183,6 @@ export async function findChangedLanes(
   db: Database,
   lanes: readonly { id: number; revision: number }[],
 ): Promise<number[]> {
-  if (lanes.length === 0) return [];
   const { rows } = await sql<{ lane: string }>`
     select given.lane
     from unnest(

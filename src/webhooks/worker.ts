@@ -49,6 +49,8 @@ const lingerMs = 10_000;
 const tickMs = 25;
 const claimPauseMs = 500;
 const sweepPauseMs = 30_000;
+/** Milliseconds after which nothing is started for want of news: who may no longer have what could not be asked. */
+const newsMsMax = 3_000;
 
 export interface WorkerOptions {
   db: Database;
@@ -89,6 +91,9 @@ export class Worker {
   #claimAt = 0;
   #sweepAt = 0;
   #reviewAt = 0;
+  /** When the last look around began that was answered. */
+  #newsAt = 0;
+  #isLooking = false;
   readonly #background = new Set<Promise<void>>();
   #isReading = false;
   #isReadingRetries = false;
@@ -120,6 +125,7 @@ export class Worker {
 
   async start(): Promise<void> {
     await this.node.join();
+    this.#newsAt = performance.now();
     this.#fanOut.start();
     this.#timer = setInterval(() => this.#tick(), tickMs);
   }
@@ -534,6 +540,7 @@ export class Worker {
   #pump(): void {
     if (this.#isStopping || this.#recorder.isFull || !this.node.maySend) return;
     const now = performance.now();
+    if (now - this.#newsAt > newsMsMax) return;
     while (this.#inFlight < inFlightMax && this.#recent.size < inFlightFreshMax) {
       const lane = this.#ready.values().next().value;
       if (lane === undefined) return;
@@ -649,6 +656,8 @@ export class Worker {
 
   /** What notifications may have failed to tell. */
   #lookAround(now: number): void {
+    if (this.#isLooking) return;
+    this.#isLooking = true;
     const { db } = this.#options;
     // A client's own lanes wait for many grants, which are all looked at again when the window is read.
     const waiting = [...this.#lanes.values()].filter((lane) => lane.waitingCount > 0 || lane.inFlight > 0);
@@ -658,7 +667,12 @@ export class Worker {
       this.#markReady(lane);
     }
     this.#run(async () => {
-      for (const lane of await findChangedLanes(db, waiting)) this.review(lane);
+      try {
+        for (const lane of await findChangedLanes(db, waiting)) this.review(lane);
+        this.#newsAt = now;
+      } finally {
+        this.#isLooking = false;
+      }
       if (this.node.hasPeers) {
         const heads = await readHeads(db, [...this.#lanes.keys()]);
         for (const [id, head] of heads) {
