@@ -8,8 +8,9 @@ import { decodeProtectedHeader } from 'jose';
 import { sql } from 'kysely';
 import { pino } from 'pino';
 import { readAuditLog } from '../src/audit/audit_log.ts';
+import { rotateClientSecret } from '../src/clients/client_secret.ts';
 import { withdrawGrant } from '../src/grants/grant.ts';
-import { keepHouse } from '../src/oauth/housekeeping.ts';
+import { keepHouse, retireGrants } from '../src/oauth/housekeeping.ts';
 import { rotateSigningKeys } from '../src/oauth/signing_keys.ts';
 import { loadPlatform } from '../src/platform.ts';
 import { startServer } from '../src/server.ts';
@@ -145,4 +146,49 @@ test('housekeeping takes what is of no use, and nothing else', async () => {
   assert.equal(status, 200);
   const again = await keepHouse(server.db);
   assert.equal(again.refresh_tokens, undefined);
+});
+
+test('grants that a newer one covers leave once nothing comes from them, and no other', async () => {
+  const user = await createTestAccount(server);
+  const app = await createTestClient(server);
+  const scopes = ['read:posts'];
+  const first = await authorize(server, { account: user, client: app, scopes });
+  const wider = await authorize(server, {
+    account: user,
+    client: app,
+    scopes: ['read:profile', 'read:posts'],
+  });
+  const alive = await authorize(server, { account: user, client: app, scopes });
+  const last = await authorize(server, { account: user, client: app, scopes });
+  const old = [first.grantId, wider.grantId, alive.grantId];
+  await sql`
+    update grants set created_at = created_at - interval '3 days' where id = any(${old}::uuid[])`.execute(
+    server.db,
+  );
+  await sql`
+    update refresh_tokens set expires_at = now()
+    where grant_id = any(${[first.grantId, wider.grantId]}::uuid[])`.execute(server.db);
+  await retireGrants(server.db);
+  const { rows } = await sql<{ id: string }>`
+    select id from grants where account_id = ${user.id} order by id`.execute(server.db);
+  assert.deepEqual(
+    rows.map((row) => row.id),
+    [wider.grantId, alive.grantId, last.grantId].sort(),
+  );
+});
+
+test('a secret is replaced without a gap: two work, then one', async () => {
+  const app = await createTestClient(server);
+  const works = async (secret: string | null) => {
+    const form = { grant_type: 'client_credentials', scope: 'read:posts' };
+    return (await postForm(server, '/oauth/token', { ...app, secret }, form)).status === 200;
+  };
+  const second = await rotateClientSecret(server.db, app.id, 2);
+  await until('the new secret works', () => works(second));
+  assert.equal(await works(app.secret), true);
+  await until('the old secret ends', async () => !(await works(app.secret)));
+  assert.equal(await works(second), true);
+  const third = await rotateClientSecret(server.db, app.id, 0);
+  await until('the second ends at once', async () => !(await works(second)));
+  assert.equal(await works(third), true);
 });

@@ -32,6 +32,31 @@ export async function addClientSecret(
   return secret;
 }
 
+/**
+ * Replaces a client's secret without a gap: the one before works until the overlap ends, older ones no longer.
+ * @returns the new secret: it cannot be had again
+ */
+export async function rotateClientSecret(
+  db: Database,
+  clientId: string,
+  overlapSeconds: number,
+): Promise<string> {
+  const secret = newSecret();
+  await sql`
+    with latest as (
+      select digest from client_secrets
+      where client_id = ${clientId} and (expires_at is null or expires_at > now())
+      order by created_at desc limit 1),
+    replaced as (
+      update client_secrets set expires_at = least(
+        coalesce(expires_at, 'infinity'),
+        case when digest in (select digest from latest)
+          then now() + ${overlapSeconds} * interval '1 second' else now() end)
+      where client_id = ${clientId})
+    insert into client_secrets (client_id, digest) values (${clientId}, ${digest(secret)})`.execute(db);
+  return secret;
+}
+
 /** Those of a client that have not expired. */
 export async function findClientSecrets(
   db: Database | Transaction,

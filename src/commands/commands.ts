@@ -60,6 +60,11 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./logout_list.ts')).logoutList,
   },
   {
+    name: 'client rotate-secret',
+    summary: 'give an app another secret; the one before works a while longer',
+    load: async () => (await import('./client_rotate_secret.ts')).clientRotateSecret,
+  },
+  {
     name: 'keys rotate',
     summary: 'replace the signing keys without a moment in which a valid token is refused',
     load: async () => (await import('./keys_rotate.ts')).keysRotate,

@@ -10,6 +10,8 @@ import type { Database } from '../database/database.ts';
 /** Milliseconds between rounds, and rows of a table in one statement. */
 const roundMs = 60_000;
 const batchRows = 1_000;
+/** Milliseconds between looks at all grants. */
+const grantsMs = 3_600_000;
 /** Batches of one table in one round: the rest is for the next. */
 const batchesMax = 50;
 
@@ -55,15 +57,43 @@ export async function keepHouse(db: Database): Promise<Record<string, number>> {
   return left;
 }
 
+/**
+ * Each authorization has a grant of its own. One that no token can come from any more, that no subscription belongs
+ * to, and that a newer one of the same user and app covers, says nothing: without it users who sign in again and
+ * again would leave a row each time.
+ * @returns how many left
+ */
+export async function retireGrants(db: Database): Promise<number> {
+  const { numAffectedRows } = await sql`
+    delete from grants
+    where id = any(array(
+      select g.id from grants g
+      where g.withdrawn_at is null and g.created_at < now() - interval '2 days'
+        and not exists (select from refresh_tokens t where t.grant_id = g.id and t.expires_at > now())
+        and not exists (select from access_tokens t where t.grant_id = g.id and t.expires_at > now())
+        and not exists (select from subscriptions s where s.grant_id = g.id and s.state <> 'ended')
+        and exists (
+          select from grants newer
+          where newer.account_id = g.account_id and newer.client_id = g.client_id
+            and newer.withdrawn_at is null and newer.created_at > g.created_at and newer.scopes @> g.scopes)
+      limit ${batchRows} for update of g skip locked))`.execute(db);
+  return Number(numAffectedRows ?? 0);
+}
+
 /** @returns stops it */
 export function startHousekeeping(db: Database, onError: (error: unknown) => void): () => Promise<void> {
   let round: Promise<unknown> = Promise.resolve();
   const timer = setInterval(() => {
     round = keepHouse(db).catch(onError);
   }, roundMs);
+  const grantsTimer = setInterval(() => {
+    round = round.then(() => retireGrants(db)).catch(onError);
+  }, grantsMs);
   timer.unref();
+  grantsTimer.unref();
   return async () => {
     clearInterval(timer);
+    clearInterval(grantsTimer);
     await round;
   };
 }
