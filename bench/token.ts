@@ -7,7 +7,7 @@
 
 import { type ChildProcess, fork } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -46,12 +46,15 @@ interface Target {
   name: string;
   baseUrl: string;
   authorization: string;
+  pid: number;
   makeCodes: (count: number) => Promise<string[]>;
   stop: () => Promise<void>;
 }
 
 interface Measured {
   perSecond: number;
+  /** Microseconds of the server's own process for each answer: what a busy machine does not change much. */
+  cpuMicros: number;
   /** Of the database, for each answer; null where there is none. */
   statements: number | null;
   walBytes: number | null;
@@ -102,15 +105,25 @@ async function costs(db: Database | null): Promise<{ commits: number; wal: numbe
   return { commits: Number(rows[0]?.commits), wal: Number(rows[0]?.wal) };
 }
 
+/** Milliseconds of processor time that a process has had. */
+function cpuMs(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
+  return (Number(fields[11]) + Number(fields[12])) * 10;
+}
+
 async function measured(
+  target: Target,
   db: Database | null,
   work: () => Promise<{ answers: number; ms: number }>,
 ): Promise<Measured> {
   const before = await costs(db);
+  const cpuBefore = cpuMs(target.pid);
   const { answers, ms } = await work();
+  const cpu = cpuMs(target.pid) - cpuBefore;
   const after = await costs(db);
   return {
     perSecond: (answers / ms) * 1_000,
+    cpuMicros: (cpu / answers) * 1_000,
     statements: db === null ? null : (after.commits - before.commits) / answers,
     walBytes: db === null ? null : (after.wal - before.wal) / answers,
   };
@@ -118,13 +131,15 @@ async function measured(
 
 const flows: Record<string, Flow> = {
   'client credentials': (target, db) =>
-    measured(db, () => load(target, () => ({ grant_type: 'client_credentials', scope }), seconds * 1_000)),
+    measured(target, db, () =>
+      load(target, () => ({ grant_type: 'client_credentials', scope }), seconds * 1_000),
+    ),
   async 'code exchange'(target, db) {
     const total = { answers: 0, ms: 0 };
-    const costsOf = { statements: 0, walBytes: 0, rounds: 0 };
+    const costsOf = { statements: 0, walBytes: 0, cpuMicros: 0, rounds: 0 };
     while (total.ms < seconds * 1_000) {
       const codes = await target.makeCodes(db === null ? codesAtOnce : 4_000);
-      const one = await measured(db, async () => {
+      const one = await measured(target, db, async () => {
         const form = (code: string) => ({
           grant_type: 'authorization_code',
           code,
@@ -142,10 +157,12 @@ const flows: Record<string, Flow> = {
       });
       costsOf.statements += one.statements ?? 0;
       costsOf.walBytes += one.walBytes ?? 0;
+      costsOf.cpuMicros += one.cpuMicros;
       costsOf.rounds += 1;
     }
     return {
       perSecond: (total.answers / total.ms) * 1_000,
+      cpuMicros: costsOf.cpuMicros / costsOf.rounds,
       statements: db === null ? null : costsOf.statements / costsOf.rounds,
       walBytes: db === null ? null : costsOf.walBytes / costsOf.rounds,
     };
@@ -163,7 +180,7 @@ const flows: Record<string, Flow> = {
       },
       60_000,
     );
-    return measured(db, () =>
+    return measured(target, db, () =>
       load(
         target,
         (previous) => {
@@ -205,6 +222,7 @@ async function startBare(): Promise<Target> {
   const [child, baseUrl] = await startPart('bare', { challenge, redirectUri, scope });
   return {
     name: 'bare engine',
+    pid: child.pid ?? 0,
     baseUrl,
     authorization: `Basic ${Buffer.from('bench:secret').toString('base64')}`,
     makeCodes: (count) =>
@@ -227,6 +245,7 @@ async function startNuncio(databaseUrl: string, db: Database): Promise<Target> {
   const [child, baseUrl] = await startPart('nuncio', { databaseUrl });
   return {
     name: 'nuncio',
+    pid: child.pid ?? 0,
     baseUrl,
     authorization: `Basic ${Buffer.from(`${client.id}:${secret}`).toString('base64')}`,
     async makeCodes(count) {
@@ -268,18 +287,20 @@ try {
   const nuncio = await startNuncio(postgres.connectionString, db);
   for (const [name, flow] of Object.entries(flows)) {
     if (values.flow !== undefined && values.flow !== name) continue;
-    const results: { bare: number[]; nuncio: Measured[] } = { bare: [], nuncio: [] };
+    const results: { bare: Measured[]; nuncio: Measured[] } = { bare: [], nuncio: [] };
     for (let round = 0; round < rounds; round += 1) {
-      results.bare.push((await flow(bare, null)).perSecond);
+      results.bare.push(await flow(bare, null));
       results.nuncio.push(await flow(nuncio, db));
     }
     const ours = median(results.nuncio.map((result) => result.perSecond));
-    const theirs = median(results.bare);
+    const theirs = median(results.bare.map((result) => result.perSecond));
+    const cpu = median(results.nuncio.map((result) => result.cpuMicros));
+    const cpuBare = median(results.bare.map((result) => result.cpuMicros));
     const statements = median(results.nuncio.map((result) => result.statements ?? 0));
     const wal = median(results.nuncio.map((result) => result.walBytes ?? 0));
     process.stdout.write(
       `${name.padEnd(20)} bare ${theirs.toFixed(0).padStart(6)}/s  nuncio ${ours.toFixed(0).padStart(6)}/s  ` +
-        `ratio ${(ours / theirs).toFixed(2)}  transactions ${statements.toFixed(2)}  WAL ${wal.toFixed(0)} bytes\n`,
+        `ratio ${(ours / theirs).toFixed(2)}  CPU ${cpuBare.toFixed(0)} and ${cpu.toFixed(0)} us  transactions ${statements.toFixed(2)}  WAL ${wal.toFixed(0)} bytes\n`,
     );
   }
   await bare.stop();
