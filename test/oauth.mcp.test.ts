@@ -246,6 +246,19 @@ test('a tool that needs more is reached by asking the user for it', async () => 
   await client.close();
 });
 
+test('an app that registered itself for less does not get more', async () => {
+  const clientMetadata = { ...createApp().provider.clientMetadata, grant_types: ['authorization_code'] };
+  const app = createApp({ clientMetadata });
+  await assert.rejects(app.connect(), UnauthorizedError);
+  await app.allow();
+  const client = await app.connect();
+  await assert.rejects(callTool(client, 'write'), UnauthorizedError);
+  const browser = new TestBrowser(server.baseUrl);
+  const { leftTo } = await browser.open(String(app.kept.redirect));
+  assert.equal(leftTo?.searchParams.get('error'), 'invalid_scope');
+  await client.close();
+});
+
 test('an app that the operator registered is taken as it is', async () => {
   const registered = await createTestClient(server, {
     redirectUris: [redirectUrl],
