@@ -81,12 +81,37 @@ const statementNames = new Map<string, string>();
  * connection that owes an answer: what comes over it later is nobody's.
  */
 class PreparingClient extends pg.Client {
+  /** Part of the names; another one when what was prepared is of no use any more. */
+  #generation = 0;
+  #inTransaction = false;
+
+  // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
+  #prepared(name: string, text: string, values: any[], rest: any[]): any {
+    const generation = this.#generation;
+    // biome-ignore lint/suspicious/noExplicitAny: the driver returns a promise where there is no callback
+    const answer: any = super.query(
+      { name: generation === 0 ? name : `${name}_${generation}`, text, values },
+      ...(rest as []),
+    );
+    if (typeof answer?.catch !== 'function') return answer;
+    return answer.catch((error: Error) => {
+      if (!/cached plan must not change result type/.test(error.message)) throw error;
+      // A migration has added a column meanwhile: everything is prepared anew.
+      if (generation === this.#generation) this.#generation += 1;
+      // The error has ended a transaction; outside of one nothing has happened yet.
+      if (this.#inTransaction) throw error;
+      return this.#prepared(name, text, values, rest);
+    });
+  }
+
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
   override query(...parameters: any[]): any {
     const [text, values, ...rest] = parameters;
+    if (text === 'begin') this.#inTransaction = true;
+    else if (text === 'commit' || text === 'rollback') this.#inTransaction = false;
     if (typeof text === 'string' && Array.isArray(values) && values.length > 0) {
       const name = statementName(text);
-      if (name !== undefined) return this.#watched(super.query({ name, text, values }, ...(rest as [])));
+      if (name !== undefined) return this.#watched(this.#prepared(name, text, values, rest));
     }
     return this.#watched(super.query(...(parameters as [string])));
   }

@@ -38,6 +38,7 @@ export interface PublishedEvent {
 export interface StoredEvent extends PublishedEvent {
   day: string;
   position: number;
+  createdAt: Date;
 }
 
 export interface PublishingOptions {
@@ -280,10 +281,10 @@ function contentOf({ kind, accountId, body }: PublishedEvent): string {
 }
 
 async function insertEvents(db: Database | Transaction, events: PublishedEvent[]): Promise<StoredEvent[]> {
-  const { rows } = await sql<{ day: string; positions: string }>`
+  const { rows } = await sql<{ day: string; positions: string; created_at: Date }>`
     with added as (
-      insert into events (id, account_id, kind, body)
-      select id, account_id::uuid, kind, body
+      insert into events (id, account_id, kind, body, created_at)
+      select id, account_id::uuid, kind, body, statement_timestamp()
       from unnest(
         ${textArray(events.map(({ id }) => id))}::text[],
         ${textArray(events.map(({ accountId }) => accountId))}::text[],
@@ -295,12 +296,15 @@ async function insertEvents(db: Database | Transaction, events: PublishedEvent[]
     )
     insert into outbox (day, positions)
     select day, array_agg(position order by position) from added group by day
-    returning day::text, array_to_string(positions, ',') as positions`.execute(db);
-  const { day, positions } = rows[0] as { day: string; positions: string };
+    returning day::text, array_to_string(positions, ',') as positions, statement_timestamp() as created_at`.execute(
+    db,
+  );
+  const { day, positions, created_at: createdAt } = rows[0] as (typeof rows)[0];
   // Positions are given out in the order of the rows.
   return positions.split(',').map((position, index) => ({
     ...(events[index] as PublishedEvent),
     day,
     position: Number(position),
+    createdAt,
   }));
 }

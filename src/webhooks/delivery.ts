@@ -233,9 +233,9 @@ export async function resendDelivery(
     const base = row.state === 'held' ? 'pending' : row.state;
     await sql`
       insert into retries (lane, sequence, day, state, attempts, due_at, resends)
-      values (${subscription.lane}, ${sequence}, ${row.day}::date, ${base}, ${row.attempt_count}, now(), 1)
+      values (${subscription.lane}, ${sequence}, ${row.day}::date, ${base}, least(${row.attempt_count}::bigint, 32767), now(), 1)
       on conflict (lane, sequence) do update set
-        resends = retries.resends + 1, due_at = now(),
+        resends = least(retries.resends + 1, 32767), due_at = now(),
         state = case when retries.state = 'held' then 'pending' else retries.state end`.execute(tx);
     await wakeLane(tx, subscription.lane);
     return 'due';
@@ -264,7 +264,8 @@ export async function sendPing(db: Database | Transaction, subscription: Subscri
 /** Somebody is to look at the lane: its holder, or whoever takes it. */
 export async function wakeLane(tx: Transaction, lane: number): Promise<void> {
   await sql`
+    -- Also where it is held: it may be let go of at this moment.
     update lane_progress set due_at = greatest(now(), coalesce(paused_until, now()))
-    where lane = ${lane} and owner is null`.execute(tx);
+    where lane = ${lane}`.execute(tx);
   await sql`select notify_lane_changed(${lane})`.execute(tx);
 }

@@ -44,9 +44,14 @@ export class Lane {
   inFlight = 0;
   /** Milliseconds of the process's clock: nothing is started before. */
   pausedUntil = 0;
+  /** The same, as the subscriber asked for it: a success does not end that. */
+  askedUntil = 0;
   /** Likewise: when the first repetition is due; infinite for none. */
   retryAt = Number.POSITIVE_INFINITY;
   retriesPending: number;
+  /** Outcomes that change `retries` and are not written yet; and how many there have been in all. */
+  unwritten = 0;
+  settled = 0;
   /** What is being read from the database; a second read at once would bring the same again. */
   isReading = false;
   isReadingRetries = false;
@@ -57,7 +62,7 @@ export class Lane {
   readonly #fresh: Waiting[] = [];
   #freshFrom = 0;
   readonly #due: Waiting[] = [];
-  /** Repetitions in memory or under way. */
+  /** Repetitions in memory, under way, or ended and not written. */
   readonly #retrying = new Set<number>();
   /** Attempted, past `reached`. */
   readonly #done = new Set<number>();
@@ -92,7 +97,8 @@ export class Lane {
     this.template = createTemplate(state.subscription);
     this.isOpen = state.isOpen;
     this.head = Math.max(this.head, state.head);
-    this.retryAt = state.retryMs === null ? Number.POSITIVE_INFINITY : now + state.retryMs;
+    // Whichever is earlier: a failure may not be written yet. To look too early costs a look.
+    if (state.retryMs !== null) this.retryAt = Math.min(this.retryAt, now + state.retryMs);
     this.retriesPending = state.retriesPending;
     this.forget();
   }
@@ -144,6 +150,11 @@ export class Lane {
     if (this.#retrying.has(waiting.sequence)) return;
     this.#retrying.add(waiting.sequence);
     this.#due.push(waiting);
+  }
+
+  /** One that will not be repeated: until that is written it is not to be looked at again. */
+  beginCancel(sequence: number): void {
+    this.#retrying.add(sequence);
   }
 
   isRetrying(sequence: number): boolean {
@@ -206,6 +217,7 @@ export class Lane {
     if (this.readThrough < this.reached) this.readThrough = this.reached;
   }
 
+  /** What became of a repetition is written, and nothing that was read before will be used. */
   endRetry(sequence: number): void {
     this.#retrying.delete(sequence);
   }

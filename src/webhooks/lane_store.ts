@@ -71,6 +71,7 @@ export async function loadLanes(
   node: string,
   lanes: readonly number[],
   sealer: Sealer,
+  onError: (error: Error) => void,
 ): Promise<LaneState[]> {
   const { rows } = await sql<LaneRow>`
     select s.*, l.next_sequence - 1 as head, p.cursor, p.failures,
@@ -94,19 +95,30 @@ export async function loadLanes(
     join lanes l on l.id = p.lane
     join subscriptions s on s.lane = p.lane
     where p.owner = ${node}::bigint`.execute(db);
-  return rows.map((row) => ({
-    subscription: toSubscription(row),
-    secrets: openSecrets(row, sealer),
-    revision: row.revision,
-    isOpen: row.is_open,
-    head: Number(row.head),
-    cursor: Number(row.cursor),
-    attempted: row.attempted === '' ? [] : row.attempted.split(',').map(Number),
-    failures: row.failures,
-    pauseMs: Math.max(row.pause_ms ?? 0, 0),
-    retryMs: row.retry_ms,
-    retriesPending: Number(row.retries_pending),
-  }));
+  const secretsOf = (row: LaneRow): Secrets | null => {
+    try {
+      return openSecrets(row, sealer);
+    } catch (cause) {
+      // One that cannot be signed for is not sent; the others must not suffer for it.
+      onError(new Error(`the secret of subscription ${row.id} cannot be opened`, { cause }));
+      return null;
+    }
+  };
+  return rows
+    .map((row) => ({ row, secrets: secretsOf(row) }))
+    .map(({ row, secrets }) => ({
+      subscription: toSubscription(row),
+      secrets: secrets ?? { secret: '', previous: null },
+      revision: row.revision,
+      isOpen: row.is_open && secrets !== null,
+      head: Number(row.head),
+      cursor: Number(row.cursor),
+      attempted: row.attempted === '' ? [] : row.attempted.split(',').map(Number),
+      failures: row.failures,
+      pauseMs: Math.max(row.pause_ms ?? 0, 0),
+      retryMs: row.retry_ms,
+      retriesPending: Number(row.retries_pending),
+    }));
 }
 
 /** A lane to let go of, with what its node believes of it. */
@@ -139,10 +151,13 @@ export async function releaseLanes(
     head as materialized (
       select lanes.id as lane, given.due_ms from lanes join given on given.lane = lanes.id
       where lanes.next_sequence = given.head + 1
-      order by lanes.id for update of lanes
+      -- One that the fan-out is adding to is not let go of anyway; nobody waits for the other in a circle.
+      order by lanes.id for update of lanes skip locked
     )
     update lane_progress set owner = null,
-      due_at = case when head.due_ms is not null then now() + head.due_ms * interval '1 millisecond' end
+      -- What is there already was asked for while the lane was held (see wakeLane).
+      due_at = least(lane_progress.due_at,
+        case when head.due_ms is not null then now() + head.due_ms * interval '1 millisecond' end)
     from head where lane_progress.lane = head.lane and lane_progress.owner = ${node}::bigint
     returning lane_progress.lane`.execute(db);
   return rows.map(({ lane }) => Number(lane));
@@ -153,6 +168,22 @@ export async function abandonLanes(db: Database | Transaction, nodes: readonly s
   await sql`
     update lane_progress set owner = null, due_at = greatest(now(), coalesce(paused_until, now()))
     where owner = any(${nodes}::bigint[])`.execute(db);
+}
+
+/** Lanes that name the node, whether it knows of them or not: an answer of the database may have been lost. */
+export async function findHeldLanes(db: Database, node: string): Promise<number[]> {
+  const { rows } = await sql<{ lane: string }>`
+    select lane from lane_progress where owner = ${node}::bigint`.execute(db);
+  return rows.map(({ lane }) => Number(lane));
+}
+
+/** Frees lanes of nodes that are no more and that nobody buried: they took them after they were taken for dead. */
+export async function freeOrphans(db: Database): Promise<number> {
+  const { rows } = await sql`
+    update lane_progress set owner = null, due_at = greatest(now(), coalesce(paused_until, now()))
+    where owner is not null and not exists (select from nodes n where n.id = lane_progress.owner)
+    returning 1 as freed`.execute(db);
+  return rows.length;
 }
 
 /** What the database knows that nobody was told of: a lane with deliveries to come that nobody holds or waits for. */

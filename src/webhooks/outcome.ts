@@ -11,6 +11,9 @@ import { bigintArray, byteaArray, doubleArray, textArray } from '../database/arr
 import type { Database } from '../database/database.ts';
 import type { AttemptError } from './attempt_error.ts';
 
+/** What the database counts to; attempts beyond have the last number. */
+export const attemptNumberMax = 32_767;
+
 export type Trigger = 's' | 'm' | 'r';
 
 export interface AttemptRecord {
@@ -48,6 +51,8 @@ export interface Outcome {
   hadRetry: boolean;
   /** Whether a request by hand was fulfilled. */
   wasManual: boolean;
+  /** Told once it is durable. */
+  onWritten?: () => void;
 }
 
 /** A lane's progress, after the outcomes that are written with it. */
@@ -57,6 +62,24 @@ export interface Progress {
   failures: number;
   /** Milliseconds from now. */
   pauseMs: number;
+}
+
+/** Those whose attempts are not in the log yet: for after a statement whose answer was lost. */
+export async function withoutWritten(db: Database, outcomes: readonly Outcome[]): Promise<Outcome[]> {
+  const attempted = outcomes.filter(({ attempt }) => attempt !== null);
+  const { rows } = await sql<{ lane: string; sequence: string; number: number }>`
+    select a.lane, a.sequence, a.number
+    from unnest(
+      ${bigintArray(attempted.map(({ lane }) => lane))}::bigint[],
+      ${bigintArray(attempted.map(({ sequence }) => sequence))}::bigint[],
+      ${bigintArray(attempted.map(({ attempt }) => attempt?.number ?? 0))}::bigint[]
+    ) as given (lane, sequence, number)
+    join attempts a on a.lane = given.lane and a.sequence = given.sequence and a.number = given.number
+    where a.number < ${attemptNumberMax}`.execute(db);
+  const written = new Set(rows.map(({ lane, sequence, number }) => `${lane} ${sequence} ${number}`));
+  return outcomes.filter(
+    ({ lane, sequence, attempt }) => !written.has(`${lane} ${sequence} ${attempt?.number}`),
+  );
 }
 
 /**
@@ -180,7 +203,7 @@ function endRetries(gone: readonly Outcome[]) {
       where retries.lane = given.lane and retries.sequence = given.sequence and retries.resends <= given.resends
     ),
     once_more as (
-      update retries set state = 'succeeded', attempts = retries.attempts + 1,
+      update retries set state = 'succeeded', attempts = least(retries.attempts + 1, 32767),
         resends = retries.resends - given.resends, due_at = now()
       from given
       where retries.lane = given.lane and retries.sequence = given.sequence and retries.resends > given.resends

@@ -4,6 +4,7 @@
  */
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { isStorable } from '../http/json.ts';
 import { Problem } from '../http/problem.ts';
 
 const limitDefault = 50;
@@ -25,6 +26,7 @@ export function readPage(request: FastifyRequest, known: readonly string[] = [])
   for (const [name, value] of Object.entries(others)) {
     if (!known.includes(name)) throw wrong(`${name} is not a parameter of this list.`);
     if (typeof value !== 'string') throw wrong(`${name} may be given once.`);
+    if (!isStorable(value)) throw wrong(`${name} has a NUL character in it.`);
     parameters[name] = value;
   }
   const size = limit === undefined ? limitDefault : Number(limit);

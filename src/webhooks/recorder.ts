@@ -5,7 +5,7 @@
 
 import type { Database } from '../database/database.ts';
 import type { Lane } from './lane.ts';
-import { type Outcome, writeOutcomes } from './outcome.ts';
+import { type Outcome, withoutWritten, writeOutcomes } from './outcome.ts';
 
 /** Milliseconds that an outcome waits for company. */
 const gatherMs = 4;
@@ -20,8 +20,8 @@ export interface RecorderOptions {
   node: string;
   /** Lanes that others hold by now. */
   onLost: (lanes: number[]) => void;
-  /** Outcomes are durable; the lanes they were of. */
-  onWritten: (lanes: Iterable<Lane>) => void;
+  /** Outcomes that are durable, and the lanes they were of. */
+  onWritten: (lanes: Iterable<Lane>, outcomes: Outcome[]) => void;
   onError: (error: Error) => void;
 }
 
@@ -71,10 +71,12 @@ export class Recorder {
   }
 
   #failed = false;
+  /** Outcomes of the next statement at most: halved until one is found that the database refuses. */
+  #batch = batchMax;
 
   async #write(): Promise<void> {
     const { db, node, onLost, onWritten, onError } = this.#options;
-    const outcomes = this.#outcomes.splice(0, batchMax);
+    const outcomes = this.#outcomes.splice(0, this.#batch);
     const touched = new Set(outcomes.map(({ lane }) => lane));
     const lanes = [...touched].map((id) => this.#lanes.get(id) as Lane);
     const left = new Set(this.#outcomes.map(({ lane }) => lane));
@@ -88,19 +90,30 @@ export class Recorder {
       pauseMs: Math.max(lane.pausedUntil - now, 0),
     }));
     try {
-      const lost = await writeOutcomes(db, node, progress, outcomes);
+      // After a failure nobody knows whether the last statement was carried out.
+      const unknown = this.#failed ? await withoutWritten(db, outcomes) : outcomes;
+      const lost = await writeOutcomes(db, node, progress, unknown);
       this.#failed = false;
+      this.#batch = Math.min(this.#batch * 2, batchMax);
       const isLost = new Set(lost);
       for (const [index, lane] of lanes.entries()) {
         if (!isLost.has(lane.id)) lane.cursor = Math.max(lane.cursor, progress[index]?.cursor ?? 0);
       }
       if (lost.length > 0) onLost(lost);
-      onWritten(lanes.filter(({ id }) => !isLost.has(id)));
+      if (isLost.size === 0) return onWritten(lanes, outcomes);
+      onWritten(
+        lanes.filter(({ id }) => !isLost.has(id)),
+        outcomes.filter(({ lane }) => !isLost.has(lane)),
+      );
     } catch (error) {
       this.#failed = true;
-      this.#outcomes = outcomes.concat(this.#outcomes);
-      for (const lane of lanes) this.#lanes.set(lane.id, lane);
       onError(error as Error);
+      const isRefused = /^2[23]/.test(String((error as { code?: unknown }).code));
+      if (isRefused) this.#batch = Math.max(outcomes.length >> 1, 1);
+      // The one that can never be written must not keep all others from it.
+      const kept = isRefused && outcomes.length === 1 ? [] : outcomes;
+      this.#outcomes = kept.concat(this.#outcomes);
+      for (const lane of lanes) if (!this.#lanes.has(lane.id)) this.#lanes.set(lane.id, lane);
     }
   }
 }

@@ -26,6 +26,8 @@ export interface Settlement {
   /** Milliseconds for which the whole lane is to wait; 0 for not. */
   pauseMs: number;
   isPing: boolean;
+  /** The part of it that the subscriber asked for: no success of another attempt ends it. */
+  askedMs: number;
   /** 410: the subscriber wants no more of it. */
   isGone: boolean;
 }
@@ -39,6 +41,7 @@ export function settleAttempt(end: AttemptEnd): Settlement {
     status === 429 || status === 503 ? readRetryAfter(answer.headers?.['retry-after'], now) : null;
   const wasManual = waiting.retry?.isManual ?? false;
   const isPing = waiting.event.kind === pingKind.name;
+  const askedMs = isAccepted ? 0 : (asked ?? 0) * 1_000;
   return {
     outcome: {
       lane: lane.id,
@@ -49,7 +52,8 @@ export function settleAttempt(end: AttemptEnd): Settlement {
       hadRetry: waiting.retry !== null,
       wasManual,
     },
-    pauseMs: isAccepted ? 0 : Math.max((asked ?? 0) * 1_000, isPing ? 0 : circuitPause(lane.failures + 1)),
+    pauseMs: isAccepted ? 0 : Math.max(askedMs, isPing ? 0 : circuitPause(lane.failures + 1)),
+    askedMs,
     isPing,
     isGone: status === 410 && answer.error === null,
   };

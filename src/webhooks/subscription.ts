@@ -95,6 +95,9 @@ export async function createSubscription(
 ): Promise<Subscription | undefined> {
   const id = newId();
   return inTransaction(db, async (tx) => {
+    // One after the other, so that the count below counts.
+    const name = `${owner.kind} ${owner.kind === 'grant' ? owner.grantId : owner.kind === 'user' ? owner.accountId : owner.clientId}`;
+    await sql`select pg_advisory_xact_lock(hashtextextended(${name}, 51))`.execute(tx);
     // The lock makes a withdrawal wait, or makes us see it: no subscription outlives its grant.
     if (owner.kind === 'grant') {
       const { rows } = await sql`
@@ -131,6 +134,11 @@ export async function findSubscription(
   return rows[0] && toSubscription(rows[0]);
 }
 
+/** Keeps others from changing it until the transaction ends: what is changed is what was read. */
+export async function lockSubscription(tx: Transaction, owner: Owner, id: string): Promise<void> {
+  await sql`select from subscriptions where id = ${id} and ${ownedBy(owner)} for update`.execute(tx);
+}
+
 /** The oldest first. @param after the id of the last one seen */
 export async function listSubscriptions(
   db: Database,
@@ -147,7 +155,7 @@ export async function listSubscriptions(
 
 /** @returns undefined where there is none (any more) */
 export async function changeSubscription(
-  db: Database,
+  db: Database | Transaction,
   owner: Owner,
   id: string,
   fields: SubscriptionFields,

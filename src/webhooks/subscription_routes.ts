@@ -23,6 +23,7 @@ import {
   endSubscription,
   findSubscription,
   listSubscriptions,
+  lockSubscription,
   type Owner,
   readSecrets,
   rotateSecret,
@@ -95,11 +96,16 @@ export function registerSubscriptions(options: RoutesOptions): void {
         code: 'unsupported-media-type',
       });
     }
-    const subscription = await requireSubscription(db, owner, request.params.id);
-    const { state, ...fields } = readSubscriptionPatch(request.body, subscription, rules);
-    await changeSubscription(db, owner, subscription.id, fields);
-    if (state !== subscription.state) await changeState(db, owner, subscription.id, state);
-    return represent(await requireSubscription(db, owner, subscription.id));
+    const { id } = await requireSubscription(db, owner, request.params.id);
+    const { from, to } = await db.transaction().execute(async (tx) => {
+      await lockSubscription(tx, owner, id);
+      const subscription = await requireSubscription(tx, owner, id);
+      const { state, ...fields } = readSubscriptionPatch(request.body, subscription, rules);
+      await changeSubscription(tx, owner, id, fields);
+      return { from: subscription.state, to: state };
+    });
+    if (to !== from) await changeState(db, owner, id, to);
+    return represent(await requireSubscription(db, owner, id));
   });
 
   api.delete<IdRoute>('/subscriptions/:id', async (request, reply) => {

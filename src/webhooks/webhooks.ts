@@ -68,7 +68,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
   const cache = new EventCache();
   const onError = (error: Error) => logger.warn({ err: error }, 'webhook worker');
   const workerDb = openDatabase({
-    connectionString: withPlannerSettings(options.databaseUrl),
+    connectionString: withSessionSettings(options.databaseUrl),
     connectionsMax: workerConnectionsMax,
     onIdleError: onError,
   });
@@ -128,9 +128,8 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
         guard,
         catalogue,
         onPublished: (events) => {
-          const createdAt = Date.now();
-          for (const { position, id, kind, accountId, body } of events) {
-            cache.put(position, { id, kind, accountId, body, createdAt });
+          for (const { position, id, kind, accountId, body, createdAt } of events) {
+            cache.put(position, { id, kind, accountId, body, createdAt: createdAt.getTime() });
           }
           outbox.wake();
         },
@@ -173,9 +172,18 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
  * The worker's statements look rows up by keys in tables that grow from nothing to millions of rows between two
  * visits of the statistics collector. A plan made while they were empty must not read them from end to end later.
  */
-function withPlannerSettings(connectionString: string): string {
+const plannerSettings = '-c enable_seqscan=off -c jit=off';
+
+/**
+ * A node that stands still (its machine is paused, or gone from the network) holds the fan-out's lock for as long as
+ * its session lives. The loop asks something every second; the pool closes connections that idle for 30 s itself.
+ */
+const idleSettings = '-c idle_session_timeout=45s -c idle_in_transaction_session_timeout=45s';
+const sessionSettings = `${plannerSettings} ${idleSettings}`;
+
+function withSessionSettings(connectionString: string): string {
   const url = new URL(connectionString);
   const given = url.searchParams.get('options') ?? '';
-  url.searchParams.set('options', `${given} -c enable_seqscan=off -c jit=off`.trim());
+  url.searchParams.set('options', `${given} ${sessionSettings}`.trim());
   return url.href;
 }

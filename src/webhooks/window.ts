@@ -26,6 +26,8 @@ export interface WaitingDelivery {
   /** Bytes of the event's body. */
   bytes: number;
   isAllowed: boolean;
+  /** Not to be sent for now, and not to be cancelled either: the subscription is disabled, or its user. */
+  isOnHold: boolean;
   /** Where it was attempted or asked for before. */
   retry: { state: 'pending' | 'failed' | 'succeeded'; attempts: number; isManual: boolean } | null;
 }
@@ -37,6 +39,7 @@ interface WaitingRow {
   event: string;
   bytes: number | null;
   is_allowed: boolean;
+  is_on_hold: boolean;
   state: 'pending' | 'failed' | 'succeeded' | null;
   attempts: number | null;
   resends: number | null;
@@ -112,7 +115,7 @@ async function judge(
       select pair.lane, pair.kind, pair.account_id, pair.nobody
       from pair
       join catalogue on catalogue.name = pair.kind
-      join subscriptions s on s.lane = pair.lane and s.state = 'active'
+      join subscriptions s on s.lane = pair.lane and s.state <> 'ended'
       where pair.account_id is null
         or (not exists (select from accounts a where a.id = pair.account_id and a.disabled_at is not null)
           and (s.owner = 'user' or exists (
@@ -125,7 +128,12 @@ async function judge(
       -- Hashed in this form; as a join every row would be compared with every other.
       case when (d.lane, d.kind, coalesce(d.account_id, d.nobody)) in (
         select lane, kind, coalesce(account_id, nobody) from allowed
-      ) then true else false end as is_allowed
+      ) then true else false end as is_allowed,
+      case when d.lane in (
+        select s.lane from subscriptions s
+        where s.lane = any(array(select distinct lane from pair)) and (s.state = 'disabled' or (s.owner = 'user'
+          and exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null)))
+      ) then true else false end as is_on_hold
     from detailed d
     order by d.lane, d.sequence`.execute(db);
   return rows.map((row) => ({
@@ -136,6 +144,7 @@ async function judge(
     bytes: row.bytes ?? 0,
     // An erased body leaves nothing to send.
     isAllowed: row.is_allowed && row.bytes !== null,
+    isOnHold: row.is_on_hold,
     retry:
       row.state === null
         ? null

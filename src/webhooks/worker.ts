@@ -19,6 +19,8 @@ import { Lane, type Waiting, waitingMax } from './lane.ts';
 import {
   claimLanes,
   findChangedLanes,
+  findHeldLanes,
+  freeOrphans,
   type LaneState,
   loadLanes,
   type Release,
@@ -28,7 +30,7 @@ import {
 } from './lane_store.ts';
 import type { WorkerMetrics, WorkerStatus } from './metrics.ts';
 import { Node } from './node.ts';
-import type { Outcome } from './outcome.ts';
+import { attemptNumberMax, type Outcome } from './outcome.ts';
 import { Recorder } from './recorder.ts';
 import type { Sender } from './sender.ts';
 import { settleAttempt } from './settle.ts';
@@ -70,6 +72,7 @@ export interface WorkerOptions {
 
 export class Worker {
   readonly #options: WorkerOptions;
+  readonly #onError: (error: Error) => void;
   readonly node: Node;
   readonly #recorder: Recorder;
   readonly #fanOut: FanOutLoop;
@@ -95,15 +98,28 @@ export class Worker {
   #newsAt = 0;
   #isLooking = false;
   readonly #background = new Set<Promise<void>>();
+  /** Whether the database may name this node for lanes that it does not know of. */
+  #isUnsure = false;
   #isReading = false;
   #isReadingRetries = false;
+  /** Repetitions whose outcome was written during a read: what it brings may be older than that. */
+  #endedMeanwhile: { lane: Lane; sequence: number }[] = [];
   #isReleasing = false;
   #isClaiming = false;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
-    const { db, kinds, onError } = options;
-    this.node = new Node(db, onError, () => this.#lose([...this.#lanes.keys()]));
+    const { db, kinds } = options;
+    // A statement whose answer is lost may have been carried out.
+    const onError = (error: Error) => {
+      this.#isUnsure = true;
+      options.onError(error);
+    };
+    this.#onError = onError;
+    this.node = new Node(db, onError, () => {
+      this.#lose([...this.#lanes.keys()]);
+      this.#isUnsure = true;
+    });
     this.#recorder = new Recorder({
       db,
       node: this.node.id,
@@ -112,7 +128,7 @@ export class Worker {
         options.metrics.lost(lanes.length);
         this.#lose(lanes);
       },
-      onWritten: (lanes) => this.#written(lanes),
+      onWritten: (lanes, outcomes) => this.#written(lanes, outcomes),
     });
     this.#fanOut = new FanOutLoop({
       db,
@@ -178,7 +194,7 @@ export class Worker {
     clearInterval(this.#timer);
     await Promise.allSettled(this.#background);
     await this.#recorder.flush();
-    await this.node.leave().catch(this.#options.onError);
+    await this.node.leave().catch(this.#onError);
   }
 
   #hasRoom(): boolean {
@@ -188,7 +204,7 @@ export class Worker {
   /** Runs something beside everything else; an error is told and what was to be done is done again by the next tick. */
   #run(task: () => Promise<void>): void {
     const running = task()
-      .catch(this.#options.onError)
+      .catch(this.#onError)
       .finally(() => this.#background.delete(running));
     this.#background.add(running);
   }
@@ -234,14 +250,23 @@ export class Worker {
   #load(ids: number[]): void {
     if (ids.length === 0) return;
     for (const id of ids) if (!this.#loading.has(id)) this.#loading.set(id, []);
+    const asked = new Map(ids.map((id) => [id, this.#lanes.get(id)?.settled ?? 0]));
+    const unwritten = new Set(ids.filter((id) => (this.#lanes.get(id)?.unwritten ?? 0) > 0));
     this.#run(async () => {
       const { db, sealer } = this.#options;
-      const states = await this.#untilDone(() => loadLanes(db, this.node.id, ids, sealer));
+      const states = await this.#untilDone(() => loadLanes(db, this.node.id, ids, sealer, this.#onError));
       const found = new Set<number>();
+      const outdated: number[] = [];
       for (const state of states) {
-        found.add(state.subscription.lane);
-        this.#loaded(state);
+        const id = state.subscription.lane;
+        found.add(id);
+        const lane = this.#loaded(state);
+        // What an ordered lane waits for was counted without what was not written yet: to be counted again.
+        if (!lane.subscription.ordered || (!unwritten.has(id) && lane.settled === asked.get(id))) continue;
+        lane.isOpen = false;
+        outdated.push(id);
       }
+      if (outdated.length > 0) setTimeout(() => this.#load(outdated.filter((id) => this.#lanes.has(id))), 20);
       // The rest is held by nobody or by others.
       this.#lose(ids.filter((id) => !found.has(id)));
       this.#pump();
@@ -256,13 +281,13 @@ export class Worker {
         return await ask();
       } catch (error) {
         if (this.#isStopping) throw error;
-        this.#options.onError(error as Error);
+        this.#onError(error as Error);
         await new Promise((resolve) => setTimeout(resolve, 250));
       }
     }
   }
 
-  #loaded(state: LaneState): void {
+  #loaded(state: LaneState): Lane {
     const now = performance.now();
     const id = state.subscription.lane;
     const additions = this.#loading.get(id) ?? [];
@@ -280,6 +305,7 @@ export class Worker {
     if (lane.readThrough === lane.head) for (const addition of additions) this.#append(lane, addition);
     lane.head = Math.max(head, lane.head);
     this.#markReady(lane);
+    return lane;
   }
 
   #lose(ids: number[]): void {
@@ -418,6 +444,8 @@ export class Worker {
       const event = events.get(delivery.event);
       if (lane.isDone(delivery.sequence)) {
         lane.readThrough = delivery.sequence;
+      } else if (delivery.isOnHold) {
+        this.review(lane.id);
       } else if (!delivery.isAllowed) {
         lane.readThrough = delivery.sequence;
         this.#cancel(lane, delivery);
@@ -474,7 +502,7 @@ export class Worker {
         const ids = lanes.map(({ id }) => id);
         const found = await readDueRetries(db, kinds, ids, limit);
         const events = await this.#eventsOf(found);
-        const states = await loadLanes(db, this.node.id, ids, sealer);
+        const states = await loadLanes(db, this.node.id, ids, sealer, this.#onError);
         const later = new Map(states.map((state) => [state.subscription.lane, state.retryMs]));
         this.#takeRetries(lanes, generations, found, events, later);
       } catch (error) {
@@ -485,6 +513,8 @@ export class Worker {
         throw error;
       } finally {
         this.#isReadingRetries = false;
+        for (const { lane, sequence } of this.#endedMeanwhile) lane.endRetry(sequence);
+        this.#endedMeanwhile = [];
       }
       this.#pump();
     });
@@ -503,7 +533,8 @@ export class Worker {
       const { lane, generation } = current.get(delivery.lane) as { lane: Lane; generation: number };
       const event = events.get(delivery.event);
       if (lane.generation !== generation || lane.isRetrying(delivery.sequence)) continue;
-      if (!delivery.isAllowed) this.#cancel(lane, delivery);
+      if (delivery.isOnHold) this.review(lane.id);
+      else if (!delivery.isAllowed) this.#cancel(lane, delivery);
       else if (event !== undefined)
         lane.addRetry({ sequence: delivery.sequence, day: delivery.day, event, retry: delivery.retry });
     }
@@ -518,7 +549,8 @@ export class Worker {
   /** The owner has no right to it any more. */
   #cancel(lane: Lane, { sequence, day, retry }: WaitingDelivery): void {
     if (retry === null) lane.markDone(sequence);
-    this.#recorder.add(lane, {
+    else lane.beginCancel(sequence);
+    this.#record(lane, {
       lane: lane.id,
       sequence,
       day,
@@ -527,6 +559,23 @@ export class Worker {
       hadRetry: retry !== null,
       wasManual: retry?.isManual ?? false,
     });
+  }
+
+  /** Hands an outcome to the recorder, and keeps in mind what the database does not know yet. */
+  #record(lane: Lane, outcome: Outcome): void {
+    if (outcome.retry !== null || outcome.hadRetry) {
+      lane.unwritten += 1;
+      lane.settled += 1;
+      outcome.onWritten = () => {
+        lane.unwritten -= 1;
+        if (!outcome.hadRetry) return;
+        if (this.#isReadingRetries) this.#endedMeanwhile.push({ lane, sequence: outcome.sequence });
+        else lane.endRetry(outcome.sequence);
+        // It may have been what the lane waited for.
+        if (outcome.attempt === null && lane.subscription.ordered) this.review(lane.id);
+      };
+    }
+    this.#recorder.add(lane, outcome);
   }
 
   // ── Sending ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -558,7 +607,7 @@ export class Worker {
   #start(lane: Lane, waiting: Waiting): void {
     const { sender, headerNames, metrics } = this.#options;
     const { subscription, revision } = lane;
-    const number = (waiting.retry?.attempts ?? 0) + 1;
+    const number = Math.min((waiting.retry?.attempts ?? 0) + 1, attemptNumberMax);
     const facts = { sequence: waiting.sequence, number, now: this.node.now() };
     const request = buildRequest(
       subscription,
@@ -576,7 +625,7 @@ export class Worker {
     sender.send(request, (answer) => {
       this.#inFlight -= 1;
       this.#recent.delete(start);
-      const { outcome, pauseMs, isPing, isGone } = settleAttempt({
+      const { outcome, pauseMs, askedMs, isPing, isGone } = settleAttempt({
         lane,
         waiting,
         number,
@@ -586,29 +635,40 @@ export class Worker {
         scheduleSeconds: subscription.retrySchedule ?? this.#options.retryScheduleSeconds,
       });
       metrics.attempt(outcome.attempt?.error ?? null);
-      this.#settled(lane, outcome, pauseMs, isPing);
+      if (isGone) {
+        // At once; the database is told and will tell everybody.
+        lane.isOpen = false;
+        lane.forget();
+      }
+      lane.askedUntil = Math.max(lane.askedUntil, performance.now() + askedMs);
+      const wasPending = waiting.retry?.state === 'pending';
+      this.#settled(lane, outcome, { pauseMs, isPing, wasPending });
       if (isGone) this.#options.onGone(lane.id);
     });
   }
 
-  #settled(lane: Lane, outcome: Outcome, pauseMs: number, isPing: boolean): void {
+  #settled(
+    lane: Lane,
+    outcome: Outcome,
+    { pauseMs, isPing, wasPending }: { pauseMs: number; isPing: boolean; wasPending: boolean },
+  ): void {
     const isAccepted = outcome.attempt !== null && outcome.attempt.error === null;
     const now = performance.now();
     lane.settle(isAccepted, isPing);
     if (pauseMs > 0) lane.pausedUntil = Math.max(lane.pausedUntil, now + pauseMs);
-    else if (isAccepted && !isPing) lane.pausedUntil = 0;
-    if (outcome.hadRetry) lane.endRetry(outcome.sequence);
-    else lane.markDone(outcome.sequence);
+    else if (isAccepted && !isPing) lane.pausedUntil = lane.askedUntil;
+    if (!outcome.hadRetry) lane.markDone(outcome.sequence);
     const willRepeat = outcome.retry?.state === 'pending';
     if (outcome.retry?.dueMs != null) lane.retryAt = Math.min(lane.retryAt, now + outcome.retry.dueMs);
-    if (lane.subscription.ordered) lane.retriesPending += (willRepeat ? 1 : 0) - (outcome.hadRetry ? 1 : 0);
-    this.#recorder.add(lane, outcome);
+    if (lane.subscription.ordered) lane.retriesPending += (willRepeat ? 1 : 0) - (wasPending ? 1 : 0);
+    this.#record(lane, outcome);
     this.#markReady(lane);
     this.#pump();
     if (this.#hungry.size > 0) this.#readMore();
   }
 
-  #written(lanes: Iterable<Lane>): void {
+  #written(lanes: Iterable<Lane>, outcomes: Outcome[]): void {
+    for (const { onWritten } of outcomes) onWritten?.();
     const failing: number[] = [];
     for (const lane of lanes) {
       this.#markReady(lane);
@@ -684,7 +744,14 @@ export class Worker {
       }
       if (now >= this.#sweepAt) {
         this.#sweepAt = now + sweepPauseMs;
-        if ((await wakeForgottenLanes(this.#options.db)) > 0) this.#claimAt = 0;
+        if ((await freeOrphans(db)) > 0) this.#claimAt = 0;
+        if ((await wakeForgottenLanes(db)) > 0) this.#claimAt = 0;
+        this.#isUnsure = true;
+      }
+      if (this.#isUnsure) {
+        this.#isUnsure = false;
+        const held = await findHeldLanes(db, this.node.id);
+        this.#load(held.filter((id) => !this.#lanes.has(id) && !this.#loading.has(id)));
       }
     });
   }

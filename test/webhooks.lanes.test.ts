@@ -1,0 +1,329 @@
+/** Lanes under bad luck: answers of the database that never come, rows that no node can use, rights that end midway. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { sql } from 'kysely';
+import { startTestServer } from './support/server.ts';
+import { answer, startSubscriber } from './support/subscriber.ts';
+import {
+  type App,
+  createApp,
+  createPublisher,
+  createSubscribingClient,
+  publish,
+  pushBody,
+  subscribe,
+  until,
+} from './support/webhooks.ts';
+
+const server = await startTestServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s,1s,1s' });
+const { db } = server;
+const publisher = await createPublisher(server);
+
+const marksOf = (received: { body: string }[]) =>
+  received.map(({ body }) => JSON.parse(body).ref.slice('refs/heads/'.length));
+
+async function deliveries(app: App, id: string, query = '') {
+  return (await app.request('GET', `/subscriptions/${id}/deliveries?limit=200${query}`)).body.items;
+}
+
+const invoice = { invoice: { id: 'inv_1', amount: 1, currency: 'EUR' } };
+const publishInvoice = (account: { id: string }) =>
+  publisher('POST', '/events', { json: { kind: 'invoice.paid', account: account.id, body: invoice } });
+
+test('webhooks 62: a lane in the name of a node that is not there is taken by another', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  await sql`
+    update lane_progress set owner = 12345, due_at = null
+    where lane = (select lane from subscriptions where id = ${id})`.execute(db);
+  await publish(publisher, app.account, ['orphan']);
+  assert.deepEqual(marksOf(await subscriber.waitFor(1, 60_000)), ['orphan']);
+});
+
+test('webhooks 45: what is read between the disabling and its notice is held, not cancelled', async (t) => {
+  let count = 0;
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    count += 1;
+    response.writeHead(count === 50 ? 410 : 204).end();
+  });
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  await sql`alter table subscriptions disable trigger subscription_changed`.execute(db);
+  try {
+    for (let batch = 0; batch < 4; batch += 1) {
+      await publish(
+        publisher,
+        app.account,
+        Array.from({ length: 1_000 }, (_, index) => `${batch}-${index}`),
+      );
+    }
+    await until(
+      () => app.request('GET', `/subscriptions/${id}`),
+      (one) => one.body.state === 'disabled',
+    );
+    await sleep(3_000);
+  } finally {
+    await sql`alter table subscriptions enable trigger subscription_changed`.execute(db);
+  }
+  assert.deepEqual(await deliveries(app, id, '&status=cancelled'), []);
+  assert.ok((await deliveries(app, id, '&status=held')).length > 0);
+});
+
+test('webhooks 66: ordered: one that is cancelled between its attempts does not hold up the others', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const app = await createApp(server);
+  await subscribe(app, { url: subscriber.url, ordered: true, retry_schedule: [2, 2, 2, 2] });
+  await publish(publisher, app.account, ['no more']);
+  await subscriber.waitFor(1);
+  // So that what came of it is written down.
+  await sleep(500);
+  subscriber.behave(answer(204));
+  await sql`update grants set scopes = '{read:profile,read:webhooks}' where id = ${app.grantId}`.execute(db);
+  assert.equal((await publishInvoice(app.account)).status, 202);
+  const received = await subscriber.waitFor(2, 15_000);
+  assert.equal(received[1]?.headers['nuncio-event'], 'invoice.paid');
+});
+
+test('webhooks 66: ordered: an app’s lane goes on when one of its users withdraws', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const app = await createSubscribingClient(server);
+  const { createGrant, withdrawGrant } = await import('../src/grants/grant.ts');
+  const { createTestAccount } = await import('./support/oauth.ts');
+  const [one, other] = [await createTestAccount(server), await createTestAccount(server)];
+  const scopes = ['read:posts'];
+  const grantId = await createGrant(db, { accountId: one.id, clientId: app.client.id, scopes });
+  await createGrant(db, { accountId: other.id, clientId: app.client.id, scopes });
+  await subscribe(app, { url: subscriber.url, ordered: true, retry_schedule: [2, 2, 2, 2] });
+  await publish(publisher, one, ['withdrawn']);
+  await subscriber.waitFor(1);
+  await sleep(500);
+  subscriber.behave(answer(204));
+  await withdrawGrant(db, grantId, 'user');
+  await publish(publisher, other, ['goes on']);
+  assert.deepEqual(marksOf(await subscriber.waitFor(2, 15_000)), ['withdrawn', 'goes on']);
+});
+
+test('webhooks 66: ordered: holds also after something was resent by hand', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, ordered: true, retry_schedule: [1] });
+  await publish(publisher, app.account, ['gives up']);
+  const [failed] = await until(
+    () => deliveries(app, id),
+    ([first]) => first?.state === 'failed',
+  );
+  subscriber.behave(answer(204));
+  await app.request('POST', `/deliveries/${failed.id}/resend`);
+  await subscriber.waitFor(3);
+  let failures = 1;
+  subscriber.behave((_received, response) => {
+    failures -= 1;
+    response.writeHead(failures >= 0 ? 500 : 204).end();
+  });
+  await publish(publisher, app.account, ['first', 'second']);
+  const received = await subscriber.waitFor(6);
+  assert.deepEqual(marksOf(received).slice(3), ['first', 'first', 'second']);
+});
+
+test('webhooks 71: a delivery that was attempted more often than can be counted stops nobody', async (t) => {
+  const [subscriber, other] = [await startSubscriber(t), await startSubscriber(t)];
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, kinds: ['push'] });
+  await publish(publisher, app.account, ['often']);
+  const [one] = await until(
+    () => deliveries(app, id),
+    ([first]) => first?.state === 'succeeded',
+  );
+  await sql`
+    insert into retries (lane, sequence, day, state, attempts)
+    select lane, sequence, day, 'failed', 32767 from deliveries
+    where lane = (select lane from subscriptions where id = ${id})`.execute(db);
+  assert.equal((await app.request('POST', `/deliveries/${one.id}/resend`)).status, 202);
+  await subscriber.waitFor(2);
+  const { id: otherId } = await subscribe(app, { url: other.url, kinds: ['push'] });
+  await publish(publisher, app.account, ['after']);
+  await other.waitFor(1);
+  await until(
+    () => deliveries(app, otherId),
+    ([first]) => first?.state === 'succeeded',
+    5_000,
+  );
+});
+
+test('webhooks 78: one secret that cannot be opened stops its own subscription alone', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const broken = await subscribe(app, { url: subscriber.url, kinds: ['push'] });
+  await sql`update subscriptions set secret = '\\x00' where id = ${broken.id}`.execute(db);
+  await subscribe(app, { url: `${subscriber.url}/good`, kinds: ['push'] });
+  await publish(publisher, app.account, ['good']);
+  try {
+    assert.deepEqual(marksOf(await subscriber.waitFor(1, 5_000)), ['good']);
+  } finally {
+    await sql`update subscriptions set state = 'ended' where id = ${broken.id}`.execute(db);
+  }
+});
+
+test('a client that is disabled gets nothing more, also by its users’ grants', async (t) => {
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    setTimeout(() => response.writeHead(204).end(), 50);
+  });
+  const app = await createApp(server);
+  await subscribe(app, { url: subscriber.url });
+  await publish(
+    publisher,
+    app.account,
+    Array.from({ length: 1_000 }, (_, index) => index),
+  );
+  await subscriber.waitFor(10);
+  await sql`update clients set disabled_at = now() where id = ${app.clientId}`.execute(db);
+  await sleep(1_000);
+  const count = subscriber.received.length;
+  assert.ok(count < 900);
+  await sleep(1_000);
+  assert.equal(subscriber.received.length, count);
+});
+
+test('a repetition that was accepted is not sent again', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const app = await createApp(server);
+  await subscribe(app, { url: subscriber.url, retry_schedule: [1, 600] });
+  const seen = new Set<unknown>();
+  let accepted = 0;
+  subscriber.behave(({ headers }, response) => {
+    const id = headers['nuncio-delivery'];
+    if (seen.has(id)) {
+      accepted += 1;
+      setTimeout(() => response.writeHead(204).end(), 100 + Math.random() * 300);
+      return;
+    }
+    seen.add(id);
+    // Never ten failures in a row: the circuit is no part of this.
+    response.writeHead(seen.size % 8 === 0 ? 204 : 500).end();
+  });
+  await publish(
+    publisher,
+    app.account,
+    Array.from({ length: 800 }, (_, index) => index),
+  );
+  await until(
+    async () => accepted,
+    (value) => value >= 700,
+    60_000,
+  );
+  await sleep(2_000);
+  assert.equal(accepted, 700);
+});
+
+test('webhooks 46: a success that was under way does not undo what Retry-After asked for', async (t) => {
+  let count = 0;
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    count += 1;
+    if (count === 1) response.writeHead(429, { 'retry-after': '3' }).end();
+    else if (count <= 4) setTimeout(() => response.writeHead(204).end(), 300);
+    else response.writeHead(204).end();
+  });
+  const app = await createApp(server);
+  await subscribe(app, { url: subscriber.url });
+  await publish(
+    publisher,
+    app.account,
+    Array.from({ length: 8 }, (_, index) => index),
+  );
+  const received = await subscriber.waitFor(9);
+  const first = received[0]?.at ?? 0;
+  const early = received.slice(1).filter(({ at }) => at - first > 250 && at - first < 2_900);
+  assert.equal(early.length, 0);
+});
+
+test('changes of one subscription at the same time are all kept', async () => {
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: 'https://example.com/' });
+  for (let round = 0; round < 10; round += 1) {
+    const rate = round + 1;
+    const answers = await Promise.all([
+      app.request('PATCH', `/subscriptions/${id}`, { json: { description: `round ${round}` } }),
+      app.request('PATCH', `/subscriptions/${id}`, { json: { rate_limit: rate } }),
+      app.request('PATCH', `/subscriptions/${id}`, { json: { retry_schedule: [rate] } }),
+    ]);
+    assert.deepEqual(
+      answers.map(({ status }) => status),
+      [200, 200, 200],
+    );
+    const { body } = await app.request('GET', `/subscriptions/${id}`);
+    assert.deepEqual(
+      [body.description, body.rate_limit, body.retry_schedule],
+      [`round ${round}`, rate, [rate]],
+    );
+  }
+});
+
+test('an owner has no more subscriptions than allowed, also by asking thirty times at once', async () => {
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: 'https://example.com/' });
+  await sql`
+    insert into subscriptions (id, lane, owner, grant_id, account_id, client_id, url, kinds, signature, secret)
+    select gen_random_uuid(), (random() * 4503599627370495)::bigint, owner, grant_id, account_id, client_id, url, kinds,
+      signature, secret
+    from subscriptions, generate_series(1, 994) where id = ${id}`.execute(db);
+  const json = { url: 'https://example.com/', kinds: ['push'] };
+  const answers = await Promise.all(
+    Array.from({ length: 30 }, () => app.request('POST', '/subscriptions', { json })),
+  );
+  assert.equal(answers.filter(({ status }) => status === 201).length, 5);
+});
+
+test('odd parameters of the log are refused or find nothing, never an error of the server', async () => {
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: 'https://example.com/' });
+  const paths = [
+    `/subscriptions/${id}/deliveries?kind=%00`,
+    `/subscriptions/${id}/deliveries?kind=a&kind=b`,
+    `/subscriptions/${id}/deliveries?status=%00`,
+    `/subscriptions/${id}/deliveries?after=AA`,
+    `/subscriptions/${id}/deliveries?after=${Buffer.from('1.5').toString('base64url')}`,
+    `/subscriptions/${id}/deliveries?after=${Buffer.from('-1').toString('base64url')}`,
+    `/subscriptions/${id}/deliveries?after=${Buffer.from('9007199254740991').toString('base64url')}`,
+    `/subscriptions/${id}/deliveries?limit=1e2`,
+    `/subscriptions/%00`,
+    `/subscriptions?after=%00`,
+    `/deliveries/%00`,
+    '/deliveries/ffffffff-ffff-8fff-8fff-ffffffffffff',
+  ];
+  for (const path of paths) {
+    const { status } = await app.request('GET', path);
+    assert.ok(status < 500, `${path} gave ${status}`);
+  }
+});
+
+test('cloudevents: a repetition tells the same time as the first attempt', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, format: 'cloudevents', retry_schedule: [2] });
+  await publish(publisher, app.account, ['time']);
+  const [first] = await subscriber.waitFor(1);
+  const { rows } = await sql<{ created_at: Date }>`
+    select e.created_at from events e join deliveries d on d.event = e.position and d.day = e.day
+    where d.lane = (select lane from subscriptions where id = ${id})`.execute(db);
+  assert.equal(JSON.parse(first?.body as string).time, rows[0]?.created_at.toISOString());
+  assert.deepEqual(JSON.parse(first?.body as string).data, pushBody('time'));
+});
+
+test('a column that a migration adds does not stop a node that still runs the old code', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  await publish(publisher, app.account, ['before']);
+  await subscriber.waitFor(1);
+  for (let round = 0; round < 5; round += 1) await app.request('GET', `/subscriptions/${id}`);
+  await sql`alter table subscriptions add column later integer`.execute(db);
+  await app.request('POST', `/subscriptions/${id}/test`);
+  await publish(publisher, app.account, ['after']);
+  await subscriber.waitFor(3, 15_000);
+  for (let round = 0; round < 5; round += 1) {
+    assert.equal((await app.request('GET', `/subscriptions/${id}`)).status, 200);
+  }
+});
