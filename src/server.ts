@@ -86,7 +86,6 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   const registry = createRegistry();
   registerTracing(app);
   registerMetrics(app, registry, db);
-  registerHealth(app, db);
   const scopes = createScopeCatalogue(platform.objects);
   const authorization = await createAuthorization({
     app,
@@ -123,6 +122,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     logger,
   });
   opened.defer(() => webhooks.stop());
+  registerHealth(app, db, () => webhooks.workers);
   registerApi(app, (api) => {
     showRateLimit(api);
     const links = platform.collections.map(({ name, readScope, writeScope }) => ({

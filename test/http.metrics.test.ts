@@ -1,4 +1,4 @@
-/** What an operator watches: health, metrics, traces. */
+/** What an operator watches: metrics, traces. */
 
 import assert from 'node:assert/strict';
 import { AsyncLocalStorage } from 'node:async_hooks';
@@ -89,13 +89,4 @@ test('a request is a span, within the caller’s, and its transaction is a span 
   assert.equal(done?.parentSpanContext?.spanId, 'b7ad6b7169203331');
   const transaction = spans.find((span) => span.name === 'database transaction');
   assert.equal(transaction?.parentSpanContext?.spanId, done?.spanContext().spanId);
-});
-
-test('health: the process is up, the database answers', async () => {
-  for (const path of ['/livez', '/readyz']) {
-    const { status, headers, body } = await requester(server)('GET', path);
-    assert.equal(status, 200);
-    assert.equal(body.status, 'ok');
-    assert.equal(headers.get('cache-control'), 'no-store');
-  }
 });

@@ -1,5 +1,5 @@
 /**
- * Health: `/livez` (the process is up) and `/readyz` (its database answers).
+ * Health: `/livez` (the process is up) and `/readyz` (its database answers, and its workers run).
  */
 
 import type { FastifyInstance } from 'fastify';
@@ -7,7 +7,12 @@ import { sql } from 'kysely';
 import type { Database } from '../database/database.ts';
 import { Problem } from './problem.ts';
 
-export function registerHealth(app: FastifyInstance, db: Database): void {
+/** @param workers what else must run on this node, by name, and whether it does */
+export function registerHealth(
+  app: FastifyInstance,
+  db: Database,
+  workers: () => Readonly<Record<string, boolean>>,
+): void {
   app.get('/livez', async (_request, reply) => {
     return reply.header('cache-control', 'no-store').send({ status: 'ok' });
   });
@@ -22,6 +27,17 @@ export function registerHealth(app: FastifyInstance, db: Database): void {
         cause: error,
       });
     }
-    return reply.header('cache-control', 'no-store').send({ status: 'ok', checks: { database: 'ok' } });
+    const states = Object.entries(workers());
+    const down = states.filter(([, isUp]) => !isUp).map(([name]) => name);
+    if (down.length > 0) {
+      throw new Problem(503, `Not running on this node at the moment: ${down.join(', ')}.`, {
+        code: 'workers-down',
+        headers: { 'retry-after': '5' },
+      });
+    }
+    const checks = Object.fromEntries(states.map(([name]) => [name, 'ok']));
+    return reply
+      .header('cache-control', 'no-store')
+      .send({ status: 'ok', checks: { database: 'ok', ...checks } });
   });
 }

@@ -14,6 +14,8 @@ import { type FanOutPass, fanOut, type KindArrays } from './fan_out.ts';
 const lockKey = 7_236_501_129n;
 /** Milliseconds between looks into the outbox that nobody asked for, and between tries to lead. */
 const pollMs = 1_000;
+/** Milliseconds without a sign of life after which a part of the worker is taken to be down. */
+export const silentMsMax = 10_000;
 
 export interface FanOutLoopOptions {
   db: Database;
@@ -30,13 +32,21 @@ export class FanOutLoop {
   #isWoken = false;
   #resume: (() => void) | undefined;
   #running: Promise<void> = Promise.resolve();
+  /** When it last did what was to be done, or found that another does it. */
+  #aliveAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: FanOutLoopOptions) {
     this.#options = options;
   }
 
   start(): void {
+    this.#aliveAt = performance.now();
     this.#running = this.#run();
+  }
+
+  /** Whether this node fans out, or stands ready to when the one that does is gone. */
+  get isUp(): boolean {
+    return !this.#isStopped && performance.now() - this.#aliveAt < silentMsMax;
   }
 
   /** There are new events. */
@@ -68,6 +78,7 @@ export class FanOutLoop {
     const { rows } = await sql<{ leads: boolean }>`
       select pg_try_advisory_lock(${lockKey}::bigint) as leads`.execute(connection);
     if (!rows[0]?.leads) {
+      this.#aliveAt = performance.now();
       await this.#wait(false);
       return;
     }
@@ -75,6 +86,7 @@ export class FanOutLoop {
       while (!this.#isStopped) {
         this.#isWoken = false;
         const pass = await fanOut(connection, this.#options.kinds, this.#options.holder());
+        this.#aliveAt = performance.now();
         if (pass.additions.length > 0) this.#options.onPass(pass);
         if (pass.isEmpty) await this.#wait(true);
       }

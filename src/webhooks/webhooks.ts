@@ -49,6 +49,8 @@ export interface WebhooksOptions {
 
 export interface Webhooks {
   registerRoutes(api: FastifyInstance): void;
+  /** Which parts of the worker run on this node, by the names that `/readyz` gives them. */
+  readonly workers: Readonly<Record<string, boolean>>;
   /** To be called once the notifications have started. */
   start(): Promise<void>;
   /** Finishes what is under way. */
@@ -146,6 +148,10 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
         for (const position of positions) cache.drop(position);
         return reply.code(204).send();
       });
+    },
+    get workers() {
+      const { fanOut, sending } = worker.isUp;
+      return { fan_out: fanOut, sending };
     },
     async start() {
       await keepDays(workerDb);

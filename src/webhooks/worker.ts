@@ -14,7 +14,7 @@ import { buildRequest, type EventContent, type HeaderNames } from './delivery_re
 import type { EventCache } from './event_cache.ts';
 import { failuresMin } from './failing.ts';
 import type { FanOutPass, KindArrays, LaneAddition } from './fan_out.ts';
-import { FanOutLoop } from './fan_out_loop.ts';
+import { FanOutLoop, silentMsMax } from './fan_out_loop.ts';
 import { Lane, type Waiting, waitingMax } from './lane.ts';
 import {
   claimLanes,
@@ -144,6 +144,12 @@ export class Worker {
     this.#newsAt = performance.now();
     this.#fanOut.start();
     this.#timer = setInterval(() => this.#tick(), tickMs);
+  }
+
+  /** Which of its parts run on this node: told by what they last managed to do, not by whether they were started. */
+  get isUp(): { fanOut: boolean; sending: boolean } {
+    const hasNews = performance.now() - this.#newsAt < silentMsMax;
+    return { fanOut: this.#fanOut.isUp, sending: !this.#isStopping && this.node.maySend && hasNews };
   }
 
   get status(): WorkerStatus {
