@@ -310,6 +310,67 @@ test('webhooks 20: the same id twice is one event, also of twins at once; with a
   assert.deepEqual(marksOf(await subscriber.waitFor(2)).sort(), ['last', 'once']);
 });
 
+test('webhooks 20: the same Idempotency-Key gives the first answer again and one event, also of twins at once', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  await subscribe(app, { url: subscriber.url });
+  const json = { kind: 'push', account: app.account.id, body: pushBody('keyed') };
+  const send = (changed = {}) =>
+    publisher('POST', '/events', {
+      json: { ...json, ...changed },
+      headers: { 'idempotency-key': `publish-${app.clientId}` },
+    });
+  const twins = await Promise.all(Array.from({ length: 8 }, () => send()));
+  assert.ok(twins.every(({ status }) => status === 202 || status === 409));
+  const again = await send();
+  assert.equal(again.status, 202);
+  assert.equal(again.headers.get('idempotency-replayed'), 'true');
+  for (const { status, body } of twins) if (status === 202) assert.deepEqual(body, again.body);
+  const other = await send({ body: pushBody('changed') });
+  assert.equal(other.status, 422);
+  assert.equal(other.body.code, 'idempotency-key-reused');
+  // What is refused leaves its key free.
+  const headers = { 'idempotency-key': `refused-${app.clientId}` };
+  assert.equal(
+    (await publisher('POST', '/events', { json: { ...json, kind: 'none' }, headers })).status,
+    422,
+  );
+  assert.equal((await publisher('POST', '/events', { json, headers })).status, 202);
+  await publish(publisher, app.account, ['last']);
+  assert.deepEqual(marksOf(await subscriber.waitFor(3)).sort(), ['keyed', 'keyed', 'last']);
+});
+
+test('a resend with an Idempotency-Key is one attempt more, however often it is asked for', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  await publish(publisher, app.account, ['once']);
+  const { items } = await until(
+    async () => (await app.request('GET', `/subscriptions/${id}/deliveries`)).body,
+    (list) => list.items[0]?.state === 'succeeded',
+  );
+  const path = `/deliveries/${items[0].id}`;
+  const resend = (key: string) =>
+    app.request('POST', `${path}/resend`, { headers: { 'idempotency-key': key } });
+  const first = await resend('resend-1');
+  assert.equal(first.status, 202, first.text);
+  await subscriber.waitFor(2);
+  const again = await resend('resend-1');
+  assert.equal(again.headers.get('idempotency-replayed'), 'true');
+  assert.equal(again.headers.get('location'), path);
+  assert.deepEqual(again.body, first.body);
+  assert.equal((await resend('resend-2')).headers.get('idempotency-replayed'), null);
+  await subscriber.waitFor(3);
+  const { body } = await until(
+    () => app.request('GET', path),
+    (answer) => answer.body.attempts.length >= 3,
+  );
+  assert.deepEqual(
+    body.attempts.map(({ number }: { number: number }) => number),
+    [1, 2, 3],
+  );
+});
+
 test('only a machine client with write:events publishes', async () => {
   const app = await createApp(server);
   const json = { kind: 'push', account: app.account.id, body: pushBody() };

@@ -432,6 +432,29 @@ test('webhooks 22: every attempt is signed over the bytes that are sent, and the
   }
 });
 
+test('webhooks 72: a recovery with an Idempotency-Key is one job', async () => {
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: 'https://example.com/' });
+  const recover = (since: Date) =>
+    app.request('POST', `/subscriptions/${id}/recover`, {
+      json: { since: since.toISOString() },
+      headers: { 'idempotency-key': 'recover-1' },
+    });
+  const since = new Date(Date.now() - 60_000);
+  const first = await recover(since);
+  assert.equal(first.status, 202, first.text);
+  const again = await recover(since);
+  assert.equal(again.headers.get('idempotency-replayed'), 'true');
+  assert.equal(again.headers.get('location'), first.headers.get('location'));
+  assert.deepEqual(again.body, first.body);
+  assert.equal((await recover(new Date(since.getTime() - 1))).status, 422);
+  const { rows } = await sql`
+    select r.id from recoveries r join subscriptions s on s.lane = r.lane where s.id = ${id}`.execute(
+    server.db,
+  );
+  assert.equal(rows.length, 1);
+});
+
 test('webhooks 72: a recovery can be cancelled', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });

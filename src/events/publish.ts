@@ -1,6 +1,6 @@
 /**
  * Publishing: `POST /events`, for machine clients of the operator. A batch is taken whole or not at all, and the
- * answer is given once it is durable. The same id twice is one event.
+ * answer is given once it is durable. The same id twice is one event, and so is the same `Idempotency-Key`.
  */
 
 import { isUtf8 } from 'node:buffer';
@@ -9,8 +9,10 @@ import type { FastifyInstance } from 'fastify';
 import { sql } from 'kysely';
 import { isId, newId } from '../crypto/ids.ts';
 import { textArray } from '../database/arrays.ts';
-import type { Database, Transaction } from '../database/database.ts';
+import { type Database, inTransaction, type Transaction } from '../database/database.ts';
 import type { Guard } from '../grants/principal.ts';
+import { type Answer, sendAnswer } from '../http/answer.ts';
+import { answerOnce, readIdempotencyKey } from '../http/idempotency.ts';
 import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
 import type { Catalogue } from './catalogue.ts';
 
@@ -86,11 +88,22 @@ function registerBatches(part: FastifyInstance, options: PublishingOptions): voi
       });
     }
     const { events, chosen } = readBatch(request.body, catalogue);
-    await checkAccounts(db, events, Array.isArray(request.body));
-    const stored = await storeEvents(db, events, chosen);
+    const isArray = Array.isArray(request.body);
+    let stored: StoredEvent[] = [];
+    const work = async (within: Database | Transaction): Promise<Answer> => {
+      await checkAccounts(within, events, isArray);
+      stored = await storeEvents(within, events, chosen);
+      const ids = events.map(({ id }) => id);
+      return { status: 202, headers: {}, body: JSON.stringify(isArray ? { ids } : { id: ids[0], ids }) };
+    };
+    const owner = `- ${principal.clientId}`;
+    const keyed = readIdempotencyKey(request.headers['idempotency-key'], owner, request);
+    const answer =
+      keyed === undefined
+        ? await work(db)
+        : await db.transaction().execute((tx) => answerOnce(tx, keyed, work));
     onPublished(stored);
-    const ids = events.map(({ id }) => id);
-    return reply.code(202).send(Array.isArray(request.body) ? { ids } : { id: ids[0], ids });
+    return sendAnswer(reply, answer);
   });
 }
 
@@ -198,7 +211,11 @@ function isChosenId(id: unknown): boolean {
 }
 
 /** An event of an account that does not exist would be lost in silence. */
-async function checkAccounts(db: Database, events: PublishedEvent[], isArray: boolean): Promise<void> {
+async function checkAccounts(
+  db: Database | Transaction,
+  events: PublishedEvent[],
+  isArray: boolean,
+): Promise<void> {
   const accounts = [...new Set(events.map(({ accountId }) => accountId))];
   const { rows } = await sql<{ id: string }>`
     select id from accounts where id = any(${accounts}::uuid[])`.execute(db);
@@ -223,13 +240,13 @@ async function checkAccounts(db: Database, events: PublishedEvent[], isArray: bo
  * @throws Problem 422 where a chosen id belongs to an event with another content
  */
 export async function storeEvents(
-  db: Database,
+  db: Database | Transaction,
   events: PublishedEvent[],
   chosen: number[],
 ): Promise<StoredEvent[]> {
   // One statement is a transaction by itself.
   if (chosen.length === 0) return insertEvents(db, events);
-  return db.transaction().execute(async (tx) => {
+  return inTransaction(db, async (tx) => {
     const isTaken = await takeIds(tx, events, chosen);
     const fresh = events.filter((_event, index) => !isTaken.has(index));
     return fresh.length === 0 ? [] : insertEvents(tx, fresh);

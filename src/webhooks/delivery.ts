@@ -155,7 +155,7 @@ interface AttemptRow {
 }
 
 export async function readDelivery(
-  db: Database,
+  db: Database | Transaction,
   owner: Owner,
   id: string,
 ): Promise<DeliveryDetails | undefined> {

@@ -3,6 +3,7 @@
  */
 
 import type { FastifyInstance } from 'fastify';
+import type { Sealer } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
 import type { Guard } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
@@ -16,6 +17,7 @@ import {
   readDelivery,
   resendDelivery,
 } from './delivery.ts';
+import { sendOnce } from './once.ts';
 import { readPage, sendPage } from './page.ts';
 import { describeError } from './settle.ts';
 import { ownerOf, requireSubscription } from './subscription_routes.ts';
@@ -24,13 +26,15 @@ export interface DeliveryRoutesOptions {
   api: FastifyInstance;
   db: Database;
   guard: Guard;
+  sealer: Sealer;
 }
 
 interface IdRoute {
   Params: { id: string };
 }
 
-export function registerDeliveries({ api, db, guard }: DeliveryRoutesOptions): void {
+export function registerDeliveries(options: DeliveryRoutesOptions): void {
+  const { api, db, guard } = options;
   api.get<IdRoute>('/subscriptions/:id/deliveries', async (request, reply) => {
     const owner = ownerOf(await guard(request, 'read:webhooks'));
     const subscription = await requireSubscription(db, owner, request.params.id);
@@ -54,21 +58,23 @@ export function registerDeliveries({ api, db, guard }: DeliveryRoutesOptions): v
   api.post<IdRoute>('/deliveries/:id/resend', async (request, reply) => {
     const owner = ownerOf(await guard(request, 'write:webhooks'));
     const { id } = request.params;
-    switch (await resendDelivery(db, owner, id)) {
-      case 'not-found':
-        throw notFound();
-      case 'disabled':
-        throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
-      case 'cancelled':
-        throw new Problem(409, 'The delivery was cancelled: the right to it has ended.', {
-          code: 'delivery-cancelled',
-        });
-      case 'due':
-        return reply
-          .code(202)
-          .header('location', `/deliveries/${id}`)
-          .send(represent(await requireDelivery(readDelivery(db, owner, id))));
-    }
+    return sendOnce(options, request, reply, owner, async (tx) => {
+      switch (await resendDelivery(tx, owner, id)) {
+        case 'not-found':
+          throw notFound();
+        case 'disabled':
+          throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
+        case 'cancelled':
+          throw new Problem(409, 'The delivery was cancelled: the right to it has ended.', {
+            code: 'delivery-cancelled',
+          });
+        case 'due': {
+          const delivery = await requireDelivery(readDelivery(tx, owner, id));
+          const headers = { location: `/deliveries/${id}` };
+          return { status: 202, headers, body: JSON.stringify(represent(delivery)) };
+        }
+      }
+    });
   });
 }
 

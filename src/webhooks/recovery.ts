@@ -8,7 +8,7 @@
 
 import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
-import type { Database } from '../database/database.ts';
+import type { Database, Transaction } from '../database/database.ts';
 import { type DeliveryState, described, wakeLane } from './delivery.ts';
 
 /** Deliveries of one step at most. */
@@ -39,7 +39,7 @@ interface RecoveryRow {
 }
 
 export async function startRecovery(
-  db: Database,
+  db: Database | Transaction,
   lane: number,
   range: { since: Date; until: Date | null; states: RecoverableState[] },
 ): Promise<Recovery> {

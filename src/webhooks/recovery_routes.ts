@@ -5,9 +5,11 @@
 
 import type { FastifyInstance } from 'fastify';
 import { isId } from '../crypto/ids.ts';
+import type { Sealer } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
 import type { Guard } from '../grants/principal.ts';
 import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
+import { sendOnce } from './once.ts';
 import {
   cancelRecovery,
   findRecovery,
@@ -22,20 +24,31 @@ interface JobRoute {
   Params: { id: string; job: string };
 }
 
-export function registerRecoveries(api: FastifyInstance, db: Database, guard: Guard, wake: () => void): void {
+export interface RecoveryRoutesOptions {
+  api: FastifyInstance;
+  db: Database;
+  guard: Guard;
+  sealer: Sealer;
+  /** Called when there is a job to be done. */
+  wake: () => void;
+}
+
+export function registerRecoveries(options: RecoveryRoutesOptions): void {
+  const { api, db, guard, wake } = options;
   api.post<{ Params: { id: string } }>('/subscriptions/:id/recover', async (request, reply) => {
     const owner = ownerOf(await guard(request, 'write:webhooks'));
-    const { id, lane, state } = await requireSubscription(db, owner, request.params.id);
     const range = readRange(request.body);
-    if (state !== 'active') {
-      throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
-    }
-    const recovery = await startRecovery(db, lane, range);
+    await sendOnce(options, request, reply, owner, async (tx) => {
+      const { id, lane, state } = await requireSubscription(tx, owner, request.params.id);
+      if (state !== 'active') {
+        throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
+      }
+      const recovery = await startRecovery(tx, lane, range);
+      const headers = { location: `/subscriptions/${id}/recoveries/${recovery.id}` };
+      return { status: 202, headers, body: JSON.stringify(represent(id, recovery)) };
+    });
     wake();
-    return reply
-      .code(202)
-      .header('location', `/subscriptions/${id}/recoveries/${recovery.id}`)
-      .send(represent(id, recovery));
+    return reply;
   });
 
   api.get<JobRoute>('/subscriptions/:id/recoveries/:job', async (request) => {

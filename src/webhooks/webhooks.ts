@@ -137,8 +137,8 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
         },
       });
       registerSubscriptions({ api, db, guard, catalogue, sealer, config });
-      registerDeliveries({ api, db, guard });
-      registerRecoveries(api, db, guard, recover);
+      registerDeliveries({ api, db, guard, sealer });
+      registerRecoveries({ api, db, guard, sealer, wake: recover });
       registerMeta(api, config, options.settings);
       api.delete<{ Params: { id: string } }>('/events/:id/body', async (request, reply) => {
         await guard(request, 'write:events');
