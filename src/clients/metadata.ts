@@ -3,10 +3,13 @@
  * 7591, RFC 8705, RFC 9101, RFC 9126, RFC 9449 and OpenID Connect.
  */
 
-type Kind = 'text' | 'switch' | 'list' | 'object' | 'number';
+import { accessTokenSeconds, accessTokenSecondsMin, isAccessTokenLife } from './access_token_life.ts';
+
+type Kind = 'life' | 'text' | 'switch' | 'list' | 'object' | 'number';
 
 const members: Readonly<Record<string, Kind>> = {
   access_token_format: 'text',
+  access_token_seconds: 'life',
   backchannel_logout_session_required: 'switch',
   backchannel_logout_uri: 'text',
   client_uri: 'text',
@@ -34,6 +37,7 @@ const members: Readonly<Record<string, Kind>> = {
 };
 
 const checks: Readonly<Record<Kind, (value: unknown) => boolean>> = {
+  life: isAccessTokenLife,
   text: (value) => typeof value === 'string' && value !== '',
   switch: (value) => typeof value === 'boolean',
   list: (value) => Array.isArray(value) && value.every((entry) => typeof entry === 'string'),
@@ -41,12 +45,21 @@ const checks: Readonly<Record<Kind, (value: unknown) => boolean>> = {
   number: (value) => Number.isSafeInteger(value) && Number(value) >= 0,
 };
 
+const names: Readonly<Record<Kind, string>> = {
+  life: `a whole number of seconds from ${accessTokenSecondsMin} to ${accessTokenSeconds}`,
+  text: 'a text',
+  switch: 'a switch',
+  list: 'a list',
+  object: 'an object',
+  number: 'a number',
+};
+
 /** @returns what is wrong with it, or undefined where it is good as far as its form goes */
 export function metadataFault(metadata: Readonly<Record<string, unknown>>): string | undefined {
   for (const [name, value] of Object.entries(metadata)) {
     const kind = Object.hasOwn(members, name) ? members[name] : undefined;
     if (kind === undefined) return `${name} is not one of ${Object.keys(members).join(', ')}`;
-    if (!checks[kind](value)) return `${name} must be a ${kind}`;
+    if (!checks[kind](value)) return `${name} must be ${names[kind]}`;
   }
   return undefined;
 }

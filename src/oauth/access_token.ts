@@ -7,8 +7,6 @@ import { createHash } from 'node:crypto';
 import { createLocalJWKSet, errors, type JWK, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose';
 import { LRUCache } from 'lru-cache';
 
-/** Seconds that an access token lives. */
-export const accessTokenSeconds = 900;
 /** Longer ones are nobody's of ours. Characters. */
 const tokenLengthMax = 8_192;
 /** Tokens remembered at most, some 500 bytes each. */

@@ -3,14 +3,15 @@
  */
 
 import { type Configuration, errors, type KoaContextWithOIDC } from 'oidc-provider';
+import { accessTokenSeconds, isAccessTokenLife } from '../clients/access_token_life.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { introspectionScope, openidScopes } from '../grants/scopes.ts';
-import { accessTokenSeconds } from './access_token.ts';
 import type { EngineOptions } from './engine_options.ts';
 import { mtlsFeature } from './mtls/mtls.ts';
 import { documentFeature } from './registration/metadata_document.ts';
 import { registrationFeatures } from './registration/registration.ts';
 import { applyScopePolicy } from './scope_policy.ts';
+import type { ResourceSettings } from './settings.ts';
 
 type Features = NonNullable<Configuration['features']>;
 
@@ -90,7 +91,11 @@ export function features(options: EngineOptions): Features {
 export function resourceIndicators(options: EngineOptions): NonNullable<Features['resourceIndicators']> {
   const { config, clients, scopes, settings } = options;
   const resourceScopes = [...scopes.keys(), ...openidScopes.map((scope) => scope.name)].join(' ');
-  const resources = new Set([config.baseUrl, ...settings.resources]);
+  const resources = new Map<string, ResourceSettings>([[config.baseUrl, { url: config.baseUrl }]]);
+  for (const entry of settings.resources) {
+    const declared = typeof entry === 'string' ? { url: entry } : entry;
+    resources.set(declared.url, declared);
+  }
   // The one that signs comes first.
   const signingKeyId = options.keys.privateKeys.find((key) => key.alg === 'ES256')?.kid ?? '';
   return {
@@ -98,14 +103,17 @@ export function resourceIndicators(options: EngineOptions): NonNullable<Features
     defaultResource: (_ctx, _client, oneOf) => (oneOf === undefined ? config.baseUrl : (oneOf[0] as string)),
     useGrantedResource: () => true,
     async getResourceServerInfo(ctx, resource, { clientId }) {
-      const cached = resources.has(resource) ? await clients.find(clientId) : undefined;
-      if (cached === undefined) throw new errors.InvalidTarget();
+      const declared = resources.get(resource);
+      const cached = declared && (await clients.find(clientId));
+      if (declared === undefined || cached === undefined) throw new errors.InvalidTarget();
       applyScopePolicy(ctx, cached, scopes);
-      const format = cached.client.metadata.access_token_format ?? settings.accessTokenFormat;
+      const { metadata } = cached.client;
+      const format = metadata.access_token_format ?? declared.accessTokenFormat ?? settings.accessTokenFormat;
+      const lives = [metadata.access_token_seconds, declared.accessTokenSeconds].filter(isAccessTokenLife);
       return {
         scope: resourceScopes,
         audience: resource,
-        accessTokenTTL: accessTokenSeconds,
+        accessTokenTTL: Math.min(accessTokenSeconds, ...lives),
         accessTokenFormat: format === 'opaque' ? 'opaque' : 'jwt',
         jwt: { sign: { alg: 'ES256', kid: signingKeyId } },
       };

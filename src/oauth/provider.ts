@@ -5,10 +5,10 @@
 
 import { type Configuration, Provider } from 'oidc-provider';
 import { findAccount } from '../accounts/account.ts';
+import { accessTokenSeconds } from '../clients/access_token_life.ts';
 import type { Config } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { openidScopes } from '../grants/scopes.ts';
-import { accessTokenSeconds } from './access_token.ts';
 import { checkClientAssertion, outgoingRequests } from './client_keys.ts';
 import { completeMetadata } from './discovery.ts';
 import { dpopAlgorithms } from './dpop.ts';
@@ -179,8 +179,8 @@ function policy(options: EngineOptions): Configuration {
     revokeGrantPolicy: (ctx) =>
       ctx.oidc.route !== 'revocation' || ctx.oidc.entities.RefreshToken !== undefined,
     ttl: {
-      AccessToken: accessTokenSeconds,
-      ClientCredentials: accessTokenSeconds,
+      AccessToken: accessTokenTtl,
+      ClientCredentials: accessTokenTtl,
       Grant: refreshTokenSecondsMax,
       AuthorizationCode: authorizationCodeSeconds,
       DeviceCode: deviceCodeSeconds,
@@ -191,6 +191,14 @@ function policy(options: EngineOptions): Configuration {
     },
     interactions: { url: (_ctx, interaction) => `/interaction/${interaction.uid}` },
   };
+}
+
+/** What was worked out for the client and the resource that the token is meant for. */
+function accessTokenTtl(
+  _ctx: unknown,
+  token: { resourceServer?: { accessTokenTTL?: number | undefined } | undefined },
+): number {
+  return token.resourceServer?.accessTokenTTL ?? accessTokenSeconds;
 }
 
 /** 30 days from the last use, but not past 180 days from the first. */

@@ -2,6 +2,12 @@
  * What the operator may change of the authorization server: the section `oauth` of `nuncio.config.ts`.
  */
 
+import {
+  accessTokenSeconds,
+  accessTokenSecondsMin,
+  isAccessTokenLife,
+} from '../clients/access_token_life.ts';
+
 export interface OAuthSettings {
   /** Form of access tokens: signed JWTs, or opaque ones that are looked up. A client may have its own. */
   readonly accessTokenFormat: 'jwt' | 'opaque';
@@ -11,9 +17,9 @@ export interface OAuthSettings {
   readonly requirePushedRequests: boolean;
   /**
    * APIs elsewhere, by their public URLs, that tokens may be meant for instead of our own (RFC 8707): exactly what
-   * clients send as `resource`.
+   * clients send as `resource`. With more than the URL to say of one: an object.
    */
-  readonly resources: readonly string[];
+  readonly resources: readonly (string | ResourceSettings)[];
   /**
    * Who may register an app (RFC 7591 section 3): anybody, who has an initial access token (`nuncio client invite`),
    * or nobody. An app that registered itself still has to be allowed by each user.
@@ -29,6 +35,15 @@ export interface OAuthSettings {
   readonly implicit: boolean;
   /** Deprecated: `grant_type=password`, for confidential clients alone. */
   readonly password: boolean;
+}
+
+/** An API elsewhere, and what its tokens are like. */
+export interface ResourceSettings {
+  readonly url: string;
+  /** By default that of the deployment; a client's own wins. */
+  readonly accessTokenFormat?: 'jwt' | 'opaque';
+  /** Life of its access tokens, 60 to 900; the shorter one where a client has its own. */
+  readonly accessTokenSeconds?: number;
 }
 
 /** Headers by which the proxies hand a certificate on, in lower case. */
@@ -77,7 +92,7 @@ export function readOAuthSettings(
   const given = declared ?? {};
   const { resources = [], mtls = null, ...switches } = given;
   if (!Array.isArray(resources) || resources.length > resourcesMax || !resources.every(isResource)) {
-    report('oauth.resources', `it may be an array of up to ${resourcesMax} http(s) URLs without fragment`);
+    report('oauth.resources', resourcesMayBe);
   }
   if (mtls !== null && !isMtlsSettings(mtls)) report('oauth.mtls', mtlsMayBe);
   for (const [name, value] of Object.entries(switches)) {
@@ -90,8 +105,18 @@ export function readOAuthSettings(
   return Object.freeze({ ...defaultOAuthSettings, ...given });
 }
 
-/** RFC 8707 section 2: an absolute URI without a fragment. */
+const resourcesMayBe = `it may be an array of up to ${resourcesMax} http(s) URLs without fragment, or of objects with such a \`url\`, an \`accessTokenFormat\` ("jwt" or "opaque") and \`accessTokenSeconds\` (${accessTokenSecondsMin} to ${accessTokenSeconds})`;
+
 function isResource(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return isResourceUrl(value);
+  const { url, accessTokenFormat = 'jwt', accessTokenSeconds: seconds, ...rest } = value as ResourceSettings;
+  const isLife = seconds === undefined || isAccessTokenLife(seconds);
+  const isFormat = accessTokenFormat === 'jwt' || accessTokenFormat === 'opaque';
+  return isResourceUrl(url) && isFormat && isLife && Object.keys(rest).length === 0;
+}
+
+/** RFC 8707 section 2: an absolute URI without a fragment. */
+function isResourceUrl(value: unknown): boolean {
   if (typeof value !== 'string' || value.includes('#')) return false;
   return /^https?:$/.test(URL.parse(value)?.protocol ?? '');
 }

@@ -5,15 +5,11 @@
 
 import { sql } from 'kysely';
 import { type AdapterPayload, Provider } from 'oidc-provider';
+import { accessTokenSeconds } from '../../clients/access_token_life.ts';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 import { withdrawToken } from '../../grants/withdrawals.ts';
-import {
-  type AccessTokenClaims,
-  type AccessTokenVerifier,
-  accessTokenSeconds,
-  toAudience,
-} from '../access_token.ts';
+import { type AccessTokenClaims, type AccessTokenVerifier, toAudience } from '../access_token.ts';
 import { savePendingGrant } from './grant.ts';
 import { endsWithGrant, type ModelStorage } from './storage.ts';
 
