@@ -66,6 +66,10 @@ export class Lane {
   readonly #retrying = new Set<number>();
   /** Attempted, past `reached`. */
   readonly #done = new Set<number>();
+  /** Bytes of the bodies that wait or are under way. */
+  bytes = 0;
+  /** Whether it has answered well since this node took it, last of all. */
+  isProven = false;
   #window = windowStart;
   #tokens = 1;
   #tokensAt = 0;
@@ -106,6 +110,8 @@ export class Lane {
   /** Drops what has not been started. */
   forget(): void {
     this.generation += 1;
+    for (const { event } of this.#fresh.slice(this.#freshFrom)) this.bytes -= event.body.length;
+    for (const { event } of this.#due) this.bytes -= event.body.length;
     const first = this.#fresh[this.#freshFrom];
     if (first !== undefined) this.readThrough = first.sequence - 1;
     this.#fresh.length = 0;
@@ -123,13 +129,18 @@ export class Lane {
     return this.freshCount + this.#due.length;
   }
 
+  /** How many may wait in memory: some rounds of what it is sent at once, so that those who never answer hold little. */
+  get roomMax(): number {
+    return Math.min(waitingMax, this.#window * 16);
+  }
+
   /** Whether there are deliveries in the database that should be read now. */
   get wantsMore(): boolean {
     return (
       this.isOpen &&
       !this.isReading &&
       this.readThrough < this.head &&
-      this.freshCount < waitingMax / 4 &&
+      this.freshCount < this.roomMax / 4 &&
       this.readThrough - this.cursor < spreadMax
     );
   }
@@ -142,6 +153,7 @@ export class Lane {
   /** Adds a delivery that was never attempted; they come in the order of the sequence. */
   addFresh(waiting: Waiting): void {
     this.readThrough = waiting.sequence;
+    this.bytes += waiting.event.body.length;
     this.#fresh.push(waiting);
   }
 
@@ -149,6 +161,7 @@ export class Lane {
   addRetry(waiting: Waiting): void {
     if (this.#retrying.has(waiting.sequence)) return;
     this.#retrying.add(waiting.sequence);
+    this.bytes += waiting.event.body.length;
     this.#due.push(waiting);
   }
 
@@ -201,6 +214,7 @@ export class Lane {
     this.inFlight -= 1;
     // A ping says nothing of how the deliveries fare.
     if (isPing) return;
+    this.isProven = isAccepted;
     if (isAccepted) {
       this.failures = 0;
       if (this.#window < windowMax) this.#window += 1;

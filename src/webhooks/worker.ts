@@ -44,6 +44,9 @@ const lanesMax = 20_000;
 const claimMax = 500;
 /** Deliveries in memory, and bytes of their bodies, at most. */
 const waitingTotalMax = 40_000;
+/** Those under way included. Past it a lane gets one delivery at a time; past the second nothing is read at all. */
+const waitingBytesMax = 67_108_864;
+const waitingBytesLimit = 4 * waitingBytesMax;
 const readBytesMax = 16_777_216;
 const readMax = 2_000;
 /** Milliseconds that a lane without work is kept. */
@@ -89,6 +92,7 @@ export class Worker {
   readonly #hungry = new Set<Lane>();
   readonly #repeating = new Set<Lane>();
   #waiting = 0;
+  #waitingBytes = 0;
   #isStopping = false;
   #timer: NodeJS.Timeout | undefined;
   #claimAt = 0;
@@ -246,8 +250,10 @@ export class Worker {
       const sequence = first + index;
       const event = this.#options.cache.get(position);
       if (!lane.isOpen || lane.isReading || lane.readThrough !== sequence - 1) break;
-      if (event === undefined || lane.freshCount >= waitingMax) break;
+      if (event === undefined || lane.freshCount >= lane.roomMax || !this.#hasSpace(lane)) break;
       lane.addFresh({ sequence, day, event, retry: null });
+      this.#waiting += 1;
+      this.#waitingBytes += event.body.length;
     }
     lane.head = Math.max(lane.head, last);
     this.#markReady(lane);
@@ -396,22 +402,33 @@ export class Worker {
 
   // ── Reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+  get #isCrowded(): boolean {
+    return this.#waiting > waitingTotalMax || this.#waitingBytes > waitingBytesMax;
+  }
+
+  /** Where memory is short, those who have nothing waiting still get something: nobody is kept out by the others. */
+  #hasSpace(lane: Lane): boolean {
+    if (this.#waitingBytes > waitingBytesLimit) return false;
+    return !this.#isCrowded || lane.waitingCount === 0;
+  }
+
   #readMore(): void {
     if (this.#isReading || this.#isStopping) return;
-    if (this.#hungry.size === 0 || this.#waiting > waitingTotalMax) return;
+    if (this.#hungry.size === 0 || this.#waitingBytes > waitingBytesLimit) return;
     const lanes: Lane[] = [];
     const now = performance.now();
     for (const lane of this.#hungry) {
       this.#hungry.delete(lane);
-      if (!lane.wantsMore || lane.pausedUntil > now + 1_000) continue;
+      if (!lane.wantsMore || lane.pausedUntil > now + 1_000 || !this.#hasSpace(lane)) continue;
       lanes.push(lane);
       if (lanes.length >= claimMax) break;
     }
     if (lanes.length === 0) return;
-    const each = Math.max(4, Math.min(waitingMax, Math.floor(readMax / lanes.length)));
+    const each = this.#isCrowded ? 1 : Math.max(4, Math.floor(readMax / lanes.length));
     const stretches = lanes.map((lane) => {
       lane.isReading = true;
-      return { lane: lane.id, after: lane.readThrough, upTo: Math.min(lane.head, lane.readThrough + each) };
+      const upTo = Math.min(lane.head, lane.readThrough + Math.min(each, lane.roomMax));
+      return { lane: lane.id, after: lane.readThrough, upTo };
     });
     const generations = lanes.map(({ generation }) => generation);
     this.#isReading = true;
@@ -460,6 +477,7 @@ export class Worker {
         cut.add(lane.id);
       } else {
         lane.addFresh({ sequence: delivery.sequence, day: delivery.day, event, retry: null });
+        this.#waitingBytes += event.body.length;
       }
     }
     for (const lane of lanes) this.#markReady(lane);
@@ -494,12 +512,16 @@ export class Worker {
     const lanes = [...this.#lanes.values()]
       .filter(
         (lane) =>
-          lane.isOpen && lane.retryAt <= now && lane.pausedUntil <= now && lane.waitingCount < waitingMax,
+          lane.isOpen &&
+          lane.retryAt <= now &&
+          lane.pausedUntil <= now &&
+          lane.waitingCount < waitingMax &&
+          this.#hasSpace(lane),
       )
       .slice(0, claimMax);
     if (lanes.length === 0) return;
     this.#isReadingRetries = true;
-    const limit = Math.max(1, Math.min(64, Math.floor(readMax / lanes.length)));
+    const limit = this.#isCrowded ? 1 : Math.max(1, Math.min(64, Math.floor(readMax / lanes.length)));
     for (const lane of lanes) lane.retryAt = Number.POSITIVE_INFINITY;
     const generations = lanes.map(({ generation }) => generation);
     this.#run(async () => {
@@ -600,14 +622,21 @@ export class Worker {
       const lane = this.#ready.values().next().value;
       if (lane === undefined) return;
       this.#ready.delete(lane);
-      if (!lane.mayStart(now)) {
-        if (lane.wakeAt(now) !== undefined) this.#sleeping.add(lane);
+      const mustYield = this.#mustYield(lane);
+      if (mustYield || !lane.mayStart(now)) {
+        if (mustYield || lane.wakeAt(now) !== undefined) this.#sleeping.add(lane);
         continue;
       }
       this.#start(lane, lane.take());
       // At the end of the line: all take turns.
       if (lane.waitingCount > 0) this.#ready.add(lane);
     }
+  }
+
+  /** Where many are under way, those who have not answered well lately leave room for those who have. */
+  #mustYield(lane: Lane): boolean {
+    if (lane.isProven || this.#inFlight < inFlightMax / 2) return false;
+    return lane.inFlight > 0 || this.#inFlight >= (inFlightMax / 4) * 3;
   }
 
   #start(lane: Lane, waiting: Waiting): void {
@@ -631,6 +660,8 @@ export class Worker {
     sender.send(request, (answer) => {
       this.#inFlight -= 1;
       this.#recent.delete(start);
+      lane.bytes -= waiting.event.body.length;
+      this.#waitingBytes -= waiting.event.body.length;
       const { outcome, pauseMs, askedMs, isPing, isGone } = settleAttempt({
         lane,
         waiting,
@@ -700,7 +731,11 @@ export class Worker {
     if (now >= this.#claimAt) {
       this.#claimAt = now + claimPauseMs;
       this.#waiting = 0;
-      for (const lane of this.#lanes.values()) this.#waiting += lane.waitingCount;
+      this.#waitingBytes = 0;
+      for (const lane of this.#lanes.values()) {
+        this.#waiting += lane.waitingCount;
+        this.#waitingBytes += lane.bytes;
+      }
       this.#claim();
       this.#release(now);
     }

@@ -1,0 +1,91 @@
+/** What a node keeps in memory is bounded, and those who never answer do not use it up. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { withdrawGrant } from '../src/grants/grant.ts';
+import { createTestAccount } from './support/oauth.ts';
+import { startTestServer } from './support/server.ts';
+import { startSubscriber } from './support/subscriber.ts';
+import { type App, createApp, createPublisher, publish, subscribe } from './support/webhooks.ts';
+
+const server = await startTestServer({ after });
+const publisher = await createPublisher(server);
+
+setFlagsFromString('--expose-gc');
+const collectGarbage: () => void = runInNewContext('gc');
+
+function bufferBytes(): number {
+  collectGarbage();
+  return process.memoryUsage().arrayBuffers;
+}
+
+async function endGrant({ grantId }: App): Promise<void> {
+  await withdrawGrant(server.db, grantId, 'user');
+}
+
+const marks = (count: number) => Array.from({ length: count }, (_, index) => index);
+
+test('webhooks 67: a hundred subscribers that never answer do not keep another from its backlog', async (t) => {
+  const hanging = await startSubscriber(t, () => {});
+  const subscriber = await startSubscriber(t);
+  const [dead, alive] = [await createApp(server), await createApp(server)];
+  t.after(() => endGrant(dead));
+  for (let count = 0; count < 100; count += 1) await subscribe(dead, { url: `${hanging.url}/${count}` });
+  await subscribe(alive, { url: subscriber.url });
+  await publish(publisher, dead.account, marks(700));
+  await hanging.waitFor(100);
+  await sleep(1_000);
+  for (let batch = 0; batch < 3; batch += 1) await publish(publisher, alive.account, marks(1_000));
+  await subscriber.waitFor(3_000, 10_000);
+});
+
+test('large bodies that wait for subscribers who never answer are not all kept in memory', async (t) => {
+  const hanging = await startSubscriber(t, () => {});
+  const before = bufferBytes();
+  const commits = Array.from({ length: 5 }, () => ({ id: 'a', message: 'm'.repeat(50_000) }));
+  for (let count = 0; count < 8; count += 1) {
+    const app = await createApp(server);
+    t.after(() => endGrant(app));
+    await subscribe(app, { url: hanging.url });
+    for (let batch = 0; batch < 2; batch += 1) {
+      const events = Array.from({ length: 50 }, () => ({
+        kind: 'push',
+        account: app.account.id,
+        body: { ref: 'refs/heads/x', commits, repository: { name: 'example' } },
+      }));
+      assert.equal((await publisher('POST', '/events', { json: events })).status, 202);
+    }
+  }
+  await sleep(2_000);
+  // 200 MB were published; the cache of events takes 32 MiB and what waits 64 MiB at most.
+  const grown = bufferBytes() - before;
+  assert.ok(grown < 120 * 1_048_576, `${Math.round(grown / 1_048_576)} MiB more than before`);
+});
+
+test('webhooks 67: a thousand and more subscribers that never answer leave room for one that does', async (t) => {
+  const hanging = await startSubscriber(t, () => {});
+  const subscriber = await startSubscriber(t);
+  const alive = await createApp(server);
+  await subscribe(alive, { url: subscriber.url });
+  await publish(publisher, alive.account, marks(10));
+  await subscriber.waitFor(10);
+  const account = await createTestAccount(server);
+  for (let apps = 0; apps < 2; apps += 1) {
+    const dead = await createApp(server, { account });
+    t.after(() => endGrant(dead));
+    for (let round = 0; round < 30; round += 1) {
+      await Promise.all(
+        marks(20).map((count) => subscribe(dead, { url: `${hanging.url}/${round}/${count}` })),
+      );
+    }
+  }
+  await publish(publisher, account, marks(10));
+  // With four each they would take up all that may be under way.
+  await hanging.waitFor(2_000, 30_000);
+  await sleep(3_000);
+  await publish(publisher, alive.account, marks(100));
+  await subscriber.waitFor(110, 3_000);
+});
