@@ -1,7 +1,7 @@
 /** The reference: documents that are valid, that describe every answer, and from which a client can be made. */
 
 import assert from 'node:assert/strict';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { glob, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -29,6 +29,23 @@ test('the OpenAPI document is valid, and names every kind of event', async () =>
     Object.keys(document.webhooks).sort(),
     testPlatform.eventKinds.map((kind) => kind.name).sort(),
   );
+});
+
+test('every route that the webhooks register is in the document', async () => {
+  const missing: string[] = [];
+  let count = 0;
+  for await (const file of glob('src/{webhooks,events}/*.ts')) {
+    const routes = (await readFile(file, 'utf8')).matchAll(
+      /\b(?:api|app|part)\.(get|put|post|patch|delete)(?:<.*>)?\(\s*'([^']+)'/g,
+    );
+    for (const [, method = '', url = ''] of routes) {
+      count += 1;
+      const path = url.replaceAll(/:(\w+)/g, '{$1}');
+      if (document.paths[path]?.[method] === undefined) missing.push(`${method} ${path}`);
+    }
+  }
+  assert.deepEqual(missing, []);
+  assert.ok(count >= 15, String(count));
 });
 
 test('the AsyncAPI document is valid', async () => {
@@ -65,13 +82,15 @@ test('no operation answers anything but what the document says, whatever it is s
   const machine = await createTestClient(server, { scopes: ['write:events'] });
   const { accessToken } = await mintAccessToken(server, { client: machine, scopes: ['write:events'] });
   const ajv = documentAjv();
-  const ids = await makeSome(user);
+  const publisher = requester(server, accessToken);
+  const ids = await makeSome(user, publisher);
   for (const [path, methods] of Object.entries<Schema>(document.paths)) {
     for (const [method, operation] of Object.entries<Schema>(methods)) {
       await t.test(operation.operationId, async () => {
+        const chosen = path.includes('/recover') ? await makeRecoveries(user) : {};
         await fc.assert(
-          fc.asyncProperty(requestFor(path, operation, ids), async ({ url, headers, raw }) => {
-            const request = path === '/events' ? requester(server, accessToken) : user.request;
+          fc.asyncProperty(requestFor(path, operation, ids, chosen), async ({ url, headers, raw }) => {
+            const request = path.startsWith('/events') ? publisher : user.request;
             const answer = await request(method.toUpperCase(), url, {
               headers,
               ...(raw === undefined ? {} : { raw }),
@@ -196,7 +215,7 @@ function resolve(reference: string): Schema {
     .reduce((value, name) => value[name], document);
 }
 
-async function makeSome(user: ApiUser): Promise<string[]> {
+async function makeSome(user: ApiUser, publisher: ReturnType<typeof requester>): Promise<string[]> {
   const ids: string[] = [];
   for (const [path, json] of [
     ['/articles', { title: 'x' }],
@@ -217,7 +236,28 @@ async function makeSome(user: ApiUser): Promise<string[]> {
     const { body } = await user.request('POST', `/subscriptions/${subscription}/test`);
     ids.push(body.delivery);
   }
+  const { kind, body } = document.paths['/events'].post.requestBody.content['application/json'].example;
+  for (let count = 0; count < 10; count++) {
+    const {
+      status,
+      body: made,
+      text,
+    } = await publisher('POST', '/events', { json: { kind, account: user.account.id, body } });
+    assert.equal(status, 202, text);
+    ids.push(made.id);
+  }
   return ids;
+}
+
+/** A recovery is found by the ids of its subscription and its own: few of each, so that they meet. */
+async function makeRecoveries(user: ApiUser): Promise<Record<string, string[]>> {
+  const subscription = await user.request('POST', '/subscriptions', {
+    json: { url: 'http://127.0.0.1:4799/hook', kinds: ['ticket.*'] },
+  });
+  const { id } = subscription.body;
+  const recover = () =>
+    user.request('POST', `/subscriptions/${id}/recover`, { json: { since: '2026-01-01T00:00:00Z' } });
+  return { id: [id], job: [(await recover()).body.id, (await recover()).body.id] };
 }
 
 /** Text that stays one segment of a path: an empty one, or dots alone, make another path of it. */
@@ -227,14 +267,19 @@ function requestFor(
   path: string,
   operation: Schema,
   ids: readonly string[],
+  /** Instead of any of these, by the parameter's name. */
+  chosen: Readonly<Record<string, readonly string[]>> = {},
 ): fc.Arbitrary<{ url: string; headers: Record<string, string>; raw?: string }> {
   const parameters: Schema[] = operation.parameters;
-  const idOrNot = fc.oneof(
-    { weight: 5, arbitrary: fc.constantFrom(...ids) },
-    { weight: 1, arbitrary: segment },
-  );
+  const idOrNot = (name: string) =>
+    fc.oneof(
+      { weight: 5, arbitrary: fc.constantFrom(...(chosen[name] ?? ids)) },
+      { weight: 1, arbitrary: segment },
+    );
   const pathValues = fc.record(
-    Object.fromEntries(parameters.filter((each) => each.in === 'path').map((each) => [each.name, idOrNot])),
+    Object.fromEntries(
+      parameters.filter((each) => each.in === 'path').map((each) => [each.name, idOrNot(each.name)]),
+    ),
   );
   const query = fc.record(
     Object.fromEntries(

@@ -359,6 +359,10 @@ test('webhooks 76: an event’s body is erased at once, its ids stay; days that 
   assert.equal(erased.body, null);
   assert.equal(erased.event, body.ids[0]);
   assert.equal(erased.attempts.length, 1);
+  for (const unknown of [body.ids[0], '%00', '%ff', 'none']) {
+    const { status } = await publisher('DELETE', `/events/${unknown}/body`);
+    assert.equal(status, unknown === '%ff' ? 400 : 404, unknown);
+  }
 
   await sql`create table events_20200101 partition of events for values from ('2020-01-01') to ('2020-01-02')`.execute(
     server.db,

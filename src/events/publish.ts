@@ -172,7 +172,7 @@ function readEvent(
       fault(`/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`, 'is not a known property');
   }
   if (typeof account !== 'string' || !isId(account)) fault('/account', 'must be the id of an account');
-  if (id !== undefined && !isChosenId(id))
+  if (id !== undefined && !isEventId(id))
     fault('/id', `must be 1 to ${idCharactersMax} visible ASCII characters`);
   const declared = typeof kind === 'string' ? catalogue.kinds.get(kind) : undefined;
   if (declared === undefined || declared.isBuiltIn) fault('/kind', 'must be a declared kind', 'unknown-kind');
@@ -206,7 +206,8 @@ function serialise(body: unknown, pointer: string): string {
   }
 }
 
-function isChosenId(id: unknown): boolean {
+/** Whether it can be the id of an event: what a publisher may choose; what the server makes is of this form, too. */
+export function isEventId(id: unknown): id is string {
   return typeof id === 'string' && /^[\x21-\x7e]+$/.test(id) && id.length <= idCharactersMax;
 }
 

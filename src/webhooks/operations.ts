@@ -7,13 +7,19 @@ import { batchEventsMax } from '../events/publish.ts';
 import { mergePatchType } from '../http/api.ts';
 import type { Operation, Parameter, ReferencePart } from '../http/operation.ts';
 import { deliveryStates } from './delivery.ts';
+import { recoverableStates } from './recovery.ts';
 import { signatureShapes } from './signature.ts';
 import { formats } from './subscription.ts';
 
 /** @param kinds the catalogue: an example of publishing needs one */
 export function describeWebhooks(kinds: readonly EventKind[]): ReferencePart {
   return {
-    operations: [...eventOperations(kinds), ...subscriptionOperations, ...deliveryOperations],
+    operations: [
+      ...eventOperations(kinds),
+      ...subscriptionOperations,
+      ...deliveryOperations,
+      ...recoveryOperations,
+    ],
     schemas,
     tags: [
       {
@@ -21,7 +27,7 @@ export function describeWebhooks(kinds: readonly EventKind[]): ReferencePart {
         description: 'What happened: the catalogue of kinds, and publishing by machine clients.',
       },
       { name: 'subscriptions', description: 'URLs that are told of events.' },
-      { name: 'deliveries', description: 'What was sent, and what came back.' },
+      { name: 'deliveries', description: 'What was sent, what came back, and what is sent again.' },
     ],
   };
 }
@@ -147,6 +153,30 @@ const schemas: Record<string, TSchema> = {
     },
     strict,
   ),
+  RecoveryStart: Type.Object(
+    {
+      since: Time(),
+      until: Type.Optional(Time()),
+      status: Type.Optional(
+        Type.Union([Named(...recoverableStates), Type.Array(Named(...recoverableStates), { minItems: 1 })]),
+      ),
+    },
+    strict,
+  ),
+  Recovery: Type.Object(
+    {
+      id: Id(),
+      subscription: Id(),
+      since: Time(),
+      until: Time(),
+      status: Type.Array(Named(...recoverableStates)),
+      state: Named('running', 'done', 'cancelled'),
+      resent: Type.Integer({ minimum: 0 }),
+      created_at: Time(),
+      _links: links,
+    },
+    strict,
+  ),
   Meta: Type.Object({
     issuer: Type.String({ format: 'uri' }),
     addresses: Type.Array(Type.String()),
@@ -187,6 +217,8 @@ const jsonBody = (schema: string, example: unknown, required = true) => ({
   required,
   content: { 'application/json': { schema, example } },
 });
+/** Headers of what was made, and is shown again to who comes with the same key. */
+const madeOnce = ['Location', 'Idempotency-Replayed'];
 const bodyProblems = [413, 415, 422];
 
 function eventOperations(kinds: readonly EventKind[]): Operation[] {
@@ -204,10 +236,31 @@ function eventOperations(kinds: readonly EventKind[]): Operation[] {
       tag: 'events',
       summary: 'Publish an event or a batch: taken whole or not at all; the same id twice is one event',
       scopes: ['write:events'],
-      parameters: [],
+      parameters: [keyParameter],
       body: jsonBody('NewEvents', example),
-      answers: { 202: { description: 'They are durable.', schema: 'EventIds' } },
+      answers: {
+        202: { description: 'They are durable.', schema: 'EventIds', headers: ['Idempotency-Replayed'] },
+      },
       problems: [409, ...bodyProblems],
+    },
+    {
+      id: 'erase_event_body',
+      method: 'delete',
+      path: '/events/{id}/body',
+      tag: 'events',
+      summary: 'Erase the body of an event: what has not been sent is cancelled, its ids stay',
+      scopes: ['write:events'],
+      parameters: [
+        {
+          name: 'id',
+          in: 'path',
+          description: 'Which event.',
+          schema: Type.String({ minLength: 1, maxLength: 255 }),
+          required: true,
+        },
+      ],
+      answers: { 204: { description: 'It is erased.' } },
+      problems: [404, 413, 415],
     },
     {
       id: 'list_event_kinds',
@@ -262,7 +315,7 @@ const subscriptionOperations: Operation[] = [
     parameters: [keyParameter],
     body: jsonBody('SubscriptionCreate', exampleSubscription),
     answers: {
-      201: { description: 'With its secret.', schema: 'SubscriptionMade', headers: ['Location'] },
+      201: { description: 'With its secret.', schema: 'SubscriptionMade', headers: madeOnce },
     },
     problems: [409, ...bodyProblems],
   },
@@ -333,7 +386,13 @@ const subscriptionOperations: Operation[] = [
     scopes: write,
     parameters: [idParameter('subscription'), keyParameter],
     body: jsonBody('SecretRotation', { overlap: 86_400 }, false),
-    answers: { 200: { description: 'The new secret.', schema: 'SubscriptionSecret' } },
+    answers: {
+      200: {
+        description: 'The new secret.',
+        schema: 'SubscriptionSecret',
+        headers: ['Idempotency-Replayed'],
+      },
+    },
     problems: [404, 409, ...bodyProblems],
   },
   {
@@ -345,7 +404,7 @@ const subscriptionOperations: Operation[] = [
     scopes: write,
     parameters: [idParameter('subscription'), keyParameter],
     body: jsonBody('Nothing', {}, false),
-    answers: { 202: { description: 'It is on its way.', schema: 'TestDelivery', headers: ['Location'] } },
+    answers: { 202: { description: 'It is on its way.', schema: 'TestDelivery', headers: madeOnce } },
     problems: [404, 409, ...bodyProblems],
   },
 ];
@@ -390,9 +449,55 @@ const deliveryOperations: Operation[] = [
     tag: 'deliveries',
     summary: 'Send it again, under the same id',
     scopes: write,
-    parameters: [idParameter('delivery')],
+    parameters: [idParameter('delivery'), keyParameter],
     body: jsonBody('Nothing', {}, false),
-    answers: { 202: { description: 'It is on its way.', schema: 'Delivery', headers: ['Location'] } },
+    answers: { 202: { description: 'It is on its way.', schema: 'Delivery', headers: madeOnce } },
     problems: [404, 409, ...bodyProblems],
+  },
+];
+
+const jobParameter: Parameter = {
+  name: 'job',
+  in: 'path',
+  description: 'Which recovery.',
+  schema: Id(),
+  required: true,
+};
+
+const recoveryOperations: Operation[] = [
+  {
+    id: 'start_recovery',
+    method: 'post',
+    path: '/subscriptions/{id}/recover',
+    tag: 'deliveries',
+    summary:
+      'Send again all deliveries of a stretch of time, those that failed or were held unless said otherwise',
+    scopes: write,
+    parameters: [idParameter('subscription'), keyParameter],
+    body: jsonBody('RecoveryStart', { since: '2026-07-01T00:00:00Z', status: ['failed', 'held'] }),
+    answers: { 202: { description: 'It has begun.', schema: 'Recovery', headers: madeOnce } },
+    problems: [404, 409, ...bodyProblems],
+  },
+  {
+    id: 'read_recovery',
+    method: 'get',
+    path: '/subscriptions/{id}/recoveries/{job}',
+    tag: 'deliveries',
+    summary: 'Read how far a recovery is',
+    scopes: read,
+    parameters: [idParameter('subscription'), jobParameter],
+    answers: { 200: { description: 'The recovery.', schema: 'Recovery' } },
+    problems: [404],
+  },
+  {
+    id: 'cancel_recovery',
+    method: 'delete',
+    path: '/subscriptions/{id}/recoveries/{job}',
+    tag: 'deliveries',
+    summary: 'Cancel a recovery; what is due already is still sent',
+    scopes: write,
+    parameters: [idParameter('subscription'), jobParameter],
+    answers: { 204: { description: 'It does not go on.' } },
+    problems: [404, 413, 415],
   },
 ];

@@ -12,7 +12,7 @@ import type { Notifications } from '../database/notifications.ts';
 import { type Catalogue, createCatalogue } from '../events/catalogue.ts';
 import type { EventKind } from '../events/kind.ts';
 import type { Outbox } from '../events/outbox.ts';
-import { registerPublishing } from '../events/publish.ts';
+import { isEventId, registerPublishing } from '../events/publish.ts';
 import type { Guard } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
 import { registerDeliveries } from './delivery_routes.ts';
@@ -142,7 +142,8 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
       registerMeta(api, config, options.settings);
       api.delete<{ Params: { id: string } }>('/events/:id/body', async (request, reply) => {
         await guard(request, 'write:events');
-        const positions = await eraseEvent(db, request.params.id);
+        const { id } = request.params;
+        const positions = isEventId(id) ? await eraseEvent(db, id) : [];
         if (positions.length === 0)
           throw new Problem(404, 'There is no such event, or its body is erased already.');
         for (const position of positions) cache.drop(position);
