@@ -3,15 +3,26 @@
 import assert from 'node:assert/strict';
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { after, test } from 'node:test';
-import { type Context, context, propagation, ROOT_CONTEXT, trace } from '@opentelemetry/api';
+import {
+  type Context,
+  context,
+  propagation,
+  ROOT_CONTEXT,
+  SpanKind,
+  SpanStatusCode,
+  trace,
+} from '@opentelemetry/api';
 import { W3CTraceContextPropagator } from '@opentelemetry/core';
 import {
   BasicTracerProvider,
   InMemorySpanExporter,
   SimpleSpanProcessor,
 } from '@opentelemetry/sdk-trace-base';
+import { sql } from 'kysely';
 import { createApiUser, requester } from './support/api.ts';
 import { startTestServer } from './support/server.ts';
+import { answer, startSubscriber } from './support/subscriber.ts';
+import { createApp, createPublisher, publish, pushBody, subscribe, until } from './support/webhooks.ts';
 
 // What an operator's `--import` does: an SDK with an exporter.
 const exporter = new InMemorySpanExporter();
@@ -89,4 +100,116 @@ test('a request is a span, within the caller’s, and its transaction is a span 
   assert.equal(done?.parentSpanContext?.spanId, 'b7ad6b7169203331');
   const transaction = spans.find((span) => span.name === 'database transaction');
   assert.equal(transaction?.parentSpanContext?.spanId, done?.spanContext().spanId);
+});
+
+const traceId = 'a3ce929d0e0e47364bf92f3577b34da6';
+const sampled = `00-${traceId}-b7ad6b7169203331-01`;
+
+/** Spans of attempts that are over, once there are so many. */
+function attemptSpans(count: number) {
+  return until(
+    async () => exporter.getFinishedSpans().filter(({ name }) => name === 'POST'),
+    (spans) => spans.length >= count,
+  );
+}
+
+test('a trace goes on from the request to each attempt at a delivery, and no header of it to the subscriber', async (t) => {
+  exporter.reset();
+  const subscriber = await startSubscriber(t, answer(500));
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, retry_schedule: [1] });
+  const made = await app.request('POST', '/articles', {
+    json: { title: 'x' },
+    headers: { traceparent: sampled },
+  });
+  assert.equal(made.status, 201);
+  await subscriber.waitFor(1);
+  subscriber.behave(answer(204));
+  await subscriber.waitFor(2);
+  const [first, second] = await attemptSpans(2);
+
+  const spans = exporter.getFinishedSpans();
+  const request = spans.find(({ name }) => name === 'POST /articles');
+  const transaction = spans.find(
+    ({ name, parentSpanContext }) =>
+      name === 'database transaction' && parentSpanContext?.spanId === request?.spanContext().spanId,
+  );
+  assert.ok(transaction);
+  const { body: log } = await app.request('GET', `/subscriptions/${id}/deliveries`);
+  for (const span of [first, second]) {
+    assert.equal(span?.spanContext().traceId, traceId);
+    assert.equal(span?.parentSpanContext?.spanId, transaction.spanContext().spanId);
+    assert.equal(span?.kind, SpanKind.CLIENT);
+  }
+  const attributes = {
+    'http.request.method': 'POST',
+    'server.address': '127.0.0.1',
+    'server.port': subscriber.port,
+    'nuncio.delivery.id': log.items[0].id,
+    'nuncio.event.kind': 'article.created',
+  };
+  assert.deepEqual(first?.attributes, {
+    ...attributes,
+    'http.response.status_code': 500,
+    'error.type': 'unexpected_status',
+  });
+  assert.equal(first?.status.code, SpanStatusCode.ERROR);
+  assert.deepEqual(second?.attributes, { ...attributes, 'http.response.status_code': 204 });
+  assert.equal(second?.status.code, SpanStatusCode.UNSET);
+  for (const { headers } of subscriber.received) {
+    assert.equal(headers.traceparent, undefined);
+    assert.equal(headers.tracestate, undefined);
+  }
+});
+
+test('published events are part of their publisher’s trace, also where no answer comes', async (t) => {
+  exporter.reset();
+  const subscriber = await startSubscriber(t);
+  const silent = await startSubscriber(t, (_received, response) => response.destroy());
+  const app = await createApp(server);
+  await subscribe(app, { url: subscriber.url });
+  await subscribe(app, { url: silent.url });
+  const publisher = await createPublisher(server);
+  const json = { kind: 'push', account: app.account.id, body: pushBody() };
+  const { status } = await publisher('POST', '/events', { json, headers: { traceparent: sampled } });
+  assert.equal(status, 202);
+  const spans = await attemptSpans(2);
+  const request = exporter.getFinishedSpans().find(({ name }) => name === 'POST /events');
+  assert.equal(request?.spanContext().traceId, traceId);
+  for (const span of spans) {
+    assert.equal(span.parentSpanContext?.spanId, request?.spanContext().spanId);
+    assert.equal(span.attributes['nuncio.event.kind'], 'push');
+  }
+  const at = ({ port }: typeof subscriber) =>
+    spans.find(({ attributes }) => attributes['server.port'] === port)?.attributes;
+  assert.equal(at(subscriber)?.['http.response.status_code'], 204);
+  assert.equal(at(subscriber)?.['error.type'], undefined);
+  assert.equal(at(silent)?.['http.response.status_code'], undefined);
+  assert.equal(at(silent)?.['error.type'], 'connection_error');
+});
+
+test('an event of a request that is not recorded remembers nothing, and its attempts are no spans', async (t) => {
+  exporter.reset();
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  await subscribe(app, { url: subscriber.url });
+  const headers = { traceparent: `00-${traceId}-b7ad6b7169203331-00` };
+  await app.request('POST', '/articles', { json: { title: 'x' }, headers });
+  await subscriber.waitFor(1);
+  const publisher = await createPublisher(server);
+  // Recorded: its attempt is over after that of the article.
+  await publish(publisher, app.account, ['later']);
+  const spans = await attemptSpans(1);
+  assert.deepEqual(
+    spans.map(({ attributes }) => attributes['nuncio.event.kind']),
+    ['push'],
+  );
+  const { rows } = await sql`
+    select kind, traceparent is null as is_null from events where account_id = ${app.account.id} order by position`.execute(
+    server.db,
+  );
+  assert.deepEqual(rows, [
+    { kind: 'article.created', is_null: true },
+    { kind: 'push', is_null: false },
+  ]);
 });

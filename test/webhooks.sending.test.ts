@@ -30,6 +30,7 @@ function post(sender: Sender, origin: string, body = '{}', headers: string[] = [
     path: '/',
     headers: ['content-type', 'application/json', ...headers],
     body: Buffer.from(body),
+    traced: null,
   };
   return new Promise((resolve) => sender.send(request, resolve));
 }

@@ -8,6 +8,7 @@
 import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
+import { activeTraceparent } from '../http/tracing.ts';
 
 export interface NewEvent {
   /** The account that the event belongs to: the owner of the resource. Null for what tells of none, like a ping. */
@@ -28,8 +29,8 @@ export async function appendEvent(tx: Transaction, event: NewEvent, lanes?: stri
   const id = newId();
   await sql`
     with event as (
-      insert into events (id, account_id, kind, body)
-      values (${id}, ${event.accountId}, ${event.kind}, ${JSON.stringify(event.body)})
+      insert into events (id, account_id, kind, body, traceparent)
+      values (${id}, ${event.accountId}, ${event.kind}, ${JSON.stringify(event.body)}, ${activeTraceparent()})
       returning day, position
     )
     insert into outbox (day, positions, lanes)
@@ -44,8 +45,8 @@ export async function recordEvent(
 ): Promise<{ id: string; day: string; position: string }> {
   const id = newId();
   const { rows } = await sql<{ day: string; position: string }>`
-    insert into events (id, account_id, kind, body)
-    values (${id}, ${event.accountId}, ${event.kind}, ${JSON.stringify(event.body)})
+    insert into events (id, account_id, kind, body, traceparent)
+    values (${id}, ${event.accountId}, ${event.kind}, ${JSON.stringify(event.body)}, ${activeTraceparent()})
     returning day::text, position`.execute(tx);
   return { id, ...(rows[0] as { day: string; position: string }) };
 }

@@ -14,6 +14,7 @@ import type { Guard } from '../grants/principal.ts';
 import { type Answer, sendAnswer } from '../http/answer.ts';
 import { answerOnce, readIdempotencyKey } from '../http/idempotency.ts';
 import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
+import { activeTraceparent } from '../http/tracing.ts';
 import type { Catalogue } from './catalogue.ts';
 
 /** Events of one request at most. */
@@ -41,6 +42,8 @@ export interface StoredEvent extends PublishedEvent {
   day: string;
   position: number;
   createdAt: Date;
+  /** Of the span in which it was published; null where that is not recorded. */
+  traceparent: string | null;
 }
 
 export interface PublishingOptions {
@@ -299,10 +302,11 @@ function contentOf({ kind, accountId, body }: PublishedEvent): string {
 }
 
 async function insertEvents(db: Database | Transaction, events: PublishedEvent[]): Promise<StoredEvent[]> {
+  const traceparent = activeTraceparent();
   const { rows } = await sql<{ day: string; positions: string; created_at: Date }>`
     with added as (
-      insert into events (id, account_id, kind, body, created_at)
-      select id, account_id::uuid, kind, body, statement_timestamp()
+      insert into events (id, account_id, kind, body, created_at, traceparent)
+      select id, account_id::uuid, kind, body, statement_timestamp(), ${traceparent}::text
       from unnest(
         ${textArray(events.map(({ id }) => id))}::text[],
         ${textArray(events.map(({ accountId }) => accountId))}::text[],
@@ -324,5 +328,6 @@ async function insertEvents(db: Database | Transaction, events: PublishedEvent[]
     day,
     position: Number(position),
     createdAt,
+    traceparent,
   }));
 }

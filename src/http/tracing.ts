@@ -59,6 +59,24 @@ export function registerTracing(app: FastifyInstance): void {
   });
 }
 
+/**
+ * What the header `traceparent` (W3C Trace Context, §3.2) would say of the active span, for what is done about it later
+ * and elsewhere. @returns null where no span is recorded
+ */
+export function activeTraceparent(): string | null {
+  const span = trace.getActiveSpan();
+  if (span === undefined || !span.isRecording()) return null;
+  const { traceId, spanId, traceFlags } = span.spanContext();
+  return `00-${traceId}-${spanId}-${traceFlags.toString(16).padStart(2, '0')}`;
+}
+
+/** The context in which a span becomes a child of the one that `activeTraceparent` told of. */
+export function contextOf(traceparent: string): Context {
+  const [, traceId = '', spanId = '', flags = ''] = traceparent.split('-');
+  const parent = { traceId, spanId, traceFlags: Number.parseInt(flags, 16), isRemote: true };
+  return trace.setSpanContext(ROOT_CONTEXT, parent);
+}
+
 /** Runs a part of a request's work in a span of its own. */
 export async function inSpan<T>(name: string, work: () => Promise<T>): Promise<T> {
   return trace.getTracer('nuncio', version).startActiveSpan(name, async (span) => {

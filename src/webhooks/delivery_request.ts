@@ -34,6 +34,8 @@ export interface EventContent {
   body: Buffer;
   /** Milliseconds since 1970. */
   createdAt: number;
+  /** Of the span in which it was written; null where that was not recorded. Never sent. */
+  traceparent: string | null;
 }
 
 /** What a subscription's requests have in common. */
@@ -104,7 +106,9 @@ export function buildRequest(
       break;
   }
   headers.push(names.attempt, String(facts.number));
-  return { origin: template.origin, path: template.path, headers, body };
+  const traced =
+    event.traceparent === null ? null : { parent: event.traceparent, deliveryId: id, kind: event.kind };
+  return { origin: template.origin, path: template.path, headers, body, traced };
 }
 
 /** CloudEvents 1.0, JSON format, structured mode. */

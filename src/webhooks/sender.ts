@@ -10,6 +10,7 @@ import { Client, type Dispatcher } from 'undici';
 import { type ConnectorOptions, type ConnectTimings, createGuardedConnector } from '../egress/connector.ts';
 import { EgressError } from '../egress/error.ts';
 import type { AttemptError } from './attempt_error.ts';
+import { endAttemptSpan, startAttemptSpan, type TracedAttempt } from './attempt_span.ts';
 
 /** Milliseconds for a whole exchange, from resolving the name to the end of the answer. */
 export const exchangeTimeoutMs = 15_000;
@@ -29,6 +30,8 @@ export interface OutgoingRequest {
   /** Names and values by turns. */
   headers: string[];
   body: Buffer;
+  /** Null where it is not part of a trace. */
+  traced: TracedAttempt | null;
 }
 
 export interface Answer {
@@ -74,11 +77,14 @@ export class Sender {
 
   /** @param done called once, never before this returns */
   send(request: OutgoingRequest, done: (answer: Answer) => void): void {
+    const span = request.traced === null ? null : startAttemptSpan(request.traced, request.origin);
     const exchange = new Exchange(request, this.#take(request.origin), (finished, isClean) => {
       if (finished.mayTryAgain) return this.#tryAgain(finished);
       this.#exchanges.delete(finished);
       this.#give(finished.connection, isClean);
-      done(finished.answer);
+      const { answer } = finished;
+      if (span !== null) endAttemptSpan(span, answer.status, answer.error);
+      done(answer);
     });
     this.#exchanges.add(exchange);
     exchange.start();

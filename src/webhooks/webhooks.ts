@@ -130,8 +130,8 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
         guard,
         catalogue,
         onPublished: (events) => {
-          for (const { position, id, kind, accountId, body, createdAt } of events) {
-            cache.put(position, { id, kind, accountId, body, createdAt: createdAt.getTime() });
+          for (const { position, id, kind, accountId, body, createdAt, traceparent } of events) {
+            cache.put(position, { id, kind, accountId, body, createdAt: createdAt.getTime(), traceparent });
           }
           outbox.wake();
         },

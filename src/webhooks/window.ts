@@ -164,11 +164,12 @@ export async function readEvents(
     account_id: string | null;
     body: string;
     created_at: Date;
+    traceparent: string | null;
   }>`
     select e.* from unnest(${events.map(({ day }) => day)}::date[], ${bigintArray(events.map(({ event }) => event))}::bigint[])
       as given (day, position)
     cross join lateral (
-      select position, id, kind, account_id, body, created_at from events
+      select position, id, kind, account_id, body, created_at, traceparent from events
       where day = given.day and position = given.position and body is not null offset 0
     ) as e`.execute(db);
   return new Map(
@@ -180,6 +181,7 @@ export async function readEvents(
         accountId: row.account_id,
         body: Buffer.from(row.body),
         createdAt: row.created_at.getTime(),
+        traceparent: row.traceparent,
       },
     ]),
   );
