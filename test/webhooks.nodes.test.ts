@@ -178,10 +178,6 @@ for (const [what, statement, end] of [
 test('webhooks 63, 66: two nodes share the work; one that stands still is replaced, and does no harm when it goes on', async (t) => {
   const database = await createDatabase();
   const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
-  t.after(async () => {
-    await db.destroy();
-    await database.drop();
-  });
   const [portA, portB] = [String(await freePort()), String(await freePort())];
   const settings = {
     NUNCIO_BASE_URL: `http://localhost:${portA}`,
@@ -193,6 +189,10 @@ test('webhooks 63, 66: two nodes share the work; one that stands still is replac
   };
   const config = loadConfig({ ...settings, PORT: portA }, 'start');
   const server = { db, config, baseUrl: config.baseUrl };
+  // Whatever happens, it can hear that it is to end.
+  t.after(async () => {
+    first.child.kill('SIGCONT');
+  });
   const first = startProcess(t, ['start'], { ...settings, PORT: portA });
   await first.ready();
   startProcess(t, ['start'], { ...settings, PORT: portB });
@@ -200,6 +200,11 @@ test('webhooks 63, 66: two nodes share the work; one that stands still is replac
     async () => (await fetch(`http://localhost:${portB}/readyz`).catch(() => undefined))?.status,
     (status) => status === 200,
   );
+  // After the servers, which are taken down in the order in which they were started.
+  t.after(async () => {
+    await db.destroy();
+    await database.drop();
+  });
   const subscriber = await startSubscriber(t);
   const app = await createParticipants(server, config as never);
   const user = { request: requester(server, app.userToken) };
@@ -213,9 +218,6 @@ test('webhooks 63, 66: two nodes share the work; one that stands still is replac
   await subscriber.waitFor(500);
   // The first node leads the fan-out: it started first.
   first.child.kill('SIGSTOP');
-  t.after(async () => {
-    first.child.kill('SIGCONT');
-  });
   await publish(
     throughB,
     app.account,

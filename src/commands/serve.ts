@@ -14,6 +14,9 @@ import { type RunningServer, startServer } from '../server.ts';
 import { CommandError } from './command.ts';
 import { openStorage, type Storage } from './storage.ts';
 
+/** Seconds that a stop may take: more than the longest attempt of a delivery (15) and of a request to the database. */
+const stopSecondsMax = 30;
+
 export interface ServeOptions {
   config: Config;
   logger: Logger;
@@ -41,6 +44,7 @@ export async function serve(options: ServeOptions): Promise<void> {
     });
     options.ready(server, storage);
     logger.info({ signal: await stopped }, 'stopping');
+    endInTime(logger);
     await server.close();
   } finally {
     await storage.close();
@@ -65,6 +69,17 @@ async function bringUpToDate(options: ServeOptions, storage: Storage, platform: 
   } finally {
     await db.destroy();
   }
+}
+
+/**
+ * A stop that cannot be finished (the database is gone, say) does not keep the process for ever. What was not written
+ * down is repeated by whoever goes on: nothing is lost by it.
+ */
+function endInTime(logger: Logger): void {
+  setTimeout(() => {
+    logger.error({ seconds: stopSecondsMax }, 'not stopped in time: ended as it is');
+    process.exit(1);
+  }, stopSecondsMax * 1_000).unref();
 }
 
 /** The first signal asks for a clean stop, a second one ends the process at once. */
