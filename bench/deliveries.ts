@@ -8,6 +8,7 @@
 
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { readStatements, resetStatements, type StatementCost } from './deliveries/statements.ts';
 import {
   cpuMicros,
   createAudience,
@@ -41,7 +42,20 @@ function bareLoop(count: number): BareResult {
   return JSON.parse(execFileSync(process.execPath, [script, url, String(count)], { env, encoding: 'utf8' }));
 }
 
-const bench = await openBench();
+function printStatements(statements: StatementCost[], events: number): void {
+  const calls = statements.reduce((sum, statement) => sum + statement.calls, 0);
+  console.log(`${(calls / events).toFixed(4)} statements for each delivery; the dearest, for each delivery:`);
+  for (const { text, ...cost } of statements.slice(0, 12)) {
+    const each = (value: number) => (value / events).toFixed(3);
+    console.log(
+      `  ${((cost.milliseconds * 1_000) / events).toFixed(2)} µs in ${cost.calls} calls, ${each(cost.rows)} rows, ` +
+        `${each(cost.pages)} pages (${each(cost.dirtied)} dirtied), WAL ${Math.round(cost.walBytes / events)} bytes: ` +
+        text.slice(0, 110),
+    );
+  }
+}
+
+const bench = await openBench({ withStatements: mode === 'statements' });
 try {
   bareLoop(events);
   const bare: BareResult[] = [bareLoop(events * 2)];
@@ -59,6 +73,7 @@ try {
     await waitFor(subscriber, warm);
     await new Promise((resolve) => setTimeout(resolve, 500));
     const batches = makeBatches(audience.accounts, events);
+    if (mode === 'statements') await resetStatements(bench.db);
     const before = await databaseWork(bench.db);
     const cpuBefore = { node: cpuMicros([pid]), postgres: cpuMicros(bench.postgresPids()) };
     const reset = await subscriber.ask('reset');
@@ -82,6 +97,7 @@ try {
         `${((after.commits - before.commits) / events).toFixed(4)} transactions; ` +
         `${report.count} received; resident ${Math.round(residentBytes(pid) / 1_048_576)} MiB`,
     );
+    if (mode === 'statements') printStatements(await readStatements(bench.db), events);
     await server.stop();
   }
 } finally {

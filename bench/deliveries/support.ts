@@ -19,6 +19,7 @@ import { makeSecret } from '../../src/webhooks/signature.ts';
 import { createSubscription } from '../../src/webhooks/subscription.ts';
 import { createTestClient, mintAccessToken } from '../../test/support/oauth.ts';
 import { freePort, testSecret } from '../../test/support/server.ts';
+import { wantStatements } from './statements.ts';
 
 /** About 1 KB, of the kind `push`. @param mark makes it another one */
 export function eventBody(mark: number | string): Record<string, unknown> {
@@ -69,10 +70,18 @@ export interface Bench {
   close: () => Promise<void>;
 }
 
-export async function openBench(): Promise<Bench> {
+/** @param withStatements lets PostgreSQL count what each statement costs, which costs some itself */
+export async function openBench({ withStatements = false } = {}): Promise<Bench> {
   const dataDir = mkdtempSync(join(tmpdir(), 'nuncio-bench-'));
-  const postgres = await startEmbedded({ dataDir, role: 'server' });
+  let postgres = await startEmbedded({ dataDir, role: 'server' });
   await migrate(postgres.connectionString);
+  if (withStatements) {
+    const first = openDatabase({ connectionString: postgres.connectionString, connectionsMax: 1 });
+    await wantStatements(first);
+    await first.destroy();
+    await postgres.stop();
+    postgres = await startEmbedded({ dataDir, role: 'server' });
+  }
   const platform = await loadPlatform(null);
   await migrateCollections(postgres.connectionString, platform.collections);
   const db = openDatabase({ connectionString: postgres.connectionString, connectionsMax: 4 });
