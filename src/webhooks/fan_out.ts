@@ -233,20 +233,30 @@ async function takeFromOutbox(tx: Transaction, batch: Batch, taken: number): Pro
 async function makeDue(tx: Transaction, additions: LaneAddition[], node: string | null): Promise<void> {
   if (additions.length === 0) return;
   const lanes = bigintArray(additions.map(({ lane }) => lane));
+  // Told are only those that are not the node's after this: of most lanes there is nothing to tell.
   const { rows } = await sql<{ lane: string; owner: string | null }>`
-    with free as (
+    with known as materialized (
+      select given.lane, progress.owner from unnest(${lanes}::bigint[]) as given (lane)
+      cross join lateral (select owner from lane_progress where lane = given.lane offset 0) as progress
+    ),
+    free as (
       update lane_progress set
         owner = case when paused_until > now() then null else ${node}::bigint end,
         due_at = case when paused_until > now() then paused_until
           when ${node}::bigint is null then least(due_at, now()) end
-      where lane = any(${lanes}::bigint[]) and owner is null
-      returning lane, owner
+      from known
+      where known.owner is null and lane_progress.lane = known.lane and lane_progress.owner is null
+      returning lane_progress.lane, lane_progress.owner
     )
-    select lane, owner from free
+    select lane, owner from known where owner <> ${node}::bigint or (${node}::bigint is null and owner is not null)
     union all
-    select lane, owner from lane_progress where lane = any(${lanes}::bigint[]) and owner is not null`.execute(
-    tx,
-  );
+    select lane, owner from free where owner is null
+    union all
+    -- Somebody took it between the two looks.
+    select lane, null from known where owner is null and lane not in (select lane from free)`.execute(tx);
   const owners = new Map(rows.map(({ lane, owner }) => [Number(lane), owner]));
-  for (const addition of additions) addition.owner = owners.get(addition.lane) ?? null;
+  for (const addition of additions) {
+    const owner = owners.get(addition.lane);
+    addition.owner = owner === undefined ? node : owner;
+  }
 }

@@ -80,10 +80,10 @@ export async function loadLanes(
         and not exists (
           select from clients c where c.id = s.client_id
             and (c.disabled_at is not null or (s.owner = 'client' and not c.may_subscribe))) as is_open,
-      array_to_string(array(
+      case when l.next_sequence - 1 > p.cursor then array_to_string(array(
         select a.sequence from attempts a where a.lane = p.lane and a.sequence > p.cursor
         union select r.sequence from retries r where r.lane = p.lane and r.sequence > p.cursor
-      ), ',') as attempted,
+      ), ',') else '' end as attempted,
       (extract(epoch from p.paused_until - now()) * 1000)::float8 as pause_ms,
       (select (extract(epoch from min(due_at) - now()) * 1000)::float8
         from retries r where r.lane = p.lane and r.due_at is not null) as retry_ms,
@@ -141,15 +141,14 @@ export async function releaseLanes(
   releases: readonly Release[],
 ): Promise<number[]> {
   const { rows } = await sql<{ lane: string }>`
-    with given as materialized (
-      select * from unnest(
+    with head as materialized (
+      select lanes.id as lane, given.due_ms
+      from unnest(
         ${bigintArray(releases.map(({ lane }) => lane))}::bigint[],
         ${bigintArray(releases.map(({ head }) => head))}::bigint[],
         ${bigintArray(releases.map(({ dueMs }) => (dueMs === null ? null : Math.ceil(dueMs))))}::bigint[]
       ) as given (lane, head, due_ms)
-    ),
-    head as materialized (
-      select lanes.id as lane, given.due_ms from lanes join given on given.lane = lanes.id
+      join lanes on lanes.id = given.lane
       where lanes.next_sequence = given.head + 1
       -- One that the fan-out is adding to is not let go of anyway; nobody waits for the other in a circle.
       order by lanes.id for update of lanes skip locked

@@ -51,6 +51,26 @@ export async function readStretches(
   kinds: KindArrays,
   stretches: readonly Stretch[],
 ): Promise<WaitingDelivery[]> {
+  const recent = await readStretchesOf(db, kinds, stretches, recentDays);
+  const counts = new Map<number, number>();
+  for (const { lane } of recent) counts.set(lane, (counts.get(lane) ?? 0) + 1);
+  const incomplete = stretches.filter(({ lane, after, upTo }) => (counts.get(lane) ?? 0) < upTo - after);
+  if (incomplete.length === 0) return recent;
+  const isIncomplete = new Set(incomplete.map(({ lane }) => lane));
+  const whole = await readStretchesOf(db, kinds, incomplete, sql`true`);
+  return [...recent.filter(({ lane }) => !isIncomplete.has(lane)), ...whole];
+}
+
+/** Most deliveries are sent within minutes: not every one is looked for in the partitions of a month. */
+const recentDays = sql`
+  day between (now() at time zone 'utc')::date - 1 and (now() at time zone 'utc')::date`;
+
+async function readStretchesOf(
+  db: Database,
+  kinds: KindArrays,
+  stretches: readonly Stretch[],
+  days: ReturnType<typeof sql>,
+): Promise<WaitingDelivery[]> {
   const waiting = sql`
     select d.lane, d.sequence, d.day, d.event, null::text as state, null::smallint as attempts,
       null::smallint as resends
@@ -61,7 +81,7 @@ export async function readStretches(
     ) as given (lane, after, up_to)
     cross join lateral (
       select lane, sequence, day, event from deliveries
-      where lane = given.lane and sequence > given.after and sequence <= given.up_to offset 0
+      where lane = given.lane and sequence > given.after and sequence <= given.up_to and ${days} offset 0
     ) as d`;
   return judge(db, kinds, waiting);
 }
