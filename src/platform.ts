@@ -55,7 +55,7 @@ export function defineConfig(declaration: PlatformDeclaration): PlatformDeclarat
 /** First parts of paths and names of tables that are the server's own. */
 const reservedNames = new Set(
   `access_tokens account accounts api assets asyncapi attempts audit_entries authorization_codes
-  client_secrets clients collections console deliveries device device_codes docs event_ids event_kinds
+  client_secrets clients collections console deliveries delivery_keys device device_codes docs event_ids event_kinds
   events grants health held_stretches idempotency_keys interaction interactions lane_progress lanes livez
   login login_sessions meta metrics migrations nodes oauth openapi outbox public pushed_requests
   rate_windows readyz recoveries refresh_tokens registration_tokens retries sessions sign_in_failures signing_keys

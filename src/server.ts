@@ -30,6 +30,7 @@ import { enginePages } from './web/engine_pages.ts';
 import { registerPages } from './web/pages.ts';
 import { ensureDocsClient } from './web/reference/docs_client.ts';
 import { registerReference } from './web/reference/page.ts';
+import { DeliveryKeyring } from './webhooks/delivery_keyring.ts';
 import { describeWebhooks } from './webhooks/operations.ts';
 import { createWebhooks } from './webhooks/webhooks.ts';
 
@@ -87,6 +88,14 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   registerTracing(app);
   registerMetrics(app, registry, db);
   const scopes = createScopeCatalogue(platform.objects);
+  const deliveryKeys = new DeliveryKeyring({
+    db,
+    notifications,
+    secret,
+    onError: (error) => logger.error({ err: error }, 'delivery keys could not be read'),
+  });
+  await deliveryKeys.start();
+  opened.defer(() => deliveryKeys.stop());
   const authorization = await createAuthorization({
     app,
     db,
@@ -96,6 +105,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     scopes,
     logger,
     pages: enginePages,
+    foreignKeys: () => deliveryKeys.published.map(({ publicJwk }) => publicJwk),
     settings: platform.oauth,
     ...(options.egress === undefined ? {} : { egress: options.egress }),
   });
@@ -117,6 +127,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     secret,
     kinds: platform.eventKinds,
     settings: platform.webhooks,
+    deliveryKeys,
     guard: limited,
     registry,
     logger,

@@ -58,6 +58,7 @@ async function startNode(databaseUrl: string): Promise<Node> {
     scopes,
     logger,
     pages: enginePages,
+    foreignKeys: () => [],
     settings: defaultOAuthSettings,
   });
   app.get('/posts', async (request) => {

@@ -5,6 +5,7 @@
 
 import assert from 'node:assert/strict';
 import type { FastifyInstance } from 'fastify';
+import type { JWK } from 'jose';
 import type { Provider } from 'oidc-provider';
 import type { Logger } from 'pino';
 import { AuditLog } from '../audit/audit_log.ts';
@@ -46,6 +47,8 @@ export interface AuthorizationOptions {
   scopes: ScopeCatalogue;
   logger: Logger;
   pages: EnginePages;
+  /** Public keys of other parts, for the JWKS: they are shown there and used for no token. */
+  foreignKeys: () => readonly JWK[];
   /** What tests and private installations add to how others are connected to. */
   egress?: Pick<ConnectorOptions, 'extraCa' | 'resolveHost'>;
   settings: OAuthSettings;

@@ -3,6 +3,7 @@
  * only we know. One middleware for all of it, so that nothing is listed that does not work.
  */
 
+import type { JWK } from 'jose';
 import type { KoaContextWithOIDC } from 'oidc-provider';
 import { openidScopes, type ScopeCatalogue } from '../grants/scopes.ts';
 import { deprecatedSince } from './password_grant.ts';
@@ -31,5 +32,18 @@ export function completeMetadata(baseUrl: string, scopes: ScopeCatalogue, settin
       response_modes_supported: ['query', 'form_post', ...(settings.implicit ? ['fragment'] : [])],
       service_documentation: `${baseUrl}/docs`,
     };
+  };
+}
+
+/**
+ * The key set, with the public keys of other parts behind the engine's own. The engine itself does not know them: it
+ * cannot sign with them, and no token that names one of them is taken.
+ */
+export function completeKeySet(foreignKeys: () => readonly JWK[]) {
+  return async (ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> => {
+    await next();
+    if (ctx.path !== '/oauth/jwks' || ctx.status !== 200 || typeof ctx.body !== 'object') return;
+    const { keys } = ctx.body as { keys: JWK[] };
+    ctx.body = { keys: [...keys, ...foreignKeys()] };
   };
 }

@@ -2,6 +2,7 @@
  * What the engine is built from.
  */
 
+import type { JWK } from 'jose';
 import type { ClientCache } from '../clients/client_cache.ts';
 import type { Config } from '../config/config.ts';
 import type { Database } from '../database/database.ts';
@@ -28,6 +29,8 @@ export interface EngineOptions {
   config: Config;
   secret: Buffer;
   keys: SigningKeys;
+  /** Public keys of other parts, for the JWKS (RFC 7517): they are shown there and used for no token. */
+  foreignKeys: () => readonly JWK[];
   clients: ClientCache;
   scopes: ScopeCatalogue;
   verifier: AccessTokenVerifier;

@@ -10,7 +10,7 @@ import type { Config } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { openidScopes } from '../grants/scopes.ts';
 import { checkClientAssertion, outgoingRequests } from './client_keys.ts';
-import { completeMetadata } from './discovery.ts';
+import { completeKeySet, completeMetadata } from './discovery.ts';
 import { dpopAlgorithms } from './dpop.ts';
 import { requiresNoPkce, useClients } from './engine_client.ts';
 import type { EngineOptions } from './engine_options.ts';
@@ -79,6 +79,7 @@ export function createProvider(options: EngineOptions): Provider {
   // Host and protocol are set by the route that hands a request over, from the base URL alone.
   provider.proxy = true;
   provider.use(completeMetadata(config.baseUrl, options.scopes, options.settings));
+  provider.use(completeKeySet(options.foreignKeys));
   useClients(provider, clients, createDocumentFinder(provider, options), options.settings);
   useRegistration(provider, db, clients);
   if (options.settings.password) registerPasswordGrant(provider, options);

@@ -3,10 +3,11 @@
  * on the subscription alone is made once for it.
  */
 
+import type { KeyObject } from 'node:crypto';
 import { version } from '../version.ts';
 import { deliveryId, deliveryIdPrefix } from './delivery_id.ts';
 import type { OutgoingRequest } from './sender.ts';
-import { signSha256, signStandard, signTimestamp, standardKey } from './signature.ts';
+import { signEd25519, signSha256, signStandard, signTimestamp, standardKey } from './signature.ts';
 import type { Secrets, Subscription } from './subscription.ts';
 
 /** Names of the headers, the operator's to set. */
@@ -62,6 +63,9 @@ export interface AttemptFacts {
   now: number;
 }
 
+/** The deployment's own private keys that sign at a moment, newest first. @param now milliseconds since 1970 */
+export type DeploymentSigners = (now: number) => readonly KeyObject[];
+
 /** Those that sign at a moment, newest first. */
 export function liveSecrets(secrets: Secrets, now: number): string[] {
   const { secret, previous } = secrets;
@@ -75,6 +79,7 @@ export function buildRequest(
   names: HeaderNames,
   event: EventContent,
   facts: AttemptFacts,
+  signers: DeploymentSigners,
 ): OutgoingRequest {
   const id = deliveryId(template.idPrefix, facts.sequence);
   const timestamp = Math.floor(facts.now / 1_000);
@@ -97,6 +102,10 @@ export function buildRequest(
     case 'standard':
       headers.push('webhook-id', id, 'webhook-timestamp', String(timestamp));
       headers.push('webhook-signature', signStandard(live.map(standardKey), id, timestamp, body));
+      break;
+    case 'ed25519':
+      headers.push('webhook-id', id, 'webhook-timestamp', String(timestamp));
+      headers.push('webhook-signature', signEd25519(signers(facts.now), id, timestamp, body));
       break;
     case 'timestamp':
       headers.push(names.delivery, id, names.signature, signTimestamp(live, timestamp, body));

@@ -4,6 +4,8 @@
 
 import type { FastifyInstance } from 'fastify';
 import type { Config } from '../config/config.ts';
+import { standardPublicKey } from './delivery_key.ts';
+import type { DeliveryKeyring } from './delivery_keyring.ts';
 import type { WebhookSettings } from './settings.ts';
 import { signatureShapes } from './signature.ts';
 
@@ -11,6 +13,7 @@ export function registerMeta(
   api: FastifyInstance,
   config: Config,
   { headers, addresses }: WebhookSettings,
+  keys: DeliveryKeyring,
 ): void {
   api.get('/meta', async (_request, reply) => {
     return reply.header('cache-control', 'public, max-age=300').send({
@@ -19,7 +22,14 @@ export function registerMeta(
       addresses,
       signatures: signatureShapes,
       headers,
-      _links: { self: { href: '/meta' } },
+      // What `ed25519` is checked with, the newest first; the same keys are in the JWKS, by their `kid`.
+      public_keys: keys.published.map((key) => ({
+        kid: key.kid,
+        key: standardPublicKey(key),
+        signs_from: new Date(key.signsFrom).toISOString(),
+        signs_until: key.signsUntil === null ? null : new Date(key.signsUntil).toISOString(),
+      })),
+      _links: { self: { href: '/meta' }, jwks: { href: '/oauth/jwks' } },
     });
   });
 }

@@ -182,6 +182,9 @@ const schemas: Record<string, TSchema> = {
     addresses: Type.Array(Type.String()),
     signatures: Type.Array(Type.String()),
     headers: Type.Record(Type.String(), Type.String()),
+    public_keys: Type.Array(
+      Type.Object({ kid: Type.String(), key: Type.String(), signs_from: Time(), signs_until: Maybe(Time()) }),
+    ),
     _links: links,
   }),
 };

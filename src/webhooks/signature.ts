@@ -5,14 +5,16 @@
  *   timestamp   Nuncio-Signature: t=<unix seconds>,v1=<hex>,v1=<hex>        HMAC-SHA256 of "<t>.<body>"
  *   sha256      Nuncio-Signature: sha256=<hex>                              HMAC-SHA256 of the body
  *   standard    webhook-signature: v1,<base64> v1,<base64>                  HMAC-SHA256 of "<id>.<t>.<body>"
+ *   ed25519     webhook-signature: v1a,<base64>                             Ed25519 of "<id>.<t>.<body>"
  *
  * The key is the secret as text for `timestamp` and `sha256`, as Stripe's and GitHub's libraries take it, and the
- * decoded bytes for `standard`, as the libraries of Standard Webhooks take it.
+ * decoded bytes for `standard`, as the libraries of Standard Webhooks take it. `ed25519` is signed with the deployment's
+ * own key (see delivery_key.ts), the asymmetric form of Standard Webhooks: whoever checks it holds no secret.
  */
 
-import { createHmac, randomBytes } from 'node:crypto';
+import { createHmac, type KeyObject, randomBytes, sign } from 'node:crypto';
 
-export const signatureShapes = ['timestamp', 'sha256', 'standard'] as const;
+export const signatureShapes = ['timestamp', 'sha256', 'standard', 'ed25519'] as const;
 export type SignatureShape = (typeof signatureShapes)[number];
 
 const prefix = 'whsec_';
@@ -61,7 +63,13 @@ export function signSha256(secrets: readonly string[], body: Buffer): string {
 
 /** @param keys by `standardKey`, newest first */
 export function signStandard(keys: readonly Buffer[], id: string, timestamp: number, body: Buffer): string {
-  const sign = (key: Buffer) =>
+  const signBy = (key: Buffer) =>
     `v1,${createHmac('sha256', key).update(`${id}.${timestamp}.`).update(body).digest('base64')}`;
-  return keys.map(sign).join(' ');
+  return keys.map(signBy).join(' ');
+}
+
+/** @param keys private Ed25519 keys, newest first: more than one while a key is being replaced */
+export function signEd25519(keys: readonly KeyObject[], id: string, timestamp: number, body: Buffer): string {
+  const content = Buffer.concat([Buffer.from(`${id}.${timestamp}.`), body]);
+  return keys.map((key) => `v1a,${sign(null, content, key).toString('base64')}`).join(' ');
 }

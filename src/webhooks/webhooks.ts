@@ -15,6 +15,7 @@ import type { Outbox } from '../events/outbox.ts';
 import { isEventId, registerPublishing } from '../events/publish.ts';
 import type { Guard } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
+import type { DeliveryKeyring } from './delivery_keyring.ts';
 import { registerDeliveries } from './delivery_routes.ts';
 import { EventCache } from './event_cache.ts';
 import { disableFailing } from './failing.ts';
@@ -42,6 +43,8 @@ export interface WebhooksOptions {
   /** Those of the platform. */
   kinds: readonly EventKind[];
   settings: WebhookSettings;
+  /** Started. */
+  deliveryKeys: DeliveryKeyring;
   guard: Guard;
   registry: Registry;
   logger: Logger;
@@ -86,6 +89,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
     cache,
     kinds: kindArrays(catalogue),
     headerNames: options.settings.headers,
+    signers: (now) => options.deliveryKeys.signers(now),
     retryScheduleSeconds: config.retryScheduleSeconds,
     onGone: (lane) => {
       disableByWorker(workerDb, lane, 'gone').then(() => outbox.wake(), onError);
@@ -139,7 +143,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
       registerSubscriptions({ api, db, guard, catalogue, sealer, config });
       registerDeliveries({ api, db, guard, sealer });
       registerRecoveries({ api, db, guard, sealer, wake: recover });
-      registerMeta(api, config, options.settings);
+      registerMeta(api, config, options.settings, options.deliveryKeys);
       api.delete<{ Params: { id: string } }>('/events/:id/body', async (request, reply) => {
         await guard(request, 'write:events');
         const { id } = request.params;

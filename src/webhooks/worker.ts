@@ -10,7 +10,12 @@
 
 import type { Sealer } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
-import { buildRequest, type EventContent, type HeaderNames } from './delivery_request.ts';
+import {
+  buildRequest,
+  type DeploymentSigners,
+  type EventContent,
+  type HeaderNames,
+} from './delivery_request.ts';
 import type { EventCache } from './event_cache.ts';
 import { failuresMin } from './failing.ts';
 import type { FanOutPass, KindArrays, LaneAddition } from './fan_out.ts';
@@ -64,6 +69,7 @@ export interface WorkerOptions {
   cache: EventCache;
   kinds: KindArrays;
   headerNames: HeaderNames;
+  signers: DeploymentSigners;
   retryScheduleSeconds: readonly number[];
   metrics: WorkerMetrics;
   /** Lanes that have failed often. */
@@ -640,7 +646,7 @@ export class Worker {
   }
 
   #start(lane: Lane, waiting: Waiting): void {
-    const { sender, headerNames, metrics } = this.#options;
+    const { sender, headerNames, signers, metrics } = this.#options;
     const { subscription, revision } = lane;
     const number = Math.min((waiting.retry?.attempts ?? 0) + 1, attemptNumberMax);
     const facts = { sequence: waiting.sequence, number, now: this.node.now() };
@@ -651,6 +657,7 @@ export class Worker {
       headerNames,
       waiting.event,
       facts,
+      signers,
     );
     const startedAt = performance.now();
     if (number === 1) metrics.lag(Math.max(facts.now - waiting.event.createdAt, 0) / 1_000);
