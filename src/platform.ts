@@ -56,13 +56,13 @@ export function defineConfig(declaration: PlatformDeclaration): PlatformDeclarat
 const reservedNames = new Set(
   `access_tokens account accounts api assets asyncapi attempts audit_entries authorization_codes
   client_secrets clients collections console deliveries delivery_keys device device_codes docs event_ids event_kinds
-  events grants health held_stretches idempotency_keys interaction interactions lane_progress lanes livez
+  events failing_warnings grants health held_stretches idempotency_keys interaction interactions lane_progress lanes livez
   login login_sessions meta metrics migrations nodes oauth openapi outbox public pushed_requests
   rate_windows readyz recoveries refresh_tokens registration_tokens retries sessions sign_in_failures signing_keys
   subscriptions token used_proofs webhooks withdrawals`.split(/\s+/),
 );
 /** Names of kinds that the server itself has. */
-const reservedKinds = new Set(['ping', 'subscription.disabled']);
+const reservedKinds = new Set(['ping', 'subscription.disabled', 'subscription.failing']);
 /** Objects of scopes that have a meaning of their own. */
 const reservedObjects = new Set(['webhooks', 'events', 'tokens']);
 /** Collections and event kinds at most. */

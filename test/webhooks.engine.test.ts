@@ -8,7 +8,7 @@ import { loadConfig } from '../src/config/config.ts';
 import { openDatabase } from '../src/database/database.ts';
 import { loadPlatform } from '../src/platform.ts';
 import { startServer } from '../src/server.ts';
-import { disableFailing } from '../src/webhooks/failing.ts';
+import { disableFailing, warnFailing } from '../src/webhooks/failing.ts';
 import { Node } from '../src/webhooks/node.ts';
 import { writeOutcomes } from '../src/webhooks/outcome.ts';
 import { keepDays } from '../src/webhooks/retention.ts';
@@ -174,7 +174,7 @@ test('webhooks 68: a rate limit holds', async (t) => {
   assert.ok(received.every(({ headers }) => headers['nuncio-attempt'] === '1'));
 });
 
-test('webhooks 69: no success for five days and twenty failures in a row disable a subscription', async () => {
+test('webhooks 69: no success for five days and twenty failures in a row disable a subscription, a day after the last warning', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });
   const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(
@@ -187,12 +187,114 @@ test('webhooks 69: no success for five days and twenty failures in a row disable
       where lane = ${lane}`.execute(server.db);
     return (await disableFailing(server.db, [lane])).length;
   };
-  assert.equal(await tryWith(19, '6 days'), 0);
-  assert.equal(await tryWith(500, '4 days 23 hours'), 0);
-  assert.equal(await tryWith(20, '5 days 1 minute'), 1);
+  /** As if the last warning had been given so long ago. */
+  const warned = async (ago: string) => {
+    await warnFailing(server.db);
+    await sql`
+      update failing_warnings set disables_at = disables_at - ${ago}::interval where lane = ${lane}`.execute(
+      server.db,
+    );
+  };
+  assert.equal(await tryWith(500, '6 days'), 0, 'without a warning');
+  await warned('1 hour');
+  assert.equal((await disableFailing(server.db, [lane])).length, 0, 'an hour after the last warning');
+  await warned('23 hours');
+  assert.equal(await tryWith(500, '5 days 1 minute'), 0, 'the warning was of other failures');
+  await warned('25 hours');
+  await sql`update lane_progress set failures = 19 where lane = ${lane}`.execute(server.db);
+  assert.equal((await disableFailing(server.db, [lane])).length, 0, 'nineteen failures');
+  await sql`update lane_progress set failures = 20 where lane = ${lane}`.execute(server.db);
+  assert.equal((await disableFailing(server.db, [lane])).length, 1);
   const { body } = await app.request('GET', `/subscriptions/${id}`);
   assert.equal(body.state, 'disabled');
   assert.equal(body.disabled_reason, 'failing');
+});
+
+test('webhooks 69: the owner is warned at half of the time and a day before, once each, by event and in the subscription', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const failing = await subscribe(app, { url: 'https://example.com/hooks', kinds: ['push'] });
+  await subscribe(app, { url: subscriber.url, kinds: ['subscription.*'], ordered: true });
+  const stranger = await createApp(server);
+  const elsewhere = await startSubscriber(t);
+  await subscribe(stranger, { url: elsewhere.url });
+  const show = async () => (await app.request('GET', `/subscriptions/${failing.id}`)).body;
+  assert.deepEqual([(await show()).failing_since, (await show()).disables_at], [null, null]);
+  const set = (failures: number, since: string) =>
+    sql`
+      update lane_progress p set failures = ${failures}, failing_since = date_trunc('hour', now()) - ${since}::interval
+      from subscriptions s where s.lane = p.lane and s.id = ${failing.id}`.execute(server.db);
+  const warnings = async () => {
+    // Two nodes at once.
+    const given = (await Promise.all([warnFailing(server.db), warnFailing(server.db)])).flat();
+    return given.filter(({ subscription }) => subscription === failing.id).map(({ warning }) => warning);
+  };
+  await set(100, '2 days');
+  assert.deepEqual(await warnings(), []);
+  await set(9, '3 days');
+  assert.deepEqual(await warnings(), [], 'too few to say so');
+  await set(10, '3 days');
+  assert.deepEqual(await warnings(), ['half']);
+  assert.deepEqual(await warnings(), []);
+  const shown = await show();
+  assert.equal(Date.parse(shown.disables_at) - Date.parse(shown.failing_since), 5 * 86_400_000);
+  await sql`update lane_progress set failures = 40 where failures = 10`.execute(server.db);
+  assert.deepEqual(await warnings(), []);
+  await set(40, '4 days 1 hour');
+  assert.deepEqual(await warnings(), ['last']);
+  assert.deepEqual(await warnings(), []);
+  const received = await subscriber.waitFor(2);
+  for (const { headers } of received) assert.equal(headers['nuncio-event'], 'subscription.failing');
+  const bodies = received.map(({ body }) => JSON.parse(body));
+  assert.deepEqual(bodies[0].subscription, { id: failing.id, url: 'https://example.com/hooks' });
+  assert.equal(bodies[1].disables_at, (await show()).disables_at);
+  // A success ends it; what fails afterwards is warned of anew.
+  await sql`
+    update lane_progress p set failures = 0, failing_since = null
+    from subscriptions s where s.lane = p.lane and s.id = ${failing.id}`.execute(server.db);
+  assert.deepEqual(await warnings(), []);
+  assert.deepEqual([(await show()).failing_since, (await show()).disables_at], [null, null]);
+  await set(10, '3 days');
+  assert.deepEqual(await warnings(), ['half']);
+  await subscriber.waitFor(3);
+  assert.equal(elsewhere.received.length, 0);
+  assert.equal(await countFailing('last'), 0, 'given by this test, not by the server');
+});
+
+/** What the server's own metric says. */
+async function countFailing(what: string): Promise<number> {
+  const text = await (await fetch(`${server.baseUrl}/metrics`)).text();
+  const found = new RegExp(`^nuncio_subscriptions_failing_total\\{what="${what}"\\} (\\d+)$`, 'm').exec(text);
+  assert.ok(found !== null, 'there is no such metric');
+  return Number(found[1]);
+}
+
+test('webhooks 69: a server gives the warnings that are due when it starts', async () => {
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: 'https://example.com/' });
+  await sql`
+    update lane_progress p set failures = 30, failing_since = now() - interval '3 days'
+    from subscriptions s where s.lane = p.lane and s.id = ${id}`.execute(server.db);
+  const lines: string[] = [];
+  const port = await freePort();
+  const second = await startServer({
+    config: loadConfig({ PORT: String(port), NUNCIO_RATE_LIMIT: '0' }, 'dev'),
+    platform: await loadPlatform(null),
+    databaseUrl: server.databaseUrl,
+    secret: testSecret,
+    logger: pino({ level: 'warn' }, { write: (line: string) => void lines.push(line) }),
+  });
+  try {
+    const isWarned = () => lines.map((line) => JSON.parse(line)).some((line) => line.subscription === id);
+    await until(
+      async () => isWarned(),
+      (warned) => warned,
+    );
+    const text = await (await fetch(`${second.address}/metrics`)).text();
+    assert.match(text, /^nuncio_subscriptions_failing_total\{what="half"\} [1-9]/m);
+  } finally {
+    await second.close();
+  }
 });
 
 test('webhooks 70, 72: what failed or was held is sent again by a recovery, which says how far it is', async (t) => {

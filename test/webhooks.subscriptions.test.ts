@@ -37,6 +37,8 @@ test('a subscription is created with its defaults, its secret and a Location', a
     retry_schedule: null,
     description: '',
     state: 'active',
+    failing_since: null,
+    disables_at: null,
     grant: app.grantId,
   });
   const read = await app.request('GET', `/subscriptions/${body.id}`);

@@ -34,7 +34,25 @@ export const disabledKind = defineEventKind({
   },
 });
 
-const builtInKinds: readonly EventKind[] = [pingKind, disabledKind];
+/** Sent to the other subscriptions of whoever owns one that will be disabled: at half of the time, and a day before. */
+export const failingKind = defineEventKind({
+  name: 'subscription.failing',
+  description:
+    'A subscription has failed for long and will be disabled unless one of its deliveries succeeds.',
+  object: null,
+  schema: Type.Object({
+    subscription: Type.Object({ id: Type.String(), url: Type.String() }),
+    failing_since: Type.String(),
+    disables_at: Type.String(),
+  }),
+  example: {
+    subscription: { id: '01982f3e-8d2a-7c3b-9f4d-2f6b8f0f5a11', url: 'https://example.com/hooks' },
+    failing_since: '2026-01-01T00:00:00.000Z',
+    disables_at: '2026-01-06T00:00:00.000Z',
+  },
+});
+
+const builtInKinds: readonly EventKind[] = [pingKind, disabledKind, failingKind];
 
 export interface CatalogueEntry extends EventKind {
   /** The patterns of a subscription that match the kind. */

@@ -24,6 +24,8 @@ export interface WorkerMetrics {
   attempt(error: AttemptError | null): void;
   /** @param seconds from an event to its delivery's first attempt */
   lag(seconds: number): void;
+  /** A subscription's owner was warned that it will be disabled, or it was. */
+  failing(what: 'half' | 'last' | 'disabled'): void;
   claimed(lanes: number): void;
   lost(lanes: number): void;
 }
@@ -46,6 +48,13 @@ export function createWorkerMetrics(
     buckets: lagBuckets,
     registers,
   });
+  const failing = new Counter({
+    name: 'nuncio_subscriptions_failing_total',
+    help: 'Subscriptions that failed for long: warned of at half of the time, a day before (last), and disabled.',
+    labelNames: ['what'],
+    registers,
+  });
+  for (const what of ['half', 'last', 'disabled']) failing.inc({ what }, 0);
   const claims = new Histogram({
     name: 'nuncio_lane_claim_size',
     help: 'Lanes taken at once.',
@@ -104,6 +113,7 @@ export function createWorkerMetrics(
   return {
     attempt: (error) => attempts.inc({ result: error ?? 'accepted' }),
     lag: (seconds) => lag.observe(seconds),
+    failing: (what) => failing.inc({ what }),
     claimed: (count) => claims.observe(count),
     lost: (count) => lost.inc(count),
   };

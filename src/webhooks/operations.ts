@@ -66,6 +66,8 @@ const subscription = {
   ...settings,
   state: Named('active', 'disabled'),
   disabled_reason: Type.Optional(Maybe(Type.String())),
+  failing_since: Maybe(Time()),
+  disables_at: Maybe(Time()),
   grant: Maybe(Id()),
   created_at: Time(),
   updated_at: Time(),

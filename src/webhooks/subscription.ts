@@ -43,6 +43,10 @@ export interface Subscription extends SubscriptionFields {
   grantId: string | null;
   state: SubscriptionState;
   disabledReason: string | null;
+  /** Since when none of its deliveries has succeeded; null where the last one did. */
+  failingSince: Date | null;
+  /** When it will be disabled for that; null before the first warning. */
+  disablesAt: Date | null;
   createdAt: Date;
   updatedAt: Date;
 }
@@ -66,7 +70,17 @@ export interface SubscriptionRow {
   disabled_reason: string | null;
   created_at: Date;
   updated_at: Date;
+  /** Where they were asked for. */
+  failing_since?: Date | null;
+  disables_at?: Date | null;
 }
+
+/** Columns and tables by which a subscription also says how it fails. */
+const withFailing = sql`
+  subscriptions.*, p.failing_since, w.disables_at
+  from subscriptions
+  join lane_progress p on p.lane = subscriptions.lane
+  left join failing_warnings w on w.lane = p.lane and w.failing_since = p.failing_since`;
 
 /** Those of one owner that have not ended; to be part of a `where`. */
 export function ownedBy(owner: Owner) {
@@ -130,7 +144,7 @@ export async function findSubscription(
   id: string,
 ): Promise<Subscription | undefined> {
   const { rows } = await sql<SubscriptionRow>`
-    select * from subscriptions where id = ${id} and ${ownedBy(owner)}`.execute(db);
+    select ${withFailing} where id = ${id} and ${ownedBy(owner)}`.execute(db);
   return rows[0] && toSubscription(rows[0]);
 }
 
@@ -147,7 +161,7 @@ export async function listSubscriptions(
   after: string | null,
 ): Promise<Subscription[]> {
   const { rows } = await sql<SubscriptionRow>`
-    select * from subscriptions
+    select ${withFailing}
     where ${ownedBy(owner)} and (${after}::uuid is null or id > ${after}::uuid)
     order by id limit ${limit}`.execute(db);
   return rows.map(toSubscription);
@@ -250,6 +264,8 @@ export function toSubscription(row: SubscriptionRow): Subscription {
     retrySchedule: row.retry_schedule,
     state: row.state,
     disabledReason: row.disabled_reason,
+    failingSince: row.failing_since ?? null,
+    disablesAt: row.disables_at ?? null,
     createdAt: row.created_at,
     updatedAt: row.updated_at,
   };

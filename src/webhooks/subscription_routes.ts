@@ -212,6 +212,8 @@ function represent(subscription: Subscription): Record<string, unknown> {
     description: subscription.description,
     state,
     ...(state === 'disabled' ? { disabled_reason: disabledReason } : {}),
+    failing_since: subscription.failingSince?.toISOString() ?? null,
+    disables_at: subscription.disablesAt?.toISOString() ?? null,
     grant: subscription.grantId,
     created_at: subscription.createdAt.toISOString(),
     updated_at: subscription.updatedAt.toISOString(),

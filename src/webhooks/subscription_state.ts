@@ -8,6 +8,7 @@ import { sql } from 'kysely';
 import type { Database, Transaction } from '../database/database.ts';
 import { disabledKind } from '../events/catalogue.ts';
 import { appendEvent } from '../events/event.ts';
+import { patternsOf } from '../events/kind_pattern.ts';
 import type { Owner } from './subscription.ts';
 import { ownedBy } from './subscription.ts';
 
@@ -27,25 +28,42 @@ export async function disableByOwner(db: Database, owner: Owner, id: string): Pr
 /** Because of what its deliveries met. Its owner's other subscriptions are told. @returns whether it was active */
 export async function disableByWorker(db: Database, lane: number, reason: DisabledReason): Promise<boolean> {
   return db.transaction().execute(async (tx) => {
-    const { rows } = await sql<{ id: string; url: string; account_id: string | null; lanes: string[] }>`
-      update subscriptions s set state = 'disabled', disabled_reason = ${reason}, updated_at = now()
-      where lane = ${lane} and state = 'active'
-      returning id, url, account_id, array(
-        select other.lane from subscriptions other
-        where other.lane <> s.lane and other.state = 'active'
-          and other.kinds && array['subscription.disabled', 'subscription.*', '*']
-          and other.owner = s.owner and other.grant_id is not distinct from s.grant_id
-          and other.account_id is not distinct from s.account_id
-          and other.client_id is not distinct from s.client_id
-      ) as lanes`.execute(tx);
-    const row = rows[0];
-    if (row === undefined) return false;
-    if (row.lanes.length > 0) {
-      const body = { subscription: { id: row.id, url: row.url }, reason };
-      await appendEvent(tx, { accountId: row.account_id, kind: disabledKind.name, body }, row.lanes);
-    }
+    const { rows } = await sql`
+      update subscriptions set state = 'disabled', disabled_reason = ${reason}, updated_at = now()
+      where lane = ${lane} and state = 'active' returning id`.execute(tx);
+    if (rows.length === 0) return false;
+    await tellOwner(tx, lane, disabledKind.name, { reason });
     return true;
   });
+}
+
+/**
+ * Tells a subscription's owner something about it, by an event to the other subscriptions of the same owner.
+ * @param more of the event's body, beside the subscription
+ * @returns the subscription's id; undefined where there is none
+ */
+export async function tellOwner(
+  tx: Transaction,
+  lane: number,
+  kind: string,
+  more: Readonly<Record<string, unknown>>,
+): Promise<string | undefined> {
+  const { rows } = await sql<{ id: string; url: string; account_id: string | null; lanes: string[] }>`
+    select id, url, account_id, array(
+      select other.lane from subscriptions other
+      where other.lane <> s.lane and other.state = 'active' and other.kinds && ${patternsOf(kind)}::text[]
+        and other.owner = s.owner and other.grant_id is not distinct from s.grant_id
+        and other.account_id is not distinct from s.account_id
+        and other.client_id is not distinct from s.client_id
+    ) as lanes
+    from subscriptions s where lane = ${lane} and state <> 'ended'`.execute(tx);
+  const row = rows[0];
+  if (row === undefined) return undefined;
+  if (row.lanes.length > 0) {
+    const body = { subscription: { id: row.id, url: row.url }, ...more };
+    await appendEvent(tx, { accountId: row.account_id, kind, body }, row.lanes);
+  }
+  return row.id;
 }
 
 /** Milliseconds that a node may take to let go of a disabled lane. */

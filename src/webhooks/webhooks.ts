@@ -18,7 +18,7 @@ import { Problem } from '../http/problem.ts';
 import type { DeliveryKeyring } from './delivery_keyring.ts';
 import { registerDeliveries } from './delivery_routes.ts';
 import { EventCache } from './event_cache.ts';
-import { disableFailing } from './failing.ts';
+import { disableFailing, warnFailing } from './failing.ts';
 import { kindArrays } from './fan_out.ts';
 import { registerMeta } from './meta.ts';
 import { createWorkerMetrics } from './metrics.ts';
@@ -63,6 +63,8 @@ export interface Webhooks {
 /** Connections of the worker's own: requests must not keep it waiting, nor it them. */
 const workerConnectionsMax = 6;
 const partitionsPauseMs = 3_600_000;
+/** Milliseconds between looks for subscriptions whose owners are to be warned. */
+const warnPauseMs = 600_000;
 /** Milliseconds between looks for recoveries that nobody asked for. */
 const recoveryPauseMs = 5_000;
 
@@ -78,10 +80,14 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
     onIdleError: onError,
   });
   const sender = new Sender({ allowLoopback: config.insecureSubscribers });
+  const metrics = createWorkerMetrics(options.registry, db, () => worker.status);
   const worker: Worker = new Worker({
-    metrics: createWorkerMetrics(options.registry, db, () => worker.status),
+    metrics,
     onFailing: (lanes) => {
-      disableFailing(workerDb, lanes).then((disabled) => disabled.length > 0 && outbox.wake(), onError);
+      disableFailing(workerDb, lanes).then((disabled) => {
+        for (const _lane of disabled) metrics.failing('disabled');
+        if (disabled.length > 0) outbox.wake();
+      }, onError);
     },
     db: workerDb,
     sender,
@@ -126,6 +132,18 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
     })();
   };
 
+  const warn = async () => {
+    const warnings = await warnFailing(workerDb);
+    for (const { subscription, warning, failingSince, disablesAt } of warnings) {
+      metrics.failing(warning);
+      logger.warn(
+        { subscription, warning, failing_since: failingSince, disables_at: disablesAt },
+        'subscription will be disabled: none of its deliveries succeeds',
+      );
+    }
+    if (warnings.length > 0) outbox.wake();
+  };
+
   return {
     registerRoutes(api) {
       registerPublishing({
@@ -165,8 +183,11 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
           keepDays(workerDb).catch(onError);
         }, partitionsPauseMs),
         setInterval(recover, recoveryPauseMs),
+        setInterval(() => void warn().catch(onError), warnPauseMs),
       );
       await worker.start();
+      // Not waited for: it reads every lane.
+      void warn().catch(onError);
     },
     async stop() {
       isStopping = true;
