@@ -174,6 +174,7 @@ const schemas: Record<string, TSchema> = {
       status: Type.Array(Named(...recoverableStates)),
       state: Named('running', 'done', 'cancelled'),
       resent: Type.Integer({ minimum: 0 }),
+      added: Type.Integer({ minimum: 0 }),
       created_at: Time(),
       _links: links,
     },
@@ -476,7 +477,7 @@ const recoveryOperations: Operation[] = [
     path: '/subscriptions/{id}/recover',
     tag: 'deliveries',
     summary:
-      'Send again all deliveries of a stretch of time, those that failed or were held unless said otherwise',
+      'Send what failed, was held, or was missing because it came before the subscription, of a stretch of time',
     scopes: write,
     parameters: [idParameter('subscription'), keyParameter],
     body: jsonBody('RecoveryStart', { since: '2026-07-01T00:00:00Z', status: ['failed', 'held'] }),

@@ -1,21 +1,27 @@
 /**
- * Recoveries: all deliveries of a stretch of time that failed or were held, sent again. A job of its own that is done
- * some hundred deliveries at a time, by whichever node comes first; it survives restarts and can be cancelled. How
- * fast they are sent is the lane's matter. Owns the table `recoveries`.
+ * Recoveries: all deliveries of a stretch of time that failed or were held, sent again, and the events of it from before
+ * the subscription was. A job of its own that is done some hundred deliveries at a time, by whichever node comes first;
+ * it survives restarts and can be cancelled. How fast they are sent is the lane's matter. Owns the table `recoveries`.
  *
- *   running → done | cancelled
+ *   running: resending → missing (where it begins before the subscription; see replay.ts) → done;   at any point → cancelled
  */
 
 import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import { type DeliveryState, described, wakeLane } from './delivery.ts';
+import type { KindArrays } from './fan_out.ts';
+import { replayStep } from './replay.ts';
+import { retentionDays } from './retention.ts';
 
 /** Deliveries of one step at most. */
 const stepMax = 500;
 
-/** States that can be recovered. */
-export const recoverableStates = ['failed', 'held', 'succeeded'] as const satisfies readonly DeliveryState[];
+/** What can be recovered: deliveries in these states, and what has no delivery since it was before the subscription. */
+export const recoverableStates = ['failed', 'held', 'succeeded', 'missing'] as const satisfies readonly (
+  | DeliveryState
+  | 'missing'
+)[];
 export type RecoverableState = (typeof recoverableStates)[number];
 
 export interface Recovery {
@@ -25,6 +31,8 @@ export interface Recovery {
   states: RecoverableState[];
   state: 'running' | 'done' | 'cancelled';
   resent: number;
+  /** Deliveries made of events from before the subscription was. */
+  added: number;
   createdAt: Date;
 }
 
@@ -35,6 +43,7 @@ interface RecoveryRow {
   states: RecoverableState[];
   state: Recovery['state'];
   resent: string;
+  added: string;
   created_at: Date;
 }
 
@@ -44,8 +53,11 @@ export async function startRecovery(
   range: { since: Date; until: Date | null; states: RecoverableState[] },
 ): Promise<Recovery> {
   const { rows } = await sql<RecoveryRow>`
-    insert into recoveries (id, lane, since, until, states)
-    values (${newId()}, ${lane}, ${range.since}, coalesce(${range.until}::timestamptz, now()), ${range.states}::text[])
+    insert into recoveries (id, lane, since, until, states, missing_day)
+    select ${newId()}, lane, ${range.since}, coalesce(${range.until}::timestamptz, now()), ${range.states}::text[],
+      case when 'missing' = any(${range.states}::text[]) and ${range.since}::timestamptz < created_at
+        then (${range.since}::timestamptz at time zone 'utc')::date end
+    from subscriptions where lane = ${lane}
     returning *`.execute(db);
   return toRecovery(rows[0] as RecoveryRow);
 }
@@ -64,11 +76,23 @@ export async function cancelRecovery(db: Database, lane: number, id: string): Pr
   return rows.length > 0;
 }
 
-/** One step of one job. @returns whether there was one */
-export async function stepRecovery(db: Database): Promise<boolean> {
+interface Job {
+  id: string;
+  lane: string;
+  position: string;
+  phase: 'resending' | 'missing';
+  is_active: boolean;
+}
+
+/**
+ * One step of one job.
+ * @param kinds those of events that can be replayed
+ * @returns whether there was one
+ */
+export async function stepRecovery(db: Database, kinds: KindArrays): Promise<boolean> {
   return db.transaction().execute(async (tx) => {
-    const { rows: jobs } = await sql<{ id: string; lane: string; position: string; is_active: boolean }>`
-      select r.id, r.lane, r.position, s.state = 'active' as is_active
+    const { rows: jobs } = await sql<Job>`
+      select r.id, r.lane, r.position, r.phase, s.state = 'active' as is_active
       from recoveries r join subscriptions s on s.lane = r.lane
       where r.state = 'running' and s.state <> 'disabled'
       order by r.updated_at limit 1 for update of r skip locked`.execute(tx);
@@ -80,9 +104,15 @@ export async function stepRecovery(db: Database): Promise<boolean> {
       );
       return true;
     }
-    const lane = Number(job.lane);
-    const condition = sql`d.sequence > ${job.position} and d.sequence <= ${job.position}::bigint + ${stepMax}::int`;
-    const { rows } = await sql<{ last: string | null; resent: string }>`
+    await (job.phase === 'resending' ? resend(tx, job) : addMissing(tx, job.id, kinds));
+    return true;
+  });
+}
+
+async function resend(tx: Transaction, job: Job): Promise<void> {
+  const lane = Number(job.lane);
+  const condition = sql`d.sequence > ${job.position} and d.sequence <= ${job.position}::bigint + ${stepMax}::int`;
+  const { rows } = await sql<{ last: string | null; resent: string }>`
       with step as materialized (${described(lane, condition)}),
       job as materialized (select * from recoveries where id = ${job.id}),
       again as (
@@ -97,16 +127,43 @@ export async function stepRecovery(db: Database): Promise<boolean> {
         returning 1
       )
       select (select max(sequence) from step) as last, (select count(*) from again) as resent`.execute(tx);
-    const { last, resent } = rows[0] as { last: string | null; resent: string };
-    await sql`
+  const { last, resent } = rows[0] as { last: string | null; resent: string };
+  await sql`
       update recoveries set
         position = ${job.position}::bigint + ${stepMax}::int, resent = resent + ${resent}::bigint, updated_at = now(),
-        state = case when ${last}::bigint is null and ${job.position}::bigint + ${stepMax}::int >= (
-          select next_sequence from lanes where id = ${lane}) then 'done' else 'running' end
-      where id = ${job.id}`.execute(tx);
-    if (resent !== '0') await wakeLane(tx, lane);
-    return true;
-  });
+        state = case when is_through and missing_day is null then 'done' else 'running' end,
+        phase = case when is_through then 'missing' else 'resending' end
+      from (
+        select ${last}::bigint is null and ${job.position}::bigint + ${stepMax}::int >= next_sequence as is_through
+        from lanes where id = ${lane}
+      ) as step
+      where recoveries.id = ${job.id}`.execute(tx);
+  if (resent !== '0') await wakeLane(tx, lane);
+}
+
+/** Through the events of one day after the other, as far as they are kept. */
+async function addMissing(tx: Transaction, id: string, kinds: KindArrays): Promise<void> {
+  const { rows } = await sql<RecoveryRow & { lane: string; day: string; position: string }>`
+    select r.*, greatest(missing_day, oldest)::text as day,
+      case when missing_day < oldest then 0 else missing_position end as position
+    from recoveries r, (
+      -- A day that is about to be dropped is left alone.
+      select (now() at time zone 'utc')::date - ${retentionDays - 1}::int as oldest
+    ) as kept
+    where r.id = ${id}`.execute(tx);
+  const { lane, since, until, day, position } = rows[0] as (typeof rows)[0];
+  const step = await replayStep(tx, kinds, { lane: Number(lane), since, until, day, position });
+  await sql`
+    update recoveries set
+      added = added + ${step.added}::bigint, updated_at = now(),
+      missing_day = ${day}::date + ${step.position === null ? 1 : 0}::int,
+      missing_position = ${step.position ?? '0'}::bigint,
+      state = case when ${step.position}::bigint is null and ${day}::date >= (
+        select (least(s.created_at, recoveries.until) at time zone 'utc')::date from subscriptions s
+        where s.lane = recoveries.lane
+      ) then 'done' else 'running' end
+    where id = ${id}`.execute(tx);
+  if (step.added > 0) await wakeLane(tx, Number(lane));
 }
 
 function toRecovery(row: RecoveryRow): Recovery {
@@ -117,6 +174,7 @@ function toRecovery(row: RecoveryRow): Recovery {
     states: row.states,
     state: row.state,
     resent: Number(row.resent),
+    added: Number(row.added),
     createdAt: row.created_at,
   };
 }

@@ -83,7 +83,7 @@ function readRange(body: unknown): { since: Date; until: Date | null; states: Re
   const to = until === undefined ? null : readTime(until);
   if (from === undefined) faults.push({ pointer: '/since', message: 'must be an RFC 3339 time' });
   if (to === undefined) faults.push({ pointer: '/until', message: 'must be an RFC 3339 time' });
-  const states = status === undefined ? ['failed', 'held'] : [status].flat();
+  const states = status === undefined ? ['failed', 'held', 'missing'] : [status].flat();
   if (
     states.length === 0 ||
     !states.every((state) => recoverableStates.includes(state as RecoverableState))
@@ -113,6 +113,7 @@ function represent(subscriptionId: string, recovery: Recovery): Record<string, u
     status: recovery.states,
     state: recovery.state,
     resent: recovery.resent,
+    added: recovery.added,
     created_at: recovery.createdAt.toISOString(),
     _links: { self: { href: `/subscriptions/${subscriptionId}/recoveries/${recovery.id}` } },
   };

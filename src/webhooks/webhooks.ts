@@ -120,10 +120,13 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
   const timers: NodeJS.Timeout[] = [];
   let recovering: Promise<void> | undefined;
   let isStopping = false;
+  // What the server itself tells is for those whom it was told, not for who asks later.
+  const declared = [...catalogue.kinds].filter(([, { isBuiltIn }]) => !isBuiltIn);
+  const replayable = kindArrays({ ...catalogue, kinds: new Map(declared) });
   const recover = () => {
     recovering ??= (async () => {
       try {
-        while (!isStopping && (await stepRecovery(workerDb)));
+        while (!isStopping && (await stepRecovery(workerDb, replayable)));
       } catch (error) {
         onError(error as Error);
       } finally {
