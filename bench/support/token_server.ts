@@ -3,6 +3,9 @@
  * same tokens (ES256 JWTs, 256-bit refresh tokens, rotation).
  */
 
+// Before anything that imports the engine.
+import '../../src/oauth/runtime_notice.ts';
+
 import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';

@@ -3,7 +3,7 @@
  * A digest without salt is enough where the secret itself is 256 random bits.
  */
 
-import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { hash, randomBytes, timingSafeEqual } from 'node:crypto';
 
 /** A new secret of 256 random bits, base64url without padding (43 characters). */
 export function newSecret(): string {
@@ -12,7 +12,7 @@ export function newSecret(): string {
 
 /** SHA-256 of a secret, 32 bytes: what is stored of it. */
 export function digest(secret: string): Buffer {
-  return createHash('sha256').update(secret).digest();
+  return hash('sha256', secret, 'buffer');
 }
 
 /** Compares in constant time. Digests have one length, so nothing leaks by it. */

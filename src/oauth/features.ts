@@ -19,6 +19,8 @@ export function features(options: EngineOptions): Features {
   const { secret, settings, clients, pages } = options;
   return {
     devInteractions: { enabled: false },
+    // The keys of engine_key.ts.
+    externalSigningSupport: { enabled: true, ack: 'experimental-01' },
     clientCredentials: { enabled: true },
     userinfo: { enabled: true },
     ...registrationFeatures(settings),

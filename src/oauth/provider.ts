@@ -13,6 +13,7 @@ import { checkClientAssertion, outgoingRequests } from './client_keys.ts';
 import { completeKeySet, completeMetadata } from './discovery.ts';
 import { dpopAlgorithms } from './dpop.ts';
 import { requiresNoPkce, useClients } from './engine_client.ts';
+import { EngineKey } from './engine_key.ts';
 import type { EngineOptions } from './engine_options.ts';
 import { features, resourceIndicators } from './features.ts';
 import { grantFor } from './grant_policy.ts';
@@ -58,7 +59,7 @@ export function createProvider(options: EngineOptions): Provider {
     ...policy(options),
     adapter: (model: string) => toAdapter(model, storages[model] ?? {}),
     cookies: cookies(config, secret),
-    jwks: { keys: options.keys.privateKeys as never },
+    jwks: { keys: options.keys.privateKeys.map((key) => new EngineKey(key)) },
     loadExistingGrant: async (ctx) => {
       const cached = await clients.find(ctx.oidc.client?.clientId ?? '');
       return cached && grantFor(db, provider, ctx, cached.client);
