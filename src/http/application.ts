@@ -64,12 +64,13 @@ export function createApplication(config: Config, logger: FastifyBaseLogger): Fa
     { parseAs: 'buffer' },
     async (_request: FastifyRequest, body: Buffer) => parseJson(body),
   );
-  app.addHook('onRequest', async (request, reply) => {
+  app.addHook('onRequest', (request, reply, done) => {
     reply.header('nuncio-version', version);
     reply.header('request-id', request.id);
     reply.header('x-content-type-options', 'nosniff');
+    done();
   });
-  app.addHook('onResponse', async (request, reply) => {
+  app.addHook('onResponse', (request, reply, done) => {
     request.log.info(
       {
         method: request.method,
@@ -82,6 +83,7 @@ export function createApplication(config: Config, logger: FastifyBaseLogger): Fa
       },
       'request',
     );
+    done();
   });
   app.setErrorHandler(answerError);
   app.setNotFoundHandler((request: FastifyRequest, reply) => answerNotFound(app, request, reply));

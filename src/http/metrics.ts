@@ -44,11 +44,12 @@ export function registerMetrics(app: FastifyInstance, registry: Registry, db: Da
       this.set({ state: 'waiting' }, waiting);
     },
   });
-  app.addHook('onResponse', async ({ method, routeOptions }, reply) => {
+  app.addHook('onResponse', ({ method, routeOptions }, reply, done) => {
     // The route's pattern, never the path: what strangers ask for must not become names of series.
     const route = routeOptions.url ?? 'none';
     requests.inc({ method, route, status: reply.statusCode });
     durations.observe({ method, route }, reply.elapsedTime / 1_000);
+    done();
   });
   app.get('/metrics', async (_request, reply) => {
     reply.header('cache-control', 'no-store');

@@ -27,6 +27,7 @@ export function registerTracing(app: FastifyInstance): void {
   const traced = new WeakMap<FastifyRequest, Traced>();
 
   app.addHook('onRequest', (request, _reply, done) => {
+    if (!isTraced()) return done();
     const parent = propagation.extract(ROOT_CONTEXT, request.headers);
     const route = request.routeOptions.url ?? 'none';
     const span = tracer.startSpan(
@@ -48,15 +49,23 @@ export function registerTracing(app: FastifyInstance): void {
   });
   // Reading a body goes on in the socket's own context: from here on it is the request's again.
   app.addHook('preValidation', (request, _reply, done) => {
-    context.with(traced.get(request)?.within ?? ROOT_CONTEXT, done);
+    const within = traced.get(request)?.within;
+    if (within === undefined) done();
+    else context.with(within, done);
   });
-  app.addHook('onResponse', async (request, reply) => {
+  app.addHook('onResponse', (request, reply, done) => {
     const span = traced.get(request)?.span;
-    if (span === undefined) return;
-    span.setAttribute('http.response.status_code', reply.statusCode);
-    if (reply.statusCode >= 500) span.setStatus({ code: SpanStatusCode.ERROR });
-    span.end();
+    span?.setAttribute('http.response.status_code', reply.statusCode);
+    if (reply.statusCode >= 500) span?.setStatus({ code: SpanStatusCode.ERROR });
+    span?.end();
+    done();
   });
+}
+
+/** Whether an SDK is loaded: until then a stand-in is there, which has no tracer to hand requests on to. */
+function isTraced(): boolean {
+  const provider = trace.getTracerProvider() as { getDelegateTracer?: (name: string) => unknown };
+  return provider.getDelegateTracer === undefined || provider.getDelegateTracer('nuncio') !== undefined;
 }
 
 /**

@@ -12,14 +12,14 @@ const exposedHeaders = 'Retry-After, WWW-Authenticate';
 const maxAgeSeconds = 3_600;
 
 export function registerCors(app: FastifyInstance): void {
-  app.addHook('onRequest', async (request, reply) => {
+  app.addHook('onRequest', (request, reply, done) => {
     const methods = openMethods(request.url);
-    if (methods === undefined) return;
+    if (methods === undefined) return done();
     reply.header('access-control-allow-origin', '*').header('access-control-expose-headers', exposedHeaders);
-    if (request.method !== 'OPTIONS') return;
+    if (request.method !== 'OPTIONS') return done();
     const asked = request.headers['access-control-request-headers'];
     if (asked !== undefined) reply.header('access-control-allow-headers', asked);
-    return reply
+    reply
       .code(204)
       .header('allow', methods)
       .header('access-control-allow-methods', methods)

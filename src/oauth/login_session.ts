@@ -4,7 +4,7 @@
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Provider } from 'oidc-provider';
-import { normalizeRequest } from './mount.ts';
+import { requestNormalizer } from './mount.ts';
 
 export interface LoginSession {
   accountId: string | null;
@@ -32,10 +32,11 @@ export const sessionSeconds = 14 * 86_400;
 
 export function createLoginSessions(baseUrl: string, provider: () => Provider): LoginSessions {
   const options = { httpOnly: true, sameSite: 'lax', signed: true, path: '/' } as const;
+  const normalize = requestNormalizer(baseUrl);
   const secure = baseUrl.startsWith('https:');
 
   async function load(request: FastifyRequest, reply: FastifyReply) {
-    normalizeRequest(request, baseUrl);
+    normalize(request);
     const engine = provider();
     const ctx = engine.createContext(request.raw, reply.raw);
     const session = (await engine.Session.get(ctx as never)) as unknown as EngineSession;

@@ -63,16 +63,21 @@ export function mountProvider(
   provider: () => Provider,
   settings: OAuthSettings,
 ): void {
+  const normalize = requestNormalizer(baseUrl);
   void app.register(async (scope) => {
     scope.removeAllContentTypeParsers();
     scope.addContentTypeParser('*', (_request, _payload, done) => done(null));
     const enabled = settings.registration === 'off' ? routes : [...routes, ...registrationRoutes];
     for (const [path, ...methods] of enabled) {
-      const handler = (request: FastifyRequest, reply: FastifyReply) => hand(request, reply);
-      for (const method of methods) scope.route({ method, url: path, handler });
+      const isPage = pagePaths.test(path);
+      const replaces = structuredTokenPaths.has(path);
+      // Handed over before the framework would look for a body: what comes after the first hooks is not for us.
+      const onRequest = (request: FastifyRequest, reply: FastifyReply) =>
+        hand(request, reply, isPage, replaces);
+      for (const method of methods) scope.route({ method, url: path, onRequest, handler: neverReached });
       scope.options(path, async (request, reply) => {
         const isPreflight = request.headers['access-control-request-method'] !== undefined;
-        if (isPreflight && !pagePaths.test(path)) return hand(request, reply);
+        if (isPreflight && !isPage) return hand(request, reply, isPage, false);
         return reply
           .code(204)
           .header('allow', [...methods, 'OPTIONS'].join(', '))
@@ -81,30 +86,48 @@ export function mountProvider(
     }
   });
 
-  async function hand(request: FastifyRequest, reply: FastifyReply): Promise<void> {
+  async function hand(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    isPage: boolean,
+    replaces: boolean,
+  ): Promise<void> {
     const { raw } = request;
-    normalizeRequest(request, baseUrl);
-    if (structuredTokenPaths.has(request.routeOptions.url ?? '')) await replaceToken(raw);
+    normalize(request);
+    if (replaces) await replaceToken(raw);
     reply.hijack();
-    for (const [name, value] of Object.entries({ ...pageHeaders, ...reply.getHeaders() })) {
-      if (value !== undefined) reply.raw.setHeader(name, value);
-    }
+    const headers = reply.getHeaders();
+    for (const name in headers) setHeader(reply, name, headers[name]);
+    if (isPage) for (const name in pageHeaders) setHeader(reply, name, pageHeaders[name]);
     await callbackOf(provider())(raw, reply.raw);
   }
 }
 
-/** Host and protocol as the base URL says, whatever the client or a proxy sent. */
-export function normalizeRequest(request: FastifyRequest, baseUrl: string): void {
+function setHeader(reply: FastifyReply, name: string, value: number | string | string[] | undefined): void {
+  if (value !== undefined) reply.raw.setHeader(name, value);
+}
+
+function neverReached(): void {
+  throw new Error('the engine answers before');
+}
+
+/**
+ * Host and protocol as the base URL says, whatever the client or a proxy sent.
+ * @returns a function that puts a request right
+ */
+export function requestNormalizer(baseUrl: string): (request: FastifyRequest) => void {
   const { host, protocol } = new URL(baseUrl);
-  // Whom a trusted proxy saw: read before what it says is taken out.
-  const { ip } = request;
-  const { headers } = request.raw;
-  for (const name of Object.keys(headers)) {
-    if (name === 'forwarded' || name.startsWith('x-forwarded-')) delete headers[name];
-  }
-  headers.host = host;
-  headers['x-forwarded-proto'] = protocol.slice(0, -1);
-  headers['x-forwarded-for'] = ip;
+  return (request) => {
+    // Whom a trusted proxy saw: read before what it says is taken out.
+    const { ip } = request;
+    const { headers } = request.raw;
+    for (const name in headers) {
+      if (name === 'forwarded' || name.startsWith('x-forwarded-')) delete headers[name];
+    }
+    headers.host = host;
+    headers['x-forwarded-proto'] = protocol.slice(0, -1);
+    headers['x-forwarded-for'] = ip;
+  };
 }
 
 type Callback = ReturnType<Provider['callback']>;
