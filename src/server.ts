@@ -14,6 +14,7 @@ import type { Config } from './config/config.ts';
 import { type Database, openDatabase } from './database/database.ts';
 import { Notifications } from './database/notifications.ts';
 import type { ConnectorOptions } from './egress/connector.ts';
+import { readEgressProxy } from './egress/proxy.ts';
 import { Outbox } from './events/outbox.ts';
 import { limitGuard, showRateLimit } from './grants/limited_guard.ts';
 import { createScopeCatalogue } from './grants/scopes.ts';
@@ -46,6 +47,8 @@ export interface ServerOptions {
   /** What tests and private installations add to how others are connected to. */
   egress?: Pick<ConnectorOptions, 'extraCa' | 'resolveHost'>;
 }
+
+type Egress = Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
 
 export interface RunningServer {
   /** Where it listens, like `http://127.0.0.1:3000`. */
@@ -84,6 +87,11 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
 
   const app = createApplication(config, logger);
   opened.defer(() => app.close());
+  // One for all: what apps keep elsewhere, notices of logouts, deliveries.
+  const egress: Egress = {
+    ...options.egress,
+    ...(config.egressProxy === null ? {} : { proxy: readEgressProxy(config.egressProxy) }),
+  };
   const registry = createRegistry();
   registerTracing(app);
   registerMetrics(app, registry, db);
@@ -107,7 +115,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     pages: enginePages,
     foreignKeys: () => deliveryKeys.published.map(({ publicJwk }) => publicJwk),
     settings: platform.oauth,
-    ...(options.egress === undefined ? {} : { egress: options.egress }),
+    egress,
   });
   opened.defer(() => authorization.stop());
   registerPages(app, { ...authorization, db, scopes, secret, baseUrl: config.baseUrl });
@@ -128,6 +136,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     kinds: platform.eventKinds,
     settings: platform.webhooks,
     deliveryKeys,
+    egress,
     guard: limited,
     registry,
     logger,

@@ -44,6 +44,7 @@ test('every wrong setting is named at once, each in one line', () => {
     NUNCIO_RETRY_SCHEDULE: '5s,soon',
     NUNCIO_RATE_LIMIT: '-1',
     NUNCIO_TRUST_PROXY: '10.0.0.0/40',
+    NUNCIO_EGRESS_PROXY: 'socks5://u:p4ss@proxy:1080',
     LOG_LEVEL: 'loud',
   });
   const named = problems.map((problem) => problem.split(' ', 1)[0]);
@@ -51,6 +52,7 @@ test('every wrong setting is named at once, each in one line', () => {
     'DATABASE_URL',
     'LOG_LEVEL',
     'NUNCIO_BASE_URL',
+    'NUNCIO_EGRESS_PROXY',
     'NUNCIO_INSECURE_SUBSCRIBERS',
     'NUNCIO_RATE_LIMIT',
     'NUNCIO_RETRY_SCHEDULE',

@@ -1,14 +1,22 @@
 /** One exchange with every kind of subscriber, hostile ones above all. */
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer as createHttp, type RequestListener } from 'node:http';
 import { createSecureServer as createHttp2 } from 'node:http2';
 import { createServer as createHttps } from 'node:https';
-import { type AddressInfo, createServer as createTcp, type Server, type Socket } from 'node:net';
+import {
+  type AddressInfo,
+  connect as connectTcp,
+  createServer as createTcp,
+  type Server,
+  type Socket,
+} from 'node:net';
 import { type TestContext, test } from 'node:test';
+import { Worker } from 'node:worker_threads';
 import { gzipSync } from 'node:zlib';
-import type { ConnectorOptions } from '../src/egress/connector.ts';
+import { type ConnectorOptions, comparePeer } from '../src/egress/connector.ts';
 import { resolveVetted } from '../src/egress/resolve.ts';
 import { type Answer, exchangeTimeoutMs, responseBodyBytesMax, Sender } from '../src/webhooks/sender.ts';
 
@@ -175,6 +183,77 @@ test('a port that nobody listens on is connect_error', async (t) => {
   await new Promise((resolve) => server.close(resolve));
   assert.notEqual(closed, port);
   assert.equal((await post(createSender(t), `http://127.0.0.1:${closed}`)).error, 'connect_error');
+});
+
+test('webhooks 28: a connection to somebody else than was judged is closed before a byte is written', async (t) => {
+  let received = 0;
+  let closings = 0;
+  const { promise: closed, resolve: onClosed } = Promise.withResolvers<void>();
+  const server = createTcp((socket) => {
+    socket.on('data', (data) => {
+      received += data.length;
+    });
+    socket.on('close', () => {
+      closings += 1;
+      if (closings === 2) onClosed();
+    });
+  });
+  const port = await listen(t, server);
+  const open = async () => {
+    const socket = connectTcp(port, '127.0.0.1');
+    t.after(() => socket.destroy());
+    await once(socket, 'connect');
+    return socket;
+  };
+  const good = await open();
+  assert.equal(comparePeer(good, ['93.184.216.34', '127.0.0.1']), '127.0.0.1');
+  assert.ok(!good.destroyed);
+  good.destroy();
+  // What the system connected to is not among what was judged.
+  const wrong = await open();
+  assert.throws(() => comparePeer(wrong, ['93.184.216.34', '::1']), { code: 'address_refused' });
+  assert.ok(wrong.destroyed);
+  await closed;
+  assert.equal(received, 0);
+});
+
+/** A port whose connections are never taken, so that the system lets none come about once the queue is full. */
+async function startDeaf(t: TestContext): Promise<number> {
+  const source = `
+    const { parentPort } = require('node:worker_threads');
+    const server = require('node:net').createServer();
+    server.listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => {
+      parentPort.postMessage(server.address().port);
+      // Never takes a connection again.
+      setTimeout(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0), 50);
+    });`;
+  const deaf = new Worker(source, { eval: true });
+  t.after(() => deaf.terminate());
+  const [port] = (await once(deaf, 'message')) as [number];
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  for (let count = 0; count < 8; count++) {
+    const socket = connectTcp(port, '127.0.0.1').on('error', () => {});
+    t.after(() => socket.destroy());
+  }
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  return port;
+}
+
+test('webhooks 33: the name, the connection and the handshake have a timer each, within that of the whole', async (t) => {
+  const never = new Promise<string[]>(() => {});
+  const unanswered = createSender(t, { resolveHost: () => never });
+  const deaf = await startDeaf(t);
+  const mute = await serveRaw(t, () => {});
+  // Each is told by its own name, which it is only where its timer ends before that of the whole.
+  const [name, connection, handshake] = await Promise.all([
+    post(unanswered, 'http://hooks.example:8080'),
+    post(createSender(t), `http://127.0.0.1:${deaf}`),
+    post(createSender(t), `https://hooks.example:${mute}`),
+  ]);
+  assert.equal(name?.error, 'dns_error');
+  assert.equal(connection?.error, 'connect_timeout');
+  assert.equal(handshake?.error, 'tls_error');
+  assert.match(handshake?.reason ?? '', /too long/);
 });
 
 test('webhooks 29, 44: redirects are answers, not followed', async (t) => {

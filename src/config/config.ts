@@ -30,6 +30,8 @@ export interface Config {
   readonly rateLimitPerMinute: number;
   /** Addresses or CIDR ranges of reverse proxies whose `X-Forwarded-*` is believed. */
   readonly trustProxy: readonly string[];
+  /** URL of the proxy that outgoing connections go through, perhaps with credentials; null for none. */
+  readonly egressProxy: string | null;
   /** Absolute path of the platform's declaration, or null for the shipped example. */
   readonly configFile: string | null;
   readonly logLevel: LogLevel;
@@ -101,6 +103,7 @@ export function loadConfig(environment: Environment, mode: Mode): Config {
     retryScheduleSeconds: readRetrySchedule(environment, wrong),
     rateLimitPerMinute: readInteger(environment, 'NUNCIO_RATE_LIMIT', 600, 0, 1_000_000_000, wrong),
     trustProxy: readTrustProxy(environment, wrong),
+    egressProxy: readEgressProxy(environment, wrong),
     configFile: environment.NUNCIO_CONFIG === undefined ? null : resolve(environment.NUNCIO_CONFIG),
     logLevel: readLogLevel(environment, wrong),
   };
@@ -188,6 +191,37 @@ function readTrustProxy(environment: Environment, wrong: Wrong): readonly string
   if (entries.every(isAddressOrRange)) return Object.freeze(entries);
   wrong('NUNCIO_TRUST_PROXY', text, 'addresses or CIDR ranges divided by commas, like 10.0.0.5,fd00::/8');
   return [];
+}
+
+function readEgressProxy(environment: Environment, wrong: Wrong): string | null {
+  const text = environment.NUNCIO_EGRESS_PROXY;
+  if (text === undefined) return null;
+  const url = URL.parse(text);
+  const isProxy =
+    url !== null &&
+    url.protocol === 'http:' &&
+    url.hostname !== '' &&
+    url.pathname === '/' &&
+    url.search === '' &&
+    url.hash === '' &&
+    (url.password === '' || url.username !== '') &&
+    isDecodable(url.username + url.password);
+  if (isProxy) return text;
+  // Whatever stands before the host may be a password.
+  wrong(
+    'NUNCIO_EGRESS_PROXY',
+    text.replace(/^.*@/s, '***@'),
+    'a URL like http://user:password@proxy.example:3128',
+  );
+  return null;
+}
+
+function isDecodable(text: string): boolean {
+  try {
+    return decodeURIComponent(text) !== undefined;
+  } catch {
+    return false;
+  }
 }
 
 function isAddressOrRange(entry: string): boolean {

@@ -14,6 +14,7 @@ export interface Environment {
   readonly NUNCIO_RETRY_SCHEDULE?: string;
   readonly NUNCIO_RATE_LIMIT?: string;
   readonly NUNCIO_TRUST_PROXY?: string;
+  readonly NUNCIO_EGRESS_PROXY?: string;
   readonly NUNCIO_CONFIG?: string;
   readonly LOG_LEVEL?: string;
 }
@@ -29,6 +30,7 @@ const names = [
   'NUNCIO_RETRY_SCHEDULE',
   'NUNCIO_RATE_LIMIT',
   'NUNCIO_TRUST_PROXY',
+  'NUNCIO_EGRESS_PROXY',
   'NUNCIO_CONFIG',
   'LOG_LEVEL',
 ] as const satisfies readonly (keyof Environment)[];

@@ -2,9 +2,11 @@
  * The guarded connector: what `undici` opens connections with when the URL is somebody else's. The address is judged
  * at the moment of connecting, whatever DNS said before; only judged addresses are connected to; and the peer that
  * the system really connected to is compared once more before a byte is written. Proxy variables of the environment
- * are not looked at, redirects are not followed (that is the caller's dispatcher: `undici` follows none by itself).
+ * are not looked at, redirects are not followed (that is the caller's dispatcher: `undici` follows none by itself). Where the operator names an egress proxy the judged
+ * address is asked for there instead (see proxy.ts).
  *
  *   resolving → (every address judged) → connecting → (peer compared) → TLS → ready
+ *                                      → tunnel through the proxy     ↗
  */
 
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
@@ -12,6 +14,7 @@ import { connect as connectTls, getCACertificates, type TLSSocket } from 'node:t
 import type { buildConnector } from 'undici';
 import { canonicalAddress } from './address.ts';
 import { EgressError } from './error.ts';
+import { type EgressProxy, openTunnel } from './proxy.ts';
 import { type EgressPolicy, resolveVetted } from './resolve.ts';
 
 /** Milliseconds for the TCP connection, and again for the TLS handshake. */
@@ -29,6 +32,8 @@ export interface ConnectTimings {
 export interface ConnectorOptions extends EgressPolicy {
   /** Certificate authorities beside the system's, in PEM: for tests and private installations. */
   extraCa?: string | string[];
+  /** What connections go through; directly where left out. */
+  proxy?: EgressProxy;
   /** Told of each connection that is ready. */
   onConnected?: (timings: ConnectTimings) => void;
 }
@@ -56,21 +61,41 @@ async function open(
   const startedAt = performance.now();
   const addresses = await resolveVetted(host, options);
   const resolvedAt = performance.now();
-  const tcp = await openTcp(host, port, addresses);
+  const { socket: tcp, address } =
+    options.proxy === undefined
+      ? await openDirectly(host, port, addresses)
+      : await openTunnel(options.proxy, addresses, port, connectTimeoutMs);
   const connectedAt = performance.now();
-  // The system's word for whom we are connected to is the last one.
-  if (tcp.remoteAddress === undefined || !addresses.includes(canonicalAddress(tcp.remoteAddress))) {
-    tcp.destroy();
-    throw new EgressError('address_refused');
-  }
   const socket = servername === null ? tcp : await startTls(tcp, servername, options);
   options.onConnected?.({
     dnsMs: resolvedAt - startedAt,
     connectMs: connectedAt - resolvedAt,
     tlsMs: servername === null ? null : performance.now() - connectedAt,
-    family: tcp.remoteFamily === 'IPv6' ? 6 : 4,
+    family: isIP(address) === 6 ? 6 : 4,
   });
   return socket;
+}
+
+async function openDirectly(
+  host: string,
+  port: number,
+  addresses: string[],
+): Promise<{ socket: Socket; address: string }> {
+  const socket = await openTcp(host, port, addresses);
+  return { socket, address: comparePeer(socket, addresses) };
+}
+
+/**
+ * The system's word for whom we are connected to is the last one.
+ * @returns the peer's address
+ * @throws EgressError `address_refused` when it is none of those that were judged; the socket is closed then
+ */
+export function comparePeer(socket: Socket, addresses: readonly string[]): string {
+  const { remoteAddress } = socket;
+  const address = remoteAddress === undefined ? undefined : canonicalAddress(remoteAddress);
+  if (address !== undefined && addresses.includes(address)) return address;
+  socket.destroy();
+  throw new EgressError('address_refused');
 }
 
 function openTcp(host: string, port: number, addresses: string[]): Promise<Socket> {

@@ -49,8 +49,8 @@ export interface AuthorizationOptions {
   pages: EnginePages;
   /** Public keys of other parts, for the JWKS: they are shown there and used for no token. */
   foreignKeys: () => readonly JWK[];
-  /** What tests and private installations add to how others are connected to. */
-  egress?: Pick<ConnectorOptions, 'extraCa' | 'resolveHost'>;
+  /** How others are connected to, where that is not as usual. */
+  egress?: Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
   settings: OAuthSettings;
 }
 

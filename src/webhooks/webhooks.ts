@@ -9,6 +9,7 @@ import type { Config } from '../config/config.ts';
 import { createSealer } from '../crypto/sealing.ts';
 import { type Database, openDatabase } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
+import type { ConnectorOptions } from '../egress/connector.ts';
 import { type Catalogue, createCatalogue } from '../events/catalogue.ts';
 import type { EventKind } from '../events/kind.ts';
 import type { Outbox } from '../events/outbox.ts';
@@ -45,6 +46,8 @@ export interface WebhooksOptions {
   settings: WebhookSettings;
   /** Started. */
   deliveryKeys: DeliveryKeyring;
+  /** How subscribers are connected to, where that is not as usual. */
+  egress: Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
   guard: Guard;
   registry: Registry;
   logger: Logger;
@@ -79,7 +82,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
     connectionsMax: workerConnectionsMax,
     onIdleError: onError,
   });
-  const sender = new Sender({ allowLoopback: config.insecureSubscribers });
+  const sender = new Sender({ ...options.egress, allowLoopback: config.insecureSubscribers });
   const metrics = createWorkerMetrics(options.registry, db, () => worker.status);
   const worker: Worker = new Worker({
     metrics,
