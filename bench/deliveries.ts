@@ -1,5 +1,6 @@
 /**
- * What deliveries cost: `npx node bench/deliveries.ts [throughput|profile] [events] [subscriptions…]`.
+ * What deliveries cost: `npx node bench/deliveries.ts [throughput|statements|profile] [events] [subscriptions…]`, and
+ * `latency`, `isolation` and `backlog`, each described in its file in bench/deliveries.
  *
  * All in one run, on the same cores: the bare loop (an `undici` pool that signs and POSTs), and Nuncio from
  * `POST /events` in batches of 1,000 to the last receipt, everything durable, with 1, 100 and 10,000 subscriptions.
@@ -8,6 +9,9 @@
 
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { measureBacklog } from './deliveries/backlog.ts';
+import { measureIsolation } from './deliveries/isolation.ts';
+import { measureLatency } from './deliveries/latency.ts';
 import { readStatements, resetStatements, type StatementCost } from './deliveries/statements.ts';
 import {
   cpuMicros,
@@ -24,6 +28,11 @@ import {
 } from './deliveries/support.ts';
 
 const [mode = 'throughput', eventsText = '60000', ...sizeTexts] = process.argv.slice(2);
+const other = { latency: measureLatency, isolation: measureIsolation, backlog: measureBacklog }[mode];
+if (other !== undefined) {
+  await other(process.argv.slice(3));
+  process.exit();
+}
 const events = Number(eventsText);
 const sizes = sizeTexts.length > 0 ? sizeTexts.map(Number) : [1, 100, 10_000];
 const flags = mode === 'profile' ? ['--cpu-prof', '--cpu-prof-dir=/tmp/nuncio-profile'] : [];

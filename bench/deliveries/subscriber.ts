@@ -5,13 +5,15 @@
  */
 
 import { createServer, type Socket } from 'node:net';
+import { monotonicMs } from '../support/measure.ts';
 
 const answer = Buffer.from('HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok');
 let count = 0;
 let firstAt = 0;
 let lastAt = 0;
-/** Milliseconds from `sent_at` in the body to here; kept while asked for. */
+/** Milliseconds from what the body says (`ref`, of the clock that all processes share) to here; kept while asked for. */
 let latencies: number[] | null = null;
+const hangMs = 15_000;
 
 type Mode = 'accept' | 'hang';
 
@@ -28,8 +30,13 @@ function serve(socket: Socket, mode: Mode): void {
       const length = contentLength(data, end);
       const whole = end + 4 + length;
       if (data.length < whole) break;
-      note(data.subarray(end + 4, whole));
-      if (mode === 'accept') socket.write(answer);
+      if (mode === 'accept') {
+        note(data.subarray(end + 4, whole));
+        socket.write(answer);
+      } else {
+        const timer = setTimeout(() => socket.write(answer), hangMs);
+        socket.once('close', () => clearTimeout(timer));
+      }
       data = data.subarray(whole);
       if (data.length === 0) return;
     }
@@ -49,8 +56,8 @@ function note(body: Buffer): void {
   if (count === 0) firstAt = lastAt;
   count += 1;
   if (latencies === null) return;
-  const match = /"sent_at":"?([\d.]+)/.exec(body.toString('latin1', 0, 2_000));
-  if (match) latencies.push(lastAt - Number(match[1]));
+  const match = /"ref":"refs\/heads\/([\d.]+)/.exec(body.toString('latin1', 0, 2_000));
+  if (match) latencies.push(monotonicMs() - Number(match[1]));
 }
 
 const ports: Record<string, number> = {};

@@ -251,18 +251,25 @@ export async function publishBatches(
 ): Promise<void> {
   const left = [...batches];
   const run = async () => {
-    for (let batch = left.shift(); batch !== undefined; batch = left.shift()) {
-      const response = await fetch(`${bench.baseUrl}/events`, {
-        method: 'POST',
-        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
-        body: batch,
-      });
-      if (response.status !== 202)
-        throw new Error(`publishing gave ${response.status}: ${await response.text()}`);
-      await response.arrayBuffer();
-    }
+    for (let batch = left.shift(); batch !== undefined; batch = left.shift()) await post(bench, token, batch);
   };
   await Promise.all(Array.from({ length: atOnce }, run));
+}
+
+/** Publishes events by one request. */
+export function publishEvents(bench: Bench, token: string, events: readonly unknown[]): Promise<void> {
+  return post(bench, token, JSON.stringify(events));
+}
+
+async function post(bench: Bench, token: string, body: string): Promise<void> {
+  const response = await fetch(`${bench.baseUrl}/events`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+    body,
+  });
+  if (response.status !== 202)
+    throw new Error(`publishing gave ${response.status}: ${await response.text()}`);
+  await response.arrayBuffer();
 }
 
 /** Waits until so many were received. */

@@ -1,0 +1,112 @@
+/**
+ * `npx node bench/deliveries.ts backlog [deliveries] [subscriptions]`: what a backlog costs. The server is started on
+ * a database in which 100,000 deliveries are due, and then on one with 1,000,000 more; each time the rate at which they
+ * are sent and the server's resident memory meanwhile are compared with those of a server that has nothing to do.
+ */
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { sql } from 'kysely';
+import {
+  type Bench,
+  type BenchSubscriber,
+  createAudience,
+  eventBody,
+  openBench,
+  residentBytes,
+  startNuncio,
+  startSubscriber,
+} from './support.ts';
+
+const smallCount = 100_000;
+const chunk = 50_000;
+const idleSeconds = 3;
+const sampleMs = 100;
+const mebibyte = 1_048_576;
+
+export async function measureBacklog([countText = '1000000', sizeText = '100']: string[]): Promise<void> {
+  const subscriber = await startSubscriber();
+  const bench = await openBench();
+  try {
+    const url = `http://127.0.0.1:${subscriber.ports.accept}/hooks`;
+    const server = await startNuncio(bench);
+    const { accounts } = await createAudience(bench, Number(sizeText), () => url);
+    await sleep(idleSeconds * 1_000);
+    const idleBytes = residentBytes(server.child.pid as number);
+    await server.stop();
+    console.log(`idle: ${Math.round(idleBytes / mebibyte)} MiB resident`);
+    const small = await drain(bench, subscriber, accounts, smallCount, idleBytes);
+    const large = await drain(bench, subscriber, accounts, Number(countText), idleBytes);
+    console.log(
+      `rate ${(large.perSecond / small.perSecond).toFixed(2)} of that with empty tables (at least 0.9 is wanted); ` +
+        `memory ${Math.round((large.maxBytes - idleBytes) / mebibyte)} MiB above idle (at most 100 is wanted)`,
+    );
+  } finally {
+    subscriber.stop();
+    await bench.close();
+  }
+}
+
+interface Drain {
+  perSecond: number;
+  maxBytes: number;
+}
+
+/** Lets a new server send what is due; timed from the first receipt to the last. */
+async function drain(
+  bench: Bench,
+  subscriber: BenchSubscriber,
+  accounts: readonly string[],
+  count: number,
+  idleBytes: number,
+): Promise<Drain> {
+  for (let left = count; left > 0; left -= chunk) await makeDue(bench, accounts, Math.min(left, chunk));
+  await sql`checkpoint`.execute(bench.db);
+  await subscriber.ask('reset');
+  const server = await startNuncio(bench);
+  const samples: number[] = [];
+  let report = await subscriber.ask('report');
+  while (report.count < count) {
+    samples.push(residentBytes(server.child.pid as number));
+    await sleep(sampleMs);
+    report = await subscriber.ask('report');
+  }
+  const perSecond = (count * 1_000) / (report.lastAt - report.firstAt);
+  const maxBytes = Math.max(...samples);
+  await sleep(idleSeconds * 1_000);
+  const afterBytes = residentBytes(server.child.pid as number);
+  await server.stop();
+  const mib = (bytes: number) => `${Math.round(bytes / mebibyte)} MiB`;
+  console.log(
+    `${count} due: ${Math.round(perSecond)}/s, resident at most ${mib(maxBytes)} (${mib(maxBytes - idleBytes)} above idle), ` +
+      `${mib(afterBytes)} afterwards`,
+  );
+  return { perSecond, maxBytes };
+}
+
+/** Writes events and their deliveries as publishing and the fan-out do, in bulk, while no server runs. */
+async function makeDue(bench: Bench, accounts: readonly string[], count: number): Promise<void> {
+  await sql`
+    with added as (
+      insert into events (id, account_id, kind, body)
+      select gen_random_uuid()::text, (${accounts}::uuid[])[1 + number % ${accounts.length}::int], 'push',
+        replace(${JSON.stringify(eventBody('main'))}, 'heads/main', 'heads/' || number)
+      from generate_series(1, ${count}::int) as number
+      returning day, position, account_id
+    ),
+    numbered as materialized (
+      select added.day, added.position, s.lane,
+        row_number() over (partition by s.lane order by added.position) - 1 as number
+      from added join subscriptions s on s.account_id = added.account_id
+    ),
+    written as (
+      insert into deliveries (day, lane, sequence, event)
+      select day, lane, lanes.next_sequence + number, position from numbered join lanes on lanes.id = numbered.lane
+    ),
+    due as (
+      update lane_progress set due_at = now() from (select distinct lane from numbered) as given
+      where lane_progress.lane = given.lane
+    )
+    update lanes set next_sequence = next_sequence + given.count
+    from (select lane, count(*) as count from numbered group by lane) as given
+    where lanes.id = given.lane`.execute(bench.db);
+}

@@ -1,0 +1,52 @@
+/** A steady load: so many events a second, each saying when it was published. */
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { monotonicMs } from '../support/measure.ts';
+import { type BenchSubscriber, percentile, waitFor } from './support.ts';
+
+/** Milliseconds between two requests: at 1,000 a second ten events come together. */
+const stepMs = 10;
+
+export interface Latency {
+  count: number;
+  p50: number;
+  p99: number;
+  max: number;
+}
+
+/**
+ * Publishes for some seconds and says how long it took from just before publishing to the receipt.
+ * @param publish adds events, whose marks they are to carry, and resolves when they are durable
+ */
+export async function measureSteady(
+  subscriber: BenchSubscriber,
+  perSecond: number,
+  seconds: number,
+  publish: (marks: number[]) => Promise<void>,
+): Promise<Latency> {
+  const total = perSecond * seconds;
+  await subscriber.ask('latency');
+  const under: Promise<void>[] = [];
+  const startedAt = monotonicMs();
+  for (let sent = 0; sent < total; ) {
+    const due = Math.min(total, Math.floor(((monotonicMs() - startedAt) / 1_000) * perSecond));
+    if (due > sent) {
+      under.push(publish(Array.from({ length: due - sent }, () => monotonicMs())));
+      sent = due;
+    }
+    await sleep(stepMs);
+  }
+  await Promise.all(under);
+  const { latencies } = await waitFor(subscriber, total);
+  const found = latencies ?? [];
+  return {
+    count: found.length,
+    p50: percentile(found, 0.5),
+    p99: percentile(found, 0.99),
+    max: percentile(found, 1),
+  };
+}
+
+export function describeLatency({ count, p50, p99, max }: Latency): string {
+  return `p50 ${p50.toFixed(1)} ms, p99 ${p99.toFixed(1)} ms, highest ${max.toFixed(0)} ms of ${count}`;
+}
