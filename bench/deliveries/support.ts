@@ -154,11 +154,12 @@ export interface NuncioServer {
   stop: () => Promise<void>;
 }
 
-/** @param nodeFlags like `--cpu-prof` */
+/** @param nodeFlags like `--cpu-prof`; those in BENCH_NODE_FLAGS are added */
 export async function startNuncio(bench: Bench, nodeFlags: string[] = []): Promise<NuncioServer> {
   const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
-  const { PATH, HOME } = process.env;
-  const child = spawn(process.execPath, [...nodeFlags, cli, 'start'], {
+  const { PATH, HOME, BENCH_NODE_FLAGS = '' } = process.env;
+  const flags = [...nodeFlags, ...BENCH_NODE_FLAGS.split(' ').filter((flag) => flag !== '')];
+  const child = spawn(process.execPath, [...flags, cli, 'start'], {
     stdio: ['ignore', 'inherit', 'inherit'],
     env: { PATH, HOME, ...settings(bench.databaseUrl, String(bench.config.port)) },
   });
