@@ -24,6 +24,8 @@ import {
   residentBytes,
   startNuncio,
   startSubscriber,
+  threadMicros,
+  threadsSince,
   waitFor,
 } from './deliveries/support.ts';
 
@@ -35,7 +37,11 @@ if (other !== undefined) {
 }
 const events = Number(eventsText);
 const sizes = sizeTexts.length > 0 ? sizeTexts.map(Number) : [1, 100, 10_000];
-const flags = mode === 'profile' ? ['--cpu-prof', '--cpu-prof-dir=/tmp/nuncio-profile'] : [];
+const flags = process.env.BENCH_NODE_FLAGS
+  ? process.env.BENCH_NODE_FLAGS.split(' ')
+  : mode === 'profile'
+    ? ['--cpu-prof', '--cpu-prof-dir=/tmp/nuncio-profile']
+    : [];
 
 const subscriber = await startSubscriber();
 const url = `http://127.0.0.1:${subscriber.ports.accept}/hooks`;
@@ -77,13 +83,14 @@ try {
     const pid = server.child.pid as number;
     // A first round takes what happens once (lanes, connections, compiled code) out of the figures.
     await subscriber.ask('reset');
-    const warm = Math.max(20_000, size);
+    const warm = Math.max(60_000, size);
     await publishBatches(bench, audience.publisherToken, makeBatches(audience.accounts, warm));
     await waitFor(subscriber, warm);
     await new Promise((resolve) => setTimeout(resolve, 500));
     const batches = makeBatches(audience.accounts, events);
     if (mode === 'statements') await resetStatements(bench.db);
     const before = await databaseWork(bench.db);
+    const threads = threadMicros(pid);
     const cpuBefore = { node: cpuMicros([pid]), postgres: cpuMicros(bench.postgresPids()) };
     const reset = await subscriber.ask('reset');
     const startedAt = performance.timeOrigin + performance.now();
@@ -94,13 +101,17 @@ try {
     await new Promise((resolve) => setTimeout(resolve, 200));
     const after = await databaseWork(bench.db);
     const micros = (value: number) => `${(value / events).toFixed(1)} µs`;
+    const cpuNode = cpuMicros([pid]) - cpuBefore.node;
+    const parts = [...threadsSince(threads, pid)].map(
+      ([name, used]) => `${name} ${(used / events).toFixed(1)}`,
+    );
     bare.push(bareLoop(events));
     // The machine's speed changes while this runs: the ratio is to the loops before and after.
     const reference = ((bare.at(-1)?.perSecond ?? 0) + (bare.at(-2)?.perSecond ?? 0)) / 2;
     console.log(
       `${size} subscriptions: ${Math.round(perSecond)}/s = ${(perSecond / reference).toFixed(2)} of bare ` +
         `(${Math.round(reference)}/s); published in ${Math.round(publishedAt - startedAt)} of ${Math.round(report.lastAt - startedAt)} ms; ` +
-        `CPU of Node ${micros(cpuMicros([pid]) - cpuBefore.node)}, of PostgreSQL ${micros(cpuMicros(bench.postgresPids()) - cpuBefore.postgres)}, ` +
+        `CPU of Node ${micros(cpuNode)} (${parts.join(', ')}), of PostgreSQL ${micros(cpuMicros(bench.postgresPids()) - cpuBefore.postgres)}, ` +
         `of the subscriber ${micros(report.cpu.user + report.cpu.system - reset.cpu.user - reset.cpu.system)}; ` +
         `WAL ${Math.round((after.walBytes - before.walBytes) / events)} bytes, ` +
         `${((after.commits - before.commits) / events).toFixed(4)} transactions; ` +

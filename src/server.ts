@@ -46,6 +46,8 @@ export interface ServerOptions {
   logger: Logger;
   /** What tests and private installations add to how others are connected to. */
   egress?: Pick<ConnectorOptions, 'extraCa' | 'resolveHost'>;
+  /** Where deliveries are made: in a thread of their own, or here, beside everything else; by default the former. */
+  enginePlace?: 'thread' | 'here';
 }
 
 type Egress = Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
@@ -94,7 +96,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   };
   const registry = createRegistry();
   registerTracing(app);
-  registerMetrics(app, registry, db);
+  registerMetrics(app, registry, db, () => webhooks.metrics());
   const scopes = createScopeCatalogue(platform.objects);
   const deliveryKeys = new DeliveryKeyring({
     db,
@@ -129,7 +131,6 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   const webhooks = createWebhooks({
     db,
     databaseUrl,
-    notifications,
     outbox,
     config,
     secret,
@@ -138,11 +139,12 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     deliveryKeys,
     egress,
     guard: limited,
-    registry,
+    // A function cannot be told to another thread.
+    enginePlace: options.enginePlace ?? (egress.resolveHost === undefined ? 'thread' : 'here'),
     logger,
   });
   opened.defer(() => webhooks.stop());
-  registerHealth(app, db, () => webhooks.workers);
+  registerHealth(app, db, () => webhooks.workers());
   registerApi(app, (api) => {
     showRateLimit(api);
     const links = platform.collections.map(({ name, readScope, writeScope }) => ({

@@ -11,7 +11,8 @@ import { startTestServer } from './support/server.ts';
 import { startSubscriber } from './support/subscriber.ts';
 import { type App, createApp, createPublisher, publish, subscribe } from './support/webhooks.ts';
 
-const server = await startTestServer({ after });
+// In this thread: what another one keeps is not counted here, nor collected.
+const server = await startTestServer({ after }, {}, 'dev', undefined, undefined, 'here');
 const publisher = await createPublisher(server);
 
 setFlagsFromString('--expose-gc');

@@ -134,13 +134,40 @@ function statOf(pid: number): string[] {
 
 /** Microseconds of CPU that processes used so far (their ended children included). */
 export function cpuMicros(pids: number[]): number {
-  const ticksPerSecond = Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' }));
   let ticks = 0;
   for (const pid of pids) {
     const fields = statOf(pid);
     ticks += Number(fields[11] ?? 0) + Number(fields[12] ?? 0);
   }
-  return (ticks / ticksPerSecond) * 1_000_000;
+  return ticks * microsOfTick();
+}
+
+/** Microseconds of CPU that each thread of a process used so far, by its number. */
+export function threadMicros(pid: number): Map<string, { name: string; micros: number }> {
+  const threads = new Map<string, { name: string; micros: number }>();
+  for (const thread of readdirSync(`/proc/${pid}/task`)) {
+    const stat = readFileSync(`/proc/${pid}/task/${thread}/stat`, 'utf8');
+    const name = stat.slice(stat.indexOf('(') + 1, stat.lastIndexOf(')'));
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    threads.set(thread, { name, micros: (Number(fields[11]) + Number(fields[12])) * microsOfTick() });
+  }
+  return threads;
+}
+
+/** What each thread used since, by names: those that run JavaScript, and the rest (garbage, compiling) together. */
+export function threadsSince(before: ReturnType<typeof threadMicros>, pid: number): Map<string, number> {
+  const used = new Map<string, number>();
+  for (const [thread, { name, micros }] of threadMicros(pid)) {
+    const kind = /MainThread/.test(name) ? 'server' : /engine/.test(name) ? 'engine' : 'helpers';
+    used.set(kind, (used.get(kind) ?? 0) + micros - (before.get(thread)?.micros ?? 0));
+  }
+  return used;
+}
+
+let tickMicros: number | undefined;
+function microsOfTick(): number {
+  tickMicros ??= 1_000_000 / Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' }));
+  return tickMicros;
 }
 
 /** Bytes that a process has in memory. */

@@ -7,12 +7,13 @@ import { Ajv, type ValidateFunction } from 'ajv';
 import addFormats from 'ajv-formats';
 import { Type } from 'typebox';
 import type { BodyFault } from '../http/problem.ts';
+import { disabledName, failingName, pingName } from './built_in_names.ts';
 import { defineEventKind, type EventKind } from './kind.ts';
 import { patternsOf } from './kind_pattern.ts';
 
 /** Sent by `POST /subscriptions/<id>/test`. */
 export const pingKind = defineEventKind({
-  name: 'ping',
+  name: pingName,
   description: 'Sent when asked for, to try a subscription.',
   object: null,
   schema: Type.Object({ subscription: Type.String(), at: Type.String() }),
@@ -21,7 +22,7 @@ export const pingKind = defineEventKind({
 
 /** Sent to the other subscriptions of whoever owns one that was disabled. */
 export const disabledKind = defineEventKind({
-  name: 'subscription.disabled',
+  name: disabledName,
   description: 'A subscription was disabled because its deliveries failed for too long or its URL is gone.',
   object: null,
   schema: Type.Object({
@@ -36,7 +37,7 @@ export const disabledKind = defineEventKind({
 
 /** Sent to the other subscriptions of whoever owns one that will be disabled: at half of the time, and a day before. */
 export const failingKind = defineEventKind({
-  name: 'subscription.failing',
+  name: failingName,
   description:
     'A subscription has failed for long and will be disabled unless one of its deliveries succeeds.',
   object: null,

@@ -11,7 +11,7 @@ import { Problem } from './problem.ts';
 export function registerHealth(
   app: FastifyInstance,
   db: Database,
-  workers: () => Readonly<Record<string, boolean>>,
+  workers: () => Promise<Readonly<Record<string, boolean>>>,
 ): void {
   app.get('/livez', async (_request, reply) => {
     return reply.header('cache-control', 'no-store').send({ status: 'ok' });
@@ -27,7 +27,7 @@ export function registerHealth(
         cause: error,
       });
     }
-    const states = Object.entries(workers());
+    const states = Object.entries(await workers());
     const down = states.filter(([, isUp]) => !isUp).map(([name]) => name);
     if (down.length > 0) {
       throw new Problem(503, `Not running on this node at the moment: ${down.join(', ')}.`, {

@@ -18,7 +18,13 @@ export function createRegistry(): Registry {
   return registry;
 }
 
-export function registerMetrics(app: FastifyInstance, registry: Registry, db: Database): void {
+/** @param more what other threads have to tell, in the same text format */
+export function registerMetrics(
+  app: FastifyInstance,
+  registry: Registry,
+  db: Database,
+  more: () => Promise<string>,
+): void {
   const requests = new Counter({
     name: 'nuncio_http_requests_total',
     help: 'Requests answered, by method, route and status.',
@@ -53,6 +59,8 @@ export function registerMetrics(app: FastifyInstance, registry: Registry, db: Da
   });
   app.get('/metrics', async (_request, reply) => {
     reply.header('cache-control', 'no-store');
-    return reply.type(registry.contentType).send(await registry.metrics());
+    return reply
+      .type(registry.contentType)
+      .send((await Promise.all([registry.metrics(), more()])).join('\n'));
   });
 }

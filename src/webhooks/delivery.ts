@@ -11,7 +11,7 @@
 
 import { sql } from 'kysely';
 import { type Database, inTransaction, type Transaction } from '../database/database.ts';
-import { pingKind } from '../events/catalogue.ts';
+import { pingName } from '../events/built_in_names.ts';
 import { recordEvent } from '../events/event.ts';
 import { deliveryId, deliveryIdPrefix, parseDeliveryId } from './delivery_id.ts';
 import { type Owner, ownedBy, type Subscription } from './subscription.ts';
@@ -246,7 +246,7 @@ export async function resendDelivery(
 export async function sendPing(db: Database | Transaction, subscription: Subscription): Promise<string> {
   return inTransaction(db, async (tx) => {
     const body = { subscription: subscription.id, at: new Date().toISOString() };
-    const event = await recordEvent(tx, { accountId: null, kind: pingKind.name, body });
+    const event = await recordEvent(tx, { accountId: null, kind: pingName, body });
     const { rows } = await sql<{ sequence: string }>`
       with head as (
         update lanes set next_sequence = next_sequence + 1 where id = ${subscription.lane}

@@ -30,6 +30,8 @@ export interface LaneAddition {
 
 export interface FanOutPass {
   additions: LaneAddition[];
+  /** Positions of the events that it dealt with, those that nobody gets included. */
+  events: number[];
   /** Whether there was nothing (more) in the outbox. */
   isEmpty: boolean;
 }
@@ -66,11 +68,11 @@ export function kindArrays(catalogue: Catalogue): KindArrays {
 export async function fanOut(db: Database, kinds: KindArrays, node: string | null): Promise<FanOutPass> {
   return db.transaction().execute(async (tx) => {
     const batch = await readOutbox(tx);
-    if (batch.rows.length === 0) return { additions: [], isEmpty: true };
+    if (batch.rows.length === 0) return { additions: [], events: [], isEmpty: true };
     const { additions, taken } = await addDeliveries(tx, batch, kinds);
     await takeFromOutbox(tx, batch, taken);
     await makeDue(tx, additions, node);
-    return { additions, isEmpty: false };
+    return { additions, events: batch.positions.slice(0, taken), isEmpty: false };
   });
 }
 

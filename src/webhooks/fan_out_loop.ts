@@ -87,7 +87,7 @@ export class FanOutLoop {
         this.#isWoken = false;
         const pass = await fanOut(connection, this.#options.kinds, this.#options.holder());
         this.#aliveAt = performance.now();
-        if (pass.additions.length > 0) this.#options.onPass(pass);
+        if (!pass.isEmpty) this.#options.onPass(pass);
         if (pass.isEmpty) await this.#wait(true);
       }
     } finally {

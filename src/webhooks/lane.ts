@@ -16,8 +16,9 @@ import type { WaitingDelivery } from './window.ts';
 /** Attempts of one lane at once: at most, and until it has shown that it answers. */
 const windowMax = 32;
 const windowStart = 4;
-/** Deliveries of one lane in memory at most, and past the cursor. */
-export const waitingMax = 512;
+/** Deliveries of one lane in memory at most, for each that may be under way at once; and attempted past the cursor. */
+const roomsMax = 256;
+export const waitingMax = 8_192;
 const spreadMax = 4_096;
 
 export interface Waiting {
@@ -131,7 +132,7 @@ export class Lane {
 
   /** How many may wait in memory: some rounds of what it is sent at once, so that those who never answer hold little. */
   get roomMax(): number {
-    return Math.min(waitingMax, this.#window * 16);
+    return Math.min(waitingMax, this.#window * (this.#window < windowMax ? 16 : roomsMax));
   }
 
   /** Whether there are deliveries in the database that should be read now. */
@@ -141,7 +142,7 @@ export class Lane {
       !this.isReading &&
       this.readThrough < this.head &&
       this.freshCount < this.roomMax / 4 &&
-      this.readThrough - this.cursor < spreadMax
+      this.readThrough - this.freshCount - this.cursor < spreadMax
     );
   }
 

@@ -110,6 +110,28 @@ export function createWorkerMetrics(
         this.set({ subscription }, inFlight);
     },
   });
+  const memory = new Gauge({
+    name: 'nuncio_engine_memory_bytes',
+    help: 'Memory of the thread that delivers: its heap, and the bodies and buffers outside of it.',
+    labelNames: ['of'],
+    registers,
+    collect() {
+      const { heapUsed, external } = process.memoryUsage();
+      memory.set({ of: 'heap' }, heapUsed);
+      memory.set({ of: 'external' }, external);
+    },
+  });
+  let before = performance.eventLoopUtilization();
+  new Gauge({
+    name: 'nuncio_engine_utilization',
+    help: 'Share of the time since the last look in which the event loop of the thread that delivers was busy.',
+    registers,
+    collect() {
+      const now = performance.eventLoopUtilization();
+      this.set(performance.eventLoopUtilization(now, before).utilization);
+      before = now;
+    },
+  });
   return {
     attempt: (error) => attempts.inc({ result: error ?? 'accepted' }),
     lag: (seconds) => lag.observe(seconds),

@@ -10,7 +10,7 @@ import { Client, type Dispatcher } from 'undici';
 import { type ConnectorOptions, type ConnectTimings, createGuardedConnector } from '../egress/connector.ts';
 import { EgressError } from '../egress/error.ts';
 import type { AttemptError } from './attempt_error.ts';
-import { endAttemptSpan, startAttemptSpan, type TracedAttempt } from './attempt_span.ts';
+import type { AttemptSpan, TracedAttempt } from './attempt_span.ts';
 
 /** Milliseconds for a whole exchange, from resolving the name to the end of the answer. */
 export const exchangeTimeoutMs = 15_000;
@@ -59,8 +59,13 @@ interface Connection {
   idleSince: number;
 }
 
+export interface SenderOptions extends ConnectorOptions {
+  /** Told of each attempt that is over and part of a trace. */
+  onSpan?: (span: AttemptSpan) => void;
+}
+
 export class Sender {
-  readonly #options: ConnectorOptions;
+  readonly #options: SenderOptions;
   /** Idle connections of each origin, the one used last at the end. */
   readonly #idle = new Map<string, Connection[]>();
   #idleCount = 0;
@@ -69,7 +74,7 @@ export class Sender {
   readonly #timer: NodeJS.Timeout;
   #prunedAt = 0;
 
-  constructor(options: ConnectorOptions) {
+  constructor(options: SenderOptions) {
     this.#options = options;
     this.#timer = setInterval(() => this.#tick(), timerGrainMs);
     this.#timer.unref();
@@ -77,13 +82,12 @@ export class Sender {
 
   /** @param done called once, never before this returns */
   send(request: OutgoingRequest, done: (answer: Answer) => void): void {
-    const span = request.traced === null ? null : startAttemptSpan(request.traced, request.origin);
     const exchange = new Exchange(request, this.#take(request.origin), (finished, isClean) => {
       if (finished.mayTryAgain) return this.#tryAgain(finished);
       this.#exchanges.delete(finished);
       this.#give(finished.connection, isClean);
       const { answer } = finished;
-      if (span !== null) endAttemptSpan(span, answer.status, answer.error);
+      if (request.traced !== null) this.#tellSpan(request.traced, request.origin, answer);
       done(answer);
     });
     this.#exchanges.add(exchange);
@@ -97,6 +101,18 @@ export class Sender {
     for (const { connection } of this.#exchanges) clients.push(connection.client);
     this.#idle.clear();
     await Promise.allSettled(clients.map((client) => client.destroy()));
+  }
+
+  #tellSpan(traced: TracedAttempt, origin: string, { startedAt, endedAt, status, error }: Answer): void {
+    const { timeOrigin } = performance;
+    this.#options.onSpan?.({
+      ...traced,
+      origin,
+      startedAt: timeOrigin + startedAt,
+      endedAt: timeOrigin + endedAt,
+      status,
+      error,
+    });
   }
 
   /** A kept connection that the other side had closed meanwhile: once more on a new one, as part of the same attempt. */

@@ -2,7 +2,7 @@
  * What an answer means: accepted, to be repeated and when, given up, or the end of the subscription. Decides only.
  */
 
-import { pingKind } from '../events/catalogue.ts';
+import { pingName } from '../events/built_in_names.ts';
 import { attemptErrors } from './attempt_error.ts';
 import type { Lane, Waiting } from './lane.ts';
 import type { AttemptRecord, Outcome, RetryRecord } from './outcome.ts';
@@ -40,7 +40,7 @@ export function settleAttempt(end: AttemptEnd): Settlement {
   const asked =
     status === 429 || status === 503 ? readRetryAfter(answer.headers?.['retry-after'], now) : null;
   const wasManual = waiting.retry?.isManual ?? false;
-  const isPing = waiting.event.kind === pingKind.name;
+  const isPing = waiting.event.kind === pingName;
   const askedMs = isAccepted ? 0 : (asked ?? 0) * 1_000;
   return {
     outcome: {

@@ -6,7 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../database/database.ts';
-import { disabledKind } from '../events/catalogue.ts';
+import { disabledName } from '../events/built_in_names.ts';
 import { appendEvent } from '../events/event.ts';
 import { patternsOf } from '../events/kind_pattern.ts';
 import type { Owner } from './subscription.ts';
@@ -32,7 +32,7 @@ export async function disableByWorker(db: Database, lane: number, reason: Disabl
       update subscriptions set state = 'disabled', disabled_reason = ${reason}, updated_at = now()
       where lane = ${lane} and state = 'active' returning id`.execute(tx);
     if (rows.length === 0) return false;
-    await tellOwner(tx, lane, disabledKind.name, { reason });
+    await tellOwner(tx, lane, disabledName, { reason });
     return true;
   });
 }

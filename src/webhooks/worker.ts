@@ -227,7 +227,7 @@ export class Worker {
 
   // ── Lanes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  #takePass({ additions }: FanOutPass): void {
+  #takePass({ additions, events }: FanOutPass): void {
     const toLoad: number[] = [];
     for (const addition of additions) {
       const lane = this.#lanes.get(addition.lane);
@@ -243,6 +243,7 @@ export class Worker {
         toLoad.push(addition.lane);
       }
     }
+    this.#options.cache.release(events);
     this.#load(toLoad);
     this.#pump();
     this.#readMore();
@@ -633,6 +634,7 @@ export class Worker {
         if (mustYield || lane.wakeAt(now) !== undefined) this.#sleeping.add(lane);
         continue;
       }
+      this.#waiting -= 1;
       this.#start(lane, lane.take());
       // At the end of the line: all take turns.
       if (lane.waitingCount > 0) this.#ready.add(lane);

@@ -34,6 +34,7 @@ interface Scope {
  * @param environment settings beside the defaults
  * @param platform what is declared; the shipped example where absent
  * @param egress how others are connected to, where that is not by the system's names and authorities
+ * @param enginePlace where deliveries are made, where that is not in a thread of their own
  */
 export async function startTestServer(
   scope: Scope,
@@ -41,6 +42,7 @@ export async function startTestServer(
   mode: Mode = 'dev',
   platform?: Platform,
   egress?: NonNullable<ServerOptions['egress']>,
+  enginePlace?: NonNullable<ServerOptions['enginePlace']>,
 ): Promise<TestServer> {
   const database = await createDatabase();
   const port = await freePort();
@@ -58,6 +60,7 @@ export async function startTestServer(
     secret: testSecret,
     logger,
     ...(egress === undefined ? {} : { egress }),
+    ...(enginePlace === undefined ? {} : { enginePlace }),
   });
   const db = openDatabase({ connectionString: database.url, connectionsMax: 4 });
   scope.after(async () => {
