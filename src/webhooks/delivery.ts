@@ -237,6 +237,12 @@ export async function resendDelivery(
       on conflict (lane, sequence) do update set
         resends = least(retries.resends + 1, 32767), due_at = now(),
         state = case when retries.state = 'held' then 'pending' else retries.state end`.execute(tx);
+    // One that ended meanwhile was not among those counted; from here on, none is written without this row.
+    await sql`
+      update retries set attempts = greatest(attempts, (
+        select least(count(*), 32767) from attempts a
+        where a.lane = retries.lane and a.sequence = retries.sequence and a.day = retries.day))
+      where lane = ${subscription.lane} and sequence = ${sequence}`.execute(tx);
     await wakeLane(tx, subscription.lane);
     return 'due';
   });
