@@ -5,6 +5,7 @@
  */
 
 import { sql } from 'kysely';
+import { doubleArray, textArray } from '../database/arrays.ts';
 import type { Database } from '../database/database.ts';
 
 export interface AuditEntry {
@@ -23,7 +24,7 @@ const waitingMax = 10_000;
 export class AuditLog {
   readonly #db: Database;
   readonly #onError: (error: unknown, lost: number) => void;
-  #waiting: (AuditEntry & { at: Date })[] = [];
+  #waiting: (AuditEntry & { at: number })[] = [];
   #timer: NodeJS.Timeout | undefined;
   #flushing: Promise<void> | undefined;
 
@@ -38,7 +39,7 @@ export class AuditLog {
       this.#onError(new Error('too many entries wait'), 1);
       return;
     }
-    this.#waiting.push({ ...entry, at: new Date() });
+    this.#waiting.push({ ...entry, at: Date.now() });
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
       void this.#flush();
@@ -58,11 +59,15 @@ export class AuditLog {
     this.#waiting = [];
     this.#flushing = sql`
       insert into audit_entries (at, kind, account_id, client_id, grant_id, details)
-      select * from unnest(
-        ${entries.map((entry) => entry.at)}::timestamptz[], ${entries.map((entry) => entry.kind)}::text[],
-        ${entries.map((entry) => entry.accountId)}::uuid[], ${entries.map((entry) => entry.clientId)}::text[],
-        ${entries.map((entry) => entry.grantId)}::uuid[],
-        ${entries.map((entry) => JSON.stringify(entry.details))}::jsonb[])`
+      select to_timestamp(at), kind, account_id::uuid, client_id, grant_id::uuid, details::jsonb
+      from unnest(
+        ${doubleArray(entries.map((entry) => entry.at / 1_000))}::float8[],
+        ${textArray(entries.map((entry) => entry.kind))}::text[],
+        ${textArray(entries.map((entry) => entry.accountId))}::text[],
+        ${textArray(entries.map((entry) => entry.clientId))}::text[],
+        ${textArray(entries.map((entry) => entry.grantId))}::text[],
+        ${textArray(entries.map((entry) => JSON.stringify(entry.details)))}::text[])
+        as entry (at, kind, account_id, client_id, grant_id, details)`
       .execute(this.#db)
       .then(
         () => {},

@@ -36,14 +36,9 @@ export interface DatabaseOptions {
 /** Opens lazily: the first statement connects. Close it with `db.destroy()`. */
 export function openDatabase(options: DatabaseOptions): Database {
   const pool = new pg.Pool({
-    connectionString: options.connectionString,
+    ...clientOptions(options),
     max: options.connectionsMax,
-    connectionTimeoutMillis: connectionTimeoutMs,
     idleTimeoutMillis: 30_000,
-    keepAlive: true,
-    statement_timeout: statementTimeoutMs,
-    query_timeout: options.answerTimeoutMs ?? answerTimeoutMs,
-    application_name: 'nuncio',
     Client: PreparingClient,
   });
   pool.on('error', (error) => options.onIdleError?.(error));
@@ -53,6 +48,18 @@ export function openDatabase(options: DatabaseOptions): Database {
   const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
   pools.set(db, pool);
   return db;
+}
+
+/** How each connection is opened, whoever shares it. */
+export function clientOptions(options: DatabaseOptions): pg.ClientConfig {
+  return {
+    connectionString: options.connectionString,
+    connectionTimeoutMillis: connectionTimeoutMs,
+    keepAlive: true,
+    statement_timeout: statementTimeoutMs,
+    query_timeout: options.answerTimeoutMs ?? answerTimeoutMs,
+    application_name: 'nuncio',
+  };
 }
 
 /** Runs the work in the transaction that is given, or in one of its own. */
@@ -80,7 +87,7 @@ const statementNames = new Map<string, string>();
  * Names each parametrised statement, so that PostgreSQL parses and plans it once for each connection, and gives up a
  * connection that owes an answer: what comes over it later is nobody's.
  */
-class PreparingClient extends pg.Client {
+export class PreparingClient extends pg.Client {
   /** Part of the names; another one when what was prepared is of no use any more. */
   #generation = 0;
   #inTransaction = false;

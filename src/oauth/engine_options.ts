@@ -26,6 +26,8 @@ export interface EnginePages {
 
 export interface EngineOptions {
   db: Database;
+  /** For the statements of the token endpoint. */
+  pipeline: Database;
   config: Config;
   secret: Buffer;
   keys: SigningKeys;

@@ -102,14 +102,20 @@ function keepUnsavedSessions({ Session }: Provider): void {
   };
 }
 
-function createStorages({ db, verifier, config, clients }: EngineOptions): Record<string, ModelStorage> {
+function createStorages({
+  db,
+  pipeline,
+  verifier,
+  config,
+  clients,
+}: EngineOptions): Record<string, ModelStorage> {
   return {
     ...registrationStorages(db, clients),
     Session: sessionStorage(db),
     Interaction: interactionStorage(db),
     Grant: grantStorage(db),
-    AuthorizationCode: authorizationCodeStorage(db),
-    RefreshToken: refreshTokenStorage(db),
+    AuthorizationCode: authorizationCodeStorage(db, pipeline),
+    RefreshToken: refreshTokenStorage(db, pipeline),
     DeviceCode: deviceCodeStorage(db),
     PushedAuthorizationRequest: pushedRequestStorage(db),
     AccessToken: accessTokenStorage('AccessToken', db, verifier, config.baseUrl),
