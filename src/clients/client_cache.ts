@@ -42,11 +42,11 @@ export class ClientCache {
 
   /** A client that may be used: disabled ones are not found. */
   async find(id: string): Promise<CachedClient | undefined> {
-    // RFC 6749 appendix A.1, and what the database can be asked for.
-    if (!/^[\x21-\x7e]{1,2048}$/.test(id)) return undefined;
     const cached = this.#clients.get(id);
     const trusted = this.#notifications.isListening ? trustMs : trustUnheardMs;
     if (cached !== undefined && performance.now() - cached.at < trusted) return cached.found;
+    // RFC 6749 appendix A.1, and what the database can be asked for.
+    if (!/^[\x21-\x7e]{1,2048}$/.test(id)) return undefined;
     let loading = this.#loading.get(id);
     if (loading === undefined) {
       loading = this.#load(id);

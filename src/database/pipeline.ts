@@ -16,7 +16,7 @@ import {
 } from './database.ts';
 
 /** Statements on one connection before another one is opened, or taken into use again. */
-const underWayMax = 8;
+const underWayMax = 16;
 
 interface Shared {
   client: PreparingClient & PostgresPoolClient;

@@ -16,7 +16,11 @@ const maxAgeSeconds = 300;
 
 export function completeMetadata(baseUrl: string, scopes: ScopeCatalogue, settings: OAuthSettings) {
   const scopesSupported = [...openidScopes.map((scope) => scope.name), ...scopes.keys()];
-  return async (ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> => {
+  // The token endpoint is asked most of all, and nothing is missing there.
+  return (ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> =>
+    ctx.path === '/oauth/token' ? next() : complete(ctx, next);
+
+  async function complete(ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> {
     await next();
     if (settings.implicit && ctx.oidc?.params?.response_type?.toString().includes('token'))
       ctx.set('deprecation', deprecatedSince);
@@ -32,7 +36,7 @@ export function completeMetadata(baseUrl: string, scopes: ScopeCatalogue, settin
       response_modes_supported: ['query', 'form_post', ...(settings.implicit ? ['fragment'] : [])],
       service_documentation: `${baseUrl}/docs`,
     };
-  };
+  }
 }
 
 /**

@@ -68,8 +68,12 @@ export function registrationStorages(db: Database, clients: ClientCache): Record
 
 /** Limits how many are registered, and says in each answer what the engine does not know. */
 export function useRegistration(provider: Provider, db: Database, clients: ClientCache): void {
-  provider.use(async (ctx: KoaContextWithOIDC, next: () => Promise<void>) => {
-    if (ctx.path !== registrationPath && !ctx.path.startsWith(`${registrationPath}/`)) return next();
+  provider.use((ctx: KoaContextWithOIDC, next: () => Promise<void>) => {
+    const isRegistration = ctx.path === registrationPath || ctx.path.startsWith(`${registrationPath}/`);
+    return isRegistration ? register(ctx, next) : next();
+  });
+
+  async function register(ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> {
     if (ctx.path === registrationPath && ctx.method === 'POST') {
       const retryAfter = await countRegistration(db, ctx.ip);
       if (retryAfter !== undefined) return refuseTooMany(ctx, retryAfter);
@@ -86,7 +90,7 @@ export function useRegistration(provider: Provider, db: Database, clients: Clien
     }
     const scopes = keptScopes(ctx) ?? (await clients.find(String(answer.client_id)))?.client.scopes ?? [];
     answer.scope = scopes.join(' ');
-  });
+  }
 }
 
 function refuseTooMany(ctx: KoaContextWithOIDC, retryAfter: number): void {

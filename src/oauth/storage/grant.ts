@@ -6,7 +6,7 @@ import { sql } from 'kysely';
 import { type AdapterPayload, Provider } from 'oidc-provider';
 import type { Database } from '../../database/database.ts';
 import { createGrant, type WithdrawalReason, withdrawGrant } from '../../grants/grant.ts';
-import { currentMemo, type GrantDetails, type StoredGrant } from './memo.ts';
+import { currentMemo, type GrantDetails, knownMemo, type StoredGrant } from './memo.ts';
 import type { ModelStorage } from './storage.ts';
 
 export function grantStorage(db: Database): ModelStorage {
@@ -64,9 +64,9 @@ export function grantedScopes(details: GrantDetails): string[] {
 
 /** Writes a grant that the user confirmed in this request, where no code is there to be written with it. */
 export async function savePendingGrant(db: Database): Promise<void> {
-  const memo = currentMemo();
-  const grant = memo.pendingGrant;
-  if (grant === undefined) return;
+  const memo = knownMemo();
+  const grant = memo?.pendingGrant;
+  if (memo === undefined || grant === undefined) return;
   delete memo.pendingGrant;
   await createGrant(db, { ...grant, scopes: grantedScopes(grant.details), details: { ...grant.details } });
 }

@@ -34,6 +34,12 @@ export interface Memo {
 
 const memos = new WeakMap<object, Memo>();
 
+/** The same, where one has been begun. */
+export function knownMemo(): Memo | undefined {
+  const ctx = Provider.ctx;
+  return ctx && memos.get(ctx);
+}
+
 /** The memo of the request under way; outside of one, an empty one that nobody keeps. */
 export function currentMemo(): Memo {
   const ctx = Provider.ctx;

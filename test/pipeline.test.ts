@@ -1,0 +1,88 @@
+/** Statements that share a connection: each has its own answer, and none is lost with another's. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { isDatabaseUnavailable, openDatabase } from '../src/database/database.ts';
+import { openPipeline } from '../src/database/pipeline.ts';
+import { createDatabase } from './support/database.ts';
+
+const database = await createDatabase();
+const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
+const pipeline = openPipeline({ connectionString: database.url, connectionsMax: 2 });
+after(async () => {
+  await pipeline.destroy();
+  await db.destroy();
+  await database.drop();
+});
+
+async function double(n: number): Promise<number> {
+  const { rows } = await sql<{ n: number; pid: number }>`
+    select ${n}::int * 2 as n, pg_backend_pid() as pid`.execute(pipeline);
+  return rows[0]?.n ?? Number.NaN;
+}
+
+async function connections(): Promise<number[]> {
+  const { rows } = await sql<{ pid: number }>`select pg_backend_pid() as pid`.execute(pipeline);
+  return rows.map((row) => row.pid);
+}
+
+test('many statements at once are answered each by its own, on no more connections than allowed', async () => {
+  const numbers = Array.from({ length: 500 }, (_, index) => index);
+  assert.deepEqual(
+    await Promise.all(numbers.map(double)),
+    numbers.map((n) => n * 2),
+  );
+  const pids = (await Promise.all(numbers.map(connections))).flat();
+  assert.equal(new Set(pids).size, 2);
+});
+
+test('one that fails takes nothing with it: not those before, not those behind', async () => {
+  await sql`create table numbers (n int primary key)`.execute(db);
+  const insert = (n: number) => sql`insert into numbers (n) values (${n})`.execute(pipeline);
+  const outcomes = await Promise.allSettled([
+    insert(1),
+    insert(1),
+    insert(2),
+    double(3),
+    insert(2),
+    insert(3),
+  ]);
+  assert.deepEqual(
+    outcomes.map((outcome) => outcome.status),
+    ['fulfilled', 'rejected', 'fulfilled', 'fulfilled', 'rejected', 'fulfilled'],
+  );
+  const { rows } = await sql<{ n: number }>`select n from numbers order by n`.execute(db);
+  assert.deepEqual(
+    rows.map((row) => row.n),
+    [1, 2, 3],
+  );
+});
+
+test('a transaction is refused: others would be in it', async () => {
+  await assert.rejects(
+    pipeline.transaction().execute(() => double(1)),
+    /connection of its own/,
+  );
+  assert.equal(await double(2), 4);
+});
+
+test('a connection that breaks fails what is under way on it, and the next statement has another', async () => {
+  const waiting = sql`select pg_sleep(60)`.execute(pipeline);
+  const behind = double(1);
+  const refused = Promise.all([
+    assert.rejects(waiting, isDatabaseUnavailable),
+    assert.rejects(behind, isDatabaseUnavailable),
+  ]);
+  let ended = 0;
+  while (ended === 0) {
+    const { rows } = await sql`
+      select pg_terminate_backend(pid) from pg_stat_activity
+      where query like '%pg_sleep(60)' and datname = current_database() and pid <> pg_backend_pid()`.execute(
+      db,
+    );
+    ended = rows.length;
+  }
+  await refused;
+  assert.equal(await double(21), 42);
+});
