@@ -5,6 +5,7 @@
 // Before anything that imports the engine.
 import './oauth/runtime_notice.ts';
 
+import type { Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
 import { describeCollections } from './collections/operations.ts';
@@ -25,6 +26,7 @@ import { registerHealth } from './http/health.ts';
 import { sweepIdempotencyKeys } from './http/idempotency.ts';
 import { createRegistry, registerMetrics } from './http/metrics.ts';
 import { RateLimiter } from './http/rate_limit.ts';
+import { tlsOptions, watchTls } from './http/tls.ts';
 import { registerTracing } from './http/tracing.ts';
 import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
@@ -63,7 +65,7 @@ export interface RunningServer {
 /** Connections to the database for everything but the notifications. */
 const connectionsMax = 20;
 /** Connections that the token endpoint's statements share. */
-const pipelineConnectionsMax = 4;
+const pipelineConnectionsMax = 2;
 
 /**
  * @throws Error of the system when the port is taken; nothing stays open then
@@ -96,13 +98,22 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   const outbox = new Outbox(db, notifications);
   opened.defer(() => outbox.stop());
 
-  const app = createApplication(config, logger);
+  const asksForCertificates = platform.oauth.mtls === 'direct';
+  const tls = config.tls === null ? null : tlsOptions(config.tls, asksForCertificates);
+  const app = createApplication(config, logger, tls);
   opened.defer(() => app.close());
   // One for all: what apps keep elsewhere, notices of logouts, deliveries.
   const egress: Egress = {
     ...options.egress,
     ...(config.egressProxy === null ? {} : { proxy: readEgressProxy(config.egressProxy) }),
   };
+  if (config.tls !== null) {
+    const onReload = (error?: unknown) => {
+      if (error === undefined) logger.info('TLS certificate read again');
+      else logger.error({ err: error }, 'TLS certificate cannot be used: the one before stays');
+    };
+    opened.defer(watchTls(app.server as unknown as HttpsServer, config.tls, asksForCertificates, onReload));
+  }
   const registry = createRegistry();
   registerTracing(app);
   registerMetrics(app, registry, db, () => webhooks.metrics());
@@ -183,7 +194,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   await webhooks.start();
   await app.listen({ port: config.port, host: config.host });
   const { port, address, family } = app.server.address() as AddressInfo;
-  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+  return `${tls === null ? 'http' : 'https'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }
 
 /** Milliseconds between two looks for what may be forgotten. */

@@ -32,9 +32,19 @@ export interface Config {
   readonly trustProxy: readonly string[];
   /** URL of the proxy that outgoing connections go through, perhaps with credentials; null for none. */
   readonly egressProxy: string | null;
+  /** Null: the server speaks plain HTTP, and whatever is in front of it TLS. */
+  readonly tls: TlsFiles | null;
   /** Absolute path of the platform's declaration, or null for the shipped example. */
   readonly configFile: string | null;
   readonly logLevel: LogLevel;
+}
+
+/** Absolute paths of PEM files. */
+export interface TlsFiles {
+  readonly certFile: string;
+  readonly keyFile: string;
+  /** Authorities whose client certificates count as issued by one. */
+  readonly clientCaFile: string | null;
 }
 
 const logLevels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
@@ -54,8 +64,8 @@ export class ConfigError extends Error {
   override readonly name = 'ConfigError';
   readonly problems: readonly string[];
 
-  constructor(problems: readonly string[]) {
-    super(problems.join('\n'));
+  constructor(problems: readonly string[], options?: ErrorOptions) {
+    super(problems.join('\n'), options);
     this.problems = problems;
   }
 }
@@ -70,7 +80,8 @@ export function loadConfig(environment: Environment, mode: Mode): Config {
   };
 
   const port = readInteger(environment, 'PORT', 3000, 0, 65_535, wrong);
-  const baseUrl = readBaseUrl(environment, port, wrong);
+  const tls = readTls(environment, problems);
+  const baseUrl = readBaseUrl(environment, port, tls !== null, wrong);
   const databaseUrl = readDatabaseUrl(environment, wrong);
   const insecureSubscribers = readSwitch(environment, 'NUNCIO_INSECURE_SUBSCRIBERS', mode === 'dev', wrong);
   if (environment.NUNCIO_INSECURE_SUBSCRIBERS === '1' && baseUrl && !mayBeInsecure(baseUrl)) {
@@ -104,6 +115,7 @@ export function loadConfig(environment: Environment, mode: Mode): Config {
     rateLimitPerMinute: readInteger(environment, 'NUNCIO_RATE_LIMIT', 600, 0, 1_000_000_000, wrong),
     trustProxy: readTrustProxy(environment, wrong),
     egressProxy: readEgressProxy(environment, wrong),
+    tls,
     configFile: environment.NUNCIO_CONFIG === undefined ? null : resolve(environment.NUNCIO_CONFIG),
     logLevel: readLogLevel(environment, wrong),
   };
@@ -142,9 +154,34 @@ function readSwitch(
   return false;
 }
 
-function readBaseUrl(environment: Environment, port: number, wrong: Wrong): string | undefined {
+function readTls(environment: Environment, problems: string[]): TlsFiles | null {
+  const {
+    NUNCIO_TLS_CERT_FILE: cert,
+    NUNCIO_TLS_KEY_FILE: key,
+    NUNCIO_TLS_CLIENT_CA_FILE: clientCa,
+  } = environment;
+  if (cert !== undefined && key !== undefined) {
+    const clientCaFile = clientCa === undefined ? null : resolve(clientCa);
+    return Object.freeze({ certFile: resolve(cert), keyFile: resolve(key), clientCaFile });
+  }
+  const given = Object.entries({ cert, key, clientCa }).some(([, path]) => path !== undefined);
+  if (given && cert === undefined) {
+    problems.push('NUNCIO_TLS_CERT_FILE is not set: it must be, beside the other settings of TLS');
+  }
+  if (given && key === undefined) {
+    problems.push('NUNCIO_TLS_KEY_FILE is not set: it must be, beside the other settings of TLS');
+  }
+  return null;
+}
+
+function readBaseUrl(
+  environment: Environment,
+  port: number,
+  hasTls: boolean,
+  wrong: Wrong,
+): string | undefined {
   const text = environment.NUNCIO_BASE_URL;
-  if (text === undefined) return `http://localhost:${port}`;
+  if (text === undefined) return `${hasTls ? 'https' : 'http'}://localhost:${port}`;
   const url = URL.parse(text);
   const isOrigin =
     url !== null &&
@@ -154,6 +191,10 @@ function readBaseUrl(environment: Environment, port: number, wrong: Wrong): stri
     url.hash === '' &&
     url.username === '' &&
     url.password === '';
+  if (isOrigin && hasTls && url.protocol === 'http:') {
+    wrong('NUNCIO_BASE_URL', text, 'an https origin while NUNCIO_TLS_CERT_FILE is set');
+    return undefined;
+  }
   if (isOrigin) return url.origin;
   wrong(
     'NUNCIO_BASE_URL',

@@ -15,6 +15,9 @@ export interface Environment {
   readonly NUNCIO_RATE_LIMIT?: string;
   readonly NUNCIO_TRUST_PROXY?: string;
   readonly NUNCIO_EGRESS_PROXY?: string;
+  readonly NUNCIO_TLS_CERT_FILE?: string;
+  readonly NUNCIO_TLS_KEY_FILE?: string;
+  readonly NUNCIO_TLS_CLIENT_CA_FILE?: string;
   readonly NUNCIO_CONFIG?: string;
   readonly LOG_LEVEL?: string;
 }
@@ -31,6 +34,9 @@ const names = [
   'NUNCIO_RATE_LIMIT',
   'NUNCIO_TRUST_PROXY',
   'NUNCIO_EGRESS_PROXY',
+  'NUNCIO_TLS_CERT_FILE',
+  'NUNCIO_TLS_KEY_FILE',
+  'NUNCIO_TLS_CLIENT_CA_FILE',
   'NUNCIO_CONFIG',
   'LOG_LEVEL',
 ] as const satisfies readonly (keyof Environment)[];

@@ -3,6 +3,7 @@
  * the server's version, problem details for every error, honest 404 and 405, one wide log line for each request.
  */
 
+import type { ServerOptions } from 'node:https';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
@@ -30,9 +31,15 @@ const requestTimeoutMs = 60_000;
 
 /**
  * @param logger a pino logger; every line of a request carries its id
+ * @param tls what the server's own TLS needs; null where it speaks plain HTTP
  */
-export function createApplication(config: Config, logger: FastifyBaseLogger): FastifyInstance {
+export function createApplication(
+  config: Config,
+  logger: FastifyBaseLogger,
+  tls: ServerOptions | null = null,
+): FastifyInstance {
   const app = Fastify({
+    https: tls,
     loggerInstance: logger,
     // One line of our own for each request instead of the framework's two.
     logController: new LogController({ disableRequestLogging: true }),

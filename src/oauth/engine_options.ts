@@ -9,7 +9,7 @@ import type { Database } from '../database/database.ts';
 import type { GuardedFetch } from '../egress/fetch.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import type { AccessTokenVerifier } from './access_token.ts';
-import type { CertificateReader } from './mtls/certificate_header.ts';
+import type { CertificateReader } from './mtls/certificate.ts';
 import type { OAuthSettings } from './settings.ts';
 import type { SigningKeys } from './signing_keys.ts';
 

@@ -25,7 +25,7 @@ export function features(options: EngineOptions): Features {
     userinfo: { enabled: true },
     ...registrationFeatures(settings),
     ...documentFeature(options),
-    ...mtlsFeature(settings, options.readCertificate),
+    ...mtlsFeature(settings, options.config, options.readCertificate),
     claimsParameter: { enabled: true },
     // RFC 9449. The proofs themselves are remembered by storage/used_proof.ts.
     dPoP: {

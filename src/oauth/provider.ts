@@ -145,7 +145,7 @@ function policy(options: EngineOptions): Configuration {
     responseTypes: options.settings.implicit ? ['code', 'id_token token'] : ['code'],
     clientAuthMethods: [
       ...(['client_secret_basic', 'client_secret_post', 'private_key_jwt', 'none'] as const),
-      ...mtlsAuthMethods(options.settings),
+      ...mtlsAuthMethods(options.settings, options.config),
     ],
     enabledJWA: {
       clientAuthSigningAlgValues: asymmetricAlgorithms,

@@ -27,8 +27,11 @@ export interface OAuthSettings {
   readonly registration: 'open' | 'token' | 'off';
   /** Whether an app may be known by the URL of its metadata document instead of being registered. */
   readonly clientMetadataDocuments: boolean;
-  /** Client certificates (RFC 8705), which the reverse proxies of `NUNCIO_TRUST_PROXY` check; null where none are. */
-  readonly mtls: MtlsSettings | null;
+  /**
+   * Client certificates (RFC 8705): asked for by the server's own TLS (`direct`), or handed on by the reverse proxies
+   * of `NUNCIO_TRUST_PROXY`; null where none are.
+   */
+  readonly mtls: MtlsSettings | 'direct' | null;
   /** Outdated: whether a confidential client may be registered to do without PKCE. */
   readonly withoutPkce: boolean;
   /** Deprecated: OpenID Connect's `id_token token`. */
@@ -94,7 +97,7 @@ export function readOAuthSettings(
   if (!Array.isArray(resources) || resources.length > resourcesMax || !resources.every(isResource)) {
     report('oauth.resources', resourcesMayBe);
   }
-  if (mtls !== null && !isMtlsSettings(mtls)) report('oauth.mtls', mtlsMayBe);
+  if (mtls !== null && mtls !== 'direct' && !isMtlsSettings(mtls)) report('oauth.mtls', mtlsMayBe);
   for (const [name, value] of Object.entries(switches)) {
     const allowed = choices[name];
     if (allowed === undefined) report(`oauth.${name}`, 'there is no such setting');
@@ -122,7 +125,7 @@ function isResourceUrl(value: unknown): boolean {
 }
 
 const mtlsMayBe =
-  'it may be null or { certificateHeader, verifiedHeader }: names of headers in lower case, the latter also null';
+  'it may be null, "direct" or { certificateHeader, verifiedHeader }: names of headers in lower case, the latter also null';
 
 function isMtlsSettings(value: unknown): value is MtlsSettings {
   const { certificateHeader, verifiedHeader, ...rest } = value as Record<string, unknown>;

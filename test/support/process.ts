@@ -6,14 +6,16 @@ import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Environment } from '../../src/config/environment.ts';
 
 const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
 
-type Scope = Pick<TestContext, 'after'>;
+/** What has `after`: a test's context, or the `after` of a file or suite. */
+interface Scope {
+  after: (hook: () => Promise<void>) => void;
+}
 
 export interface NuncioProcess {
   child: ChildProcess;

@@ -3,22 +3,12 @@
  * the proxies of `NUNCIO_TRUST_PROXY` are believed; from anybody else the header is what anybody can write.
  */
 
-import { createHash, X509Certificate } from 'node:crypto';
+import { X509Certificate } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { BlockList, isIPv6 } from 'node:net';
 import { canonicalAddress } from '../../egress/address.ts';
-import type { OAuthSettings } from '../settings.ts';
-
-export interface ClientCertificate {
-  readonly certificate: X509Certificate;
-  /** RFC 8705 section 3.1: base64url of the SHA-256 of its DER form. */
-  readonly thumbprint: string;
-  /** Whether an authority that the proxy trusts issued it. */
-  readonly isVerified: boolean;
-}
-
-/** @returns null where the request came with none, or not by a proxy that is believed */
-export type CertificateReader = (request: IncomingMessage) => ClientCertificate | null;
+import type { MtlsSettings } from '../settings.ts';
+import { type CertificateReader, type ClientCertificate, toClientCertificate } from './certificate.ts';
 
 /** Characters of the header, at most. */
 const headerLengthMax = 16_384;
@@ -27,10 +17,9 @@ const headerLengthMax = 16_384;
  * @param trustProxy addresses or CIDR ranges of the reverse proxies
  */
 export function createCertificateReader(
-  mtls: OAuthSettings['mtls'],
+  mtls: MtlsSettings,
   trustProxy: readonly string[],
 ): CertificateReader {
-  if (mtls === null) return () => null;
   const { certificateHeader, verifiedHeader } = mtls;
   const proxies = toBlockList(trustProxy);
   const known = new WeakMap<IncomingMessage, ClientCertificate | null>();
@@ -56,8 +45,7 @@ export function createCertificateReader(
     const certificate = parseCertificateHeader(value);
     if (certificate === null) return null;
     const isVerified = verifiedHeader !== null && headers[verifiedHeader] === 'SUCCESS';
-    const thumbprint = createHash('sha256').update(certificate.raw).digest('base64url');
-    return { certificate, thumbprint, isVerified };
+    return toClientCertificate(certificate, isVerified);
   }
 }
 
