@@ -19,7 +19,7 @@ import {
 
 const dueEach = 10_000;
 const healthyPerSecond = 1_000;
-const warmSeconds = 5;
+const warmSeconds = 8;
 /** Seconds after which those who hang have shown it, and circuits are open. */
 const settleSeconds = 3;
 
