@@ -351,6 +351,11 @@ test('webhooks 63: what a node that lost a lane has to say changes nothing', asy
     server.db,
   );
   const lane = Number(rows[0]?.lane);
+  await sql`
+    insert into nodes (id, host, process, alive_until)
+    values (4, 'elsewhere', '4', now() + interval '1 hour'), (5, 'elsewhere', '5', now() + interval '1 hour')`.execute(
+    server.db,
+  );
   await sql`update lane_progress set owner = 5 where lane = ${lane}`.execute(server.db);
   const attempt = {
     number: 1,
@@ -369,9 +374,23 @@ test('webhooks 63: what a node that lost a lane has to say changes nothing', asy
   const day = new Date().toISOString().slice(0, 10);
   const outcome = { lane, sequence: 1, day, attempt, hadRetry: false, wasManual: false };
   const failed = { state: 'pending' as const, attempts: 1, dueMs: 1_000 };
-  const progress = [{ lane, cursor: 1, failures: 0, pauseMs: 0 }];
-  const write = (node: string) => writeOutcomes(server.db, node, progress, [{ ...outcome, retry: failed }]);
+  const write = (node: string, mayLag = false) =>
+    writeOutcomes(
+      server.db,
+      node,
+      [{ lane, cursor: 1, failures: 0, pauseMs: 0, mayLag }],
+      [{ ...outcome, retry: failed }],
+    );
   assert.deepEqual(await write('4'), [lane]);
+  assert.deepEqual(await write('4', true), [lane]);
+  // Nor has one anything to say that is in nobody's list of nodes, whatever the lane's row says.
+  await sql`delete from nodes where id = 5`.execute(server.db);
+  assert.deepEqual(await write('5'), [lane]);
+  assert.deepEqual(await write('5', true), [lane]);
+  await sql`
+    insert into nodes (id, host, process, alive_until) values (5, 'elsewhere', '5', now() + interval '1 hour')`.execute(
+    server.db,
+  );
   const counted = async () =>
     (
       await sql<{ attempts: string; retries: string; cursor: string }>`
@@ -380,8 +399,10 @@ test('webhooks 63: what a node that lost a lane has to say changes nothing', asy
         from lane_progress where lane = ${lane}`.execute(server.db)
     ).rows[0];
   assert.deepEqual(await counted(), { attempts: '0', retries: '0', cursor: '0' });
+  assert.deepEqual(await write('5', true), []);
+  assert.deepEqual(await counted(), { attempts: '1', retries: '1', cursor: '0' });
   assert.deepEqual(await write('5'), []);
-  assert.deepEqual(await counted(), { attempts: '1', retries: '1', cursor: '1' });
+  assert.deepEqual(await counted(), { attempts: '2', retries: '1', cursor: '1' });
 });
 
 test('webhooks 63, 65: a node that was taken for dead has lost its lanes; the time of day of its machine is of no account', async (t) => {

@@ -36,8 +36,10 @@ export class Lane {
   template: RequestTemplate;
   isOpen: boolean;
   head: number;
-  /** Written down. */
+  /** Up to here everything was attempted and the attempts are written. */
   cursor: number;
+  /** What the lane's own row says; the cursor in it may lag behind. Null for what nobody knows after a failure. */
+  stored: { cursor: number; failures: number; isPaused: boolean } | null;
   /** Attempted in an unbroken row, written down or about to be. */
   reached: number;
   readThrough: number;
@@ -90,7 +92,9 @@ export class Lane {
     this.retriesPending = state.retriesPending;
     this.pausedUntil = state.pauseMs > 0 ? now + state.pauseMs : 0;
     if (state.retryMs !== null) this.retryAt = now + state.retryMs;
+    this.stored = { cursor: state.cursor, failures: state.failures, isPaused: state.pauseMs > 0 };
     for (const sequence of state.attempted) this.markDone(sequence);
+    this.cursor = this.reached;
     this.idleSince = now;
   }
 

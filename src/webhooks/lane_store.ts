@@ -126,6 +126,8 @@ export interface Release {
   lane: number;
   /** The last delivery that it knows of; where there is another one by now, the lane is not let go of. */
   head: number;
+  /** Everything up to here was attempted, and that is written. */
+  cursor: number;
   /** Milliseconds from now until it wants to be taken again; null for when there is something new. */
   dueMs: number | null;
 }
@@ -142,24 +144,39 @@ export async function releaseLanes(
 ): Promise<number[]> {
   const { rows } = await sql<{ lane: string }>`
     with head as materialized (
-      select lanes.id as lane, given.due_ms
+      select lanes.id as lane, given.cursor, given.due_ms
       from unnest(
         ${bigintArray(releases.map(({ lane }) => lane))}::bigint[],
         ${bigintArray(releases.map(({ head }) => head))}::bigint[],
+        ${bigintArray(releases.map(({ cursor }) => cursor))}::bigint[],
         ${bigintArray(releases.map(({ dueMs }) => (dueMs === null ? null : Math.ceil(dueMs))))}::bigint[]
-      ) as given (lane, head, due_ms)
+      ) as given (lane, head, cursor, due_ms)
       join lanes on lanes.id = given.lane
       where lanes.next_sequence = given.head + 1
       -- One that the fan-out is adding to is not let go of anyway; nobody waits for the other in a circle.
       order by lanes.id for update of lanes skip locked
     )
-    update lane_progress set owner = null,
+    update lane_progress set owner = null, cursor = greatest(lane_progress.cursor, head.cursor),
       -- What is there already was asked for while the lane was held (see wakeLane).
       due_at = least(lane_progress.due_at,
         case when head.due_ms is not null then now() + head.due_ms * interval '1 millisecond' end)
     from head where lane_progress.lane = head.lane and lane_progress.owner = ${node}::bigint
     returning lane_progress.lane`.execute(db);
   return rows.map(({ lane }) => Number(lane));
+}
+
+/** Writes how far lanes have come, where that was put off: at the end of the node that holds them. */
+export async function storeCursors(
+  db: Database,
+  node: string,
+  lanes: readonly { id: number; cursor: number }[],
+): Promise<void> {
+  await sql`
+    update lane_progress set cursor = greatest(lane_progress.cursor, given.cursor)
+    from unnest(
+      ${bigintArray(lanes.map(({ id }) => id))}::bigint[], ${bigintArray(lanes.map(({ cursor }) => cursor))}::bigint[]
+    ) as given (lane, cursor)
+    where lane_progress.lane = given.lane and lane_progress.owner = ${node}::bigint`.execute(db);
 }
 
 /** Lets go of everything that a node holds: its end. Others take the lanes at once. */

@@ -62,6 +62,11 @@ export interface Progress {
   failures: number;
   /** Milliseconds from now. */
   pauseMs: number;
+  /**
+   * Whether the lane's row need not be written: nothing but the cursor has changed, and not by much. A cursor may lag
+   * behind, for attempts say what was done past it.
+   */
+  mayLag: boolean;
 }
 
 /** Those whose attempts are not in the log yet: for after a statement whose answer was lost. */
@@ -99,22 +104,38 @@ export async function writeOutcomes(
   outcomes: readonly Outcome[],
 ): Promise<number[]> {
   const now = performance.now();
+  const moved = progress.filter(({ mayLag }) => !mayLag);
+  const kept = progress.filter(({ mayLag }) => mayLag);
+  // The node's row, without which it holds nothing, stays until this is written: who takes a node's lanes takes that
+  // away first (see node.ts), so the lanes that are looked at need no lock of their own.
   const held = sql`
-    held as (
+    node as materialized (select id from nodes where id = ${node}::bigint for key share),
+    moved as (
       update lane_progress set
         cursor = greatest(lane_progress.cursor, given.cursor),
         failures = given.failures,
         failing_since = case when given.failures > 0 then coalesce(lane_progress.failing_since, now()) end,
         paused_until = case when given.pause_ms > 0 then now() + given.pause_ms * interval '1 millisecond' end
       from unnest(
-        ${bigintArray(progress.map(({ lane }) => lane))}::bigint[],
-        ${bigintArray(progress.map(({ cursor }) => cursor))}::bigint[],
-        ${bigintArray(progress.map(({ failures }) => failures))}::bigint[],
-        ${doubleArray(progress.map(({ pauseMs }) => pauseMs))}::float8[]
+        ${bigintArray(moved.map(({ lane }) => lane))}::bigint[],
+        ${bigintArray(moved.map(({ cursor }) => cursor))}::bigint[],
+        ${bigintArray(moved.map(({ failures }) => failures))}::bigint[],
+        ${doubleArray(moved.map(({ pauseMs }) => pauseMs))}::float8[]
       ) as given (lane, cursor, failures, pause_ms)
-      where lane_progress.lane = given.lane and lane_progress.owner = ${node}::bigint
+      where lane_progress.lane = given.lane and lane_progress.owner = (select id from node)
       returning lane_progress.lane
+    ),
+    held as materialized (
+      select lane from moved
+      union all
+      select given.lane from unnest(${bigintArray(kept.map(({ lane }) => lane))}::bigint[]) as given (lane)
+      cross join lateral (
+        select from lane_progress where lane = given.lane and owner = (select id from node) offset 0
+      ) as progress
     )`;
+  const lost = sql`
+    select given.lane from unnest(${bigintArray(progress.map(({ lane }) => lane))}::bigint[]) as given (lane)
+    where given.lane not in (select lane from held)`;
   const attempted = outcomes.filter(({ attempt }) => attempt !== null);
   const attempts = attempted.map(({ attempt }) => attempt as AttemptRecord);
   const added = sql`
@@ -144,18 +165,14 @@ export async function writeOutcomes(
         first_byte_ms, error, connection, headers, body)
       where ${isHeld}
     )`;
-  const kept = outcomes.filter(({ retry }) => retry !== null);
+  const repeated = outcomes.filter(({ retry }) => retry !== null);
   const gone = outcomes.filter(({ retry, hadRetry }) => retry === null && hadRetry);
   const { rows } =
-    kept.length === 0 && gone.length === 0
-      ? await sql<{ lane: string }>`with ${held}, ${added} select lane from held`.execute(db)
+    repeated.length === 0 && gone.length === 0
+      ? await sql<{ lane: string }>`with ${held}, ${added} ${lost}`.execute(db)
       : await sql<{ lane: string }>`
-          with ${held}, ${added}, ${keepRetries(kept, now)}, ${endRetries(gone)} select lane from held`.execute(
-          db,
-        );
-  if (rows.length === progress.length) return [];
-  const still = new Set(rows.map(({ lane }) => Number(lane)));
-  return progress.map(({ lane }) => lane).filter((lane) => !still.has(lane));
+          with ${held}, ${added}, ${keepRetries(repeated, now)}, ${endRetries(gone)} ${lost}`.execute(db);
+  return rows.map(({ lane }) => Number(lane));
 }
 
 function keepRetries(kept: readonly Outcome[], now: number) {

@@ -5,7 +5,7 @@
 
 import type { Database } from '../database/database.ts';
 import type { Lane } from './lane.ts';
-import { type Outcome, withoutWritten, writeOutcomes } from './outcome.ts';
+import { type Outcome, type Progress, withoutWritten, writeOutcomes } from './outcome.ts';
 
 /** Milliseconds that an outcome waits for company. */
 const gatherMs = 4;
@@ -14,6 +14,8 @@ const batchMax = 2_000;
 /** Unwritten outcomes at which nothing more is started. */
 const backlogMax = 10_000;
 const errorPauseMs = 250;
+/** Deliveries that the cursor in a lane's row may lag behind: what whoever takes the lane after a crash must look at. */
+const cursorLagMax = 128;
 
 export interface RecorderOptions {
   db: Database;
@@ -83,12 +85,9 @@ export class Recorder {
     for (const id of touched) if (!left.has(id)) this.#lanes.delete(id);
     const now = performance.now();
     // A cursor may be ahead of outcomes that are left for the next lot only where those are of other lanes.
-    const progress = lanes.map((lane) => ({
-      lane: lane.id,
-      cursor: left.has(lane.id) ? lane.cursor : lane.reached,
-      failures: lane.failures,
-      pauseMs: Math.max(lane.pausedUntil - now, 0),
-    }));
+    const progress = lanes.map((lane) =>
+      progressOf(lane, left.has(lane.id) ? lane.cursor : lane.reached, now),
+    );
     try {
       // After a failure nobody knows whether the last statement was carried out.
       const unknown = this.#failed ? await withoutWritten(db, outcomes) : outcomes;
@@ -97,7 +96,10 @@ export class Recorder {
       this.#batch = Math.min(this.#batch * 2, batchMax);
       const isLost = new Set(lost);
       for (const [index, lane] of lanes.entries()) {
-        if (!isLost.has(lane.id)) lane.cursor = Math.max(lane.cursor, progress[index]?.cursor ?? 0);
+        if (isLost.has(lane.id)) continue;
+        const { cursor, failures, pauseMs, mayLag } = progress[index] as Progress;
+        lane.cursor = Math.max(lane.cursor, cursor);
+        if (!mayLag) lane.stored = { cursor, failures, isPaused: pauseMs > 0 };
       }
       if (lost.length > 0) onLost(lost);
       if (isLost.size === 0) return onWritten(lanes, outcomes);
@@ -108,6 +110,7 @@ export class Recorder {
     } catch (error) {
       this.#failed = true;
       onError(error as Error);
+      for (const lane of lanes) lane.stored = null;
       const isRefused = /^2[23]/.test(String((error as { code?: unknown }).code));
       if (isRefused) this.#batch = Math.max(outcomes.length >> 1, 1);
       // The one that can never be written must not keep all others from it.
@@ -116,4 +119,17 @@ export class Recorder {
       for (const lane of lanes) if (!this.#lanes.has(lane.id)) this.#lanes.set(lane.id, lane);
     }
   }
+}
+
+function progressOf(lane: Lane, cursor: number, now: number): Progress {
+  const { stored, failures } = lane;
+  const pauseMs = Math.max(lane.pausedUntil - now, 0);
+  const isSame = stored !== null && stored.failures === failures && !stored.isPaused && pauseMs === 0;
+  return {
+    lane: lane.id,
+    cursor,
+    failures,
+    pauseMs,
+    mayLag: isSame && cursor - stored.cursor < cursorLagMax,
+  };
 }

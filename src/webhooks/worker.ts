@@ -31,6 +31,7 @@ import {
   type Release,
   readHeads,
   releaseLanes,
+  storeCursors,
   wakeForgottenLanes,
 } from './lane_store.ts';
 import type { WorkerMetrics, WorkerStatus } from './metrics.ts';
@@ -210,6 +211,8 @@ export class Worker {
     clearInterval(this.#timer);
     await Promise.allSettled(this.#background);
     await this.#recorder.flush();
+    const behind = [...this.#lanes.values()].filter(({ stored, cursor }) => stored?.cursor !== cursor);
+    await storeCursors(this.#options.db, this.node.id, behind).catch(this.#onError);
     await this.node.leave().catch(this.#onError);
   }
 
@@ -379,6 +382,7 @@ export class Worker {
       releases.push({
         lane: lane.id,
         head: lane.head,
+        cursor: lane.cursor,
         dueMs: Number.isFinite(wake) ? Math.max(wake - now, 0) : null,
       });
       if (releases.length >= readMax) break;
