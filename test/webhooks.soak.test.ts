@@ -1,204 +1,320 @@
 /**
- * The fault test: random publishing, subscribers that are slow, refuse, reset, fail and say goodbye, withdrawals, and
- * `kill -9` of the server, from a seed. Afterwards every accepted event was delivered to exactly the subscriptions
- * that were allowed to have it, at least once, each sequence without a gap, and nothing a second after a withdrawal.
+ * The fault test: random publishing, subscribers that are slow, refuse, reset, never end, fail and say goodbye (410),
+ * withdrawals, `kill -9` of the server, of PostgreSQL's postmaster and of a backend, connections that are cut or stand
+ * still, from a seed. Afterwards every accepted event was delivered to exactly the subscriptions that were allowed to
+ * have it, at least once, under one sequence each, the sequences without a gap, and nothing was started a second after
+ * a withdrawal (three where the server had lost the database).
  *
  * Short here; `npm run soak` runs it for minutes. `SOAK_SEED` repeats a run.
  */
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { type TestContext, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { loadConfig } from '../src/config/config.ts';
 import { openDatabase } from '../src/database/database.ts';
 import { withdrawGrant } from '../src/grants/grant.ts';
 import { type ApiAnswer, requester } from './support/api.ts';
-import { createDatabase } from './support/database.ts';
-import { createTestClient, mintAccessToken } from './support/oauth.ts';
-import { type NuncioProcess, startProcess } from './support/process.ts';
+import { startDatabaseProxy } from './support/database_proxy.ts';
+import { atEnd, newDataDir, start } from './support/embedded_process.ts';
+import { type FaultName, startWithFaults } from './support/faults.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from './support/oauth.ts';
+import { createRandom } from './support/random.ts';
 import { freePort, testSecret } from './support/server.ts';
-import { type Received, startSubscriber } from './support/subscriber.ts';
-import { type App, createApp, pushBody, subscribe } from './support/webhooks.ts';
+import { type App, appScopes, createApp, pushBody, type Request, subscribe } from './support/webhooks.ts';
 
-const seconds = Number(process.env.SOAK_SECONDS ?? 15);
+const seconds = Number(process.env.SOAK_SECONDS ?? 20);
 const seed = Number(process.env.SOAK_SEED ?? Date.now() % 1_000_000);
+/** Milliseconds after a withdrawal in which a delivery may still begin, and that it may be on its way. */
+const lateMsMax = 1_000;
+const lateMsMaxWithoutDatabase = 3_000;
+const onItsWayMs = 500;
 
-/** Mulberry32: the same numbers for the same seed. */
-function createRandom(state: number): () => number {
-  let a = state;
-  return () => {
-    a = (a + 0x6d2b79f5) | 0;
-    let t = Math.imul(a ^ (a >>> 15), 1 | a);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296;
-  };
+/** What came to one path. */
+class Inbox {
+  readonly marks = new Map<string, number>();
+  readonly bySequence = new Map<number, string>();
+  readonly faults: string[] = [];
+  lastAt = 0;
+
+  take(headers: Record<string, unknown>, body: string): void {
+    const mark = JSON.parse(body).ref.slice('refs/heads/'.length);
+    const sequence = Number(headers['nuncio-sequence']);
+    const content = `${headers['nuncio-delivery']} ${body}`;
+    if ((this.bySequence.get(sequence) ?? content) !== content)
+      this.faults.push(`sequence ${sequence} came with two deliveries`);
+    if ((this.marks.get(mark) ?? sequence) !== sequence)
+      this.faults.push(`${mark} came as ${this.marks.get(mark)} and as ${sequence}`);
+    this.bySequence.set(sequence, content);
+    this.marks.set(mark, sequence);
+    this.lastAt = Date.now();
+  }
 }
 
 interface Member {
-  app: App;
-  subscriptionId: string;
   path: string;
-  /** Marks of events that were accepted for the account while the grant was in force. */
+  request: Request;
+  /** Null for a client's own subscription. */
+  app: App | null;
+  subscriptionId: string;
+  /** Marks of events that were accepted while it was allowed to have them. */
   expected: Set<string>;
-  /** Marks of events that may or may not come: published as the grant ended. */
+  /** Marks of events that may or may not come: published, or still waiting, as the grant ended. */
   possible: Set<string>;
   withdrawnAt: number | null;
 }
 
+/** A subscriber that fails in every way there is, until it is told to be calm. */
+async function startTroublesome(t: TestContext, random: () => number) {
+  const inboxes = new Map<string, Inbox>();
+  const inboxOf = (path: string) => {
+    const inbox = inboxes.get(path) ?? new Inbox();
+    inboxes.set(path, inbox);
+    return inbox;
+  };
+  let isCalm = false;
+  const behave = (response: ServerResponse) => {
+    const dice = isCalm ? 1 : random();
+    if (dice < 0.05) response.socket?.resetAndDestroy();
+    else if (dice < 0.15) response.writeHead(dice < 0.1 ? 500 : 503).end();
+    else if (dice < 0.18) response.writeHead(200).write(Buffer.alloc(100_000));
+    else if (dice < 0.185) drip(response);
+    else if (dice < 0.188) return;
+    else if (dice < 0.189) response.writeHead(410).end();
+    else if (dice < 0.3) setTimeout(() => response.writeHead(204).end(), random() * 300);
+    else response.writeHead(204).end();
+  };
+  const drip = (response: ServerResponse) => {
+    response.writeHead(200);
+    const timer = setInterval(() => response.write('.'), 100);
+    response.on('close', () => clearInterval(timer));
+  };
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk: Buffer) => chunks.push(chunk));
+    request.on('end', () => {
+      inboxOf(request.url ?? '').take(request.headers, Buffer.concat(chunks).toString());
+      behave(response);
+    });
+  });
+  const listen = (port: number) => new Promise<void>((done) => server.listen(port, '127.0.0.1', done));
+  await listen(0);
+  const { port } = server.address() as AddressInfo;
+  const close = () =>
+    new Promise<void>((done) => {
+      server.close(() => done());
+      server.closeAllConnections();
+    });
+  t.after(close);
+  return {
+    url: `http://127.0.0.1:${port}`,
+    inboxOf,
+    /** Refuses every connection for a while. */
+    async refuse(ms: number) {
+      await close();
+      await sleep(ms);
+      await listen(port);
+    },
+    calm() {
+      isCalm = true;
+    },
+  };
+}
+
+/** Does what fails while the database is away again, until it succeeds. */
+async function insist<T>(work: () => Promise<T>): Promise<T> {
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof assert.AssertionError) throw error;
+      await sleep(100);
+    }
+  }
+}
+
 test(`webhooks 62: whatever happens, nothing is lost and nobody gets what is not theirs (seed ${seed})`, async (t) => {
   t.diagnostic(`SOAK_SEED=${seed} SOAK_SECONDS=${seconds}`);
-  const random = createRandom(seed);
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 4 });
-  t.after(async () => {
-    await db.destroy();
-    await database.drop();
-  });
+  const dataDir = newDataDir(t);
+  const { connectionString } = await start(dataDir, 'server');
+  const proxy = await startDatabaseProxy(connectionString);
+  atEnd(t, () => proxy.close());
+  const db = openDatabase({ connectionString, connectionsMax: 4, onIdleError: () => {} });
+  atEnd(t, () => db.destroy());
   const settings = {
     PORT: String(await freePort()),
-    DATABASE_URL: database.url,
+    DATABASE_URL: proxy.url,
     NUNCIO_SECRET: testSecret.toString(),
     NUNCIO_INSECURE_SUBSCRIBERS: '1',
     NUNCIO_RATE_LIMIT: '0',
-    NUNCIO_RETRY_SCHEDULE: '1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s',
+    NUNCIO_RETRY_SCHEDULE: Array(20).fill('1s').join(','),
     LOG_LEVEL: 'fatal',
   };
   const config = loadConfig(settings, 'start');
   const server = { db, config, baseUrl: config.baseUrl } as never;
-  let isCalm = false;
-  const subscriber = await startSubscriber(t, (_received, response) => {
-    const dice = isCalm ? 1 : random();
-    if (dice < 0.05) response.socket?.resetAndDestroy();
-    else if (dice < 0.15) response.writeHead(500).end();
-    else if (dice < 0.18) response.writeHead(200).write(Buffer.alloc(100_000));
-    else if (dice < 0.3) setTimeout(() => response.writeHead(204).end(), random() * 300);
-    else response.writeHead(204).end();
-  });
+  const subscriber = await startTroublesome(t, createRandom(seed + 1));
+  const faults = await startWithFaults(t, { dataDir, databaseUrl: connectionString, proxy, settings });
+  const beganAt = new Date().toISOString();
 
-  let running: NuncioProcess = startProcess(t, ['start'], settings);
-  await running.ready();
   const machine = await createTestClient(server, { scopes: ['write:events'] });
   const { accessToken } = await mintAccessToken(server, { client: machine, scopes: ['write:events'] });
   const publisher = requester(server, accessToken);
+  const everybody = await createTestClient(server, {
+    scopes: ['read:posts', 'read:webhooks', 'write:webhooks'],
+    maySubscribe: true,
+  });
+  const forAll = await mintAccessToken(server, { client: everybody, scopes: everybody.scopes });
+  const newMember = (path: string, request: Request, app: App | null, subscriptionId: string): Member => ({
+    path,
+    request,
+    app,
+    subscriptionId,
+    expected: new Set(),
+    possible: new Set(),
+    withdrawnAt: null,
+  });
+  const all = requester(server, forAll.accessToken);
+  const { id: allId } = await subscribe({ request: all }, { url: `${subscriber.url}/all`, kinds: ['push'] });
+  const hub = newMember('/all', all, null, allId);
   const members: Member[] = [];
-  const join = async () => {
-    const app = await createApp(server);
-    const path = `/${members.length}`;
-    const { id } = await subscribe(app, {
-      url: subscriber.url + path,
-      kinds: ['push'],
-      ordered: random() < 0.3,
+  let paths = 0;
+  /** A user with an app that gets pushes, one that may not read them, and a grant for the client that hears of all. */
+  const join = (random: () => number) =>
+    insist(async () => {
+      paths += 1;
+      // Each try has a path of its own: what became of one that failed is not known.
+      const path = `/${paths}`;
+      const account = await createTestAccount(server, { email: `soak-${paths}@example.com` });
+      const app = await createApp(server, { account });
+      const blind = await createApp(server, {
+        account,
+        scopes: appScopes.filter((scope) => scope !== 'read:posts'),
+      });
+      await subscribe(blind, { url: `${subscriber.url}/blind` });
+      const url = subscriber.url + path;
+      const { id } = await subscribe(app, { url, kinds: ['push'], ordered: random() < 0.3 });
+      await mintAccessToken(server, { account, client: everybody, scopes: ['read:posts'] });
+      members.push(newMember(path, app.request, app, id));
     });
-    members.push({
-      app,
-      subscriptionId: id,
-      path,
-      expected: new Set(),
-      possible: new Set(),
-      withdrawnAt: null,
-    });
-  };
-  for (let count = 0; count < 6; count++) await join();
+  const setUp = createRandom(seed);
+  for (let count = 0; count < 6; count++) await join(setUp);
 
   let mark = 0;
-  let kills = 0;
   const end = Date.now() + seconds * 1_000;
-  const publishSome = async () => {
-    const events = [];
-    const marks: [Member, string][] = [];
-    for (let count = Math.ceil(random() * 50); count > 0; count--) {
-      const member = members[Math.floor(random() * members.length)] as Member;
-      mark += 1;
-      const body = pushBody(mark);
-      // A chosen id makes it safe to try again what the server died on.
-      events.push({ id: `soak-${mark}`, kind: 'push', account: member.app.account.id, body });
-      marks.push([member, String(mark)]);
-    }
-    const wasWithdrawn = new Map(marks.map(([member]) => [member, member.withdrawnAt !== null]));
-    for (;;) {
-      const answer: ApiAnswer | undefined = await publisher('POST', '/events', { json: events }).catch(
-        () => undefined,
-      );
-      if (answer?.status === 202) break;
-      assert.ok(
-        answer === undefined || answer.status >= 500,
-        `publishing gave ${answer?.status}: ${answer?.text}`,
-      );
-      await new Promise((resolve) => setTimeout(resolve, 50));
-    }
-    for (const [member, name] of marks) {
-      if (wasWithdrawn.get(member)) continue;
-      (member.withdrawnAt === null ? member.expected : member.possible).add(name);
+  const publishAll = async (random: () => number) => {
+    while (Date.now() < end) {
+      const events: Record<string, unknown>[] = [];
+      const marks: [Member, string][] = [];
+      for (let count = Math.ceil(random() * 50); count > 0; count--) {
+        const member = members[Math.floor(random() * members.length)] as Member;
+        mark += 1;
+        const account = member.app?.account.id;
+        // A chosen id makes it safe to try again what the server died on.
+        events.push({ id: `soak-${mark}`, kind: 'push', account, body: pushBody(mark) });
+        marks.push([member, String(mark)]);
+        // From here on it may be there: what is withdrawn meanwhile may have got it before.
+        if (member.withdrawnAt === null) member.possible.add(String(mark));
+      }
+      const accepted = await insist(async () => {
+        const answer: ApiAnswer = await publisher('POST', '/events', { json: events });
+        if (answer.status >= 500) throw new Error(answer.text);
+        return answer;
+      });
+      assert.equal(accepted.status, 202, accepted.text);
+      for (const [member, name] of marks) {
+        hub.expected.add(name);
+        if (member.withdrawnAt === null) member.expected.add(name);
+      }
+      await sleep(random() * 60);
     }
   };
-  while (Date.now() < end) {
-    const dice = random();
-    if (dice < 0.04 && kills < seconds / 4) {
-      kills += 1;
-      await Promise.all([
-        publishSome(),
-        running.end('SIGKILL').then(() => {
-          running = startProcess(t, ['start'], settings);
-          return running.ready();
-        }),
-      ]);
-    } else if (dice < 0.07 && members.filter(({ withdrawnAt }) => withdrawnAt === null).length > 3) {
-      const member = members[Math.floor(random() * members.length)] as Member;
-      if (member.withdrawnAt !== null) continue;
-      await withdrawGrant(db, member.app.grantId, 'user');
+  const withdrawSome = async (random: () => number) => {
+    while (Date.now() < end) {
+      await sleep(500 + random() * 2_000);
+      const active = members.filter(({ withdrawnAt }) => withdrawnAt === null);
+      if (active.length <= 3) continue;
+      const member = active[Math.floor(random() * active.length)] as Member;
+      await insist(() => withdrawGrant(db, member.app?.grantId ?? '', 'user'));
       member.withdrawnAt = Date.now();
       // What was not sent yet need not come any more.
       for (const name of member.expected) member.possible.add(name);
       member.expected.clear();
-      await join();
-    } else {
-      await publishSome();
-      await new Promise((resolve) => setTimeout(resolve, random() * 60));
+      await join(random);
     }
-  }
-  isCalm = true;
-  t.diagnostic(`${mark} events, ${members.length} subscriptions, ${kills} kills`);
+  };
+  const counts: Record<string, number> = {};
+  const strikeAll = async (random: () => number) => {
+    const names = Object.keys(faults.strike) as FaultName[];
+    // Each at least once, in an order of the seed's, then at random.
+    const order = names.map((name) => ({ name, by: random() })).sort((a, b) => a.by - b.by);
+    while (Date.now() < end) {
+      await sleep(500 + random() * Math.min(6_000, (seconds * 1_000) / 12));
+      const name = order.shift()?.name ?? (names[Math.floor(random() * names.length)] as FaultName);
+      counts[name] = (counts[name] ?? 0) + 1;
+      await faults.strike[name](random);
+    }
+  };
+  const refuseSome = async (random: () => number) => {
+    while (Date.now() < end) {
+      await sleep(3_000 + random() * 7_000);
+      await subscriber.refuse(random() * 2_000);
+    }
+  };
+  await Promise.all([
+    publishAll(createRandom(seed + 2)),
+    withdrawSome(createRandom(seed + 3)),
+    strikeAll(createRandom(seed + 4)),
+    refuseSome(createRandom(seed + 5)),
+  ]);
+  subscriber.calm();
+  t.diagnostic(`${mark} events, ${members.length} subscriptions and one, ${JSON.stringify(counts)}`);
 
-  const marksAt = (path: string) =>
-    new Set(
-      subscriber.received
-        .filter((one) => one.path === path)
-        .map(({ body }) => JSON.parse(body).ref.slice('refs/heads/'.length)),
-    );
+  /** What its owner does who finds a subscription disabled, or deliveries given up. */
+  const ask = async (member: Member) => {
+    const path = `/subscriptions/${member.subscriptionId}`;
+    const { body } = await member.request('GET', path);
+    if (body.state === 'disabled') await member.request('PATCH', path, { json: { state: 'active' } });
+    await member.request('POST', `${path}/recover`, { json: { since: beganAt, status: ['failed', 'held'] } });
+  };
+  const lasting = [hub, ...members.filter(({ withdrawnAt }) => withdrawnAt === null)];
   const missing = () =>
-    members.flatMap(({ path, expected }) => {
-      const seen = marksAt(path);
-      return [...expected].filter((name) => !seen.has(name)).map((name) => `${path}: ${name}`);
+    lasting.flatMap(({ path, expected }) => {
+      const { marks } = subscriber.inboxOf(path);
+      return [...expected].filter((name) => !marks.has(name)).map((name) => `${path}: ${name}`);
     });
-  const patience = Date.now() + 120_000;
-  while (missing().length > 0 && Date.now() < patience)
-    await new Promise((resolve) => setTimeout(resolve, 250));
-  assert.deepEqual(missing(), []);
-  for (const { path, expected, possible, withdrawnAt } of members) {
-    const own: Received[] = subscriber.received.filter((one) => one.path === path);
-    for (const name of marksAt(path))
+  const patience = Date.now() + 180_000;
+  for (let round = 0; missing().length > 0 && Date.now() < patience; round++) {
+    if (round % 20 === 0) await Promise.all(lasting.map((member) => insist(() => ask(member))));
+    await sleep(250);
+  }
+  assert.deepEqual(missing().slice(0, 50), []);
+
+  for (const { path, expected, possible, withdrawnAt } of [hub, ...members]) {
+    const { marks, bySequence, faults: wrong, lastAt } = subscriber.inboxOf(path);
+    assert.deepEqual(wrong, [], path);
+    for (const name of marks.keys())
       assert.ok(expected.has(name) || possible.has(name), `${path} got ${name}`);
-    const bySequence = new Map<string, string>();
-    for (const { headers, body } of own) {
-      const sequence = headers['nuncio-sequence'] as string;
-      const content = `${headers['nuncio-delivery']} ${body}`;
-      assert.equal(bySequence.get(sequence) ?? content, content, 'one sequence, two deliveries');
-      bySequence.set(sequence, content);
-    }
     if (withdrawnAt === null) {
-      const sequences = [...bySequence.keys()].map(Number).sort((a, b) => a - b);
+      const sequences = [...bySequence.keys()].sort((a, b) => a - b);
       assert.deepEqual(
         sequences,
         sequences.map((_sequence, index) => index + 1),
+        path,
       );
     } else {
-      assert.deepEqual(
-        own.filter(({ at }) => at > withdrawnAt + 1_000).map(({ at }) => at - withdrawnAt),
-        [],
+      const wasAway = faults.outages.some(
+        ({ from, until }) =>
+          from <= withdrawnAt + lateMsMax && until + lateMsMaxWithoutDatabase >= withdrawnAt,
       );
+      const lateMs = (wasAway ? lateMsMaxWithoutDatabase : lateMsMax) + onItsWayMs;
+      assert.ok(lastAt <= withdrawnAt + lateMs, `${path} got something ${lastAt - withdrawnAt} ms late`);
     }
   }
+  assert.equal(subscriber.inboxOf('/blind').marks.size, 0);
   const { rows } = await sql<{ left: string }>`select count(*) as left from outbox`.execute(db);
   assert.equal(rows[0]?.left, '0');
-  assert.equal(await running.end('SIGTERM'), 0);
+  assert.equal(await faults.server().end('SIGTERM'), 0);
 });
