@@ -59,7 +59,7 @@ const reservedNames = new Set(
   events failing_warnings grants health held_stretches idempotency_keys interaction interactions lane_progress lanes livez
   login login_sessions meta metrics migrations nodes oauth openapi outbox public pushed_requests
   rate_windows readyz recoveries refresh_tokens registration_tokens retries sessions sign_in_failures signing_keys
-  subscriptions token used_proofs webhooks withdrawals`.split(/\s+/),
+  subscription_revisions subscriptions token used_proofs webhooks withdrawals`.split(/\s+/),
 );
 /** Names of kinds that the server itself has. */
 const reservedKinds = new Set(['ping', 'subscription.disabled', 'subscription.failing']);

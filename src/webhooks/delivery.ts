@@ -14,7 +14,10 @@ import { type Database, inTransaction, type Transaction } from '../database/data
 import { pingName } from '../events/built_in_names.ts';
 import { recordEvent } from '../events/event.ts';
 import { deliveryId, deliveryIdPrefix, parseDeliveryId } from './delivery_id.ts';
-import { type Owner, ownedBy, type Subscription } from './subscription.ts';
+import type { EventContent, HeaderNames } from './delivery_request.ts';
+import { type RecordedRequest, recordRequest } from './recorded_request.ts';
+import type { SignatureShape } from './signature.ts';
+import { type Format, type Owner, ownedBy, type Subscription } from './subscription.ts';
 
 export const deliveryStates = ['pending', 'held', 'succeeded', 'failed', 'cancelled'] as const;
 export type DeliveryState = (typeof deliveryStates)[number];
@@ -134,6 +137,8 @@ export interface Attempt {
   error: string | null;
   revision: number;
   connection: Record<string, unknown> | null;
+  /** By which revision of the subscription it was made; null where that is not known any more. */
+  request: RecordedRequest | null;
   responseHeaders: Record<string, unknown> | null;
   responseBody: Buffer | null;
   isTruncated: boolean;
@@ -152,28 +157,49 @@ interface AttemptRow {
   headers: string | null;
   body: Buffer | null;
   truncated: boolean;
+  url: string | null;
+  signature: SignatureShape;
+  format: Format;
 }
 
 export async function readDelivery(
   db: Database | Transaction,
   owner: Owner,
   id: string,
+  names: HeaderNames,
 ): Promise<DeliveryDetails | undefined> {
   const place = await locateDelivery(db, owner, id);
   if (place === undefined) return undefined;
   const { subscription, sequence } = place;
-  const { rows } = await sql<DeliveryRow & { body: string | null }>`
-    select d.*, e.body from (${described(subscription.lane, sql`d.sequence = ${sequence}`)}) as d
+  const { rows } = await sql<
+    DeliveryRow & { body: string | null; account_id: string | null; happened_at: Date }
+  >`
+    select d.*, e.body, e.account_id, e.happened_at from (${described(subscription.lane, sql`d.sequence = ${sequence}`)}) as d
     cross join lateral (
-      select body from events where day = d.day and position = d.event offset 0
+      select body, account_id, created_at as happened_at
+      from events where day = d.day and position = d.event offset 0
     ) as e`.execute(db);
   const row = rows[0];
   if (row === undefined) return undefined;
+  const delivery = toDelivery(row, subscription.id);
+  const event: EventContent | null =
+    row.body === null
+      ? null
+      : {
+          id: row.event_id,
+          kind: row.kind,
+          accountId: row.account_id,
+          body: Buffer.from(row.body),
+          createdAt: row.happened_at.getTime(),
+          traceparent: null,
+        };
   const { rows: attempts } = await sql<AttemptRow>`
-    select * from attempts where lane = ${subscription.lane} and sequence = ${sequence}
-    order by started_at, number limit 1000`.execute(db);
+    select a.*, s.url, s.signature, s.format
+    from attempts a left join subscription_revisions s on s.lane = a.lane and s.revision = a.revision
+    where a.lane = ${subscription.lane} and a.sequence = ${sequence}
+    order by a.started_at, a.number limit 1000`.execute(db);
   return {
-    ...toDelivery(row, subscription.id),
+    ...delivery,
     body: row.body,
     attempts: attempts.map((attempt) => ({
       number: attempt.number,
@@ -185,6 +211,16 @@ export async function readDelivery(
       error: attempt.error,
       revision: attempt.revision,
       connection: attempt.connection === null ? null : JSON.parse(attempt.connection),
+      request:
+        attempt.url === null
+          ? null
+          : recordRequest(
+              { url: attempt.url, signature: attempt.signature, format: attempt.format },
+              delivery,
+              { number: attempt.number, startedAt: attempt.started_at },
+              event,
+              names,
+            ),
       responseHeaders: attempt.headers === null ? null : JSON.parse(attempt.headers),
       responseBody: attempt.body,
       isTruncated: attempt.truncated,

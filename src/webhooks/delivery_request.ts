@@ -121,7 +121,7 @@ export function buildRequest(
 }
 
 /** CloudEvents 1.0, JSON format, structured mode. */
-function cloudEventBody(event: EventContent): Buffer {
+export function cloudEventBody(event: EventContent): Buffer {
   const attributes = {
     specversion: '1.0',
     id: event.id,

@@ -17,6 +17,7 @@ import {
   readDelivery,
   resendDelivery,
 } from './delivery.ts';
+import type { HeaderNames } from './delivery_request.ts';
 import { sendOnce } from './once.ts';
 import { readPage, sendPage } from './page.ts';
 import { describeError } from './settle.ts';
@@ -27,6 +28,7 @@ export interface DeliveryRoutesOptions {
   db: Database;
   guard: Guard;
   sealer: Sealer;
+  headerNames: HeaderNames;
 }
 
 interface IdRoute {
@@ -34,7 +36,7 @@ interface IdRoute {
 }
 
 export function registerDeliveries(options: DeliveryRoutesOptions): void {
-  const { api, db, guard } = options;
+  const { api, db, guard, headerNames } = options;
   api.get<IdRoute>('/subscriptions/:id/deliveries', async (request, reply) => {
     const owner = ownerOf(await guard(request, 'read:webhooks'));
     const subscription = await requireSubscription(db, owner, request.params.id);
@@ -52,7 +54,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
 
   api.get<IdRoute>('/deliveries/:id', async (request) => {
     const owner = ownerOf(await guard(request, 'read:webhooks'));
-    return representDetails(await requireDelivery(readDelivery(db, owner, request.params.id)));
+    return representDetails(await requireDelivery(readDelivery(db, owner, request.params.id, headerNames)));
   });
 
   api.post<IdRoute>('/deliveries/:id/resend', async (request, reply) => {
@@ -69,7 +71,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
             code: 'delivery-cancelled',
           });
         case 'due': {
-          const delivery = await requireDelivery(readDelivery(tx, owner, id));
+          const delivery = await requireDelivery(readDelivery(tx, owner, id, headerNames));
           const headers = { location: `/deliveries/${id}` };
           return { status: 202, headers, body: JSON.stringify(represent(delivery)) };
         }
@@ -137,6 +139,7 @@ function representAttempt(attempt: Attempt): Record<string, unknown> {
     error: attempt.error,
     error_detail: attempt.error === null ? null : explain(attempt),
     revision: attempt.revision,
+    request: attempt.request,
     response: attempt.responseHeaders === null ? null : representResponse(attempt),
   };
 }

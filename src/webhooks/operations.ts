@@ -149,6 +149,13 @@ const schemas: Record<string, TSchema> = {
           duration_ms: Maybe(Type.Number()),
           status: Maybe(Type.Integer()),
           error: Maybe(Type.String()),
+          request: Maybe(
+            Type.Object({
+              method: Type.String(),
+              url: Type.String(),
+              headers: Type.Record(Type.String(), Type.String()),
+            }),
+          ),
           response: Maybe(Type.Object({ headers: Type.Object({}), body: Type.String() })),
         }),
       ),

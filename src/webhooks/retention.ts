@@ -21,6 +21,11 @@ export async function keepDays(db: Database, days = retentionDays): Promise<void
   }
   await sql`delete from retries where day < (now() at time zone 'utc')::date - ${days}::int`.execute(db);
   await sql`delete from event_ids where created_at < now() - make_interval(days => ${days}::int)`.execute(db);
+  // Of a subscription's revisions those stay that an attempt in the log may have been made by.
+  await sql`
+    delete from subscription_revisions r using subscription_revisions next
+    where next.lane = r.lane and next.revision = r.revision + 1
+      and next.created_at < now() - make_interval(days => ${days + 1}::int)`.execute(db);
   await sql`
     delete from recoveries where state <> 'running' and created_at < now() - make_interval(days => ${days}::int)`.execute(
     db,

@@ -92,7 +92,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
         },
       });
       registerSubscriptions({ api, db, guard, catalogue, sealer, config });
-      registerDeliveries({ api, db, guard, sealer });
+      registerDeliveries({ api, db, guard, sealer, headerNames: options.settings.headers });
       registerRecoveries({ api, db, guard, sealer, wake: () => engine.recover() });
       registerMeta(api, config, options.settings, options.deliveryKeys);
       api.delete<{ Params: { id: string } }>('/events/:id/body', async (request, reply) => {
