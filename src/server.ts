@@ -126,6 +126,9 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   });
   await deliveryKeys.start();
   opened.defer(() => deliveryKeys.stop());
+  const limiter = new RateLimiter(db, config.rateLimitPerMinute);
+  limiter.start();
+  opened.defer(() => limiter.stop());
   const authorization = await createAuthorization({
     app,
     db,
@@ -136,6 +139,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     scopes,
     logger,
     pages: enginePages,
+    limiter,
     foreignKeys: () => deliveryKeys.published.map(({ publicJwk }) => publicJwk),
     settings: platform.oauth,
     egress,
@@ -144,9 +148,6 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   registerPages(app, { ...authorization, db, scopes, secret, baseUrl: config.baseUrl });
   const { guard } = authorization;
 
-  const limiter = new RateLimiter(db, config.rateLimitPerMinute);
-  limiter.start();
-  opened.defer(() => limiter.stop());
   opened.defer(startSweeping(db, logger));
   const limited = limitGuard(guard, limiter);
   const webhooks = createWebhooks({

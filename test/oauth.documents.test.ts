@@ -215,6 +215,9 @@ test('oauth 88: what the document says later takes the place of what was kept of
     const page = await ask(client.id, { ...server, config, baseUrl: config.baseUrl, running: node });
     assert.match(page.text, /Renamed/);
     assert.doesNotMatch(page.text, /Reader by document/);
+    // The first node believes what it fetched until it may fetch again, and does not undo what the other one kept.
+    assert.match((await ask(client.id)).text, /Reader by document/);
+    assert.match((await ask(client.id)).text, /Reader by document/);
   } finally {
     await node.close();
   }

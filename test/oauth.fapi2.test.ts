@@ -84,6 +84,16 @@ test('what stands in the way of FAPI 2.0, and metadata that is none, is a usage 
     [{ metadata: '{"__proto__":{}}' }, /__proto__ is not one of/],
     [{ metadata: '{"jwks_uri":7}' }, /jwks_uri must be a text/],
     [{ metadata: '{"dpop_bound_access_tokens":"yes"}' }, /must be a switch/],
+    [{ 'auth-method': 'private_key_jwt' }, /private_key_jwt needs one of jwks, jwks_uri/],
+    [{ 'auth-method': 'self_signed_tls_client_auth' }, /needs one of jwks, jwks_uri/],
+    [{ 'auth-method': 'tls_client_auth' }, /needs one of tls_client_auth_san_dns/],
+    [
+      {
+        'auth-method': 'tls_client_auth',
+        metadata: '{"tls_client_auth_san_dns":"a.example","tls_client_auth_san_uri":"https://a.example/"}',
+      },
+      /not several/,
+    ],
   ] as const) {
     await assert.rejects(create(values), message);
   }

@@ -3,6 +3,9 @@
  * how soon a withdrawal reaches every node.
  */
 
+// Before anything that imports the engine.
+import '../src/oauth/runtime_notice.ts';
+
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { SignJWT } from 'jose';
@@ -17,6 +20,7 @@ import { withdrawGrant } from '../src/grants/grant.ts';
 import { createScopeCatalogue } from '../src/grants/scopes.ts';
 import { withdrawToken } from '../src/grants/withdrawals.ts';
 import { createApplication } from '../src/http/application.ts';
+import { RateLimiter } from '../src/http/rate_limit.ts';
 import { createAuthorization } from '../src/oauth/authorization.ts';
 import { defaultOAuthSettings } from '../src/oauth/settings.ts';
 import { enginePages } from '../src/web/engine_pages.ts';
@@ -59,6 +63,7 @@ async function startNode(databaseUrl: string): Promise<Node> {
     scopes,
     logger,
     pages: enginePages,
+    limiter: new RateLimiter(nodeDb, 0),
     foreignKeys: () => [],
     settings: defaultOAuthSettings,
   });

@@ -150,6 +150,26 @@ test('housekeeping takes what is of no use, and nothing else', async () => {
   assert.equal(again.refresh_tokens, undefined);
 });
 
+test('a table that cannot be cleared keeps no other from being cleared, and is named', async () => {
+  await sql`
+    insert into used_proofs (digest, expires_at) values (sha256('late'), now() - interval '1 second')`.execute(
+    server.db,
+  );
+  await sql`alter table authorization_codes rename to elsewhere`.execute(server.db);
+  try {
+    await assert.rejects(keepHouse(server.db), (error) => {
+      assert.ok(error instanceof AggregateError);
+      assert.equal(error.errors.length, 1);
+      assert.match(error.message, /^authorization_codes: /);
+      return true;
+    });
+  } finally {
+    await sql`alter table elsewhere rename to authorization_codes`.execute(server.db);
+  }
+  const { rows } = await sql`select from used_proofs where digest = sha256('late')`.execute(server.db);
+  assert.equal(rows.length, 0);
+});
+
 test('grants that a newer one covers leave once nothing comes from them, and no other', async () => {
   const user = await createTestAccount(server);
   const app = await createTestClient(server);

@@ -64,6 +64,51 @@ test('oauth 74: a request_uri inside, another method, too large', async () => {
   assert.ok([400, 413].includes(large.status));
 });
 
+test('oauth 74: too many from one address are 429 until the minute ends, here and where else something begins', async () => {
+  const limited = await startTestServer(
+    { after },
+    { NUNCIO_RATE_LIMIT: '3', NUNCIO_TRUST_PROXY: '127.0.0.1' },
+  );
+  const app = await createTestClient(limited, {
+    grantTypes: ['authorization_code', 'urn:ietf:params:oauth:grant-type:device_code'],
+  });
+  const form = {
+    redirect_uri: app.redirectUri,
+    response_type: 'code',
+    code_challenge: createPkce().challenge,
+    code_challenge_method: 'S256',
+  };
+  const begin = {
+    par: (remote: string) => postForm(limited, '/oauth/par', app, form, { 'x-forwarded-for': remote }),
+    device: (remote: string) => postForm(limited, '/oauth/device', app, {}, { 'x-forwarded-for': remote }),
+    async authorize(remote: string) {
+      const url = authorizationUrl(limited, app, form);
+      const headers = { 'x-forwarded-for': remote };
+      const { status, headers: answered } = await fetch(url, { redirect: 'manual', headers });
+      return { status, headers: answered, body: {} };
+    },
+  };
+  for (const [name, ask] of Object.entries(begin)) {
+    const remote = `192.0.2.${name.length}`;
+    await untilMinuteHasRoom();
+    for (let count = 0; count < 3; count += 1) assert.ok((await ask(remote)).status < 400, name);
+    const refused = await ask(remote);
+    assert.equal(refused.status, 429, name);
+    const seconds = Number(refused.headers.get('retry-after'));
+    assert.ok(seconds >= 1 && seconds <= 60, name);
+    assert.equal(refused.headers.get('cache-control'), 'no-store');
+    if (name !== 'authorize') assert.equal(refused.body.error, 'temporarily_unavailable');
+    // Nobody else is kept out by it.
+    assert.ok((await ask(`198.51.100.${name.length}`)).status < 400, name);
+  }
+});
+
+/** Limits are by the minute of the clock: what is counted together begins in one. */
+async function untilMinuteHasRoom(): Promise<void> {
+  const left = 60_000 - (Date.now() % 60_000);
+  if (left < 5_000) await new Promise((resolve) => setTimeout(resolve, left + 50));
+}
+
 test('oauth 75: a request_uri is its client’s, known, and used up at the end, not by looking', async () => {
   const { body, verifier } = await push(client);
   const requestUri = String(body.request_uri);

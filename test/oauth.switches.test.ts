@@ -89,6 +89,10 @@ test('the password grant works behind both switches, for confidential clients, t
   const throttled = await postForm(loose, '/oauth/token', client, form);
   assert.equal(throttled.body.error, 'invalid_grant');
   assert.ok(throttled.headers.get('retry-after'));
+  // Who is refused is told too, and nobody else is.
+  assert.match(throttled.headers.get('deprecation') ?? '', /^@\d+$/);
+  const machine = await postForm(loose, '/oauth/token', plain, { grant_type: 'client_credentials' });
+  assert.deepEqual([machine.status, machine.headers.get('deprecation')], [200, null]);
 });
 
 test('the implicit flow works behind both switches, and is refused otherwise', async () => {
@@ -116,6 +120,10 @@ test('the implicit flow works behind both switches, and is refused otherwise', a
   assert.equal(idToken.at_hash, half);
   const api = await fetch(`${loose.baseUrl}/api`, { headers: { authorization: `Bearer ${token}` } });
   assert.equal(api.status, 200);
+
+  const once = await browser.open(authorizationUrl(loose, client, parameters));
+  assert.match(once.leftTo?.hash ?? '', /access_token=/);
+  assert.match(once.response.headers.get('deprecation') ?? '', /^@\d+$/);
 
   const plain = await createTestClient(loose);
   const refused = await new TestBrowser(loose.baseUrl).open(authorizationUrl(loose, plain, parameters));

@@ -64,6 +64,27 @@ export function metadataFault(metadata: Readonly<Record<string, unknown>>): stri
   return undefined;
 }
 
+/** What a client of the method is recognised by: one of these members. */
+const proofs: Readonly<Record<string, readonly string[]>> = {
+  private_key_jwt: ['jwks', 'jwks_uri'],
+  self_signed_tls_client_auth: ['jwks', 'jwks_uri'],
+  tls_client_auth: Object.keys(members).filter((name) => name.startsWith('tls_client_auth_')),
+};
+
+/** @returns what is missing for the client to authenticate at all (RFC 7591 section 2, RFC 8705 section 2) */
+export function proofFault(
+  metadata: Readonly<Record<string, unknown>>,
+  authMethod: string,
+): string | undefined {
+  const wanted = proofs[authMethod] ?? [];
+  const given = wanted.filter((name) => Object.hasOwn(metadata, name));
+  if (wanted.length === 0 || given.length === 1) return undefined;
+  const names = wanted.join(', ');
+  return given.length === 0
+    ? `${authMethod} needs one of ${names}: nothing else could authenticate the app`
+    : `${authMethod} takes one of ${names}, not several`;
+}
+
 /** Methods of authentication that FAPI 2.0 (section 5.3.2.1) allows. */
 const fapi2AuthMethods = new Set(['private_key_jwt', 'tls_client_auth', 'self_signed_tls_client_auth']);
 

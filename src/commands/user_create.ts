@@ -16,7 +16,7 @@ export const userCreate: Command = {
     ['--email E', 'address to log in with'],
     ['--password P', 'at least 8 characters'],
     ['--name N', 'what the user is called; by default the part of the address before the @'],
-    ['--admin', 'the user may see and do what an operator may'],
+    ['--admin', 'marks the account as an operator’s; the mark is kept, and opens nothing yet'],
     ['--json', 'print JSON'],
   ],
   async run({ values }, { config, print }) {

@@ -18,6 +18,7 @@ import { createGuardedFetch } from '../egress/fetch.ts';
 import type { Guard } from '../grants/principal.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { WithdrawalList } from '../grants/withdrawals.ts';
+import type { RateLimiter } from '../http/rate_limit.ts';
 import { AccessTokenVerifier } from './access_token.ts';
 import { registerAuthorizeForm } from './authorize_form.ts';
 import { registerCors } from './cors.ts';
@@ -33,6 +34,7 @@ import { openCertificateReader } from './mtls/mtls.ts';
 import { registerProtectedResource } from './protected_resource.ts';
 import { logProtocol } from './protocol_log.ts';
 import { createProvider } from './provider.ts';
+import { createRequestLimit } from './request_limit.ts';
 import type { OAuthSettings } from './settings.ts';
 import { ensureSigningKeys } from './signing_keys.ts';
 import { opaqueTokenLookup } from './storage/access_token.ts';
@@ -49,6 +51,8 @@ export interface AuthorizationOptions {
   scopes: ScopeCatalogue;
   logger: Logger;
   pages: EnginePages;
+  /** Counts what strangers begin. */
+  limiter: RateLimiter;
   /** Public keys of other parts, for the JWKS: they are shown there and used for no token. */
   foreignKeys: () => readonly JWK[];
   /** How others are connected to, where that is not as usual. */
@@ -109,7 +113,13 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   registerCors(app);
   registerProtectedResource(app, config.baseUrl, scopes);
   registerAuthorizeForm(app);
-  mountProvider(app, config.baseUrl, currentProvider, settings);
+  mountProvider(
+    app,
+    config.baseUrl,
+    currentProvider,
+    settings,
+    createRequestLimit(options.limiter, options.pages),
+  );
   const stopHousekeeping = startHousekeeping(db, (error) => {
     logger.warn({ err: error }, 'housekeeping failed');
   });

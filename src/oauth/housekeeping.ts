@@ -37,23 +37,40 @@ const rules: readonly [table: string, useless: string][] = [
   ['audit_entries', "at < now() - interval '90 days'"],
 ];
 
-/** @returns rows that left, by table */
+/**
+ * One round. What cannot be cleared keeps nothing else from being cleared.
+ * @returns rows that left, by table
+ * @throws AggregateError at the end, with the error of each table whose statement failed
+ */
 export async function keepHouse(db: Database): Promise<Record<string, number>> {
   const left: Record<string, number> = {};
-  for (const [table, useless] of rules) {
-    for (let batch = 0; batch < batchesMax; batch += 1) {
-      const { numAffectedRows } = await sql`
-        delete from ${sql.table(table)}
-        where ctid = any(array(
-          select ctid from ${sql.table(table)} where ${sql.raw(useless)}
-          limit ${batchRows} for update skip locked))`.execute(db);
-      const rows = Number(numAffectedRows ?? 0);
-      if (rows > 0) left[table] = (left[table] ?? 0) + rows;
-      if (rows < batchRows) break;
+  const faults: Error[] = [];
+  const attempt = async (table: string, work: () => Promise<number>) => {
+    try {
+      const rows = await work();
+      if (rows > 0) left[table] = rows;
+    } catch (cause) {
+      faults.push(new Error(`${table}: ${(cause as Error).message}`, { cause }));
     }
+  };
+  for (const [table, useless] of rules) await attempt(table, () => clear(db, table, useless));
+  await attempt('clients', () => removeUnusedClients(db, batchRows));
+  if (faults.length === 0) return left;
+  throw new AggregateError(faults, faults.map((fault) => fault.message).join('; '));
+}
+
+async function clear(db: Database, table: string, useless: string): Promise<number> {
+  let left = 0;
+  for (let batch = 0; batch < batchesMax; batch += 1) {
+    const { numAffectedRows } = await sql`
+      delete from ${sql.table(table)}
+      where ctid = any(array(
+        select ctid from ${sql.table(table)} where ${sql.raw(useless)}
+        limit ${batchRows} for update skip locked))`.execute(db);
+    const rows = Number(numAffectedRows ?? 0);
+    left += rows;
+    if (rows < batchRows) break;
   }
-  const clients = await removeUnusedClients(db, batchRows);
-  if (clients > 0) left.clients = clients;
   return left;
 }
 

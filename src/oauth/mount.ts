@@ -9,6 +9,7 @@ import { parse, stringify } from 'node:querystring';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Provider } from 'oidc-provider';
 import { registrationPath } from './registration/registration.ts';
+import type { RefuseTooMany } from './request_limit.ts';
 import type { OAuthSettings } from './settings.ts';
 import { toOpaqueForm } from './storage/access_token.ts';
 
@@ -62,6 +63,7 @@ export function mountProvider(
   baseUrl: string,
   provider: () => Provider,
   settings: OAuthSettings,
+  refuseTooMany: RefuseTooMany,
 ): void {
   const normalize = requestNormalizer(baseUrl);
   void app.register(async (scope) => {
@@ -72,8 +74,9 @@ export function mountProvider(
       const isPage = pagePaths.test(path);
       const replaces = structuredTokenPaths.has(path);
       // Handed over before the framework would look for a body: what comes after the first hooks is not for us.
-      const onRequest = (request: FastifyRequest, reply: FastifyReply) =>
-        hand(request, reply, isPage, replaces);
+      const onRequest = async (request: FastifyRequest, reply: FastifyReply) => {
+        if (!refuseTooMany(request, reply, path)) await hand(request, reply, isPage, replaces);
+      };
       for (const method of methods) scope.route({ method, url: path, onRequest, handler: neverReached });
       scope.options(path, async (request, reply) => {
         const isPreflight = request.headers['access-control-request-method'] !== undefined;

@@ -27,6 +27,9 @@ const fetchesMax = 300;
 /** Where the engine's metadata of a document keeps the scopes, of which it knows only some. */
 export const documentScopeMember = 'document_scope';
 
+/** Requests in which the engine did not have the document any more. */
+const fetchedIn = new WeakSet<object>();
+
 type EngineClient = InstanceType<Provider['Client']>;
 
 export function documentFeature({ db, settings }: EngineOptions) {
@@ -36,6 +39,7 @@ export function documentFeature({ db, settings }: EngineOptions) {
       ack: 'draft-02',
       cacheDuration: cacheSeconds,
       async allowFetch(ctx: KoaContextWithOIDC) {
+        fetchedIn.add(ctx);
         const subject = `client document\n${networkOf(ctx.ip)}`;
         return (await countGuess(db, [{ subject, max: fetchesMax }])) === null;
       },
@@ -84,6 +88,9 @@ export function createDocumentFinder(provider: Provider, options: EngineOptions)
     try {
       const client = await engineFind(id);
       if (client === undefined) return undefined;
+      // What this node still has in memory is no news: another one may have kept a newer document meanwhile.
+      const isNews = Provider.ctx === undefined || fetchedIn.has(Provider.ctx);
+      if (known !== undefined && !isNews) return client;
       const description = describe(client.metadata() as unknown as Metadata, new URL(id).host);
       if (known === undefined || !isSame(known, description)) {
         if ((await saveDocumentClient(db, id, description)) === undefined) return undefined;
