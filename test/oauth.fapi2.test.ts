@@ -15,7 +15,7 @@ const server = await startTestServer({ after });
 const account = await createTestAccount(server);
 const redirectUri = 'https://bank.example/callback';
 
-async function create(values: Record<string, string | boolean>): Promise<{ client_id: string }> {
+async function create(values: Record<string, string | boolean | string[]>): Promise<{ client_id: string }> {
   const lines: string[] = [];
   await clientCreate.run(
     { values: { name: 'Bank', 'redirect-uri': [redirectUri], json: true, ...values }, positionals: [] },
@@ -84,6 +84,14 @@ test('what stands in the way of FAPI 2.0, and metadata that is none, is a usage 
     [{ metadata: '{"__proto__":{}}' }, /__proto__ is not one of/],
     [{ metadata: '{"jwks_uri":7}' }, /jwks_uri must be a text/],
     [{ metadata: '{"dpop_bound_access_tokens":"yes"}' }, /must be a switch/],
+    [{ metadata: '{"subject_type":"secret"}' }, /"public" or "pairwise"/],
+    [
+      {
+        'redirect-uri': ['https://a.example/', 'https://b.example/'],
+        metadata: '{"subject_type":"pairwise"}',
+      },
+      /sector_identifier_uri/,
+    ],
     [{ 'auth-method': 'private_key_jwt' }, /private_key_jwt needs one of jwks, jwks_uri/],
     [{ 'auth-method': 'self_signed_tls_client_auth' }, /needs one of jwks, jwks_uri/],
     [{ 'auth-method': 'tls_client_auth' }, /needs one of tls_client_auth_san_dns/],

@@ -5,7 +5,7 @@
 
 import { accessTokenSeconds, accessTokenSecondsMin, isAccessTokenLife } from './access_token_life.ts';
 
-type Kind = 'life' | 'text' | 'switch' | 'list' | 'object' | 'number';
+type Kind = 'life' | 'subject' | 'text' | 'switch' | 'list' | 'object' | 'number';
 
 const members: Readonly<Record<string, Kind>> = {
   access_token_format: 'text',
@@ -26,6 +26,8 @@ const members: Readonly<Record<string, Kind>> = {
   require_auth_time: 'switch',
   require_pushed_authorization_requests: 'switch',
   require_signed_request_object: 'switch',
+  sector_identifier_uri: 'text',
+  subject_type: 'subject',
   tls_client_auth_san_dns: 'text',
   tls_client_auth_san_email: 'text',
   tls_client_auth_san_ip: 'text',
@@ -38,6 +40,7 @@ const members: Readonly<Record<string, Kind>> = {
 
 const checks: Readonly<Record<Kind, (value: unknown) => boolean>> = {
   life: isAccessTokenLife,
+  subject: (value) => value === 'public' || value === 'pairwise',
   text: (value) => typeof value === 'string' && value !== '',
   switch: (value) => typeof value === 'boolean',
   list: (value) => Array.isArray(value) && value.every((entry) => typeof entry === 'string'),
@@ -47,6 +50,7 @@ const checks: Readonly<Record<Kind, (value: unknown) => boolean>> = {
 
 const names: Readonly<Record<Kind, string>> = {
   life: `a whole number of seconds from ${accessTokenSecondsMin} to ${accessTokenSeconds}`,
+  subject: '"public" or "pairwise"',
   text: 'a text',
   switch: 'a switch',
   list: 'a list',
@@ -83,6 +87,17 @@ export function proofFault(
   return given.length === 0
     ? `${authMethod} needs one of ${names}: nothing else could authenticate the app`
     : `${authMethod} takes one of ${names}, not several`;
+}
+
+/** @returns what keeps users from having one name there (OpenID Connect Core section 8.1) */
+export function sectorFault(
+  metadata: Readonly<Record<string, unknown>>,
+  redirectUris: readonly string[],
+): string | undefined {
+  if (metadata.subject_type !== 'pairwise' || metadata.sector_identifier_uri !== undefined) return undefined;
+  const hosts = new Set(redirectUris.map((uri) => URL.parse(uri)?.host));
+  if (hosts.size === 1) return undefined;
+  return 'subject_type pairwise needs a sector_identifier_uri, or redirect URIs of one host';
 }
 
 /** Methods of authentication that FAPI 2.0 (section 5.3.2.1) allows. */

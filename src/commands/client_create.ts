@@ -7,7 +7,7 @@ import {
   deviceCodeGrantType,
   type NewClient,
 } from '../clients/client.ts';
-import { fapi2Metadata, metadataFault, proofFault } from '../clients/metadata.ts';
+import { fapi2Metadata, metadataFault, proofFault, sectorFault } from '../clients/metadata.ts';
 import { createScopeCatalogue, openidScopes } from '../grants/scopes.ts';
 import { loadPlatform } from '../platform.ts';
 import { type Command, type OptionValues, textOption, textOptions, UsageError } from './command.ts';
@@ -93,14 +93,20 @@ function readClient(values: OptionValues, known: { name: string; isForUsers: boo
     scopes: scopes.length > 0 ? scopes : known.filter(({ isForUsers }) => isForUsers).map(({ name }) => name),
     authMethod,
     requirePkce: values['no-pkce'] !== true,
-    metadata: checkedMetadata(values, authMethod),
+    metadata: checkedMetadata(values, authMethod, redirectUris),
   };
 }
 
-function checkedMetadata(values: OptionValues, authMethod: AuthMethod): Record<string, unknown> {
+function checkedMetadata(
+  values: OptionValues,
+  authMethod: AuthMethod,
+  redirectUris: readonly string[],
+): Record<string, unknown> {
   const metadata = readMetadata(values, authMethod);
   const fault = proofFault(metadata, authMethod);
   if (fault !== undefined) throw new UsageError(`--auth-method: ${fault} (in --metadata)`);
+  const sector = sectorFault(metadata, redirectUris);
+  if (sector !== undefined) throw new UsageError(`--metadata: ${sector}`);
   return metadata;
 }
 

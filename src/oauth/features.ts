@@ -110,7 +110,10 @@ export function resourceIndicators(options: EngineOptions): NonNullable<Features
       if (declared === undefined || cached === undefined) throw new errors.InvalidTarget();
       applyScopePolicy(ctx, cached, scopes);
       const { metadata } = cached.client;
-      const format = metadata.access_token_format ?? declared.accessTokenFormat ?? settings.accessTokenFormat;
+      const isPairwise = metadata.subject_type === 'pairwise';
+      const format = isPairwise
+        ? 'opaque'
+        : (metadata.access_token_format ?? declared.accessTokenFormat ?? settings.accessTokenFormat);
       const lives = [metadata.access_token_seconds, declared.accessTokenSeconds].filter(isAccessTokenLife);
       return {
         scope: resourceScopes,

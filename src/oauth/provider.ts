@@ -19,6 +19,7 @@ import { features, resourceIndicators } from './features.ts';
 import { grantFor } from './grant_policy.ts';
 import { sessionSeconds } from './login_session.ts';
 import { mtlsAuthMethods } from './mtls/mtls.ts';
+import { pairwiseSubjects } from './pairwise.ts';
 import { registerPasswordGrant } from './password_grant.ts';
 import { createDocumentFinder } from './registration/metadata_document.ts';
 import { registrationMetadata, registrationStorages, useRegistration } from './registration/registration.ts';
@@ -162,6 +163,7 @@ function policy(options: EngineOptions): Configuration {
           client.tokenEndpointAuthMethod !== 'none'
         ),
     },
+    ...pairwiseSubjects(options.secret),
     clientBasedCORS: () => true,
     allowOmittingSingleRegisteredRedirectUri: false,
     clockTolerance: clockToleranceSeconds,
@@ -173,9 +175,12 @@ function policy(options: EngineOptions): Configuration {
       customizers: {
         async jwt(_ctx, token, parts) {
           await savePendingGrant(db);
+          const payload = parts.payload as Record<string, unknown>;
+          const { grantId, accountId } = token as { grantId?: string; accountId?: string };
           // Ours alone: by it a withdrawn grant is known without a query.
-          const grantId = (token as { grantId?: string }).grantId;
-          if (grantId !== undefined) (parts.payload as Record<string, unknown>).grant_id = grantId;
+          if (grantId !== undefined) payload.grant_id = grantId;
+          // Whatever the client knows the user by (pairwise.ts).
+          if (accountId !== undefined) payload.sub = accountId;
         },
       },
     },
