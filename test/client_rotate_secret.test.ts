@@ -57,7 +57,7 @@ test('without an overlap the secret before ends at once', async () => {
 
 test('what has no secret, is not there, or overlaps for too long is refused', async () => {
   const open = await createTestClient(server, { authMethod: 'none', grantTypes: ['authorization_code'] });
-  const fails = (id: string, values: Record<string, string>, kind: typeof CommandError, message: RegExp) =>
+  const fails = (id: string, values: Record<string, string>, kind: new () => Error, message: RegExp) =>
     assert.rejects(rotate(id, values), (error) => error instanceof kind && message.test(error.message));
   await fails(open.id, {}, CommandError, /has no secret: it authenticates by none/);
   await fails('nobody', {}, CommandError, /there is no client "nobody"/);

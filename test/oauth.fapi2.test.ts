@@ -15,7 +15,9 @@ const server = await startTestServer({ after });
 const account = await createTestAccount(server);
 const redirectUri = 'https://bank.example/callback';
 
-async function create(values: Record<string, string | boolean | string[]>): Promise<{ client_id: string }> {
+async function create(
+  values: Record<string, string | boolean | readonly string[]>,
+): Promise<{ client_id: string }> {
   const lines: string[] = [];
   await clientCreate.run(
     { values: { name: 'Bank', 'redirect-uri': [redirectUri], json: true, ...values }, positionals: [] },

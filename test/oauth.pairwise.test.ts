@@ -9,10 +9,10 @@ import { introspectionScope } from '../src/grants/scopes.ts';
 import { TestBrowser } from './support/browser.ts';
 import {
   authorizationUrl,
-  authorize,
   createPkce,
   createTestAccount,
   createTestClient,
+  obtainCode,
   postForm,
   type TestClient,
 } from './support/oauth.ts';
@@ -23,9 +23,22 @@ const account = await createTestAccount(server);
 const scopes = ['openid', 'read:posts', 'read:profile'];
 const pairwise = { subject_type: 'pairwise' };
 
+/** The whole flow: whose tokens are opaque, and what else is said of the user. */
+async function connect(client: TestClient, as = account) {
+  const { code, verifier } = await obtainCode(server, { account: as, client, scopes });
+  const { status, body } = await postForm(server, '/oauth/token', client, {
+    grant_type: 'authorization_code',
+    code,
+    code_verifier: verifier,
+    redirect_uri: client.redirectUri,
+  });
+  assert.equal(status, 200, JSON.stringify(body));
+  const idToken = String(body.id_token);
+  return { accessToken: String(body.access_token), idToken, name: String(decodeJwt(idToken).sub) };
+}
+
 async function subjectAt(client: TestClient, as = account): Promise<string> {
-  const { idToken } = await authorize(server, { account: as, client, scopes });
-  return String(decodeJwt(idToken ?? '').sub);
+  return (await connect(client, as)).name;
 }
 
 function clientOf(host: string): Promise<TestClient> {
@@ -49,8 +62,7 @@ test('a user has one name at all clients of a host, another at the next host, an
 
 test('userinfo and introspection by the client say the same name; APIs are told the account', async () => {
   const client = await clientOf('c.example');
-  const { idToken, accessToken } = await authorize(server, { account, client, scopes });
-  const name = decodeJwt(idToken ?? '').sub;
+  const { name, accessToken } = await connect(client);
   const headers = { authorization: `Bearer ${accessToken}` };
   const userinfo = await fetch(`${server.baseUrl}/oauth/userinfo`, { headers });
   assert.equal(((await userinfo.json()) as { sub: string }).sub, name);
@@ -72,7 +84,7 @@ test('userinfo and introspection by the client say the same name; APIs are told 
 
 test('the name is taken as a hint of who is meant', async () => {
   const client = await clientOf('d.example');
-  const { idToken } = await authorize(server, { account, client, scopes });
+  const { idToken } = await connect(client);
   const hinted = (idTokenHint: string) =>
     authorizationUrl(server, client, {
       scope: scopes.join(' '),
@@ -81,7 +93,7 @@ test('the name is taken as a hint of who is meant', async () => {
       prompt: 'none',
       id_token_hint: idTokenHint,
     });
-  const nobody = await new TestBrowser(server.baseUrl).open(hinted(idToken ?? ''));
+  const nobody = await new TestBrowser(server.baseUrl).open(hinted(idToken));
   assert.equal(nobody.leftTo?.searchParams.get('error'), 'login_required');
 });
 
