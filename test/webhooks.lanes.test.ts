@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
+import { createTestAccount, mintAccessToken } from './support/oauth.ts';
 import { startTestServer } from './support/server.ts';
 import { answer, startSubscriber } from './support/subscriber.ts';
 import {
@@ -167,7 +168,7 @@ test('webhooks 78: one secret that cannot be opened stops its own subscription a
   }
 });
 
-test('a client that is disabled gets nothing more, also by its users’ grants', async (t) => {
+test('webhooks 60: a client that is disabled gets nothing more, also by its users’ grants', async (t) => {
   const subscriber = await startSubscriber(t, (_received, response) => {
     setTimeout(() => response.writeHead(204).end(), 50);
   });
@@ -181,6 +182,58 @@ test('a client that is disabled gets nothing more, also by its users’ grants',
   await subscriber.waitFor(10);
   await sql`update clients set disabled_at = now() where id = ${app.clientId}`.execute(db);
   await sleep(1_000);
+  const count = subscriber.received.length;
+  assert.ok(count < 900);
+  await sleep(1_000);
+  assert.equal(subscriber.received.length, count);
+});
+
+test('webhooks 13: when one user of a client withdraws, what is in memory of theirs stops, and the others’ goes on', async (t) => {
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    setTimeout(() => response.writeHead(204).end(), 50);
+  });
+  const { client, request } = await createSubscribingClient(server);
+  await subscribe({ request }, { url: subscriber.url });
+  const [leaving, staying] = [await createTestAccount(server), await createTestAccount(server)];
+  const { grantId } = await mintAccessToken(server, { account: leaving, client, scopes: ['read:posts'] });
+  await mintAccessToken(server, { account: staying, client, scopes: ['read:posts'] });
+  for (let count = 0; count < 300; count += 1) {
+    if (count % 100 > 0) continue;
+    const marks = (name: string) => Array.from({ length: 300 }, (_, index) => `${name} ${count + index}`);
+    await publish(publisher, leaving, marks('leaving'));
+    await publish(publisher, staying, marks('staying'));
+  }
+  const of = (name: string) =>
+    subscriber.received.filter(({ body }) => body.includes(`heads/${name} `)).length;
+  await subscriber.waitFor(20);
+  await sql`update grants set withdrawn_at = now() where id = ${grantId}`.execute(db);
+  await sleep(1_500);
+  const [left, stayed] = [of('leaving'), of('staying')];
+  assert.ok(left < 900, 'everything was sent before');
+  await until(
+    async () => of('staying'),
+    (count) => count === 900,
+  );
+  assert.ok(stayed < 900, 'nothing was left to be sent');
+  assert.equal(of('leaving'), left);
+});
+
+test('webhooks 60: a client that is disabled gets nothing more by its own subscription either', async (t) => {
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    setTimeout(() => response.writeHead(204).end(), 50);
+  });
+  const { client, request } = await createSubscribingClient(server);
+  await subscribe({ request }, { url: subscriber.url });
+  const account = await createTestAccount(server);
+  await mintAccessToken(server, { account, client, scopes: ['read:posts'] });
+  await publish(
+    publisher,
+    account,
+    Array.from({ length: 1_000 }, (_, index) => index),
+  );
+  await subscriber.waitFor(10);
+  await sql`update clients set disabled_at = now() where id = ${client.id}`.execute(db);
+  await sleep(1_500);
   const count = subscriber.received.length;
   assert.ok(count < 900);
   await sleep(1_000);

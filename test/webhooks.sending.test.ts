@@ -16,7 +16,7 @@ import {
 import { type TestContext, test } from 'node:test';
 import { Worker } from 'node:worker_threads';
 import { gzipSync } from 'node:zlib';
-import { type ConnectorOptions, comparePeer } from '../src/egress/connector.ts';
+import { type ConnectorOptions, comparePeer, vettedLookup } from '../src/egress/connector.ts';
 import { resolveVetted } from '../src/egress/resolve.ts';
 import { type Answer, exchangeTimeoutMs, responseBodyBytesMax, Sender } from '../src/webhooks/sender.ts';
 
@@ -158,6 +158,37 @@ test('webhooks 27: literal addresses are judged at the connection, too', async (
     assert.equal(answer.error, 'address_refused', host);
   }
   assert.equal(connections, 0);
+});
+
+test('webhooks 27: whoever asks for all addresses of a name, or for one, gets those that were judged', async () => {
+  const lookup = vettedLookup(['192.0.2.1', '2001:db8::1']);
+  const ask = (all: boolean) =>
+    new Promise((resolve, reject) => {
+      lookup('hooks.example', { all }, (error, address, family) =>
+        error === null ? resolve([address, family]) : reject(error),
+      );
+    });
+  assert.deepEqual(await ask(true), [
+    [
+      { address: '192.0.2.1', family: 4 },
+      { address: '2001:db8::1', family: 6 },
+    ],
+    undefined,
+  ]);
+  assert.deepEqual(await ask(false), ['192.0.2.1', 4]);
+});
+
+test('webhooks 27: a name with an address that refuses and one that answers is reached, by judged addresses alone', async (t) => {
+  const port = await serveHttp(t, (_request, response) => response.end('ok'));
+  for (const addresses of [
+    ['::1', '127.0.0.1'],
+    ['127.0.0.2', '127.0.0.1'],
+  ]) {
+    const sender = createSender(t, { resolveHost: async () => addresses });
+    assert.equal((await post(sender, `http://hooks.example:${port}`)).status, 200, addresses.join());
+  }
+  const mixed = createSender(t, { allowLoopback: true, resolveHost: async () => ['127.0.0.1', '10.0.0.1'] });
+  assert.equal((await post(mixed, `http://hooks.example:${port}`)).error, 'address_refused');
 });
 
 test('webhooks 31, 32: what does not resolve is dns_error; no error tells what was met', async (t) => {

@@ -3,8 +3,14 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { startTestServer } from './support/server.ts';
-import { startSubscriber } from './support/subscriber.ts';
+import { pino } from 'pino';
+import { loadConfig } from '../src/config/config.ts';
+import { openDatabase } from '../src/database/database.ts';
+import { loadPlatform } from '../src/platform.ts';
+import { startServer } from '../src/server.ts';
+import { createDatabase } from './support/database.ts';
+import { freePort, startTestServer, testSecret } from './support/server.ts';
+import { answer, startSubscriber } from './support/subscriber.ts';
 import {
   createApp,
   createPublisher,
@@ -216,6 +222,111 @@ test('webhooks 74: a ping is signed and logged like any other delivery', async (
   );
   assert.equal(delivery.body.kind, 'ping');
   assert.deepEqual(delivery.body.body, JSON.parse(received?.body as string));
+});
+
+test('webhooks 74: pings that fail say nothing of how the deliveries fare', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, retry_schedule: [1] });
+  const failing = async () =>
+    (
+      await sql<{ failures: number; failing_since: Date | null }>`
+        select p.failures, p.failing_since from lane_progress p join subscriptions s on s.lane = p.lane
+        where s.id = ${id}`.execute(server.db)
+    ).rows[0];
+  for (let count = 0; count < 12; count++) await app.request('POST', `/subscriptions/${id}/test`);
+  await until(
+    () => app.request('GET', `/subscriptions/${id}/deliveries?status=failed`),
+    (page) => page.body.items.length === 12,
+  );
+  assert.deepEqual(await failing(), { failures: 0, failing_since: null });
+  // Nor does one that succeeds make good what failed.
+  await publish(await createPublisher(server), app.account, ['fails']);
+  await until(failing, (lane) => (lane?.failures ?? 0) >= 1);
+  subscriber.behave((received, response) => {
+    response.writeHead(received.headers['nuncio-event'] === 'ping' ? 204 : 500).end();
+  });
+  const { body } = await app.request('POST', `/subscriptions/${id}/test`);
+  await until(
+    () => app.request('GET', `/deliveries/${body.delivery}`),
+    (one) => one.body.state === 'succeeded',
+  );
+  assert.ok(((await failing())?.failures ?? 0) >= 1);
+});
+
+test('webhooks 56: a subscription’s own schedule: 1 to 20 pauses of a second to seven days, and it is kept to', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const app = await createApp(server);
+  const ask = async (schedule: unknown) => {
+    const json = { url: 'https://example.com/', kinds: ['push'], retry_schedule: schedule };
+    const { status, body } = await app.request('POST', '/subscriptions', { json });
+    return status === 422 ? body.errors[0].pointer : status;
+  };
+  for (const schedule of [[1], [604_800], Array(20).fill(60), null]) assert.equal(await ask(schedule), 201);
+  for (const schedule of [[], [0], [604_801], Array(21).fill(60), [1.5], ['5s'], 5])
+    assert.equal(await ask(schedule), '/retry_schedule', JSON.stringify(schedule));
+  const { id } = await subscribe(app, { url: subscriber.url, retry_schedule: [1, 2] });
+  await publish(await createPublisher(server), app.account, ['fails']);
+  const { body } = await until(
+    () => app.request('GET', `/subscriptions/${id}/deliveries?status=failed`),
+    (page) => page.body.items.length === 1,
+  );
+  const { body: delivery } = await app.request('GET', `/deliveries/${body.items[0].id}`);
+  const [first, second, third, ...others] = delivery.attempts.map(
+    ({ at, duration_ms }: { at: string; duration_ms: number }) => ({
+      begun: Date.parse(at),
+      ended: Date.parse(at) + duration_ms,
+    }),
+  );
+  assert.deepEqual(others, []);
+  assert.ok(second.begun - first.ended >= 990, 'the first pause');
+  assert.ok(third.begun - second.ended >= 1_990, 'the second pause');
+});
+
+test('webhooks 78: no secret is in a line of the log, whatever happens', async (t) => {
+  const lines: string[] = [];
+  const database = await createDatabase();
+  const own = openDatabase({ connectionString: database.url, connectionsMax: 2 });
+  const config = loadConfig({ PORT: String(await freePort()), NUNCIO_RATE_LIMIT: '0' }, 'dev');
+  const other = await startServer({
+    config,
+    platform: await loadPlatform(null),
+    databaseUrl: database.url,
+    secret: testSecret,
+    logger: pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) }),
+  });
+  try {
+    const subscriber = await startSubscriber(t, answer(500));
+    const logged = { ...server, db: own, config, baseUrl: config.baseUrl };
+    const app = await createApp(logged);
+    const secrets: string[] = [];
+    const given = `whsec_${Buffer.alloc(32, 9).toString('base64')}`;
+    for (const secret of [undefined, given]) {
+      const made = await subscribe(app, { url: subscriber.url, ...(secret === undefined ? {} : { secret }) });
+      const path = `/subscriptions/${made.id}`;
+      const { body } = await app.request('POST', `${path}/rotate-secret`, { json: {} });
+      await app.request('GET', `${path}/secret`);
+      await app.request('PATCH', path, { json: { secret: given } });
+      secrets.push(made.secret, body.secret);
+    }
+    await app.request('POST', '/subscriptions', {
+      json: { url: 'https://u:p@h/', secret: 'whsec_x', kinds: [] },
+    });
+    await publish(await createPublisher(logged), app.account, ['x']);
+    await subscriber.waitFor(4);
+    secrets.push(
+      ...subscriber.received.map(
+        ({ headers }) => String(headers['nuncio-signature']).split('v1=')[1] as string,
+      ),
+    );
+    assert.ok(lines.length > 10);
+    for (const secret of secrets) assert.ok(!lines.some((line) => line.includes(secret.slice(0, 40))));
+    assert.ok(!lines.some((line) => line.includes('whsec_')));
+  } finally {
+    await other.close();
+    await own.destroy();
+    await database.drop();
+  }
 });
 
 test('a client’s subscription gets the events of those who granted it, by each grant’s scopes', async (t) => {
