@@ -3,14 +3,14 @@
  * same out of memory; POST with its event beside the database's own rate for the same rows. All in one run, round by
  * round, medians.
  *
- *   node bench/api.ts [--rounds 3] [--seconds 4] [--profile GET|LIST|POST]
+ *   node bench/api.ts [--rounds 3] [--seconds 4] [--only GET,LIST,POST] [--profile GET|LIST|POST]
  *
- * The server under measurement has a core of its own (`taskset`); PostgreSQL and the load share the rest.
+ * The server under measurement has a core to itself (`taskset`); PostgreSQL and the load share the others.
  */
 
-import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { importJWK, SignJWT } from 'jose';
@@ -33,15 +33,20 @@ const { values } = parseArgs({
   options: {
     rounds: { type: 'string', default: '3' },
     seconds: { type: 'string', default: '4' },
+    only: { type: 'string', default: 'GET,LIST,POST' },
     profile: { type: 'string' },
   },
 });
+const isWanted = (name: string) => values.only.split(',').includes(name);
 const milliseconds = Number(values.seconds) * 1_000;
 const connections = 32;
 const ports = { bare: 4811, nuncio: 4812 };
 const baseUrl = `http://localhost:${ports.nuncio}`;
 const bodyOfPost = JSON.stringify({ title: article.title, body: article.body });
 
+const cores = { server: '0', rest: `1-${availableParallelism() - 1}` };
+// Before PostgreSQL starts: it inherits this.
+useCores(cores.rest);
 const dataDir = mkdtempSync(join(tmpdir(), 'nuncio-bench-'));
 const postgres = await startEmbedded({ dataDir, role: 'server' });
 const children: ChildProcess[] = [];
@@ -59,11 +64,11 @@ try {
 
 async function measure(): Promise<void> {
   const { token, accountId } = await prepareToken();
-  const profileDir =
-    values.profile === undefined ? undefined : mkdtempSync(join(tmpdir(), 'nuncio-profile-'));
-  await startProcess('bare', ports.bare);
-  const nuncio = await startProcess('nuncio', ports.nuncio, profileDir);
+  const profile = values.profile === undefined ? '' : join(dataDir, 'profile.json');
+  const nuncio = await startProcess('nuncio', ports.nuncio, postgres.connectionString, profile);
   const id = await prepareArticles(token);
+  const paths = { one: `/articles/${id}`, list: '/articles?limit=50' };
+  const bare = await startBare(paths, token);
   const get = (port: number, path: string) => () =>
     load({ port, connections, milliseconds, status: 200, request: head('GET', path, token) });
   const post = () =>
@@ -74,43 +79,72 @@ async function measure(): Promise<void> {
       status: 201,
       request: `${head('POST', '/articles', token, bodyOfPost)}${bodyOfPost}`,
     });
-  if (profileDir !== undefined) {
+  if (profile !== '') {
     const work = {
-      GET: get(ports.nuncio, `/articles/${id}`),
-      LIST: get(ports.nuncio, '/articles?limit=50'),
+      GET: get(ports.nuncio, paths.one),
+      LIST: get(ports.nuncio, paths.list),
       POST: post,
     };
-    await work[values.profile as keyof typeof work]();
+    const run = work[values.profile as keyof typeof work];
+    // The first time is for the compiler.
+    await run();
+    nuncio.kill('SIGUSR2');
+    await run();
     await stop(nuncio);
-    printProfile(profileDir);
-    rmSync(profileDir, { recursive: true });
+    printProfile(profile);
     return;
   }
-  const results: Record<string, number[]> = {};
-  const note = async (name: string, work: () => Promise<number>) => {
+  const results: Record<string, { rate: number; micros: number }[]> = {};
+  const note = async (name: string, work: () => Promise<number>, server?: ChildProcess) => {
+    const before = server === undefined ? 0 : cpuMicros(server);
     const rate = await work();
-    results[name] = [...(results[name] ?? []), rate];
+    const spent = server === undefined ? 0 : cpuMicros(server) - before;
+    results[name] = [...(results[name] ?? []), { rate, micros: spent / ((rate * milliseconds) / 1_000) }];
   };
   for (let round = 0; round < Number(values.rounds); round++) {
-    await note('bare GET', get(ports.bare, `/articles/${id}`));
-    await note('GET an article', get(ports.nuncio, `/articles/${id}`));
-    await note('bare list', get(ports.bare, '/articles?limit=50'));
-    await note('GET a list of 50', get(ports.nuncio, '/articles?limit=50'));
-    await note('database alone', () => databaseAlone(accountId));
-    await note('POST with its event', post);
+    if (isWanted('GET')) {
+      await note('bare GET', get(ports.bare, paths.one), bare);
+      await note('GET an article', get(ports.nuncio, paths.one), nuncio);
+    }
+    if (isWanted('LIST')) {
+      await note('bare list', get(ports.bare, paths.list), bare);
+      await note('GET a list of 50', get(ports.nuncio, paths.list), nuncio);
+    }
+    if (isWanted('POST')) {
+      // What says it to the database has the core that the server has otherwise.
+      useCores(cores.server);
+      await note('database alone', () => databaseAlone(accountId));
+      useCores(cores.rest);
+      await note('POST with its event', post, nuncio);
+    }
   }
-  const median = (name: string) =>
-    (results[name] ?? []).toSorted((a, b) => a - b)[Math.floor(Number(values.rounds) / 2)] ?? 0;
+  const median = (name: string, of: 'rate' | 'micros' = 'rate') =>
+    (results[name] ?? []).map((result) => result[of]).toSorted((a, b) => a - b)[
+      Math.floor(Number(values.rounds) / 2)
+    ] ?? 0;
+  const shown = (name: string, width: number) =>
+    `${name.padEnd(width)} ${median(name).toFixed(0).padStart(7)}/s ${median(name, 'micros').toFixed(0).padStart(5)} µs`;
   for (const [name, beside] of [
     ['GET an article', 'bare GET'],
     ['GET a list of 50', 'bare list'],
     ['POST with its event', 'database alone'],
   ] as const) {
-    const ratio = median(name) / median(beside);
-    console.log(
-      `${name.padEnd(20)} ${median(name).toFixed(0).padStart(7)}/s   ${beside.padEnd(15)} ${median(beside).toFixed(0).padStart(7)}/s   ratio ${ratio.toFixed(2)}`,
-    );
+    if (results[name] === undefined) continue;
+    const ratio = (median(name) / median(beside)).toFixed(2);
+    console.log(`${shown(name, 20)}   ${shown(beside, 15)}   ratio ${ratio}`);
   }
+}
+
+/** Moves this process to other cores. */
+function useCores(list: string): void {
+  const { status } = spawnSync('taskset', ['-a', '-c', '-p', list, String(process.pid)]);
+  if (status !== 0) throw new Error('taskset is needed, and two cores');
+}
+
+/** Processor time that a server has used so far, in microseconds, at the kernel's 100 ticks a second. */
+function cpuMicros({ pid }: ChildProcess): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+  return (Number(fields[11]) + Number(fields[12])) * 10_000;
 }
 
 function head(method: string, path: string, token: string, body?: string): string {
@@ -187,17 +221,37 @@ async function prepareArticles(token: string): Promise<string> {
   return id;
 }
 
+/** The bare routes answer what Nuncio answers, to the byte. */
+async function startBare(paths: { one: string; list: string }, token: string): Promise<ChildProcess> {
+  const ask = async (port: number, path: string) => {
+    const response = await fetch(`http://127.0.0.1:${port}${path}`, {
+      headers: { authorization: `Bearer ${token}` },
+    });
+    return response.text();
+  };
+  const answers = { one: await ask(ports.nuncio, paths.one), list: await ask(ports.nuncio, paths.list) };
+  const file = join(dataDir, 'answers.json');
+  writeFileSync(file, `{"one":${answers.one},"list":${answers.list}}`);
+  const bare = await startProcess('bare', ports.bare, file);
+  for (const name of ['one', 'list'] as const) {
+    if ((await ask(ports.bare, paths[name])) !== answers[name]) throw new Error(`${name} is another`);
+  }
+  return bare;
+}
+
 async function startProcess(
   what: 'bare' | 'nuncio',
   port: number,
-  profileDir?: string,
+  source: string,
+  profile = '',
 ): Promise<ChildProcess> {
-  const flags = profileDir === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profileDir}`];
   const script = new URL('./support/api_server.ts', import.meta.url).pathname;
   const child = spawn(
     'taskset',
-    ['-c', '0', process.execPath, ...flags, script, what, String(port), postgres.connectionString],
-    { stdio: ['ignore', 'pipe', 'inherit'] },
+    ['-c', cores.server, process.execPath, script, what, String(port), source, profile],
+    {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    },
   );
   children.push(child);
   await new Promise((resolve, reject) => {
@@ -222,9 +276,8 @@ interface Profile {
 }
 
 /** Where the time went: by package or folder, then the functions that took most themselves. */
-function printProfile(directory: string): void {
-  const [file = ''] = readdirSync(directory);
-  const { nodes } = JSON.parse(readFileSync(join(directory, file), 'utf8')) as Profile;
+function printProfile(file: string): void {
+  const { nodes } = JSON.parse(readFileSync(file, 'utf8')) as Profile;
   const parts = new Map<string, number>();
   const functions = new Map<string, number>();
   let total = 0;
@@ -244,7 +297,7 @@ function printProfile(directory: string): void {
     parts.set(part, (parts.get(part) ?? 0) + hitCount);
     functions.set(place, (functions.get(place) ?? 0) + hitCount);
   }
-  console.log(`idle, start and end included: ${((idle / (idle + total)) * 100).toFixed(0)} % of the time\n`);
+  console.log(`idle: ${((idle / (idle + total)) * 100).toFixed(0)} % of the time\n`);
   for (const table of [parts, functions]) {
     for (const [name, hits] of [...table].sort(([, a], [, b]) => b - a).slice(0, 22)) {
       console.log(`${((hits / total) * 100).toFixed(1).padStart(5)} %  ${name}`);

@@ -271,3 +271,51 @@ test('a page is read from an index in its order, however much lies behind it', a
     }
   }
 });
+
+test('resources are written as JSON.stringify would write them, times to the millisecond', async () => {
+  const user = await createApiUser(server, testScopes);
+  const label = 'a "quote", \\ \b\f\n\r\t \u0001\u001f\u007f \u2028 ü 😀 </script>';
+  const { status, body: made } = await user.request('POST', '/bookmarks', {
+    json: {
+      label,
+      address: 'https://x.example/"',
+      rank: -1_000,
+      weight: 1e-7,
+      pinned: true,
+      seen_at: '0001-01-01T00:00:00Z',
+      tags: ['"', 'é'],
+      place: { city: '', zip: '\\' },
+    },
+  });
+  assert.equal(status, 201, JSON.stringify(made));
+  const times = [
+    ['2026-03-04 05:06:07+00', '2026-03-04T05:06:07.000Z'],
+    ['2026-03-04 05:06:07.1+00', '2026-03-04T05:06:07.100Z'],
+    ['2026-03-04 05:06:07.129999+00', '2026-03-04T05:06:07.129Z'],
+    ['1969-12-31 23:59:59.0005+00', '1969-12-31T23:59:59.000Z'],
+    ['9999-12-31 23:59:59.999+00', '9999-12-31T23:59:59.999Z'],
+  ];
+  for (const [kept, answered] of times) {
+    await sql`update bookmarks set updated_at = ${kept}::timestamptz where id = ${made.id}`.execute(
+      server.db,
+    );
+    const one = await user.request('GET', `/bookmarks/${made.id}`);
+    const list = await user.request('GET', `/bookmarks?author=${user.account.id}`);
+    assert.equal(one.text, JSON.stringify(one.body));
+    assert.equal(list.text, JSON.stringify(list.body));
+    assert.deepEqual(list.body.items, [one.body]);
+    const { label: shown, weight, seen_at, updated_at } = one.body;
+    assert.deepEqual(
+      [shown, weight, seen_at, updated_at],
+      [label, 1e-7, '0001-01-01T00:00:00.000Z', answered],
+    );
+    assert.deepEqual(Object.keys(one.body), Object.keys(made));
+  }
+  const { body: few } = await user.request('GET', `/bookmarks/${made.id}?fields=pinned,place`);
+  assert.deepEqual(few, {
+    id: made.id,
+    pinned: true,
+    place: { city: '', zip: '\\' },
+    _links: { self: { href: `/bookmarks/${made.id}` } },
+  });
+});

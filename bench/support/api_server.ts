@@ -1,22 +1,26 @@
 /**
- * A server under measurement, as a process of its own: `node api_server.ts bare <port>` is a Fastify route that
- * answers the same article out of memory, `node api_server.ts nuncio <port> <database>` is the whole server with
- * its log written to nowhere. Says `ready` on its standard output, and ends on SIGTERM.
+ * A server under measurement, as a process of its own: `node api_server.ts bare <port> <file>` is Fastify
+ * routes that answer what the file has of Nuncio's answers, `{ one, list }`, as objects in memory; `node api_server.ts nuncio <port> <database>` is the whole server with
+ * its log written to nowhere. Says `ready` on its standard output, and ends on SIGTERM. After
+ * SIGUSR2 it is profiled until its end; the profile goes to the file that is named last.
  */
 
+import { readFileSync, writeFileSync } from 'node:fs';
+import { Session } from 'node:inspector/promises';
 import Fastify from 'fastify';
 import { pino } from 'pino';
 import { loadConfig } from '../../src/config/config.ts';
 import { loadPlatform } from '../../src/platform.ts';
 import { startServer } from '../../src/server.ts';
-import { article, secret } from './article.ts';
+import { secret } from './article.ts';
 
-const [what, port = '', databaseUrl = ''] = process.argv.slice(2);
+const [what, port = '', source = '', profileFile = ''] = process.argv.slice(2);
 let close: () => Promise<void>;
 if (what === 'bare') {
   const app = Fastify();
-  app.get('/articles/:id', async () => article);
-  app.get('/articles', async () => ({ items: Array(50).fill(article) }));
+  const { one, list } = JSON.parse(readFileSync(source, 'utf8'));
+  app.get('/articles/:id', async () => one);
+  app.get('/articles', async () => list);
   await app.listen({ port: Number(port), host: '127.0.0.1' });
   close = () => app.close();
 } else {
@@ -25,13 +29,25 @@ if (what === 'bare') {
   const running = await startServer({
     config: loadConfig(environment, 'dev'),
     platform: await loadPlatform(null),
-    databaseUrl,
+    databaseUrl: source,
     secret,
     logger: pino({ level: 'info' }, pino.destination('/dev/null')),
   });
   close = () => running.close();
 }
-process.once('SIGTERM', () => {
-  close().then(() => process.exit(0));
+const session = new Session();
+session.connect();
+process.once('SIGUSR2', async () => {
+  await session.post('Profiler.enable');
+  await session.post('Profiler.setSamplingInterval', { interval: 200 });
+  await session.post('Profiler.start');
+});
+process.once('SIGTERM', async () => {
+  if (profileFile !== '') {
+    const { profile } = await session.post('Profiler.stop');
+    writeFileSync(profileFile, JSON.stringify(profile));
+  }
+  await close();
+  process.exit(0);
 });
 console.log('ready');

@@ -1,4 +1,4 @@
-/** What the bare route answers: an article as the API gives it. */
+/** What is posted, and what an event of it carries. */
 
 export const secret = Buffer.from('a secret for measuring, 32 bytes or more');
 

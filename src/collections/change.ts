@@ -17,11 +17,12 @@ import { requireUser, typed } from './create.ts';
 import { now } from './declaration.ts';
 import { eventBody } from './kinds.ts';
 import { fragment, identifier } from './literal.ts';
+import { isTagOf } from './representation.ts';
 import {
   columnList,
   findVisible,
-  isTagOf,
   matches,
+  modifiedAt,
   notFound,
   type OwnedRow,
   tableOf,
@@ -50,7 +51,7 @@ export async function lockOwn(
     requireUser(principal);
     throw new Problem(403, `Only its owner may change this ${type.item}.`, { code: 'not-owner' });
   }
-  checkPreconditions(headers, row.updated_at ?? row.created_at, isTagOf(type, row));
+  checkPreconditions(headers, modifiedAt(row), isTagOf(type, row));
   return row;
 }
 

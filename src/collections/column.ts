@@ -96,10 +96,25 @@ export function isKeepableTime(text: string): boolean {
   return !Number.isNaN(time.getTime()) && /^(?!0000)\d{4}-/.test(time.toISOString());
 }
 
-/** A column's value as the API answers it. */
+/**
+ * A column as a statement gives it, under a name. Times come as text of UTC: a driver's dates cost more than all the
+ * rest of a row, and no answer needs them.
+ */
+export function columnText(type: ColumnType, reference: string, name: string): string {
+  return type === 'timestamptz' ? `(${reference} at time zone 'UTC')::text as ${name}` : reference;
+}
+
+/** From PostgreSQL's text of a time (`2026-01-02 03:04:05.6789`) the one that is answered: to the millisecond. */
+export function toTime(text: string): string {
+  // As most times are: with all three digits and no more.
+  if (text.length === 23) return `${text.slice(0, 10)}T${text.slice(11)}Z`;
+  return `${text.slice(0, 10)}T${text.slice(11, 19)}.${text.slice(20, 23).padEnd(3, '0')}Z`;
+}
+
+/** A column's value, as `columnText` gave it, as the API answers it. */
 export function fromColumn(type: ColumnType, value: unknown): unknown {
   if (value === null) return null;
-  if (type === 'timestamptz') return (value as Date).toISOString();
+  if (type === 'timestamptz') return toTime(value as string);
   // The driver gives 64-bit integers as text. The schema's limits keep them exact.
   if (type === 'bigint') return Number(value);
   return value;

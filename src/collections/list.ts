@@ -15,7 +15,15 @@ import { typed } from './create.ts';
 import { type Place, readCursor, writeCursor } from './cursor.ts';
 import { fragment, identifier } from './literal.ts';
 import type { ListQuery } from './query.ts';
-import { columnList, findVisible, notFound, type Row, readableByAll, tableOf } from './resource.ts';
+import {
+  columnList,
+  findVisible,
+  notFound,
+  type Row,
+  rawColumnList,
+  readableByAll,
+  tableOf,
+} from './resource.ts';
 import type { ResourceType } from './resource_type.ts';
 import { orderExpression, orderType } from './table.ts';
 
@@ -60,6 +68,8 @@ type KeyedRow = Row & { _sort_key: string };
 
 interface Part {
   columns: RawBuilder<unknown>;
+  /** What the rows found are answered as. */
+  outerColumns: RawBuilder<unknown>;
   /** Filters and the place to begin after. */
   where: RawBuilder<unknown>;
   order: RawBuilder<unknown>;
@@ -85,11 +95,12 @@ function partOf(type: ResourceType, query: ListQuery, name: string, after: Place
   }
   return {
     columns: hasKey
-      ? sql`${columnList(type)}, ${expression} as _sort_value, (${expression})::text as _sort_key`
-      : columnList(type),
+      ? sql`${rawColumnList(type)}, ${expression} as _sort_value, (${expression})::text as _sort_key`
+      : rawColumnList(type),
+    outerColumns: hasKey ? sql`${columnList(type, 'v')}, v._sort_key` : columnList(type, 'v'),
     where: conditions.length === 0 ? fragment('true') : sql.join(conditions, fragment(' and ')),
     order: hasKey ? sql`${expression} ${direction}, id ${direction}` : sql`id ${direction}`,
-    outerOrder: hasKey ? sql`_sort_value ${direction}, id ${direction}` : sql`id ${direction}`,
+    outerOrder: hasKey ? sql`v._sort_value ${direction}, v.id ${direction}` : sql`v.id ${direction}`,
     // One more than the page tells whether there is a next one.
     limit: sql`${query.limit + 1}`,
   };
@@ -99,24 +110,27 @@ async function select(
   db: Database,
   type: ResourceType,
   { accountId }: Principal,
-  { columns, where, order, outerOrder, limit }: Part,
+  { columns, outerColumns, where, order, outerOrder, limit }: Part,
   parentId: string | undefined,
 ): Promise<KeyedRow[]> {
   const table = tableOf(type);
   if (type.parent !== null) {
     const { rows } = await sql<KeyedRow>`
-      select ${columns} from ${table} where parent_id = ${parentId} and ${where}
-      order by ${order} limit ${limit}`.execute(db);
+      select ${outerColumns} from (
+        select ${columns} from ${table} where parent_id = ${parentId} and ${where}
+        order by ${order} limit ${limit}
+      ) as v
+      order by ${outerOrder}`.execute(db);
     return rows;
   }
   const { rows } = await sql<KeyedRow>`
-    select * from (
+    select ${outerColumns} from (
       (select ${columns} from ${table} where author = ${accountId} and ${where} order by ${order} limit ${limit})
       union all
       (select ${columns} from ${table}
         where ${readableByAll(type)} and author is distinct from ${accountId}::uuid and ${where}
         order by ${order} limit ${limit})
-    ) as visible
+    ) as v
     order by ${outerOrder} limit ${limit}`.execute(db);
   return rows;
 }

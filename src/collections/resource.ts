@@ -1,24 +1,23 @@
 /**
- * A resource: its row, who may see it, and what it looks like in an answer.
+ * A resource: its row, who may see it, and its members.
  */
 
 import { type RawBuilder, sql } from 'kysely';
 import { isId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { Principal } from '../grants/principal.ts';
-import { httpDate, type Validators } from '../http/conditional.ts';
 import { Problem } from '../http/problem.ts';
-import { fromColumn } from './column.ts';
+import { type ColumnType, columnText, fromColumn, toTime } from './column.ts';
 import { identifier, readableText } from './literal.ts';
 import { type Conditions, isChangeable, type ResourceType } from './resource_type.ts';
 
-/** A row of a collection's table. */
+/** A row of a collection's table, as `columnList` reads it and `fromColumn` understands it. */
 export interface Row {
   id: string;
   author: string;
   version: string;
-  created_at: Date;
-  updated_at?: Date;
+  created_at: string;
+  updated_at?: string;
   /** Of a sub-collection: the resource that it belongs to. */
   parent_id?: string;
   [field: string]: unknown;
@@ -27,16 +26,30 @@ export interface Row {
 /** A row with what decides about it: of a sub-collection, the parent's owner. */
 export type OwnedRow = Row & { _owner: string };
 
-/** The columns of a type's table, for `select` and `returning`. */
+/**
+ * The columns of a type's table, for `select` and `returning`. Times come as text under their columns' names, so that
+ * `order by` in the same `select` would order by text: it belongs one level further in, beside `rawColumnList`.
+ */
 export function columnList(type: ResourceType, alias = ''): RawBuilder<unknown> {
   return cached(columnLists, type, alias, () => {
     const prefix = alias === '' ? '' : `${alias}.`;
     return sql.raw(
-      columnNames(type)
-        .map((name) => prefix + identifier(name))
+      columnsOf(type)
+        .map(({ name, column }) => columnText(column, prefix + identifier(name), identifier(name)))
         .join(', '),
     );
   });
+}
+
+/** The same columns as they are, for a `select` within another. */
+export function rawColumnList(type: ResourceType): RawBuilder<unknown> {
+  return cached(rawColumnLists, type, '', () =>
+    sql.raw(
+      columnsOf(type)
+        .map(({ name }) => identifier(name))
+        .join(', '),
+    ),
+  );
 }
 
 /** The condition that a resource of others is one that may be read. */
@@ -50,6 +63,7 @@ export function tableOf(type: ResourceType): RawBuilder<unknown> {
 
 type Cache = WeakMap<ResourceType, Map<string, RawBuilder<unknown>>>;
 const columnLists: Cache = new WeakMap();
+const rawColumnLists: Cache = new WeakMap();
 const readables: Cache = new WeakMap();
 const tables: Cache = new WeakMap();
 
@@ -62,15 +76,15 @@ function cached(cache: Cache, type: ResourceType, key: string, make: () => RawBu
   return made;
 }
 
-function columnNames(type: ResourceType): string[] {
+function columnsOf(type: ResourceType): { name: string; column: ColumnType }[] {
   return [
-    'id',
-    ...(type.parent === null ? [] : ['parent_id']),
-    'author',
-    'version',
-    'created_at',
-    ...(isChangeable(type) ? ['updated_at'] : []),
-    ...type.fields.map((field) => field.name),
+    { name: 'id', column: 'uuid' },
+    ...(type.parent === null ? [] : [{ name: 'parent_id', column: 'uuid' as const }]),
+    { name: 'author', column: 'uuid' },
+    { name: 'version', column: 'bigint' },
+    { name: 'created_at', column: 'timestamptz' },
+    ...(isChangeable(type) ? [{ name: 'updated_at', column: 'timestamptz' as const }] : []),
+    ...type.fields,
   ];
 }
 
@@ -111,50 +125,9 @@ export function toMembers(type: ResourceType, row: Row): Record<string, unknown>
   const members: Record<string, unknown> = { id: row.id };
   for (const field of type.fields) members[field.name] = fromColumn(field.column, row[field.name]);
   members.author = row.author;
-  members.created_at = row.created_at.toISOString();
-  if (row.updated_at !== undefined) members.updated_at = row.updated_at.toISOString();
+  members.created_at = toTime(row.created_at);
+  if (row.updated_at !== undefined) members.updated_at = toTime(row.updated_at);
   return members;
-}
-
-/**
- * A resource as an answer shows it to this principal.
- * @param fields the members wanted beside `id` and `_links`; undefined for all
- */
-export function toResource(
-  type: ResourceType,
-  row: Row,
-  principal: Principal,
-  fields?: ReadonlySet<string>,
-): Record<string, unknown> {
-  const members = toMembers(type, row);
-  if (fields !== undefined) {
-    for (const name of Object.keys(members)) {
-      if (name !== 'id' && !fields.has(name)) delete members[name];
-    }
-  }
-  members._links = linksOf(type, row, principal);
-  return members;
-}
-
-interface Link {
-  href: string;
-  method?: string;
-}
-
-function linksOf(type: ResourceType, row: Row, principal: Principal): Record<string, Link> {
-  const self = pathOf(type, row);
-  const links: Record<string, Link> = { self: { href: self } };
-  if (type.parent !== null) {
-    links[type.parent.item] = { href: `/${type.parent.name}/${row.parent_id}` };
-  }
-  for (const child of type.children) links[child.name] = { href: `${self}/${child.name}` };
-  const mayWrite = principal.scopes.has(type.writeScope) && row.author === principal.accountId;
-  for (const action of type.actions) {
-    if (mayWrite && matches(action.guard, row)) {
-      links[action.name] = { href: `${self}/${action.name}`, method: 'POST' };
-    }
-  }
-  return links;
 }
 
 /** Whether a row meets conditions. */
@@ -168,36 +141,7 @@ export function pathOf(type: ResourceType, row: Pick<Row, 'id' | 'parent_id'>): 
     : `/${type.parent.name}/${row.parent_id}/${type.name}/${row.id}`;
 }
 
-/**
- * The entity tag: the row's version, the declaration's fingerprint, and what makes this representation another than
- * those shown to other tokens: the actions that are linked, the members that were asked for.
- */
-export function validatorsOf(
-  type: ResourceType,
-  row: Row,
-  principal: Principal,
-  fields?: ReadonlySet<string>,
-): Validators {
-  const actions = Object.values(linksOf(type, row, principal)).filter((link) => link.method !== undefined);
-  const parts = [
-    versionTag(type, row),
-    actions.length.toString(36),
-    ...(fields === undefined ? [] : [[...fields].sort().join('-')]),
-  ];
-  return { etag: `"${parts.join('.')}"`, modifiedAt: row.updated_at ?? row.created_at };
-}
-
-function versionTag(type: ResourceType, row: Row): string {
-  return `${BigInt(row.version).toString(36)}.${type.fingerprint}`;
-}
-
-/** Whether a tag is of any representation of the row as it is: what `If-Match` asks before a change. */
-export function isTagOf(type: ResourceType, row: Row): (tag: string) => boolean {
-  const start = `"${versionTag(type, row)}.`;
-  return (tag) => tag.startsWith(start);
-}
-
-/** Headers of an answer that shows one resource. */
-export function validatorHeaders({ etag, modifiedAt }: Validators): Record<string, string> {
-  return { etag, 'last-modified': httpDate(modifiedAt) };
+/** When the resource was changed last. */
+export function modifiedAt(row: Row): Date {
+  return new Date(toTime(row.updated_at ?? row.created_at));
 }

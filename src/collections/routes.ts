@@ -18,15 +18,8 @@ import { listResources } from './list.ts';
 import { mergedValues, patchedValues, replacedValues } from './patch.ts';
 import { readListQuery, readResourceQuery } from './query.ts';
 import { createReader } from './reader.ts';
-import {
-  notFound,
-  type OwnedRow,
-  pathOf,
-  type Row,
-  toResource,
-  validatorHeaders,
-  validatorsOf,
-} from './resource.ts';
+import { pathOf, resourceWriter, validatorHeaders, validatorsOf, writeAll } from './representation.ts';
+import { notFound, type OwnedRow, type Row } from './resource.ts';
 import { type ResourceAction, type ResourceType, withChildren } from './resource_type.ts';
 import { actionSchema, createSchema, replaceSchema } from './schemas.ts';
 import { bodyCheck } from './validation.ts';
@@ -111,7 +104,6 @@ function listHandler({ db }: CollectionsContext, type: ResourceType, path: strin
   return async ({ request, principal, parentId }) => {
     const query = readListQuery(type, request.query);
     const { rows, next } = await listResources(db, type, principal, query, parentId);
-    const items = rows.map((row) => toResource(type, row, principal, query.fields));
     const links: Record<string, { href: string }> = { self: { href: request.url } };
     const headers: Record<string, string> = {};
     if (next !== undefined) {
@@ -122,7 +114,8 @@ function listHandler({ db }: CollectionsContext, type: ResourceType, path: strin
       // RFC 8288. The parts of a query that were given are percent-encoded: nothing in it ends the target.
       headers.link = `<${href}>; rel="next"`;
     }
-    return { status: 200, headers, body: JSON.stringify({ items, _links: links }) };
+    const items = writeAll(rows, resourceWriter(type, principal, query.fields));
+    return { status: 200, headers, body: `{"items":[${items}],"_links":${JSON.stringify(links)}}` };
   };
 }
 
@@ -135,7 +128,7 @@ function readHandler({ db }: CollectionsContext, type: ResourceType): Handler {
     const validators = validatorsOf(type, row, principal, fields);
     const headers = validatorHeaders(validators);
     if (isNotModified(request.headers, validators)) return { status: 304, headers, body: null };
-    return { status: 200, headers, body: JSON.stringify(toResource(type, row, principal, fields)) };
+    return { status: 200, headers, body: resourceWriter(type, principal, fields)(row) };
   };
 }
 
@@ -229,6 +222,6 @@ function show(
   return {
     status,
     headers: { ...validatorHeaders(validatorsOf(type, row, principal)), ...headers },
-    body: JSON.stringify(toResource(type, row, principal)),
+    body: resourceWriter(type, principal)(row),
   };
 }
