@@ -156,6 +156,15 @@ test('JSON Patch: all operations or none', async () => {
     [{ op: 'add', path: '/constructor/prototype/state', value: 'published' }],
     [{ op: 'replace', path: '/title/0', value: 'x' }],
     [{ op: 'remove', path: '/nothing' }],
+    // What a document inherits is no member of it.
+    [{ op: 'remove', path: '/toString' }],
+    [{ op: 'remove', path: '/__proto__' }],
+    [{ op: 'replace', path: '/toString', value: 'x' }],
+    [{ op: 'copy', from: '/toString', path: '/body' }],
+    [{ op: 'move', from: '/hasOwnProperty', path: '/body' }],
+    [{ op: 'add', path: '/toString/marked', value: true }],
+    [{ op: 'remove', path: '/title/length' }],
+    [{ op: 'move', from: '/title', path: '/title/x' }],
     [null],
     Array(1_001).fill({ op: 'test', path: '/title', value: 'Patched' }),
   ]) {
@@ -163,6 +172,7 @@ test('JSON Patch: all operations or none', async () => {
     assert.equal(status, 422, JSON.stringify(operations).slice(0, 80));
   }
   assert.equal(({} as { state?: string }).state, undefined);
+  assert.equal('marked' in Object.prototype.toString, false);
   const doubling = [
     { op: 'add', path: '/x', value: ['xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'] },
     ...Array.from({ length: 60 }, () => ({ op: 'copy', from: '/x', path: '/x/-' })),

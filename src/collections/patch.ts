@@ -69,14 +69,15 @@ export function patchedValues(type: ResourceType, row: OwnedRow, patch: unknown,
   const document = toMembers(type, row);
   let added = 0;
   for (const [index, operation] of operations.entries()) {
-    const error = applyOperation(document, operation);
-    if (error?.name === 'TestError') {
+    const isThere = hasPlaces(document, operation);
+    const error = isThere ? applyOperation(document, operation) : null;
+    if (error?.name === 'TestError' || (!isThere && operation.op === 'test')) {
       throw new Problem(409, 'A test of the patch failed: the resource is not as it expects.', {
         code: 'patch-test-failed',
         errors: [{ pointer: `/${index}`, message: 'the value is another' }],
       });
     }
-    if (error !== null)
+    if (error !== null || !isThere)
       throw bodyProblem([{ pointer: `/${index}`, message: 'this operation cannot be done here' }]);
     // A copy of a copy of a copy grows without end.
     if (operation.op === 'copy') added += JSON.stringify(document).length;
@@ -117,6 +118,41 @@ function checkPatch(patch: unknown): Operation[] {
   });
   if (faults.length > 0) throw bodyProblem(faults);
   return patch as Operation[];
+}
+
+/**
+ * Whether what an operation names is there. The library would also find what a value inherits, like `toString`, and
+ * change it for everybody.
+ */
+function hasPlaces(document: Members, operation: Operation): boolean {
+  const parent = operation.path.slice(0, operation.path.lastIndexOf('/'));
+  switch (operation.op) {
+    case 'add':
+      return isMember(document, parent);
+    case 'move':
+      // RFC 6902 section 4.4: nothing moves into itself.
+      return (
+        isMember(document, operation.from) &&
+        isMember(document, parent) &&
+        !operation.path.startsWith(`${operation.from}/`)
+      );
+    case 'copy':
+      return isMember(document, operation.from) && isMember(document, parent);
+    default:
+      return isMember(document, operation.path);
+  }
+}
+
+/** RFC 6901 section 4, for own members alone: an index of an array has no leading zeros and no other form. */
+function isMember(document: unknown, pointer: string): boolean {
+  let value = document;
+  for (const token of pointer.split('/').slice(1)) {
+    const name = token.replaceAll('~1', '/').replaceAll('~0', '~');
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, name)) return false;
+    if (Array.isArray(value) && !/^(?:0|[1-9]\d*)$/.test(name)) return false;
+    value = (value as Members)[name];
+  }
+  return true;
 }
 
 /** @returns the error that the library found, or null */
