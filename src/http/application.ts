@@ -29,6 +29,9 @@ export const bodyBytesMax = 1_048_576;
 /** Milliseconds in which a request must have come as a whole: who sends a byte a minute is not waited for. */
 const requestTimeoutMs = 60_000;
 
+/** Asked every few seconds by what watches the server: in the log they would be all that one sees. */
+const probes: ReadonlySet<string> = new Set(['/livez', '/readyz']);
+
 /**
  * @param logger a pino logger; every line of a request carries its id
  * @param tls what the server's own TLS needs; null where it speaks plain HTTP
@@ -78,7 +81,8 @@ export function createApplication(
     done();
   });
   app.addHook('onResponse', (request, reply, done) => {
-    request.log.info(
+    const isProbe = probes.has(request.routeOptions.url ?? '') && reply.statusCode < 400;
+    request.log[isProbe ? 'debug' : 'info'](
       {
         method: request.method,
         // Without the query: it may carry codes and tokens that people put where they do not belong.
