@@ -593,3 +593,25 @@ test('webhooks 72: a recovery can be cancelled', async () => {
   assert.equal((await app.request('DELETE', path)).status, 204);
   assert.notEqual((await app.request('GET', path)).body.state, 'running');
 });
+
+test('webhooks 72: a few recoveries of a subscription at once, no more', async () => {
+  const app = await createApp(server);
+  const { id, _links: links } = (await subscribe(app, { url: 'https://example.com/' })) as {
+    id: string;
+    _links?: Record<string, unknown>;
+  };
+  const shown = links ?? (await app.request('GET', `/subscriptions/${id}`)).body._links;
+  assert.deepEqual(shown.recover, { href: `/subscriptions/${id}/recover`, method: 'POST' });
+  // So far from any delivery that they run on until they are cancelled.
+  const { rows } = await sql<{ id: string }>`
+    insert into recoveries (id, lane, since, until, states, position)
+    select gen_random_uuid(), lane, now(), now(), '{failed}', -1000000000 from subscriptions, generate_series(1, 3)
+    where id = ${id} returning id`.execute(server.db);
+  const recover = () =>
+    app.request('POST', shown.recover.href, { json: { since: new Date().toISOString() } });
+  const refused = await recover();
+  assert.equal(refused.status, 409);
+  assert.equal(refused.body.code, 'too-many-recoveries');
+  for (const { id: job } of rows) await app.request('DELETE', `/subscriptions/${id}/recoveries/${job}`);
+  assert.equal((await recover()).status, 202);
+});

@@ -7,7 +7,7 @@ import { batchEventsMax } from '../events/publish.ts';
 import { mergePatchType } from '../http/api.ts';
 import type { Operation, Parameter, ReferencePart } from '../http/operation.ts';
 import { deliveryStates } from './delivery.ts';
-import { recoverableStates } from './recovery.ts';
+import { recoverableStates, runningMax } from './recovery.ts';
 import { signatureShapes } from './signature.ts';
 import { formats } from './subscription.ts';
 
@@ -483,8 +483,7 @@ const recoveryOperations: Operation[] = [
     method: 'post',
     path: '/subscriptions/{id}/recover',
     tag: 'deliveries',
-    summary:
-      'Send what failed, was held, or was missing because it came before the subscription, of a stretch of time',
+    summary: `Send what failed, was held, or was missing because it came before the subscription, of a stretch of time; ${runningMax} of these at once at most`,
     scopes: write,
     parameters: [idParameter('subscription'), keyParameter],
     body: jsonBody('RecoveryStart', { since: '2026-07-01T00:00:00Z', status: ['failed', 'held'] }),

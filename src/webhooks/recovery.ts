@@ -8,7 +8,7 @@
 
 import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
-import type { Database, Transaction } from '../database/database.ts';
+import { type Database, inTransaction, type Transaction } from '../database/database.ts';
 import { type DeliveryState, described, wakeLane } from './delivery.ts';
 import type { KindArrays } from './fan_out.ts';
 import { replayStep } from './replay.ts';
@@ -16,6 +16,9 @@ import { retentionDays } from './retention.ts';
 
 /** Deliveries of one step at most. */
 const stepMax = 500;
+
+/** Recoveries of one subscription that run at the same time, at most. */
+export const runningMax = 3;
 
 /** What can be recovered: deliveries in these states, and what has no delivery since it was before the subscription. */
 export const recoverableStates = ['failed', 'held', 'succeeded', 'missing'] as const satisfies readonly (
@@ -47,19 +50,25 @@ interface RecoveryRow {
   created_at: Date;
 }
 
+/** @returns undefined where as many run as may */
 export async function startRecovery(
   db: Database | Transaction,
   lane: number,
   range: { since: Date; until: Date | null; states: RecoverableState[] },
-): Promise<Recovery> {
-  const { rows } = await sql<RecoveryRow>`
-    insert into recoveries (id, lane, since, until, states, missing_day)
-    select ${newId()}, lane, ${range.since}, coalesce(${range.until}::timestamptz, now()), ${range.states}::text[],
-      case when 'missing' = any(${range.states}::text[]) and ${range.since}::timestamptz < created_at
-        then (${range.since}::timestamptz at time zone 'utc')::date end
-    from subscriptions where lane = ${lane}
-    returning *`.execute(db);
-  return toRecovery(rows[0] as RecoveryRow);
+): Promise<Recovery | undefined> {
+  return inTransaction(db, async (tx) => {
+    // One after the other: of several that come together each counts those before it.
+    await sql`select from subscriptions where lane = ${lane} for no key update`.execute(tx);
+    const { rows } = await sql<RecoveryRow>`
+      insert into recoveries (id, lane, since, until, states, missing_day)
+      select ${newId()}, lane, ${range.since}, coalesce(${range.until}::timestamptz, now()), ${range.states}::text[],
+        case when 'missing' = any(${range.states}::text[]) and ${range.since}::timestamptz < created_at
+          then (${range.since}::timestamptz at time zone 'utc')::date end
+      from subscriptions where lane = ${lane}
+        and (select count(*) from recoveries where lane = ${lane} and state = 'running') < ${runningMax}::int
+      returning *`.execute(tx);
+    return rows[0] && toRecovery(rows[0]);
+  });
 }
 
 export async function findRecovery(db: Database, lane: number, id: string): Promise<Recovery | undefined> {

@@ -16,6 +16,7 @@ import {
   type RecoverableState,
   type Recovery,
   recoverableStates,
+  runningMax,
   startRecovery,
 } from './recovery.ts';
 import { ownerOf, requireSubscription } from './subscription_routes.ts';
@@ -44,6 +45,15 @@ export function registerRecoveries(options: RecoveryRoutesOptions): void {
         throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
       }
       const recovery = await startRecovery(tx, lane, range);
+      if (recovery === undefined) {
+        throw new Problem(
+          409,
+          `${runningMax} recoveries of this subscription are running: wait for one, or cancel it.`,
+          {
+            code: 'too-many-recoveries',
+          },
+        );
+      }
       const headers = { location: `/subscriptions/${id}/recoveries/${recovery.id}` };
       return { status: 202, headers, body: JSON.stringify(represent(id, recovery)) };
     });

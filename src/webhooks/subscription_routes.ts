@@ -223,6 +223,7 @@ function represent(subscription: Subscription): Record<string, unknown> {
       secret: { href: `${self}/secret` },
       'rotate-secret': { href: `${self}/rotate-secret`, method: 'POST' },
       test: { href: `${self}/test`, method: 'POST' },
+      recover: { href: `${self}/recover`, method: 'POST' },
     },
   };
 }
