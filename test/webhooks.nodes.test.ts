@@ -217,19 +217,23 @@ test('webhooks 63, 66: two nodes share the work; one that stands still is replac
   );
   await subscriber.waitFor(500);
   // The first node leads the fan-out: it started first.
-  first.child.kill('SIGSTOP');
-  await publish(
-    throughB,
-    app.account,
-    Array.from({ length: 50 }, (_, index) => 50 + index),
-  );
   const count = () => new Set(subscriber.received.map(({ headers }) => headers['nuncio-delivery'])).size;
-  await until(
-    async () => count(),
-    (value) => value === 1_000,
-    120_000,
-  );
-  first.child.kill('SIGCONT');
+  first.child.kill('SIGSTOP');
+  try {
+    await publish(
+      throughB,
+      app.account,
+      Array.from({ length: 50 }, (_, index) => 50 + index),
+    );
+    await until(
+      async () => count(),
+      (value) => value === 1_000,
+      120_000,
+    );
+  } finally {
+    // Also where it failed: one that stands still cannot be ended.
+    first.child.kill('SIGCONT');
+  }
   await publish(
     throughB,
     app.account,

@@ -82,6 +82,15 @@ export function described(lane: number, condition: ReturnType<typeof sql>) {
     where d.lane = ${lane} and ${condition}`;
 }
 
+/** Deliveries that one page looks through at most, however few of them are wanted. */
+export const lookedThroughMax = 10_000;
+
+export interface DeliveryList {
+  deliveries: Delivery[];
+  /** Where there is more to look through: the sequence before which to go on. */
+  more: number | null;
+}
+
 /** The newest first. @param before the sequence of the last one seen */
 export async function listDeliveries(
   db: Database,
@@ -89,14 +98,21 @@ export async function listDeliveries(
   filter: DeliveryFilter,
   limit: number,
   before: number | null,
-): Promise<Delivery[]> {
-  const condition = before === null ? sql`true` : sql`d.sequence < ${before}`;
+): Promise<DeliveryList> {
+  const { rows: ends } = await sql<{ head: string; oldest: string | null }>`
+    select next_sequence as head, (select min(sequence) from deliveries d where d.lane = l.id) as oldest
+    from lanes l where l.id = ${subscription.lane}`.execute(db);
+  const from = Math.min(before ?? Number.POSITIVE_INFINITY, Number(ends[0]?.head ?? 1));
+  // A sequence has no gap, so that this is how many there are.
+  const lowest = from - lookedThroughMax;
+  const more = ends[0]?.oldest != null && lowest > Number(ends[0].oldest) ? lowest : null;
+  const condition = sql`d.sequence < ${from}::bigint and d.sequence >= ${lowest}::bigint`;
   const { rows } = await sql<DeliveryRow>`
     select * from (${described(subscription.lane, condition)} order by d.sequence desc) as d
     where (${filter.state}::text is null or state = ${filter.state})
       and (${filter.kind}::text is null or kind = ${filter.kind})
     order by sequence desc limit ${limit}`.execute(db);
-  return rows.map((row) => toDelivery(row, subscription.id));
+  return { deliveries: rows.map((row) => toDelivery(row, subscription.id)), more };
 }
 
 export interface Place {

@@ -48,8 +48,9 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
     const before = page.after === null ? null : Number(page.after);
     if (before !== null && !Number.isSafeInteger(before)) throw page.invalid();
     const filter = { state: (status ?? null) as DeliveryState | null, kind: kind ?? null };
-    const found = await listDeliveries(db, subscription, filter, page.limit + 1, before);
-    return sendPage(request, reply, page, found, represent, ({ sequence }) => String(sequence));
+    const { deliveries, more } = await listDeliveries(db, subscription, filter, page.limit + 1, before);
+    const key = ({ sequence }: Delivery) => String(sequence);
+    return sendPage(request, reply, page, deliveries, represent, key, more === null ? null : String(more));
   });
 
   api.get<IdRoute>('/deliveries/:id', async (request) => {

@@ -6,7 +6,7 @@ import type { EventKind } from '../events/kind.ts';
 import { batchEventsMax } from '../events/publish.ts';
 import { mergePatchType } from '../http/api.ts';
 import type { Operation, Parameter, ReferencePart } from '../http/operation.ts';
-import { deliveryStates } from './delivery.ts';
+import { deliveryStates, lookedThroughMax } from './delivery.ts';
 import { recoverableStates, runningMax } from './recovery.ts';
 import { signatureShapes } from './signature.ts';
 import { formats } from './subscription.ts';
@@ -441,7 +441,13 @@ const deliveryOperations: Operation[] = [
       },
       { name: 'kind', in: 'query', description: 'Only those of this kind.', schema: Type.String() },
     ],
-    answers: { 200: { description: 'A page.', schema: 'DeliveryList', headers: ['Link'] } },
+    answers: {
+      200: {
+        description: `A page. It looks through ${lookedThroughMax} deliveries at most: with \`status\` or \`kind\` it may be shorter than \`limit\`, or empty, and still have \`next\`.`,
+        schema: 'DeliveryList',
+        headers: ['Link'],
+      },
+    },
     problems: [404],
   },
   {

@@ -45,6 +45,7 @@ export function readPage(request: FastifyRequest, known: readonly string[] = [])
 /**
  * @param found one more than the page takes, where there is a next one
  * @param key what the next page begins after
+ * @param more the same where the page is not full and there is a next one all the same
  */
 export function sendPage<Item>(
   request: FastifyRequest,
@@ -53,14 +54,16 @@ export function sendPage<Item>(
   found: readonly Item[],
   represent: (item: Item) => unknown,
   key: (item: Item) => string,
+  more: string | null = null,
 ): FastifyReply {
   const items = found.slice(0, page.limit);
   const links: Record<string, { href: string }> = { self: { href: request.url } };
   const last = items.at(-1);
-  if (found.length > page.limit && last !== undefined) {
+  const after = found.length > page.limit && last !== undefined ? key(last) : more;
+  if (after !== null) {
     const query = new URLSearchParams(page.parameters);
     query.set('limit', String(page.limit));
-    query.set('after', Buffer.from(key(last)).toString('base64url'));
+    query.set('after', Buffer.from(after).toString('base64url'));
     const href = `${request.url.split('?', 1)[0]}?${query}`;
     links.next = { href };
     reply.header('link', `<${href}>; rel="next"`);
