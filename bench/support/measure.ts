@@ -2,8 +2,8 @@
  * What a piece of work cost: time, CPU of every process that takes part, WAL, statements, memory.
  *
  * CPU comes from /proc, in ticks of 10 ms, so it says something only about work of a second or more; on systems
- * without /proc it is NaN. The embedded PostgreSQL comes without pg_stat_statements: statements are counted where
- * they leave this process, in `pg`, and transactions are read from pg_stat_database.
+ * without /proc it is NaN. Statements are counted where they leave this process, in `pg`, which costs the database
+ * nothing, and transactions are read from pg_stat_database.
  */
 
 import { readdirSync, readFileSync } from 'node:fs';

@@ -13,7 +13,8 @@ import { bigintArray, textArray } from '../database/arrays.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { Catalogue } from '../events/catalogue.ts';
 
-/** Events of one pass at most, and deliveries (one event for more subscriptions than that is still one pass). */
+/** Rows of the outbox and events of one pass at most, and deliveries (one event for more subscriptions than that is still one pass). */
+const passRowsMax = 500;
 const passEventsMax = 2_000;
 const passDeliveriesMax = 20_000;
 
@@ -85,9 +86,20 @@ interface Batch {
 }
 
 async function readOutbox(tx: Transaction): Promise<Batch> {
+  // Row by row, as far as the pass goes: a row may hold a thousand events, and those after them would be read in vain.
   const { rows } = await sql<OutboxRow>`
+    with recursive first as (
+      (select id, day, positions, lanes, 1 as rows, cardinality(positions) as events from outbox order by id limit 1)
+      union all
+      select next.id, next.day, next.positions, next.lanes, first.rows + 1, first.events + cardinality(next.positions)
+      from first
+      cross join lateral (
+        select id, day, positions, lanes from outbox where id > first.id order by id limit 1
+      ) as next
+      where first.rows < ${passRowsMax}::int and first.events < ${passEventsMax}::int
+    )
     select id, day::text, array_to_string(positions, ',') as positions, array_to_string(lanes, ' ') as lanes
-    from outbox order by id limit 500`.execute(tx);
+    from first order by id`.execute(tx);
   const batch: Batch = { rows: [], day: rows[0]?.day ?? '', positions: [], targets: [] };
   for (const row of rows) {
     // A pass is of one day: its deliveries are of one partition.

@@ -705,6 +705,7 @@ export class Worker {
     const isAccepted = outcome.attempt !== null && outcome.attempt.error === null;
     const now = performance.now();
     lane.settle(isAccepted, isPing);
+    lane.idleSince = now;
     if (pauseMs > 0) lane.pausedUntil = Math.max(lane.pausedUntil, now + pauseMs);
     else if (isAccepted && !isPing) lane.pausedUntil = lane.askedUntil;
     if (!outcome.hadRetry) lane.markDone(outcome.sequence);
