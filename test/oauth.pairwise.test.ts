@@ -60,7 +60,7 @@ test('a user has one name at all clients of a host, another at the next host, an
   assert.equal(await subjectAt(await createTestClient(server)), account.id);
 });
 
-test('userinfo and introspection by the client say the same name; APIs are told the account', async () => {
+test('oauth 91: userinfo and introspection by the client say the same name; APIs are told the account', async () => {
   const client = await clientOf('c.example');
   const { name, accessToken } = await connect(client);
   const headers = { authorization: `Bearer ${accessToken}` };

@@ -329,7 +329,7 @@ test('oauth 70: metadata lists what works; an unknown well-known path is a JSON 
 test('oauth 71: the key set has public members alone and unique ids', async () => {
   const response = await fetch(`${server.baseUrl}/oauth/jwks`);
   const { keys } = (await response.json()) as { keys: Record<string, unknown>[] };
-  assert.deepEqual(keys.map((key) => key.alg).sort(), ['ES256', 'RS256']);
+  assert.deepEqual(keys.map((key) => key.alg).sort(), ['ES256', 'EdDSA', 'RS256']);
   assert.equal(new Set(keys.map((key) => key.kid)).size, keys.length);
   for (const key of keys)
     for (const name of ['d', 'p', 'q', 'dp', 'dq', 'qi']) assert.equal(key[name], undefined);
