@@ -17,6 +17,12 @@ import { heldBy, packEvents } from './published_batch.ts';
 /** Milliseconds that an answer is waited for: an engine that does not give it in time does not get on. */
 const answerTimeoutMs = 2_000;
 
+/**
+ * Mebibytes for young objects at most (twice V8's own measure): what a delivery needs from its start to the writing of
+ * its outcome should not outlive two collections, after which it would be copied to the old ones.
+ */
+const youngMebibytesMax = 96;
+
 export interface EngineOptions {
   settings: EngineSettings;
   /** Where it runs: a thread of its own, or this one, beside everything else. */
@@ -141,7 +147,11 @@ function openThread(
 ): Carrier {
   // What npm publishes is JavaScript.
   const file = import.meta.url.endsWith('.ts') ? './engine_thread.ts' : './engine_thread.js';
-  const thread = new Worker(new URL(file, import.meta.url), { workerData: settings, name: 'engine' });
+  const thread = new Worker(new URL(file, import.meta.url), {
+    workerData: settings,
+    name: 'engine',
+    resourceLimits: { maxYoungGenerationSizeMb: youngMebibytesMax },
+  });
   thread.on('message', onMessage).on('error', onEnd);
   thread.on('exit', () => onEnd(new Error('the thread of the delivery engine has ended')));
   return {

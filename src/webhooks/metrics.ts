@@ -36,11 +36,17 @@ export function createWorkerMetrics(
   status: () => WorkerStatus,
 ): WorkerMetrics {
   const registers = [registry];
-  const attempts = new Counter({
+  /** Since the last look: labels are dear, attempts many. */
+  const ended = new Map<string, number>();
+  new Counter({
     name: 'nuncio_delivery_attempts_total',
     help: 'Attempts that have ended, by result: accepted, or the error.',
     labelNames: ['result'],
     registers,
+    collect() {
+      for (const [result, count] of ended) this.inc({ result }, count);
+      ended.clear();
+    },
   });
   const lag = new Histogram({
     name: 'nuncio_delivery_lag_seconds',
@@ -133,7 +139,10 @@ export function createWorkerMetrics(
     },
   });
   return {
-    attempt: (error) => attempts.inc({ result: error ?? 'accepted' }),
+    attempt(error) {
+      const result = error ?? 'accepted';
+      ended.set(result, (ended.get(result) ?? 0) + 1);
+    },
     lag: (seconds) => lag.observe(seconds),
     failing: (what) => failing.inc({ what }),
     claimed: (count) => claims.observe(count),

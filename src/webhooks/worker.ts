@@ -45,6 +45,12 @@ import { readDueRetries, readEvents, readStretches, type WaitingDelivery } from 
 /** Attempts under way at once, at most; and of those, how many may have been under way for less than a second. */
 const inFlightMax = 4_096;
 const inFlightFreshMax = 512;
+/**
+ * Attempts under way from which on others are started by turns of the event loop, and how many in each, so that answers
+ * are read in between: of subscribers that answer at once no more are under way than that takes, and what they need of
+ * memory is free again while it is young.
+ */
+const turnMax = 64;
 /** Lanes held at once, and taken at once, at most. */
 const lanesMax = 20_000;
 const claimMax = 500;
@@ -101,6 +107,7 @@ export class Worker {
   #waiting = 0;
   #waitingBytes = 0;
   #isStopping = false;
+  #turn: NodeJS.Immediate | undefined;
   #timer: NodeJS.Timeout | undefined;
   #claimAt = 0;
   #sweepAt = 0;
@@ -625,24 +632,38 @@ export class Worker {
     if (Number.isFinite(lane.retryAt)) this.#repeating.add(lane);
   }
 
+  /** Starts what may be started: at once while few are under way, else by turns. */
   #pump(): void {
-    if (this.#isStopping || this.#recorder.isFull || !this.node.maySend) return;
+    if (this.#startSome(turnMax - this.#inFlight) || this.#turn !== undefined) return;
+    this.#turn = setImmediate(() => {
+      this.#turn = undefined;
+      if (!this.#startSome(turnMax)) this.#pump();
+    });
+  }
+
+  /** @returns whether nothing is left that could be started now */
+  #startSome(limit: number): boolean {
+    if (this.#isStopping || this.#recorder.isFull || !this.node.maySend) return true;
     const now = performance.now();
-    if (now - this.#newsAt > newsMsMax) return;
+    if (now - this.#newsAt > newsMsMax) return true;
+    let left = limit;
     while (this.#inFlight < inFlightMax && this.#recent.size < inFlightFreshMax) {
       const lane = this.#ready.values().next().value;
-      if (lane === undefined) return;
+      if (lane === undefined) return true;
+      if (left <= 0) return false;
       this.#ready.delete(lane);
       const mustYield = this.#mustYield(lane);
       if (mustYield || !lane.mayStart(now)) {
         if (mustYield || lane.wakeAt(now) !== undefined) this.#sleeping.add(lane);
         continue;
       }
+      left -= 1;
       this.#waiting -= 1;
       this.#start(lane, lane.take());
       // At the end of the line: all take turns.
       if (lane.waitingCount > 0) this.#ready.add(lane);
     }
+    return true;
   }
 
   /** Where many are under way, those who have not answered well lately leave room for those who have. */
