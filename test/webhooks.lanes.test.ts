@@ -44,6 +44,31 @@ test('webhooks 62: a lane in the name of a node that is not there is taken by an
   assert.deepEqual(marksOf(await subscriber.waitFor(1, 60_000)), ['orphan']);
 });
 
+test('webhooks 62: what waited for days is sent before what is new, whichever days it is of', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  for (const table of ['events', 'deliveries', 'attempts']) {
+    await sql`
+      create table ${sql.id(`${table}_20200202`)} partition of ${sql.id(table)}
+      for values from ('2020-02-02') to ('2020-02-03')`.execute(db);
+  }
+  await sql`
+    with lane as (
+      update lanes set next_sequence = 3 where id = (select lane from subscriptions where id = ${id}) returning id
+    ),
+    event as (
+      insert into events (day, id, account_id, kind, body)
+      select '2020-02-02', 'old-' || number, ${app.account.id}, 'push',
+        replace(${JSON.stringify(pushBody('old'))}, 'heads/old', 'heads/old-' || number)
+      from generate_series(1, 2) as number returning day, position, id
+    )
+    insert into deliveries (day, lane, sequence, event)
+    select event.day, lane.id, right(event.id, 1)::int, event.position from event, lane`.execute(db);
+  await publish(publisher, app.account, ['new']);
+  assert.deepEqual(marksOf(await subscriber.waitFor(3, 60_000)), ['old-1', 'old-2', 'new']);
+});
+
 test('webhooks 45: what is read between the disabling and its notice is held, not cancelled', async (t) => {
   let count = 0;
   const subscriber = await startSubscriber(t, (_received, response) => {
@@ -190,7 +215,7 @@ test('webhooks 60: a client that is disabled gets nothing more, also by its user
 
 test('webhooks 13: when one user of a client withdraws, what is in memory of theirs stops, and the others’ goes on', async (t) => {
   const subscriber = await startSubscriber(t, (_received, response) => {
-    setTimeout(() => response.writeHead(204).end(), 50);
+    setTimeout(() => response.writeHead(204).end(), 100);
   });
   const { client, request } = await createSubscribingClient(server);
   await subscribe({ request }, { url: subscriber.url });
