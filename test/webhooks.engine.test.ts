@@ -1,6 +1,7 @@
 /** The engine over time: circuits, rates, changes, recoveries, retention, several nodes. */
 
 import assert from 'node:assert/strict';
+import type { ServerResponse } from 'node:http';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { pino } from 'pino';
@@ -519,6 +520,32 @@ test('webhooks 80: metrics of the backlog, lag, attempts, what is under way, lan
   ]) {
     assert.ok(text.includes(name), name);
   }
+});
+
+test('webhooks 80: the metrics follow what happens: attempts, their lag, what is under way and for whom', async (t) => {
+  const read = async () => {
+    const text = await (await fetch(`${server.baseUrl}/metrics`)).text();
+    return (name: string) => {
+      const line = text.split('\n').find((one) => one.startsWith(`${name} `));
+      return Number(line?.slice(name.length + 1) ?? 0);
+    };
+  };
+  const held: ServerResponse[] = [];
+  const subscriber = await startSubscriber(t, (_received, response) => void held.push(response));
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  const before = await read();
+  await publish(publisher, app.account, ['one', 'two']);
+  await subscriber.waitFor(2);
+  const underWay = `nuncio_subscription_in_flight{subscription="${id}"}`;
+  const during = await until(read, (value) => value(underWay) === 2);
+  assert.ok(during('nuncio_worker{of="in_flight"}') >= 2);
+  assert.ok(during('nuncio_worker{of="lanes"}') >= 1);
+  assert.ok(during('nuncio_delivery_lag_seconds_count') - before('nuncio_delivery_lag_seconds_count') >= 2);
+  for (const response of held) response.writeHead(204).end();
+  const accepted = 'nuncio_delivery_attempts_total{result="accepted"}';
+  await until(read, (value) => value(accepted) - before(accepted) >= 2 && value(underWay) === 0);
+  await until(read, (value) => value('nuncio_delivery_backlog_age_seconds{of="outbox"}') === 0);
 });
 
 test('webhooks 21: those who subscribed before get it, those who subscribe after do not; a disabled one has it held', async (t) => {
