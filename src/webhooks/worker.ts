@@ -368,6 +368,8 @@ export class Worker {
     if (this.#isReleasing) return;
     const releases: Release[] = [];
     for (const lane of this.#lanes.values()) {
+      // When its next repetition is due is not known while they are read.
+      if (lane.isReadingRetries) continue;
       if (
         !lane.isIdle &&
         !(lane.inFlight === 0 && lane.cursor === lane.reached && !lane.isReading && this.#isParked(lane, now))
@@ -540,7 +542,10 @@ export class Worker {
     if (lanes.length === 0) return;
     this.#isReadingRetries = true;
     const limit = this.#isCrowded ? 1 : Math.max(1, Math.min(64, Math.floor(readMax / lanes.length)));
-    for (const lane of lanes) lane.retryAt = Number.POSITIVE_INFINITY;
+    for (const lane of lanes) {
+      lane.retryAt = Number.POSITIVE_INFINITY;
+      lane.isReadingRetries = true;
+    }
     const generations = lanes.map(({ generation }) => generation);
     this.#run(async () => {
       const { db, kinds, sealer } = this.#options;
@@ -559,6 +564,7 @@ export class Worker {
         throw error;
       } finally {
         this.#isReadingRetries = false;
+        for (const lane of lanes) lane.isReadingRetries = false;
         for (const { lane, sequence } of this.#endedMeanwhile) lane.endRetry(sequence);
         this.#endedMeanwhile = [];
       }
