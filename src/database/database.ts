@@ -82,19 +82,19 @@ export function poolStatus(db: Database): { total: number; idle: number; waiting
 const queryTimeoutMessage = 'Query read timeout';
 
 const statementNames = new Map<string, string>();
+/** Part of the names; another one when what was prepared is of no use any more. */
+let preparedGeneration = 0;
 
 /**
  * Names each parametrised statement, so that PostgreSQL parses and plans it once for each connection, and gives up a
  * connection that owes an answer: what comes over it later is nobody's.
  */
 export class PreparingClient extends pg.Client {
-  /** Part of the names; another one when what was prepared is of no use any more. */
-  #generation = 0;
   #inTransaction = false;
 
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
   #prepared(name: string, text: string, values: any[], rest: any[]): any {
-    const generation = this.#generation;
+    const generation = preparedGeneration;
     // biome-ignore lint/suspicious/noExplicitAny: the driver returns a promise where there is no callback
     const answer: any = super.query(
       { name: generation === 0 ? name : `${name}_${generation}`, text, values },
@@ -103,8 +103,8 @@ export class PreparingClient extends pg.Client {
     if (typeof answer?.catch !== 'function') return answer;
     return answer.catch((error: Error) => {
       if (!/cached plan must not change result type/.test(error.message)) throw error;
-      // A migration has added a column meanwhile: everything is prepared anew.
-      if (generation === this.#generation) this.#generation += 1;
+      // A migration has added a column meanwhile: everything is prepared anew, on every connection.
+      if (generation === preparedGeneration) preparedGeneration += 1;
       // The error has ended a transaction; outside of one nothing has happened yet.
       if (this.#inTransaction) throw error;
       return this.#prepared(name, text, values, rest);
