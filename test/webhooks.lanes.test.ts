@@ -245,7 +245,7 @@ test('webhooks 13: when one user of a client withdraws, what is in memory of the
 
 test('webhooks 60: a client that is disabled gets nothing more by its own subscription either', async (t) => {
   const subscriber = await startSubscriber(t, (_received, response) => {
-    setTimeout(() => response.writeHead(204).end(), 50);
+    setTimeout(() => response.writeHead(204).end(), 200);
   });
   const { client, request } = await createSubscribingClient(server);
   await subscribe({ request }, { url: subscriber.url });
