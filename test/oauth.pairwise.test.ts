@@ -60,6 +60,20 @@ test('a user has one name at all clients of a host, another at the next host, an
   assert.equal(await subjectAt(await createTestClient(server)), account.id);
 });
 
+test('what is nobody’s host makes no two clients one: installed apps know a user by names of their own', async () => {
+  for (const [one, another] of [
+    ['com.example.one:/callback', 'com.example.two:/callback'],
+    ['http://127.0.0.1/one', 'http://127.0.0.1/two'],
+    ['http://localhost/one', 'http://localhost/two'],
+  ] as const) {
+    const create = (uri: string) => createTestClient(server, { redirectUris: [uri], metadata: pairwise });
+    const [first, second] = [await create(one), await create(another)];
+    const name = await subjectAt(first);
+    assert.equal(await subjectAt(first), name);
+    assert.notEqual(await subjectAt(second), name, one);
+  }
+});
+
 test('oauth 91: userinfo and introspection by the client say the same name; APIs are told the account', async () => {
   const client = await clientOf('c.example');
   const { name, accessToken } = await connect(client);

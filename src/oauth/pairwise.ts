@@ -1,6 +1,7 @@
 /**
  * Pairwise subjects (OpenID Connect Core section 8.1): a client registered with `subject_type: pairwise` knows each user
- * by a name that no client of another host knows. It is a keyed hash, so nothing is stored for it.
+ * by a name that no client of another host knows. It is a keyed hash, so nothing is stored for it. A client that has
+ * no host to be its own, as an installed app, shares its names with no other client.
  *
  * That is about what clients read. Access tokens are for APIs, which must know whose resources they serve: there, and
  * in what an API is told by introspection, the user goes by the account's own id. The tokens of such a client are
@@ -8,7 +9,8 @@
  */
 
 import { createHmac } from 'node:crypto';
-import type { Configuration } from 'oidc-provider';
+import type { Configuration, Provider } from 'oidc-provider';
+import { isLoopbackHost } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 
 export function pairwiseSubjects(
@@ -22,7 +24,19 @@ export function pairwiseSubjects(
       const oidc = ctx?.oidc;
       const isForApi = oidc?.route === 'introspection' && oidc.client?.clientId !== client.clientId;
       if (isForApi) return accountId;
-      return createHmac('sha256', key).update(`${client.sectorIdentifier}\n${accountId}`).digest('base64url');
+      return createHmac('sha256', key)
+        .update(`${sectorOf(client)}\n${accountId}`)
+        .digest('base64url');
     },
   };
+}
+
+type EngineClient = InstanceType<Provider['Client']>;
+
+/** The host that a client is known to be of, or else what is the client's alone. */
+function sectorOf(client: EngineClient): string {
+  const host = String(client.sectorIdentifier ?? '');
+  if (client.sectorIdentifierUri !== undefined) return host;
+  // Private-use schemes have no host, and every device has a loopback.
+  return host === '' || isLoopbackHost(host.replace(/:\d+$/, '')) ? `client ${client.clientId}` : host;
 }
