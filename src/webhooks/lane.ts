@@ -18,7 +18,7 @@ const windowMax = 32;
 const windowStart = 4;
 /** Deliveries of one lane in memory at most, for each that may be under way at once; and attempted past the cursor. */
 const roomsMax = 256;
-export const waitingMax = 8_192;
+const waitingMax = 8_192;
 const spreadMax = 4_096;
 
 export interface Waiting {
@@ -128,6 +128,11 @@ export class Lane {
 
   get freshCount(): number {
     return this.#fresh.length - this.#freshFrom;
+  }
+
+  /** Repetitions in memory that are to be started. */
+  get dueCount(): number {
+    return this.#due.length;
   }
 
   get waitingCount(): number {

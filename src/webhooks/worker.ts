@@ -20,7 +20,7 @@ import type { EventCache } from './event_cache.ts';
 import { failuresMin } from './failing.ts';
 import type { FanOutPass, KindArrays, LaneAddition } from './fan_out.ts';
 import { FanOutLoop, silentMsMax } from './fan_out_loop.ts';
-import { Lane, type Waiting, waitingMax } from './lane.ts';
+import { Lane, type Waiting } from './lane.ts';
 import {
   claimLanes,
   findChangedLanes,
@@ -61,6 +61,9 @@ const waitingBytesMax = 67_108_864;
 const waitingBytesLimit = 4 * waitingBytesMax;
 const readBytesMax = 16_777_216;
 const readMax = 2_000;
+/** Repetitions of one lane read at once at most; milliseconds until the next look, where there were as many and where not. */
+const retriesReadMax = 512;
+const retriesPauseMs = { more: 50, noMore: 250 };
 /** Milliseconds that a lane without work is kept. */
 const lingerMs = 10_000;
 const tickMs = 25;
@@ -535,13 +538,15 @@ export class Worker {
           lane.isOpen &&
           lane.retryAt <= now &&
           lane.pausedUntil <= now &&
-          lane.waitingCount < waitingMax &&
+          lane.dueCount < retriesReadMax / 2 &&
           this.#hasSpace(lane),
       )
       .slice(0, claimMax);
     if (lanes.length === 0) return;
     this.#isReadingRetries = true;
-    const limit = this.#isCrowded ? 1 : Math.max(1, Math.min(64, Math.floor(readMax / lanes.length)));
+    const limit = this.#isCrowded
+      ? 1
+      : Math.max(1, Math.min(retriesReadMax, Math.floor(readMax / lanes.length)));
     for (const lane of lanes) {
       lane.retryAt = Number.POSITIVE_INFINITY;
       lane.isReadingRetries = true;
@@ -555,7 +560,7 @@ export class Worker {
         const events = await this.#eventsOf(found);
         const states = await loadLanes(db, this.node.id, ids, sealer, this.#onError);
         const later = new Map(states.map((state) => [state.subscription.lane, state.retryMs]));
-        this.#takeRetries(lanes, generations, found, events, later);
+        this.#takeRetries(lanes, generations, found, events, later, limit);
       } catch (error) {
         for (const lane of lanes) {
           lane.retryAt = now + 500;
@@ -578,11 +583,14 @@ export class Worker {
     found: WaitingDelivery[],
     events: Map<number, EventContent>,
     later: Map<number, number | null>,
+    limit: number,
   ): void {
     const now = performance.now();
     const current = new Map(lanes.map((lane, index) => [lane.id, { lane, generation: generations[index] }]));
+    const counts = new Map<number, number>();
     for (const delivery of found) {
       const { lane, generation } = current.get(delivery.lane) as { lane: Lane; generation: number };
+      counts.set(lane.id, (counts.get(lane.id) ?? 0) + 1);
       const event = events.get(delivery.event);
       if (lane.generation !== generation || lane.isRetrying(delivery.sequence)) continue;
       if (delivery.isOnHold) this.review(lane.id);
@@ -593,7 +601,8 @@ export class Worker {
     for (const lane of lanes) {
       const next = later.get(lane.id);
       // Those in memory are still due in the database: a moment passes before it is asked again.
-      if (typeof next === 'number') lane.retryAt = Math.min(lane.retryAt, now + Math.max(next, 250));
+      const least = counts.get(lane.id) === limit ? retriesPauseMs.more : retriesPauseMs.noMore;
+      if (typeof next === 'number') lane.retryAt = Math.min(lane.retryAt, now + Math.max(next, least));
       this.#markReady(lane);
     }
   }
