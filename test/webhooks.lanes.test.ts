@@ -430,3 +430,31 @@ test('a column that a migration adds does not stop a node that still runs the ol
     assert.equal((await app.request('GET', `/subscriptions/${id}`)).status, 200);
   }
 });
+
+test('webhooks 62: what became of a repetition is written before its lane is let go of', async (t) => {
+  const asked = Promise.withResolvers<void>();
+  const goOn = Promise.withResolvers<void>();
+  const subscriber = await startSubscriber(t, async (_received, response) => {
+    if (subscriber.received.length > 1) {
+      asked.resolve();
+      await goOn.promise;
+    }
+    response.writeHead(subscriber.received.length > 1 ? 204 : 500).end();
+  });
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  await publish(publisher, app.account, ['repeated']);
+  await asked.promise;
+  // While nothing can be written down, the subscription is disabled: its lane is to be let go of as soon as may be.
+  await db.transaction().execute(async (tx) => {
+    await sql`select from nodes for update`.execute(tx);
+    await app.request('PATCH', `/subscriptions/${id}`, { json: { state: 'disabled' } });
+    goOn.resolve();
+    await sleep(2_000);
+  });
+  await until(
+    async () => (await deliveries(app, id))[0],
+    ({ state }) => state === 'succeeded',
+    10_000,
+  );
+});

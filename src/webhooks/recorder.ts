@@ -30,7 +30,9 @@ export interface RecorderOptions {
 export class Recorder {
   readonly #options: RecorderOptions;
   #outcomes: Outcome[] = [];
+  /** Of the outcomes that wait. */
   readonly #lanes = new Map<number, Lane>();
+  #beingWritten: ReadonlySet<number> = new Set();
   #timer: NodeJS.Timeout | undefined;
   #writing: Promise<void> | undefined;
 
@@ -40,6 +42,11 @@ export class Recorder {
 
   get isFull(): boolean {
     return this.#outcomes.length >= backlogMax;
+  }
+
+  /** Whether outcomes of the lane are not written yet: who lets go of it now loses them. */
+  hasOutcomesOf(lane: number): boolean {
+    return this.#lanes.has(lane) || this.#beingWritten.has(lane);
   }
 
   add(lane: Lane, outcome: Outcome): void {
@@ -80,6 +87,7 @@ export class Recorder {
     const { db, node, onLost, onWritten, onError } = this.#options;
     const outcomes = this.#outcomes.splice(0, this.#batch);
     const touched = new Set(outcomes.map(({ lane }) => lane));
+    this.#beingWritten = touched;
     const lanes = [...touched].map((id) => this.#lanes.get(id) as Lane);
     const left = new Set(this.#outcomes.map(({ lane }) => lane));
     for (const id of touched) if (!left.has(id)) this.#lanes.delete(id);
@@ -116,7 +124,11 @@ export class Recorder {
       // The one that can never be written must not keep all others from it.
       const kept = isRefused && outcomes.length === 1 ? [] : outcomes;
       this.#outcomes = kept.concat(this.#outcomes);
-      for (const lane of lanes) if (!this.#lanes.has(lane.id)) this.#lanes.set(lane.id, lane);
+      const waits = new Set(kept.map(({ lane }) => lane));
+      for (const lane of lanes)
+        if (waits.has(lane.id) && !this.#lanes.has(lane.id)) this.#lanes.set(lane.id, lane);
+    } finally {
+      this.#beingWritten = new Set();
     }
   }
 }

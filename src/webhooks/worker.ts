@@ -373,6 +373,8 @@ export class Worker {
     for (const lane of this.#lanes.values()) {
       // When its next repetition is due is not known while they are read.
       if (lane.isReadingRetries) continue;
+      // A repetition does not move the cursor: nothing else says that it is not written.
+      if (this.#recorder.hasOutcomesOf(lane.id)) continue;
       if (
         !lane.isIdle &&
         !(lane.inFlight === 0 && lane.cursor === lane.reached && !lane.isReading && this.#isParked(lane, now))
