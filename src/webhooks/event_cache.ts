@@ -16,6 +16,8 @@ const publishedBytesMax = 67_108_864;
 const takenBytesMax = 25_165_824;
 /** Bytes that an event takes beside its body, about. */
 const eventBytes = 400;
+/** Neighbouring positions that are found by one number: among what was published one by one nothing is searched for. */
+const stretchLength = 64;
 /** Milliseconds after which nobody here is going to take a published one: another node fans out. */
 const publishedMsMax = 10_000;
 
@@ -36,16 +38,16 @@ export class EventCache {
   });
   /** In the order in which they came. */
   readonly #published = new Set<Published>();
+  /** The same by the stretches of positions that they have some of. */
+  readonly #byStretch = new Map<number, Published[]>();
   #publishedBytes = 0;
 
   get(position: number): EventContent | undefined {
-    for (const published of this.#published) {
-      const index = findInBatch(published.batch, position);
-      if (index < 0) continue;
-      published.contents[index] ??= unpackEvent(published.batch, index);
-      return published.contents[index];
-    }
-    return this.#read.get(position);
+    const published = this.#find(position);
+    if (published === undefined) return this.#read.get(position);
+    const index = findInBatch(published.batch, position);
+    published.contents[index] ??= unpackEvent(published.batch, index);
+    return published.contents[index];
   }
 
   /** Keeps one that was read. */
@@ -63,19 +65,23 @@ export class EventCache {
     }
     this.#makeRoom(publishedBytesMax - bytes);
     if (this.#publishedBytes + bytes > publishedBytesMax) return;
-    this.#published.add({ batch, contents: [], bytes, left: batch.ids.length, at: now });
+    const published: Published = { batch, contents: [], bytes, left: batch.ids.length, at: now };
+    this.#published.add(published);
     this.#publishedBytes += bytes;
+    for (const stretch of stretchesOf(batch)) {
+      const others = this.#byStretch.get(stretch);
+      if (others === undefined) this.#byStretch.set(stretch, [published]);
+      else others.push(published);
+    }
   }
 
   /** The fan-out has dealt with these: whoever is to have them has them. */
   release(positions: readonly number[]): void {
     for (const position of positions) {
-      for (const published of this.#published) {
-        if (findInBatch(published.batch, position) < 0) continue;
-        published.left -= 1;
-        if (published.left === 0) published.contents = [];
-        break;
-      }
+      const published = this.#find(position);
+      if (published === undefined) continue;
+      published.left -= 1;
+      if (published.left === 0) published.contents = [];
     }
     this.#makeRoom(takenBytesMax);
   }
@@ -83,9 +89,13 @@ export class EventCache {
   /** An event's body was erased. */
   drop(position: number): void {
     this.#read.delete(position);
-    for (const published of this.#published) {
-      if (findInBatch(published.batch, position) >= 0) this.#remove(published);
-    }
+    const published = this.#find(position);
+    if (published !== undefined) this.#remove(published);
+  }
+
+  #find(position: number): Published | undefined {
+    const near = this.#byStretch.get(Math.floor(position / stretchLength));
+    return near?.find(({ batch }) => findInBatch(batch, position) >= 0);
   }
 
   /** Lets go of what the fan-out has taken, the oldest first, down to so many bytes. */
@@ -99,5 +109,20 @@ export class EventCache {
   #remove(published: Published): void {
     this.#published.delete(published);
     this.#publishedBytes -= published.bytes;
+    for (const stretch of stretchesOf(published.batch)) {
+      const others = this.#byStretch.get(stretch)?.filter((other) => other !== published) ?? [];
+      if (others.length === 0) this.#byStretch.delete(stretch);
+      else this.#byStretch.set(stretch, others);
+    }
   }
+}
+
+/** Of ascending positions, so that each is told once. */
+function stretchesOf({ positions }: PublishedBatch): number[] {
+  const stretches: number[] = [];
+  for (const position of positions) {
+    const stretch = Math.floor(position / stretchLength);
+    if (stretch !== stretches.at(-1)) stretches.push(stretch);
+  }
+  return stretches;
 }
