@@ -130,7 +130,9 @@ class Engine {
     } else if (type === 'recover') {
       this.#recover();
     } else if (type === 'ask') {
-      this.#tell({ type: 'answer', id: message.id, value: await this.#answer(message.what) });
+      // A question that cannot be answered is none that the engine cannot go on after.
+      const value = await this.#answer(message.what).catch(this.#onError);
+      this.#tell({ type: 'answer', id: message.id, value: value ?? undefined });
     } else if (type === 'start') {
       await this.#start();
       this.#tell({ type: 'started' });

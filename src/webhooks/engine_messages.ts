@@ -56,5 +56,6 @@ export type FromEngine =
   /** The engine has written events itself. */
   | { type: 'wake' }
   | { type: 'span'; span: AttemptSpan }
-  | { type: 'answer'; id: number; value: EngineAnswers[keyof EngineAnswers] }
+  /** Undefined where it cannot be told. */
+  | { type: 'answer'; id: number; value: EngineAnswers[keyof EngineAnswers] | undefined }
   | { type: 'stopped' };

@@ -33,9 +33,17 @@ function environmentOf(settings: Environment): NodeJS.ProcessEnv {
   return { PATH, HOME, ...(TMPDIR === undefined ? {} : { TMPDIR }), ...settings };
 }
 
-/** Runs a server command (`dev` or `start`). It is killed after the test, if it still runs. */
-export function startProcess(scope: Scope, words: string[], settings: Environment): NuncioProcess {
-  const child = spawn(process.execPath, [cli, ...words], {
+/**
+ * Runs a server command (`dev` or `start`). It is ended after the test, if it still runs.
+ * @param nodeOptions of the runtime, before the file
+ */
+export function startProcess(
+  scope: Scope,
+  words: string[],
+  settings: Environment,
+  nodeOptions: string[] = [],
+): NuncioProcess {
+  const child = spawn(process.execPath, [...nodeOptions, cli, ...words], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: environmentOf(settings),
   });
