@@ -226,3 +226,35 @@ test('webhooks 73: through days and thousands of events, each of them once and t
     [0, 1].flatMap((day) => Array.from({ length: count }, (_, index) => `refs/heads/${day}-${index + 1}`)),
   );
 });
+
+test('webhooks 73: a recovery whose steps fail holds up nobody else’s', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const [stuck, app] = [await createApp(server), await createApp(server)];
+  for (const { account } of [stuck, app]) await publish(publisher, account, ['early']);
+  await fannedOut();
+  for (const { account } of [stuck, app]) await age(account, '2 hours');
+  const { id: stuckId } = await subscribe(stuck, { url: subscriber.url, kinds: ['push'] });
+  const { id } = await subscribe(app, { url: subscriber.url, kinds: ['push'] });
+  await sql`
+    create function refuse() returns trigger language plpgsql as $$ begin raise 'not today'; end $$`.execute(
+    server.db,
+  );
+  const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${stuckId}`.execute(
+    server.db,
+  );
+  await sql`
+    create trigger refused before update on lanes for each row when (old.id = ${sql.raw(String(rows[0]?.lane))})
+    execute function refuse()`.execute(server.db);
+  const path = `/subscriptions/${stuckId}/recover`;
+  const failing = await stuck.request('POST', path, { json: { since: daysAgo(1) } });
+  assert.equal(failing.status, 202);
+  assert.equal((await recover(app.request, id, { since: daysAgo(1) })).added, 1);
+  const job = failing.headers.get('location') as string;
+  assert.equal((await stuck.request('GET', job)).body.state, 'running');
+  await sql`drop trigger refused on lanes`.execute(server.db);
+  const done = await until(
+    () => stuck.request('GET', job),
+    ({ body }) => body.state === 'done',
+  );
+  assert.equal(done.body.added, 1);
+});

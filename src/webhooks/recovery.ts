@@ -94,12 +94,15 @@ interface Job {
 }
 
 /**
- * One step of one job.
+ * One step of one job, the one that was not looked at for longest. One whose step fails goes behind the others: they
+ * are not to wait for it.
  * @param kinds those of events that can be replayed
  * @returns whether there was one
+ * @throws Error of the step
  */
 export async function stepRecovery(db: Database, kinds: KindArrays): Promise<boolean> {
-  return db.transaction().execute(async (tx) => {
+  let begun: string | undefined;
+  const step = db.transaction().execute(async (tx) => {
     const { rows: jobs } = await sql<Job>`
       select r.id, r.lane, r.position, r.phase, s.state = 'active' as is_active
       from recoveries r join subscriptions s on s.lane = r.lane
@@ -107,6 +110,7 @@ export async function stepRecovery(db: Database, kinds: KindArrays): Promise<boo
       order by r.updated_at limit 1 for update of r skip locked`.execute(tx);
     const job = jobs[0];
     if (job === undefined) return false;
+    begun = job.id;
     if (!job.is_active) {
       await sql`update recoveries set state = 'cancelled', updated_at = now() where id = ${job.id}`.execute(
         tx,
@@ -115,6 +119,14 @@ export async function stepRecovery(db: Database, kinds: KindArrays): Promise<boo
     }
     await (job.phase === 'resending' ? resend(tx, job) : addMissing(tx, job.id, kinds));
     return true;
+  });
+  return step.catch(async (error) => {
+    if (begun !== undefined) {
+      await sql`update recoveries set updated_at = now() where id = ${begun} and state = 'running'`.execute(
+        db,
+      );
+    }
+    throw error;
   });
 }
 
