@@ -5,7 +5,11 @@ import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { createCatalogue } from '../src/events/catalogue.ts';
 import { withdrawGrant } from '../src/grants/grant.ts';
+import { defaultHeaderNames } from '../src/webhooks/delivery_request.ts';
+import { RemoteEngine } from '../src/webhooks/engine_remote.ts';
+import { kindArrays } from '../src/webhooks/fan_out.ts';
 import { createTestAccount } from './support/oauth.ts';
 import { startTestServer } from './support/server.ts';
 import { startSubscriber } from './support/subscriber.ts';
@@ -89,4 +93,54 @@ test('webhooks 67: a thousand and more subscribers that never answer leave room 
   await sleep(3_000);
   await publish(publisher, alive.account, marks(100));
   await subscriber.waitFor(110, 3_000);
+});
+
+test('an engine that does not get on is told no more than it can be', async (t) => {
+  const kinds = kindArrays(createCatalogue([]));
+  const engine = new RemoteEngine({
+    settings: {
+      databaseUrl: server.databaseUrl,
+      secret: Buffer.alloc(32),
+      egress: { allowLoopback: false },
+      retryScheduleSeconds: [],
+      headerNames: defaultHeaderNames,
+      kinds,
+      replayableKinds: kinds,
+    },
+    place: 'here',
+    onWarning: () => {},
+    onWake: () => {},
+    onSpan: () => {},
+  });
+  t.after(() => engine.stop());
+  const body = Buffer.alloc(1_048_576, 'm');
+  const createdAt = new Date();
+  let position = 0;
+  // The engine of this thread takes nothing until the loop is left.
+  const tell = () => {
+    const before = process.memoryUsage().rss;
+    for (let count = 0; count < 300; count += 1) {
+      position += 1;
+      const event = {
+        position,
+        id: 'id',
+        day: '2020-02-02',
+        kind: 'push',
+        accountId: 'account',
+        body,
+        createdAt,
+        traceparent: null,
+      };
+      engine.remember([event]);
+      engine.wake();
+    }
+    const grownBytes = process.memoryUsage().rss - before;
+    assert.ok(grownBytes < 150_000_000, `${grownBytes} bytes wait`);
+    return engine.untakenBytes;
+  };
+  for (let round = 0; round < 3; round += 1) {
+    const untaken = tell();
+    assert.ok(untaken > 30_000_000 && untaken < 40_000_000, `${untaken} bytes`);
+    while (engine.untakenBytes > 2_000_000) await sleep(10);
+  }
 });

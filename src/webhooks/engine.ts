@@ -12,7 +12,13 @@ import { createSealer } from '../crypto/sealing.ts';
 import { type Database, openDatabase } from '../database/database.ts';
 import { Notifications } from '../database/notifications.ts';
 import { DeliveryKeyring } from './delivery_keyring.ts';
-import type { EngineAnswers, EngineSettings, FromEngine, ToEngine } from './engine_messages.ts';
+import {
+  type EngineAnswers,
+  type EngineSettings,
+  type FromEngine,
+  type ToEngine,
+  weightOf,
+} from './engine_messages.ts';
 import { EventCache } from './event_cache.ts';
 import { disableFailing, warnFailing } from './failing.ts';
 import type { KindArrays } from './fan_out.ts';
@@ -27,6 +33,8 @@ const connectionsMax = 6;
 const partitionsPauseMs = 3_600_000;
 /** Milliseconds between looks for subscriptions whose owners are to be warned. */
 const warnPauseMs = 600_000;
+/** Bytes of what was taken after which the server is told: far fewer than it lets wait. */
+const takenBytesStep = 1_048_576;
 /** Milliseconds between looks for recoveries that nobody asked for. */
 const recoveryPauseMs = 5_000;
 
@@ -51,6 +59,7 @@ class Engine {
   readonly #timers: NodeJS.Timeout[] = [];
   readonly #replayable: KindArrays;
   #recovering: Promise<void> | undefined;
+  #takenBytes = 0;
   #isStarted = false;
   #isStopping = false;
 
@@ -121,6 +130,11 @@ class Engine {
 
   async take(message: ToEngine): Promise<void> {
     const { type } = message;
+    this.#takenBytes += weightOf(message);
+    if (this.#takenBytes >= takenBytesStep) {
+      this.#tell({ type: 'taken', bytes: this.#takenBytes });
+      this.#takenBytes = 0;
+    }
     if (type === 'published') {
       this.#cache.putPublished(message.batch);
     } else if (type === 'wake') {

@@ -56,6 +56,19 @@ export type FromEngine =
   /** The engine has written events itself. */
   | { type: 'wake' }
   | { type: 'span'; span: AttemptSpan }
+  /** So many bytes of events and wakes, as `weightOf` counts them, have been taken since this was told last. */
+  | { type: 'taken'; bytes: number }
   /** Undefined where it cannot be told. */
   | { type: 'answer'; id: number; value: EngineAnswers[keyof EngineAnswers] | undefined }
   | { type: 'stopped' };
+
+/** Bytes that a message takes beside the bodies in it, about, and each event of it. */
+const messageBytes = 200;
+const eventBytes = 200;
+
+/** What a message that may be left out takes while it waits to be read, in bytes; 0 for all others. */
+export function weightOf(message: ToEngine): number {
+  if (message.type === 'wake') return messageBytes;
+  if (message.type !== 'published') return 0;
+  return messageBytes + message.batch.bodies.length + message.batch.ids.length * eventBytes;
+}

@@ -11,11 +11,24 @@ import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads';
 import type { StoredEvent } from '../events/publish.ts';
 import type { AttemptSpan } from './attempt_span.ts';
 import { runEngine } from './engine.ts';
-import type { EngineAnswers, EngineSettings, EngineState, FromEngine, ToEngine } from './engine_messages.ts';
+import {
+  type EngineAnswers,
+  type EngineSettings,
+  type EngineState,
+  type FromEngine,
+  type ToEngine,
+  weightOf,
+} from './engine_messages.ts';
 import { heldBy, packEvents } from './published_batch.ts';
 
 /** Milliseconds that an answer is waited for: an engine that does not give it in time does not get on. */
 const answerTimeoutMs = 2_000;
+
+/**
+ * Bytes of events and wakes that wait to be taken by the engine at most. What comes past that it is not told: it looks
+ * for itself every second, and reads from the database what it was not given.
+ */
+const untakenBytesMax = 33_554_432;
 
 /**
  * Mebibytes for young objects at most (twice V8's own measure): what a delivery needs from its start to the writing of
@@ -47,6 +60,7 @@ export class RemoteEngine {
   readonly #started = Promise.withResolvers<void>();
   readonly #stopped = Promise.withResolvers<void>();
   #count = 0;
+  #untakenBytes = 0;
   #isStarted = false;
   #isStopping = false;
 
@@ -68,16 +82,21 @@ export class RemoteEngine {
     this.#isStarted = true;
   }
 
+  /** Of events and wakes that the engine was told and has not taken, about: bounded, also where it stands still. */
+  get untakenBytes(): number {
+    return this.#untakenBytes;
+  }
+
   /** There are new events. */
   wake(): void {
-    this.#carrier.postMessage({ type: 'wake' });
+    this.#tellIfRoom({ type: 'wake' });
   }
 
   /** Events that were just stored, so that they need not be read. @param events those of one transaction */
   remember(events: readonly StoredEvent[]): void {
-    if (events.length === 0) return;
+    if (events.length === 0 || this.#untakenBytes >= untakenBytesMax) return;
     const batch = packEvents(events);
-    this.#carrier.postMessage({ type: 'published', batch }, heldBy(batch));
+    this.#tellIfRoom({ type: 'published', batch }, heldBy(batch));
   }
 
   /** The bodies of these events were erased. */
@@ -121,6 +140,12 @@ export class RemoteEngine {
     return answer as EngineAnswers[K] | undefined;
   }
 
+  #tellIfRoom(message: ToEngine, handedOver?: ArrayBuffer[]): void {
+    if (this.#untakenBytes >= untakenBytesMax) return;
+    this.#untakenBytes += weightOf(message);
+    this.#carrier.postMessage(message, handedOver);
+  }
+
   #take(message: FromEngine): void {
     const { onWarning, onWake, onSpan } = this.#options;
     if (message.type === 'started') this.#started.resolve();
@@ -128,6 +153,7 @@ export class RemoteEngine {
     else if (message.type === 'warning') onWarning(message.fields, message.message);
     else if (message.type === 'wake') onWake();
     else if (message.type === 'span') onSpan(message.span);
+    else if (message.type === 'taken') this.#untakenBytes -= message.bytes;
     else if (message.type === 'answer') this.#asked.get(message.id)?.(message.value);
     else this.#stopped.resolve();
   }
