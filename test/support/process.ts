@@ -36,14 +36,16 @@ function environmentOf(settings: Environment): NodeJS.ProcessEnv {
 /**
  * Runs a server command (`dev` or `start`). It is ended after the test, if it still runs.
  * @param nodeOptions of the runtime, before the file
+ * @param file the command of another place than the sources
  */
 export function startProcess(
   scope: Scope,
   words: string[],
   settings: Environment,
   nodeOptions: string[] = [],
+  file = cli,
 ): NuncioProcess {
-  const child = spawn(process.execPath, [...nodeOptions, cli, ...words], {
+  const child = spawn(process.execPath, [...nodeOptions, file, ...words], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: environmentOf(settings),
   });
