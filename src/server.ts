@@ -178,7 +178,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
       { name: 'subscriptions', href: '/subscriptions', scopes: ['read:webhooks', 'write:webhooks'] },
       { name: 'events', href: '/events', scopes: ['write:events'] },
     );
-    registerRoot(api, limited, links);
+    registerRoot(api, limited, authorization.subjectOf, links);
     registerCollections(api, { db, guard: limited, wake: () => outbox.wake() }, platform.collections);
     webhooks.registerRoutes(api);
   });

@@ -83,11 +83,11 @@ test('oauth 91: userinfo and introspection by the client say the same name; APIs
   const own = await postForm(server, '/oauth/introspect', client, { token: accessToken });
   assert.deepEqual([own.body.active, own.body.sub], [true, name]);
 
-  // The client cannot read its token; the API knows whom it serves.
+  // The client cannot read its token, and is told no other name by what every token opens; APIs elsewhere know whom they serve.
   assert.ok(!accessToken.includes('.'));
   const api = await fetch(`${server.baseUrl}/api`, { headers });
   assert.equal(api.status, 200);
-  assert.deepEqual(((await api.json()) as { account: { id: string } }).account, { id: account.id });
+  assert.deepEqual(((await api.json()) as { account: { id: string } }).account, { id: name });
   const resource = await createTestClient(server, {
     grantTypes: ['client_credentials'],
     scopes: [introspectionScope],

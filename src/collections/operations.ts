@@ -323,7 +323,8 @@ function exampleOf(type: ResourceType): Record<string, unknown> {
 
 const rootSchema = Type.Object(
   {
-    account: Type.Union([Type.Object({ id: Type.String({ format: 'uuid' }) }), Type.Null()]),
+    // A UUID, or a name of the client's own (subject_type pairwise).
+    account: Type.Union([Type.Object({ id: Type.String() }), Type.Null()]),
     client: Type.Object({ id: Type.String() }),
     scopes: Type.Array(Type.String()),
     _links: Type.Record(Type.String(), { $ref: '#/components/schemas/Link' } as TSchema),
@@ -341,7 +342,8 @@ const rootOperation: Operation = {
   parameters: [],
   answers: {
     200: {
-      description: 'The account (null where the client speaks for itself), the client, the scopes.',
+      description:
+        'The account (null where the client speaks for itself; by the name of its own where its subjects are pairwise), the client, the scopes.',
       schema: 'Root',
       example: {
         account: { id: exampleIds.author },

@@ -1,7 +1,7 @@
 /** GET /api: who the token speaks for, and where it can go from here. */
 
 import type { FastifyInstance } from 'fastify';
-import type { Guard } from '../grants/principal.ts';
+import type { Guard, Principal } from '../grants/principal.ts';
 
 export interface RootLink {
   name: string;
@@ -10,12 +10,20 @@ export interface RootLink {
   scopes: readonly string[];
 }
 
-export function registerRoot(api: FastifyInstance, guard: Guard, links: readonly RootLink[]): void {
+/** @param subjectOf whom the token's client knows its user as */
+export function registerRoot(
+  api: FastifyInstance,
+  guard: Guard,
+  subjectOf: (principal: Principal) => Promise<string | null>,
+  links: readonly RootLink[],
+): void {
   api.get('/api', async (request) => {
-    const { accountId, clientId, scopes } = await guard(request);
+    const principal = await guard(request);
+    const { clientId, scopes } = principal;
+    const subject = await subjectOf(principal);
     const usable = links.filter((link) => link.scopes.some((scope) => scopes.has(scope)));
     return {
-      account: accountId === null ? null : { id: accountId },
+      account: subject === null ? null : { id: subject },
       client: { id: clientId },
       scopes: [...scopes].sort(),
       _links: {

@@ -31,6 +31,7 @@ import { createLoginSessions, type LoginSessions } from './login_session.ts';
 import { LogoutNotifier, useLogoutNotices } from './logout/notifier.ts';
 import { mountProvider } from './mount.ts';
 import { openCertificateReader } from './mtls/mtls.ts';
+import { createSubjects, type SubjectOf } from './pairwise.ts';
 import { registerProtectedResource } from './protected_resource.ts';
 import { logProtocol } from './protocol_log.ts';
 import { createProvider } from './provider.ts';
@@ -62,6 +63,7 @@ export interface AuthorizationOptions {
 
 export interface Authorization {
   guard: Guard;
+  subjectOf: SubjectOf;
   clients: ClientCache;
   /** The engine of the moment, for the pages. */
   provider: () => Provider;
@@ -132,6 +134,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   });
   return {
     guard,
+    subjectOf: createSubjects(secret, clients, currentProvider),
     clients,
     provider: currentProvider,
     loginSessions: createLoginSessions(config.baseUrl, currentProvider),
