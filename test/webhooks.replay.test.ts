@@ -258,3 +258,20 @@ test('webhooks 73: a recovery whose steps fail holds up nobody else’s', async 
   );
   assert.equal(done.body.added, 1);
 });
+
+test('webhooks 73: a range from midnight on has the event that was begun before it', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const midnight = `${daysAgo(0).slice(0, 10)}T00:00:00.000Z`;
+  await sql`
+    insert into events (day, id, account_id, kind, body, created_at)
+    select (${midnight}::timestamptz at time zone 'utc')::date - 1, gen_random_uuid()::text, ${app.account.id}, 'push',
+      json_build_object('ref', 'refs/heads/' || ms)::text, ${midnight}::timestamptz + ms * interval '1 millisecond'
+    from unnest(array[-1, 5]) as ms`.execute(server.db);
+  await sql`update grants set created_at = now() - interval '9 days' where id = ${app.grantId}`.execute(
+    server.db,
+  );
+  const { id } = await subscribe(app, { url: subscriber.url, kinds: ['push'] });
+  assert.equal((await recover(app.request, id, { since: midnight })).added, 1);
+  assert.deepEqual(marksOf(await subscriber.waitFor(1)), ['5']);
+});

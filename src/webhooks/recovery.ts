@@ -57,13 +57,15 @@ export async function startRecovery(
   range: { since: Date; until: Date | null; states: RecoverableState[] },
 ): Promise<Recovery | undefined> {
   return inTransaction(db, async (tx) => {
+    // An event is kept with the day on which its transaction began, and its time is that of the writing.
+    const firstDay = sql`(${range.since}::timestamptz at time zone 'utc' - interval '1 minute')::date`;
     // One after the other: of several that come together each counts those before it.
     await sql`select from subscriptions where lane = ${lane} for no key update`.execute(tx);
     const { rows } = await sql<RecoveryRow>`
       insert into recoveries (id, lane, since, until, states, missing_day)
       select ${newId()}, lane, ${range.since}, coalesce(${range.until}::timestamptz, now()), ${range.states}::text[],
         case when 'missing' = any(${range.states}::text[]) and ${range.since}::timestamptz < created_at
-          then (${range.since}::timestamptz at time zone 'utc')::date end
+          then ${firstDay} end
       from subscriptions where lane = ${lane}
         and (select count(*) from recoveries where lane = ${lane} and state = 'running') < ${runningMax}::int
       returning *`.execute(tx);
