@@ -458,3 +458,18 @@ test('webhooks 62: what became of a repetition is written before its lane is let
     10_000,
   );
 });
+
+test('webhooks 76: deliveries that left with their day before they were sent do not hold up those after them', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  const ofLane = sql`(select lane from subscriptions where id = ${id})`;
+  await sql`update lanes set next_sequence = 6001 where id = ${ofLane}`.execute(db);
+  await publish(publisher, app.account, ['kept', 'too']);
+  assert.deepEqual(marksOf(await subscriber.waitFor(2)).toSorted(), ['kept', 'too']);
+  // Its lane is let go of like any other.
+  for (const state of ['disabled', 'active'])
+    assert.equal((await app.request('PATCH', `/subscriptions/${id}`, { json: { state } })).status, 200);
+  await publish(publisher, app.account, ['after']);
+  assert.equal(marksOf(await subscriber.waitFor(3))[2], 'after');
+});

@@ -241,6 +241,18 @@ export class Lane {
     if (this.readThrough < this.reached) this.readThrough = this.reached;
   }
 
+  /** There is nothing in the database between what was read and the first that was found: it left with its day. */
+  skipGone(after: number, first: number): void {
+    if (this.readThrough !== after || first <= after + 1) return;
+    const isWritten = this.cursor === this.reached;
+    for (let sequence = after + 1; sequence < first; sequence += 1) {
+      if (!this.isDone(sequence)) this.markDone(sequence);
+    }
+    this.readThrough = Math.max(this.readThrough, first - 1);
+    // Of these nothing is ever written.
+    if (isWritten) this.cursor = this.reached;
+  }
+
   /** What became of a repetition is written, and nothing that was read before will be used. */
   endRetry(sequence: number): void {
     this.#retrying.delete(sequence);

@@ -463,6 +463,11 @@ export class Worker {
         const found = await readStretches(db, kinds, stretches);
         const events = await this.#eventsOf(found);
         for (const lane of lanes) lane.isReading = false;
+        const firsts = new Map(found.toReversed().map(({ lane, sequence }) => [lane, sequence]));
+        for (const [index, { lane: id, after, upTo }] of stretches.entries()) {
+          const lane = lanes[index] as Lane;
+          if (lane.generation === generations[index]) lane.skipGone(after, firsts.get(id) ?? upTo + 1);
+        }
         this.#takeStretches(lanes, generations, found, events);
         this.#waiting += found.length;
       } finally {
