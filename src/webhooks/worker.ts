@@ -248,10 +248,10 @@ export class Worker {
         this.#append(lane, addition);
         continue;
       }
-      if (addition.owner !== this.node.id) continue;
+      // One that is being loaded may have been taken after the pass looked at its owner.
       const waiting = this.#loading.get(addition.lane);
       if (waiting !== undefined) waiting.push(addition);
-      else {
+      else if (addition.owner === this.node.id) {
         this.#loading.set(addition.lane, [addition]);
         toLoad.push(addition.lane);
       }
