@@ -112,6 +112,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
       if (error === undefined) logger.info('TLS certificate read again');
       else logger.error({ err: error }, 'TLS certificate cannot be used: the one before stays');
     };
+    // Where there is a certificate the framework has made an HTTPS server: its type says HTTP for all.
     opened.defer(watchTls(app.server as unknown as HttpsServer, config.tls, asksForCertificates, onReload));
   }
   const registry = createRegistry();

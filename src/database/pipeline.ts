@@ -33,6 +33,7 @@ export function openPipeline(options: DatabaseOptions): Database {
   const shared: Shared[] = [];
 
   function open(): Shared {
+    // As below: the overloads of the driver’s `query` are not those that Kysely lists.
     const client = Object.assign(new SharedClient({ ...clientOptions(options), pipeline: true }), {
       release: () => {
         one.underWay -= 1;
@@ -78,6 +79,7 @@ export function openPipeline(options: DatabaseOptions): Database {
       await Promise.all(shared.splice(0).map(({ client }) => client.end()));
     },
   };
+  // Kysely’s type of a client lists overloads that it never calls; what it calls is here.
   return new Kysely<Tables>({ dialect: new PostgresDialect({ pool: pool as unknown as PostgresPool }) });
 }
 

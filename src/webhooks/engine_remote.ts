@@ -7,7 +7,7 @@
  *   made (the thread loads its code) → started → stopped
  */
 
-import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads';
+import { MessageChannel, Worker } from 'node:worker_threads';
 import type { StoredEvent } from '../events/publish.ts';
 import type { AttemptSpan } from './attempt_span.ts';
 import { runEngine } from './engine.ts';
@@ -190,7 +190,7 @@ function openThread(
 
 function openHere(settings: EngineSettings, onMessage: (message: FromEngine) => void): Carrier {
   const { port1, port2 } = new MessageChannel();
-  runEngine(settings, port2 as unknown as MessagePort);
+  runEngine(settings, port2);
   port1.on('message', onMessage);
   return {
     postMessage: (message, handedOver) => port1.postMessage(message, handedOver ?? []),
