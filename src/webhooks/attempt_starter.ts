@@ -1,0 +1,183 @@
+/**
+ * Which attempts are started, and when: all lanes take turns, one attempt each. What a lane may do is the lane's own
+ * matter (lane.ts); how many attempts are under way in all is decided here.
+ *
+ *   waiting in a ready lane → under way → settled → handed to the recorder
+ */
+
+import { buildRequest, type DeploymentSigners, type HeaderNames } from './delivery_request.ts';
+import type { HeldLanes } from './held_lanes.ts';
+import type { Lane, Waiting } from './lane.ts';
+import type { WorkerMetrics } from './metrics.ts';
+import type { Node } from './node.ts';
+import { attemptNumberMax, type Outcome } from './outcome.ts';
+import type { Repetitions } from './repetitions.ts';
+import type { Sender } from './sender.ts';
+import { settleAttempt } from './settle.ts';
+
+/** Attempts under way at once, at most; and of those, how many may have been under way for less than a second. */
+const inFlightMax = 4_096;
+const inFlightFreshMax = 512;
+const freshMs = 1_000;
+/**
+ * Attempts under way from which on others are started by turns of the event loop, and how many in each, so that answers
+ * are read in between: of subscribers that answer at once no more are under way than that takes, and what they need of
+ * memory is free again while it is young.
+ */
+const turnMax = 64;
+
+export interface AttemptStarterOptions {
+  node: Node;
+  lanes: HeldLanes;
+  repetitions: Repetitions;
+  sender: Sender;
+  headerNames: HeaderNames;
+  signers: DeploymentSigners;
+  retryScheduleSeconds: readonly number[];
+  metrics: WorkerMetrics;
+  /** Whether anything may be started, whatever the lanes say. */
+  mayStart: (now: number) => boolean;
+  /** An attempt has ended: something may be to be read. */
+  onSettled: () => void;
+  /** A subscriber said 410. */
+  onGone: (lane: number) => void;
+}
+
+export class AttemptStarter {
+  readonly #options: AttemptStarterOptions;
+  /** When those attempts under way were started that are younger than a second, the oldest first. */
+  readonly #recent = new Set<{ at: number }>();
+  #inFlight = 0;
+  #turn: NodeJS.Immediate | undefined;
+
+  constructor(options: AttemptStarterOptions) {
+    this.#options = options;
+  }
+
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  /** Starts what may be started: at once while few are under way, else by turns. */
+  pump(): void {
+    if (this.#startSome(turnMax - this.#inFlight) || this.#turn !== undefined) return;
+    this.#turn = setImmediate(() => {
+      this.#turn = undefined;
+      if (!this.#startSome(turnMax)) this.pump();
+    });
+  }
+
+  tick(now: number): void {
+    // Attempts that take longer than a second make room for others.
+    for (const start of this.#recent) {
+      if (start.at > now - freshMs) break;
+      this.#recent.delete(start);
+    }
+    const { lanes } = this.#options;
+    for (const lane of lanes.sleeping) {
+      const wakeAt = lane.wakeAt(now);
+      if (wakeAt !== undefined && wakeAt > now) continue;
+      lanes.sleeping.delete(lane);
+      lanes.mark(lane);
+    }
+  }
+
+  /** @returns whether nothing is left that could be started now */
+  #startSome(limit: number): boolean {
+    const { lanes, mayStart } = this.#options;
+    const now = performance.now();
+    if (!mayStart(now)) return true;
+    let left = limit;
+    while (this.#inFlight < inFlightMax && this.#recent.size < inFlightFreshMax) {
+      const lane = lanes.ready.values().next().value;
+      if (lane === undefined) return true;
+      if (left <= 0) return false;
+      lanes.ready.delete(lane);
+      const mustYield = this.#mustYield(lane);
+      if (mustYield || !lane.mayStart(now)) {
+        if (mustYield || lane.wakeAt(now) !== undefined) lanes.sleeping.add(lane);
+        continue;
+      }
+      left -= 1;
+      lanes.waiting -= 1;
+      this.#start(lane, lane.take());
+      // At the end of the line: all take turns.
+      if (lane.waitingCount > 0) lanes.ready.add(lane);
+    }
+    return true;
+  }
+
+  /** Where many are under way, those who have not answered well lately leave room for those who have. */
+  #mustYield(lane: Lane): boolean {
+    if (lane.isProven || this.#inFlight < inFlightMax / 2) return false;
+    return lane.inFlight > 0 || this.#inFlight >= (inFlightMax / 4) * 3;
+  }
+
+  #start(lane: Lane, waiting: Waiting): void {
+    const { node, lanes, sender, headerNames, signers, metrics, onGone } = this.#options;
+    const { subscription, revision } = lane;
+    const number = Math.min((waiting.retry?.attempts ?? 0) + 1, attemptNumberMax);
+    const facts = { sequence: waiting.sequence, number, now: node.now() };
+    const request = buildRequest(
+      subscription,
+      lane.template,
+      lane.secrets,
+      headerNames,
+      waiting.event,
+      facts,
+      signers,
+    );
+    const startedAt = performance.now();
+    if (number === 1) metrics.lag(Math.max(facts.now - waiting.event.createdAt, 0) / 1_000);
+    const start = { at: startedAt };
+    this.#inFlight += 1;
+    this.#recent.add(start);
+    sender.send(request, (answer) => {
+      this.#inFlight -= 1;
+      this.#recent.delete(start);
+      lane.bytes -= waiting.event.body.length;
+      lanes.waitingBytes -= waiting.event.body.length;
+      const { outcome, pauseMs, askedMs, isPing, isGone } = settleAttempt({
+        lane,
+        waiting,
+        number,
+        revision,
+        answer,
+        now: node.now(),
+        scheduleSeconds: subscription.retrySchedule ?? this.#options.retryScheduleSeconds,
+      });
+      metrics.attempt(outcome.attempt?.error ?? null);
+      if (isGone) {
+        // At once; the database is told and will tell everybody.
+        lane.isOpen = false;
+        lane.forget();
+      }
+      lane.askedUntil = Math.max(lane.askedUntil, performance.now() + askedMs);
+      const wasPending = waiting.retry?.state === 'pending';
+      this.#settled(lane, outcome, { pauseMs, isPing, wasPending });
+      if (isGone) onGone(lane.id);
+    });
+  }
+
+  #settled(
+    lane: Lane,
+    outcome: Outcome,
+    { pauseMs, isPing, wasPending }: { pauseMs: number; isPing: boolean; wasPending: boolean },
+  ): void {
+    const { lanes, repetitions, onSettled } = this.#options;
+    const isAccepted = outcome.attempt !== null && outcome.attempt.error === null;
+    const now = performance.now();
+    lane.settle(isAccepted, isPing);
+    lane.idleSince = now;
+    if (pauseMs > 0) lane.pausedUntil = Math.max(lane.pausedUntil, now + pauseMs);
+    else if (isAccepted && !isPing) lane.pausedUntil = lane.askedUntil;
+    if (!outcome.hadRetry) lane.markDone(outcome.sequence);
+    const willRepeat = outcome.retry?.state === 'pending';
+    if (outcome.retry?.dueMs != null) lane.retryAt = Math.min(lane.retryAt, now + outcome.retry.dueMs);
+    if (lane.subscription.ordered) lane.retriesPending += (willRepeat ? 1 : 0) - (wasPending ? 1 : 0);
+    repetitions.record(lane, outcome);
+    lanes.mark(lane);
+    this.pump();
+    onSettled();
+  }
+}
