@@ -31,7 +31,7 @@ import { registerTracing } from './http/tracing.ts';
 import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
 import { enginePages } from './web/engine_pages.ts';
-import { registerPages } from './web/pages.ts';
+import { registerPages, showProblem } from './web/pages.ts';
 import { ensureDocsClient } from './web/reference/docs_client.ts';
 import { registerReference } from './web/reference/page.ts';
 import { DeliveryKeyring } from './webhooks/delivery_keyring.ts';
@@ -100,7 +100,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
 
   const asksForCertificates = platform.oauth.mtls === 'direct';
   const tls = config.tls === null ? null : tlsOptions(config.tls, asksForCertificates);
-  const app = createApplication(config, logger, tls);
+  const app = createApplication(config, logger, tls, showProblem);
   opened.defer(() => app.close());
   // One for all: what apps keep elsewhere, notices of logouts, deliveries.
   const egress: Egress = {

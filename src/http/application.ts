@@ -17,7 +17,7 @@ import Fastify, {
 import type { Config } from '../config/config.ts';
 import { newId } from '../crypto/ids.ts';
 import { version } from '../version.ts';
-import { answerError, answerNotFound, answerUnreadable } from './errors.ts';
+import { answerError, answerNotFound, answerUnreadable, type ProblemPage } from './errors.ts';
 import { parseJson } from './json.ts';
 
 /** Fastify types the handler of its own errors (a URL that cannot be read, say) more narrowly than any other. */
@@ -35,17 +35,19 @@ const probes: ReadonlySet<string> = new Set(['/livez', '/readyz']);
 /**
  * @param logger a pino logger; every line of a request carries its id
  * @param tls what the server's own TLS needs; null where it speaks plain HTTP
+ * @param problemPage how a browser is told that there is nothing; null where it gets what a program gets
  */
 export function createApplication(
   config: Config,
   logger: FastifyBaseLogger,
   tls: ServerOptions | null = null,
+  problemPage: ProblemPage | null = null,
 ): FastifyInstance {
   const app = Fastify({
     https: tls,
     loggerInstance: logger,
     // One line of our own for each request instead of the framework's two.
-    logController: new LogController({ disableRequestLogging: true }),
+    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
     // Ids are made here: what a client sends could be used to confuse the log.
     requestIdHeader: false,
     genReqId: () => newId(),
@@ -97,7 +99,9 @@ export function createApplication(
     done();
   });
   app.setErrorHandler(answerError);
-  app.setNotFoundHandler((request: FastifyRequest, reply) => answerNotFound(app, request, reply));
+  app.setNotFoundHandler((request: FastifyRequest, reply) =>
+    answerNotFound(app, request, reply, problemPage),
+  );
   return app as unknown as FastifyInstance;
 }
 

@@ -43,14 +43,25 @@ export function sendProblem(problem: Problem, request: FastifyRequest, reply: Fa
     .send(JSON.stringify(problem.toBody(`urn:uuid:${request.id}`)));
 }
 
-/** 404, or 405 with `Allow` where the path exists for another method (RFC 9110 section 15.5.6). */
+/** A problem as a page, for a person who looks at it with a browser. */
+export type ProblemPage = (problem: Problem, request: FastifyRequest, reply: FastifyReply) => FastifyReply;
+
+/**
+ * 404, or 405 with `Allow` where the path exists for another method (RFC 9110 section 15.5.6).
+ * @param showPage how a browser is told that there is nothing
+ */
 export function answerNotFound(
   app: FastifyInstance,
   request: FastifyRequest,
   reply: FastifyReply,
+  showPage: ProblemPage | null,
 ): FastifyReply {
   const allowed = allowedMethods(app, request);
-  if (allowed.length === 0) return sendProblem(new Problem(404, 'There is nothing here.'), request, reply);
+  if (allowed.length === 0) {
+    const problem = new Problem(404, 'There is nothing here.');
+    const answer = showPage !== null && wantsPage(request) ? showPage : sendProblem;
+    return answer(problem, request, reply);
+  }
   const problem = new Problem(405, `This resource knows ${allowed.join(', ')}.`, {
     headers: { allow: allowed.join(', ') },
   });
@@ -65,7 +76,13 @@ function allowedMethods(app: FastifyInstance, request: FastifyRequest): string[]
   );
 }
 
-function toProblem(error: unknown): Problem {
+/** Browsers name HTML first when somebody follows a link; programs do not name it unless they mean it. */
+function wantsPage({ method, headers }: FastifyRequest): boolean {
+  return (method === 'GET' || method === 'HEAD') && /^text\/html\b/.test(headers.accept ?? '');
+}
+
+/** What an error is on the wire. */
+export function toProblem(error: unknown): Problem {
   if (error instanceof Problem) return error;
   if (isDatabaseUnavailable(error)) {
     return new Problem(503, 'The database cannot be reached at the moment.', {

@@ -44,3 +44,19 @@ export async function listConnectedApps(db: Database, accountId: string): Promis
     lastUsedAt: row.last_used_at,
   }));
 }
+
+/** The name of an app that acted for a user and does not any more; undefined of all others. */
+export async function findWithdrawnApp(
+  db: Database,
+  accountId: string,
+  clientId: string,
+): Promise<string | undefined> {
+  const { rows } = await sql<{ name: string }>`
+    select coalesce(max(c.name), g.client_id) as name
+    from grants g
+    left join clients c on c.id = g.client_id
+    where g.account_id = ${accountId} and g.client_id = ${clientId}
+    group by g.client_id
+    having bool_and(g.withdrawn_at is not null)`.execute(db);
+  return rows[0]?.name;
+}

@@ -16,12 +16,24 @@ import type { SigningKeys } from './signing_keys.ts';
 /** Pages that the engine asks for; they look like the rest of the house. */
 export interface EnginePages {
   /** All return HTML. */
-  error: (error: { code: string; description: string; requestId: string }) => string;
+  error: (error: EngineError) => string;
+  expired: (requestId: string) => string;
   codeInput: (form: { action: string; xsrf: string }, fault: string | null) => string;
   codeConfirmation: (form: { action: string; xsrf: string }, client: string, userCode: string) => string;
+  deviceRefused: () => string;
   deviceSuccess: (client: string) => string;
   logout: (action: string, xsrf: string) => string;
-  loggedOut: () => string;
+  loggedOut: (isSignedIn: boolean) => string;
+}
+
+/** What a page tells of an error. */
+export interface EngineError {
+  /** The protocol's word, like `invalid_redirect_uri`. */
+  code: string;
+  description: string;
+  requestId: string;
+  /** What the app sent, for its developer; in whatever shape. */
+  sent?: { clientId: string | undefined; redirectUri: string | undefined };
 }
 
 export interface EngineOptions {

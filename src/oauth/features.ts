@@ -65,6 +65,7 @@ export function features(options: EngineOptions): Features {
       charset: 'base-20',
       mask: '****-****',
       async userCodeInputSource(ctx, _form, _out, error) {
+        if (error !== undefined && isRefusal(error)) return html(ctx, pages.deviceRefused());
         html(ctx, pages.codeInput(deviceForm(ctx), error === undefined ? null : codeFault(error)));
       },
       async userCodeConfirmSource(ctx, _form, client, _device, userCode) {
@@ -83,7 +84,9 @@ export function features(options: EngineOptions): Features {
         html(ctx, pages.logout(ctx.oidc.urlFor('end_session_confirm'), formToken(ctx)));
       },
       async postLogoutSuccessSource(ctx) {
-        html(ctx, pages.loggedOut());
+        // Reached with "Stay signed in", too.
+        const { accountId } = await ctx.oidc.provider.Session.get(ctx);
+        html(ctx, pages.loggedOut(accountId !== undefined));
       },
     },
   };
@@ -140,9 +143,13 @@ function formToken(ctx: KoaContextWithOIDC): string {
   return String((ctx.oidc.session?.state as { secret?: string } | undefined)?.secret ?? '');
 }
 
+/** The user said no, to the code or to what the app asks for. */
+function isRefusal(error: Error): boolean {
+  return error.name === 'AbortedError' || error.name === 'AccessDenied';
+}
+
 function codeFault(error: Error & { userCode?: string }): string {
   if (error.name === 'NoCodeError') return 'Enter the code that your device shows.';
-  if (error.name === 'AbortedError') return 'The device was not connected.';
   if (error.name === 'ExpiredError') return 'This code has expired. Start again on your device.';
   if (error.name === 'AlreadyUsedError') return 'This code has been used. Start again on your device.';
   if ((error as { status?: number }).status === 429)

@@ -19,6 +19,7 @@ import { features, resourceIndicators } from './features.ts';
 import { grantFor } from './grant_policy.ts';
 import { sessionSeconds } from './login_session.ts';
 import { mtlsAuthMethods } from './mtls/mtls.ts';
+import { dressForwardingForm, errorRenderer } from './page_rendering.ts';
 import { pairwiseSubjects } from './pairwise.ts';
 import { registerPasswordGrant } from './password_grant.ts';
 import { createDocumentFinder } from './registration/metadata_document.ts';
@@ -70,18 +71,14 @@ export function createProvider(options: EngineOptions): Provider {
       if (account === undefined) return undefined;
       return { accountId: id, claims: () => ({ sub: id, name: account.name, email: account.email }) };
     },
-    async renderError(ctx, out) {
-      const requestId = String(ctx.res.getHeader('request-id') ?? '');
-      const description = out.error_description ?? '';
-      ctx.type = 'html';
-      ctx.body = options.pages.error({ code: out.error, description, requestId });
-    },
+    renderError: errorRenderer(options.pages),
   };
   const provider = new Provider(config.baseUrl, configuration);
   // Host and protocol are set by the route that hands a request over, from the base URL alone.
   provider.proxy = true;
   provider.use(completeMetadata(config.baseUrl, options.scopes, options.settings));
   provider.use(completeKeySet(options.foreignKeys));
+  provider.use(dressForwardingForm);
   useClients(provider, clients, createDocumentFinder(provider, options), options.settings);
   useRegistration(provider, db, clients);
   if (options.settings.password) registerPasswordGrant(provider, options);

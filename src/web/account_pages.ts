@@ -9,12 +9,14 @@ import { type Account, findAccount } from '../accounts/account.ts';
 import { signIn } from '../accounts/sign_in.ts';
 import type { Database } from '../database/database.ts';
 import { withdrawGrantsOfClient } from '../grants/grant.ts';
-import { openidScopes, type ScopeCatalogue } from '../grants/scopes.ts';
-import { type ConnectedApp, listConnectedApps } from '../oauth/connected_apps.ts';
+import type { ScopeCatalogue } from '../grants/scopes.ts';
+import { type ConnectedApp, findWithdrawnApp, listConnectedApps } from '../oauth/connected_apps.ts';
 import type { LoginSessions } from '../oauth/login_session.ts';
+import { describeScope } from './consent_page.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
 import { type Html, html } from './html.ts';
 import { sendPage } from './page.ts';
+import { type SignInFault, signInFault, signInFields, signInMessage } from './sign_in_form.ts';
 
 export interface AccountPagesOptions {
   db: Database;
@@ -36,7 +38,11 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     if (account === undefined) return showSignIn(request, reply, {});
     const apps = await listConnectedApps(db, account.id);
     const token = formTokens.make(accountContext(secret));
-    return sendPage(reply, 200, 'Your account', accountContent(account, apps, token, scopes));
+    const { withdrawn } = request.query as Record<string, unknown>;
+    const ended =
+      typeof withdrawn === 'string' ? await findWithdrawnApp(db, account.id, withdrawn) : undefined;
+    const content = accountContent({ account, apps, ended, token, scopes });
+    return sendPage(reply, 200, 'Your account', content);
   });
 
   app.post('/account/sign-in', async (request, reply) => {
@@ -49,12 +55,7 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
       await loginSessions.begin(request, reply, result.account.id);
       return reply.header('cache-control', 'no-store').redirect('/account', 303);
     }
-    if (result.outcome === 'refused') {
-      const message = 'The e-mail address or the password is not right.';
-      return showSignIn(request, reply, { message, status: 422, email });
-    }
-    reply.header('retry-after', String(result.retryAfterSeconds));
-    return showSignIn(request, reply, { message: 'Too many tries. Try again later.', status: 429, email });
+    return showSignIn(request, reply, signInFault(result, email, reply));
   });
 
   app.post('/account/withdraw', async (request, reply) => {
@@ -62,20 +63,22 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     if (accountId === null) return reply.redirect('/account', 303);
     formTokens.check(request, accountContext(secret));
     const { client_id: clientId } = request.body as Record<string, unknown>;
+    let shown = '/account';
     if (typeof clientId === 'string') {
       const ended = await withdrawGrantsOfClient(db, accountId, clientId);
       request.log.info(
         { account: accountId, client: clientId, grants: ended },
         'grants withdrawn by their user',
       );
+      shown += `?${new URLSearchParams({ withdrawn: clientId })}`;
     }
-    return reply.header('cache-control', 'no-store').redirect('/account', 303);
+    return reply.header('cache-control', 'no-store').redirect(shown, 303);
   });
 
   function showSignIn(
     request: FastifyRequest,
     reply: FastifyReply,
-    fault: { message?: string; status?: number; email?: string },
+    fault: Partial<SignInFault>,
   ): FastifyReply {
     const own = readFormCookie(request) ?? randomBytes(24).toString('base64url');
     const secure = baseUrl.startsWith('https:') ? '; Secure' : '';
@@ -100,21 +103,27 @@ const accountContext = (sessionSecret: string) => `account\n${sessionSecret}`;
 function signInContent(token: string, email: string, message: string | undefined): Html {
   return html`<h1>Sign in</h1>
 <p class="soft">to see which apps act for you</p>
-${message !== undefined && html`<p class="error" role="alert" id="fault">${message}</p>`}
+${signInMessage(message)}
 <form method="post" action="/account/sign-in">
 <input type="hidden" name="${formTokenField}" value="${token}">
-<label for="email">E-mail address</label>
-<input id="email" name="email" type="email" autocomplete="username" required value="${email}"
-${message !== undefined && html`aria-describedby="fault"`}>
-<label for="password">Password</label>
-<input id="password" name="password" type="password" autocomplete="current-password" required>
+${signInFields(email, message)}
 <button type="submit">Sign in</button>
 </form>`;
 }
 
-function accountContent(account: Account, apps: ConnectedApp[], token: string, scopes: ScopeCatalogue): Html {
+interface AccountContent {
+  account: Account;
+  apps: ConnectedApp[];
+  /** The name of an app that has just been stopped. */
+  ended: string | undefined;
+  token: string;
+  scopes: ScopeCatalogue;
+}
+
+function accountContent({ account, apps, ended, token, scopes }: AccountContent): Html {
   return html`<h1>${account.name}</h1>
 <p class="soft">${account.email}</p>
+${ended !== undefined && html`<p class="notice" role="status"><strong>${ended}</strong> no longer acts for you.</p>`}
 <h2>Connected apps</h2>
 ${
   apps.length === 0
@@ -124,19 +133,21 @@ ${
 <p><a href="/oauth/logout">Sign out</a></p>`;
 }
 
+/** To withdraw takes two steps: nothing brings back the subscriptions that end with it. */
 function appContent(app: ConnectedApp, token: string, scopes: ScopeCatalogue): Html {
-  const words = app.scopes.map(
-    (name) => (scopes.get(name) ?? openidScopes.find((scope) => scope.name === name))?.description ?? name,
-  );
   return html`<li>
+<strong>${app.name}</strong>
+<p class="soft small">may ${app.scopes.map((name) => describeScope(name, scopes).description).join('; ')}</p>
+<p class="soft small">since ${day(app.since)}, last used ${day(app.lastUsedAt)}</p>
+<details>
+<summary class="small" aria-label="Withdraw what ${app.name} may do">Withdraw</summary>
+<p class="small">It loses access at once, and is told of nothing more. What it was given before stays with it.</p>
 <form method="post" action="/account/withdraw">
 <input type="hidden" name="${formTokenField}" value="${token}">
 <input type="hidden" name="client_id" value="${app.clientId}">
-<strong>${app.name}</strong>
-<button class="small danger" type="submit" aria-label="Withdraw what ${app.name} may do">Withdraw</button>
+<button class="danger" type="submit">Withdraw from ${app.name}</button>
 </form>
-<p class="soft small">may ${words.join('; ')}</p>
-<p class="soft small">since ${day(app.since)}, last used ${day(app.lastUsedAt)}</p>
+</details>
 </li>`;
 }
 

@@ -52,10 +52,20 @@ export function renderCodeConfirmation(
   );
 }
 
+export function renderDeviceRefused(): string {
+  return renderPage(
+    'Nothing was connected',
+    html`<h1>Nothing was connected</h1>
+<p role="status">The device may not act for you. You can close this page.</p>
+<p><a href="/device">Enter another code</a></p>`,
+  );
+}
+
 export function renderDeviceSuccess(client: string): string {
   return renderPage(
     'Your device is connected',
     html`<h1>Your device is connected</h1>
-<p>You can close this page and go back to <strong>${client}</strong>.</p>`,
+<p role="status">You can close this page and go back to <strong>${client}</strong>.</p>
+<p><a href="/account">See which apps act for you</a></p>`,
   );
 }

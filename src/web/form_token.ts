@@ -32,7 +32,7 @@ export function createFormTokens(secret: Buffer, baseUrl: string): FormTokens {
       const presented = Buffer.from(typeof given === 'string' ? given : '');
       const isRight = presented.length === expected.length && timingSafeEqual(presented, expected);
       if (isForeign || !isRight)
-        throw new Problem(403, 'This form was not made by this server.', { code: 'form-token' });
+        throw new Problem(403, 'This form is out of date, or was not made here.', { code: 'form-token' });
     },
   };
 }

@@ -8,14 +8,15 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Provider } from 'oidc-provider';
 import { findAccount } from '../accounts/account.ts';
 import { signIn } from '../accounts/sign_in.ts';
-import type { Client } from '../clients/client.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
-import { isLoopbackHost } from '../config/config.ts';
 import type { Database } from '../database/database.ts';
-import { openidScopes, type Scope, type ScopeCatalogue } from '../grants/scopes.ts';
+import type { ScopeCatalogue } from '../grants/scopes.ts';
+import { consentForm, describeScope } from './consent_page.ts';
+import { renderExpiredPage } from './error_page.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
 import { type Html, html } from './html.ts';
-import { sendPage } from './page.ts';
+import { pageHeaders, sendPage } from './page.ts';
+import { type SignInFault, signInFault, signInFields, signInMessage } from './sign_in_form.ts';
 
 export interface InteractionPagesOptions {
   db: Database;
@@ -36,7 +37,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
   app.get(path, async (request, reply) => {
     const interaction = await load(request, reply);
     if (interaction === undefined) return reply;
-    return show(interaction, reply, {});
+    return show(interaction, reply);
   });
 
   app.post(path, async (request, reply) => {
@@ -48,9 +49,13 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       const refusal = { error: 'access_denied', error_description: 'the user refused' };
       return finish(request, reply, refusal);
     }
-    if (interaction.prompt.name === 'login') return logIn(request, reply, interaction, form);
-    if (form.action === 'allow') return finish(request, reply, { consent: {} });
-    return show(interaction, reply, {});
+    // Also beside the question of consent: whoever reads it may not be the one who is signed in.
+    if (form.action === 'login') return logIn(request, reply, interaction, form);
+    if (form.action === 'switch') return showLogin(interaction, reply, {});
+    if (form.action === 'allow' && interaction.prompt.name === 'consent') {
+      return finish(request, reply, { consent: {} });
+    }
+    return show(interaction, reply);
   });
 
   async function load(request: FastifyRequest, reply: FastifyReply): Promise<Interaction | undefined> {
@@ -62,31 +67,17 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       if ((error as Error).name !== 'SessionNotFound') throw error;
     }
     // The browser that began it has its cookie; nobody else can see or answer the question.
-    sendPage(
-      reply,
-      400,
-      'This page has expired',
-      html`<h1>This page has expired</h1>
-<p>Go back to the app that sent you here and start again.</p>
-<p class="soft small">If it happens at once, your browser may refuse cookies.</p>`,
-    );
+    reply
+      .code(400)
+      .headers({ ...pageHeaders })
+      .type('text/html; charset=utf-8');
+    reply.send(renderExpiredPage(request.id));
     return undefined;
   }
 
-  async function show(
-    interaction: Interaction,
-    reply: FastifyReply,
-    fault: { message?: string; status?: number; email?: string },
-  ): Promise<FastifyReply> {
-    const clientId = String(interaction.params.client_id);
-    const client = (await clients.find(clientId))?.client;
-    const name = client?.name ?? clientId;
-    const token = formTokens.make(tokenContext(interaction));
-    const status = fault.status ?? 200;
-    if (interaction.prompt.name === 'login') {
-      const email = fault.email ?? String(interaction.params.login_hint ?? '');
-      return sendPage(reply, status, 'Sign in', loginForm(name, token, email, fault.message));
-    }
+  async function show(interaction: Interaction, reply: FastifyReply): Promise<FastifyReply> {
+    if (interaction.prompt.name === 'login') return showLogin(interaction, reply, {});
+    const { client, name } = await clientOf(interaction);
     const account = await findAccount(
       db,
       interaction.session?.accountId ?? '00000000-0000-0000-0000-000000000000',
@@ -94,17 +85,35 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     const asked = String(interaction.params.scope ?? '')
       .split(' ')
       .filter(Boolean);
-    const words = asked.map((scope) => describe(scope, scopes));
-    const redirectUri = String(interaction.params.redirect_uri ?? '');
+    const { redirect_uri: redirectUri } = interaction.params;
     const content = consentForm({
       client,
       name,
-      token,
+      token: formTokens.make(tokenContext(interaction)),
       email: account?.email ?? '',
-      scopes: words,
-      redirectUri,
+      scopes: asked.map((scope) => describeScope(scope, scopes)),
+      redirectUri: typeof redirectUri === 'string' ? redirectUri : null,
     });
-    return sendPage(reply, status, `Connect ${name}`, content);
+    return sendPage(reply, 200, `Connect ${name}`, content);
+  }
+
+  async function showLogin(
+    interaction: Interaction,
+    reply: FastifyReply,
+    fault: Partial<SignInFault>,
+  ): Promise<FastifyReply> {
+    const { name } = await clientOf(interaction);
+    const token = formTokens.make(tokenContext(interaction));
+    const isSwitch = interaction.prompt.name !== 'login';
+    const email = fault.email ?? (isSwitch ? '' : String(interaction.params.login_hint ?? ''));
+    const content = loginForm(name, token, { ...fault, email }, isSwitch);
+    return sendPage(reply, fault.status ?? 200, 'Sign in', content);
+  }
+
+  async function clientOf({ params }: Interaction) {
+    const id = String(params.client_id);
+    const client = (await clients.find(id))?.client;
+    return { client, name: client?.name ?? id };
   }
 
   async function logIn(
@@ -121,14 +130,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       return finish(request, reply, { login: { accountId: result.account.id } });
     }
     request.log.info({ outcome: result.outcome }, 'sign-in refused');
-    if (result.outcome === 'refused') {
-      const message = 'The e-mail address or the password is not right.';
-      return show(interaction, reply, { message, status: 422, email });
-    }
-    reply.header('retry-after', String(result.retryAfterSeconds));
-    const minutes = Math.ceil(result.retryAfterSeconds / 60);
-    const message = `Too many tries. Try again in ${minutes} ${minutes === 1 ? 'minute' : 'minutes'}.`;
-    return show(interaction, reply, { message, status: 429, email });
+    return showLogin(interaction, reply, signInFault(result, email, reply));
   }
 
   async function finish(request: FastifyRequest, reply: FastifyReply, result: Result): Promise<FastifyReply> {
@@ -142,80 +144,27 @@ function tokenContext(interaction: Interaction): string {
   return `interaction\n${interaction.uid}\n${interaction.prompt.name}`;
 }
 
-function loginForm(name: string, token: string, email: string, message: string | undefined) {
+/** @param isSwitch whether somebody else signs in than who was signed in before */
+function loginForm(
+  name: string,
+  token: string,
+  fault: Partial<SignInFault> & { email: string },
+  isSwitch: boolean,
+): Html {
   return html`<h1>Sign in</h1>
 <p class="soft">to continue to <strong>${name}</strong></p>
-${message !== undefined && html`<p class="error" role="alert" id="fault">${message}</p>`}
-<form method="post" autocomplete="on">
+${signInMessage(fault.message)}
+<form method="post">
 <input type="hidden" name="${formTokenField}" value="${token}">
-<label for="email">E-mail address</label>
-<input id="email" name="email" type="email" autocomplete="username" required value="${email}"
-${email === '' && html`autofocus`} ${message !== undefined && html`aria-describedby="fault"`}>
-<label for="password">Password</label>
-<input id="password" name="password" type="password" autocomplete="current-password" required
-${email !== '' && html`autofocus`} ${message !== undefined && html`aria-describedby="fault"`}>
+${signInFields(fault.email, fault.message)}
 <button type="submit" name="action" value="login">Sign in</button>
 </form>
 <form method="post">
 <input type="hidden" name="${formTokenField}" value="${token}">
-<button class="secondary" type="submit" name="action" value="deny">Cancel</button>
-</form>`;
-}
-
-interface ConsentContent {
-  client: Client | undefined;
-  name: string;
-  token: string;
-  email: string;
-  scopes: Scope[];
-  redirectUri: string;
-}
-
-function consentForm({ client, name, token, email, scopes, redirectUri }: ConsentContent) {
-  const destination = describeRedirect(redirectUri);
-  return html`<h1>Connect ${name}?</h1>
-<p class="soft">Signed in as <strong>${email}</strong></p>
-${describeOrigin(client)}
-<p><strong>${name}</strong> would like to:</p>
-<ul class="scopes">
-${scopes.map((scope) => html`<li>${scope.description} <code class="soft">${scope.name}</code></li>`)}
-</ul>
 ${
-  destination.isLocal &&
-  html`<p class="notice">This app runs on a computer, not on a website. Go on only if you have just started it
-yourself.</p>`
+  isSwitch
+    ? html`<button class="secondary" type="submit" name="action" value="back">Back</button>`
+    : html`<button class="secondary" type="submit" name="action" value="deny">Cancel</button>`
 }
-<p class="soft small">You will be sent to <strong class="host">${destination.text}</strong>. You can withdraw this at
-any time.</p>
-<form method="post">
-<input type="hidden" name="${formTokenField}" value="${token}">
-<div class="choices">
-<button type="submit" name="action" value="allow">Allow</button>
-<button class="secondary" type="submit" name="action" value="deny">Deny</button>
-</div>
 </form>`;
-}
-
-/** By whose word the app is called what it is called. */
-function describeOrigin(client: Client | undefined): Html | null {
-  if (client === undefined || client.origin === 'operator') return null;
-  if (client.origin === 'document') {
-    return html`<p class="soft small">It comes from <strong class="host">${new URL(client.id).host}</strong>.</p>`;
-  }
-  return html`<p class="soft small">This app registered itself; its name is its own choice.</p>`;
-}
-
-function describe(name: string, catalogue: ScopeCatalogue): Scope {
-  const known = catalogue.get(name) ?? openidScopes.find((scope) => scope.name === name);
-  return known ?? { name, description: name, isForUsers: true };
-}
-
-/** Where the answer goes, in what a person can judge: a host, or the name of an installed app's scheme. */
-function describeRedirect(redirectUri: string): { text: string; isLocal: boolean } {
-  const url = URL.parse(redirectUri);
-  if (url === null) return { text: 'this device', isLocal: false };
-  if (url.protocol !== 'http:' && url.protocol !== 'https:') {
-    return { text: `an app on this device (${url.protocol})`, isLocal: true };
-  }
-  return { text: url.host, isLocal: isLoopbackHost(url.hostname) };
 }

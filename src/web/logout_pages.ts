@@ -18,6 +18,19 @@ export function renderLogout(action: string, xsrf: string): string {
   );
 }
 
-export function renderLoggedOut(): string {
-  return renderPage('Signed out', html`<h1>You are signed out</h1><p>You can close this page.</p>`);
+/** @param isSignedIn whether the answer was to stay */
+export function renderLoggedOut(isSignedIn: boolean): string {
+  if (isSignedIn) {
+    return renderPage(
+      'Still signed in',
+      html`<h1>You are still signed in</h1>
+<p><a href="/account">Go to your account</a></p>`,
+    );
+  }
+  return renderPage(
+    'Signed out',
+    html`<h1>You are signed out</h1>
+<p>You can close this page.</p>
+<p><a href="/account">Sign in again</a></p>`,
+  );
 }

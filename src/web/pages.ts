@@ -3,11 +3,14 @@
  */
 
 import formBody from '@fastify/formbody';
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { toProblem } from '../http/errors.ts';
+import type { Problem } from '../http/problem.ts';
 import { type AccountPagesOptions, registerAccountPages } from './account_pages.ts';
+import { renderProblemPage } from './error_page.ts';
 import { createFormTokens } from './form_token.ts';
 import { type InteractionPagesOptions, registerInteractionPages } from './interaction_pages.ts';
-import { registerStylesheet } from './page.ts';
+import { pageHeaders, registerStylesheet } from './page.ts';
 import { registerStartPage } from './start_page.ts';
 
 /** The largest form taken, in bytes. */
@@ -27,7 +30,21 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
   void app.register(async (scope) => {
     scope.removeAllContentTypeParsers();
     await scope.register(formBody, { bodyLimit: formBytesMax });
+    scope.setErrorHandler((error, request, reply) => {
+      const problem = toProblem(error);
+      if (problem.status >= 500) request.log.error({ err: error }, 'request failed');
+      return showProblem(problem, request, reply);
+    });
     registerInteractionPages(scope, { ...options, formTokens });
     registerAccountPages(scope, { ...options, formTokens });
   });
+}
+
+/** A refusal as a page: whoever sent a form, or mistyped an address, reads no JSON. */
+export function showProblem(problem: Problem, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  return reply
+    .code(problem.status)
+    .headers({ ...pageHeaders, ...problem.headers })
+    .type('text/html; charset=utf-8')
+    .send(renderProblemPage(problem, request.id));
 }

@@ -1,0 +1,43 @@
+/** Signing in with a password: the fields, and what is said when it did not work; the same wherever one signs in. */
+
+import type { FastifyReply } from 'fastify';
+import type { SignIn } from '../accounts/sign_in.ts';
+import { type Html, html } from './html.ts';
+
+/** Why a form is shown again, and with what. */
+export interface SignInFault {
+  message: string;
+  /** HTTP status of the page. */
+  status: number;
+  email: string;
+}
+
+/** The message above a form and its fields; the first empty one has the focus. */
+export function signInFields(email: string, message: string | undefined): Html {
+  const described = message !== undefined && html`aria-describedby="fault"`;
+  return html`<label for="email">E-mail address</label>
+<input id="email" name="email" type="email" autocomplete="username" maxlength="254" required value="${email}"
+${email === '' && html`autofocus`} ${described}>
+<label for="password">Password</label>
+<input id="password" name="password" type="password" autocomplete="current-password" required
+${email !== '' && html`autofocus`} ${described}>`;
+}
+
+export function signInMessage(message: string | undefined): Html | false {
+  return message !== undefined && html`<p class="error" role="alert" id="fault">${message}</p>`;
+}
+
+/** What a refused try is answered with; says in the headers when the next one may be made. */
+export function signInFault(
+  result: Exclude<SignIn, { outcome: 'signed-in' }>,
+  email: string,
+  reply: FastifyReply,
+): SignInFault {
+  if (result.outcome === 'refused') {
+    return { message: 'The e-mail address or the password is not right.', status: 422, email };
+  }
+  reply.header('retry-after', String(result.retryAfterSeconds));
+  const minutes = Math.ceil(result.retryAfterSeconds / 60);
+  const message = `Too many tries. Try again in ${minutes} ${minutes === 1 ? 'minute' : 'minutes'}.`;
+  return { message, status: 429, email };
+}
