@@ -8,7 +8,9 @@ import { parseArgs } from 'node:util';
 import { type Command, UsageError } from './commands/command.ts';
 import { type CommandEntry, commands } from './commands/commands.ts';
 import { loadConfig } from './config/config.ts';
-import { readEnvironment } from './config/environment.ts';
+import { readEnvironment, unknownSettingsHere } from './config/environment.ts';
+import { nearestName } from './config/nearest.ts';
+import { isDatabaseUnavailable } from './database/database.ts';
 import { version } from './version.ts';
 
 const exitFailed = 1;
@@ -21,6 +23,8 @@ const plainErrors = new Set([
   'PlatformError',
   'CollectionsError',
   'CommandError',
+  'AccountError',
+  'ClientError',
 ]);
 
 process.exitCode = await main(process.argv.slice(2));
@@ -28,15 +32,13 @@ process.exitCode = await main(process.argv.slice(2));
 async function main(words: string[]): Promise<number> {
   const [first] = words;
   if (first === '--version') return print(version);
-  if (first === undefined || first === '--help' || first === 'help') {
+  if (first === undefined || first === '--help' || first === '-h' || first === 'help') {
     print(overview());
     return first === undefined ? exitUsage : 0;
   }
   const entry = findCommand(words);
   if (entry === undefined) {
-    printError(`nuncio: there is no command "${words.filter((word) => !word.startsWith('-')).join(' ')}"`);
-    printError(overview());
-    return exitUsage;
+    return reportUnknown(words);
   }
   const command = await entry.load();
   try {
@@ -59,7 +61,7 @@ async function run(entry: CommandEntry, command: Command, words: string[]): Prom
   const wanted = command.positionals ?? [];
   if (positionals.length < wanted.length) throw new UsageError(`${wanted[positionals.length]} is missing`);
   if (positionals.length > wanted.length) throw new UsageError(`"${positionals[wanted.length]}" is too much`);
-  const config = loadConfig(readEnvironment(), command.mode ?? 'command');
+  const config = loadConfig(readEnvironment(), command.mode ?? 'command', unknownSettingsHere());
   await command.run({ values, positionals }, { config, print });
   return 0;
 }
@@ -77,11 +79,43 @@ function parse(command: Command, words: string[]) {
   }
 }
 
+/** A group of commands by its first word is no mistake, only half of a name. */
+function reportUnknown(words: readonly string[]): number {
+  const text = words
+    .slice(0, words.findIndex((word) => word.startsWith('-')) >>> 0)
+    .slice(0, 2)
+    .join(' ');
+  const group = commands.filter(({ name }) => name.startsWith(`${text} `));
+  if (group.length > 0) {
+    const wantsHelp = words.some((word) => word === '--help' || word === '-h');
+    const lines = ['usage: nuncio <command> [options]', '', ...rowsOf(group)].join('\n');
+    if (wantsHelp) return print(lines);
+    printError(
+      `nuncio: "${text}" is the beginning of ${group.length === 1 ? 'a command' : 'several commands'}`,
+    );
+    printError(lines);
+    return exitUsage;
+  }
+  const near = nearestName(
+    text,
+    commands.map(({ name }) => name),
+  );
+  printError(`nuncio: there is no command "${text}"${near === undefined ? '' : `; "${near}" may be meant`}`);
+  printError(overview());
+  return exitUsage;
+}
+
 function report(error: unknown, entry: CommandEntry, command: Command): number {
   if (error instanceof UsageError) {
     printError(`nuncio ${entry.name}: ${error.message}`);
     printError(help(entry, command));
     return exitUsage;
+  }
+  // A file that is missing has the same code as a socket that is.
+  const isFile = (error as NodeJS.ErrnoException)?.syscall === 'open';
+  if (isDatabaseUnavailable(error) && !isFile) {
+    printError(`nuncio: the database cannot be reached: ${(error as Error).message}`);
+    return exitFailed;
   }
   const isPlain = error instanceof Error && plainErrors.has(error.name);
   const text = isPlain
@@ -94,15 +128,18 @@ function report(error: unknown, entry: CommandEntry, command: Command): number {
 }
 
 function overview(): string {
-  const width = Math.max(...commands.map(({ name }) => name.length));
-  const rows = commands.map(({ name, summary }) => `  ${name.padEnd(width)}  ${summary}`);
   return [
     'usage: nuncio <command> [options]',
     '',
-    ...rows,
+    ...rowsOf(commands),
     '',
     'Every command takes --help. Settings are environment variables: see docs/settings.md.',
   ].join('\n');
+}
+
+function rowsOf(entries: readonly CommandEntry[]): string[] {
+  const width = Math.max(...entries.map(({ name }) => name.length));
+  return entries.map(({ name, summary }) => `  ${name.padEnd(width)}  ${summary}`);
 }
 
 function help({ name, summary }: CommandEntry, command: Command): string {

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Environment } from '../src/config/environment.ts';
 import { runCommand, startProcess, temporaryFolder } from './support/process.ts';
 import { freePort } from './support/server.ts';
 
@@ -18,6 +19,37 @@ test('an unknown command, option or word is a usage error: exit 2, with the help
   assert.match(option.stderr, /--fast[\s\S]*usage: nuncio migrate/);
   assert.equal((await runCommand(['migrate', 'now'], {})).code, 2);
   assert.equal((await runCommand([], {})).code, 2);
+});
+
+test('half of a name shows what it begins, a mistyped one what may be meant', async () => {
+  const half = await runCommand(['client'], {});
+  assert.equal(half.code, 2);
+  assert.match(
+    half.stderr,
+    /"client" is the beginning of several commands[\s\S]*client create[\s\S]*client list/,
+  );
+  assert.doesNotMatch(half.stderr, /user create/);
+  const help = await runCommand(['keys', '--help'], {});
+  assert.equal(help.code, 0);
+  assert.match(help.stdout, /^usage: nuncio[\s\S]*keys rotate/);
+  const mistyped = await runCommand(['clint', 'lst'], {});
+  assert.equal(mistyped.code, 2);
+  assert.match(mistyped.stderr, /no command "clint lst"; "client list" may be meant/);
+  assert.equal((await runCommand(['-h'], {})).code, 0);
+});
+
+test('what a person typed wrongly is one line, without a stack', async (t) => {
+  const environment = await settings(t);
+  const user = await runCommand(['user', 'create', '--email', 'x', '--password', 'long enough'], environment);
+  assert.deepEqual([user.code, user.stderr], [1, 'nuncio: "x" is not an e-mail address\n']);
+  const words = ['client', 'create', '--name', 'X', '--redirect-uri', 'http://app.example.com/cb'];
+  const client = await runCommand(words, environment);
+  assert.equal(client.code, 1);
+  assert.match(client.stderr, /^nuncio: the redirect URI [^\n]*\n$/);
+  const address = `postgres://user:password@127.0.0.1:${await freePort()}/database`;
+  const nowhere = await runCommand(['client', 'list'], { ...environment, DATABASE_URL: address });
+  assert.equal(nowhere.code, 1);
+  assert.match(nowhere.stderr, /^nuncio: the database cannot be reached: [^\n]*ECONNREFUSED[^\n]*\n$/);
 });
 
 test('every command has a help text', async () => {
@@ -38,6 +70,13 @@ test('a wrong setting stops the start: exit 1, one line for each, no stack', asy
   const { code, stderr } = await runCommand(['start'], { PORT: 'http', LOG_LEVEL: 'loud' });
   assert.equal(code, 1);
   assert.match(stderr, /^nuncio: PORT is "http": it may be [^\n]+\nnuncio: LOG_LEVEL is "loud": [^\n]+\n$/);
+  const mistyped = { NUNCIO_DATADIR: '/tmp' } as Environment;
+  const unknown = await runCommand(['migrate'], mistyped);
+  assert.equal(unknown.code, 1);
+  assert.equal(unknown.stderr, 'nuncio: NUNCIO_DATADIR is not a setting: NUNCIO_DATA_DIR may be meant\n');
+  const folder = await runCommand(['migrate'], { NUNCIO_DATA_DIR: '/dev/null/x' });
+  assert.equal(folder.code, 1);
+  assert.match(folder.stderr, /^nuncio: NUNCIO_DATA_DIR is "\/dev\/null\/x": [^\n]+\n$/);
 });
 
 test('dev serves, prints where to go next, and stops cleanly on SIGTERM', async (t) => {
@@ -57,6 +96,8 @@ test('a second server on the same data directory says so and exits 1', async (t)
   const second = await runCommand(['dev'], { ...environment, PORT: String(await freePort()) });
   assert.equal(second.code, 1);
   assert.match(second.stderr, /^nuncio: [^\n]*(another|other) server[^\n]*\n$/i);
+  // Before its folder goes: hooks run in the order in which they were added.
+  assert.equal(await first.end('SIGTERM'), 0);
 });
 
 test('a port that is taken is named', async (t) => {
@@ -66,6 +107,7 @@ test('a port that is taken is named', async (t) => {
   const second = await runCommand(['dev'], { ...environment, NUNCIO_DATA_DIR: await temporaryFolder(t) });
   assert.equal(second.code, 1);
   assert.match(second.stderr, /PORT is "\d+": something listens there already/);
+  assert.equal(await first.end('SIGTERM'), 0);
 });
 
 test('after kill -9 the next start takes the PostgreSQL over, and what was stored is there', async (t) => {

@@ -5,7 +5,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { ConfigError, loadConfig, type Mode } from '../src/config/config.ts';
-import type { Environment } from '../src/config/environment.ts';
+import { type Environment, unknownSettings } from '../src/config/environment.ts';
 import { loadSecret } from '../src/config/secret.ts';
 import { temporaryFolder } from './support/process.ts';
 
@@ -32,6 +32,26 @@ test('defaults are those of the documents', () => {
   assert.equal(loadConfig({}, 'dev').host, '127.0.0.1');
   assert.equal(loadConfig({}, 'dev').insecureSubscribers, true);
   assert.equal(loadConfig({ PORT: '8080' }, 'dev').baseUrl, 'http://localhost:8080');
+});
+
+test('names that begin like settings and are none are problems; what Kubernetes sets for a service is not', () => {
+  const unknown = unknownSettings({
+    NUNCIO_SECRETT: 'x',
+    NUNCIO_PORT: '8080',
+    NUNCIO_COLOUR_OF_THE_SEA: 'x',
+    NUNCIO_CONFIG: 'x',
+    NUNCIO_SERVICE_HOST: '10.0.0.1',
+    NUNCIO_SERVICE_PORT_HTTP: '3000',
+    NUNCIO_WEB_PORT: 'tcp://10.0.0.1:3000',
+    NUNCIO_PORT_3000_TCP_ADDR: '10.0.0.1',
+    OTHER: 'x',
+  });
+  assert.deepEqual(unknown, [
+    'NUNCIO_SECRETT is not a setting: NUNCIO_SECRET may be meant',
+    'NUNCIO_PORT is not a setting: PORT may be meant',
+    'NUNCIO_COLOUR_OF_THE_SEA is not a setting: see docs/settings.md',
+  ]);
+  assert.throws(() => loadConfig({}, 'start', unknown), { problems: unknown });
 });
 
 test('every wrong setting is named at once, each in one line', () => {

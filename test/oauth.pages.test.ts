@@ -27,7 +27,7 @@ await once(app, 'listening');
 after(() => app.close());
 const callback = `http://127.0.0.1:${(app.address() as AddressInfo).port}/callback`;
 /** Where to keep pictures of the pages, for whoever wants to look at them. */
-const pictures = process.env.NUNCIO_TEST_PICTURES;
+const pictures = process.env.TEST_PICTURES;
 
 const sizes = { desktop: { width: 1_100, height: 800 }, phone: { width: 360, height: 700 } };
 

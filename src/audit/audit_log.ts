@@ -79,17 +79,19 @@ export class AuditLog {
 
 export interface AuditRow extends AuditEntry {
   at: Date;
+  /** The user's address. */
+  email: string | null;
 }
 
 /**
  * The last entries, the oldest of them first.
- * @param filter by client, account or the beginning of the kind
+ * @param filter by client, account (its id or its address) or the beginning of the kind
  */
 export async function readAuditLog(
   db: Database,
   filter: {
     clientId?: string | undefined;
-    accountId?: string | undefined;
+    account?: string | undefined;
     kind?: string | undefined;
     limit: number;
   },
@@ -101,13 +103,16 @@ export async function readAuditLog(
     client_id: string | null;
     grant_id: string | null;
     details: Record<string, unknown>;
+    email: string | null;
   }>`
-    select at, kind, account_id, client_id, grant_id, details
-    from audit_entries
-    where (${filter.clientId ?? null}::text is null or client_id = ${filter.clientId ?? null})
-      and (${filter.accountId ?? null}::uuid is null or account_id = ${filter.accountId ?? null})
-      and (${filter.kind ?? null}::text is null or starts_with(kind, ${filter.kind ?? null}))
-    order by id desc
+    select e.at, e.kind, e.account_id, e.client_id, e.grant_id, e.details, a.email
+    from audit_entries e
+    left join accounts a on a.id = e.account_id
+    where (${filter.clientId ?? null}::text is null or e.client_id = ${filter.clientId ?? null})
+      and (${filter.account ?? null}::text is null or e.account_id in (
+        select id from accounts where id::text = ${filter.account ?? null} or email = lower(${filter.account ?? null})))
+      and (${filter.kind ?? null}::text is null or starts_with(e.kind, ${filter.kind ?? null}))
+    order by e.id desc
     limit ${filter.limit}`.execute(db);
   return rows.reverse().map((row) => ({
     at: row.at,
@@ -116,5 +121,6 @@ export async function readAuditLog(
     clientId: row.client_id,
     grantId: row.grant_id,
     details: row.details,
+    email: row.email,
   }));
 }

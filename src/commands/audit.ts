@@ -1,5 +1,6 @@
 /** `nuncio audit`: what was granted, withdrawn, registered and issued. */
 
+import { normalizeEmail } from '../accounts/account.ts';
 import { readAuditLog } from '../audit/audit_log.ts';
 import { isId } from '../crypto/ids.ts';
 import { type Command, textOption, UsageError } from './command.ts';
@@ -19,7 +20,7 @@ export const audit: Command = {
   },
   help: [
     ['--client ID', 'entries of one app'],
-    ['--account ID', 'entries of one user'],
+    ['--account ID', 'entries of one user, by id or e-mail address'],
     ['--kind KIND', 'entries whose kind begins so, like grant or grant.withdrawn'],
     ['--limit N', `the last N entries (${limitDefault})`],
     ['--json', 'print a JSON object for each line'],
@@ -29,19 +30,25 @@ export const audit: Command = {
     if (!Number.isInteger(limit) || limit < 1 || limit > limitMax) {
       throw new UsageError(`--limit may be a whole number from 1 to ${limitMax}`);
     }
-    const accountId = textOption(values, 'account');
-    if (accountId !== undefined && !isId(accountId))
-      throw new UsageError('--account may be the id of a user');
+    const account = textOption(values, 'account');
+    if (account !== undefined && !isId(account) && normalizeEmail(account) === undefined) {
+      throw new UsageError(`--account is "${account}": it may be the id or the e-mail address of a user`);
+    }
     const filter = {
       clientId: textOption(values, 'client'),
-      accountId,
+      account: account?.trim(),
       kind: textOption(values, 'kind'),
       limit,
     };
     for (const entry of await withDatabase(config, (db) => readAuditLog(db, filter))) {
-      const { at, kind, accountId: account, clientId: client, grantId: grant, details } = entry;
-      if (values.json === true) print(JSON.stringify({ at, kind, account, client, grant, details }));
-      else print([at.toISOString(), kind, client ?? '', account ?? '', JSON.stringify(details)].join('  '));
+      const { at, kind, accountId, clientId: client, grantId: grant, details, email } = entry;
+      if (values.json === true) {
+        print(JSON.stringify({ at, kind, account: accountId, email, client, grant, details }));
+        continue;
+      }
+      // A column for each, also where there is nothing to say: they can be told apart by a program.
+      const who = email ?? accountId ?? '-';
+      print([at.toISOString(), kind, client ?? '-', who, JSON.stringify(details)].join('  '));
     }
   },
 };

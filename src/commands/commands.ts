@@ -74,4 +74,9 @@ export const commands: readonly CommandEntry[] = [
     summary: 'show what was granted, withdrawn, registered and issued',
     load: async () => (await import('./audit.ts')).audit,
   },
+  {
+    name: 'trigger',
+    summary: 'publish the example event of a kind, to try what receives it',
+    load: async () => (await import('./trigger.ts')).trigger,
+  },
 ];

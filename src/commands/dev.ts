@@ -14,7 +14,12 @@ export const dev: Command = {
   options: {},
   help: [],
   async run(_input, { config, print }) {
-    const stream = pretty({ colorize: process.stdout.isTTY, ignore: 'pid,hostname', singleLine: true });
+    const stream = pretty({
+      colorize: process.stdout.isTTY,
+      ignore: 'pid,hostname',
+      singleLine: true,
+      errorLikeObjectKeys: ['err'],
+    });
     const logger = pino({ level: config.logLevel, base: null }, stream);
     let clientSecret: string | null = null;
     await serve({

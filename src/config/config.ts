@@ -71,10 +71,11 @@ export class ConfigError extends Error {
 }
 
 /**
+ * @param unknown problems with names that are no settings
  * @throws ConfigError with every problem found
  */
-export function loadConfig(environment: Environment, mode: Mode): Config {
-  const problems: string[] = [];
+export function loadConfig(environment: Environment, mode: Mode, unknown: readonly string[] = []): Config {
+  const problems: string[] = [...unknown];
   const wrong = (name: keyof Environment, was: string, mayBe: string) => {
     problems.push(`${name} is ${JSON.stringify(was)}: it may be ${mayBe}`);
   };

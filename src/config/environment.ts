@@ -2,6 +2,8 @@
  * The environment: the one place that reads `process.env`. Everything else is handed what it needs.
  */
 
+import { nearestName } from './nearest.ts';
+
 /** The variables that Nuncio knows, as strings; an empty value counts as absent. */
 export interface Environment {
   readonly NUNCIO_BASE_URL?: string;
@@ -41,6 +43,14 @@ const names = [
   'LOG_LEVEL',
 ] as const satisfies readonly (keyof Environment)[];
 
+/** The beginning of every name that is ours alone. */
+const prefix = 'NUNCIO_';
+
+/** What Kubernetes tells every container of a service that is called nuncio, or nuncio-something: nobody set it. */
+const serviceVariable =
+  /^NUNCIO_(?:\w+_)?(?:SERVICE_(?:HOST|PORT)(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)$/;
+const serviceAddress = /^(?:tcp|udp|sctp):\/\//;
+
 /** Reads the process's environment once. */
 export function readEnvironment(): Environment {
   const environment: Record<string, string> = {};
@@ -49,4 +59,27 @@ export function readEnvironment(): Environment {
     if (value !== undefined && value.trim() !== '') environment[name] = value.trim();
   }
   return environment;
+}
+
+/**
+ * Settings that there are not: a mistyped one would otherwise be as if it had not been set.
+ * @param environment the process's
+ * @returns a line for each
+ */
+export function unknownSettings(environment: Readonly<Record<string, string | undefined>>): string[] {
+  const known = new Set<string>(names);
+  return Object.entries(environment)
+    .filter(([name, value = '']) => {
+      if (!name.startsWith(prefix) || known.has(name)) return false;
+      return !serviceVariable.test(name) && !serviceAddress.test(value);
+    })
+    .map(([name]) => {
+      const near = nearestName(name, names) ?? nearestName(name.slice(prefix.length), names);
+      return `${name} is not a setting${near === undefined ? ': see docs/settings.md' : `: ${near} may be meant`}`;
+    });
+}
+
+/** Of this process. */
+export function unknownSettingsHere(): string[] {
+  return unknownSettings(process.env);
 }

@@ -6,16 +6,26 @@
 import { randomBytes } from 'node:crypto';
 import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Config } from './config.ts';
+import { type Config, ConfigError } from './config.ts';
 
 /**
  * @returns the key material, 32 bytes or more
- * @throws Error of the file system when the data directory cannot be written
+ * @throws ConfigError when the data directory cannot be read or written
  */
 export function loadSecret(config: Config): Buffer {
   if (config.secret !== null) return Buffer.from(config.secret);
   const file = join(config.dataDir, 'secret');
-  return readSecret(file) ?? makeSecret(config.dataDir, file);
+  try {
+    return readSecret(file) ?? makeSecret(config.dataDir, file);
+  } catch (error) {
+    const { message } = error as Error;
+    throw new ConfigError(
+      [
+        `NUNCIO_DATA_DIR is ${JSON.stringify(config.dataDir)}: it may be a folder that can be written (${message})`,
+      ],
+      { cause: error },
+    );
+  }
 }
 
 function readSecret(file: string): Buffer | undefined {

@@ -1,0 +1,29 @@
+/** What somebody who mistyped a name may have meant. */
+
+/** Letters that may be wrong, missing or too many. */
+const distanceMax = 3;
+
+/** @returns the known name that is nearest to one that is not known, or undefined where none is near */
+export function nearestName(text: string, names: readonly string[]): string | undefined {
+  let best: string | undefined;
+  let bestDistance = Math.min(distanceMax, Math.floor(text.length / 2)) + 1;
+  for (const name of names) {
+    const distance = editDistance(text, name);
+    if (distance < bestDistance) [best, bestDistance] = [name, distance];
+  }
+  return best;
+}
+
+/** Letters to put in, take out or replace (Levenshtein); both texts are short. */
+function editDistance(from: string, to: string): number {
+  let row = Array.from({ length: to.length + 1 }, (_, column) => column);
+  for (let line = 1; line <= from.length; line += 1) {
+    const next = [line];
+    for (let column = 1; column <= to.length; column += 1) {
+      const replaced = (row[column - 1] as number) + (from[line - 1] === to[column - 1] ? 0 : 1);
+      next.push(Math.min(replaced, (row[column] as number) + 1, (next[column - 1] as number) + 1));
+    }
+    row = next;
+  }
+  return row[to.length] as number;
+}
