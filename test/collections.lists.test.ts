@@ -2,7 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import fc from 'fast-check';
 import { sql } from 'kysely';
+import { cut } from '../src/collections/cells.ts';
 import { newId } from '../src/crypto/ids.ts';
 import { type ApiUser, createApiUser } from './support/api.ts';
 import { testPlatform, testScopes } from './support/platform.ts';
@@ -318,4 +320,42 @@ test('resources are written as JSON.stringify would write them, times to the mil
     place: { city: '', zip: '\\' },
     _links: { self: { href: `/bookmarks/${made.id}` } },
   });
+});
+
+/** What makes reading and writing of JSON go wrong, beside letters. */
+const awkward = fc.constantFrom(
+  ...['"', '\\', '\\"', '", "', '\\\\', ', ', '[', ']', 'null', '\n', '\t', '\u0001', '\u001e', '\u007f'],
+  ...['\u2028', 'é', '😀', '\ufeff', '</script>', '\\u0041'],
+);
+const text = fc
+  .array(fc.oneof(awkward, fc.string({ unit: 'grapheme', maxLength: 5 })), { maxLength: 8 })
+  .map((parts) => parts.join(''))
+  .filter((made) => made.isWellFormed() && !made.includes('\0'));
+
+test('whatever a text has in it, a list gives it as it was put in', async () => {
+  const user = await createApiUser(server);
+  await fc.assert(
+    fc.asyncProperty(fc.array(text, { minLength: 1, maxLength: 4 }), async (bodies) => {
+      for (const body of bodies) await user.request('POST', '/articles', { json: { title: 'x', body } });
+      const list = await user.request('GET', `/articles?author=${user.account.id}&limit=${bodies.length}`);
+      assert.deepEqual(
+        list.body.items.map((item: Item) => item.body),
+        bodies.toReversed(),
+      );
+      assert.equal(list.text, JSON.stringify(list.body));
+    }),
+    { numRuns: 60 },
+  );
+});
+
+test('an array of JSON, one without values apart, is cut into its values as they stand in it', () => {
+  fc.assert(
+    fc.property(
+      fc.array(fc.option(fc.oneof(text, fc.integer(), fc.boolean())), { minLength: 1 }),
+      (values) => {
+        const pieces = values.map((value) => JSON.stringify(value));
+        assert.deepEqual(cut(`[${pieces.join(', ')}]`), pieces);
+      },
+    ),
+  );
 });

@@ -6,25 +6,21 @@
 
 import type { Principal } from '../grants/principal.ts';
 import { httpDate, type Validators } from '../http/conditional.ts';
-import { type ColumnType, toTime } from './column.ts';
+import { type Cells, cellsOf } from './cells.ts';
 import { matches, modifiedAt, type Row } from './resource.ts';
-import { isChangeable, type ResourceAction, type ResourceType } from './resource_type.ts';
+import { isChangeable, type ResourceType } from './resource_type.ts';
 
-/** Writes a resource as JSON. */
-export type Writer = (row: Row) => string;
-
-/** A member after the first: its text, comma, name and all. */
-interface Member {
-  name: string;
-  write: Writer;
-}
+/** Writes one of the resources that some cells are of, as JSON. */
+export type Writer = (index: number) => string;
 
 interface Shape {
-  members: Member[];
-  /** The links that every resource of the type has. */
-  links: Writer;
-  actions: { action: ResourceAction; link: Writer }[];
+  /** After the id, in order: the member's column, and the text before its value. */
+  members: readonly { name: string; start: string }[];
+  actions: readonly { name: string; guard: Guard }[];
 }
+
+/** What an action's guard wants, by column the JSON texts of the values. */
+type Guard = readonly { name: string; texts: ReadonlySet<string> }[];
 
 /**
  * How this principal is shown resources of a type.
@@ -33,29 +29,54 @@ interface Shape {
 export function resourceWriter(
   type: ResourceType,
   principal: Principal,
+  { ids, parentIds, columns }: Cells,
   fields?: ReadonlySet<string>,
 ): Writer {
-  const { members, links, actions } = shapeOf(type);
-  const wanted = fields === undefined ? members : members.filter(({ name }) => fields.has(name));
-  return (row) => {
-    let text = `{"id":"${row.id}"`;
-    for (const { write } of wanted) text += write(row);
-    text += links(row);
-    if (mayAct(type, row, principal)) {
-      for (const { action, link } of actions) if (matches(action.guard, row)) text += link(row);
+  const { members, actions } = shapeOf(type);
+  const column = (name: string) => columns.get(name) as readonly string[];
+  const wanted = members
+    .filter(({ name }) => fields === undefined || fields.has(name))
+    .map(({ name, start }) => ({ start, cells: column(name) }));
+  const guarded = actions.map(({ name, guard }) => ({
+    name,
+    guard: guard.map((each) => ({ cells: column(each.name), texts: each.texts })),
+  }));
+  const owners = principal.scopes.has(type.writeScope) ? column('author') : [];
+  const self = `"${principal.accountId}"`;
+  return (index) => {
+    const id = ids[index] as string;
+    const parent_id = parentIds[index] as string;
+    const path = pathOf(type, { id, parent_id });
+    // Names and ids need no escape: names of declarations are words, ids are UUIDs.
+    let text = `{"id":"${id}"`;
+    for (const { start, cells } of wanted) text += start + cells[index];
+    text += `,"_links":{"self":{"href":"${path}"}`;
+    if (type.parent !== null)
+      text += `,"${type.parent.item}":{"href":"${pathOf(type.parent, { id: parent_id })}"}`;
+    for (const { name } of type.children) text += `,"${name}":{"href":"${path}/${name}"}`;
+    if (owners[index] !== self) return `${text}}}`;
+    for (const { name, guard } of guarded) {
+      if (!guard.every(({ cells, texts }) => texts.has(cells[index] as string))) continue;
+      text += `,"${name}":{"href":"${path}/${name}","method":"POST"}`;
     }
     return `${text}}}`;
   };
 }
 
+/** One resource of which there is the row. */
+export function writeResource(
+  type: ResourceType,
+  principal: Principal,
+  row: Row,
+  fields?: ReadonlySet<string>,
+): string {
+  return resourceWriter(type, principal, cellsOf(type, row), fields)(0);
+}
+
 /** The members of a JSON array. Added up, as an array of texts to join would have each of them copied once more. */
-export function writeAll(rows: readonly Row[], write: Writer): string {
+export function writeAll(count: number, write: Writer): string {
   let text = '';
-  let divider = '';
-  for (const row of rows) {
-    text += divider + write(row);
-    divider = ',';
-  }
+  for (let index = 0; index < count; index++) text += index === 0 ? write(index) : `,${write(index)}`;
   return text;
 }
 
@@ -70,59 +91,24 @@ const shapes = new WeakMap<ResourceType, Shape>();
 function shapeOf(type: ResourceType): Shape {
   const known = shapes.get(type);
   if (known !== undefined) return known;
+  const names = [
+    ...type.fields.map(({ name }) => name),
+    'author',
+    'created_at',
+    ...(isChangeable(type) ? ['updated_at'] : []),
+  ];
   const shape: Shape = {
-    members: [
-      ...type.fields.map(({ name, column }) => member(name, column)),
-      member('author', 'uuid'),
-      member('created_at', 'timestamptz'),
-      ...(isChangeable(type) ? [member('updated_at', 'timestamptz')] : []),
-    ],
-    links: linksWriter(type),
-    actions: type.actions.map((action) => ({ action, link: actionWriter(type, action) })),
+    members: names.map((name) => ({ name, start: `,${JSON.stringify(name)}:` })),
+    actions: type.actions.map(({ name, guard }) => ({
+      name,
+      guard: guard.map(({ field, values }) => ({
+        name: field.name,
+        texts: new Set(values.map((value) => JSON.stringify(value))),
+      })),
+    })),
   };
   shapes.set(type, shape);
   return shape;
-}
-
-function member(name: string, column: ColumnType): Member {
-  const start = `,${JSON.stringify(name)}:`;
-  const write = writers[column];
-  return {
-    name,
-    write: (row) => {
-      const value = row[name];
-      return start + (value === null ? 'null' : write(value));
-    },
-  };
-}
-
-/** What `JSON.stringify` makes of what `fromColumn` gives, for values that are not null. */
-const writers: Readonly<Record<ColumnType, (value: unknown) => string>> = {
-  text: JSON.stringify,
-  // Nothing in these needs an escape.
-  uuid: (value) => `"${value}"`,
-  timestamptz: (value) => `"${toTime(value as string)}"`,
-  bigint: (value) => String(Number(value)),
-  'double precision': JSON.stringify,
-  boolean: String,
-  jsonb: JSON.stringify,
-};
-
-/** Names and ids need no escape: names of declarations are words, ids are UUIDs. */
-function linksWriter(type: ResourceType): Writer {
-  return (row) => {
-    const self = pathOf(type, row);
-    let text = `,"_links":{"self":{"href":"${self}"}`;
-    if (type.parent !== null) {
-      text += `,"${type.parent.item}":{"href":"/${type.parent.name}/${row.parent_id}"}`;
-    }
-    for (const { name } of type.children) text += `,"${name}":{"href":"${self}/${name}"}`;
-    return text;
-  };
-}
-
-function actionWriter(type: ResourceType, { name }: ResourceAction): Writer {
-  return (row) => `,"${name}":{"href":"${pathOf(type, row)}/${name}","method":"POST"}`;
 }
 
 /** Whether links to actions are shown at all: to the owner, where the token may write. */

@@ -41,11 +41,11 @@ export function columnList(type: ResourceType, alias = ''): RawBuilder<unknown> 
   });
 }
 
-/** The same columns as they are, for a `select` within another. */
+/** The columns of a page as they are, for a `select` within another. */
 export function rawColumnList(type: ResourceType): RawBuilder<unknown> {
   return cached(rawColumnLists, type, '', () =>
     sql.raw(
-      columnsOf(type)
+      shownColumns(type)
         .map(({ name }) => identifier(name))
         .join(', '),
     ),
@@ -76,16 +76,35 @@ function cached(cache: Cache, type: ResourceType, key: string, make: () => RawBu
   return made;
 }
 
-function columnsOf(type: ResourceType): { name: string; column: ColumnType }[] {
-  return [
-    { name: 'id', column: 'uuid' },
-    ...(type.parent === null ? [] : [{ name: 'parent_id', column: 'uuid' as const }]),
-    { name: 'author', column: 'uuid' },
-    { name: 'version', column: 'bigint' },
-    { name: 'created_at', column: 'timestamptz' },
-    ...(isChangeable(type) ? [{ name: 'updated_at', column: 'timestamptz' as const }] : []),
-    ...type.fields,
+/** A column, and whether it is one of the ids that every resource has. */
+export interface NamedColumn {
+  name: string;
+  column: ColumnType;
+  isId: boolean;
+}
+
+/** The columns that answers are made of. */
+export function shownColumns(type: ResourceType): readonly NamedColumn[] {
+  const known = shown.get(type);
+  if (known !== undefined) return known;
+  const id = (name: string): NamedColumn => ({ name, column: 'uuid', isId: true });
+  const time = (name: string): NamedColumn => ({ name, column: 'timestamptz', isId: false });
+  const columns = [
+    id('id'),
+    ...(type.parent === null ? [] : [id('parent_id')]),
+    id('author'),
+    time('created_at'),
+    ...(isChangeable(type) ? [time('updated_at')] : []),
+    ...type.fields.map(({ name, column }) => ({ name, column, isId: false })),
   ];
+  shown.set(type, columns);
+  return columns;
+}
+
+const shown = new WeakMap<ResourceType, readonly NamedColumn[]>();
+
+function columnsOf(type: ResourceType): { name: string; column: ColumnType }[] {
+  return [...shownColumns(type), { name: 'version', column: 'bigint' }];
 }
 
 /**
@@ -133,12 +152,6 @@ export function toMembers(type: ResourceType, row: Row): Record<string, unknown>
 /** Whether a row meets conditions. */
 export function matches(conditions: Conditions, row: Row): boolean {
   return conditions.every(({ field, values }) => values.includes(fromColumn(field.column, row[field.name])));
-}
-
-export function pathOf(type: ResourceType, row: Pick<Row, 'id' | 'parent_id'>): string {
-  return type.parent === null
-    ? `/${type.name}/${row.id}`
-    : `/${type.parent.name}/${row.parent_id}/${type.name}/${row.id}`;
 }
 
 /** When the resource was changed last. */

@@ -18,7 +18,14 @@ import { listResources } from './list.ts';
 import { mergedValues, patchedValues, replacedValues } from './patch.ts';
 import { readListQuery, readResourceQuery } from './query.ts';
 import { createReader } from './reader.ts';
-import { pathOf, resourceWriter, validatorHeaders, validatorsOf, writeAll } from './representation.ts';
+import {
+  pathOf,
+  resourceWriter,
+  validatorHeaders,
+  validatorsOf,
+  writeAll,
+  writeResource,
+} from './representation.ts';
 import { notFound, type OwnedRow, type Row } from './resource.ts';
 import { type ResourceAction, type ResourceType, withChildren } from './resource_type.ts';
 import { actionSchema, createSchema, replaceSchema } from './schemas.ts';
@@ -103,7 +110,7 @@ function operationsOf(context: CollectionsContext, type: ResourceType): Operatio
 function listHandler({ db }: CollectionsContext, type: ResourceType, path: string): Handler {
   return async ({ request, principal, parentId }) => {
     const query = readListQuery(type, request.query);
-    const { rows, next } = await listResources(db, type, principal, query, parentId);
+    const { cells, count, next } = await listResources(db, type, principal, query, parentId);
     const links: Record<string, { href: string }> = { self: { href: request.url } };
     const headers: Record<string, string> = {};
     if (next !== undefined) {
@@ -114,7 +121,7 @@ function listHandler({ db }: CollectionsContext, type: ResourceType, path: strin
       // RFC 8288. The parts of a query that were given are percent-encoded: nothing in it ends the target.
       headers.link = `<${href}>; rel="next"`;
     }
-    const items = writeAll(rows, resourceWriter(type, principal, query.fields));
+    const items = writeAll(count, resourceWriter(type, principal, cells, query.fields));
     return { status: 200, headers, body: `{"items":[${items}],"_links":${JSON.stringify(links)}}` };
   };
 }
@@ -128,7 +135,7 @@ function readHandler({ db }: CollectionsContext, type: ResourceType): Handler {
     const validators = validatorsOf(type, row, principal, fields);
     const headers = validatorHeaders(validators);
     if (isNotModified(request.headers, validators)) return { status: 304, headers, body: null };
-    return { status: 200, headers, body: resourceWriter(type, principal, fields)(row) };
+    return { status: 200, headers, body: writeResource(type, principal, row, fields) };
   };
 }
 
@@ -222,6 +229,6 @@ function show(
   return {
     status,
     headers: { ...validatorHeaders(validatorsOf(type, row, principal)), ...headers },
-    body: resourceWriter(type, principal)(row),
+    body: writeResource(type, principal, row),
   };
 }
