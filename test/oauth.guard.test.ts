@@ -12,11 +12,11 @@ import { SignJWT } from 'jose';
 import { sql } from 'kysely';
 import { pino } from 'pino';
 import { disableAccount } from '../src/accounts/account.ts';
-import { createClient, deleteClient } from '../src/clients/client.ts';
+import { createClient } from '../src/clients/client.ts';
 import { type Config, loadConfig } from '../src/config/config.ts';
 import { type Database, openDatabase } from '../src/database/database.ts';
 import { Notifications } from '../src/database/notifications.ts';
-import { withdrawGrant } from '../src/grants/grant.ts';
+import { endClient, withdrawGrant } from '../src/grants/grant.ts';
 import { createScopeCatalogue } from '../src/grants/scopes.ts';
 import { withdrawToken } from '../src/grants/withdrawals.ts';
 import { createApplication } from '../src/http/application.ts';
@@ -191,7 +191,7 @@ test('a withdrawn grant, a revoked token, a deleted client, a disabled account: 
   const endings: [string, (minted: Minted) => Promise<unknown>][] = [
     ['grant', ({ grantId }) => withdrawGrant(db, grantId, 'user')],
     ['token', ({ tokenId }) => withdrawToken(db, tokenId, new Date(Date.now() + 900_000))],
-    ['client', ({ clientId }) => deleteClient(db, clientId)],
+    ['client', ({ clientId }) => endClient(db, clientId)],
     ['account', ({ accountId }) => disableAccount(db, accountId)],
   ];
   interface Minted {
@@ -245,7 +245,7 @@ test('a client registered again under an old id gets tokens that work', async ()
   const client = await createTestClient({ db });
   const scopes = ['read:posts'];
   const old = await mintAccessToken({ db, config }, { client, scopes });
-  await deleteClient(db, client.id);
+  await endClient(db, client.id);
   await new Promise((resolve) => setTimeout(resolve, 1_100));
   await createClient(db, { id: client.id, name: 'again' });
   const fresh = await mintAccessToken({ db, config }, { client, scopes });
@@ -264,7 +264,7 @@ test('a withdrawal made while notifications are cut reaches a node within a seco
     await db.transaction().execute(async (tx) => {
       // Without its trigger the row is written and nobody is told.
       await sql`alter table withdrawals disable trigger withdrawal_added`.execute(tx);
-      await withdrawGrant(tx, minted.grantId as string, 'user');
+      await sql`update grants set withdrawn_at = now() where id = ${minted.grantId}`.execute(tx);
       await sql`alter table withdrawals enable trigger withdrawal_added`.execute(tx);
     });
     await new Promise((resolve) => setTimeout(resolve, 1_000));

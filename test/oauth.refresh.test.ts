@@ -6,9 +6,8 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { disableAccount } from '../src/accounts/account.ts';
-import { deleteClient } from '../src/clients/client.ts';
 import { digest } from '../src/crypto/digest.ts';
-import { withdrawGrant } from '../src/grants/grant.ts';
+import { endClient, withdrawGrant } from '../src/grants/grant.ts';
 import {
   authorize,
   createTestAccount,
@@ -148,7 +147,7 @@ test('oauth 50: a disabled user, a withdrawn grant, a deleted client end it', as
   }
   const gone = await createTestClient(server);
   const { refreshToken } = await authorize(server, { account, client: gone, scopes });
-  await deleteClient(server.db, gone.id);
+  await endClient(server.db, gone.id);
   await new Promise((resolve) => setTimeout(resolve, 200));
   const { status, body } = await refresh(refreshToken, gone);
   assert.deepEqual([status, body.error], [401, 'invalid_client']);

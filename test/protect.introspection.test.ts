@@ -11,8 +11,7 @@ import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import * as openid from 'openid-client';
 import { disableAccount } from '../src/accounts/account.ts';
-import { deleteClient } from '../src/clients/client.ts';
-import { withdrawGrant } from '../src/grants/grant.ts';
+import { endClient, withdrawGrant } from '../src/grants/grant.ts';
 import { createPlatform } from '../src/platform.ts';
 import { createProtector, type ProtectorOptions } from '../src/protect/protect.ts';
 import {
@@ -110,7 +109,7 @@ test('every way in which a token ends is seen: revoked, by refresh token, user d
     'refresh token revoked': ({ app, refreshToken }) =>
       postForm(server, '/oauth/revoke', app, { token: refreshToken }),
     'user disabled': ({ user }) => disableAccount(server.db, user.id),
-    'client deleted': ({ app }) => deleteClient(server.db, app.id),
+    'client deleted': ({ app }) => endClient(server.db, app.id),
   };
   for (const [way, end] of Object.entries(ways)) {
     const user = await createTestAccount(server);

@@ -117,11 +117,12 @@ export async function listClients(db: Database | Transaction): Promise<Client[]>
 }
 
 /**
- * Deletes a client; the database withdraws its grants and the tokens it holds with it.
+ * Deletes a client; the database withdraws its grants and the tokens it holds with it. Part of `endClient` (see
+ * src/grants/grant.ts), which stops its deliveries first.
  * @returns whether there was one
  */
-export async function deleteClient(db: Database | Transaction, id: string): Promise<boolean> {
-  const { rows } = await sql`delete from clients where id = ${id} returning id`.execute(db);
+export async function deleteClient(tx: Transaction, id: string): Promise<boolean> {
+  const { rows } = await sql`delete from clients where id = ${id} returning id`.execute(tx);
   return rows.length > 0;
 }
 

@@ -1,6 +1,6 @@
 /** `nuncio client delete`: removes an app; its grants, tokens and subscriptions end with it. */
 
-import { deleteClient } from '../clients/client.ts';
+import { endClient } from '../grants/grant.ts';
 import { type Command, CommandError } from './command.ts';
 import { withDatabase } from './storage.ts';
 
@@ -10,7 +10,7 @@ export const clientDelete: Command = {
   positionals: ['ID'],
   async run({ positionals }, { config, print }) {
     const id = positionals[0] as string;
-    if (!(await withDatabase(config, (db) => deleteClient(db, id)))) {
+    if (!(await withDatabase(config, (db) => endClient(db, id)))) {
       throw new CommandError(`there is no client "${id}"`);
     }
     print(`deleted the client ${id}`);

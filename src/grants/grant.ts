@@ -6,8 +6,10 @@
  */
 
 import { sql } from 'kysely';
+import { deleteClient } from '../clients/client.ts';
 import { newId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
+import { duringStandstill } from './standstill.ts';
 
 /** Why a grant ended: what the audit log and the connected apps say. */
 export type WithdrawalReason =
@@ -41,19 +43,23 @@ export async function createGrant(db: Database | Transaction, grant: NewGrant): 
 
 /**
  * Ends a grant: its refresh tokens, and within a second its access tokens on every node, stop working, and its
- * subscriptions end with it.
+ * subscriptions end with it: no delivery of theirs starts after that.
  * @returns whether this call ended it
  */
-export async function withdrawGrant(
-  db: Database | Transaction,
-  id: string,
-  reason: WithdrawalReason,
-): Promise<boolean> {
-  const { rows } = await sql`
-    update grants set withdrawn_at = now(), withdrawn_reason = ${reason}, updated_at = now()
-    where id = ${id} and withdrawn_at is null
-    returning id`.execute(db);
-  return rows.length > 0;
+export async function withdrawGrant(db: Database, id: string, reason: WithdrawalReason): Promise<boolean> {
+  const { rows: found } = await sql<GrantSubject>`
+    select g.client_id, g.account_id, ${mayDeliver} as may_deliver from grants g
+    where g.id = ${id} and g.withdrawn_at is null`.execute(db);
+  const subject = found[0];
+  if (subject === undefined) return false;
+  const withdraw = async (tx: Database | Transaction) => {
+    const { rows } = await sql`
+      update grants set withdrawn_at = now(), withdrawn_reason = ${reason}, updated_at = now()
+      where id = ${id} and withdrawn_at is null
+      returning id`.execute(tx);
+    return rows.length > 0;
+  };
+  return duringItsStandstill(db, subject, withdraw);
 }
 
 /**
@@ -61,13 +67,56 @@ export async function withdrawGrant(
  * @returns how many grants ended
  */
 export async function withdrawGrantsOfClient(
-  db: Database | Transaction,
+  db: Database,
   accountId: string,
   clientId: string,
 ): Promise<number> {
-  const { rows } = await sql`
-    update grants set withdrawn_at = now(), withdrawn_reason = 'user', updated_at = now()
-    where account_id = ${accountId} and client_id = ${clientId} and withdrawn_at is null
-    returning id`.execute(db);
-  return rows.length;
+  const { rows: found } = await sql<{ may_deliver: boolean }>`
+    select coalesce(bool_or(${mayDeliver}), false) as may_deliver from grants g
+    where g.account_id = ${accountId} and g.client_id = ${clientId} and g.withdrawn_at is null`.execute(db);
+  const subject = { client_id: clientId, account_id: accountId, may_deliver: found[0]?.may_deliver ?? false };
+  return duringItsStandstill(db, subject, async (tx) => {
+    const { rows } = await sql`
+      update grants set withdrawn_at = now(), withdrawn_reason = 'user', updated_at = now()
+      where account_id = ${accountId} and client_id = ${clientId} and withdrawn_at is null
+      returning id`.execute(tx);
+    return rows.length;
+  });
+}
+
+interface GrantSubject {
+  client_id: string;
+  account_id: string;
+  may_deliver: boolean;
+}
+
+/**
+ * Whether anything may be delivered by a grant `g`: it has a subscription, or could get one before the next statement,
+ * or its client has subscriptions of its own.
+ */
+const mayDeliver = sql<boolean>`(
+  'write:webhooks' = any(g.scopes)
+  or exists (select from clients c where c.id = g.client_id and c.may_subscribe)
+  or exists (select from subscriptions s where s.grant_id = g.id and s.state <> 'ended')
+  or exists (
+    select from subscriptions s where s.client_id = g.client_id and s.owner = 'client' and s.state <> 'ended'))`;
+
+/** Most grants deliver nothing: for these no node is asked for anything. */
+function duringItsStandstill<T>(
+  db: Database,
+  subject: GrantSubject,
+  work: (db: Database | Transaction) => Promise<T>,
+): Promise<T> {
+  if (!subject.may_deliver) return work(db);
+  const { client_id: clientId, account_id: accountId } = subject;
+  return duringStandstill(db, { clientId, accountId, lane: null }, work);
+}
+
+/**
+ * Deletes a client; the database withdraws its grants and the tokens it holds with it, and ends its subscriptions: no
+ * delivery of theirs starts after that.
+ * @returns whether there was one
+ */
+export async function endClient(db: Database, id: string): Promise<boolean> {
+  return duringStandstill(db, { clientId: id, accountId: null, lane: null }, (tx) => deleteClient(tx, id));
 }

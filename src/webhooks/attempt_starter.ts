@@ -3,6 +3,7 @@
  * matter (lane.ts); how many attempts are under way in all is decided here.
  *
  *   waiting in a ready lane → under way → settled → handed to the recorder
+ *                                       → called off before it began → to be repeated at once, if it may be by then
  */
 
 import { buildRequest, type DeploymentSigners, type HeaderNames } from './delivery_request.ts';
@@ -12,7 +13,7 @@ import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
 import { attemptNumberMax, type Outcome } from './outcome.ts';
 import type { Repetitions } from './repetitions.ts';
-import type { Sender } from './sender.ts';
+import type { Answer, Sender } from './sender.ts';
 import { settleAttempt } from './settle.ts';
 
 /** Attempts under way at once, at most; and of those, how many may have been under way for less than a second. */
@@ -132,11 +133,15 @@ export class AttemptStarter {
     const start = { at: startedAt };
     this.#inFlight += 1;
     this.#recent.add(start);
-    sender.send(request, (answer) => {
+    const onAnswer = (answer: Answer) => {
       this.#inFlight -= 1;
       this.#recent.delete(start);
       lane.bytes -= waiting.event.body.length;
       lanes.waitingBytes -= waiting.event.body.length;
+      if (answer.isCalledOff) {
+        this.#putBack(lane, waiting);
+        return;
+      }
       const { outcome, pauseMs, askedMs, isPing, isGone } = settleAttempt({
         lane,
         waiting,
@@ -156,7 +161,17 @@ export class AttemptStarter {
       const wasPending = waiting.retry?.state === 'pending';
       this.#settled(lane, outcome, { pauseMs, isPing, wasPending });
       if (isGone) onGone(lane.id);
-    });
+    };
+    sender.send(request, onAnswer, lane);
+  }
+
+  /** Nothing of it was sent, so it was no attempt. */
+  #putBack(lane: Lane, waiting: Waiting): void {
+    lane.inFlight -= 1;
+    lane.idleSince = performance.now();
+    // Whoever holds it by now reads it again without being told.
+    if (!lane.isLost) this.#options.repetitions.putBack(lane, waiting);
+    this.pump();
   }
 
   #settled(

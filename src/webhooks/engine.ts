@@ -11,6 +11,7 @@ import { Registry } from 'prom-client';
 import { createSealer } from '../crypto/sealing.ts';
 import { type Database, openDatabase } from '../database/database.ts';
 import { Notifications } from '../database/notifications.ts';
+import { readStandstillNews, standstillChannel } from '../grants/standstill.ts';
 import { DeliveryKeyring } from './delivery_keyring.ts';
 import {
   type EngineAnswers,
@@ -77,6 +78,7 @@ class Engine {
     this.#sender = new Sender({
       ...settings.egress,
       onSpan: (span) => tell({ type: 'span', span }),
+      mayBegin: () => this.#worker.hasNews,
     });
     // Of the state of subscriptions there is an event.
     const wake = () => tell({ type: 'wake' });
@@ -119,6 +121,9 @@ class Engine {
       },
       // Whatever changed meanwhile was not heard.
       onListening: () => worker.reviewAll(),
+    });
+    this.#notifications.listen(standstillChannel, {
+      onNotification: (payload) => worker.heed(readStandstillNews(payload)),
     });
     this.#notifications.listen('nuncio_event_erased', {
       onNotification: (positions) => {

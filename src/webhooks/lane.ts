@@ -35,6 +35,11 @@ export class Lane {
   revision: number;
   template: RequestTemplate;
   isOpen: boolean;
+  /** Whether it is closed because the right to some of it is about to end, and how often it has been for that. */
+  isStill = false;
+  stops = 0;
+  /** Whether others may hold it. */
+  isLost = false;
   head: number;
   /** Up to here everything was attempted and the attempts are written. */
   cursor: number;
@@ -109,6 +114,22 @@ export class Lane {
     // Whichever is earlier: a failure may not be written yet. To look too early costs a look.
     if (state.retryMs !== null) this.retryAt = Math.min(this.retryAt, now + state.retryMs);
     this.retriesPending = state.retriesPending;
+    this.forget();
+  }
+
+  /** Nothing is started until it has been loaded again; what was started and has not reached its connection is not sent. */
+  standStill(): void {
+    this.stops += 1;
+    this.isStill = true;
+    this.isOpen = false;
+    this.forget();
+  }
+
+  /** Others may hold it: likewise, and for good. */
+  lose(): void {
+    this.stops += 1;
+    this.isLost = true;
+    this.isOpen = false;
     this.forget();
   }
 

@@ -6,6 +6,7 @@
  */
 
 import type { Database } from '../database/database.ts';
+import { forgetAnswers, newsMsMax } from '../grants/standstill.ts';
 import type { Background } from './background.ts';
 import { silentMsMax } from './fan_out_loop.ts';
 import type { HeldLanes } from './held_lanes.ts';
@@ -24,6 +25,7 @@ import {
 import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
 import type { Recorder } from './recorder.ts';
+import type { StandingLanes } from './standing_lanes.ts';
 
 /** Lanes taken, and let go of, at once at most. */
 const claimMax = 500;
@@ -33,14 +35,13 @@ const lingerMs = 10_000;
 const claimPauseMs = 500;
 const lookPauseMs = 1_000;
 const sweepPauseMs = 30_000;
-/** Milliseconds after which nothing is started for want of news: who may no longer have what could not be asked. */
-const newsMsMax = 3_000;
 
 export interface LaneKeeperOptions {
   db: Database;
   node: Node;
   lanes: HeldLanes;
   loader: LaneLoader;
+  standing: StandingLanes;
   recorder: Recorder;
   background: Background;
   metrics: WorkerMetrics;
@@ -64,8 +65,11 @@ export class LaneKeeper {
     this.#options = options;
   }
 
-  start(): void {
-    this.#newsAt = performance.now();
+  /** To be called after the node has joined: whoever asks for a standstill from then on waits for it. */
+  async start(): Promise<void> {
+    const now = performance.now();
+    await this.#options.standing.look();
+    this.#newsAt = now;
   }
 
   /** A statement whose answer was lost may have been carried out. */
@@ -73,7 +77,7 @@ export class LaneKeeper {
     this.#isUnsure = true;
   }
 
-  /** Whether what is known of the lanes is young enough to start anything. */
+  /** Whether what is known is young enough to start anything: who may no longer have what could not be asked. */
   hasNews(now: number): boolean {
     return now - this.#newsAt <= newsMsMax;
   }
@@ -172,6 +176,7 @@ export class LaneKeeper {
 
   #mayRelease(lane: Lane, now: number): boolean {
     const { loader, recorder } = this.#options;
+    if (lane.isStill) return false;
     // When its next repetition is due is not known while they are read.
     if (lane.isReadingRetries) return false;
     // A repetition does not move the cursor: nothing else says that it is not written.
@@ -193,7 +198,7 @@ export class LaneKeeper {
   #lookAround(now: number): void {
     if (this.#isLooking) return;
     this.#isLooking = true;
-    const { db, node, lanes, loader, background } = this.#options;
+    const { db, node, lanes, loader, standing, background } = this.#options;
     // A client's own lanes wait for many grants, which are all looked at again when the window is read.
     const waiting = [...lanes.all()].filter((lane) => lane.waitingCount > 0 || lane.inFlight > 0);
     for (const lane of waiting) {
@@ -203,6 +208,7 @@ export class LaneKeeper {
     }
     background.run(async () => {
       try {
+        await standing.look();
         for (const lane of await findChangedLanes(db, waiting)) this.review(lane);
         this.#newsAt = now;
       } finally {
@@ -219,6 +225,7 @@ export class LaneKeeper {
       }
       if (now >= this.#sweepAt) {
         this.#sweepAt = now + sweepPauseMs;
+        await forgetAnswers(db);
         if ((await freeOrphans(db)) > 0) this.#claimAt = 0;
         if ((await wakeForgottenLanes(db)) > 0) this.#claimAt = 0;
         this.#isUnsure = true;

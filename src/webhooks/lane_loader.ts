@@ -12,6 +12,7 @@ import type { FanOutPass, LaneAddition } from './fan_out.ts';
 import type { HeldLanes } from './held_lanes.ts';
 import { Lane } from './lane.ts';
 import { type LaneState, loadLanes } from './lane_store.ts';
+import type { StandingLanes, Watch } from './standing_lanes.ts';
 
 export interface LaneLoaderOptions {
   db: Database;
@@ -20,6 +21,7 @@ export interface LaneLoaderOptions {
   sealer: Sealer;
   cache: EventCache;
   lanes: HeldLanes;
+  standing: StandingLanes;
   background: Background;
   isStopping: () => boolean;
   /** There may be something to start or to read. */
@@ -32,12 +34,22 @@ export class LaneLoader {
   /** Lanes that are being loaded, with what was added to them meanwhile. */
   readonly #loading = new Map<number, LaneAddition[]>();
 
+  /** Of the pass of the fan-out that is under way. */
+  #passWatch: Watch;
+
   constructor(options: LaneLoaderOptions) {
     this.#options = options;
+    this.#passWatch = options.standing.watch();
   }
 
   isLoading(id: number): boolean {
     return this.#loading.has(id);
+  }
+
+  /** A pass of the fan-out is about to read who may have the events. */
+  beginPass(): void {
+    this.#passWatch.end();
+    this.#passWatch = this.#options.standing.watch();
   }
 
   takePass({ additions, events }: FanOutPass): void {
@@ -45,6 +57,15 @@ export class LaneLoader {
     const toLoad: number[] = [];
     for (const addition of additions) {
       const lane = lanes.get(addition.lane);
+      // Who may have them was read before some right ended: it is asked again when they are read from the lane.
+      if (
+        this.#passWatch.isDisturbed &&
+        (lane === undefined || this.#passWatch.concerns(lane.subscription))
+      ) {
+        const isOurs = lane !== undefined || this.#loading.has(addition.lane) || addition.owner === node;
+        if (isOurs) toLoad.push(addition.lane);
+        continue;
+      }
       if (lane !== undefined) {
         this.#append(lane, addition);
         continue;
@@ -65,12 +86,14 @@ export class LaneLoader {
   /** Asks the database for lanes that it names this node for; those that it does not are lost. */
   load(ids: number[]): void {
     if (ids.length === 0) return;
-    const { db, node, sealer, lanes, background, onChange, onError } = this.#options;
+    const { db, node, sealer, lanes, standing, background, onChange, onError } = this.#options;
     for (const id of ids) if (!this.#loading.has(id)) this.#loading.set(id, []);
     const asked = new Map(ids.map((id) => [id, lanes.get(id)?.settled ?? 0]));
     const unwritten = new Set(ids.filter((id) => (lanes.get(id)?.unwritten ?? 0) > 0));
+    const watch = standing.watch();
     background.run(async () => {
-      const states = await this.#untilDone(() => loadLanes(db, node, ids, sealer, onError));
+      const asking = this.#untilDone(() => loadLanes(db, node, ids, sealer, onError));
+      const states = await asking.finally(() => watch.end());
       const found = new Set<number>();
       const outdated: number[] = [];
       for (const state of states) {
@@ -78,7 +101,8 @@ export class LaneLoader {
         found.add(id);
         const lane = this.#loaded(state);
         // What an ordered lane waits for was counted without what was not written yet: to be counted again.
-        if (!lane.subscription.ordered || (!unwritten.has(id) && lane.settled === asked.get(id))) continue;
+        const isMiscounted = unwritten.has(id) || lane.settled !== asked.get(id);
+        if (!(lane.subscription.ordered && isMiscounted) && !watch.concerns(lane.subscription)) continue;
         lane.isOpen = false;
         outdated.push(id);
       }
@@ -96,8 +120,7 @@ export class LaneLoader {
       const lane = lanes.get(id);
       this.#loading.delete(id);
       if (lane === undefined) continue;
-      lane.isOpen = false;
-      lane.forget();
+      lane.lose();
       lanes.remove(lane);
     }
   }
@@ -135,7 +158,7 @@ export class LaneLoader {
   }
 
   #loaded(state: LaneState): Lane {
-    const { lanes } = this.#options;
+    const { lanes, standing } = this.#options;
     const now = performance.now();
     const id = state.subscription.lane;
     const additions = this.#loading.get(id) ?? [];
@@ -147,6 +170,8 @@ export class LaneLoader {
     } else {
       lane.renew(state, now);
     }
+    lane.isStill = standing.isStill(lane.subscription);
+    if (lane.isStill) lane.isOpen = false;
     // The state may be older or younger than an addition; both are the same to `#append`.
     const head = lane.head;
     if (additions[0] !== undefined) lane.head = Math.min(head, additions[0].first - 1);

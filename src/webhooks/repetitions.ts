@@ -106,13 +106,37 @@ export class Repetitions {
     });
   }
 
-  /** Hands an outcome to the recorder, and keeps in mind what the database does not know yet. */
-  record(lane: Lane, outcome: Outcome): void {
+  /** It was called off before it began: it is read again, so that it is asked again who may have it. */
+  putBack(lane: Lane, { sequence, day, retry }: Pick<WaitingDelivery, 'sequence' | 'day' | 'retry'>): void {
+    if (retry === null) {
+      lane.markDone(sequence);
+      if (lane.subscription.ordered) lane.retriesPending += 1;
+    }
+    const outcome: Outcome = {
+      lane: lane.id,
+      sequence,
+      day,
+      attempt: null,
+      retry: { state: retry?.state ?? 'pending', attempts: retry?.attempts ?? 0, dueMs: 0 },
+      hadRetry: retry !== null,
+      wasManual: false,
+    };
+    this.record(lane, outcome, () => {
+      lane.retryAt = 0;
+    });
+  }
+
+  /**
+   * Hands an outcome to the recorder, and keeps in mind what the database does not know yet.
+   * @param then done once it is written, before anything else
+   */
+  record(lane: Lane, outcome: Outcome, then?: () => void): void {
     const { recorder, onReview } = this.#options;
     if (outcome.retry !== null || outcome.hadRetry) {
       lane.unwritten += 1;
       lane.settled += 1;
       outcome.onWritten = () => {
+        then?.();
         lane.unwritten -= 1;
         if (!outcome.hadRetry) return;
         if (this.#isReading) this.#endedMeanwhile.push({ lane, sequence: outcome.sequence });

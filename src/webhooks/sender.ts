@@ -49,6 +49,14 @@ export interface Answer {
   reason: string | null;
   /** Where the exchange had to open one. */
   connection: ConnectTimings | null;
+  /** Whether nothing was sent, because it was not to be sent any more once there was a connection. */
+  isCalledOff: boolean;
+}
+
+/** What an exchange is part of: it is called off where this has been stopped before its first byte. */
+export interface Stoppable {
+  /** How often. */
+  readonly stops: number;
 }
 
 interface Connection {
@@ -59,9 +67,13 @@ interface Connection {
   idleSince: number;
 }
 
+const unstoppable: Stoppable = { stops: 0 };
+
 export interface SenderOptions extends ConnectorOptions {
   /** Told of each attempt that is over and part of a trace. */
   onSpan?: (span: AttemptSpan) => void;
+  /** Whether an exchange may begin at this moment: asked last of all, before its first byte. */
+  mayBegin?: () => boolean;
 }
 
 export class Sender {
@@ -81,15 +93,23 @@ export class Sender {
   }
 
   /** @param done called once, never before this returns */
-  send(request: OutgoingRequest, done: (answer: Answer) => void): void {
-    const exchange = new Exchange(request, this.#take(request.origin), (finished, isClean) => {
-      if (finished.mayTryAgain) return this.#tryAgain(finished);
-      this.#exchanges.delete(finished);
-      this.#give(finished.connection, isClean);
-      const { answer } = finished;
-      if (request.traced !== null) this.#tellSpan(request.traced, request.origin, answer);
-      done(answer);
-    });
+  send(request: OutgoingRequest, done: (answer: Answer) => void, part: Stoppable = unstoppable): void {
+    const mayBegin = this.#options.mayBegin ?? (() => true);
+    const exchange = new Exchange(
+      request,
+      part,
+      mayBegin,
+      this.#take(request.origin),
+      (finished, isClean) => {
+        if (finished.mayTryAgain) return this.#tryAgain(finished);
+        this.#exchanges.delete(finished);
+        this.#give(finished.connection, isClean);
+        const { answer } = finished;
+        if (request.traced !== null && !answer.isCalledOff)
+          this.#tellSpan(request.traced, request.origin, answer);
+        done(answer);
+      },
+    );
     this.#exchanges.add(exchange);
     exchange.start();
   }
@@ -196,6 +216,10 @@ class Exchange implements Dispatcher.DispatchHandler {
   connection: Connection;
   readonly startedAt = performance.now();
   mayTryAgain = false;
+  readonly #part: Stoppable;
+  readonly #stops: number;
+  readonly #mayBegin: () => boolean;
+  #isCalledOff = false;
   readonly #finish: Finish;
   #controller: Dispatcher.DispatchController | undefined;
   #isFinished = false;
@@ -209,8 +233,17 @@ class Exchange implements Dispatcher.DispatchHandler {
   #error: Answer['error'] = null;
   #reason: string | null = null;
 
-  constructor(request: OutgoingRequest, connection: Connection, finish: Finish) {
+  constructor(
+    request: OutgoingRequest,
+    part: Stoppable,
+    mayBegin: () => boolean,
+    connection: Connection,
+    finish: Finish,
+  ) {
     this.request = request;
+    this.#part = part;
+    this.#stops = part.stops;
+    this.#mayBegin = mayBegin;
     this.connection = connection;
     this.#finish = finish;
   }
@@ -243,6 +276,7 @@ class Exchange implements Dispatcher.DispatchHandler {
       error: this.#error,
       reason: this.#reason,
       connection: openedAt >= this.startedAt ? timings : null,
+      isCalledOff: this.#isCalledOff,
     };
   }
 
@@ -255,6 +289,9 @@ class Exchange implements Dispatcher.DispatchHandler {
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
+    if (this.#part.stops === this.#stops && this.#mayBegin()) return;
+    this.#isCalledOff = true;
+    controller.abort(new Error('called off'));
   }
 
   onResponseStart(
@@ -289,6 +326,10 @@ class Exchange implements Dispatcher.DispatchHandler {
 
   onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
     if (this.#isFinished) return;
+    if (this.#isCalledOff) {
+      queueMicrotask(() => this.#end(false));
+      return;
+    }
     const { openedAt } = this.connection;
     const wasKept = openedAt > 0 && openedAt < this.startedAt;
     this.#error = classify(error);

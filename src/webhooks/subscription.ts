@@ -41,6 +41,10 @@ export interface Subscription extends SubscriptionFields {
   id: string;
   lane: number;
   grantId: string | null;
+  /** Null where the owner is a client. */
+  accountId: string | null;
+  /** Null where the owner is a user. */
+  clientId: string | null;
   state: SubscriptionState;
   disabledReason: string | null;
   /** Since when none of its deliveries has succeeded; null where the last one did. */
@@ -58,6 +62,8 @@ export interface SubscriptionRow {
   id: string;
   lane: string;
   grant_id: string | null;
+  account_id: string | null;
+  client_id: string | null;
   url: string;
   kinds: string[];
   signature: SignatureShape;
@@ -186,10 +192,10 @@ export async function changeSubscription(
 }
 
 /** Ends a subscription: what has not been started is cancelled. @returns whether there was one */
-export async function endSubscription(db: Database, owner: Owner, id: string): Promise<boolean> {
+export async function endSubscription(tx: Transaction, owner: Owner, id: string): Promise<boolean> {
   const { rows } = await sql`
     update subscriptions set state = 'ended', ended_at = now(), updated_at = now()
-    where id = ${id} and ${ownedBy(owner)} returning id`.execute(db);
+    where id = ${id} and ${ownedBy(owner)} returning id`.execute(tx);
   return rows.length > 0;
 }
 
@@ -254,6 +260,8 @@ export function toSubscription(row: SubscriptionRow): Subscription {
     id: row.id,
     lane: Number(row.lane),
     grantId: row.grant_id,
+    accountId: row.account_id,
+    clientId: row.client_id,
     url: row.url,
     kinds: row.kinds,
     signature: row.signature,

@@ -11,6 +11,7 @@ import type { Sealer } from '../crypto/sealing.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { Catalogue } from '../events/catalogue.ts';
 import type { Guard, Principal } from '../grants/principal.ts';
+import { duringStandstill } from '../grants/standstill.ts';
 import { jsonPatchType } from '../http/api.ts';
 import { Problem } from '../http/problem.ts';
 import { sendPing } from './delivery.ts';
@@ -96,21 +97,27 @@ export function registerSubscriptions(options: RoutesOptions): void {
         code: 'unsupported-media-type',
       });
     }
-    const { id } = await requireSubscription(db, owner, request.params.id);
-    const { from, to } = await db.transaction().execute(async (tx) => {
+    const current = await requireSubscription(db, owner, request.params.id);
+    const { id, lane } = current;
+    // What is wrong anyway keeps nothing back.
+    readSubscriptionPatch(request.body, current, rules);
+    const mustEnable = await duringStandstill(db, deliveriesOf(lane), async (tx) => {
       await lockSubscription(tx, owner, id);
       const subscription = await requireSubscription(tx, owner, id);
       const { state, ...fields } = readSubscriptionPatch(request.body, subscription, rules);
       await changeSubscription(tx, owner, id, fields);
-      return { from: subscription.state, to: state };
+      if (state === 'disabled') await disableByOwner(tx, owner, id);
+      return state === 'active' && subscription.state === 'disabled';
     });
-    if (to !== from) await changeState(db, owner, id, to);
+    if (mustEnable) await enable(db, owner, id);
     return represent(await requireSubscription(db, owner, id));
   });
 
   api.delete<IdRoute>('/subscriptions/:id', async (request, reply) => {
     const owner = await writer(request);
-    if (!isId(request.params.id) || !(await endSubscription(db, owner, request.params.id))) throw notFound();
+    const { id, lane } = await requireSubscription(db, owner, request.params.id);
+    const isEnded = await duringStandstill(db, deliveriesOf(lane), (tx) => endSubscription(tx, owner, id));
+    if (!isEnded) throw notFound();
     return reply.code(204).send();
   });
 
@@ -180,16 +187,11 @@ async function checkMaySubscribe(db: Database, owner: Owner): Promise<void> {
   });
 }
 
-async function changeState(
-  db: Database,
-  owner: Owner,
-  id: string,
-  state: Subscription['state'],
-): Promise<void> {
-  if (state === 'disabled') {
-    await disableByOwner(db, owner, id);
-    return;
-  }
+/** Nothing is started by what is about to be over once it is, nor at its old address. */
+const deliveriesOf = (lane: number) => ({ clientId: null, accountId: null, lane }) as const;
+
+/** @throws Problem 503 while attempts from before it was disabled are under way */
+async function enable(db: Database, owner: Owner, id: string): Promise<void> {
   if ((await enableByOwner(db, owner, id)) !== undefined) return;
   throw new Problem(503, 'Attempts of the subscription are still under way.', {
     code: 'busy',

@@ -14,15 +14,14 @@ import { ownedBy } from './subscription.ts';
 
 export type DisabledReason = 'owner' | 'gone' | 'failing';
 
-/** By its owner. @returns whether there is such a subscription */
-export async function disableByOwner(db: Database, owner: Owner, id: string): Promise<boolean> {
-  const { rows } = await sql`
+/** By its owner, while its deliveries stand still. */
+export async function disableByOwner(tx: Transaction, owner: Owner, id: string): Promise<void> {
+  await sql`
     update subscriptions set
       disabled_reason = case when state = 'active' then 'owner' else disabled_reason end,
       updated_at = case when state = 'active' then now() else updated_at end,
       state = 'disabled'
-    where id = ${id} and ${ownedBy(owner)} returning id`.execute(db);
-  return rows.length > 0;
+    where id = ${id} and ${ownedBy(owner)}`.execute(tx);
 }
 
 /** Because of what its deliveries met. Its owner's other subscriptions are told. @returns whether it was active */

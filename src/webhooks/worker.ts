@@ -4,13 +4,14 @@
  *
  *   lane: claimed → loaded → (read ⇄ sending) → idle for a moment → let go of;   lost to another node at any point
  *
- * Its parts: the lanes that it holds (held_lanes.ts), who takes them and lets go of them (lane_keeper.ts), who brings
+ * Its parts: the lanes that it holds (held_lanes.ts), who takes them and lets go of them (lane_keeper.ts), what stands
  * them into memory (lane_loader.ts), who reads of them (stretch_reader.ts, repetitions.ts), who starts attempts
  * (attempt_starter.ts), who writes down what came of it (recorder.ts). Here is what they are told, and the clock.
  */
 
 import type { Sealer } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
+import type { StandstillNews } from '../grants/standstill.ts';
 import { AttemptStarter } from './attempt_starter.ts';
 import { Background } from './background.ts';
 import type { DeploymentSigners, HeaderNames } from './delivery_request.ts';
@@ -29,6 +30,7 @@ import type { Outcome } from './outcome.ts';
 import { Recorder } from './recorder.ts';
 import { Repetitions } from './repetitions.ts';
 import type { Sender } from './sender.ts';
+import { StandingLanes } from './standing_lanes.ts';
 import { StretchReader } from './stretch_reader.ts';
 
 const tickMs = 25;
@@ -58,6 +60,7 @@ export class Worker {
   readonly #background: Background;
   readonly #recorder: Recorder;
   readonly #fanOut: FanOutLoop;
+  readonly #standing: StandingLanes;
   readonly #loader: LaneLoader;
   readonly #keeper: LaneKeeper;
   readonly #repetitions: Repetitions;
@@ -89,10 +92,18 @@ export class Worker {
       },
       onWritten: (lanes, outcomes) => this.#written(lanes, outcomes),
     });
+    this.#standing = new StandingLanes({
+      db,
+      node: this.node.id,
+      lanes: this.#lanes,
+      background: this.#background,
+      onOver: (lanes) => this.#loader.load(lanes),
+    });
     const shared = {
       ...options,
       onError,
       lanes: this.#lanes,
+      standing: this.#standing,
       background: this.#background,
       recorder: this.#recorder,
       isStopping: () => this.#isStopping,
@@ -115,14 +126,17 @@ export class Worker {
       db,
       kinds,
       onError,
-      holder: () => (this.#keeper.hasRoom ? this.node.id : null),
+      holder: () => {
+        this.#loader.beginPass();
+        return this.#keeper.hasRoom ? this.node.id : null;
+      },
       onPass: (pass) => this.#loader.takePass(pass),
     });
   }
 
   async start(): Promise<void> {
     await this.node.join();
-    this.#keeper.start();
+    await this.#keeper.start();
     this.#fanOut.start();
     this.#timer = setInterval(() => this.#tick(), tickMs);
   }
@@ -158,6 +172,16 @@ export class Worker {
   /** The same for all lanes of a client, or for all lanes there are. */
   reviewAll(clientId?: string): void {
     this.#keeper.reviewAll(clientId);
+  }
+
+  /** Deliveries that are to stand still, or no longer. */
+  heed(news: StandstillNews): void {
+    this.#standing.take(news);
+  }
+
+  /** Whether what is known is young enough to begin what was started before. */
+  get hasNews(): boolean {
+    return this.#keeper.hasNews(performance.now());
   }
 
   /** Finishes what is under way, writes it down, lets go of the lanes. */

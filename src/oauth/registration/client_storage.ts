@@ -4,10 +4,11 @@
  */
 
 import { errors, type KoaContextWithOIDC, Provider } from 'oidc-provider';
-import { type AuthMethod, createClient, deleteClient } from '../../clients/client.ts';
+import { type AuthMethod, createClient } from '../../clients/client.ts';
 import type { ClientCache } from '../../clients/client_cache.ts';
 import { replaceRegisteredClient, type SelfDescription } from '../../clients/self_registered.ts';
 import type { Database, Transaction } from '../../database/database.ts';
+import { endClient } from '../../grants/grant.ts';
 import { isUnknownSecret } from '../engine_client.ts';
 import type { ModelStorage } from '../storage/storage.ts';
 import { useInitialAccessToken } from './initial_access_token.ts';
@@ -73,7 +74,7 @@ export function clientStorage(db: Database, clients: ClientCache): ModelStorage 
       clients.forget(id);
     },
     async destroy(id) {
-      await deleteClient(db, id);
+      await endClient(db, id);
       clients.forget(id);
     },
   };

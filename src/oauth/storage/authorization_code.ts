@@ -8,7 +8,7 @@ import { sql } from 'kysely';
 import { errors, Provider } from 'oidc-provider';
 import type { Account } from '../../accounts/account.ts';
 import { digest } from '../../crypto/digest.ts';
-import type { Database, Transaction } from '../../database/database.ts';
+import type { Database } from '../../database/database.ts';
 import { withdrawGrant } from '../../grants/grant.ts';
 import { type GrantRow, grantedScopes, toStoredGrant } from './grant.ts';
 import { currentMemo } from './memo.ts';
@@ -99,10 +99,7 @@ function withConsumed({ payload, consumed_at }: CodeRow, code: string): AdapterP
 }
 
 /** RFC 6749 section 4.1.2: a code used twice takes back what the first use gave. */
-export async function codeWasUsed(
-  db: Database | Transaction,
-  codeDigest: Buffer,
-): Promise<errors.InvalidGrant> {
+export async function codeWasUsed(db: Database, codeDigest: Buffer): Promise<errors.InvalidGrant> {
   const { rows } = await sql<{ grant_id: string }>`
     select grant_id from authorization_codes
     where digest = ${codeDigest} and consumed_at is not null`.execute(db);

@@ -1,7 +1,8 @@
 /** The app as which the reference page signs its reader in: public, with PKCE, for whatever a user can allow. */
 
-import { ClientError, createClient, deleteClient, findClient } from '../../clients/client.ts';
+import { ClientError, createClient, findClient } from '../../clients/client.ts';
 import type { Database } from '../../database/database.ts';
+import { endClient } from '../../grants/grant.ts';
 import type { Scope } from '../../grants/scopes.ts';
 import { docsClientId, docsRedirectUri } from './page.ts';
 
@@ -25,7 +26,7 @@ export async function ensureDocsClient(
       client.redirectUris.join(' ') === wanted.redirectUris.join(' ') &&
       wanted.scopes.every((scope) => client.scopes.includes(scope));
     if (isSame) return;
-    await deleteClient(db, docsClientId);
+    await endClient(db, docsClientId);
   }
   try {
     await createClient(db, wanted);
