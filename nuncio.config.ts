@@ -22,6 +22,7 @@ const comments = defineChild({
   fields: {
     body: Type.String({ minLength: 1, maxLength: 10_000 }),
   },
+  expansions: ['article'],
   events: ['created'],
   example: { body: 'Well said.' },
 });
@@ -42,6 +43,8 @@ const articles = defineCollection({
   filters: ['state', 'author'],
   sorts: ['created_at', 'published_at'],
   children: [comments],
+  // GET /articles?expand=comments answers both at once.
+  expansions: ['comments'],
   actions: {
     publish: {
       description: 'Makes a draft visible to everybody.',

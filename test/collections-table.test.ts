@@ -6,6 +6,7 @@ import pg from 'pg';
 import { migrateCollections, requireCollections } from '../src/collections/migrate.ts';
 import {
   createOnly,
+  defineChild,
   defineCollection,
   defineConfig,
   type EventKind,
@@ -187,6 +188,16 @@ test('every problem of a declaration is reported with its place', () => {
           fields: { text },
           // @ts-expect-error a guard names a field that does not exist
           actions: { go: { guard: { txt: 'x' }, change: {} } },
+          children: [
+            defineChild({
+              name: 'replies',
+              item: 'reply',
+              fields: { text },
+              expansions: ['note', 'replies'],
+              example: { text: 'x' },
+            }),
+          ],
+          expansions: ['replies', 'go', 'replies', 'things'],
           example: { text: 'x' },
         }),
         defineCollection({
@@ -218,6 +229,8 @@ test('every problem of a declaration is reported with its place', () => {
     for (const place of [
       'collections.notes.actions.go.guard.txt',
       'collections.notes.actions.go.change',
+      'collections.notes.children.replies.expansions',
+      'collections.notes.expansions',
       'collections.events.name',
       'collections.events.item',
       'collections.events.fields.id',
@@ -232,6 +245,15 @@ test('every problem of a declaration is reported with its place', () => {
     ]) {
       assert.ok(places.includes(place), `${place} is not among ${places.join(', ')}`);
     }
+    assert.deepEqual(
+      error.problems.filter((line) => line.includes('expansions')).map((line) => line.split(': ').slice(1)),
+      [
+        ['replies is not a link to resources', 'it may be note'],
+        ['replies is named twice'],
+        ['go is not a link to resources', 'it may be replies'],
+        ['things is not a link to resources', 'it may be replies'],
+      ],
+    );
     return true;
   });
 });

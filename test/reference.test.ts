@@ -145,7 +145,7 @@ test('a TypeScript client made from the document compiles and works', async (t) 
   await run(process.execPath, [tsc, '-p', 'tsconfig.json']);
   const user = await createApiUser(server, testScopes);
   const output = await run(process.execPath, ['out/use.js', server.baseUrl, user.accessToken]);
-  assert.equal(output.trim(), 'made draft, published published, refused 409, listed 1');
+  assert.equal(output.trim(), 'made draft, published published, refused 409, listed 1, embedded Well said.');
 });
 
 const useOfClient = `
@@ -158,7 +158,10 @@ const published = await api.articles.publishArticles(made.data.id);
 const refused = await api.articles.publishArticles(made.data.id).catch((answer: { status: number }) => answer);
 const listed = await api.articles.listArticles({ limit: 1, state: 'published' });
 const items: { id: string }[] = listed.data.items;
-console.log(\`made \${made.data.state}, published \${published.data.state}, refused \${refused.status}, listed \${items.length}\`);
+await api.articles.createArticleComments(made.data.id, { body: 'Well said.' });
+const expanded = await api.articles.readArticles(made.data.id, { expand: 'comments' });
+const comment = expanded.data._embedded?.comments?.items[0]?.body;
+console.log(\`made \${made.data.state}, published \${published.data.state}, refused \${refused.status}, listed \${items.length}, embedded \${comment}\`);
 `;
 
 const clientTsconfig = {

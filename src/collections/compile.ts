@@ -15,7 +15,7 @@ import {
   now,
   readChild,
 } from './declaration.ts';
-import type { Conditions, Field, ResourceAction, ResourceType } from './resource_type.ts';
+import type { Conditions, Expansion, Field, ResourceAction, ResourceType } from './resource_type.ts';
 import { indexedCharactersMax } from './table.ts';
 
 /** A problem of a declaration: where, and why. */
@@ -29,7 +29,7 @@ const fieldsMax = 200;
 /** Names of columns and members that every resource has. */
 const reservedFields = new Set(['id', 'author', 'version', 'created_at', 'updated_at', 'parent_id']);
 /** Parameters of lists that a filter's name would hide. */
-const reservedFilters = new Set(['limit', 'after', 'sort', 'fields']);
+const reservedFilters = new Set(['limit', 'after', 'sort', 'fields', 'expand']);
 
 const ajv = new Ajv({ strict: false, useDefaults: false });
 addFormats.default(ajv);
@@ -58,6 +58,12 @@ export function compileCollection(
     const childPlace = `${place}.children.${child.name}`;
     const compiled = compileCommon(child, childPlace, report, type);
     compiled.createdBy = child.createdBy ?? 'readers';
+    compiled.expansions = compileExpansions(
+      child.expansions,
+      [{ name: type.item, type }],
+      childPlace,
+      report,
+    );
     for (const event of child.events ?? []) {
       if (event !== 'created')
         report(`${childPlace}.events`, `what a sub-collection tells of is created, not ${event}`);
@@ -74,6 +80,12 @@ export function compileCollection(
   for (const name of segments) {
     if (name === 'self') report(place, 'self names the link of the resource itself');
   }
+  type.expansions = compileExpansions(
+    declaration.expansions,
+    type.children.map((child) => ({ name: child.name, type: child })),
+    place,
+    report,
+  );
   type.fingerprint = fingerprintOf(type);
   return type;
 }
@@ -109,6 +121,7 @@ function compileCommon(
     parent,
     createdBy: 'readers',
     children: [],
+    expansions: [],
     fingerprint: '',
   };
   for (const event of type.events) {
@@ -258,6 +271,24 @@ function compileAction(
     change,
     emits: action.emits === undefined ? null : `${type.item}.${action.emits}`,
   };
+}
+
+/** @param links all that could be embedded */
+function compileExpansions(
+  names: readonly string[] = [],
+  links: readonly Expansion[],
+  place: string,
+  report: Report,
+): Expansion[] {
+  for (const name of duplicates(names)) report(`${place}.expansions`, `${name} is named twice`);
+  const known = links.map((link) => link.name).join(', ');
+  return names.flatMap((name) => {
+    const link = links.find((candidate) => candidate.name === name);
+    if (link !== undefined) return [link];
+    const choice = known === '' ? 'there is no link to resources here' : `it may be ${known}`;
+    report(`${place}.expansions`, `${String(name)} is not a link to resources: ${choice}`);
+    return [];
+  });
 }
 
 function compileListing(type: ResourceType, place: string, report: Report): void {

@@ -71,6 +71,11 @@ interface Common<F extends Fields> {
   events?: readonly LifeEvent[];
   /** Fields that `?<field>=<value>` may select by; `author` too. Each gets an index. */
   filters?: readonly ((keyof F & string) | 'author')[];
+  /**
+   * Links whose resources `?expand=<name>` embeds in the answer: of a collection its sub-collections by their names, of
+   * a sub-collection what it belongs to, by that one's `item`.
+   */
+  expansions?: readonly string[];
   /** Fields that `?sort=<field>` and `?sort=-<field>` may order by. Each gets an index. */
   sorts?: readonly ((keyof F & string) | 'created_at' | 'updated_at')[];
   /** Writable fields of one resource, for the reference and the examples of events. */

@@ -4,6 +4,7 @@ import Type, { type TSchema } from 'typebox';
 import { jsonPatchType, mergePatchType } from '../http/api.ts';
 import type { AnswerDescription, Operation, Parameter, ReferencePart } from '../http/operation.ts';
 import { exampleIds, exampleResource } from './example.ts';
+import { embeddedInAnswerMax, embeddedMax } from './expansions.ts';
 import { orderDefault, pageSizeDefault, pageSizeMax, selectableMembers } from './query.ts';
 import { type ResourceAction, type ResourceType, withChildren } from './resource_type.ts';
 import {
@@ -43,9 +44,18 @@ const upper = (name: string) =>
 
 function schemasOf(type: ResourceType): Record<string, TSchema> {
   const name = nameOf(type);
+  const embedded = Object.fromEntries(
+    type.expansions.map((expansion) => {
+      const embeddedName = nameOf(expansion.type);
+      return [
+        expansion.name,
+        reference(expansion.type.parent === null ? embeddedName : `${embeddedName}List`),
+      ];
+    }),
+  );
   const schemas: Record<string, TSchema> = {
-    [name]: resourceSchema(type),
-    [`${name}Selection`]: selectionSchema(type),
+    [name]: resourceSchema(type, embedded),
+    [`${name}Selection`]: selectionSchema(type, embedded),
     [`${name}Shown`]: anyOf(name, `${name}Selection`),
     [`${name}List`]: listSchema(reference(`${name}Shown`)),
     [`${name}Create`]: createSchema(type),
@@ -102,6 +112,20 @@ const fieldsParameter = (type: ResourceType): Parameter => ({
   schema: Type.String(),
 });
 
+/** What is shown of each resource. */
+function shapeParameters(type: ResourceType): Parameter[] {
+  const names = type.expansions.map(({ name }) => name);
+  if (names.length === 0) return [fieldsParameter(type)];
+  const name = `(${names.join('|')})`;
+  const expand: Parameter = {
+    name: 'expand',
+    in: 'query',
+    description: `Links whose resources are embedded under _embedded, divided by commas: ${names.join(', ')}. Of a sub-collection the first ${embeddedMax}, newest first, and no more than ${embeddedInAnswerMax} in one answer.`,
+    schema: Type.String({ pattern: `^${name}(,${name})*$` }),
+  };
+  return [fieldsParameter(type), expand];
+}
+
 const conditionParameters = (...names: string[]): Parameter[] =>
   names.map((name) => ({ name, in: 'header', description: 'RFC 9110 section 13.', schema: Type.String() }));
 
@@ -154,7 +178,7 @@ function listOperation(type: ResourceType): Operation {
         schema: { enum: sorts, type: 'string', default: orderDefault } as TSchema,
       },
       ...filters,
-      fieldsParameter(type),
+      ...shapeParameters(type),
     ],
     answers: {
       200: {
@@ -178,7 +202,7 @@ function readOperation(type: ResourceType): Operation {
     scopes: [type.readScope],
     parameters: [
       ...pathParameters(type, true),
-      fieldsParameter(type),
+      ...shapeParameters(type),
       ...conditionParameters('If-None-Match', 'If-Modified-Since'),
     ],
     answers: {

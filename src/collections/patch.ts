@@ -26,8 +26,8 @@ export function replacedValues(type: ResourceType, row: OwnedRow, body: unknown,
   const settable = new Set(type.fields.filter((field) => field.set === 'client').map((field) => field.name));
   for (const [name, value] of Object.entries(body)) {
     const isFixed = Object.hasOwn(current, name) && !settable.has(name);
-    // These two are the server's own account of the resource, and old as soon as somebody changes it.
-    if (name === '_links' || name === 'updated_at') continue;
+    // These are the server's own account of the resource, and old as soon as somebody changes it.
+    if (name === '_links' || name === '_embedded' || name === 'updated_at') continue;
     if (!isFixed) values[name] = value;
     else if (!isDeepStrictEqual(value, current[name])) {
       faults.push({ pointer: `/${escapePointer(name)}`, message: 'cannot be changed', code: 'read-only' });

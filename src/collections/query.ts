@@ -1,12 +1,12 @@
 /**
- * Parameters of a request for one resource or a list: `limit`, `after`, `sort`, `fields` and the declared filters.
+ * Parameters of a request for one resource or a list: `limit`, `after`, `sort`, `fields`, `expand` and the declared filters.
  * What is not known is refused, not passed over: a filter with a typing error must not answer with everything.
  */
 
 import { isId } from '../crypto/ids.ts';
 import { isStorable } from '../http/json.ts';
 import { type BodyFault, Problem } from '../http/problem.ts';
-import { type Field, isChangeable, type ResourceType } from './resource_type.ts';
+import { type Expansion, type Field, isChangeable, type ResourceType } from './resource_type.ts';
 
 /** Resources on a page where nothing is said, and at most. */
 export const pageSizeDefault = 50;
@@ -15,19 +15,27 @@ export const pageSizeMax = 200;
 /** The order of a list where nothing is said: newest first. */
 export const orderDefault = '-created_at';
 
-export interface ListQuery {
+/** What of a resource is wanted. */
+export interface ResourceQuery {
+  /** Members beside `id` and `_links`; undefined for all. */
+  fields: ReadonlySet<string> | undefined;
+  /** What is to be embedded. */
+  expand: readonly Expansion[];
+}
+
+export interface ListQuery extends ResourceQuery {
   limit: number;
   after: string | undefined;
   /** The sort's name, with `-` in front for descending. */
   order: string;
   filters: { name: string; value: unknown }[];
-  fields: ReadonlySet<string> | undefined;
 }
 
 /** @throws Problem 400 with a pointer to each parameter that is wrong */
 export function readListQuery(type: ResourceType, query: unknown): ListQuery {
   const faults: BodyFault[] = [];
-  const parameters = readParameters(query, ['limit', 'after', 'sort', 'fields', ...type.filters], faults);
+  const known = ['limit', 'after', 'sort', ...shapeParameters(type), ...type.filters];
+  const parameters = readParameters(query, known, faults);
   const sorts = ['created_at', ...type.sorts];
   const limit = parameters.get('limit') ?? String(pageSizeDefault);
   if (!/^\d{1,4}$/.test(limit) || Number(limit) < 1 || Number(limit) > pageSizeMax) {
@@ -49,17 +57,33 @@ export function readListQuery(type: ResourceType, query: unknown): ListQuery {
       faults.push({ pointer: `/${name}`, message: 'has a value that this field never has' });
     return [{ name, value }];
   });
-  const fields = readFields(type, parameters.get('fields'), faults);
+  const shape = readShape(type, parameters, faults);
   if (faults.length > 0) throw invalid(faults);
-  return { limit: Number(limit), after: parameters.get('after'), order, filters, fields };
+  return { limit: Number(limit), after: parameters.get('after'), order, filters, ...shape };
 }
 
 /** @throws Problem 400 */
-export function readResourceQuery(type: ResourceType, query: unknown): ReadonlySet<string> | undefined {
+export function readResourceQuery(type: ResourceType, query: unknown): ResourceQuery {
   const faults: BodyFault[] = [];
-  const fields = readFields(type, readParameters(query, ['fields'], faults).get('fields'), faults);
+  const shape = readShape(type, readParameters(query, shapeParameters(type), faults), faults);
   if (faults.length > 0) throw invalid(faults);
-  return fields;
+  return shape;
+}
+
+/** Parameters that decide what is shown of a resource. */
+function shapeParameters(type: ResourceType): string[] {
+  return type.expansions.length === 0 ? ['fields'] : ['fields', 'expand'];
+}
+
+function readShape(
+  type: ResourceType,
+  parameters: ReadonlyMap<string, string>,
+  faults: BodyFault[],
+): ResourceQuery {
+  return {
+    fields: readFields(type, parameters.get('fields'), faults),
+    expand: readExpand(type, parameters.get('expand'), faults),
+  };
 }
 
 function invalid(errors: BodyFault[]): Problem {
@@ -94,16 +118,32 @@ function readFields(
   faults: BodyFault[],
 ): ReadonlySet<string> | undefined {
   if (text === undefined) return undefined;
-  const names = new Set(text.split(',').map((name) => name.trim()));
+  const names = readNames(text);
   names.delete('id');
-  const known = selectableMembers(type);
-  for (const name of names) {
-    if (!known.includes(name)) {
-      faults.push({ pointer: '/fields', message: `may name ${known.join(', ')}, divided by commas` });
-      break;
-    }
-  }
+  checkNames('/fields', names, selectableMembers(type), faults);
   return names;
+}
+
+function readExpand(type: ResourceType, text: string | undefined, faults: BodyFault[]): Expansion[] {
+  if (text === undefined) return [];
+  const names = readNames(text);
+  const known = type.expansions.map(({ name }) => name);
+  checkNames('/expand', names, known, faults);
+  return type.expansions.filter(({ name }) => names.has(name));
+}
+
+function readNames(text: string): Set<string> {
+  return new Set(text.split(',').map((name) => name.trim()));
+}
+
+function checkNames(
+  pointer: string,
+  names: ReadonlySet<string>,
+  known: readonly string[],
+  faults: BodyFault[],
+): void {
+  if (names.difference(new Set(known)).size === 0) return;
+  faults.push({ pointer, message: `may name ${known.join(', ')}, divided by commas` });
 }
 
 function readId(text: string): string | undefined {

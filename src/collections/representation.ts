@@ -4,14 +4,18 @@
  * objects of rows and text of objects.
  */
 
+import { createHash } from 'node:crypto';
 import type { Principal } from '../grants/principal.ts';
 import { httpDate, type Validators } from '../http/conditional.ts';
 import { type Cells, cellsOf } from './cells.ts';
 import { matches, modifiedAt, type Row } from './resource.ts';
 import { isChangeable, type ResourceType } from './resource_type.ts';
 
-/** Writes one of the resources that some cells are of, as JSON. */
-export type Writer = (index: number) => string;
+/**
+ * Writes one of the resources that some cells are of, as JSON.
+ * @param more members after the links, with the comma before them
+ */
+export type Writer = (index: number, more?: string) => string;
 
 interface Shape {
   /** After the id, in order: the member's column, and the text before its value. */
@@ -43,7 +47,7 @@ export function resourceWriter(
   }));
   const owners = principal.scopes.has(type.writeScope) ? column('author') : [];
   const self = `"${principal.accountId}"`;
-  return (index) => {
+  return (index, more = '') => {
     const id = ids[index] as string;
     const parent_id = parentIds[index] as string;
     const path = pathOf(type, { id, parent_id });
@@ -54,12 +58,12 @@ export function resourceWriter(
     if (type.parent !== null)
       text += `,"${type.parent.item}":{"href":"${pathOf(type.parent, { id: parent_id })}"}`;
     for (const { name } of type.children) text += `,"${name}":{"href":"${path}/${name}"}`;
-    if (owners[index] !== self) return `${text}}}`;
+    if (owners[index] !== self) return `${text}}${more}}`;
     for (const { name, guard } of guarded) {
       if (!guard.every(({ cells, texts }) => texts.has(cells[index] as string))) continue;
       text += `,"${name}":{"href":"${path}/${name}","method":"POST"}`;
     }
-    return `${text}}}`;
+    return `${text}}${more}}`;
   };
 }
 
@@ -69,12 +73,13 @@ export function writeResource(
   principal: Principal,
   row: Row,
   fields?: ReadonlySet<string>,
+  more?: string,
 ): string {
-  return resourceWriter(type, principal, cellsOf(type, row), fields)(0);
+  return resourceWriter(type, principal, cellsOf(type, row), fields)(0, more);
 }
 
 /** The members of a JSON array. Added up, as an array of texts to join would have each of them copied once more. */
-export function writeAll(count: number, write: Writer): string {
+export function writeAll(count: number, write: (index: number) => string): string {
   let text = '';
   for (let index = 0; index < count; index++) text += index === 0 ? write(index) : `,${write(index)}`;
   return text;
@@ -118,21 +123,25 @@ function mayAct(type: ResourceType, row: Row, principal: Principal): boolean {
 
 /**
  * The entity tag: the row's version, the declaration's fingerprint, and what makes this representation another than
- * those shown to other tokens: the actions that are linked, the members that were asked for.
+ * those shown to other tokens: the actions that are linked, the members that were asked for, what is embedded. What
+ * is embedded changes without the resource: its time says nothing then, and the tag has a digest of it.
+ * @param embedded as it is written; empty for nothing
  */
 export function validatorsOf(
   type: ResourceType,
   row: Row,
   principal: Principal,
   fields?: ReadonlySet<string>,
+  embedded = '',
 ): Validators {
   const actions = mayAct(type, row, principal)
     ? type.actions.filter((action) => matches(action.guard, row)).length
     : 0;
   const selection = fields === undefined ? '' : `.${[...fields].sort().join('-')}`;
+  const digest = embedded === '' ? '' : `~${createHash('sha256').update(embedded).digest('base64url')}`;
   return {
-    etag: `"${versionTag(type, row)}.${actions.toString(36)}${selection}"`,
-    modifiedAt: modifiedAt(row),
+    etag: `"${versionTag(type, row)}.${actions.toString(36)}${selection}${digest}"`,
+    modifiedAt: embedded === '' ? modifiedAt(row) : null,
   };
 }
 
@@ -148,5 +157,5 @@ export function isTagOf(type: ResourceType, row: Row): (tag: string) => boolean 
 
 /** Headers of an answer that shows one resource. */
 export function validatorHeaders({ etag, modifiedAt: time }: Validators): Record<string, string> {
-  return { etag, 'last-modified': httpDate(time) };
+  return time === null ? { etag } : { etag, 'last-modified': httpDate(time) };
 }

@@ -32,6 +32,14 @@ export interface ResourceAction {
   emits: string | null;
 }
 
+/** A link whose resources may be embedded in the answer. */
+export interface Expansion {
+  /** The link's name. */
+  name: string;
+  /** What is embedded: a page of a sub-collection, or the resource that one of a sub-collection belongs to. */
+  type: ResourceType;
+}
+
 export interface ResourceType {
   name: string;
   item: string;
@@ -57,6 +65,7 @@ export interface ResourceType {
   /** Of a sub-collection: who may add. */
   createdBy: 'readers' | 'owner';
   children: readonly ResourceType[];
+  expansions: readonly Expansion[];
   /**
    * Changes with everything that shapes an answer: part of every entity tag, so that a tag from before a new
    * declaration does not fit after it.

@@ -12,8 +12,10 @@ import { isNotModified } from '../http/conditional.ts';
 import { answerOnce, readIdempotencyKey } from '../http/idempotency.ts';
 import { mediaType } from '../http/media_types.ts';
 import { inSpan } from '../http/tracing.ts';
+import { cellsOf } from './cells.ts';
 import { actOn, deleteResource, lockOwn, updateResource } from './change.ts';
 import { createResource } from './create.ts';
+import { embed } from './expansions.ts';
 import { listResources } from './list.ts';
 import { mergedValues, patchedValues, replacedValues } from './patch.ts';
 import { readListQuery, readResourceQuery } from './query.ts';
@@ -121,7 +123,9 @@ function listHandler({ db }: CollectionsContext, type: ResourceType, path: strin
       // RFC 8288. The parts of a query that were given are percent-encoded: nothing in it ends the target.
       headers.link = `<${href}>; rel="next"`;
     }
-    const items = writeAll(count, resourceWriter(type, principal, cells, query.fields));
+    const embedded = await embed(db, principal, cells, query.expand, query.limit);
+    const write = resourceWriter(type, principal, cells, query.fields);
+    const items = writeAll(count, (index) => write(index, embedded(index)));
     return { status: 200, headers, body: `{"items":[${items}],"_links":${JSON.stringify(links)}}` };
   };
 }
@@ -129,13 +133,14 @@ function listHandler({ db }: CollectionsContext, type: ResourceType, path: strin
 function readHandler({ db }: CollectionsContext, type: ResourceType): Handler {
   const read = createReader(db, type);
   return async ({ request, principal, id, parentId }) => {
-    const fields = readResourceQuery(type, request.query);
+    const { fields, expand } = readResourceQuery(type, request.query);
     const row = await read(principal, id, parentId);
     if (row === undefined) throw notFound(type);
-    const validators = validatorsOf(type, row, principal, fields);
+    const embedded = (await embed(db, principal, cellsOf(type, row), expand, 1))(0);
+    const validators = validatorsOf(type, row, principal, fields, embedded);
     const headers = validatorHeaders(validators);
     if (isNotModified(request.headers, validators)) return { status: 304, headers, body: null };
-    return { status: 200, headers, body: writeResource(type, principal, row, fields) };
+    return { status: 200, headers, body: writeResource(type, principal, row, fields, embedded) };
   };
 }
 

@@ -29,13 +29,27 @@ export function eventResourceSchema(type: ResourceType): TSchema {
   return Type.Object(members(type));
 }
 
+/** What `?expand=` embeds in a resource, by the link's name: a resource or a page. */
+export type EmbeddedSchemas = Readonly<Record<string, TSchema>>;
+
 /** A resource as the API answers it. */
-export function resourceSchema(type: ResourceType): TSchema {
-  return Type.Object({ ...members(type), _links: linksSchema(type) }, { additionalProperties: false });
+export function resourceSchema(type: ResourceType, embedded: EmbeddedSchemas): TSchema {
+  return Type.Object(
+    { ...members(type), _links: linksSchema(type), ...embeddedMember(embedded) },
+    { additionalProperties: false },
+  );
+}
+
+/** Only where it is asked for, and in it only what may still be seen. */
+function embeddedMember(embedded: EmbeddedSchemas): Record<string, TSchema> {
+  const schemas = Object.entries(embedded).map(([name, schema]) => [name, Type.Optional(schema)]);
+  if (schemas.length === 0) return {};
+  const members = Object.fromEntries(schemas) as Record<string, TSchema>;
+  return { _embedded: Type.Optional(Type.Object(members, { additionalProperties: false })) };
 }
 
 /** A resource with the members that `?fields=` names. */
-export function selectionSchema(type: ResourceType): TSchema {
+export function selectionSchema(type: ResourceType, embedded: EmbeddedSchemas): TSchema {
   const { id, ...rest } = members(type);
   const selectable = Object.entries(rest).map(([name, schema]) => [name, Type.Optional(schema)]);
   return Type.Object(
@@ -43,6 +57,7 @@ export function selectionSchema(type: ResourceType): TSchema {
       id: id as TSchema,
       ...(Object.fromEntries(selectable) as Record<string, TSchema>),
       _links: linksSchema(type),
+      ...embeddedMember(embedded),
     },
     { additionalProperties: false },
   );

@@ -8,7 +8,8 @@ import { Problem } from './problem.ts';
 export interface Validators {
   /** A strong entity tag, quotes included. */
   etag: string;
-  modifiedAt: Date;
+  /** Null where nothing has the time of all that is shown: then the tag alone tells. */
+  modifiedAt: Date | null;
 }
 
 export interface ConditionHeaders {
@@ -31,7 +32,7 @@ export function isNotModified(headers: ConditionHeaders, { etag, modifiedAt }: V
     return known.trim() === '*' || parseTags(known).some((tag) => tag.replace(/^W\//, '') === etag);
   }
   const since = parseDate(headers['if-modified-since']);
-  return since !== undefined && seconds(modifiedAt) <= seconds(since);
+  return since !== undefined && modifiedAt !== null && seconds(modifiedAt) <= seconds(since);
 }
 
 /**

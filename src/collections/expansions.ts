@@ -1,0 +1,115 @@
+/**
+ * Expansions: what a resource links to, embedded in its answer because the request asked with `?expand=`. For a whole
+ * page each expansion is one statement. It asks anew whether the principal may see what it reads: a resource may have
+ * been hidden since its page was read. What is embedded has nothing embedded in it.
+ */
+
+import { sql } from 'kysely';
+import type { Database } from '../database/database.ts';
+import type { Principal } from '../grants/principal.ts';
+import { type Cells, type CellsRow, cellList, readCells } from './cells.ts';
+import { writeCursor } from './cursor.ts';
+import { orderDefault } from './query.ts';
+import { pathOf, resourceWriter, writeAll } from './representation.ts';
+import { rawColumnList, readableByAll, tableOf } from './resource.ts';
+import type { Expansion, ResourceType } from './resource_type.ts';
+
+/** Resources of a sub-collection embedded in one resource at most. */
+export const embeddedMax = 20;
+/** Resources of a sub-collection embedded in one answer at most: on long pages each resource has fewer of them. */
+export const embeddedInAnswerMax = 1_000;
+
+/**
+ * Reads what is to be embedded in the resources of a page.
+ * @param limit resources that the page may have
+ * @returns the member `_embedded` of the resource at an index, with the comma before it; empty where nothing was asked for
+ */
+export async function embed(
+  db: Database,
+  principal: Principal,
+  { ids, parentIds }: Cells,
+  expansions: readonly Expansion[],
+  limit: number,
+): Promise<(index: number) => string> {
+  if (expansions.length === 0) return () => '';
+  const size = Math.min(embeddedMax, Math.floor(embeddedInAnswerMax / limit));
+  const members: { name: string; of: readonly string[]; texts: ReadonlyMap<string, string> }[] = [];
+  for (const { name, type } of expansions) {
+    const isPage = type.parent !== null;
+    const of = isPage ? ids : parentIds;
+    const wanted = [...new Set(of)];
+    const texts = isPage
+      ? await readPages(db, principal, type, type.parent as ResourceType, wanted, size)
+      : await readResources(db, principal, type, wanted);
+    members.push({ name, of, texts });
+  }
+  return (index) => {
+    const written = members.flatMap(({ name, of, texts }) => {
+      const text = texts.get(of[index] as string);
+      return text === undefined ? [] : [`"${name}":${text}`];
+    });
+    return `,"_embedded":{${written.join(',')}}`;
+  };
+}
+
+/** Resources by their ids. */
+async function readResources(
+  db: Database,
+  principal: Principal,
+  type: ResourceType,
+  ids: readonly string[],
+): Promise<Map<string, string>> {
+  const { rows } = await sql<CellsRow>`
+    select ${cellList(type, 'v', 'v.id')} from (
+      select ${rawColumnList(type)} from ${tableOf(type)}
+       where id = any(${ids}::uuid[]) and (author = ${principal.accountId} or ${readableByAll(type)})
+    ) as v`.execute(db);
+  const cells = readCells(type, rows[0] as CellsRow);
+  const write = resourceWriter(type, principal, cells);
+  return new Map(cells.ids.map((id, index) => [id, write(index)]));
+}
+
+/** First pages of a sub-collection, by the ids of what they belong to. */
+async function readPages(
+  db: Database,
+  principal: Principal,
+  type: ResourceType,
+  parent: ResourceType,
+  parentIds: readonly string[],
+  size: number,
+): Promise<Map<string, string>> {
+  // In the order of `orderDefault`: ids are in the order of their creation.
+  const { rows } = await sql<CellsRow & { _parent: string }>`
+    select p.id as _parent, page.*
+      from unnest(${parentIds}::uuid[]) as wanted (id)
+      join ${tableOf(parent)} p on p.id = wanted.id
+     cross join lateral (
+       select ${cellList(type, 'v', 'v.id desc')} from (
+         select ${rawColumnList(type)} from ${tableOf(type)} where parent_id = p.id order by id desc limit ${size + 1}
+       ) as v
+     ) as page
+     where p.author = ${principal.accountId} or ${readableByAll(parent, 'p')}`.execute(db);
+  return new Map(
+    rows.map((row) => {
+      const path = `${pathOf(parent, { id: row._parent })}/${type.name}?limit=${size}`;
+      return [row._parent, writePage(type, principal, readCells(type, row), size, path)];
+    }),
+  );
+}
+
+function writePage(
+  type: ResourceType,
+  principal: Principal,
+  cells: Cells,
+  size: number,
+  path: string,
+): string {
+  const { ids } = cells;
+  const items = writeAll(Math.min(ids.length, size), resourceWriter(type, principal, cells));
+  const links: Record<string, { href: string }> = { self: { href: path } };
+  if (ids.length > size) {
+    const after = writeCursor(orderDefault, { key: null, id: ids[size - 1] as string });
+    links.next = { href: `${path}&after=${after}` };
+  }
+  return `{"items":[${items}],"_links":${JSON.stringify(links)}}`;
+}
