@@ -1,16 +1,23 @@
-/** Commands by which an operator tries and looks, beside a running server: `nuncio trigger`, `nuncio audit`. */
+/** Commands of an operator beside a running server: `nuncio trigger`, `nuncio audit`, `nuncio user …`. */
 
 import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
+import { AccountError } from '../src/accounts/account.ts';
 import { audit } from '../src/commands/audit.ts';
 import { type Command, CommandError, UsageError } from '../src/commands/command.ts';
+import { readPassword } from '../src/commands/password_option.ts';
 import { trigger } from '../src/commands/trigger.ts';
+import { userDisable } from '../src/commands/user_disable.ts';
+import { userEnable } from '../src/commands/user_enable.ts';
+import { userPassword } from '../src/commands/user_password.ts';
 import { withdrawGrant } from '../src/grants/grant.ts';
+import { TestBrowser } from './support/browser.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from './support/oauth.ts';
 import { startTestServer } from './support/server.ts';
 import { startSubscriber } from './support/subscriber.ts';
-import { createApp, pushBody, subscribe } from './support/webhooks.ts';
+import { createApp, pushBody, subscribe, until } from './support/webhooks.ts';
 
 const server = await startTestServer({ after });
 
@@ -80,4 +87,64 @@ test('audit: says who withdrew what and when, by id or address, in columns that 
   assert.deepEqual(String(key).split('  ').slice(2, 4), ['-', '-']);
   await assert.rejects(run(audit, { account: 'nobody' }), UsageError);
   assert.deepEqual(await run(audit, { account: 'nobody@example.com' }), []);
+});
+
+async function signsIn(email: string, password: string): Promise<TestBrowser | undefined> {
+  const browser = new TestBrowser(server.baseUrl);
+  const page = await browser.submit(await browser.open(`${server.baseUrl}/account`), { email, password });
+  return page.text.includes('Connected apps') ? browser : undefined;
+}
+
+async function isSignedIn(browser: TestBrowser | undefined): Promise<boolean> {
+  assert.ok(browser !== undefined);
+  return (await browser.open(`${server.baseUrl}/account`)).text.includes('Connected apps');
+}
+
+test('user password: the new one is taken, the old one and every session end, apps stay', async () => {
+  const account = await createTestAccount(server);
+  const app = await createApp(server, { account });
+  const browser = await signsIn(account.email, account.password);
+  assert.ok(await isSignedIn(browser));
+  const lines = await run(userPassword, { password: 'another password' }, account.email);
+  assert.match(String(lines[0]), new RegExp(`changed the password of ${account.email}`));
+  assert.equal(await isSignedIn(browser), false);
+  assert.equal(await signsIn(account.email, account.password), undefined);
+  assert.ok(await isSignedIn(await signsIn(account.email, 'another password')));
+  assert.equal((await app.request('GET', '/api')).status, 200);
+  await assert.rejects(run(userPassword, { password: 'short' }, account.id), AccountError);
+  await assert.rejects(run(userPassword, { password: 'another password' }, 'nobody'), CommandError);
+  assert.ok(await isSignedIn(await signsIn(account.email, 'another password')));
+});
+
+test('user disable: signed out, apps stopped, no way in; user enable lets in, and brings nothing back', async () => {
+  const account = await createTestAccount(server);
+  const app = await createApp(server, { account });
+  const browser = await signsIn(account.email, account.password);
+  await run(userDisable, {}, account.id);
+  assert.equal(await isSignedIn(browser), false);
+  assert.equal(await signsIn(account.email, account.password), undefined);
+  await until(
+    () => app.request('GET', '/api'),
+    ({ status }) => status === 401,
+  );
+  await assert.rejects(run(userDisable, {}, account.email), /disabled already/);
+  await run(userEnable, {}, account.email);
+  assert.equal(await isSignedIn(browser), false);
+  assert.ok(await isSignedIn(await signsIn(account.email, account.password)));
+  assert.equal((await app.request('GET', '/api')).status, 401);
+  await assert.rejects(run(userEnable, {}, account.email), /not disabled/);
+  const entries = await run(audit, { account: account.id });
+  const kinds = entries.map((line) => line.split('  ')[1]);
+  assert.deepEqual(
+    kinds.filter((kind) => !kind?.startsWith('token.')),
+    ['account.created', 'grant.created', 'grant.withdrawn', 'account.disabled', 'account.enabled'],
+  );
+});
+
+test('a password of - is the first line of standard input', async () => {
+  const input = Readable.from(['correct horse\nbattery']);
+  assert.equal(await readPassword({ password: '-' }, input), 'correct horse');
+  assert.equal(await readPassword({ password: 'staple' }), 'staple');
+  await assert.rejects(readPassword({ password: '-' }, Readable.from([])), UsageError);
+  await assert.rejects(readPassword({}), UsageError);
 });

@@ -42,3 +42,12 @@ test('sign in through the page and create an article from it', async () => {
   assert.deepEqual(elsewhere, []);
   assert.deepEqual(problems, []);
 });
+
+test('the reference is dark where the system is', async () => {
+  for (const colorScheme of ['dark', 'light'] as const) {
+    const { page } = await openPage(browser, { colorScheme });
+    await page.goto(`${server.baseUrl}/docs`);
+    await page.getByRole('button', { name: 'Authorize' }).waitFor();
+    assert.equal(await page.locator('html.dark-mode').count(), colorScheme === 'dark' ? 1 : 0);
+  }
+});

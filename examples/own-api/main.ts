@@ -18,6 +18,13 @@ const {
   NOTES_FILE: file = './data/notes.sqlite',
 } = process.env;
 
+if (clientId === '' || clientSecret === '') {
+  process.stderr.write(
+    'NOTES_CLIENT_ID and NOTES_CLIENT_SECRET must be set: see examples/own-api/README.md\n',
+  );
+  process.exit(2);
+}
+
 mkdirSync(dirname(file), { recursive: true });
 const store = openStore(file);
 const publisher = createPublisher({ issuer, clientId, clientSecret });

@@ -1,7 +1,7 @@
 /**
  * Accounts: the users, each the owner of its resources. Owns the table `accounts`.
  *
- *   created → (disabled: cannot sign in, and every grant it gave is withdrawn by the database)
+ *   created → (disabled: cannot sign in, and every grant it gave is withdrawn by the database) → (enabled)
  */
 
 import { sql } from 'kysely';
@@ -87,6 +87,38 @@ export async function disableAccount(db: Database | Transaction, id: string): Pr
     where id = ${id} and disabled_at is null
     returning id`.execute(db);
   return rows.length > 0;
+}
+
+/** What was withdrawn stays so. @returns whether there was such an account, and it was disabled */
+export async function enableAccount(db: Database | Transaction, id: string): Promise<boolean> {
+  const { rows } = await sql`
+    update accounts set disabled_at = null
+    where id = ${id} and disabled_at is not null
+    returning id`.execute(db);
+  return rows.length > 0;
+}
+
+/** @throws AccountError when the password is too short or too long */
+export async function changePassword(
+  db: Database | Transaction,
+  id: string,
+  password: string,
+): Promise<void> {
+  checkPassword(password);
+  const passwordHash = await hashPassword(password);
+  await sql`update accounts set password_hash = ${passwordHash} where id = ${id}`.execute(db);
+}
+
+/** What an operator names: an id or an address; disabled accounts are found, too. */
+export async function findAnyAccount(
+  db: Database | Transaction,
+  idOrEmail: string,
+): Promise<Account | undefined> {
+  const { rows } = await sql<AccountRow>`
+    select id, email, name, is_admin, created_at
+    from accounts
+    where id::text = ${idOrEmail} or email = ${normalizeEmail(idOrEmail) ?? ''}`.execute(db);
+  return rows[0] && toAccount(rows[0]);
 }
 
 /** Trimmed and in lower case, or undefined where the text is no address. */

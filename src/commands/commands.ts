@@ -35,6 +35,21 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./user_create.ts')).userCreate,
   },
   {
+    name: 'user password',
+    summary: 'give a user (id or e-mail address) another password, and sign them out everywhere',
+    load: async () => (await import('./user_password.ts')).userPassword,
+  },
+  {
+    name: 'user disable',
+    summary: 'lock a user out, and stop every app that acts for them',
+    load: async () => (await import('./user_disable.ts')).userDisable,
+  },
+  {
+    name: 'user enable',
+    summary: 'let a disabled user sign in again',
+    load: async () => (await import('./user_enable.ts')).userEnable,
+  },
+  {
     name: 'client create',
     summary: 'register an app (client); its secret is shown this once',
     load: async () => (await import('./client_create.ts')).clientCreate,

@@ -2,6 +2,7 @@
 
 import { createAccount } from '../accounts/account.ts';
 import { type Command, textOption } from './command.ts';
+import { passwordHelp, readPassword } from './password_option.ts';
 import { withDatabase } from './storage.ts';
 
 export const userCreate: Command = {
@@ -14,7 +15,7 @@ export const userCreate: Command = {
   },
   help: [
     ['--email E', 'address to log in with'],
-    ['--password P', 'at least 8 characters'],
+    passwordHelp,
     ['--name N', 'what the user is called; by default the part of the address before the @'],
     ['--admin', 'marks the account as an operator’s; the mark is kept, and opens nothing yet'],
     ['--json', 'print JSON'],
@@ -23,7 +24,7 @@ export const userCreate: Command = {
     const name = textOption(values, 'name');
     const wanted = {
       email: textOption(values, 'email', true),
-      password: textOption(values, 'password', true),
+      password: await readPassword(values),
       isAdmin: values.admin === true,
       ...(name === undefined ? {} : { name }),
     };

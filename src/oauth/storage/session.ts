@@ -1,5 +1,5 @@
 /**
- * Login sessions of browsers. Owns the table `login_sessions`.
+ * Login sessions of browsers. Owns the table `login_sessions`, together with session_end.ts.
  *
  *   anonymous → signed in (under a new id) → signed out or expired
  */

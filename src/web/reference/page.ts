@@ -35,6 +35,7 @@ const page = `<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <title>Nuncio API reference</title>
 <link rel="icon" href="favicon-32x32.png">
 <link rel="stylesheet" href="swagger-ui.css">
@@ -48,7 +49,11 @@ const page = `<!doctype html>
 </html>
 `;
 
-const script = (baseUrl: string) => `const reference = SwaggerUIBundle({
+const script = (baseUrl: string) => `const dark = matchMedia('(prefers-color-scheme: dark)');
+const follow = () => document.documentElement.classList.toggle('dark-mode', dark.matches);
+dark.addEventListener('change', follow);
+follow();
+const reference = SwaggerUIBundle({
   url: '/openapi.json',
   dom_id: '#reference',
   deepLinking: true,
@@ -80,7 +85,12 @@ reference.initOAuth({ clientId: ${JSON.stringify(docsClientId)}, usePkceWithAuth
  */
 const redirectPage = `<!doctype html>
 <html lang="en">
-<head><meta charset="utf-8"><title>Signed in</title></head>
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Signed in</title>
+</head>
 <body>
 <p>You can close this window.</p>
 <script src="oauth2-redirect.js"></script>
