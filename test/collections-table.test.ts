@@ -211,7 +211,7 @@ test('every problem of a declaration is reported with its place', () => {
             state: serverSet(Type.Enum(['a']), 'a'),
           },
           // @ts-expect-error no such value
-          readable: { state: 'b' },
+          readable: { state: 'b', free: [] },
           // @ts-expect-error no such field
           filters: ['nothing'],
           // @ts-expect-error wrong type
@@ -237,6 +237,7 @@ test('every problem of a declaration is reported with its place', () => {
       'collections.events.fields.free',
       'collections.events.fields.odd',
       'collections.events.readable.state',
+      'collections.events.readable.free',
       'collections.events.filters',
       'collections.events.example.free',
       'collections[2]',

@@ -79,6 +79,55 @@ test('values that do not fit are 422 with their place, never 500', async () => {
   }
 });
 
+test('a whole number that cannot be kept exactly is 422', async () => {
+  const post = (count: string) =>
+    ada.request('POST', '/tickets', {
+      raw: `{"subject":"x","count":${count}}`,
+      headers: { 'content-type': 'application/json' },
+    });
+  for (const count of ['1e300', '-1e19', '9007199254740992']) {
+    const { status, body } = await post(count);
+    assert.equal(status, 422, count);
+    assert.equal(body.errors[0].pointer, '/count');
+  }
+  const { body: most } = await post('9007199254740991');
+  assert.equal(most.count, Number.MAX_SAFE_INTEGER);
+  assert.deepEqual((await ada.request('GET', `/tickets/${most.id}`)).body, most);
+  assert.equal((await ada.request('GET', '/tickets')).body.items[0].count, Number.MAX_SAFE_INTEGER);
+});
+
+test('a zero with a sign is the zero that is there', async () => {
+  const { body } = await ada.request('POST', '/bookmarks', {
+    json: { label: 'x', address: 'http://x', weight: 0 },
+  });
+  const tag = (await ada.request('GET', `/bookmarks/${body.id}`)).headers.get('etag');
+  const patched = await ada.request('PATCH', `/bookmarks/${body.id}`, {
+    raw: '{"rank":-0,"weight":-0.0}',
+    headers: { 'content-type': 'application/merge-patch+json' },
+  });
+  assert.equal(patched.status, 200, patched.text);
+  assert.equal(patched.headers.get('etag'), tag);
+  assert.deepEqual(patched.body, body);
+});
+
+test('a request that changes something takes no parameters', async () => {
+  const { body } = await ada.request('POST', '/tickets', { json: { subject: 'Help' } });
+  const path = `/tickets/${body.id}`;
+  for (const [method, url, json] of [
+    ['POST', '/tickets?fields=subject', { subject: 'x' }],
+    ['POST', `${path}/notes?expand=ticket`, { text: 'x' }],
+    ['PUT', `${path}?fields=subject`, { subject: 'x' }],
+    ['PATCH', `${path}?subject=x`, {}],
+    ['POST', `${path}/close?answer=x`, {}],
+    ['DELETE', `${path}?force=true`, undefined],
+  ] as const) {
+    const refused = await ada.request(method, url, json === undefined ? {} : { json });
+    assert.equal(refused.status, 400, `${method} ${url}`);
+    assert.equal(refused.body.errors[0].message, 'is not known here');
+  }
+  assert.deepEqual((await ada.request('GET', path)).body, body);
+});
+
 test('a field that is given at creation stays; nested members merge', async () => {
   const { body } = await ada.request('POST', '/bookmarks', {
     json: { label: 'x', address: 'http://x', place: { city: 'Bern', zip: '3000' }, weight: 2 },

@@ -76,9 +76,9 @@ export async function updateResource(
   return { row: after, changed: true };
 }
 
-/** A value as the API would answer it: times and ids have more than one way to be written. */
+/** A value as the API would answer it: times, ids and zero have more than one way to be written. */
 function comparable(field: Field, value: unknown): unknown {
-  if (typeof value !== 'string') return value;
+  if (typeof value !== 'string') return JSON.parse(JSON.stringify(value));
   if (field.column === 'timestamptz') return new Date(value).toISOString();
   return field.column === 'uuid' ? value.toLowerCase() : value;
 }

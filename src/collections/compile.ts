@@ -224,6 +224,7 @@ function compileConditions(match: object, type: ResourceType, place: string, rep
       return [];
     }
     const values: unknown[] = Array.isArray(value) ? value : [value];
+    if (values.length === 0) report(`${place}.${name}`, 'there is no value that it may have');
     for (const each of values) checkValue(field, each, `${place}.${name}`, report);
     return [{ field, values }];
   });

@@ -14,8 +14,8 @@ export interface Place {
   id: string;
 }
 
-/** Bytes of a cursor at most. */
-const cursorBytesMax = 4_096;
+/** Bytes of a cursor at most: a key of 500 characters may take six bytes for each in JSON, a third more in base64. */
+const cursorBytesMax = 8_192;
 
 /** @param order the order that it is a place in, like `-created_at` */
 export function writeCursor(order: string, { key, id }: Place): string {

@@ -6,6 +6,7 @@
 import { isId } from '../crypto/ids.ts';
 import { isStorable } from '../http/json.ts';
 import { type BodyFault, Problem } from '../http/problem.ts';
+import { isKeepableTime } from './column.ts';
 import { type Expansion, type Field, isChangeable, type ResourceType } from './resource_type.ts';
 
 /** Resources on a page where nothing is said, and at most. */
@@ -70,6 +71,16 @@ export function readResourceQuery(type: ResourceType, query: unknown): ResourceQ
   return shape;
 }
 
+/**
+ * A request that changes something has no parameters: whoever gave one expected something of it.
+ * @throws Problem 400
+ */
+export function refuseQuery(query: unknown): void {
+  const faults: BodyFault[] = [];
+  readParameters(query, [], faults);
+  if (faults.length > 0) throw invalid(faults);
+}
+
 /** Parameters that decide what is shown of a resource. */
 function shapeParameters(type: ResourceType): string[] {
   return type.expansions.length === 0 ? ['fields'] : ['fields', 'expand'];
@@ -92,9 +103,10 @@ function invalid(errors: BodyFault[]): Problem {
 
 function readParameters(query: unknown, known: readonly string[], faults: BodyFault[]): Map<string, string> {
   const parameters = new Map<string, string>();
+  const choice = known.length === 0 ? 'is not known here' : `is not one of ${known.join(', ')}`;
   for (const [name, value] of Object.entries(query as Record<string, string | string[]>)) {
     const pointer = `/${name.slice(0, 100)}`;
-    if (!known.includes(name)) faults.push({ pointer, message: `is not one of ${known.join(', ')}` });
+    if (!known.includes(name)) faults.push({ pointer, message: choice });
     else if (typeof value !== 'string') faults.push({ pointer, message: 'is given more than once' });
     else if (!isStorable(value)) faults.push({ pointer, message: 'has a NUL character in it' });
     else parameters.set(name, value);
@@ -158,15 +170,15 @@ function readValue(field: Field, text: string): unknown {
     case 'bigint':
       return /^-?\d{1,15}$/.test(text) ? Number(text) : undefined;
     case 'double precision':
-      return text.trim() !== '' && Number.isFinite(Number(text)) ? Number(text) : undefined;
+      return /^-?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(text) && Number.isFinite(Number(text))
+        ? Number(text)
+        : undefined;
     case 'boolean':
       return text === 'true' ? true : text === 'false' ? false : undefined;
-    case 'timestamptz': {
-      const time = new Date(text);
-      return /^\d{4}-\d\d-\d\d[Tt ]/.test(text) && !Number.isNaN(time.getTime())
-        ? time.toISOString()
+    case 'timestamptz':
+      return /^\d{4}-\d\d-\d\d[Tt ]/.test(text) && isKeepableTime(text)
+        ? new Date(text).toISOString()
         : undefined;
-    }
     default: {
       const { enum: values } = field.schema as { enum?: unknown[] };
       return values === undefined || values.includes(text) ? text : undefined;

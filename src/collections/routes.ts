@@ -18,7 +18,7 @@ import { createResource } from './create.ts';
 import { embed } from './expansions.ts';
 import { listResources } from './list.ts';
 import { mergedValues, patchedValues, replacedValues } from './patch.ts';
-import { readListQuery, readResourceQuery } from './query.ts';
+import { readListQuery, readResourceQuery, refuseQuery } from './query.ts';
 import { createReader } from './reader.ts';
 import {
   pathOf,
@@ -75,6 +75,7 @@ export function registerCollections(
         },
         handler: async (request, reply) => {
           const principal = principals.get(request) as Principal;
+          if (method !== 'GET') refuseQuery(request.query);
           const { id = '', parent: parentId } = request.params as { id?: string; parent?: string };
           return sendAnswer(reply, await handle({ request, principal, id, parentId }));
         },
@@ -147,7 +148,6 @@ function readHandler({ db }: CollectionsContext, type: ResourceType): Handler {
 function createHandler(context: CollectionsContext, type: ResourceType): Handler {
   const check = bodyCheck(createSchema(type), type.fields);
   return async ({ request, principal, parentId }) => {
-    readResourceQuery(type, request.query);
     const values = check(request.body);
     return changeOnce(context, request, principal, async (tx) => {
       const row = await createResource(tx, type, principal, values, parentId);

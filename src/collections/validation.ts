@@ -4,7 +4,7 @@ import { Ajv, type ErrorObject } from 'ajv';
 import addFormats from 'ajv-formats';
 import type { TSchema } from 'typebox';
 import { toBodyFault } from '../http/errors.ts';
-import { bodyProblem, Problem } from '../http/problem.ts';
+import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
 import { isKeepableTime } from './column.ts';
 import type { Field } from './resource_type.ts';
 
@@ -25,13 +25,19 @@ export type BodyCheck = (body: unknown) => Record<string, unknown>;
 export function bodyCheck(schema: TSchema, fields: readonly Field[]): BodyCheck {
   const validate = ajv.compile(schema);
   const times = fields.filter((field) => field.column === 'timestamptz');
+  const integers = fields.filter((field) => field.column === 'bigint');
   return (body) => {
     if (body === undefined) throw new Problem(400, 'A body is required.', { code: 'no-body' });
     if (!validate(body)) throw bodyProblem((validate.errors ?? []).slice(0, faultsMax).map(toFault));
     const values = body as Record<string, unknown>;
-    const faults = times
+    const faults: BodyFault[] = times
       .filter(({ name }) => typeof values[name] === 'string' && !isKeepableTime(values[name]))
       .map(({ name }) => ({ pointer: `/${name}`, message: 'is not a time in the years 1 to 9999' }));
+    for (const { name } of integers) {
+      // JSON Schema calls 1e300 an integer. Past these a number is not the one that was written any more.
+      if (typeof values[name] !== 'number' || Number.isSafeInteger(values[name])) continue;
+      faults.push({ pointer: `/${name}`, message: 'is not a whole number between -(2^53 - 1) and 2^53 - 1' });
+    }
     if (faults.length > 0) throw bodyProblem(faults);
     return values;
   };

@@ -29,7 +29,7 @@ export const bookmarks = defineCollection({
     place: Nullable(Type.Object({ city: Type.String({ maxLength: 50 }), zip: Type.Optional(Type.String()) })),
   },
   readable: 'all',
-  filters: ['author', 'pinned', 'rank'],
+  filters: ['author', 'pinned', 'rank', 'weight', 'seen_at'],
   sorts: ['rank', 'label', 'seen_at', 'weight', 'updated_at'],
   example: { label: 'Nuncio', address: 'https://nuncio.example', tags: ['api'] },
 });
@@ -44,6 +44,7 @@ export const tickets = defineCollection({
     // Names that statements could have used for themselves.
     owner: Type.String({ maxLength: 20, default: 'nobody' }),
     sort_key: Type.String({ maxLength: 20, default: 'k' }),
+    count: Type.Integer({ default: 0 }),
     state: serverSet(Type.Enum(['open', 'waiting', 'closed']), 'open'),
     answer: serverSet(Nullable(Type.String({ minLength: 1, maxLength: 500 })), null),
     closed_at: serverSet(Nullable(Timestamp()), null),
