@@ -10,6 +10,7 @@
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { measureBacklog } from './deliveries/backlog.ts';
+import { measureDatabase } from './deliveries/database.ts';
 import { measureIsolation } from './deliveries/isolation.ts';
 import { measureLatency } from './deliveries/latency.ts';
 import { readStatements, resetStatements, type StatementCost } from './deliveries/statements.ts';
@@ -30,7 +31,12 @@ import {
 } from './deliveries/support.ts';
 
 const [mode = 'throughput', eventsText = '60000', ...sizeTexts] = process.argv.slice(2);
-const other = { latency: measureLatency, isolation: measureIsolation, backlog: measureBacklog }[mode];
+const other = {
+  latency: measureLatency,
+  isolation: measureIsolation,
+  backlog: measureBacklog,
+  database: measureDatabase,
+}[mode];
 if (other !== undefined) {
   await other(process.argv.slice(3));
   process.exit();

@@ -220,6 +220,13 @@ export async function createAudience(
   size: number,
   urlOf: (index: number) => string,
 ): Promise<Audience> {
+  const { accounts, client } = await createSubscribers(bench, size, urlOf);
+  const { accessToken } = await mintAccessToken(bench, { client, scopes: ['write:events'] });
+  return { accounts, publisherToken: accessToken };
+}
+
+/** The same without a token, which needs a server that was started. */
+export async function createSubscribers(bench: Bench, size: number, urlOf: (index: number) => string) {
   const sealer = createSealer(testSecret, 'subscription-secret');
   const scopes = ['read:posts', 'read:webhooks', 'write:webhooks'];
   const client = await createTestClient(bench, { scopes: [...scopes, 'write:events'] });
@@ -253,8 +260,7 @@ export async function createAudience(
       Array.from({ length: Math.min(50, size - index) }, (_, offset) => make(index + offset)),
     );
   }
-  const { accessToken } = await mintAccessToken(bench, { client, scopes: ['write:events'] });
-  return { accounts, publisherToken: accessToken };
+  return { accounts, client };
 }
 
 /** Bodies of `POST /events`, made ahead: 1,000 events each, the accounts by turns. */

@@ -3,10 +3,21 @@
  * quoted, escaped or parsed. The statement must name the type (`${textArray(names)}::text[]`).
  */
 
-const textOid = 25;
+const boolOid = 16;
 const byteaOid = 17;
+const charOid = 18;
 const int8Oid = 20;
+const int2Oid = 21;
+const int4Oid = 23;
+const textOid = 25;
+const float4Oid = 700;
 const float8Oid = 701;
+const dateOid = 1082;
+const uuidOid = 2950;
+const uuidBytes = 16;
+const dayMs = 86_400_000;
+/** What PostgreSQL counts days from. */
+const firstDay = Date.UTC(2000, 0, 1);
 const headerBytes = 20;
 
 export function textArray(values: readonly (string | Buffer | null)[]): Buffer {
@@ -19,31 +30,83 @@ export function byteaArray(values: readonly (Buffer | null)[]): Buffer {
 
 /** Whole numbers, exact in JavaScript. */
 export function bigintArray(values: readonly (number | null)[]): Buffer {
-  return fixedArray(int8Oid, values, (buffer, value, offset) => {
+  return fixedArray(int8Oid, 8, values, (buffer, value, offset) => {
     buffer.writeInt32BE(Math.floor(value / 0x1_0000_0000), offset);
     buffer.writeUInt32BE(value >>> 0, offset + 4);
   });
 }
 
-export function doubleArray(values: readonly (number | null)[]): Buffer {
-  return fixedArray(float8Oid, values, (buffer, value, offset) => buffer.writeDoubleBE(value, offset));
+export function integerArray(values: readonly (number | null)[]): Buffer {
+  return fixedArray(int4Oid, 4, values, (buffer, value, offset) => buffer.writeInt32BE(value, offset));
 }
 
-function fixedArray(
+export function smallintArray(values: readonly (number | null)[]): Buffer {
+  return fixedArray(int2Oid, 2, values, (buffer, value, offset) => buffer.writeInt16BE(value, offset));
+}
+
+export function booleanArray(values: readonly boolean[]): Buffer {
+  return fixedArray(boolOid, 1, values, (buffer, value, offset) => buffer.writeInt8(value ? 1 : 0, offset));
+}
+
+/** `"char"`: a single ASCII character each. */
+export function charArray(values: readonly string[]): Buffer {
+  return fixedArray(charOid, 1, values, (buffer, value, offset) =>
+    buffer.writeInt8(value.charCodeAt(0), offset),
+  );
+}
+
+export function doubleArray(values: readonly (number | null)[]): Buffer {
+  return fixedArray(float8Oid, 8, values, (buffer, value, offset) => buffer.writeDoubleBE(value, offset));
+}
+
+export function realArray(values: readonly (number | null)[]): Buffer {
+  return fixedArray(float4Oid, 4, values, (buffer, value, offset) => buffer.writeFloatBE(value, offset));
+}
+
+/** Days in the form `2026-11-21`. */
+export function dateArray(values: readonly string[]): Buffer {
+  let last = '';
+  let count = 0;
+  return fixedArray(dateOid, 4, values, (buffer, value, offset) => {
+    // Most often all are the same.
+    if (value !== last) {
+      last = value;
+      count = (Date.parse(`${value}T00:00:00Z`) - firstDay) / dayMs;
+    }
+    buffer.writeInt32BE(count, offset);
+  });
+}
+
+/** UUIDs in their usual form, with hyphens. */
+export function uuidArray(values: readonly string[]): Buffer {
+  const buffer = Buffer.allocUnsafe(headerBytes + values.length * (4 + uuidBytes));
+  let offset = writeHeader(buffer, uuidOid, values.length);
+  for (const value of values) {
+    offset = buffer.writeInt32BE(uuidBytes, offset);
+    const written = buffer.write(value.replaceAll('-', ''), offset, uuidBytes, 'hex');
+    if (written !== uuidBytes) throw new Error(`not a UUID: ${value}`);
+    offset += uuidBytes;
+  }
+  return buffer.subarray(0, offset);
+}
+
+function fixedArray<T>(
   oid: number,
-  values: readonly (number | null)[],
-  write: (buffer: Buffer, value: number, offset: number) => void,
+  bytes: number,
+  values: readonly (T | null)[],
+  write: (buffer: Buffer, value: T, offset: number) => void,
 ): Buffer {
-  const buffer = Buffer.allocUnsafe(headerBytes + values.length * 12);
+  const buffer = Buffer.allocUnsafe(headerBytes + values.length * (4 + bytes));
   let offset = writeHeader(buffer, oid, values.length);
   // By index: what an iterator hands out would be garbage, thousands of times.
   for (let index = 0; index < values.length; index += 1) {
-    const value = values[index] as number | null;
+    const value = values[index] as T | null;
     if (value === null) {
       offset = buffer.writeInt32BE(-1, offset);
     } else {
-      write(buffer, value, buffer.writeInt32BE(8, offset));
-      offset += 12;
+      offset = buffer.writeInt32BE(bytes, offset);
+      write(buffer, value, offset);
+      offset += bytes;
     }
   }
   return buffer.subarray(0, offset);

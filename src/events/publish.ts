@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto';
 import type { FastifyInstance } from 'fastify';
 import { sql } from 'kysely';
 import { isId, newId } from '../crypto/ids.ts';
-import { textArray } from '../database/arrays.ts';
+import { textArray, uuidArray } from '../database/arrays.ts';
 import { type Database, inTransaction, type Transaction } from '../database/database.ts';
 import type { Guard } from '../grants/principal.ts';
 import { type Answer, sendAnswer } from '../http/answer.ts';
@@ -303,30 +303,36 @@ function contentOf({ kind, accountId, body }: PublishedEvent): string {
 
 async function insertEvents(db: Database | Transaction, events: PublishedEvent[]): Promise<StoredEvent[]> {
   const traceparent = activeTraceparent();
-  const { rows } = await sql<{ day: string; positions: string; created_at: Date }>`
-    with added as (
-      insert into events (id, account_id, kind, body, created_at, traceparent)
-      select id, account_id::uuid, kind, body, statement_timestamp(), ${traceparent}::text
-      from unnest(
-        ${textArray(events.map(({ id }) => id))}::text[],
-        ${textArray(events.map(({ accountId }) => accountId))}::text[],
-        ${textArray(events.map(({ kind }) => kind))}::text[],
-        ${textArray(events.map(({ body }) => body))}::text[]
-      ) with ordinality as given (id, account_id, kind, body, ordinal)
-      order by ordinal
-      returning day, position
+  // Positions first, in the order of the events: nothing needs to come back from what is added and be sorted again.
+  const { rows } = await sql<{ day: string; first: string; positions: string | null; created_at: Date }>`
+    with place as materialized (
+      select array(select nextval('event_positions') from generate_series(1, ${events.length}::int)) as positions
+    ),
+    added as (
+      insert into events (day, position, id, account_id, kind, body, created_at, traceparent)
+      select (now() at time zone 'utc')::date, position, id, account_id, kind, body, statement_timestamp(),
+        ${traceparent}::text
+      from (
+        select unnest(place.positions) as position,
+          unnest(${textArray(events.map(({ id }) => id))}::text[]) as id,
+          unnest(${uuidArray(events.map(({ accountId }) => accountId))}::uuid[]) as account_id,
+          unnest(${textArray(events.map(({ kind }) => kind))}::text[]) as kind,
+          unnest(${textArray(events.map(({ body }) => body))}::text[]) as body
+        from place
+      ) as given
     )
     insert into outbox (day, positions)
-    select day, array_agg(position order by position) from added group by day
-    returning day::text, array_to_string(positions, ',') as positions, statement_timestamp() as created_at`.execute(
-    db,
-  );
-  const { day, positions, created_at: createdAt } = rows[0] as (typeof rows)[0];
-  // Positions are given out in the order of the rows.
-  return positions.split(',').map((position, index) => ({
-    ...(events[index] as PublishedEvent),
+    select (now() at time zone 'utc')::date, positions from place
+    returning day::text, positions[1] as first, statement_timestamp() as created_at,
+      -- Told one by one only where others took some in between.
+      case when positions[cardinality(positions)] - positions[1] >= cardinality(positions)
+        then array_to_string(positions, ',') end as positions`.execute(db);
+  const { day, first, positions, created_at: createdAt } = rows[0] as (typeof rows)[0];
+  const told = positions?.split(',');
+  return events.map((event, index) => ({
+    ...event,
     day,
-    position: Number(position),
+    position: told === undefined ? Number(first) + index : Number(told[index]),
     createdAt,
     traceparent,
   }));

@@ -7,7 +7,18 @@
  */
 
 import { sql } from 'kysely';
-import { bigintArray, byteaArray, doubleArray, textArray } from '../database/arrays.ts';
+import {
+  bigintArray,
+  booleanArray,
+  byteaArray,
+  charArray,
+  dateArray,
+  doubleArray,
+  integerArray,
+  realArray,
+  smallintArray,
+  textArray,
+} from '../database/arrays.ts';
 import type { Database } from '../database/database.ts';
 import type { AttemptError } from './attempt_error.ts';
 
@@ -143,26 +154,26 @@ export async function writeOutcomes(
       insert into attempts (
         day, lane, sequence, started_at, number, trigger, status, truncated, revision, duration_ms, first_byte_ms,
         error, connection, headers, body)
-      select day::date, lane, sequence, now() - ago_ms * interval '1 millisecond', number, trigger::"char", status,
-        truncated = 1, revision, duration_ms, first_byte_ms, error, connection, headers, body
-      from unnest(
-        ${textArray(attempted.map(({ day }) => day))}::text[],
-        ${bigintArray(attempted.map(({ lane }) => lane))}::bigint[],
-        ${bigintArray(attempted.map(({ sequence }) => sequence))}::bigint[],
-        ${doubleArray(attempts.map(({ startedAt }) => now - startedAt))}::float8[],
-        ${bigintArray(attempts.map(({ number }) => number))}::bigint[],
-        ${textArray(attempts.map(({ trigger }) => trigger))}::text[],
-        ${bigintArray(attempts.map(({ status }) => status))}::bigint[],
-        ${bigintArray(attempts.map(({ truncated }) => (truncated ? 1 : 0)))}::bigint[],
-        ${bigintArray(attempts.map(({ revision }) => revision))}::bigint[],
-        ${doubleArray(attempts.map(({ durationMs }) => durationMs))}::float8[],
-        ${doubleArray(attempts.map(({ firstByteMs }) => firstByteMs))}::float8[],
-        ${textArray(attempts.map(({ error }) => error))}::text[],
-        ${textArray(attempts.map(({ connection }) => connection))}::text[],
-        ${textArray(attempts.map(({ headers }) => headers))}::text[],
-        ${byteaArray(attempts.map(({ body }) => body))}::bytea[]
-      ) as given (day, lane, sequence, ago_ms, number, trigger, status, truncated, revision, duration_ms,
-        first_byte_ms, error, connection, headers, body)
+      select day, lane, sequence, now() - ago_ms * interval '1 millisecond', number, trigger, status,
+        truncated, revision, duration_ms, first_byte_ms, error, connection, headers, body
+      from (
+        -- Side by side in the list of what is selected, not in "from", where each array would be written out first.
+        select unnest(${dateArray(attempted.map(({ day }) => day))}::date[]) as day,
+          unnest(${bigintArray(attempted.map(({ lane }) => lane))}::bigint[]) as lane,
+          unnest(${bigintArray(attempted.map(({ sequence }) => sequence))}::bigint[]) as sequence,
+          unnest(${doubleArray(attempts.map(({ startedAt }) => now - startedAt))}::float8[]) as ago_ms,
+          unnest(${smallintArray(attempts.map(({ number }) => number))}::smallint[]) as number,
+          unnest(${charArray(attempts.map(({ trigger }) => trigger))}::"char"[]) as trigger,
+          unnest(${smallintArray(attempts.map(({ status }) => status))}::smallint[]) as status,
+          unnest(${booleanArray(attempts.map(({ truncated }) => truncated))}::boolean[]) as truncated,
+          unnest(${integerArray(attempts.map(({ revision }) => revision))}::integer[]) as revision,
+          unnest(${realArray(attempts.map(({ durationMs }) => durationMs))}::real[]) as duration_ms,
+          unnest(${realArray(attempts.map(({ firstByteMs }) => firstByteMs))}::real[]) as first_byte_ms,
+          unnest(${textArray(attempts.map(({ error }) => error))}::text[]) as error,
+          unnest(${textArray(attempts.map(({ connection }) => connection))}::text[]) as connection,
+          unnest(${textArray(attempts.map(({ headers }) => headers))}::text[]) as headers,
+          unnest(${byteaArray(attempts.map(({ body }) => body))}::bytea[]) as body
+      ) as given
       where ${isHeld}
     )`;
   const repeated = outcomes.filter(({ retry }) => retry !== null);
