@@ -8,6 +8,7 @@ import { sql } from 'kysely';
 import { pino } from 'pino';
 import { loadConfig } from '../src/config/config.ts';
 import { openDatabase } from '../src/database/database.ts';
+import { appendEvent } from '../src/events/event.ts';
 import { loadPlatform } from '../src/platform.ts';
 import { startServer } from '../src/server.ts';
 import { requester } from './support/api.ts';
@@ -27,12 +28,11 @@ async function startLossyProxy(t: TestContext, databaseUrl: string) {
   const directory = target.searchParams.get('host');
   const port = Number(target.port || 5432);
   const sockets = new Set<Socket>();
-  let wanted: { statement: string; end: string } | undefined;
+  let wanted: string | undefined;
   let losses = 0;
   const server = createServer((inner) => {
     const outer =
       directory === null ? connect(port, target.hostname) : connect(`${directory}/.s.PGSQL.${port}`);
-    let isSeen = false;
     let isDeaf = false;
     for (const [socket, other] of [
       [inner, outer],
@@ -46,9 +46,7 @@ async function startLossyProxy(t: TestContext, databaseUrl: string) {
       if (!isDeaf) inner.write(chunk);
     });
     inner.on('data', (chunk) => {
-      const text = chunk.toString('latin1');
-      if (wanted !== undefined && text.includes(wanted.statement)) isSeen = true;
-      if (wanted !== undefined && isSeen && text.includes(wanted.end)) {
+      if (wanted !== undefined && chunk.toString('latin1').includes(wanted)) {
         wanted = undefined;
         isDeaf = true;
         losses += 1;
@@ -68,9 +66,9 @@ async function startLossyProxy(t: TestContext, databaseUrl: string) {
   url.searchParams.delete('host');
   return {
     url: url.href,
-    /** @param end what the connection says after the statement, at which the answers end */
-    loseAnswerTo(statement: string, end = statement) {
-      wanted = { statement, end };
+    /** @param statement part of it; its text is sent when a connection uses it for the first time */
+    loseAnswerTo(statement: string) {
+      wanted = statement;
     },
     losses: () => losses,
   };
@@ -126,10 +124,11 @@ async function setUp(
   return { databaseUrl: database.url, start, app, db, baseUrl: config.baseUrl };
 }
 
-for (const [what, statement, end] of [
-  ['a claim', 'for update skip locked', undefined],
-  ['a fan-out', 'insert into deliveries', 'commit'],
-  ['a record', 'insert into attempts', undefined],
+for (const [what, statement] of [
+  ['a claim', 'for update skip locked'],
+  ['a fan-out', 'insert into deliveries'],
+  ['a mark', 'with known as materialized'],
+  ['a record', 'insert into attempts'],
 ] as const) {
   test(`webhooks 62: the answer to ${what} is lost: everything is delivered, and logged once`, async (t) => {
     const { databaseUrl, start, app, db, baseUrl } = await setUp(t);
@@ -155,9 +154,17 @@ for (const [what, statement, end] of [
         db,
       );
     }
-    proxy.loseAnswerTo(statement, end);
+    if (what === 'a fan-out') {
+      // There from the beginning: the first look is not to find an empty outbox.
+      const body = { ref: 'refs/heads/1', commits: [], repository: {} };
+      await db
+        .transaction()
+        .execute((tx) => appendEvent(tx, { accountId: app.account.id, kind: 'push', body }));
+    }
+    proxy.loseAnswerTo(statement);
     const second = await start(proxy.url);
-    if (what !== 'a claim') await publish(requester({ baseUrl }, app.machineToken), app.account, [1]);
+    if (what === 'a mark' || what === 'a record')
+      await publish(requester({ baseUrl }, app.machineToken), app.account, [1]);
     await until(
       async () => proxy.losses(),
       (losses) => losses === 1,

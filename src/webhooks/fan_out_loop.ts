@@ -8,7 +8,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import type { Database } from '../database/database.ts';
-import { type FanOutPass, fanOut, type KindArrays } from './fan_out.ts';
+import { type FanOutPass, fanOut, type KindArrays, type LaneAddition, markDue } from './fan_out.ts';
 
 /** An arbitrary number that says "fanning out" to every node of a database. */
 const lockKey = 7_236_501_129n;
@@ -22,7 +22,14 @@ export interface FanOutLoopOptions {
   kinds: KindArrays;
   /** The node that is to hold lanes that nobody holds; null while it has enough to do. */
   holder: () => string | null;
-  onPass: (pass: FanOutPass) => void;
+  /** Whether this node surely holds the lane, so that nobody needs to be asked who is to send. */
+  holds: (lane: number) => boolean;
+  /** This node fans out from now on: who did before it may have died between the two statements of a pass. */
+  onLead: () => void;
+  /** A pass is about to read who may have the events. */
+  onBegin: () => void;
+  /** The additions of a pass: at once those to lanes that this node holds, the others when they are marked. */
+  onPass: (additions: LaneAddition[], events: number[]) => void;
   onError: (error: Error) => void;
 }
 
@@ -32,6 +39,10 @@ export class FanOutLoop {
   #isWoken = false;
   #resume: (() => void) | undefined;
   #running: Promise<void> = Promise.resolve();
+  /** The day that the outbox was of when it was last looked into. */
+  #day = new Date().toISOString().slice(0, 10);
+  /** A pass that is committed, of which some lanes are still to be marked. */
+  #unmarked: Pick<FanOutPass, 'additions' | 'events'> | undefined;
   /** When it last did what was to be done, or found that another does it. */
   #aliveAt = Number.NEGATIVE_INFINITY;
 
@@ -82,17 +93,46 @@ export class FanOutLoop {
       await this.#wait(false);
       return;
     }
+    this.#options.onLead();
     try {
       while (!this.#isStopped) {
         this.#isWoken = false;
-        const pass = await fanOut(connection, this.#options.kinds, this.#options.holder());
+        await this.#mark(connection);
+        this.#options.onBegin();
+        const pass = await fanOut(connection, this.#options.kinds, this.#day);
         this.#aliveAt = performance.now();
-        if (!pass.isEmpty) this.#options.onPass(pass);
-        if (pass.isEmpty) await this.#wait(true);
+        if (pass.day === null) await this.#wait(true);
+        else if (pass.day !== this.#day) this.#day = pass.day;
+        else this.#hand(pass);
       }
+      await this.#mark(connection);
     } finally {
       await sql`select pg_advisory_unlock(${lockKey}::bigint)`.execute(connection).catch(() => {});
     }
+  }
+
+  #hand({ additions, events }: FanOutPass): void {
+    const { holds, holder, onPass } = this.#options;
+    const node = holder();
+    const own: LaneAddition[] = [];
+    const others: LaneAddition[] = [];
+    for (const addition of additions) (holds(addition.lane) ? own : others).push(addition);
+    for (const addition of own) addition.owner = node;
+    if (others.length > 0) this.#unmarked = { additions: others, events };
+    onPass(own, others.length > 0 ? [] : events);
+  }
+
+  /**
+   * Lanes that this node does not hold, of the pass before. Where the database was away, it is done when it is back;
+   * where the process has died, whoever fans out next has them looked for.
+   */
+  async #mark(connection: Database): Promise<void> {
+    const { holder, onPass } = this.#options;
+    if (this.#unmarked === undefined) return;
+    const { additions, events } = this.#unmarked;
+    await markDue(connection, additions, holder());
+    this.#unmarked = undefined;
+    onPass(additions, events);
   }
 
   async #wait(untilWoken: boolean): Promise<void> {

@@ -35,6 +35,8 @@ const lingerMs = 10_000;
 const claimPauseMs = 500;
 const lookPauseMs = 1_000;
 const sweepPauseMs = 30_000;
+/** The same where something may have gone amiss. */
+const doubtfulSweepPauseMs = 5_000;
 
 export interface LaneKeeperOptions {
   db: Database;
@@ -53,12 +55,17 @@ export class LaneKeeper {
   #claimAt = 0;
   #lookAt = 0;
   #sweepAt = 0;
+  #sweptAt = Number.NEGATIVE_INFINITY;
   /** When the last look around began that was answered. */
   #newsAt = 0;
   #isLooking = false;
   #isClaiming = false;
-  #isReleasing = false;
-  /** Whether the database may name this node for lanes that it does not know of. */
+  /** Lanes that are being let go of: they may be somebody else's before the answer is here. */
+  #releasing: ReadonlySet<number> = new Set();
+  /**
+   * Whether the database may name this node for lanes that it does not know of, or hold deliveries that nobody was told
+   * of.
+   */
   #isUnsure = false;
 
   constructor(options: LaneKeeperOptions) {
@@ -72,9 +79,10 @@ export class LaneKeeper {
     this.#newsAt = now;
   }
 
-  /** A statement whose answer was lost may have been carried out. */
+  /** A statement whose answer was lost may have been carried out, or who fanned out before may have died amidst it. */
   doubt(): void {
     this.#isUnsure = true;
+    this.#sweepAt = Math.min(this.#sweepAt, this.#sweptAt + doubtfulSweepPauseMs);
   }
 
   /** Whether what is known is young enough to start anything: who may no longer have what could not be asked. */
@@ -90,6 +98,12 @@ export class LaneKeeper {
   get hasRoom(): boolean {
     const { lanes, recorder, isStopping } = this.#options;
     return lanes.hasRoom && !recorder.isFull && !isStopping();
+  }
+
+  /** Whether the lane is surely this node's. */
+  holds(id: number): boolean {
+    const { lanes, loader } = this.#options;
+    return lanes.has(id) && !this.#releasing.has(id) && !loader.isLoading(id);
   }
 
   /** A lane's subscription, its owner's rights, or what is asked of it changed. */
@@ -147,7 +161,7 @@ export class LaneKeeper {
   }
 
   #release(now: number): void {
-    if (this.#isReleasing) return;
+    if (this.#releasing.size > 0) return;
     const { db, node, lanes, loader, background } = this.#options;
     const releases: Release[] = [];
     for (const lane of lanes.all()) {
@@ -157,8 +171,8 @@ export class LaneKeeper {
       if (releases.length >= releaseMax) break;
     }
     if (releases.length === 0) return;
-    this.#isReleasing = true;
-    // From here on nothing is started in them: they may be somebody else's before the answer is here.
+    this.#releasing = new Set(releases.map(({ lane }) => lane));
+    // From here on nothing is started in them.
     for (const { lane } of releases) (lanes.get(lane) as Lane).isOpen = false;
     background.run(async () => {
       try {
@@ -169,7 +183,7 @@ export class LaneKeeper {
         loader.load(releases.map(({ lane }) => lane));
         throw error;
       } finally {
-        this.#isReleasing = false;
+        this.#releasing = new Set();
       }
     });
   }
@@ -214,7 +228,7 @@ export class LaneKeeper {
       } finally {
         this.#isLooking = false;
       }
-      if (node.hasPeers) {
+      if (node.hasPeers || this.#isUnsure) {
         const heads = await readHeads(db, lanes.ids());
         for (const [id, head] of heads) {
           const lane = lanes.get(id);
@@ -224,6 +238,7 @@ export class LaneKeeper {
         }
       }
       if (now >= this.#sweepAt) {
+        this.#sweptAt = now;
         this.#sweepAt = now + sweepPauseMs;
         await forgetAnswers(db);
         if ((await freeOrphans(db)) > 0) this.#claimAt = 0;

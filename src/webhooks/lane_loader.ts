@@ -8,7 +8,7 @@ import type { Sealer } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
 import type { Background } from './background.ts';
 import type { EventCache } from './event_cache.ts';
-import type { FanOutPass, LaneAddition } from './fan_out.ts';
+import type { LaneAddition } from './fan_out.ts';
 import type { HeldLanes } from './held_lanes.ts';
 import { Lane } from './lane.ts';
 import { type LaneState, loadLanes } from './lane_store.ts';
@@ -52,7 +52,7 @@ export class LaneLoader {
     this.#passWatch = this.#options.standing.watch();
   }
 
-  takePass({ additions, events }: FanOutPass): void {
+  takePass(additions: readonly LaneAddition[], events: readonly number[]): void {
     const { lanes, node, cache, onChange } = this.#options;
     const toLoad: number[] = [];
     for (const addition of additions) {

@@ -126,11 +126,11 @@ export class Worker {
       db,
       kinds,
       onError,
-      holder: () => {
-        this.#loader.beginPass();
-        return this.#keeper.hasRoom ? this.node.id : null;
-      },
-      onPass: (pass) => this.#loader.takePass(pass),
+      holder: () => (this.#keeper.hasRoom ? this.node.id : null),
+      holds: (lane) => this.#keeper.holds(lane),
+      onLead: () => this.#keeper.doubt(),
+      onBegin: () => this.#loader.beginPass(),
+      onPass: (additions, events) => this.#loader.takePass(additions, events),
     });
   }
 
