@@ -81,6 +81,10 @@ test('oauth 10: answers and refusals may be read, with their challenges', async 
     mayUse(response);
     assert.match(response.headers.get('access-control-expose-headers') ?? '', /WWW-Authenticate/i, path);
   }
+  const api = await fetch(`${server.baseUrl}/api`, { headers: { origin } });
+  for (const name of [/DPoP-Nonce/, /Request-Id/]) {
+    assert.match(api.headers.get('access-control-expose-headers') ?? '', name);
+  }
   const registered = await fetch(`${server.baseUrl}/oauth/register`, {
     method: 'POST',
     headers: { origin, 'content-type': 'application/json' },

@@ -17,6 +17,7 @@ export const patchTypes = [mergePatchType, jsonPatchType, 'application/json'] as
 
 /** Headers of answers that pages of other origins may read. */
 const exposedHeaders = [
+  'DPoP-Nonce',
   'Deprecation',
   'ETag',
   'Idempotency-Replayed',

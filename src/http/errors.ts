@@ -77,7 +77,9 @@ function allowedMethods(app: FastifyInstance, request: FastifyRequest): string[]
 }
 
 /** Browsers name HTML first when somebody follows a link; programs do not name it unless they mean it. */
-function wantsPage({ method, headers }: FastifyRequest): boolean {
+function wantsPage({ method, url, headers }: FastifyRequest): boolean {
+  // RFC 8615: what is looked for there is looked for by programs, whatever they accept.
+  if (url.startsWith('/.well-known/')) return false;
   return (method === 'GET' || method === 'HEAD') && /^text\/html\b/.test(headers.accept ?? '');
 }
 

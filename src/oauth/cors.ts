@@ -7,7 +7,7 @@
 import type { FastifyInstance } from 'fastify';
 import { registrationPath } from './registration/registration.ts';
 
-const exposedHeaders = 'Retry-After, WWW-Authenticate';
+const exposedHeaders = 'Request-Id, Retry-After, WWW-Authenticate';
 /** Seconds that the answer to a preflight may be kept. */
 const maxAgeSeconds = 3_600;
 
