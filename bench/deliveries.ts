@@ -1,6 +1,6 @@
 /**
  * What deliveries cost: `npx node bench/deliveries.ts [throughput|statements|profile] [events] [subscriptions…]`, and
- * `latency`, `isolation` and `backlog`, each described in its file in bench/deliveries.
+ * `allocations`, `latency`, `isolation` and `backlog`, each described in its file in bench/deliveries.
  *
  * All in one run, on the same cores: the bare loop (an `undici` pool that signs and POSTs), and Nuncio from
  * `POST /events` in batches of 1,000 to the last receipt, everything durable, with 1, 100 and 10,000 subscriptions.
@@ -9,6 +9,7 @@
 
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { measureAllocations } from './deliveries/allocations.ts';
 import { measureBacklog } from './deliveries/backlog.ts';
 import { measureDatabase } from './deliveries/database.ts';
 import { measureIsolation } from './deliveries/isolation.ts';
@@ -32,6 +33,7 @@ import {
 
 const [mode = 'throughput', eventsText = '60000', ...sizeTexts] = process.argv.slice(2);
 const other = {
+  allocations: measureAllocations,
   latency: measureLatency,
   isolation: measureIsolation,
   backlog: measureBacklog,

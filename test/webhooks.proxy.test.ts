@@ -27,8 +27,8 @@ function createSender(t: TestContext, proxy: EgressProxy, addresses = ['127.0.0.
 }
 
 function post(sender: Sender, origin: string): Promise<Answer> {
-  const request = { origin, path: '/', headers: [], body: Buffer.from('{}'), traced: null };
-  return new Promise((resolve) => sender.send(request, resolve));
+  const request = { origin, path: '/', headers: '', body: Buffer.from('{}'), traced: null };
+  return new Promise((resolve) => sender.send(request, resolve, undefined));
 }
 
 async function serveHttps(t: TestContext, name: 'good' | 'self-signed'): Promise<number> {

@@ -18,7 +18,8 @@ import { Worker } from 'node:worker_threads';
 import { gzipSync } from 'node:zlib';
 import { type ConnectorOptions, comparePeer, vettedLookup } from '../src/egress/connector.ts';
 import { resolveVetted } from '../src/egress/resolve.ts';
-import { type Answer, exchangeTimeoutMs, responseBodyBytesMax, Sender } from '../src/webhooks/sender.ts';
+import { answerBodyBytesMax } from '../src/webhooks/http1_answer.ts';
+import { type Answer, exchangeTimeoutMs, Sender } from '../src/webhooks/sender.ts';
 
 const pem = (name: string) => readFileSync(new URL(`support/certificates/${name}`, import.meta.url), 'utf8');
 const certificate = (name: string) => ({ key: pem(`${name}.key`), cert: pem(`${name}.pem`) });
@@ -32,15 +33,15 @@ function createSender(t: TestContext, options: Partial<ConnectorOptions> = {}): 
   return sender;
 }
 
-function post(sender: Sender, origin: string, body = '{}', headers: string[] = []): Promise<Answer> {
+function post(sender: Sender, origin: string, body = '{}'): Promise<Answer> {
   const request = {
     origin,
     path: '/',
-    headers: ['content-type', 'application/json', ...headers],
+    headers: 'content-type: application/json\r\n',
     body: Buffer.from(body),
     traced: null,
   };
-  return new Promise((resolve) => sender.send(request, resolve));
+  return new Promise((resolve) => sender.send(request, resolve, undefined));
 }
 
 async function listen(t: TestContext, server: Server): Promise<number> {
@@ -345,7 +346,7 @@ test('webhooks 48: an endless body is cut at 16 KiB, the connection closed, the 
   const answer = await post(createSender(t), `http://127.0.0.1:${port}`);
   assert.equal(answer.status, 200);
   assert.equal(answer.error, null);
-  assert.equal(answer.body?.length, responseBodyBytesMax);
+  assert.equal(answer.body?.length, answerBodyBytesMax);
   assert.ok(answer.truncated);
   await closed;
 });
@@ -387,7 +388,7 @@ test('webhooks 51, 52: nothing is decompressed, and any bytes can be kept', asyn
     response.writeHead(200, { 'content-encoding': 'gzip' }).end(bomb);
   });
   const answer = await post(createSender(t), `http://127.0.0.1:${port}`);
-  assert.deepEqual(answer.body, bomb.subarray(0, responseBodyBytesMax));
+  assert.deepEqual(answer.body, bomb.subarray(0, answerBodyBytesMax));
 });
 
 test('webhooks 53: what is no HTTP, ends early, is reset or miscounts is a failure', async (t) => {

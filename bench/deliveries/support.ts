@@ -181,13 +181,20 @@ export interface NuncioServer {
   stop: () => Promise<void>;
 }
 
-/** @param nodeFlags like `--cpu-prof`; those in BENCH_NODE_FLAGS are added */
-export async function startNuncio(bench: Bench, nodeFlags: string[] = []): Promise<NuncioServer> {
+/**
+ * @param nodeFlags like `--cpu-prof`; those in BENCH_NODE_FLAGS are added
+ * @param isAsked whether messages can be sent to it
+ */
+export async function startNuncio(
+  bench: Bench,
+  nodeFlags: string[] = [],
+  { isAsked = false } = {},
+): Promise<NuncioServer> {
   const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
   const { PATH, HOME, BENCH_NODE_FLAGS = '' } = process.env;
   const flags = [...nodeFlags, ...BENCH_NODE_FLAGS.split(' ').filter((flag) => flag !== '')];
   const child = spawn(process.execPath, [...flags, cli, 'start'], {
-    stdio: ['ignore', 'inherit', 'inherit'],
+    stdio: isAsked ? ['ignore', 'inherit', 'inherit', 'ipc'] : ['ignore', 'inherit', 'inherit'],
     env: { PATH, HOME, ...settings(bench.databaseUrl, String(bench.config.port)) },
   });
   const ended = new Promise((resolve) => child.once('exit', resolve));

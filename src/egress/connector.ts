@@ -34,8 +34,12 @@ export interface ConnectorOptions extends EgressPolicy {
   extraCa?: string | string[];
   /** What connections go through; directly where left out. */
   proxy?: EgressProxy;
-  /** Told of each connection that is ready. */
-  onConnected?: (timings: ConnectTimings) => void;
+}
+
+/** A connection that is ready, and what it took. */
+export interface GuardedConnection {
+  socket: Socket;
+  timings: ConnectTimings;
 }
 
 type Connect = buildConnector.connector;
@@ -43,21 +47,35 @@ type Connect = buildConnector.connector;
 /** Gives the function that an `undici` client takes as its `connect` option. */
 export function createGuardedConnector(options: ConnectorOptions): Connect {
   return ({ hostname, protocol, port, servername }, callback) => {
-    const host = hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
-    const portNumber = Number(port) || (protocol === 'https:' ? 443 : 80);
-    open(host, portNumber, protocol === 'https:' ? servername || host : null, options).then(
-      (socket) => callback(null, socket as Socket & TLSSocket),
+    open(hostname, port, protocol === 'https:' ? servername || bare(hostname) : null, options).then(
+      ({ socket }) => callback(null, socket as Socket & TLSSocket),
       (error: Error) => callback(error, null),
     );
   };
 }
 
+/**
+ * Opens one connection to an origin.
+ * @throws EgressError
+ */
+export function connectGuarded(origin: URL, options: ConnectorOptions): Promise<GuardedConnection> {
+  const { hostname, port, protocol } = origin;
+  return open(hostname, port, protocol === 'https:' ? bare(hostname) : null, options);
+}
+
+/** A literal IPv6 address without its brackets. */
+function bare(hostname: string): string {
+  return hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
+}
+
 async function open(
-  host: string,
-  port: number,
+  hostname: string,
+  portText: string,
   servername: string | null,
   options: ConnectorOptions,
-): Promise<Socket> {
+): Promise<GuardedConnection> {
+  const host = bare(hostname);
+  const port = Number(portText) || (servername === null ? 80 : 443);
   const startedAt = performance.now();
   const addresses = await resolveVetted(host, options);
   const resolvedAt = performance.now();
@@ -67,13 +85,13 @@ async function open(
       : await openTunnel(options.proxy, addresses, port, connectTimeoutMs);
   const connectedAt = performance.now();
   const socket = servername === null ? tcp : await startTls(tcp, servername, options);
-  options.onConnected?.({
+  const timings: ConnectTimings = {
     dnsMs: resolvedAt - startedAt,
     connectMs: connectedAt - resolvedAt,
     tlsMs: servername === null ? null : performance.now() - connectedAt,
     family: isIP(address) === 6 ? 6 : 4,
-  });
-  return socket;
+  };
+  return { socket, timings };
 }
 
 async function openDirectly(

@@ -11,10 +11,10 @@ import type { HeldLanes } from './held_lanes.ts';
 import type { Lane, Waiting } from './lane.ts';
 import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
-import { attemptNumberMax, type Outcome } from './outcome.ts';
+import { attemptNumberMax } from './outcome.ts';
 import type { Repetitions } from './repetitions.ts';
 import type { Answer, Sender } from './sender.ts';
-import { settleAttempt } from './settle.ts';
+import { type Settlement, settleAttempt } from './settle.ts';
 
 /** Attempts under way at once, at most; and of those, how many may have been under way for less than a second. */
 const inFlightMax = 4_096;
@@ -26,6 +26,18 @@ const freshMs = 1_000;
  * memory is free again while it is young.
  */
 const turnMax = 64;
+
+/** An attempt under way. */
+interface Attempt {
+  lane: Lane;
+  waiting: Waiting;
+  number: number;
+  /** Of the subscription, when it was started. */
+  revision: number;
+  scheduleSeconds: readonly number[];
+  /** Of the process's own clock, in milliseconds. */
+  startedAt: number;
+}
 
 export interface AttemptStarterOptions {
   node: Node;
@@ -46,8 +58,8 @@ export interface AttemptStarterOptions {
 
 export class AttemptStarter {
   readonly #options: AttemptStarterOptions;
-  /** When those attempts under way were started that are younger than a second, the oldest first. */
-  readonly #recent = new Set<{ at: number }>();
+  /** Those attempts under way that are younger than a second, the oldest first. */
+  readonly #recent = new Set<Attempt>();
   #inFlight = 0;
   #turn: NodeJS.Immediate | undefined;
 
@@ -70,9 +82,9 @@ export class AttemptStarter {
 
   tick(now: number): void {
     // Attempts that take longer than a second make room for others.
-    for (const start of this.#recent) {
-      if (start.at > now - freshMs) break;
-      this.#recent.delete(start);
+    for (const attempt of this.#recent) {
+      if (attempt.startedAt > now - freshMs) break;
+      this.#recent.delete(attempt);
     }
     const { lanes } = this.#options;
     for (const lane of lanes.sleeping) {
@@ -115,55 +127,45 @@ export class AttemptStarter {
   }
 
   #start(lane: Lane, waiting: Waiting): void {
-    const { node, lanes, sender, headerNames, signers, metrics, onGone } = this.#options;
+    const { node, sender, headerNames, signers, metrics, retryScheduleSeconds } = this.#options;
     const { subscription, revision } = lane;
     const number = Math.min((waiting.retry?.attempts ?? 0) + 1, attemptNumberMax);
     const facts = { sequence: waiting.sequence, number, now: node.now() };
-    const request = buildRequest(
-      subscription,
-      lane.template,
-      lane.secrets,
-      headerNames,
-      waiting.event,
-      facts,
-      signers,
-    );
-    const startedAt = performance.now();
+    const { template, keys } = lane;
+    const request = buildRequest(subscription, template, keys, headerNames, waiting.event, facts, signers);
     if (number === 1) metrics.lag(Math.max(facts.now - waiting.event.createdAt, 0) / 1_000);
-    const start = { at: startedAt };
+    const scheduleSeconds = subscription.retrySchedule ?? retryScheduleSeconds;
+    const attempt = { lane, waiting, number, revision, scheduleSeconds, startedAt: performance.now() };
     this.#inFlight += 1;
-    this.#recent.add(start);
-    const onAnswer = (answer: Answer) => {
-      this.#inFlight -= 1;
-      this.#recent.delete(start);
-      lane.bytes -= waiting.event.body.length;
-      lanes.waitingBytes -= waiting.event.body.length;
-      if (answer.isCalledOff) {
-        this.#putBack(lane, waiting);
-        return;
-      }
-      const { outcome, pauseMs, askedMs, isPing, isGone } = settleAttempt({
-        lane,
-        waiting,
-        number,
-        revision,
-        answer,
-        now: node.now(),
-        scheduleSeconds: subscription.retrySchedule ?? this.#options.retryScheduleSeconds,
-      });
-      metrics.attempt(outcome.attempt?.error ?? null);
-      if (isGone) {
-        // At once; the database is told and will tell everybody.
-        lane.isOpen = false;
-        lane.forget();
-      }
-      lane.askedUntil = Math.max(lane.askedUntil, performance.now() + askedMs);
-      const wasPending = waiting.retry?.state === 'pending';
-      this.#settled(lane, outcome, { pauseMs, isPing, wasPending });
-      if (isGone) onGone(lane.id);
-    };
-    sender.send(request, onAnswer, lane);
+    this.#recent.add(attempt);
+    sender.send(request, this.#onAnswer, attempt, lane);
   }
+
+  readonly #onAnswer = (answer: Answer, attempt: Attempt): void => {
+    const { node, lanes, metrics, onGone } = this.#options;
+    const { lane, waiting, number, revision, scheduleSeconds } = attempt;
+    const bytes = waiting.event.body.length;
+    this.#inFlight -= 1;
+    this.#recent.delete(attempt);
+    lane.bytes -= bytes;
+    lanes.waitingBytes -= bytes;
+    if (answer.isCalledOff) {
+      this.#putBack(lane, waiting);
+      return;
+    }
+    const now = node.now();
+    const settlement = settleAttempt({ lane, waiting, number, revision, answer, now, scheduleSeconds });
+    const { outcome, askedMs, isGone } = settlement;
+    metrics.attempt(outcome.attempt?.error ?? null);
+    if (isGone) {
+      // At once; the database is told and will tell everybody.
+      lane.isOpen = false;
+      lane.forget();
+    }
+    lane.askedUntil = Math.max(lane.askedUntil, performance.now() + askedMs);
+    this.#settled(lane, settlement, waiting.retry?.state === 'pending');
+    if (isGone) onGone(lane.id);
+  };
 
   /** Nothing of it was sent, so it was no attempt. */
   #putBack(lane: Lane, waiting: Waiting): void {
@@ -174,11 +176,7 @@ export class AttemptStarter {
     this.pump();
   }
 
-  #settled(
-    lane: Lane,
-    outcome: Outcome,
-    { pauseMs, isPing, wasPending }: { pauseMs: number; isPing: boolean; wasPending: boolean },
-  ): void {
+  #settled(lane: Lane, { outcome, pauseMs, isPing }: Settlement, wasPending: boolean): void {
     const { lanes, repetitions, onSettled } = this.#options;
     const isAccepted = outcome.attempt !== null && outcome.attempt.error === null;
     const now = performance.now();

@@ -5,9 +5,18 @@
 
 import type { KeyObject } from 'node:crypto';
 import { version } from '../version.ts';
+import type { OutgoingRequest } from './connection.ts';
 import { deliveryId, deliveryIdPrefix } from './delivery_id.ts';
-import type { OutgoingRequest } from './sender.ts';
-import { signEd25519, signSha256, signStandard, signTimestamp, standardKey } from './signature.ts';
+import type { HmacKey } from './hmac.ts';
+import {
+  type SignatureShape,
+  signEd25519,
+  signSha256,
+  signStandard,
+  signTimestamp,
+  standardKey,
+  textKey,
+} from './signature.ts';
 import type { Secrets, Subscription } from './subscription.ts';
 
 /** Names of the headers, the operator's to set. */
@@ -55,6 +64,23 @@ export function createTemplate(subscription: Pick<Subscription, 'id' | 'lane' | 
   };
 }
 
+/** The keys of a subscription's secrets in the form that its signature takes, newest first. */
+export interface SigningKeys {
+  both: readonly HmacKey[];
+  newest: readonly HmacKey[];
+  /** Milliseconds since 1970: until then both sign. */
+  bothUntil: number;
+}
+
+export function createSigningKeys({ secret, previous }: Secrets, signature: SignatureShape): SigningKeys {
+  // Signed with the deployment's own.
+  if (signature === 'ed25519') return { both: [], newest: [], bothUntil: 0 };
+  const keyOf = signature === 'standard' ? standardKey : textKey;
+  const newest = [keyOf(secret)];
+  if (previous === null) return { both: newest, newest, bothUntil: 0 };
+  return { both: [...newest, keyOf(previous.secret)], newest, bothUntil: previous.until.getTime() };
+}
+
 export interface AttemptFacts {
   sequence: number;
   /** 1, 2, 3 … */
@@ -66,58 +92,57 @@ export interface AttemptFacts {
 /** The deployment's own private keys that sign at a moment, newest first. @param now milliseconds since 1970 */
 export type DeploymentSigners = (now: number) => readonly KeyObject[];
 
-/** Those that sign at a moment, newest first. */
-export function liveSecrets(secrets: Secrets, now: number): string[] {
-  const { secret, previous } = secrets;
-  return previous !== null && previous.until.getTime() > now ? [secret, previous.secret] : [secret];
+/** What does not depend on anything, by formats. */
+const constantLines = {
+  json: linesOf('application/json'),
+  cloudevents: linesOf('application/cloudevents+json'),
+};
+
+function linesOf(contentType: string): string {
+  return `content-type: ${contentType}\r\nuser-agent: Nuncio/${version}\r\naccept-encoding: identity\r\n`;
 }
 
 export function buildRequest(
   subscription: Subscription,
   template: RequestTemplate,
-  secrets: Secrets,
+  keys: SigningKeys,
   names: HeaderNames,
   event: EventContent,
   facts: AttemptFacts,
   signers: DeploymentSigners,
 ): OutgoingRequest {
+  const { format, signature } = subscription;
   const id = deliveryId(template.idPrefix, facts.sequence);
-  const timestamp = Math.floor(facts.now / 1_000);
-  const live = liveSecrets(secrets, facts.now);
-  const isCloudEvent = subscription.format === 'cloudevents';
-  const body = isCloudEvent ? cloudEventBody(event) : event.body;
-  const headers = [
-    'content-type',
-    isCloudEvent ? 'application/cloudevents+json' : 'application/json',
-    'user-agent',
-    `Nuncio/${version}`,
-    'accept-encoding',
-    'identity',
-    names.event,
-    event.kind,
-    names.sequence,
-    String(facts.sequence),
-  ];
-  switch (subscription.signature) {
-    case 'standard':
-      headers.push('webhook-id', id, 'webhook-timestamp', String(timestamp));
-      headers.push('webhook-signature', signStandard(live.map(standardKey), id, timestamp, body));
-      break;
-    case 'ed25519':
-      headers.push('webhook-id', id, 'webhook-timestamp', String(timestamp));
-      headers.push('webhook-signature', signEd25519(signers(facts.now), id, timestamp, body));
-      break;
-    case 'timestamp':
-      headers.push(names.delivery, id, names.signature, signTimestamp(live, timestamp, body));
-      break;
-    case 'sha256':
-      headers.push(names.delivery, id, names.signature, signSha256(live, body));
-      break;
-  }
-  headers.push(names.attempt, String(facts.number));
+  const body = format === 'cloudevents' ? cloudEventBody(event) : event.body;
+  const headers =
+    `${constantLines[format]}${names.event}: ${event.kind}\r\n${names.sequence}: ${facts.sequence}\r\n` +
+    `${signedLines(signature, id, keys, names, body, facts.now, signers)}${names.attempt}: ${facts.number}\r\n`;
   const traced =
     event.traceparent === null ? null : { parent: event.traceparent, deliveryId: id, kind: event.kind };
   return { origin: template.origin, path: template.path, headers, body, traced };
+}
+
+/** The lines that say which delivery it is, and sign it. */
+function signedLines(
+  signature: SignatureShape,
+  id: string,
+  { both, newest, bothUntil }: SigningKeys,
+  names: HeaderNames,
+  body: Buffer,
+  now: number,
+  signers: DeploymentSigners,
+): string {
+  const timestamp = Math.floor(now / 1_000);
+  const keys = bothUntil > now ? both : newest;
+  if (signature === 'timestamp' || signature === 'sha256') {
+    const value = signature === 'sha256' ? signSha256(keys, body) : signTimestamp(keys, timestamp, body);
+    return `${names.delivery}: ${id}\r\n${names.signature}: ${value}\r\n`;
+  }
+  const value =
+    signature === 'standard'
+      ? signStandard(keys, id, timestamp, body)
+      : signEd25519(signers(now), id, timestamp, body);
+  return `webhook-id: ${id}\r\nwebhook-timestamp: ${timestamp}\r\nwebhook-signature: ${value}\r\n`;
 }
 
 /** CloudEvents 1.0, JSON format, structured mode. */

@@ -7,7 +7,13 @@
  *                            | or done and not written yet
  */
 
-import { createTemplate, type EventContent, type RequestTemplate } from './delivery_request.ts';
+import {
+  createSigningKeys,
+  createTemplate,
+  type EventContent,
+  type RequestTemplate,
+  type SigningKeys,
+} from './delivery_request.ts';
 import type { LaneState } from './lane_store.ts';
 import { circuitFailures } from './retry_schedule.ts';
 import type { Secrets, Subscription } from './subscription.ts';
@@ -31,7 +37,8 @@ export interface Waiting {
 export class Lane {
   readonly id: number;
   subscription: Subscription;
-  secrets: Secrets;
+  #secrets: Secrets;
+  #keys: SigningKeys | null = null;
   revision: number;
   template: RequestTemplate;
   isOpen: boolean;
@@ -85,7 +92,7 @@ export class Lane {
   constructor(state: LaneState, now: number) {
     this.id = state.subscription.lane;
     this.subscription = state.subscription;
-    this.secrets = state.secrets;
+    this.#secrets = state.secrets;
     this.revision = state.revision;
     this.template = createTemplate(state.subscription);
     this.isOpen = state.isOpen;
@@ -103,10 +110,17 @@ export class Lane {
     this.idleSince = now;
   }
 
+  /** Made when the first is signed. */
+  get keys(): SigningKeys {
+    this.#keys ??= createSigningKeys(this.#secrets, this.subscription.signature);
+    return this.#keys;
+  }
+
   /** Takes what the database says now; what was waiting in memory is forgotten and will be read again. */
   renew(state: LaneState, now: number): void {
     this.subscription = state.subscription;
-    this.secrets = state.secrets;
+    this.#secrets = state.secrets;
+    this.#keys = null;
     this.revision = state.revision;
     this.template = createTemplate(state.subscription);
     this.isOpen = state.isOpen;

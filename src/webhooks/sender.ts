@@ -1,70 +1,60 @@
 /**
- * Sending: one POST and its answer, by `undici` clients over the guarded connector. Connections are kept alive and
- * belong to one origin; each carries one exchange at a time. One absolute timer covers the whole exchange. Redirects
- * are not followed, nothing is decompressed, no more than the first 16 KiB of an answer are read.
+ * Sending: one POST and its answer, over guarded connections. Connections are kept alive and belong to one origin; each
+ * carries one exchange at a time. One absolute timer covers the whole exchange. Redirects are not followed, nothing is
+ * decompressed, no more than the first 16 KiB of an answer are read.
  *
- *   exchange: waiting for a connection → sent → headers → body → done;   done at any point by error or timer
+ *   exchange: waiting for a connection → sent → head → body → done;   done at any point by error or timer
+ *   connection: opening → in use ⇄ (resting for a turn of the event loop → idle) → closed
  */
 
-import { Client, type Dispatcher } from 'undici';
-import { type ConnectorOptions, type ConnectTimings, createGuardedConnector } from '../egress/connector.ts';
+import {
+  type ConnectorOptions,
+  type ConnectTimings,
+  connectGuarded,
+  type GuardedConnection,
+} from '../egress/connector.ts';
 import { EgressError } from '../egress/error.ts';
 import type { AttemptError } from './attempt_error.ts';
-import type { AttemptSpan, TracedAttempt } from './attempt_span.ts';
+import type { AttemptSpan } from './attempt_span.ts';
+import { type Connection, type Exchange, type OutgoingRequest, ProtocolError } from './connection.ts';
+import type { AnswerHeaders, HeadMemory } from './http1_answer.ts';
+import { Http1Connection } from './http1_connection.ts';
+import { Http2Connection } from './http2_connection.ts';
 
 /** Milliseconds for a whole exchange, from resolving the name to the end of the answer. */
 export const exchangeTimeoutMs = 15_000;
-/** Bytes of an answer's body that are kept, and of its header block that are taken. */
-export const responseBodyBytesMax = 16_384;
-const responseHeaderBytesMax = 16_384;
-/** Milliseconds after which an idle connection is closed; connections kept idle at most. */
-const idleMs = 20_000;
+/** Milliseconds after which an idle connection is closed, and between looks for those; connections kept idle at most. */
+const idleMsMax = 20_000;
+const pruneMs = 1_000;
 const idleConnectionsMax = 1_000;
 /** Milliseconds between looks at the clock: how late the timer may be. */
 const timerGrainMs = 50;
 
-export interface OutgoingRequest {
-  /** Like `https://example.com:8443`. */
-  origin: string;
-  path: string;
-  /** Names and values by turns. */
-  headers: string[];
-  body: Buffer;
-  /** Null where it is not part of a trace. */
-  traced: TracedAttempt | null;
-}
-
 export interface Answer {
   /** Of the process's own clock (`performance.now`), in milliseconds. */
-  startedAt: number;
-  endedAt: number;
-  firstByteAt: number | null;
-  status: number | null;
-  headers: Record<string, string | string[] | undefined> | null;
-  body: Buffer | null;
-  truncated: boolean;
+  readonly startedAt: number;
+  readonly endedAt: number;
+  readonly firstByteAt: number | null;
+  readonly status: number | null;
+  readonly headers: AnswerHeaders | null;
+  /** The headers as JSON. */
+  readonly headersText: string | null;
+  readonly body: Buffer | null;
+  readonly truncated: boolean;
   /** Null where an answer came, whatever its status. */
-  error: Exclude<AttemptError, 'unexpected_status'> | null;
+  readonly error: Exclude<AttemptError, 'unexpected_status'> | null;
   /** What the certificate or handshake lacked. */
-  reason: string | null;
+  readonly reason: string | null;
   /** Where the exchange had to open one. */
-  connection: ConnectTimings | null;
+  readonly connection: ConnectTimings | null;
   /** Whether nothing was sent, because it was not to be sent any more once there was a connection. */
-  isCalledOff: boolean;
+  readonly isCalledOff: boolean;
 }
 
 /** What an exchange is part of: it is called off where this has been stopped before its first byte. */
 export interface Stoppable {
   /** How often. */
   readonly stops: number;
-}
-
-interface Connection {
-  origin: string;
-  client: Client;
-  timings: ConnectTimings | null;
-  openedAt: number;
-  idleSince: number;
 }
 
 const unstoppable: Stoppable = { stops: 0 };
@@ -76,13 +66,22 @@ export interface SenderOptions extends ConnectorOptions {
   mayBegin?: () => boolean;
 }
 
+/** What the connections to one origin have in common. */
+interface Place {
+  origin: URL;
+  /** The one used last at the end. */
+  idle: Connection[];
+  memory: HeadMemory;
+}
+
 export class Sender {
   readonly #options: SenderOptions;
-  /** Idle connections of each origin, the one used last at the end. */
-  readonly #idle = new Map<string, Connection[]>();
+  readonly #places = new Map<string, Place>();
   #idleCount = 0;
   /** In the order in which they began, so that the first is the first to be late. */
-  readonly #exchanges = new Set<Exchange>();
+  readonly #exchanges = new Set<SentExchange<unknown>>();
+  /** Those that wait for the end of this turn of the event loop. */
+  #waiting: SentExchange<unknown>[] = [];
   readonly #timer: NodeJS.Timeout;
   #prunedAt = 0;
 
@@ -92,38 +91,103 @@ export class Sender {
     this.#timer.unref();
   }
 
-  /** @param done called once, never before this returns */
-  send(request: OutgoingRequest, done: (answer: Answer) => void, part: Stoppable = unstoppable): void {
-    const mayBegin = this.#options.mayBegin ?? (() => true);
-    const exchange = new Exchange(
-      request,
-      part,
-      mayBegin,
-      this.#take(request.origin),
-      (finished, isClean) => {
-        if (finished.mayTryAgain) return this.#tryAgain(finished);
-        this.#exchanges.delete(finished);
-        this.#give(finished.connection, isClean);
-        const { answer } = finished;
-        if (request.traced !== null && !answer.isCalledOff)
-          this.#tellSpan(request.traced, request.origin, answer);
-        done(answer);
-      },
-    );
-    this.#exchanges.add(exchange);
-    exchange.start();
+  /**
+   * @param done called once, never before this returns
+   * @param context handed to `done`: one function can serve all
+   */
+  send<T>(
+    request: OutgoingRequest,
+    done: (answer: Answer, context: T) => void,
+    context: T,
+    part: Stoppable = unstoppable,
+  ): void {
+    const place = this.#placeOf(request.origin);
+    const exchange = new SentExchange(request, part, place, done, context, this.#owner);
+    this.#exchanges.add(exchange as SentExchange<unknown>);
+    // What came over a connection since its last answer is seen before anything is sent over it (in this turn of the
+    // event loop: RFC 9112 section 9.2 has bytes that nobody asked for belong to no answer).
+    if (this.#waiting.length === 0) setImmediate(this.#startWaiting);
+    this.#waiting.push(exchange as SentExchange<unknown>);
   }
 
   /** Closes the connections; exchanges under way are cut off. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
-    const clients = [...this.#idle.values()].flat().map(({ client }) => client);
-    for (const { connection } of this.#exchanges) clients.push(connection.client);
-    this.#idle.clear();
-    await Promise.allSettled(clients.map((client) => client.destroy()));
+    for (const { idle } of this.#places.values()) for (const connection of idle) connection.destroy();
+    for (const exchange of this.#exchanges) exchange.via?.destroy();
+    this.#places.clear();
   }
 
-  #tellSpan(traced: TracedAttempt, origin: string, { startedAt, endedAt, status, error }: Answer): void {
+  #placeOf(origin: string): Place {
+    let place = this.#places.get(origin);
+    if (place === undefined) {
+      place = { origin: new URL(origin), idle: [], memory: { bytes: null, head: null } };
+      this.#places.set(origin, place);
+    }
+    return place;
+  }
+
+  readonly #startWaiting = (): void => {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const exchange of waiting) {
+      if (exchange.isOver) continue;
+      const connection = this.#takeIdle(exchange.place);
+      if (connection === undefined) this.#open(exchange);
+      else this.#begin(exchange, connection);
+    }
+  };
+
+  /** The last moment before the first byte. */
+  #begin(exchange: SentExchange<unknown>, connection: Connection): void {
+    if (exchange.isStopped || this.#options.mayBegin?.() === false) exchange.callOff(connection);
+    else exchange.begin(connection);
+  }
+
+  #takeIdle({ idle }: Place): Connection | undefined {
+    for (;;) {
+      const connection = idle.pop();
+      if (connection === undefined) return undefined;
+      this.#idleCount -= 1;
+      if (connection.isUsable) return connection;
+      connection.destroy();
+    }
+  }
+
+  #open(exchange: SentExchange<unknown>): void {
+    const { place } = exchange;
+    connectGuarded(place.origin, this.#options).then(
+      (opened) => {
+        const connection = speak(opened, place);
+        if (exchange.isOver) connection.destroy();
+        else this.#begin(exchange, connection);
+      },
+      (error: Error) => exchange.onFailure(error, false),
+    );
+  }
+
+  readonly #owner: ExchangeOwner = {
+    onEnd: (exchange, mayGoOn) => {
+      const { via, request, place } = exchange;
+      this.#exchanges.delete(exchange);
+      if (via !== null) this.#give(via, place, mayGoOn);
+      if (request.traced !== null && !exchange.isCalledOff) this.#tellSpan(request, exchange);
+    },
+    onTryAgain: (exchange) => this.#open(exchange),
+  };
+
+  #give(connection: Connection, place: Place, mayGoOn: boolean): void {
+    if (!mayGoOn || this.#idleCount >= idleConnectionsMax) {
+      connection.destroy();
+      return;
+    }
+    connection.idleSince = performance.now();
+    place.idle.push(connection);
+    this.#idleCount += 1;
+  }
+
+  #tellSpan({ traced, origin }: OutgoingRequest, { startedAt, endedAt, status, error }: Answer): void {
+    if (traced === null) return;
     const { timeOrigin } = performance;
     this.#options.onSpan?.({
       ...traced,
@@ -135,226 +199,161 @@ export class Sender {
     });
   }
 
-  /** A kept connection that the other side had closed meanwhile: once more on a new one, as part of the same attempt. */
-  #tryAgain(exchange: Exchange): void {
-    void exchange.connection.client.destroy();
-    exchange.connection = this.#open(exchange.request.origin);
-    exchange.start();
-  }
-
-  #take(origin: string): Connection {
-    const connection = this.#idle.get(origin)?.pop();
-    if (connection === undefined) return this.#open(origin);
-    this.#idleCount -= 1;
-    return connection;
-  }
-
-  #open(origin: string): Connection {
-    const connection: Connection = {
-      origin,
-      timings: null,
-      openedAt: 0,
-      idleSince: 0,
-      client: new Client(origin, {
-        connect: createGuardedConnector({
-          ...this.#options,
-          onConnected: (timings) => {
-            connection.timings = timings;
-            connection.openedAt = performance.now();
-          },
-        }),
-        pipelining: 1,
-        // The one timer is ours.
-        headersTimeout: 0,
-        bodyTimeout: 0,
-        maxHeaderSize: responseHeaderBytesMax,
-        keepAliveTimeout: idleMs,
-        keepAliveMaxTimeout: 60_000,
-        allowH2: true,
-      }),
-    };
-    return connection;
-  }
-
-  #give(connection: Connection, isClean: boolean): void {
-    if (!isClean || this.#idleCount >= idleConnectionsMax) {
-      void connection.client.destroy();
-      return;
-    }
-    connection.idleSince = performance.now();
-    const list = this.#idle.get(connection.origin);
-    if (list === undefined) this.#idle.set(connection.origin, [connection]);
-    else list.push(connection);
-    this.#idleCount += 1;
-  }
-
   #tick(): void {
     const now = performance.now();
     for (const exchange of this.#exchanges) {
       if (now - exchange.startedAt < exchangeTimeoutMs) break;
       exchange.expire();
     }
-    if (now - this.#prunedAt < 5_000) return;
+    if (now - this.#prunedAt < pruneMs) return;
     this.#prunedAt = now;
-    for (const [origin, list] of this.#idle) {
-      const kept = list.filter((connection) => {
-        const isFresh = now - connection.idleSince < idleMs;
-        if (!isFresh) void connection.client.destroy();
+    const used = new Set<Place>();
+    for (const { place } of this.#exchanges) used.add(place);
+    for (const [origin, place] of this.#places) {
+      const kept = place.idle.filter((connection) => {
+        const isFresh = connection.isUsable && now - connection.idleSince < connection.idleMs;
+        if (!isFresh) connection.destroy();
         return isFresh;
       });
-      this.#idleCount -= list.length - kept.length;
-      if (kept.length === 0) this.#idle.delete(origin);
-      else this.#idle.set(origin, kept);
+      this.#idleCount -= place.idle.length - kept.length;
+      place.idle = kept;
+      if (kept.length === 0 && !used.has(place)) this.#places.delete(origin);
     }
   }
 }
 
-type Finish = (exchange: Exchange, isClean: boolean) => void;
+/** By what was agreed on in the handshake. */
+function speak(opened: GuardedConnection, { origin, memory }: Place): Connection {
+  const { alpnProtocol } = opened.socket as { alpnProtocol?: string | false | null };
+  return alpnProtocol === 'h2'
+    ? new Http2Connection(opened, origin, idleMsMax)
+    : new Http1Connection(opened, origin, memory, idleMsMax);
+}
 
-class Exchange implements Dispatcher.DispatchHandler {
+interface ExchangeOwner {
+  /** @param mayGoOn whether its connection can carry another one */
+  onEnd: (exchange: SentExchange<unknown>, mayGoOn: boolean) => void;
+  /** Another connection may do what a kept one could not. */
+  onTryAgain: (exchange: SentExchange<unknown>) => void;
+}
+
+/** One exchange, and in the end its answer. */
+class SentExchange<T> implements Exchange, Answer {
   readonly request: OutgoingRequest;
-  connection: Connection;
+  readonly place: Place;
   readonly startedAt = performance.now();
-  mayTryAgain = false;
+  endedAt = 0;
+  firstByteAt: number | null = null;
+  status: number | null = null;
+  headers: AnswerHeaders | null = null;
+  headersText: string | null = null;
+  body: Buffer | null = null;
+  truncated = false;
+  error: Answer['error'] = null;
+  reason: string | null = null;
+  /** What carries it. */
+  via: Connection | null = null;
+  isOver = false;
+  isCalledOff = false;
   readonly #part: Stoppable;
   readonly #stops: number;
-  readonly #mayBegin: () => boolean;
-  #isCalledOff = false;
-  readonly #finish: Finish;
-  #controller: Dispatcher.DispatchController | undefined;
-  #isFinished = false;
   #isSecondTry = false;
-  #firstByteAt: number | null = null;
-  #status: number | null = null;
-  #headers: Answer['headers'] = null;
-  #chunks: Buffer[] = [];
-  #bytes = 0;
-  #truncated = false;
-  #error: Answer['error'] = null;
-  #reason: string | null = null;
+  readonly #done: (answer: Answer, context: T) => void;
+  readonly #context: T;
+  readonly #owner: ExchangeOwner;
 
   constructor(
     request: OutgoingRequest,
     part: Stoppable,
-    mayBegin: () => boolean,
-    connection: Connection,
-    finish: Finish,
+    place: Place,
+    done: (answer: Answer, context: T) => void,
+    context: T,
+    owner: ExchangeOwner,
   ) {
     this.request = request;
     this.#part = part;
     this.#stops = part.stops;
-    this.#mayBegin = mayBegin;
-    this.connection = connection;
-    this.#finish = finish;
+    this.place = place;
+    this.#done = done;
+    this.#context = context;
+    this.#owner = owner;
   }
 
-  start(): void {
-    const { path, headers, body } = this.request;
-    this.mayTryAgain = false;
-    try {
-      this.connection.client.dispatch({ method: 'POST', path, headers, body }, this);
-    } catch (error) {
-      queueMicrotask(() => this.onResponseError(this.#controller as never, error as Error));
+  get connection(): ConnectTimings | null {
+    return this.via !== null && this.via.openedAt >= this.startedAt ? this.via.timings : null;
+  }
+
+  /** Whether what it is part of was stopped since. */
+  get isStopped(): boolean {
+    return this.#part.stops !== this.#stops;
+  }
+
+  /** Nothing is sent; the connection can carry another one. */
+  callOff(connection: Connection): void {
+    this.isCalledOff = true;
+    this.via = connection;
+    this.isOver = true;
+    this.endedAt = performance.now();
+    this.#owner.onEnd(this as SentExchange<unknown>, connection.isUsable);
+    this.#done(this, this.#context);
+  }
+
+  begin(connection: Connection): void {
+    this.via = connection;
+    connection.start(this);
+  }
+
+  onHead(): void {
+    this.firstByteAt = performance.now();
+  }
+
+  onAnswer(isCut: boolean, mayGoOn: boolean): void {
+    this.truncated = isCut;
+    this.#end(mayGoOn);
+  }
+
+  onFailure(error: Error, hasBegun: boolean): void {
+    if (this.isOver) return;
+    const code = classify(error);
+    // A kept connection that the other side had closed meanwhile: once more, on a new one, as part of the same attempt.
+    const wasKept = this.via !== null && this.via.openedAt < this.startedAt;
+    if (code === 'connection_error' && wasKept && !hasBegun && !this.#isSecondTry) {
+      this.#isSecondTry = true;
+      this.via = null;
+      this.#owner.onTryAgain(this as SentExchange<unknown>);
+      return;
     }
-  }
-
-  get answer(): Answer {
-    const { timings, openedAt } = this.connection;
-    return {
-      startedAt: this.startedAt,
-      endedAt: performance.now(),
-      firstByteAt: this.#firstByteAt,
-      status: this.#status,
-      headers: this.#headers,
-      body:
-        this.#bytes === 0
-          ? null
-          : this.#chunks.length === 1
-            ? (this.#chunks[0] as Buffer)
-            : Buffer.concat(this.#chunks),
-      truncated: this.#truncated,
-      error: this.#error,
-      reason: this.#reason,
-      connection: openedAt >= this.startedAt ? timings : null,
-      isCalledOff: this.#isCalledOff,
-    };
+    this.error = code;
+    this.reason = error instanceof EgressError ? (error.reason ?? null) : null;
+    this.#end(false);
   }
 
   /** The time is over. What is known by now decides: a status that came is an answer. */
   expire(): void {
-    if (this.#status === null) this.#error = 'timeout';
-    else this.#truncated = true;
+    if (this.via === null || this.via.parts.status === null) this.error = 'timeout';
+    else this.truncated = true;
     this.#end(false);
   }
 
-  onRequestStart(controller: Dispatcher.DispatchController): void {
-    this.#controller = controller;
-    if (this.#part.stops === this.#stops && this.#mayBegin()) return;
-    this.#isCalledOff = true;
-    controller.abort(new Error('called off'));
-  }
-
-  onResponseStart(
-    _controller: Dispatcher.DispatchController,
-    status: number,
-    headers: Record<string, string | string[] | undefined>,
-  ): void {
-    // 100, 102 and 103 come before the answer.
-    if (status < 200) return;
-    this.#firstByteAt = performance.now();
-    this.#status = status;
-    this.#headers = headers;
-  }
-
-  onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    const room = responseBodyBytesMax - this.#bytes;
-    if (chunk.length <= room) {
-      // A copy: the chunk is a view of a large buffer that would live as long as it.
-      this.#chunks.push(Buffer.from(chunk));
-      this.#bytes += chunk.length;
-      return;
+  #end(mayGoOn: boolean): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    this.endedAt = performance.now();
+    if (this.via !== null) {
+      const { status, headers, headersText, body } = this.via.parts;
+      this.status = status;
+      this.headers = headers;
+      this.headersText = headersText;
+      this.body = body;
     }
-    this.#chunks.push(Buffer.from(chunk.subarray(0, room)));
-    this.#bytes += room;
-    this.#truncated = true;
-    this.#end(false);
-  }
-
-  onResponseEnd(): void {
-    this.#end(true);
-  }
-
-  onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
-    if (this.#isFinished) return;
-    if (this.#isCalledOff) {
-      queueMicrotask(() => this.#end(false));
-      return;
-    }
-    const { openedAt } = this.connection;
-    const wasKept = openedAt > 0 && openedAt < this.startedAt;
-    this.#error = classify(error);
-    if (this.#error === 'connection_error' && wasKept && this.#status === null && !this.#isSecondTry) {
-      this.#isSecondTry = true;
-      this.mayTryAgain = true;
-      this.#error = null;
-      this.#finish(this, false);
-      return;
-    }
-    this.#reason = error instanceof EgressError ? (error.reason ?? null) : null;
-    this.#end(false);
-  }
-
-  /** @param isClean whether the connection can carry another exchange */
-  #end(isClean: boolean): void {
-    if (this.#isFinished) return;
-    this.#isFinished = true;
-    if (!isClean) this.#controller?.abort(new Error('no more is read'));
-    this.#finish(this, isClean);
+    this.#owner.onEnd(this as SentExchange<unknown>, mayGoOn);
+    this.#done(this, this.#context);
   }
 }
 
 function classify(error: Error): Exclude<AttemptError, 'unexpected_status'> {
   if (error instanceof EgressError) return error.code;
+  if (error instanceof ProtocolError) return 'protocol_error';
   const code = (error as NodeJS.ErrnoException).code ?? '';
   if (error.name === 'HTTPParserError' || code.startsWith('HPE_')) return 'protocol_error';
   if (code === 'UND_ERR_HEADERS_OVERFLOW' || code === 'UND_ERR_RES_CONTENT_LENGTH_MISMATCH')

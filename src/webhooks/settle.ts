@@ -82,7 +82,7 @@ function toRecord(
     status: answer.status,
     error: isAccepted ? null : (answer.error ?? 'unexpected_status'),
     connection: connection === null && reason === null ? null : JSON.stringify({ ...connection, reason }),
-    headers: answer.headers === null ? null : JSON.stringify(answer.headers),
+    headers: answer.headersText,
     body: answer.body,
     truncated: answer.truncated,
   };

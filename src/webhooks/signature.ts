@@ -12,7 +12,8 @@
  * own key (see delivery_key.ts), the asymmetric form of Standard Webhooks: whoever checks it holds no secret.
  */
 
-import { createHmac, type KeyObject, randomBytes, sign } from 'node:crypto';
+import { type KeyObject, randomBytes, sign } from 'node:crypto';
+import { HmacKey } from './hmac.ts';
 
 export const signatureShapes = ['timestamp', 'sha256', 'standard', 'ed25519'] as const;
 export type SignatureShape = (typeof signatureShapes)[number];
@@ -38,34 +39,38 @@ export function isSecret(text: string): boolean {
   return isExact && bytes.length >= secretBytesMin && bytes.length <= secretBytesMax;
 }
 
+/** The key of `timestamp` and `sha256`: the secret as text. */
+export function textKey(secret: string): HmacKey {
+  return new HmacKey(secret);
+}
+
 /** The key of `standard`: the decoded bytes. */
-export function standardKey(secret: string): Buffer {
-  return Buffer.from(secret.startsWith(prefix) ? secret.slice(prefix.length) : secret, 'base64');
+export function standardKey(secret: string): HmacKey {
+  return new HmacKey(Buffer.from(secret.startsWith(prefix) ? secret.slice(prefix.length) : secret, 'base64'));
 }
 
 /**
- * @param secrets as text, newest first
+ * @param keys by `textKey`, newest first
  * @param timestamp unix seconds
  */
-export function signTimestamp(secrets: readonly string[], timestamp: number, body: Buffer): string {
+export function signTimestamp(keys: readonly HmacKey[], timestamp: number, body: Buffer): string {
   let value = `t=${timestamp}`;
-  for (const secret of secrets) {
-    value += `,v1=${createHmac('sha256', secret).update(`${timestamp}.`).update(body).digest('hex')}`;
-  }
+  for (const key of keys) value += `,v1=${key.sign(`${timestamp}.`, body, 'hex')}`;
   return value;
 }
 
-/** There is room for one value: the oldest secret that still lives signs, until its overlap has ended. */
-export function signSha256(secrets: readonly string[], body: Buffer): string {
-  const secret = secrets.at(-1) as string;
-  return `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`;
+/**
+ * There is room for one value: the oldest secret that still lives signs, until its overlap has ended.
+ * @param keys by `textKey`, newest first
+ */
+export function signSha256(keys: readonly HmacKey[], body: Buffer): string {
+  const key = keys.at(-1) as HmacKey;
+  return `sha256=${key.sign('', body, 'hex')}`;
 }
 
 /** @param keys by `standardKey`, newest first */
-export function signStandard(keys: readonly Buffer[], id: string, timestamp: number, body: Buffer): string {
-  const signBy = (key: Buffer) =>
-    `v1,${createHmac('sha256', key).update(`${id}.${timestamp}.`).update(body).digest('base64')}`;
-  return keys.map(signBy).join(' ');
+export function signStandard(keys: readonly HmacKey[], id: string, timestamp: number, body: Buffer): string {
+  return keys.map((key) => `v1,${key.sign(`${id}.${timestamp}.`, body, 'base64')}`).join(' ');
 }
 
 /** @param keys private Ed25519 keys, newest first: more than one while a key is being replaced */
