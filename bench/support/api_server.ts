@@ -9,6 +9,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
 import Fastify from 'fastify';
 import { pino } from 'pino';
+import { openLogDestination } from '../../src/commands/log_destination.ts';
 import { loadConfig } from '../../src/config/config.ts';
 import { loadPlatform } from '../../src/platform.ts';
 import { startServer } from '../../src/server.ts';
@@ -31,7 +32,7 @@ if (what === 'bare') {
     platform: await loadPlatform(null),
     databaseUrl: source,
     secret,
-    logger: pino({ level: 'info' }, pino.destination('/dev/null')),
+    logger: pino({ level: 'info' }, openLogDestination('/dev/null')),
   });
   close = () => running.close();
 }

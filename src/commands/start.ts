@@ -2,6 +2,7 @@
 
 import { pino } from 'pino';
 import type { Command } from './command.ts';
+import { openLogDestination } from './log_destination.ts';
 import { serve } from './serve.ts';
 
 export const start: Command = {
@@ -9,7 +10,7 @@ export const start: Command = {
   options: { 'no-migrate': { type: 'boolean' } },
   help: [['--no-migrate', 'do not bring the schema up to date; refuse to start where it is not']],
   async run({ values }, { config }) {
-    const logger = pino({ level: config.logLevel, base: null });
+    const logger = pino({ level: config.logLevel, base: null }, openLogDestination(1));
     await serve({
       config,
       logger,
