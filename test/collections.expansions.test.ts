@@ -216,10 +216,12 @@ test('a page of 200 costs one statement more, and embeds 1,000 at most', async (
   ] as const) {
     const parameters = { limit: String(limit), author: user.account.id, expand: 'comments' };
     const query = readListQuery(articles, parameters);
-    const { cells } = await listResources(counted, articles, principal, query);
+    const { cells, count: shown } = await listResources(counted, articles, principal, query);
     const before = count();
-    const embedded = await embed(counted, principal, cells, query.expand, limit);
+    const embedded = await embed(counted, principal, cells, query.expand, shown, limit);
     assert.equal(count() - before, 1);
+    // The cell that only tells of a next page costs nothing more.
+    assert.equal(embedded(limit), ',"_embedded":{}');
     for (let index = 0; index < limit; index++) {
       const { comments } = JSON.parse(embedded(index).slice(',"_embedded":'.length));
       assert.equal(comments.items.length, size);
@@ -258,7 +260,7 @@ test('what was hidden after its page was read is not embedded', async () => {
     [comments, { ids: [comment.id], parentIds: [draft.id], columns: none }],
   ] as const) {
     const read = async (user: ApiUser) =>
-      (await embed(server.db, principalOf(user), cells, type.expansions, 1))(0);
+      (await embed(server.db, principalOf(user), cells, type.expansions, 1, 1))(0);
     assert.equal(await read(bob), ',"_embedded":{}');
     assert.match(await read(ada), /A secret/);
   }

@@ -21,6 +21,7 @@ export const embeddedInAnswerMax = 1_000;
 
 /**
  * Reads what is to be embedded in the resources of a page.
+ * @param count resources on the page: there may be cells of one more
  * @param limit resources that the page may have
  * @returns the member `_embedded` of the resource at an index, with the comma before it; empty where nothing was asked for
  */
@@ -29,6 +30,7 @@ export async function embed(
   principal: Principal,
   { ids, parentIds }: Cells,
   expansions: readonly Expansion[],
+  count: number,
   limit: number,
 ): Promise<(index: number) => string> {
   if (expansions.length === 0) return () => '';
@@ -36,7 +38,7 @@ export async function embed(
   const members: { name: string; of: readonly string[]; texts: ReadonlyMap<string, string> }[] = [];
   for (const { name, type } of expansions) {
     const isPage = type.parent !== null;
-    const of = isPage ? ids : parentIds;
+    const of = (isPage ? ids : parentIds).slice(0, count);
     const wanted = [...new Set(of)];
     const texts = isPage
       ? await readPages(db, principal, type, type.parent as ResourceType, wanted, size)

@@ -124,7 +124,7 @@ function listHandler({ db }: CollectionsContext, type: ResourceType, path: strin
       // RFC 8288. The parts of a query that were given are percent-encoded: nothing in it ends the target.
       headers.link = `<${href}>; rel="next"`;
     }
-    const embedded = await embed(db, principal, cells, query.expand, query.limit);
+    const embedded = await embed(db, principal, cells, query.expand, count, query.limit);
     const write = resourceWriter(type, principal, cells, query.fields);
     const items = writeAll(count, (index) => write(index, embedded(index)));
     return { status: 200, headers, body: `{"items":[${items}],"_links":${JSON.stringify(links)}}` };
@@ -137,7 +137,7 @@ function readHandler({ db }: CollectionsContext, type: ResourceType): Handler {
     const { fields, expand } = readResourceQuery(type, request.query);
     const row = await read(principal, id, parentId);
     if (row === undefined) throw notFound(type);
-    const embedded = (await embed(db, principal, cellsOf(type, row), expand, 1))(0);
+    const embedded = (await embed(db, principal, cellsOf(type, row), expand, 1, 1))(0);
     const validators = validatorsOf(type, row, principal, fields, embedded);
     const headers = validatorHeaders(validators);
     if (isNotModified(request.headers, validators)) return { status: 304, headers, body: null };
