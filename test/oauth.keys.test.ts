@@ -14,6 +14,7 @@ import { keepHouse, retireGrants } from '../src/oauth/housekeeping.ts';
 import { rotateSigningKeys } from '../src/oauth/signing_keys.ts';
 import { loadPlatform } from '../src/platform.ts';
 import { startServer } from '../src/server.ts';
+import { rotateDeliveryKey } from '../src/webhooks/delivery_key.ts';
 import { authorize, clientToken, createTestAccount, createTestClient, postForm } from './support/oauth.ts';
 import { freePort, startTestServer, testSecret } from './support/server.ts';
 
@@ -213,4 +214,18 @@ test('a secret is replaced without a gap: two work, then one', async () => {
   const third = await rotateClientSecret(server.db, app.id, 0);
   await until('the second ends at once', async () => !(await works(second)));
   assert.equal(await works(third), true);
+});
+
+test('keys are not rotated with another secret: no server could use what was made', async () => {
+  const other = Buffer.from('another secret than the server’s, 32 bytes');
+  const count = async () => {
+    const { rows } = await sql`
+      select id, expires_at from signing_keys union all select id, signs_until from delivery_keys
+      order by id`.execute(server.db);
+    return rows;
+  };
+  const before = await count();
+  await assert.rejects(rotateSigningKeys(server.db, other), /another NUNCIO_SECRET/);
+  await assert.rejects(rotateDeliveryKey(server.db, other), /another NUNCIO_SECRET/);
+  assert.deepEqual(await count(), before);
 });

@@ -15,7 +15,7 @@ import {
 } from 'jose';
 import { sql } from 'kysely';
 import * as openid from 'openid-client';
-import { pausesSeconds } from '../src/oauth/logout/notice.ts';
+import { addLogoutNotice, pausesSeconds } from '../src/oauth/logout/notice.ts';
 import { loadSigningKeys } from '../src/oauth/signing_keys.ts';
 import type { Page, TestBrowser } from './support/browser.ts';
 import {
@@ -256,6 +256,32 @@ test('oauth 93: what does not answer, redirects or leads inside fails like the r
   assert.match(text, /You are signed out/);
   await until(inside.id, `last_error = 'The host is not on the public internet.'`);
   await until(away.id, `last_error = 'status 302'`);
+});
+
+test('an app that never answers holds up nobody else’s notices, however many it has', async (t) => {
+  const released = Promise.withResolvers<void>();
+  t.after(() => released.resolve());
+  site.serve('/logout-hanging', (_request, response) => {
+    void released.promise.then(() => response.writeHead(500).end());
+  });
+  const hanging = await createTestClient(server, {
+    metadata: { backchannel_logout_uri: site.url('/logout-hanging') },
+  });
+  for (let count = 0; count < 45; count += 1) {
+    await addLogoutNotice(server.db, { clientId: hanging.id, accountId: account.id, sessionId: null });
+  }
+  const { app } = await createListener('/logout-behind', () => 200);
+  await sql`
+    update clients set metadata = metadata || ${JSON.stringify({ backchannel_logout_uri: site.url('/logout-behind', 'other') })}::jsonb
+    where id = ${app.id}`.execute(server.db);
+  const { browser } = await authorize(server, { account, client: app, scopes });
+  await signOut(browser, {});
+  await until(app.id, 'delivered_at is not null');
+  const { rows } = await sql<{ begun: number }>`
+    select count(*)::int as begun from logout_notices
+    where client_id = ${hanging.id} and attempts > 0`.execute(server.db);
+  assert.ok((rows[0]?.begun ?? 45) <= 4, `${rows[0]?.begun} were begun`);
+  released.resolve();
 });
 
 test('the documents say that back-channel logout is there', async () => {

@@ -6,7 +6,7 @@
 
 import { sql } from 'kysely';
 import { doubleArray, textArray } from '../database/arrays.ts';
-import type { Database } from '../database/database.ts';
+import { type Database, isDatabaseUnavailable } from '../database/database.ts';
 
 export interface AuditEntry {
   /** Like `token.issued`. */
@@ -17,6 +17,8 @@ export interface AuditEntry {
   details: Readonly<Record<string, unknown>>;
 }
 
+type WaitingEntry = AuditEntry & { at: number };
+
 /** Milliseconds that an entry waits for others, and how many may wait; past that they are counted as lost. */
 const flushMs = 500;
 const waitingMax = 10_000;
@@ -24,9 +26,10 @@ const waitingMax = 10_000;
 export class AuditLog {
   readonly #db: Database;
   readonly #onError: (error: unknown, lost: number) => void;
-  #waiting: (AuditEntry & { at: number })[] = [];
+  #waiting: WaitingEntry[] = [];
   #timer: NodeJS.Timeout | undefined;
   #flushing: Promise<void> | undefined;
+  #isStopped = false;
 
   /** @param onError told of entries that could not be written */
   constructor(db: Database, onError: (error: unknown, lost: number) => void) {
@@ -40,17 +43,33 @@ export class AuditLog {
       return;
     }
     this.#waiting.push({ ...entry, at: Date.now() });
+    this.#flushSoon();
+  }
+
+  /** Writes what still waits. */
+  async stop(): Promise<void> {
+    clearTimeout(this.#timer);
+    this.#isStopped = true;
+    await this.#flushing;
+    await this.#flush();
+  }
+
+  #flushSoon(): void {
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
       void this.#flush();
     }, flushMs);
   }
 
-  /** Writes what still waits. */
-  async stop(): Promise<void> {
-    clearTimeout(this.#timer);
-    await this.#flushing;
-    await this.#flush();
+  /**
+   * The database is away: they wait for it, before what came after them. Those that it had written when it went are
+   * written twice: rather that than not at all.
+   */
+  #keep(entries: WaitingEntry[], error: unknown): void {
+    const kept = entries.slice(0, Math.max(0, waitingMax - this.#waiting.length));
+    this.#waiting = [...kept, ...this.#waiting];
+    if (kept.length < entries.length) this.#onError(error, entries.length - kept.length);
+    this.#flushSoon();
   }
 
   async #flush(): Promise<void> {
@@ -71,7 +90,10 @@ export class AuditLog {
       .execute(this.#db)
       .then(
         () => {},
-        (error: unknown) => this.#onError(error, entries.length),
+        (error: unknown) => {
+          if (isDatabaseUnavailable(error) && !this.#isStopped) this.#keep(entries, error);
+          else this.#onError(error, entries.length);
+        },
       );
     await this.#flushing;
   }

@@ -84,6 +84,10 @@ export async function createClient(
   if (authMethod === 'none' && !requirePkce) {
     throw new ClientError('a public client (method "none") cannot do without PKCE');
   }
+  // RFC 6749 section 4.4: nobody proves to be a public client, so everybody would get its tokens.
+  if (authMethod === 'none' && client.grantTypes?.includes('client_credentials') === true) {
+    throw new ClientError('a public client (method "none") cannot have the grant type client_credentials');
+  }
   for (const uri of client.redirectUris ?? []) {
     const fault = redirectUriFault(uri);
     if (fault !== undefined) throw new ClientError(`the redirect URI ${JSON.stringify(uri)} ${fault}`);

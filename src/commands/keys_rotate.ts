@@ -4,15 +4,19 @@
 
 import { publishedAheadSeconds, rotateSigningKeys } from '../oauth/signing_keys.ts';
 import { overlapSeconds, rotateDeliveryKey } from '../webhooks/delivery_key.ts';
-import type { Command } from './command.ts';
+import { type Command, CommandError } from './command.ts';
 import { withDatabase } from './storage.ts';
 
 export const keysRotate: Command = {
   options: { json: { type: 'boolean' } },
   help: [['--json', 'print JSON']],
   async run({ values }, { config, print }) {
+    // Other commands do without it; keys sealed with one that was made up here would be of use to no server.
+    if (config.databaseUrl !== null && config.secret === null) {
+      throw new CommandError('NUNCIO_SECRET is not set: it must be the one of the servers on DATABASE_URL');
+    }
     const [ids, deliveryKey] = await withDatabase(config, async (db, { secret }) => [
-      await rotateSigningKeys(db, secret),
+      await rotateSigningKeys(db, secret).catch(refuseOtherSecret),
       await rotateDeliveryKey(db, secret),
     ]);
     if (values.json === true) {
@@ -33,3 +37,8 @@ export const keysRotate: Command = {
     print(`published now, signing in ${publishedAheadSeconds / 60} minutes`);
   },
 };
+
+/** Says it without a stack where it is the operator's to mend. */
+function refuseOtherSecret(error: Error): never {
+  throw /another NUNCIO_SECRET/.test(error.message) ? new CommandError(error.message) : error;
+}

@@ -31,13 +31,25 @@ interface WithdrawalRow {
   kind: string;
   subject: string;
   created_at: Date;
-  until: Date;
+  left_ms: number;
 }
+
+/**
+ * `createdAt` in milliseconds since the epoch; `until` by the monotonic clock: the other one may be set forward for a
+ * while, and what was forgotten in that time would be good again after it.
+ */
+interface Entry {
+  createdAt: number;
+  until: number;
+}
+
+/** Milliseconds that is kept what a notification told of, until the look after it knows better. */
+const toldMs = 3_600_000;
 
 export class WithdrawalList {
   readonly #db: Database;
-  /** By kind and subject. Milliseconds since the epoch. */
-  readonly #entries = new Map<string, { createdAt: number; until: number }>();
+  /** By kind and subject. */
+  readonly #entries = new Map<string, Entry>();
   /** Every transaction before this one has been seen. */
   #cursor = '0';
   #lookedAt = Number.NEGATIVE_INFINITY;
@@ -48,8 +60,7 @@ export class WithdrawalList {
     this.#db = db;
     notifications.listen('nuncio_withdrawal', {
       onNotification: (payload) => {
-        const now = Date.now();
-        this.#entries.set(payload, { createdAt: now, until: now + 3_600_000 });
+        this.#entries.set(payload, { createdAt: Date.now(), until: performance.now() + toldMs });
       },
     });
   }
@@ -84,7 +95,8 @@ export class WithdrawalList {
       const { rows } = await within(
         lookMs,
         sql<WithdrawalRow & { cursor: string }>`
-        select w.kind, w.subject, w.created_at, w.until, s.cursor
+        select w.kind, w.subject, w.created_at, s.cursor,
+          extract(epoch from w.until - now())::float8 * 1000 as left_ms
         from (select pg_snapshot_xmin(pg_current_snapshot())::text as cursor) s
         left join withdrawals w on w.transaction_id >= ${this.#cursor}::xid8 and w.until > now()`.execute(
           this.#db,
@@ -94,7 +106,7 @@ export class WithdrawalList {
         if (row.subject === null) continue;
         this.#entries.set(`${row.kind}:${row.subject}`, {
           createdAt: row.created_at.getTime(),
-          until: row.until.getTime(),
+          until: startedAt + row.left_ms,
         });
       }
       this.#cursor = rows[0]?.cursor ?? this.#cursor;
@@ -107,8 +119,7 @@ export class WithdrawalList {
 
   #sweep(at: number): void {
     this.#sweptAt = at;
-    const now = Date.now();
-    for (const [key, { until }] of this.#entries) if (until < now) this.#entries.delete(key);
+    for (const [key, { until }] of this.#entries) if (until < at) this.#entries.delete(key);
   }
 }
 

@@ -123,7 +123,10 @@ function showPresentedSecret(client: EngineClient, { secrets }: CachedClient): v
 function toMetadata(client: Client, settings: OAuthSettings): Record<string, unknown> {
   // What the operator has switched off is not there, whatever a client was registered for.
   const isOff = (type: string) =>
-    (type === 'password' && !settings.password) || (type === 'implicit' && !settings.implicit);
+    (type === 'password' && !settings.password) ||
+    (type === 'implicit' && !settings.implicit) ||
+    // RFC 6749 section 4.4: for confidential clients alone, also where one was registered otherwise before.
+    (type === 'client_credentials' && client.authMethod === 'none');
   const grantTypes = client.grantTypes.filter((type) => !isOff(type));
   const hasSecret = client.authMethod.startsWith('client_secret_');
   const usesCode = client.grantTypes.includes('authorization_code');

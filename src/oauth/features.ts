@@ -12,6 +12,7 @@ import { documentFeature } from './registration/metadata_document.ts';
 import { registrationFeatures } from './registration/registration.ts';
 import { applyScopePolicy } from './scope_policy.ts';
 import type { ResourceSettings } from './settings.ts';
+import { isStorableJson } from './storage/storage.ts';
 
 type Features = NonNullable<Configuration['features']>;
 
@@ -26,7 +27,12 @@ export function features(options: EngineOptions): Features {
     ...registrationFeatures(settings),
     ...documentFeature(options),
     ...mtlsFeature(settings, options.config, options.readCertificate),
-    claimsParameter: { enabled: true },
+    claimsParameter: {
+      enabled: true,
+      async assertClaimsParameter(_ctx, claims) {
+        if (!isStorableJson(claims)) throw new errors.InvalidRequest('the claims parameter cannot be kept');
+      },
+    },
     // RFC 9449. The proofs themselves are remembered by storage/used_proof.ts.
     dPoP: {
       enabled: true,

@@ -8,6 +8,7 @@ import type { IncomingMessage } from 'node:http';
 import { parse, stringify } from 'node:querystring';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Provider } from 'oidc-provider';
+import { mediaType } from '../http/media_types.ts';
 import { registrationPath } from './registration/registration.ts';
 import type { RefuseTooMany } from './request_limit.ts';
 import type { OAuthSettings } from './settings.ts';
@@ -75,12 +76,13 @@ export function mountProvider(
       const replaces = structuredTokenPaths.has(path);
       // Handed over before the framework would look for a body: what comes after the first hooks is not for us.
       const onRequest = async (request: FastifyRequest, reply: FastifyReply) => {
-        if (!refuseTooMany(request, reply, path)) await hand(request, reply, isPage, replaces);
+        if (isPage) reply.headers({ ...pageHeaders });
+        if (!refuseTooMany(request, reply, path)) await hand(request, reply, replaces);
       };
       for (const method of methods) scope.route({ method, url: path, onRequest, handler: neverReached });
       scope.options(path, async (request, reply) => {
         const isPreflight = request.headers['access-control-request-method'] !== undefined;
-        if (isPreflight && !isPage) return hand(request, reply, isPage, false);
+        if (isPreflight && !isPage) return hand(request, reply, false);
         return reply
           .code(204)
           .header('allow', [...methods, 'OPTIONS'].join(', '))
@@ -89,19 +91,13 @@ export function mountProvider(
     }
   });
 
-  async function hand(
-    request: FastifyRequest,
-    reply: FastifyReply,
-    isPage: boolean,
-    replaces: boolean,
-  ): Promise<void> {
+  async function hand(request: FastifyRequest, reply: FastifyReply, replaces: boolean): Promise<void> {
     const { raw } = request;
     normalize(request);
     if (replaces) await replaceToken(raw);
     reply.hijack();
     const headers = reply.getHeaders();
     for (const name in headers) setHeader(reply, name, headers[name]);
-    if (isPage) for (const name in pageHeaders) setHeader(reply, name, pageHeaders[name]);
     await callbackOf(provider())(raw, reply.raw);
   }
 }
@@ -148,7 +144,7 @@ function callbackOf(provider: Provider): Callback {
 
 /** Reads the form and gives the request another body in its place, in which a JWT is not known as one. */
 async function replaceToken(raw: IncomingMessage): Promise<void> {
-  if (!raw.headers['content-type']?.startsWith('application/x-www-form-urlencoded')) return;
+  if (mediaType(raw.headers['content-type']) !== 'application/x-www-form-urlencoded') return;
   const chunks: Buffer[] = [];
   let received = 0;
   for await (const chunk of raw) {

@@ -15,6 +15,7 @@ import { dpopAlgorithms } from './dpop.ts';
 import { requiresNoPkce, useClients } from './engine_client.ts';
 import { EngineKey } from './engine_key.ts';
 import type { EngineOptions } from './engine_options.ts';
+import { useSessions } from './engine_session.ts';
 import { features, resourceIndicators } from './features.ts';
 import { grantFor } from './grant_policy.ts';
 import { sessionSeconds } from './login_session.ts';
@@ -53,6 +54,8 @@ const asymmetricAlgorithms: ('RS256' | 'PS256' | 'ES256' | 'Ed25519' | 'EdDSA')[
 ];
 /** Clocks of others may be off by this much. */
 const clockToleranceSeconds = 10;
+/** The engine takes a DPoP proof whose time is this far ahead: so much longer than it says a used one is remembered. */
+const proofAheadSeconds = 300;
 
 export function createProvider(options: EngineOptions): Provider {
   const { db, config, secret, clients } = options;
@@ -82,22 +85,12 @@ export function createProvider(options: EngineOptions): Provider {
   useClients(provider, clients, createDocumentFinder(provider, options), options.settings);
   useRegistration(provider, db, clients);
   if (options.settings.password) registerPasswordGrant(provider, options);
-  keepUnsavedSessions(provider);
+  useSessions(provider);
   const newRefreshToken = refreshTokenValues(secret);
   Object.assign(provider.RefreshToken.prototype, { generateTokenId: newRefreshToken });
-  provider.ReplayDetection.unique = (issuer, jti, expiresAt) => useProof(db, issuer, jti, expiresAt);
+  provider.ReplayDetection.unique = (issuer, jti, expiresAt) =>
+    useProof(db, issuer, jti, expiresAt + proofAheadSeconds);
   return provider;
-}
-
-/**
- * A refused form of a browser without a session makes the engine persist one that was never saved, and fail on it.
- * There is nothing in it that anybody could come back to.
- */
-function keepUnsavedSessions({ Session }: Provider): void {
-  const persist = Session.prototype.persist;
-  Session.prototype.persist = async function () {
-    return typeof this.exp === 'number' ? persist.call(this) : '';
-  };
 }
 
 function createStorages({

@@ -96,6 +96,7 @@ const publishedAfterSeconds = 3_600 + 900;
  * Replaces the signing keys: the new ones are published at once and sign after a while, the old ones are
  * published until nothing that they signed lives.
  * @returns the new keys' ids
+ * @throws Error when the keys there are were sealed with another secret: no node could open the new ones
  */
 export async function rotateSigningKeys(
   db: Database,
@@ -104,6 +105,7 @@ export async function rotateSigningKeys(
 ): Promise<string[]> {
   return db.transaction().execute(async (tx) => {
     await sql`select pg_advisory_xact_lock(${lockKey})`.execute(tx);
+    await loadSigningKeys(tx, secret);
     await sql`
       update signing_keys set expires_at =
         now() + (${delaySeconds}::float8 + ${publishedAfterSeconds}) * interval '1 second'

@@ -26,11 +26,23 @@ export interface AccountPagesOptions {
   baseUrl: string;
 }
 
-/** Holds a browser's own value for the login form, where it has no session yet. */
-const formCookie = 'nuncio_form';
+/** The cookie that holds a browser's own value for the login form, where it has no session yet. */
+interface FormCookie {
+  name: string;
+  attributes: string;
+}
+
+/** Under https its name keeps hosts beside this one from setting it (draft-ietf-httpbis-rfc6265bis section 4.1.3.2). */
+function formCookieOf(baseUrl: string): FormCookie {
+  const shared = 'HttpOnly; SameSite=Strict';
+  return baseUrl.startsWith('https:')
+    ? { name: '__Host-nuncio_form', attributes: `Path=/; ${shared}; Secure` }
+    : { name: 'nuncio_form', attributes: `Path=/account; ${shared}` };
+}
 
 export function registerAccountPages(app: FastifyInstance, options: AccountPagesOptions): void {
-  const { db, scopes, formTokens, loginSessions, baseUrl } = options;
+  const { db, scopes, formTokens, loginSessions } = options;
+  const formCookie = formCookieOf(options.baseUrl);
 
   app.get('/account', async (request, reply) => {
     const { accountId, secret } = await loginSessions.find(request, reply);
@@ -46,7 +58,7 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
   });
 
   app.post('/account/sign-in', async (request, reply) => {
-    formTokens.check(request, signInContext(readFormCookie(request) ?? ''));
+    formTokens.check(request, signInContext(readFormCookie(request, formCookie) ?? ''));
     const form = request.body as Record<string, unknown>;
     const email = typeof form.email === 'string' ? form.email : '';
     const password = typeof form.password === 'string' ? form.password : '';
@@ -80,9 +92,8 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     reply: FastifyReply,
     fault: Partial<SignInFault>,
   ): FastifyReply {
-    const own = readFormCookie(request) ?? randomBytes(24).toString('base64url');
-    const secure = baseUrl.startsWith('https:') ? '; Secure' : '';
-    reply.header('set-cookie', `${formCookie}=${own}; Path=/account; HttpOnly; SameSite=Strict${secure}`);
+    const own = readFormCookie(request, formCookie) ?? randomBytes(24).toString('base64url');
+    reply.header('set-cookie', `${formCookie.name}=${own}; ${formCookie.attributes}`);
     const token = formTokens.make(signInContext(own));
     return sendPage(
       reply,
@@ -93,8 +104,10 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
   }
 }
 
-function readFormCookie(request: FastifyRequest): string | undefined {
-  return /(?:^|; )nuncio_form=([A-Za-z0-9_-]{32})(?:;|$)/.exec(request.headers.cookie ?? '')?.[1];
+function readFormCookie(request: FastifyRequest, { name }: FormCookie): string | undefined {
+  const pairs = (request.headers.cookie ?? '').split('; ');
+  const value = pairs.find((pair) => pair.startsWith(`${name}=`))?.slice(name.length + 1);
+  return value !== undefined && /^[A-Za-z0-9_-]{32}$/.test(value) ? value : undefined;
 }
 
 const signInContext = (own: string) => `account-sign-in\n${own}`;

@@ -48,6 +48,7 @@ export async function ensureDeliveryKey(db: Database, secret: Buffer): Promise<v
 /**
  * Replaces the key: the new one is published at once and signs after a while; the old one signs beside it for a week.
  * @returns the new key's id
+ * @throws Error when the keys there are were sealed with another secret: no node could open the new one
  */
 export async function rotateDeliveryKey(
   db: Database | Transaction,
@@ -56,6 +57,7 @@ export async function rotateDeliveryKey(
 ): Promise<string> {
   return inTransaction(db, async (tx) => {
     await sql`select pg_advisory_xact_lock(${lockKey})`.execute(tx);
+    await loadDeliveryKeys(tx, secret);
     await sql`
       update delivery_keys set
         signs_until = now() + (${delaySeconds}::float8 + ${overlapSeconds}) * interval '1 second',
@@ -80,7 +82,7 @@ async function addKey(tx: Transaction, secret: Buffer, delaySeconds: number): Pr
  * All keys that are published at this moment, the newest first.
  * @throws Error when a key was sealed with another secret
  */
-export async function loadDeliveryKeys(db: Database, secret: Buffer): Promise<DeliveryKey[]> {
+export async function loadDeliveryKeys(db: Database | Transaction, secret: Buffer): Promise<DeliveryKey[]> {
   const { rows } = await sql<{ id: string; sealed: Buffer; signs_from: Date; signs_until: Date | null }>`
     select id, sealed, signs_from, signs_until from delivery_keys
     where expires_at is null or expires_at > now()

@@ -36,7 +36,10 @@ export async function createTestAccount(
   return { ...account, password };
 }
 
-/** Every grant type that is on as shipped; every scope but those of the operator's machines. */
+/**
+ * Every grant type that is on as shipped and that its method of authentication allows; every scope but those of the
+ * operator's machines.
+ */
 export async function createTestClient(
   { db }: Pick<TestServer, 'db'>,
   fields: Partial<NewClient> = {},
@@ -45,7 +48,11 @@ export async function createTestClient(
   const { client, secret } = await createClient(db, {
     name: `Test App ${counter}`,
     redirectUris: [`https://app-${counter}.example/callback`],
-    grantTypes: ['authorization_code', 'refresh_token', 'client_credentials'],
+    grantTypes: [
+      'authorization_code',
+      'refresh_token',
+      ...(fields.authMethod === 'none' ? [] : ['client_credentials']),
+    ],
     scopes: [
       'openid',
       'offline_access',

@@ -32,8 +32,19 @@ export async function addLogoutNotice(
     values (${newId()}, ${notice.clientId}, ${notice.accountId}, ${notice.sessionId})`.execute(db);
 }
 
-/** Takes notices that are due; no other node gets them while their attempt lasts. */
-export async function claimLogoutNotices(db: Database, max: number): Promise<LogoutNotice[]> {
+/** Notices of one app taken at once, and those due that are looked at for it. */
+const ofClientMax = 4;
+const lookedAtMax = 500;
+
+/**
+ * Takes notices that are due; no other node gets them while their attempt lasts.
+ * @param busy ids of clients that are being told already: one that does not answer must not hold up the others
+ */
+export async function claimLogoutNotices(
+  db: Database,
+  max: number,
+  busy: readonly string[] = [],
+): Promise<LogoutNotice[]> {
   const { rows } = await sql<{
     id: string;
     client_id: string;
@@ -43,11 +54,21 @@ export async function claimLogoutNotices(db: Database, max: number): Promise<Log
   }>`
     update logout_notices set attempts = attempts + 1, due_at = now() + ${attemptSecondsMax} * interval '1 second'
     where id in (
-      select id from logout_notices
-      where delivered_at is null and given_up_at is null and due_at <= now()
-      order by due_at
+      select n.id
+      from (
+        select id, row_number() over (partition by client_id order by due_at, id) as place
+        from (
+          select id, client_id, due_at from logout_notices
+          where delivered_at is null and given_up_at is null and due_at <= now()
+            and client_id <> all(${busy}::text[])
+          order by due_at
+          limit ${lookedAtMax}) due) placed
+      join logout_notices n on n.id = placed.id
+      where placed.place <= ${ofClientMax}
+        and n.delivered_at is null and n.given_up_at is null and n.due_at <= now()
+      order by n.due_at
       limit ${max}
-      for update skip locked)
+      for update of n skip locked)
     returning id, client_id, account_id, session_id, attempts`.execute(db);
   return rows.map((row) => ({
     id: row.id,

@@ -20,6 +20,8 @@ export class LogoutNotifier {
   readonly #logger: Logger;
   #timer: NodeJS.Timeout | undefined;
   #round: Promise<void> | undefined;
+  /** Attempts, each with the client that it is of. */
+  readonly #underWay = new Map<Promise<void>, string>();
   #isWoken = false;
   #isStopped = false;
 
@@ -40,9 +42,10 @@ export class LogoutNotifier {
     this.#isWoken = true;
     if (this.#round !== undefined || this.#isStopped) return;
     this.#round = this.#run()
-      .catch((error) => this.#logger.warn({ err: error }, 'logout notices could not be sent'))
+      .catch((error) => this.#warn(error))
       .finally(() => {
         this.#round = undefined;
+        if (this.#isWoken) this.wake();
       });
   }
 
@@ -51,15 +54,30 @@ export class LogoutNotifier {
     this.#isStopped = true;
     clearInterval(this.#timer);
     await this.#round;
+    await Promise.all(this.#underWay.keys());
   }
 
+  /** Begins what is due, and waits for none of it: each attempt that ends makes place for the next. */
   async #run(): Promise<void> {
     while (this.#isWoken && !this.#isStopped) {
       this.#isWoken = false;
-      const notices = await claimLogoutNotices(this.#db, underWayMax);
-      if (notices.length === underWayMax) this.#isWoken = true;
-      await Promise.all(notices.map((notice) => this.#send(notice)));
+      const places = underWayMax - this.#underWay.size;
+      if (places === 0) return;
+      const busy = [...new Set(this.#underWay.values())];
+      for (const notice of await claimLogoutNotices(this.#db, places, busy)) {
+        const attempt = this.#send(notice)
+          .catch((error) => this.#warn(error))
+          .finally(() => {
+            this.#underWay.delete(attempt);
+            this.wake();
+          });
+        this.#underWay.set(attempt, notice.clientId);
+      }
     }
+  }
+
+  #warn(error: unknown): void {
+    this.#logger.warn({ err: error }, 'logout notices could not be sent');
   }
 
   async #send(notice: LogoutNotice): Promise<void> {

@@ -18,6 +18,7 @@ import {
   type RegistrationPolicy,
   selfRegisteredGrantTypes,
 } from './policy.ts';
+import { countDocument } from './throttle.ts';
 
 /** Seconds that a document is believed, whatever its headers say. */
 const cacheSeconds = { min: 60, max: 86_400 };
@@ -92,6 +93,9 @@ export function createDocumentFinder(provider: Provider, options: EngineOptions)
       const isNews = Provider.ctx === undefined || fetchedIn.has(Provider.ctx);
       if (known !== undefined && !isNews) return client;
       const description = describe(client.metadata() as unknown as Metadata, new URL(id).host);
+      if (known === undefined && !(await countDocument(db, Provider.ctx?.ip ?? ''))) {
+        throw new errors.InvalidClient('too many apps came to be known here, try again later');
+      }
       if (known === undefined || !isSame(known, description)) {
         if ((await saveDocumentClient(db, id, description)) === undefined) return undefined;
         clients.forget(id);

@@ -1,6 +1,6 @@
 /**
- * How many apps may be registered: counted for each network address, and for all of them together, so that the
- * table of clients cannot be filled by strangers. Owns the table `registration_windows`.
+ * How many apps may be registered, or become known by their documents: counted for each network address, and for all
+ * of them together, so that the table of clients cannot be filled by strangers. Owns the table `registration_windows`.
  */
 
 import { sql } from 'kysely';
@@ -23,6 +23,18 @@ export async function countRegistration(db: Database, remote: string): Promise<n
     (await count(db, `remote\n${networkOf(remote)}`, registrationLimits.remote)) ??
     (await count(db, 'all', registrationLimits.all))
   );
+}
+
+/**
+ * Counts one app that its document makes known here for the first time; apart from those that register.
+ * @param remote the network address that asks
+ * @returns whether it may be kept
+ */
+export async function countDocument(db: Database, remote: string): Promise<boolean> {
+  const wait =
+    (await count(db, `document\n${networkOf(remote)}`, registrationLimits.remote)) ??
+    (await count(db, 'all documents', registrationLimits.all));
+  return wait === undefined;
 }
 
 async function count(db: Database, subject: string, max: number): Promise<number | undefined> {

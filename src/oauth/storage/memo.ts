@@ -24,6 +24,8 @@ export interface GrantDetails {
 export interface Memo {
   grants: Map<string, StoredGrant>;
   accounts: Map<string, Account>;
+  /** The login session that the request came with, by its uid. */
+  sessionUid?: string;
   /** Confirmed by the user in this request; written together with the code that it leads to. */
   pendingGrant?: StoredGrant;
   /** Digest of a code that will be used up by the statement that stores its refresh token. */

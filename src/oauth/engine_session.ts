@@ -1,0 +1,30 @@
+/**
+ * Login sessions as the engine saves them, where what it does by itself is not what should come of it.
+ */
+
+import type { Provider } from 'oidc-provider';
+
+interface EngineSession {
+  exp?: number;
+  oldId?: string;
+  save: (ttlSeconds: number) => Promise<string>;
+  persist: () => Promise<string>;
+}
+
+export function useSessions({ Session }: Provider): void {
+  const prototype = Session.prototype as unknown as EngineSession;
+  const { save, persist } = prototype;
+
+  // A refused form of a browser without a session makes the engine persist one that was never saved, and fail on it.
+  // There is nothing in it that anybody could come back to.
+  prototype.persist = async function () {
+    return typeof this.exp === 'number' ? persist.call(this) : '';
+  };
+
+  // The engine would delete the row of the id before: the storage puts the new id in its place (storage/session.ts),
+  // so that a session is only ever deleted by signing out.
+  prototype.save = function (ttlSeconds) {
+    delete this.oldId;
+    return save.call(this, ttlSeconds);
+  };
+}
