@@ -11,7 +11,7 @@ import { loadPlatform } from '../src/platform.ts';
 import { startServer } from '../src/server.ts';
 import { createDatabase } from './support/database.ts';
 import { startDatabaseProxy } from './support/database_proxy.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from './support/oauth.ts';
+import { createTestAccount, createTestClient, mintAccessToken, postForm } from './support/oauth.ts';
 import { freePort, testSecret } from './support/server.ts';
 
 async function until(holds: () => Promise<boolean>): Promise<void> {
@@ -60,6 +60,29 @@ test('without its database the server answers 503, and resumes by itself', async
     assert.doesNotMatch(JSON.stringify(problem), /ECONN|127\.0\.0\.1|select|postgres:/);
   }
   assert.equal((await call('/livez')).status, 200);
+  // The authorization server too: whoever asks again later gets an answer.
+  const registration = JSON.stringify({ redirect_uris: ['https://app.example/callback'] });
+  const refresh = { grant_type: 'refresh_token', refresh_token: 'one' };
+  for (const answer of [
+    await postForm(config, '/oauth/token', client, refresh),
+    await postForm(config, '/oauth/introspect', client, { token: accessToken }),
+    await postForm(config, '/oauth/device', client, {}),
+    await fetch(`${config.baseUrl}/oauth/register`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: registration,
+    }),
+  ]) {
+    assert.equal(answer.status, 503);
+    assert.ok(Number(answer.headers.get('retry-after')) > 0);
+    const body = answer instanceof Response ? await answer.json() : answer.body;
+    assert.equal((body as { error: string }).error, 'temporarily_unavailable');
+  }
+  const page = await fetch(`${config.baseUrl}/oauth/authorize?client_id=nobody`, {
+    headers: { accept: 'text/html' },
+  });
+  assert.equal(page.status, 503);
+  assert.match(await page.text(), /Try again in a moment/);
 
   proxy.mend();
   await until(async () => (await call('/readyz')).status === 200);

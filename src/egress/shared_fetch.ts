@@ -1,42 +1,44 @@
 /**
- * One question for one address: who asks for what was asked for a moment ago gets the same answer. What is fetched for
- * a client is asked for whenever somebody speaks in its name, so without this a stranger could have any server on the
- * internet asked as often as this one.
+ * A limit on how often one address is asked: what is fetched for a client is asked for whenever somebody speaks in its
+ * name, so without it a stranger could have any server on the internet asked as often as this one.
  */
 
 import { LRUCache } from 'lru-cache';
 import type { GuardedFetch } from './fetch.ts';
 
-/** Milliseconds after an answer (or its failure) in which it is given again. */
-const sharedMs = 1_000;
+/** Requests for one address at once, and how many of them each second makes good. Past that the last answer is given. */
+const requestsMax = 10;
+const requestsPerSecond = 1;
 /** Addresses remembered at most, each with the 64 KiB that are taken of it. */
 const addressesMax = 200;
 
 interface Asked {
-  answer: Promise<Response>;
-  /** Milliseconds of the monotonic clock; infinite while there is no answer yet. */
-  until: number;
+  answer: Promise<() => Response>;
+  /** Requests that are not yet made good, and when they were counted, in milliseconds of the monotonic clock. */
+  requests: number;
+  countedAt: number;
 }
 
-/** @returns the same fetch, whose GETs of one address share an answer; everything else is passed on */
-export function shareAnswers(fetch: GuardedFetch): GuardedFetch {
+/** @returns the same fetch, whose GETs of one address are limited; everything else is passed on */
+export function limitAsking(fetch: GuardedFetch): GuardedFetch {
   const asked = new LRUCache<string, Asked>({ max: addressesMax });
-
-  function ask(address: string, init: Parameters<GuardedFetch>[1]): Asked {
-    const entry: Asked = { answer: fetch(address, init), until: Number.POSITIVE_INFINITY };
-    const settle = () => {
-      entry.until = performance.now() + sharedMs;
-    };
-    entry.answer.then(settle, settle);
-    asked.set(address, entry);
-    return entry;
-  }
-
   return async (url, init = {}) => {
     if ((init.method ?? 'GET') !== 'GET') return fetch(url, init);
     const address = String(url);
     const known = asked.get(address);
-    const entry = known !== undefined && performance.now() < known.until ? known : ask(address, init);
-    return (await entry.answer).clone();
+    const now = performance.now();
+    const madeGood = known === undefined ? 0 : ((now - known.countedAt) / 1_000) * requestsPerSecond;
+    const requests = Math.max(0, (known?.requests ?? 0) - madeGood) + 1;
+    if (known !== undefined && requests > requestsMax) return (await known.answer)();
+    const answer = fetch(url, init).then(keep);
+    asked.set(address, { answer, requests, countedAt: now });
+    return (await answer)();
   };
+}
+
+/** An answer can be read once; this gives it as often as it is wanted. */
+async function keep(response: Response): Promise<() => Response> {
+  const { status, headers } = response;
+  const bytes = response.body === null ? null : await response.arrayBuffer();
+  return () => new Response(bytes, { status, headers });
 }

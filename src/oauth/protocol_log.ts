@@ -60,6 +60,12 @@ export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog)
       'protocol request failed',
     );
   });
+  // Of what fails outside of the engine's own care its framework would print a stack beside the log.
+  on('error', (error: Error & { expose?: boolean }, ctx: KoaContextWithOIDC | undefined) => {
+    if (error.expose === true) return;
+    const request_id = ctx === undefined ? undefined : requestId(ctx);
+    logger.error({ request_id, err: error }, 'protocol request failed');
+  });
   on('backchannel.error', (ctx: KoaContextWithOIDC, error: Error, client: { clientId: string }) => {
     logger.warn(
       { request_id: requestId(ctx), client: client.clientId, err: error },

@@ -13,6 +13,7 @@ import { checkClientAssertion, outgoingRequests } from './client_keys.ts';
 import { completeKeySet, completeMetadata } from './discovery.ts';
 import { dpopAlgorithms } from './dpop.ts';
 import { requiresNoPkce, useClients } from './engine_client.ts';
+import { useFaults } from './engine_faults.ts';
 import { EngineKey } from './engine_key.ts';
 import type { EngineOptions } from './engine_options.ts';
 import { useSessions } from './engine_session.ts';
@@ -86,6 +87,7 @@ export function createProvider(options: EngineOptions): Provider {
   useRegistration(provider, db, clients);
   if (options.settings.password) registerPasswordGrant(provider, options);
   useSessions(provider);
+  useFaults(provider);
   const newRefreshToken = refreshTokenValues(secret);
   Object.assign(provider.RefreshToken.prototype, { generateTokenId: newRefreshToken });
   provider.ReplayDetection.unique = (issuer, jti, expiresAt) =>

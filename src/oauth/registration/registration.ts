@@ -7,8 +7,9 @@ import type { Configuration, KoaContextWithOIDC, Provider } from 'oidc-provider'
 import type { ClientCache } from '../../clients/client_cache.ts';
 import { newSecret } from '../../crypto/digest.ts';
 import { newId } from '../../crypto/ids.ts';
-import type { Database } from '../../database/database.ts';
+import { type Database, isDatabaseUnavailable } from '../../database/database.ts';
 import { isUnknownSecret } from '../engine_client.ts';
+import { answerUnavailable } from '../engine_faults.ts';
 import type { EngineOptions } from '../engine_options.ts';
 import type { OAuthSettings } from '../settings.ts';
 import type { ModelStorage } from '../storage/storage.ts';
@@ -70,8 +71,18 @@ export function registrationStorages(db: Database, clients: ClientCache): Record
 export function useRegistration(provider: Provider, db: Database, clients: ClientCache): void {
   provider.use((ctx: KoaContextWithOIDC, next: () => Promise<void>) => {
     const isRegistration = ctx.path === registrationPath || ctx.path.startsWith(`${registrationPath}/`);
-    return isRegistration ? register(ctx, next) : next();
+    return isRegistration ? registerSafely(ctx, next) : next();
   });
+
+  /** What fails here is not seen by the engine, which answers for the rest. */
+  async function registerSafely(ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> {
+    try {
+      await register(ctx, next);
+    } catch (error) {
+      if (!isDatabaseUnavailable(error)) throw error;
+      answerUnavailable(ctx);
+    }
+  }
 
   async function register(ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> {
     if (ctx.path === registrationPath && ctx.method === 'POST') {
