@@ -8,6 +8,7 @@ import { after, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CompactSign, exportJWK, generateKeyPair } from 'jose';
 import { sql } from 'kysely';
+import { changePassword } from '../src/accounts/account.ts';
 import { AuditLog, readAuditLog } from '../src/audit/audit_log.ts';
 import { createClient } from '../src/clients/client.ts';
 import { newId } from '../src/crypto/ids.ts';
@@ -16,6 +17,7 @@ import { Notifications } from '../src/database/notifications.ts';
 import { WithdrawalList, withdrawToken } from '../src/grants/withdrawals.ts';
 import { keepHouse } from '../src/oauth/housekeeping.ts';
 import { countDocument, registrationLimits } from '../src/oauth/registration/throttle.ts';
+import { endSessionsOf } from '../src/oauth/storage/session_end.ts';
 import { formsOf, TestBrowser } from './support/browser.ts';
 import { startDatabaseProxy } from './support/database_proxy.ts';
 import {
@@ -84,6 +86,42 @@ test('two requests of one browser at once both keep its session', async () => {
   const answers = await Promise.all([ask(), ask(), ask()]);
   for (const { status } of answers) assert.equal(status, 303);
   assert.match((await browser.open(`${server.baseUrl}/account`)).text, /Connected apps/);
+});
+
+test('who has signed in with the password of before, and waits with going on, gets no session by it', async () => {
+  const other = await createTestAccount(server);
+  const browser = new TestBrowser(server.baseUrl);
+  const client = await createTestClient(server);
+  const pkce = { code_challenge: createPkce().challenge, code_challenge_method: 'S256' };
+  const login = await browser.open(authorizationUrl(server, client, { scope: 'read:posts', ...pkce }));
+  const form = formsOf(login.text)[0];
+  const body = new URLSearchParams({
+    ...form?.fields,
+    email: other.email,
+    password: other.password,
+    action: 'login',
+  });
+  const answer = await browser.request(login.url, { method: 'POST', body });
+  assert.equal(answer.status, 303);
+  await changePassword(server.db, other.id, 'another password');
+  await endSessionsOf(server.db, other.id);
+  const next = await browser.open(new URL(answer.headers.get('location') ?? '', server.baseUrl).href);
+  assert.doesNotMatch(next.text, /value="allow"/);
+  assert.match((await browser.open(`${server.baseUrl}/account`)).text, /name="password"/);
+});
+
+test('a client that can have no row is no error of the server', async () => {
+  const browser = await signedIn();
+  const page = await browser.open(`${server.baseUrl}/account?withdrawn=%00`);
+  assert.equal(page.response.status, 200);
+  const client = await createTestClient(server);
+  const { challenge } = createPkce();
+  const request = { scope: 'read:posts', code_challenge: challenge, code_challenge_method: 'S256' };
+  const consent = await browser.open(authorizationUrl(server, client, request));
+  await browser.submit(consent, { action: 'allow' });
+  const account = await browser.open(`${server.baseUrl}/account`);
+  const answer = await browser.submit(account, { client_id: 'a\0b' });
+  assert.equal(answer.response.status, 200);
 });
 
 test('what was withdrawn stays so when the clock was ahead for a while', async (t) => {
@@ -252,6 +290,31 @@ test('apps that their documents make known are limited for a network, and for al
   const { rows } = await sql`select from clients where id = ${id}`.execute(server.db);
   assert.equal(rows.length, 0);
   await sql`delete from registration_windows`.execute(server.db);
+});
+
+test('of several changes of one registration at once one gets the token for the next', async () => {
+  const body = { client_name: 'One', redirect_uris: ['https://one.example/callback'] };
+  const send = async (method: string, url: string, token: string | null, sent: object) => {
+    const headers = {
+      'content-type': 'application/json',
+      ...(token && { authorization: `Bearer ${token}` }),
+    };
+    return fetch(url, { method, headers, body: JSON.stringify(sent) });
+  };
+  const made = (await (await send('POST', `${server.baseUrl}/oauth/register`, null, body)).json()) as {
+    client_id: string;
+    registration_client_uri: string;
+    registration_access_token: string;
+  };
+  const { client_id, registration_client_uri: uri, registration_access_token: token } = made;
+  const answers = await Promise.all(
+    Array.from({ length: 6 }, () => send('PUT', uri, token, { ...body, client_id })),
+  );
+  const statuses = answers.map(({ status }) => status).toSorted();
+  assert.deepEqual(statuses, [200, 401, 401, 401, 401, 401]);
+  const { rows } = await sql`
+    select from registration_access_tokens where client_id = ${client_id}`.execute(server.db);
+  assert.equal(rows.length, 1);
 });
 
 test('a public client speaks for nobody: not even for itself', async () => {

@@ -10,6 +10,7 @@ import { signIn } from '../accounts/sign_in.ts';
 import type { Database } from '../database/database.ts';
 import { withdrawGrantsOfClient } from '../grants/grant.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
+import { isStorable } from '../http/json.ts';
 import { type ConnectedApp, findWithdrawnApp, listConnectedApps } from '../oauth/connected_apps.ts';
 import type { LoginSessions } from '../oauth/login_session.ts';
 import { describeScope } from './consent_page.ts';
@@ -51,8 +52,7 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     const apps = await listConnectedApps(db, account.id);
     const token = formTokens.make(accountContext(secret));
     const { withdrawn } = request.query as Record<string, unknown>;
-    const ended =
-      typeof withdrawn === 'string' ? await findWithdrawnApp(db, account.id, withdrawn) : undefined;
+    const ended = isText(withdrawn) ? await findWithdrawnApp(db, account.id, withdrawn) : undefined;
     const content = accountContent({ account, apps, ended, token, scopes });
     return sendPage(reply, 200, 'Your account', content);
   });
@@ -76,7 +76,7 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     formTokens.check(request, accountContext(secret));
     const { client_id: clientId } = request.body as Record<string, unknown>;
     let shown = '/account';
-    if (typeof clientId === 'string') {
+    if (isText(clientId)) {
       const ended = await withdrawGrantsOfClient(db, accountId, clientId);
       request.log.info(
         { account: accountId, client: clientId, grants: ended },
@@ -108,6 +108,11 @@ function readFormCookie(request: FastifyRequest, { name }: FormCookie): string |
   const pairs = (request.headers.cookie ?? '').split('; ');
   const value = pairs.find((pair) => pair.startsWith(`${name}=`))?.slice(name.length + 1);
   return value !== undefined && /^[A-Za-z0-9_-]{32}$/.test(value) ? value : undefined;
+}
+
+/** Whether it is one text that the database can be asked for: there may be none of it, or several, or a NUL in it. */
+function isText(value: unknown): value is string {
+  return typeof value === 'string' && isStorable(value);
 }
 
 const signInContext = (own: string) => `account-sign-in\n${own}`;

@@ -4,6 +4,7 @@
  */
 
 import { sql } from 'kysely';
+import { errors, Provider } from 'oidc-provider';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 import { type AdapterPayload, type ModelStorage, withoutId } from '../storage/storage.ts';
@@ -21,7 +22,12 @@ export function registrationAccessTokenStorage(db: Database): ModelStorage {
       return rows[0] && { ...rows[0].payload, jti: token };
     },
     async destroy(token) {
-      await sql`delete from registration_access_tokens where digest = ${digest(token)}`.execute(db);
+      const { rows } = await sql`
+        delete from registration_access_tokens where digest = ${digest(token)} returning digest`.execute(db);
+      // Of two changes at once one gets the next token. (With a client that deletes itself its tokens have gone already.)
+      if (rows.length === 0 && Provider.ctx?.oidc.route === 'client_update') {
+        throw new errors.InvalidToken('the registration access token was used already');
+      }
     },
   };
 }

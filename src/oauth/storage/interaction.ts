@@ -1,5 +1,6 @@
 /**
- * Interactions: authorization requests that wait for the user. Owns the table `interactions`.
+ * Interactions: authorization requests that wait for the user. Owns the table `interactions`, together with
+ * session_end.ts.
  *
  *   started → (login or consent) submitted → resumed, and gone
  */
