@@ -197,7 +197,7 @@ test('every problem of a declaration is reported with its place', () => {
               example: { text: 'x' },
             }),
           ],
-          expansions: ['replies', 'go', 'replies', 'things'],
+          expansions: ['replies', 'go', 'replies', 'things', 'things', 'things'],
           example: { text: 'x' },
         }),
         defineCollection({
@@ -250,8 +250,12 @@ test('every problem of a declaration is reported with its place', () => {
       error.problems.filter((line) => line.includes('expansions')).map((line) => line.split(': ').slice(1)),
       [
         ['replies is not a link to resources', 'it may be note'],
+        ['there are 6', 'at most 5'],
         ['replies is named twice'],
+        ['things is named twice'],
         ['go is not a link to resources', 'it may be replies'],
+        ['things is not a link to resources', 'it may be replies'],
+        ['things is not a link to resources', 'it may be replies'],
         ['things is not a link to resources', 'it may be replies'],
       ],
     );

@@ -229,6 +229,19 @@ test('a page of 200 costs one statement more, and embeds 1,000 at most', async (
       assert.ok(comments._links.next);
     }
   }
+  // Where two links are followed, they share what an answer may embed.
+  const { cells } = await listResources(
+    server.db,
+    articles,
+    principal,
+    readListQuery(articles, { limit: '50', author: user.account.id }),
+  );
+  const [link] = articles.expansions;
+  assert.ok(link);
+  const two = await embed(server.db, principal, cells, [link, { ...link, name: 'again' }], 1, 50);
+  const { comments, again } = JSON.parse(two(0).slice(',"_embedded":'.length));
+  assert.equal(comments.items.length, 10);
+  assert.deepEqual(again, comments);
   const { body } = await user.request('GET', `/articles?author=${user.account.id}&limit=200&expand=comments`);
   const [{ _embedded: first }] = body.items;
   const more = await user.request('GET', first.comments._links.next.href);

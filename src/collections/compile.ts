@@ -26,6 +26,8 @@ const namePattern = /^[a-z][a-z0-9_]*$/;
 const nameCharactersMax = 30;
 /** Fields at most in a collection. */
 const fieldsMax = 200;
+/** Links that may be embedded at most: what is embedded in one answer is divided among them. */
+const expansionsMax = 5;
 /** Names of columns and members that every resource has. */
 const reservedFields = new Set(['id', 'author', 'version', 'created_at', 'updated_at', 'parent_id']);
 /** Parameters of lists that a filter's name would hide. */
@@ -281,6 +283,9 @@ function compileExpansions(
   place: string,
   report: Report,
 ): Expansion[] {
+  if (names.length > expansionsMax) {
+    report(`${place}.expansions`, `there are ${names.length}: at most ${expansionsMax}`);
+  }
   for (const name of duplicates(names)) report(`${place}.expansions`, `${name} is named twice`);
   const known = links.map((link) => link.name).join(', ');
   return names.flatMap((name) => {

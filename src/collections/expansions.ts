@@ -16,7 +16,10 @@ import type { Expansion, ResourceType } from './resource_type.ts';
 
 /** Resources of a sub-collection embedded in one resource at most. */
 export const embeddedMax = 20;
-/** Resources of a sub-collection embedded in one answer at most: on long pages each resource has fewer of them. */
+/**
+ * Resources of sub-collections embedded in one answer at most: on long pages each resource has fewer of them, but one at
+ * least, as a page has 200 at most and a type 5 expansions.
+ */
 export const embeddedInAnswerMax = 1_000;
 
 /**
@@ -34,7 +37,7 @@ export async function embed(
   limit: number,
 ): Promise<(index: number) => string> {
   if (expansions.length === 0) return () => '';
-  const size = Math.min(embeddedMax, Math.floor(embeddedInAnswerMax / limit));
+  const size = Math.min(embeddedMax, Math.floor(embeddedInAnswerMax / (limit * expansions.length)));
   const members: { name: string; of: readonly string[]; texts: ReadonlyMap<string, string> }[] = [];
   for (const { name, type } of expansions) {
     const isPage = type.parent !== null;
