@@ -262,7 +262,10 @@ test('webhooks 18: a body that its schema refuses is 422 with its pointer, and n
   const nobody = await publisher('POST', '/events', { json: { ...good, account: app.clientId } });
   assert.equal(nobody.body.errors[0].pointer, '/account');
   for (const id of [undefined, randomUUID()]) {
-    const batch = [{ ...good, id }, { ...good, account: randomUUID() }];
+    const batch = [
+      { ...good, id },
+      { ...good, account: randomUUID() },
+    ];
     const unowned = await publisher('POST', '/events', { json: batch });
     assert.equal(unowned.status, 422);
     assert.deepEqual(unowned.body.errors, [
