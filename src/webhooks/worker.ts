@@ -87,10 +87,8 @@ export class Worker {
       node: this.node.id,
       onError,
       onLost: (lanes) => {
-        // One that was lost before may be held again by now.
-        const ids = lanes.filter(({ isLost }) => !isLost).map(({ id }) => id);
-        metrics.lost(ids.length);
-        this.#loader.lose(ids);
+        metrics.lost(lanes.length);
+        this.#loader.lose(lanes);
       },
       onWritten: (lanes, outcomes) => this.#written(lanes, outcomes),
     });

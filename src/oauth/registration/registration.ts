@@ -45,8 +45,7 @@ export function registrationMetadata({
   scopes,
   config,
 }: EngineOptions): NonNullable<Configuration['extraClientMetadata']> {
-  const { baseUrl, insecureSubscribers: allowLoopback } = config;
-  const policy: RegistrationPolicy = { catalogue: scopes, allowLoopback, baseUrl };
+  const policy: RegistrationPolicy = { catalogue: scopes, allowLoopback: config.insecureSubscribers };
   return {
     properties: extraMembers,
     validator(ctx, member, _value, metadata) {
