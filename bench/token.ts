@@ -1,8 +1,12 @@
 /**
  * Tokens per second: client credentials, code exchange and refresh, Nuncio on its embedded PostgreSQL beside the
- * bare engine (oidc-provider with its memory store), in one run; and what each flow costs the database.
+ * bare engine (oidc-provider with a store in memory), in one run; and what each flow costs the database. Nuncio runs as
+ * in production, with a log line for each request (to `/dev/null`).
  *
- *   npx node bench/token.ts [--seconds 5] [--rounds 3] [--connections 32] [--flow refresh] [--profile nuncio]
+ * A virtual machine changes its speed by half within seconds. So rounds are short and many, the two take turns, a ratio is
+ * the median of those of each round. Before them each runs for some seconds that are not counted, for the compiler.
+ *
+ *   npx node bench/token.ts [--seconds 1] [--rounds 11] [--connections 32] [--flow refresh] [--profile nuncio]
  */
 
 import { type ChildProcess, fork } from 'node:child_process';
@@ -23,8 +27,8 @@ import { migrate } from '../src/database/migrate.ts';
 
 const { values } = parseArgs({
   options: {
-    seconds: { type: 'string', default: '5' },
-    rounds: { type: 'string', default: '3' },
+    seconds: { type: 'string', default: '1' },
+    rounds: { type: 'string', default: '11' },
     connections: { type: 'string', default: '32' },
     flow: { type: 'string' },
     profile: { type: 'string' },
@@ -33,13 +37,14 @@ const { values } = parseArgs({
 const seconds = Number(values.seconds);
 const rounds = Number(values.rounds);
 const connections = Number(values.connections);
+const warmUpSeconds = 4;
 
 const verifier = 'v'.repeat(43);
 const challenge = createHash('sha256').update(verifier).digest('base64url');
 const redirectUri = 'https://app.example/callback';
 const scope = 'read:posts';
-/** Codes made at once: the bare engine's memory store forgets what is older than about a thousand entries. */
-const codesAtOnce = 250;
+/** Codes made at once. */
+const codesAtOnce = 4_000;
 
 /** What is measured: an authorization server that gives codes away. */
 interface Target {
@@ -47,20 +52,27 @@ interface Target {
   baseUrl: string;
   authorization: string;
   pid: number;
+  pool: Pool;
   makeCodes: (count: number) => Promise<string[]>;
   stop: () => Promise<void>;
 }
 
 interface Measured {
+  answers: number;
   perSecond: number;
-  /** Microseconds of the server's own process for each answer: what a busy machine does not change much. */
+  /** Microseconds of processor time for each answer, of the server's own process and of its main thread. */
   cpuMicros: number;
-  /** Of the database, for each answer; null where there is none. */
-  statements: number | null;
-  walBytes: number | null;
+  mainMicros: number;
 }
 
-type Flow = (target: Target, db: Database | null) => Promise<Measured>;
+/** What the database did meanwhile: transactions that wrote, and its log. */
+interface Counters {
+  writes: number;
+  walBytes: number;
+}
+
+/** @param seconds that it takes, without what has to be prepared */
+type Flow = (target: Target, seconds: number, counters?: Counters) => Promise<Measured>;
 
 /** Posts forms on all connections at once until the time is over or the forms are. */
 async function load(
@@ -68,7 +80,6 @@ async function load(
   next: (previous: Record<string, string> | undefined) => Record<string, string> | undefined,
   limitMs: number,
 ): Promise<{ answers: number; ms: number }> {
-  const pool = new Pool(target.baseUrl, { connections, pipelining: 1 });
   const headers = {
     authorization: target.authorization,
     'content-type': 'application/x-www-form-urlencoded',
@@ -81,7 +92,7 @@ async function load(
       const form = next(previous);
       if (form === undefined) return;
       const body = new URLSearchParams(form).toString();
-      const response = await pool.request({ method: 'POST', path: '/oauth/token', headers, body });
+      const response = await target.pool.request({ method: 'POST', path: '/oauth/token', headers, body });
       const answer = (await response.body.json()) as Record<string, string>;
       if (response.statusCode !== 200) throw new Error(`${target.name}: ${JSON.stringify(answer)}`);
       previous = answer;
@@ -89,108 +100,113 @@ async function load(
     }
   };
   await Promise.all(Array.from({ length: connections }, loop));
-  const ms = performance.now() - startedAt;
-  await pool.close();
-  return { answers, ms };
+  return { answers, ms: performance.now() - startedAt };
 }
 
-async function costs(db: Database | null): Promise<{ commits: number; wal: number }> {
-  if (db === null) return { commits: 0, wal: 0 };
-  await sql`select pg_stat_force_next_flush()`.execute(db);
-  // Counters of the server's connections arrive within a second.
-  await new Promise((resolve) => setTimeout(resolve, 1_100));
-  const { rows } = await sql<{ commits: string; wal: string }>`
-    select xact_commit::text as commits, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::text as wal
-    from pg_stat_database where datname = current_database()`.execute(db);
-  return { commits: Number(rows[0]?.commits), wal: Number(rows[0]?.wal) };
+async function readCounters(): Promise<Counters> {
+  const { rows } = await sql<{ writes: string; wal: string }>`
+    select pg_snapshot_xmax(pg_current_snapshot())::text as writes,
+      pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::text as wal`.execute(db);
+  return { writes: Number(rows[0]?.writes), walBytes: Number(rows[0]?.wal) };
 }
 
-/** Milliseconds of processor time that a process has had. */
-function cpuMs(pid: number): number {
+/** Milliseconds of processor time that a process has had, and its main thread of these. */
+function cpuMs(pid: number): { all: number; main: number } {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
-  return (Number(fields[11]) + Number(fields[12])) * 10;
+  const nanoseconds = readFileSync(`/proc/${pid}/schedstat`, 'utf8').split(' ')[0];
+  return { all: (Number(fields[11]) + Number(fields[12])) * 10, main: Number(nanoseconds) / 1_000_000 };
 }
 
+/** Runs parts of a round one after the other: what lies between them is not counted. */
 async function measured(
   target: Target,
-  db: Database | null,
-  work: () => Promise<{ answers: number; ms: number }>,
+  parts: AsyncIterable<() => Promise<{ answers: number; ms: number }>>,
+  counters?: Counters,
 ): Promise<Measured> {
-  const before = await costs(db);
-  const cpuBefore = cpuMs(target.pid);
-  const { answers, ms } = await work();
-  const cpu = cpuMs(target.pid) - cpuBefore;
-  const after = await costs(db);
+  const total = { answers: 0, ms: 0, all: 0, main: 0 };
+  for await (const part of parts) {
+    const read = counters && (await readCounters());
+    const before = cpuMs(target.pid);
+    const { answers, ms } = await part();
+    const after = cpuMs(target.pid);
+    if (counters !== undefined && read !== undefined) {
+      const now = await readCounters();
+      counters.writes += now.writes - read.writes;
+      counters.walBytes += now.walBytes - read.walBytes;
+    }
+    total.answers += answers;
+    total.ms += ms;
+    total.all += after.all - before.all;
+    total.main += after.main - before.main;
+  }
   return {
-    perSecond: (answers / ms) * 1_000,
-    cpuMicros: (cpu / answers) * 1_000,
-    statements: db === null ? null : (after.commits - before.commits) / answers,
-    walBytes: db === null ? null : (after.wal - before.wal) / answers,
+    answers: total.answers,
+    perSecond: (total.answers / total.ms) * 1_000,
+    cpuMicros: (total.all / total.answers) * 1_000,
+    mainMicros: (total.main / total.answers) * 1_000,
   };
 }
 
+const exchange = (code: string) => ({
+  grant_type: 'authorization_code',
+  code,
+  code_verifier: verifier,
+  redirect_uri: redirectUri,
+});
+
 const flows: Record<string, Flow> = {
-  'client credentials': (target, db) =>
-    measured(target, db, () =>
-      load(target, () => ({ grant_type: 'client_credentials', scope }), seconds * 1_000),
-    ),
-  async 'code exchange'(target, db) {
-    const total = { answers: 0, ms: 0 };
-    const costsOf = { statements: 0, walBytes: 0, cpuMicros: 0, rounds: 0 };
-    while (total.ms < seconds * 1_000) {
-      const codes = await target.makeCodes(db === null ? codesAtOnce : 4_000);
-      const one = await measured(target, db, async () => {
-        const form = (code: string) => ({
-          grant_type: 'authorization_code',
-          code,
-          code_verifier: verifier,
-          redirect_uri: redirectUri,
-        });
-        const next = () => {
-          const code = codes.pop();
-          return code === undefined ? undefined : form(code);
-        };
-        const done = await load(target, next, 60_000);
-        total.answers += done.answers;
-        total.ms += done.ms;
-        return done;
-      });
-      costsOf.statements += one.statements ?? 0;
-      costsOf.walBytes += one.walBytes ?? 0;
-      costsOf.cpuMicros += one.cpuMicros;
-      costsOf.rounds += 1;
-    }
-    return {
-      perSecond: (total.answers / total.ms) * 1_000,
-      cpuMicros: costsOf.cpuMicros / costsOf.rounds,
-      statements: db === null ? null : costsOf.statements / costsOf.rounds,
-      walBytes: db === null ? null : costsOf.walBytes / costsOf.rounds,
-    };
-  },
-  async refresh(target, db) {
-    const codes = await target.makeCodes(connections);
-    const first: string[] = [];
-    await load(
+  'client credentials': (target, seconds, counters) =>
+    measured(
       target,
-      (previous) => {
-        if (previous?.refresh_token !== undefined) first.push(previous.refresh_token);
-        const code = codes.pop();
-        if (code === undefined) return undefined;
-        return { grant_type: 'authorization_code', code, code_verifier: verifier, redirect_uri: redirectUri };
-      },
-      60_000,
-    );
-    return measured(target, db, () =>
-      load(
-        target,
-        (previous) => {
+      (async function* () {
+        const form = { grant_type: 'client_credentials', scope };
+        yield () => load(target, () => form, seconds * 1_000);
+      })(),
+      counters,
+    ),
+  'code exchange': (target, seconds, counters) =>
+    measured(
+      target,
+      (async function* () {
+        let ms = 0;
+        while (ms < seconds * 1_000) {
+          const codes = await target.makeCodes(codesAtOnce);
+          yield async () => {
+            const done = await load(
+              target,
+              () => {
+                const code = codes.pop();
+                return code === undefined ? undefined : exchange(code);
+              },
+              60_000,
+            );
+            ms += done.ms;
+            return done;
+          };
+        }
+      })(),
+      counters,
+    ),
+  refresh: (target, seconds, counters) =>
+    measured(
+      target,
+      (async function* () {
+        const codes = await target.makeCodes(connections);
+        const first: string[] = [];
+        const begin = (previous: Record<string, string> | undefined) => {
+          if (previous?.refresh_token !== undefined) first.push(previous.refresh_token);
+          const code = codes.pop();
+          return code === undefined ? undefined : exchange(code);
+        };
+        await load(target, begin, 60_000);
+        const refresh = (previous: Record<string, string> | undefined) => {
           const token = previous?.refresh_token ?? first.pop();
           return token === undefined ? undefined : { grant_type: 'refresh_token', refresh_token: token };
-        },
-        seconds * 1_000,
-      ),
-    );
-  },
+        };
+        yield () => load(target, refresh, seconds * 1_000);
+      })(),
+      counters,
+    ),
 };
 
 /** Starts the part named in a process of its own. */
@@ -223,6 +239,7 @@ async function startBare(): Promise<Target> {
   return {
     name: 'bare engine',
     pid: child.pid ?? 0,
+    pool: new Pool(baseUrl, { connections, pipelining: 1 }),
     baseUrl,
     authorization: `Basic ${Buffer.from('bench:secret').toString('base64')}`,
     makeCodes: (count) =>
@@ -246,6 +263,7 @@ async function startNuncio(databaseUrl: string, db: Database): Promise<Target> {
   return {
     name: 'nuncio',
     pid: child.pid ?? 0,
+    pool: new Pool(baseUrl, { connections, pipelining: 1 }),
     baseUrl,
     authorization: `Basic ${Buffer.from(`${client.id}:${secret}`).toString('base64')}`,
     async makeCodes(count) {
@@ -274,8 +292,8 @@ async function startNuncio(databaseUrl: string, db: Database): Promise<Target> {
   };
 }
 
-function median(numbers: number[]): number {
-  return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? Number.NaN;
+function quantile(numbers: number[], share: number): number {
+  return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length * share)] ?? Number.NaN;
 }
 
 const dataDir = mkdtempSync(join(tmpdir(), 'nuncio-bench-'));
@@ -287,20 +305,29 @@ try {
   const nuncio = await startNuncio(postgres.connectionString, db);
   for (const [name, flow] of Object.entries(flows)) {
     if (values.flow !== undefined && values.flow !== name) continue;
-    const results: { bare: Measured[]; nuncio: Measured[] } = { bare: [], nuncio: [] };
+    const results: { bare: Measured; nuncio: Measured }[] = [];
+    // What the flow before left to be tidied up is no part of this one.
+    await sql`vacuum analyze`.execute(db);
+    await sql`checkpoint`.execute(db);
+    for (const target of [bare, nuncio]) await flow(target, warmUpSeconds);
     for (let round = 0; round < rounds; round += 1) {
-      results.bare.push(await flow(bare, null));
-      results.nuncio.push(await flow(nuncio, db));
+      results.push({ bare: await flow(bare, seconds), nuncio: await flow(nuncio, seconds) });
     }
-    const ours = median(results.nuncio.map((result) => result.perSecond));
-    const theirs = median(results.bare.map((result) => result.perSecond));
-    const cpu = median(results.nuncio.map((result) => result.cpuMicros));
-    const cpuBare = median(results.bare.map((result) => result.cpuMicros));
-    const statements = median(results.nuncio.map((result) => result.statements ?? 0));
-    const wal = median(results.nuncio.map((result) => result.walBytes ?? 0));
+    const counters: Counters = { writes: 0, walBytes: 0 };
+    const { answers } = await flow(nuncio, seconds, counters);
+    const ratios = results.map((result) => result.nuncio.perSecond / result.bare.perSecond);
+    const cost = (who: 'bare' | 'nuncio') => {
+      const of = (what: keyof Measured) =>
+        quantile(
+          results.map((result) => result[who][what]),
+          0.5,
+        ).toFixed(0);
+      return `${who} ${of('perSecond')}/s, ${of('cpuMicros')} us (main thread ${of('mainMicros')})`;
+    };
     process.stdout.write(
-      `${name.padEnd(20)} bare ${theirs.toFixed(0).padStart(6)}/s  nuncio ${ours.toFixed(0).padStart(6)}/s  ` +
-        `ratio ${(ours / theirs).toFixed(2)}  CPU ${cpuBare.toFixed(0)} and ${cpu.toFixed(0)} us  transactions ${statements.toFixed(2)}  WAL ${wal.toFixed(0)} bytes\n`,
+      `${name}: ${cost('bare')}; ${cost('nuncio')}; ` +
+        `ratio ${quantile(ratios, 0.5).toFixed(2)} (half of all ${quantile(ratios, 0.25).toFixed(2)} to ${quantile(ratios, 0.75).toFixed(2)}); ` +
+        `${(counters.writes / answers).toFixed(2)} writing transactions, ${(counters.walBytes / answers).toFixed(0)} bytes of WAL\n`,
     );
   }
   await bare.stop();
