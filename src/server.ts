@@ -31,8 +31,8 @@ import { registerTracing } from './http/tracing.ts';
 import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
 import { enginePages } from './web/engine_pages.ts';
+import { ensureOwnClients } from './web/own_clients.ts';
 import { registerPages, showProblem } from './web/pages.ts';
-import { ensureDocsClient } from './web/reference/docs_client.ts';
 import { registerReference } from './web/reference/page.ts';
 import { DeliveryKeyring } from './webhooks/delivery_keyring.ts';
 import { describeWebhooks } from './webhooks/operations.ts';
@@ -184,7 +184,8 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     webhooks.registerRoutes(api);
   });
 
-  await ensureDocsClient(db, config.baseUrl, scopes.values());
+  const offered = scopes.values().filter(({ isForUsers }) => isForUsers);
+  await ensureOwnClients(db, config.baseUrl, offered.map(({ name }) => name).toArray());
   registerReference(app, {
     baseUrl: config.baseUrl,
     parts: [describeCollections(platform.collections), describeWebhooks(platform.eventKinds)],

@@ -1,6 +1,7 @@
 /** From an event to its delivery: who gets it, what is repeated, what is cancelled, what the log says. */
 
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { appendEvent } from '../src/events/event.ts';
@@ -260,6 +261,17 @@ test('webhooks 18: a body that its schema refuses is 422 with its pointer, and n
   assert.equal(unknown.body.errors[0].pointer, '/kind');
   const nobody = await publisher('POST', '/events', { json: { ...good, account: app.clientId } });
   assert.equal(nobody.body.errors[0].pointer, '/account');
+  for (const id of [undefined, randomUUID()]) {
+    const batch = [
+      { ...good, id },
+      { ...good, account: randomUUID() },
+    ];
+    const unowned = await publisher('POST', '/events', { json: batch });
+    assert.equal(unowned.status, 422);
+    assert.deepEqual(unowned.body.errors, [
+      { pointer: '/1/account', message: 'must be the id of an account', code: 'unknown-account' },
+    ]);
+  }
   const builtIn = await publisher('POST', '/events', { json: { ...good, kind: 'ping', body: {} } });
   assert.equal(builtIn.status, 422);
   const { rows } = await sql`select from events where body like '%whole batch%'`.execute(server.db);

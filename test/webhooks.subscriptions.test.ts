@@ -45,7 +45,9 @@ test('a subscription is created with its defaults, its secret and a Location', a
     state: 'active',
     failing_since: null,
     disables_at: null,
+    owner: 'grant',
     grant: app.grantId,
+    client: app.clientId,
   });
   const read = await app.request('GET', `/subscriptions/${body.id}`);
   assert.equal(read.status, 200);

@@ -50,7 +50,7 @@ export async function measureDatabase([eventsText = '20000', ...sizeTexts]: stri
             kind: 'push',
             body: Buffer.from(JSON.stringify(eventBody(from + index))),
           }));
-          await storeEvents(publisher, batch, []);
+          await storeEvents(publisher, batch, [], true);
         }
         const published = meter.lap();
         const additions: LaneAddition[] = [];

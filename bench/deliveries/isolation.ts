@@ -1,9 +1,11 @@
 /**
- * `npx node bench/deliveries.ts isolation [seconds] [subscriptions]`: what subscribers that hang and that refuse cost
- * those that do not. Of 100 subscriptions 80 are healthy and get 1,000 events a second in both halves of the run; in
- * the second half 10 hang for 15 s at each request and 10 refuse connections, each with 10,000 deliveries due.
+ * `npx node bench/deliveries.ts isolation [seconds] [pairs] [due]`: what subscribers that hang and that refuse cost those
+ * that do not. 80 healthy subscriptions get 1,000 events a second throughout, by turns alone and beside 10 that hang for
+ * 15 s at each request and 10 that refuse connections, with so many deliveries due for each of them; after each turn these
+ * subscriptions end, and others come for the next.
  */
 
+import { sql } from 'kysely';
 import { freePort } from '../../test/support/server.ts';
 import { describeLatency, measureSteady } from './steady.ts';
 import {
@@ -11,37 +13,35 @@ import {
   eventBody,
   makeBatches,
   openBench,
+  percentile,
   publishBatches,
   publishEvents,
   startNuncio,
   startSubscriber,
 } from './support.ts';
 
-const dueEach = 10_000;
+const healthyCount = 80;
+const sickCount = 20;
 const healthyPerSecond = 1_000;
 const warmSeconds = 8;
-/** Seconds after which those who hang have shown it, and circuits are open. */
+/** Seconds after which those who hang have shown it, and circuits are open; the same for their end. */
 const settleSeconds = 3;
 
-export async function measureIsolation([secondsText = '20', sizeText = '100']: string[]): Promise<void> {
-  const seconds = Number(secondsText);
-  const size = Number(sizeText);
-  const sick = Math.floor(size / 10);
+export async function measureIsolation([
+  secondsText = '8',
+  pairsText = '3',
+  dueText = '10000',
+]: string[]): Promise<void> {
+  const [seconds, pairs, due] = [secondsText, pairsText, dueText].map(Number) as [number, number, number];
   const subscriber = await startSubscriber();
   const bench = await openBench();
   const server = await startNuncio(bench);
   try {
     const refusing = await freePort();
-    const ports = (index: number) => {
-      if (index < sick) return subscriber.ports.hang;
-      return index < 2 * sick ? refusing : subscriber.ports.accept;
-    };
-    const { accounts, publisherToken } = await createAudience(
-      bench,
-      size,
-      (index) => `http://127.0.0.1:${ports(index)}/hooks`,
+    const at = (port: number) => `http://127.0.0.1:${port}/hooks`;
+    const { accounts, publisherToken } = await createAudience(bench, healthyCount, () =>
+      at(subscriber.ports.accept),
     );
-    const healthy = accounts.slice(2 * sick);
     let next = 0;
     const publish = (marks: number[]) =>
       publishEvents(
@@ -49,22 +49,40 @@ export async function measureIsolation([secondsText = '20', sizeText = '100']: s
         publisherToken,
         marks.map((mark) => ({
           kind: 'push',
-          account: healthy[next++ % healthy.length],
+          account: accounts[next++ % accounts.length],
           body: eventBody(mark),
         })),
       );
-    await measureSteady(subscriber, healthyPerSecond, warmSeconds, publish);
-    const without = await measureSteady(subscriber, healthyPerSecond, seconds, publish);
-    console.log(`healthy ones alone: ${describeLatency(without)}`);
-    await publishBatches(bench, publisherToken, makeBatches(accounts.slice(0, 2 * sick), 2 * sick * dueEach));
-    const settling = await measureSteady(subscriber, healthyPerSecond, settleSeconds, publish);
+    const measure = (some: number) => measureSteady(subscriber, healthyPerSecond, some, publish);
+    await measure(warmSeconds);
+    const ratios: { whole: number; ofSeconds: number }[] = [];
+    for (let pair = 0; pair < pairs; pair += 1) {
+      const alone = await measure(seconds);
+      console.log(`healthy ones alone: ${describeLatency(alone)}`);
+      const sick = await createAudience(bench, sickCount, (index) =>
+        at(index % 2 === 0 ? subscriber.ports.hang : refusing),
+      );
+      await publishBatches(bench, publisherToken, makeBatches(sick.accounts, sickCount * due));
+      console.log(`just after ${sickCount * due} came due: ${describeLatency(await measure(settleSeconds))}`);
+      const beside = await measure(seconds);
+      console.log(`beside those that hang and refuse: ${describeLatency(beside)}`);
+      ratios.push({
+        whole: beside.p99 / alone.p99,
+        ofSeconds: beside.p99OfSeconds / alone.p99OfSeconds,
+      });
+      await sql`
+        update subscriptions set state = 'ended', ended_at = now()
+        where account_id = any(${sick.accounts}::uuid[])`.execute(bench.db);
+      await measure(settleSeconds);
+    }
+    const median = (key: 'whole' | 'ofSeconds') =>
+      percentile(
+        ratios.map((ratio) => ratio[key]),
+        0.5,
+      ).toFixed(2);
     console.log(
-      `the first ${settleSeconds} s after ${2 * sick * dueEach} came due: ${describeLatency(settling)}`,
-    );
-    const beside = await measureSteady(subscriber, healthyPerSecond, seconds, publish);
-    console.log(`beside ${sick} that hang and ${sick} that refuse: ${describeLatency(beside)}`);
-    console.log(
-      `p99 ${(beside.p99 / without.p99).toFixed(2)} of what it is without them (at most 1.2 is wanted)`,
+      `p99 beside them is ${median('ofSeconds')} of that alone by the seconds, ${median('whole')} by the whole turns ` +
+        `(medians of ${pairs} pairs; at most 1.2 is wanted)`,
     );
   } finally {
     server.child.kill('SIGKILL');

@@ -11,6 +11,8 @@ export interface Latency {
   count: number;
   p50: number;
   p99: number;
+  /** The median of each second's own p99: one pause does not decide it. */
+  p99OfSeconds: number;
   max: number;
 }
 
@@ -43,10 +45,19 @@ export async function measureSteady(
     count: found.length,
     p50: percentile(found, 0.5),
     p99: percentile(found, 0.99),
+    p99OfSeconds: percentile(
+      Array.from({ length: Math.ceil(found.length / perSecond) }, (_, second) =>
+        percentile(found.slice(second * perSecond, (second + 1) * perSecond), 0.99),
+      ),
+      0.5,
+    ),
     max: percentile(found, 1),
   };
 }
 
-export function describeLatency({ count, p50, p99, max }: Latency): string {
-  return `p50 ${p50.toFixed(1)} ms, p99 ${p99.toFixed(1)} ms, highest ${max.toFixed(0)} ms of ${count}`;
+export function describeLatency({ count, p50, p99, p99OfSeconds, max }: Latency): string {
+  return (
+    `p50 ${p50.toFixed(1)} ms, p99 ${p99.toFixed(1)} ms (of a second, in the median, ${p99OfSeconds.toFixed(1)} ms), ` +
+    `highest ${max.toFixed(0)} ms of ${count}`
+  );
 }

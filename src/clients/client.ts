@@ -7,6 +7,7 @@ import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import { addClientSecret } from './client_secret.ts';
+import { isOwnClient } from './own_clients.ts';
 import { redirectUriFault } from './redirect_uri.ts';
 
 /** RFC 7591 section 2 and RFC 8705 section 2. */
@@ -88,6 +89,7 @@ export async function createClient(
   if (authMethod === 'none' && client.grantTypes?.includes('client_credentials') === true) {
     throw new ClientError('a public client (method "none") cannot have the grant type client_credentials');
   }
+  if (isOwnClient(id)) throw new ClientError(`the id ${id} is that of an app of the server’s own`);
   for (const uri of client.redirectUris ?? []) {
     const fault = redirectUriFault(uri);
     if (fault !== undefined) throw new ClientError(`the redirect URI ${JSON.stringify(uri)} ${fault}`);

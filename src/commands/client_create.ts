@@ -8,6 +8,7 @@ import {
   type NewClient,
 } from '../clients/client.ts';
 import { fapi2Metadata, metadataFault, proofFault, sectorFault } from '../clients/metadata.ts';
+import { isOwnRedirectUri } from '../clients/own_clients.ts';
 import { createScopeCatalogue, openidScopes } from '../grants/scopes.ts';
 import { loadPlatform } from '../platform.ts';
 import { type Command, type OptionValues, textOption, textOptions, UsageError } from './command.ts';
@@ -53,6 +54,9 @@ export const clientCreate: Command = {
     const catalogue = createScopeCatalogue((await loadPlatform(config.configFile)).objects);
     const known = [...catalogue.values(), ...openidScopes];
     const wanted = readClient(values, known);
+    const own = wanted.redirectUris?.find((uri) => isOwnRedirectUri(uri, config.baseUrl));
+    if (own !== undefined)
+      throw new UsageError(`--redirect-uri is "${own}": that is where the server's own app is`);
     const { client, secret } = await withDatabase(config, (db) => createClient(db, wanted));
     if (values.json === true) {
       print(JSON.stringify({ client_id: client.id, ...(secret === null ? {} : { client_secret: secret }) }));

@@ -57,8 +57,13 @@ export class Outbox {
   #notify(): void {
     if (this.#stopped) return;
     this.#paused = true;
-    // A notification that fails is made good by the other nodes' own look every second.
-    sql`select pg_notify(${channel}, ${this.#node})`.execute(this.#db).catch(() => {});
+    // A notification that fails is made good by the other nodes' own look every second. Nothing of it needs to be on the
+    // disk, and those who commit need not wait until it is.
+    sql`
+      select pg_notify(${channel}, ${this.#node})
+      from (select set_config('synchronous_commit', 'off', true)) as local`
+      .execute(this.#db)
+      .catch(() => {});
     setTimeout(() => {
       this.#paused = false;
       if (!this.#again) return;

@@ -94,8 +94,7 @@ function registerBatches(part: FastifyInstance, options: PublishingOptions): voi
     const isArray = Array.isArray(request.body);
     let stored: StoredEvent[] = [];
     const work = async (within: Database | Transaction): Promise<Answer> => {
-      await checkAccounts(within, events, isArray);
-      stored = await storeEvents(within, events, chosen);
+      stored = await storeEvents(within, events, chosen, isArray);
       const ids = events.map(({ id }) => id);
       return { status: 202, headers: {}, body: JSON.stringify(isArray ? { ids } : { id: ids[0], ids }) };
     };
@@ -240,20 +239,23 @@ async function checkAccounts(
 /**
  * Writes a batch in one transaction.
  * @param chosen indexes of the events whose id the publisher chose
+ * @param isArray whether a list was sent: how the place of a fault is named
  * @returns those that are new
- * @throws Problem 422 where a chosen id belongs to an event with another content
+ * @throws Problem 422 where an account does not exist, or a chosen id belongs to an event with another content
  */
 export async function storeEvents(
   db: Database | Transaction,
   events: PublishedEvent[],
   chosen: number[],
+  isArray: boolean,
 ): Promise<StoredEvent[]> {
   // One statement is a transaction by itself.
-  if (chosen.length === 0) return insertEvents(db, events);
+  if (chosen.length === 0) return insertEvents(db, events, isArray);
   return inTransaction(db, async (tx) => {
+    await checkAccounts(tx, events, isArray);
     const isTaken = await takeIds(tx, events, chosen);
     const fresh = events.filter((_event, index) => !isTaken.has(index));
-    return fresh.length === 0 ? [] : insertEvents(tx, fresh);
+    return fresh.length === 0 ? [] : insertEvents(tx, fresh, isArray);
   });
 }
 
@@ -301,12 +303,22 @@ function contentOf({ kind, accountId, body }: PublishedEvent): string {
   return createHash('sha256').update(`${kind}\n${accountId}\n`).update(body).digest('hex');
 }
 
-async function insertEvents(db: Database | Transaction, events: PublishedEvent[]): Promise<StoredEvent[]> {
+async function insertEvents(
+  db: Database | Transaction,
+  events: PublishedEvent[],
+  isArray: boolean,
+): Promise<StoredEvent[]> {
   const traceparent = activeTraceparent();
+  const accounts = [...new Set(events.map(({ accountId }) => accountId))];
   // Positions first, in the order of the events: nothing needs to come back from what is added and be sorted again.
   const { rows } = await sql<{ day: string; first: string; positions: string | null; created_at: Date }>`
-    with place as materialized (
+    with known as materialized (
+      select count(*) as count from unnest(${uuidArray(accounts)}::uuid[]) as given (id)
+      where exists (select from accounts where id = given.id offset 0)
+    ),
+    place as materialized (
       select array(select nextval('event_positions') from generate_series(1, ${events.length}::int)) as positions
+      from known where count = ${accounts.length}::int
     ),
     added as (
       insert into events (day, position, id, account_id, kind, body, created_at, traceparent)
@@ -327,7 +339,12 @@ async function insertEvents(db: Database | Transaction, events: PublishedEvent[]
       -- Told one by one only where others took some in between.
       case when positions[cardinality(positions)] - positions[1] >= cardinality(positions)
         then array_to_string(positions, ',') end as positions`.execute(db);
-  const { day, first, positions, created_at: createdAt } = rows[0] as (typeof rows)[0];
+  if (rows[0] === undefined) {
+    await checkAccounts(db, events, isArray);
+    // There by now.
+    return insertEvents(db, events, isArray);
+  }
+  const { day, first, positions, created_at: createdAt } = rows[0];
   const told = positions?.split(',');
   return events.map((event, index) => ({
     ...event,

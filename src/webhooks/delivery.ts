@@ -17,7 +17,7 @@ import { deliveryId, deliveryIdPrefix, parseDeliveryId } from './delivery_id.ts'
 import type { EventContent, HeaderNames } from './delivery_request.ts';
 import { type RecordedRequest, recordRequest } from './recorded_request.ts';
 import type { SignatureShape } from './signature.ts';
-import { type Format, type Owner, ownedBy, type Subscription } from './subscription.ts';
+import { type Format, type Owner, type Subscription, seenBy } from './subscription.ts';
 
 export const deliveryStates = ['pending', 'held', 'succeeded', 'failed', 'cancelled'] as const;
 export type DeliveryState = (typeof deliveryStates)[number];
@@ -120,7 +120,7 @@ export interface Place {
   sequence: number;
 }
 
-/** Which delivery of which subscription an id names, where the owner has such a subscription. */
+/** Which delivery of which subscription an id names, where the owner may see such a subscription. */
 export async function locateDelivery(
   db: Database | Transaction,
   owner: Owner,
@@ -129,7 +129,7 @@ export async function locateDelivery(
   const place = parseDeliveryId(id);
   if (place === undefined) return undefined;
   const { rows } = await sql<{ id: string; state: string }>`
-    select id, state from subscriptions where lane = ${place.lane} and ${ownedBy(owner)}`.execute(db);
+    select id, state from subscriptions where lane = ${place.lane} and ${seenBy(owner)}`.execute(db);
   const row = rows[0];
   // Half of an id is not enough: it must be the one that was given out.
   if (row === undefined || deliveryId(deliveryIdPrefix(place.lane, row.id), place.sequence) !== id)

@@ -63,6 +63,7 @@ export class HeldLanes {
 
   /** Something about a lane has changed: it is put where it may be wanted. */
   mark(lane: Lane): void {
+    if (lane.isLost) return;
     if (lane.waitingCount > 0) this.ready.add(lane);
     if (lane.wantsMore) this.hungry.add(lane);
     if (Number.isFinite(lane.retryAt)) this.repeating.add(lane);

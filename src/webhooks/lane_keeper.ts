@@ -194,7 +194,7 @@ export class LaneKeeper {
     // When its next repetition is due is not known while they are read.
     if (lane.isReadingRetries) return false;
     // A repetition does not move the cursor: nothing else says that it is not written.
-    if (recorder.hasOutcomesOf(lane.id)) return false;
+    if (recorder.hasOutcomesOf(lane)) return false;
     if (
       !lane.isIdle &&
       !(lane.inFlight === 0 && lane.cursor === lane.reached && !lane.isReading && isParked(lane, now))

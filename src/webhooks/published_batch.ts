@@ -55,6 +55,9 @@ export function heldBy({ positions, offsets, bodies }: PublishedBatch): ArrayBuf
 
 /** @returns the event's index in the batch; negative where it is not one of it */
 export function findInBatch({ positions }: PublishedBatch, position: number): number {
+  // Most batches have their positions without a gap.
+  const guess = position - (positions[0] as number);
+  if (positions[guess] === position) return guess;
   let [low, high] = [0, positions.length - 1];
   if (position < (positions[low] as number) || position > (positions[high] as number)) return -1;
   while (low <= high) {
@@ -74,8 +77,14 @@ export function unpackEvent(batch: PublishedBatch, index: number): EventContent 
     id: ids[index] as string,
     kind: kinds[index] as string,
     accountId: accountIds[index] as string,
-    body: Buffer.from(bodies.subarray(offsets[index], offsets[index + 1])),
+    body: copyOf(bodies, offsets[index] as number, offsets[index + 1] as number),
     createdAt,
     traceparent,
   };
+}
+
+function copyOf({ buffer, byteOffset }: Uint8Array<ArrayBuffer>, from: number, to: number): Buffer {
+  const copy = Buffer.allocUnsafe(to - from);
+  Buffer.from(buffer, byteOffset + from, to - from).copy(copy);
+  return copy;
 }

@@ -21,7 +21,7 @@ export interface RecorderOptions {
   db: Database;
   node: string;
   /** Lanes that others hold by now. */
-  onLost: (lanes: number[]) => void;
+  onLost: (lanes: Lane[]) => void;
   /** Outcomes that are durable, and the lanes they were of. */
   onWritten: (lanes: Iterable<Lane>, outcomes: Outcome[]) => void;
   onError: (error: Error) => void;
@@ -30,9 +30,11 @@ export interface RecorderOptions {
 export class Recorder {
   readonly #options: RecorderOptions;
   #outcomes: Outcome[] = [];
-  /** Of the outcomes that wait. */
-  readonly #lanes = new Map<number, Lane>();
-  #beingWritten: ReadonlySet<number> = new Set();
+  /** For each of them its lane, as it was held when the attempt began. */
+  #holders: Lane[] = [];
+  /** Of the outcomes that wait, and of those that are being written. */
+  #lanes = new Set<Lane>();
+  #beingWritten: ReadonlySet<Lane> = new Set();
   #timer: NodeJS.Timeout | undefined;
   #writing: Promise<void> | undefined;
 
@@ -45,13 +47,19 @@ export class Recorder {
   }
 
   /** Whether outcomes of the lane are not written yet: who lets go of it now loses them. */
-  hasOutcomesOf(lane: number): boolean {
+  hasOutcomesOf(lane: Lane): boolean {
     return this.#lanes.has(lane) || this.#beingWritten.has(lane);
   }
 
+  /**
+   * @param lane as it was held when the attempt began. Where it has been lost since, nothing is written, also if this
+   * node holds it again: what of it was not written by then is not known to have been done, and is done again.
+   */
   add(lane: Lane, outcome: Outcome): void {
+    if (lane.isLost) return;
     this.#outcomes.push(outcome);
-    this.#lanes.set(lane.id, lane);
+    this.#holders.push(lane);
+    this.#lanes.add(lane);
     if (this.#writing === undefined && this.#timer === undefined) {
       this.#timer = setTimeout(() => this.#begin(), gatherMs);
     }
@@ -83,19 +91,28 @@ export class Recorder {
   /** Outcomes of the next statement at most: halved until one is found that the database refuses. */
   #batch = batchMax;
 
+  /** The next ones, without those of lanes that were lost meanwhile. */
+  #takeBatch(): { outcomes: Outcome[]; holders: Lane[] } {
+    const outcomes = this.#outcomes.splice(0, this.#batch);
+    const holders = this.#holders.splice(0, this.#batch);
+    if (!holders.some(({ isLost }) => isLost)) return { outcomes, holders };
+    return {
+      outcomes: outcomes.filter((_outcome, index) => !(holders[index] as Lane).isLost),
+      holders: holders.filter(({ isLost }) => !isLost),
+    };
+  }
+
   async #write(): Promise<void> {
     const { db, node, onLost, onWritten, onError } = this.#options;
-    const outcomes = this.#outcomes.splice(0, this.#batch);
-    const touched = new Set(outcomes.map(({ lane }) => lane));
-    this.#beingWritten = touched;
-    const lanes = [...touched].map((id) => this.#lanes.get(id) as Lane);
-    const left = new Set(this.#outcomes.map(({ lane }) => lane));
-    for (const id of touched) if (!left.has(id)) this.#lanes.delete(id);
+    const { outcomes, holders } = this.#takeBatch();
+    if (outcomes.length === 0) return;
+    const lanes = [...new Set(holders)];
+    this.#beingWritten = new Set(lanes);
+    const left = new Set(this.#holders);
+    this.#lanes = left;
     const now = performance.now();
     // A cursor may be ahead of outcomes that are left for the next lot only where those are of other lanes.
-    const progress = lanes.map((lane) =>
-      progressOf(lane, left.has(lane.id) ? lane.cursor : lane.reached, now),
-    );
+    const progress = lanes.map((lane) => progressOf(lane, left.has(lane) ? lane.cursor : lane.reached, now));
     try {
       // After a failure nobody knows whether the last statement was carried out.
       const unknown = this.#failed ? await withoutWritten(db, outcomes) : outcomes;
@@ -109,8 +126,8 @@ export class Recorder {
         lane.cursor = Math.max(lane.cursor, cursor);
         if (!mayLag) lane.stored = { cursor, failures, isPaused: pauseMs > 0 };
       }
-      if (lost.length > 0) onLost(lost);
       if (isLost.size === 0) return onWritten(lanes, outcomes);
+      onLost(lanes.filter(({ id }) => isLost.has(id)));
       onWritten(
         lanes.filter(({ id }) => !isLost.has(id)),
         outcomes.filter(({ lane }) => !isLost.has(lane)),
@@ -122,11 +139,11 @@ export class Recorder {
       const isRefused = /^2[23]/.test(String((error as { code?: unknown }).code));
       if (isRefused) this.#batch = Math.max(outcomes.length >> 1, 1);
       // The one that can never be written must not keep all others from it.
-      const kept = isRefused && outcomes.length === 1 ? [] : outcomes;
-      this.#outcomes = kept.concat(this.#outcomes);
-      const waits = new Set(kept.map(({ lane }) => lane));
-      for (const lane of lanes)
-        if (waits.has(lane.id) && !this.#lanes.has(lane.id)) this.#lanes.set(lane.id, lane);
+      if (!isRefused || outcomes.length > 1) {
+        this.#outcomes = outcomes.concat(this.#outcomes);
+        this.#holders = holders.concat(this.#holders);
+        for (const lane of lanes) this.#lanes.add(lane);
+      }
     } finally {
       this.#beingWritten = new Set();
     }

@@ -19,7 +19,7 @@ import {
   runningMax,
   startRecovery,
 } from './recovery.ts';
-import { ownerOf, requireSubscription } from './subscription_routes.ts';
+import { ownerOf, requireOwnSubscription, requireSubscription } from './subscription_routes.ts';
 
 interface JobRoute {
   Params: { id: string; job: string };
@@ -40,7 +40,7 @@ export function registerRecoveries(options: RecoveryRoutesOptions): void {
     const owner = ownerOf(await guard(request, 'write:webhooks'));
     const range = readRange(request.body);
     await sendOnce(options, request, reply, owner, async (tx) => {
-      const { id, lane, state } = await requireSubscription(tx, owner, request.params.id);
+      const { id, lane, state } = await requireOwnSubscription(tx, owner, request.params.id);
       if (state !== 'active') {
         throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
       }
@@ -72,7 +72,7 @@ export function registerRecoveries(options: RecoveryRoutesOptions): void {
 
   api.delete<JobRoute>('/subscriptions/:id/recoveries/:job', async (request, reply) => {
     const owner = ownerOf(await guard(request, 'write:webhooks'));
-    const { lane } = await requireSubscription(db, owner, request.params.id);
+    const { lane } = await requireOwnSubscription(db, owner, request.params.id);
     const { job } = request.params;
     if (!isId(job) || (await findRecovery(db, lane, job)) === undefined) {
       throw new Problem(404, 'There is no such recovery.');

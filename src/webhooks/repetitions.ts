@@ -150,16 +150,18 @@ export class Repetitions {
 
   #dueLanes(now: number): Lane[] {
     const { lanes: held } = this.#options;
-    return [...held.all()]
-      .filter(
-        (lane) =>
-          lane.isOpen &&
-          lane.retryAt <= now &&
-          lane.pausedUntil <= now &&
-          lane.dueCount < laneMax / 2 &&
-          held.hasSpace(lane),
-      )
-      .slice(0, lanesMax);
+    const due: Lane[] = [];
+    for (const lane of held.repeating) {
+      if (!Number.isFinite(lane.retryAt)) {
+        held.repeating.delete(lane);
+        continue;
+      }
+      if (!lane.isOpen || lane.retryAt > now || lane.pausedUntil > now) continue;
+      if (lane.dueCount >= laneMax / 2 || !held.hasSpace(lane)) continue;
+      due.push(lane);
+      if (due.length === lanesMax) break;
+    }
+    return due;
   }
 
   #take(

@@ -103,6 +103,15 @@ export function ownedBy(owner: Owner) {
 }
 
 /**
+ * Those that have not ended and that an owner may see and end: their own; for a user also those of the apps that act
+ * for them. To be part of a `where`.
+ */
+export function seenBy(owner: Owner) {
+  if (owner.kind !== 'user') return ownedBy(owner);
+  return sql`(subscriptions.account_id = ${owner.accountId} and subscriptions.state <> 'ended')`;
+}
+
+/**
  * @param secret as its owner sees it
  * @returns undefined where the owner may have none: the grant was withdrawn meanwhile, or there are too many
  */
@@ -122,6 +131,11 @@ export async function createSubscription(
     if (owner.kind === 'grant') {
       const { rows } = await sql`
         select from grants where id = ${owner.grantId} and withdrawn_at is null for share`.execute(tx);
+      if (rows.length === 0) return undefined;
+    } else if (owner.kind === 'user') {
+      // Likewise for the end of the account.
+      const { rows } = await sql`
+        select from accounts where id = ${owner.accountId} and disabled_at is null for key share`.execute(tx);
       if (rows.length === 0) return undefined;
     }
     const { rows } = await sql<SubscriptionRow>`
@@ -144,13 +158,14 @@ export async function createSubscription(
   });
 }
 
+/** One that the owner may see. */
 export async function findSubscription(
-  db: Database | Transaction | Transaction,
+  db: Database | Transaction,
   owner: Owner,
   id: string,
 ): Promise<Subscription | undefined> {
   const { rows } = await sql<SubscriptionRow>`
-    select ${withFailing} where id = ${id} and ${ownedBy(owner)}`.execute(db);
+    select ${withFailing} where id = ${id} and ${seenBy(owner)}`.execute(db);
   return rows[0] && toSubscription(rows[0]);
 }
 
@@ -159,7 +174,7 @@ export async function lockSubscription(tx: Transaction, owner: Owner, id: string
   await sql`select from subscriptions where id = ${id} and ${ownedBy(owner)} for update`.execute(tx);
 }
 
-/** The oldest first. @param after the id of the last one seen */
+/** Those that the owner may see, the oldest first. @param after the id of the last one seen */
 export async function listSubscriptions(
   db: Database,
   owner: Owner,
@@ -168,7 +183,7 @@ export async function listSubscriptions(
 ): Promise<Subscription[]> {
   const { rows } = await sql<SubscriptionRow>`
     select ${withFailing}
-    where ${ownedBy(owner)} and (${after}::uuid is null or id > ${after}::uuid)
+    where ${seenBy(owner)} and (${after}::uuid is null or id > ${after}::uuid)
     order by id limit ${limit}`.execute(db);
   return rows.map(toSubscription);
 }
@@ -195,7 +210,7 @@ export async function changeSubscription(
 export async function endSubscription(tx: Transaction, owner: Owner, id: string): Promise<boolean> {
   const { rows } = await sql`
     update subscriptions set state = 'ended', ended_at = now(), updated_at = now()
-    where id = ${id} and ${ownedBy(owner)} returning id`.execute(tx);
+    where id = ${id} and ${seenBy(owner)} returning id`.execute(tx);
   return rows.length > 0;
 }
 

@@ -1,10 +1,12 @@
 /**
  * The registration API: `/subscriptions`. Whoever's token it is sees their own subscriptions and nobody else's; what
- * belongs to another is not there (404).
+ * belongs to another is not there (404). A user who comes by the settings interface also sees those of the apps that
+ * act for them, and may try and end them.
  */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { sql } from 'kysely';
+import { consoleClientId } from '../clients/own_clients.ts';
 import type { Config } from '../config/config.ts';
 import { isId } from '../crypto/ids.ts';
 import type { Sealer } from '../crypto/sealing.ts';
@@ -43,9 +45,10 @@ export interface RoutesOptions {
   config: Config;
 }
 
-/** Whose subscriptions a token is about. */
+/** Whose subscriptions a token is about. By the server's own settings interface it is the user themself who speaks. */
 export function ownerOf(principal: Principal): Owner {
   const { accountId, clientId, grantId } = principal;
+  if (accountId !== null && clientId === consoleClientId) return { kind: 'user', accountId };
   return accountId !== null && grantId !== null
     ? { kind: 'grant', grantId, accountId, clientId }
     : { kind: 'client', clientId };
@@ -74,7 +77,11 @@ export function registerSubscriptions(options: RoutesOptions): void {
         );
       }
       const headers = { location: `/subscriptions/${subscription.id}` };
-      return { status: 201, headers, body: JSON.stringify({ ...represent(subscription), secret: shown }) };
+      return {
+        status: 201,
+        headers,
+        body: JSON.stringify({ ...represent(subscription, owner), secret: shown }),
+      };
     });
   });
 
@@ -83,11 +90,13 @@ export function registerSubscriptions(options: RoutesOptions): void {
     const page = readPage(request);
     if (page.after !== null && !isId(page.after)) throw page.invalid();
     const found = await listSubscriptions(db, owner, page.limit + 1, page.after);
-    return sendPage(request, reply, page, found, represent, ({ id }) => id);
+    const show = (subscription: Subscription) => represent(subscription, owner);
+    return sendPage(request, reply, page, found, show, ({ id }) => id);
   });
 
   api.get<IdRoute>('/subscriptions/:id', async (request) => {
-    return represent(await requireSubscription(db, await reader(request), request.params.id));
+    const owner = await reader(request);
+    return represent(await requireSubscription(db, owner, request.params.id), owner);
   });
 
   api.patch<IdRoute>('/subscriptions/:id', async (request) => {
@@ -97,7 +106,7 @@ export function registerSubscriptions(options: RoutesOptions): void {
         code: 'unsupported-media-type',
       });
     }
-    const current = await requireSubscription(db, owner, request.params.id);
+    const current = await requireOwnSubscription(db, owner, request.params.id);
     const { id, lane } = current;
     // What is wrong anyway keeps nothing back.
     readSubscriptionPatch(request.body, current, rules);
@@ -110,7 +119,7 @@ export function registerSubscriptions(options: RoutesOptions): void {
       return state === 'active' && subscription.state === 'disabled';
     });
     if (mustEnable) await enable(db, owner, id);
-    return represent(await requireSubscription(db, owner, id));
+    return represent(await requireSubscription(db, owner, id), owner);
   });
 
   api.delete<IdRoute>('/subscriptions/:id', async (request, reply) => {
@@ -123,8 +132,9 @@ export function registerSubscriptions(options: RoutesOptions): void {
 
   api.get<IdRoute>('/subscriptions/:id/secret', async (request, reply) => {
     const owner = await writer(request);
-    const secrets = isId(request.params.id) && (await readSecrets(db, owner, request.params.id, sealer));
-    if (!secrets) throw notFound();
+    const { id } = await requireOwnSubscription(db, owner, request.params.id);
+    const secrets = await readSecrets(db, owner, id, sealer);
+    if (secrets === undefined) throw notFound();
     reply.header('cache-control', 'no-store');
     return representSecrets(secrets);
   });
@@ -133,7 +143,7 @@ export function registerSubscriptions(options: RoutesOptions): void {
     const owner = await writer(request);
     const { secret, overlapSeconds } = readRotation(request.body);
     return sendOnce(options, request, reply, owner, async (tx) => {
-      const { id } = await requireSubscription(tx, owner, request.params.id);
+      const { id } = await requireOwnSubscription(tx, owner, request.params.id);
       const secrets = await rotateSecret(tx, owner, id, secret ?? makeSecret(), overlapSeconds, sealer);
       if (secrets === undefined) throw notFound();
       const headers = { 'cache-control': 'no-store' };
@@ -159,7 +169,7 @@ interface IdRoute {
   Params: { id: string };
 }
 
-/** @throws Problem 404 for what is not there or not the owner's */
+/** One that the owner may see, end and try. @throws Problem 404 for what is not there or not theirs to see */
 export async function requireSubscription(
   db: Database | Transaction,
   owner: Owner,
@@ -168,6 +178,31 @@ export async function requireSubscription(
   const subscription = isId(id) ? await findSubscription(db, owner, id) : undefined;
   if (subscription === undefined) throw notFound();
   return subscription;
+}
+
+/**
+ * One that the owner may change, too.
+ * @throws Problem 404 likewise, 403 for a user's look at what an app that acts for them has made
+ */
+export async function requireOwnSubscription(
+  db: Database | Transaction,
+  owner: Owner,
+  id: string,
+): Promise<Subscription> {
+  const subscription = await requireSubscription(db, owner, id);
+  if (mayChange(subscription, owner)) return subscription;
+  throw new Problem(
+    403,
+    'The subscription is an app’s: only the app changes it. You can test and delete it.',
+    {
+      code: 'subscription-of-an-app',
+    },
+  );
+}
+
+/** The URL and the secret of a grant's subscription are between its app and this server. */
+function mayChange({ grantId }: Subscription, owner: Owner): boolean {
+  return owner.kind !== 'user' || grantId === null;
 }
 
 function notFound(): Problem {
@@ -199,8 +234,8 @@ async function enable(db: Database, owner: Owner, id: string): Promise<void> {
   });
 }
 
-function represent(subscription: Subscription): Record<string, unknown> {
-  const { id, state, disabledReason } = subscription;
+function represent(subscription: Subscription, owner: Owner): Record<string, unknown> {
+  const { id, state, disabledReason, grantId, accountId, clientId } = subscription;
   const self = `/subscriptions/${id}`;
   return {
     id,
@@ -216,16 +251,22 @@ function represent(subscription: Subscription): Record<string, unknown> {
     ...(state === 'disabled' ? { disabled_reason: disabledReason } : {}),
     failing_since: subscription.failingSince?.toISOString() ?? null,
     disables_at: subscription.disablesAt?.toISOString() ?? null,
-    grant: subscription.grantId,
+    owner: grantId !== null ? 'grant' : accountId !== null ? 'user' : 'client',
+    grant: grantId,
+    client: clientId,
     created_at: subscription.createdAt.toISOString(),
     updated_at: subscription.updatedAt.toISOString(),
     _links: {
       self: { href: self },
       deliveries: { href: `${self}/deliveries` },
-      secret: { href: `${self}/secret` },
-      'rotate-secret': { href: `${self}/rotate-secret`, method: 'POST' },
       test: { href: `${self}/test`, method: 'POST' },
-      recover: { href: `${self}/recover`, method: 'POST' },
+      ...(mayChange(subscription, owner)
+        ? {
+            secret: { href: `${self}/secret` },
+            'rotate-secret': { href: `${self}/rotate-secret`, method: 'POST' },
+            recover: { href: `${self}/recover`, method: 'POST' },
+          }
+        : {}),
     },
   };
 }

@@ -87,8 +87,10 @@ export class Worker {
       node: this.node.id,
       onError,
       onLost: (lanes) => {
-        metrics.lost(lanes.length);
-        this.#loader.lose(lanes);
+        // One that was lost before may be held again by now.
+        const ids = lanes.filter(({ isLost }) => !isLost).map(({ id }) => id);
+        metrics.lost(ids.length);
+        this.#loader.lose(ids);
       },
       onWritten: (lanes, outcomes) => this.#written(lanes, outcomes),
     });

@@ -21,7 +21,9 @@ shared_buffers = 256MB
 max_connections = 100
 work_mem = 16MB
 maintenance_work_mem = 128MB
-wal_compression = on
+# A page that is written for the first time after a checkpoint is logged whole. To compress it takes 100 µs, in which a
+# statement of a thousand rows in a thousand pages, and every commit behind it, waits.
+wal_compression = off
 max_wal_size = 2GB
 min_wal_size = 256MB
 checkpoint_timeout = 15min
@@ -74,6 +76,8 @@ async function initialise(home: Home): Promise<void> {
     ...['-D', staging, '-U', 'nuncio', `--pwfile=${passwordFile}`, '--auth=scram-sha-256'],
     // The same order of text on every machine: PostgreSQL's own C.UTF-8, not the C library's.
     ...['--encoding=UTF8', '--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'],
+    // A new segment of the log is filled with zeros and synced while every commit waits: 16 MiB, the default, took 70 ms.
+    ...['--wal-segsize=4'],
     ...['--no-instructions'],
   ]);
   if (code !== 0) {

@@ -82,7 +82,8 @@ export type FindByDocument = (id: string, known: Client | undefined) => Promise<
 export function createDocumentFinder(provider: Provider, options: EngineOptions): FindByDocument {
   const { db, clients, scopes, config, settings } = options;
   const engineFind = provider.Client.find.bind(provider.Client);
-  const policy = { catalogue: scopes, allowLoopback: config.insecureSubscribers };
+  const { baseUrl, insecureSubscribers: allowLoopback } = config;
+  const policy = { catalogue: scopes, allowLoopback, baseUrl };
 
   return async (id, known) => {
     if (!settings.clientMetadataDocuments || !isDocumentUrl(id)) return undefined;

@@ -40,6 +40,8 @@ export interface RegistrationPolicy {
   catalogue: ScopeCatalogue;
   /** For development: plain http on loopback for what we fetch. */
   allowLoopback: boolean;
+  /** This server's own: what is sent back there is for its own pages. */
+  baseUrl: string;
 }
 
 /**
@@ -92,6 +94,11 @@ function checkTypes(sent: Metadata, metadata: Metadata): void {
 
 function checkUris(sent: Metadata, metadata: Metadata, policy: RegistrationPolicy): void {
   const isNative = checkRedirects(metadata, 'redirect_uris');
+  const { origin } = new URL(policy.baseUrl);
+  const own = (metadata.redirect_uris as string[] | undefined)?.find(
+    (uri) => URL.parse(uri)?.origin === origin,
+  );
+  if (own !== undefined) throw invalid(`redirect_uris ${printable(own)} is of this server itself`);
   checkRedirects(metadata, 'post_logout_redirect_uris');
   if (sent.application_type === undefined && isNative) metadata.application_type = 'native';
   for (const member of uriMembers) {

@@ -45,7 +45,8 @@ export function registrationMetadata({
   scopes,
   config,
 }: EngineOptions): NonNullable<Configuration['extraClientMetadata']> {
-  const policy: RegistrationPolicy = { catalogue: scopes, allowLoopback: config.insecureSubscribers };
+  const { baseUrl, insecureSubscribers: allowLoopback } = config;
+  const policy: RegistrationPolicy = { catalogue: scopes, allowLoopback, baseUrl };
   return {
     properties: extraMembers,
     validator(ctx, member, _value, metadata) {

@@ -7,16 +7,9 @@ import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import type { FastifyInstance, FastifyReply } from 'fastify';
+import { docsClientId, docsRedirectUri } from '../../clients/own_clients.ts';
 import { asyncApiDocument } from './asyncapi.ts';
 import { openApiDocument, type ReferenceSource } from './openapi.ts';
-
-/** The app as which the page signs its reader in: it has no secret, only PKCE. */
-export const docsClientId = 'nuncio-docs';
-
-/** Where the page is sent back to after the reader has signed in. */
-export function docsRedirectUri(baseUrl: string): string {
-  return `${baseUrl}/docs/oauth2-redirect.html`;
-}
 
 // What Swagger UI needs: styles on elements, icons as data.
 const contentSecurityPolicy = [
