@@ -18,7 +18,7 @@ import { openPipeline } from './database/pipeline.ts';
 import type { ConnectorOptions } from './egress/connector.ts';
 import { readEgressProxy } from './egress/proxy.ts';
 import { Outbox } from './events/outbox.ts';
-import { limitGuard, showRateLimit } from './grants/limited_guard.ts';
+import { guardBodies, limitGuard, showRateLimit } from './grants/limited_guard.ts';
 import { createScopeCatalogue } from './grants/scopes.ts';
 import { registerApi } from './http/api.ts';
 import { createApplication } from './http/application.ts';
@@ -170,6 +170,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   registerHealth(app, db, () => webhooks.workers());
   registerApi(app, (api) => {
     showRateLimit(api);
+    guardBodies(api, limited);
     const links = platform.collections.map(({ name, readScope, writeScope }) => ({
       name,
       href: `/${name}`,

@@ -74,7 +74,9 @@ export function registerCollections(
           principals.set(request, await context.guard(request, scope));
         },
         handler: async (request, reply) => {
-          const principal = principals.get(request) as Principal;
+          // A body may have taken its time: the token may have been withdrawn meanwhile.
+          const principal =
+            method === 'GET' ? (principals.get(request) as Principal) : await context.guard(request, scope);
           if (method !== 'GET') refuseQuery(request.query);
           const { id = '', parent: parentId } = request.params as { id?: string; parent?: string };
           return sendAnswer(reply, await handle({ request, principal, id, parentId }));

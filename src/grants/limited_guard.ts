@@ -10,12 +10,16 @@ import type { Guard } from './principal.ts';
 const states = new WeakMap<FastifyRequest, RateState>();
 
 export function limitGuard(guard: Guard, limiter: RateLimiter): Guard {
+  const counted = new WeakSet<FastifyRequest>();
   return async (request, ...scopes) => {
+    // However often it is asked for one request.
+    const isCounted = counted.has(request);
     const principal = await guard(request, ...scopes).catch((error: unknown) => {
-      note(request, limiter.count(addressKey(request.ip)));
+      if (!isCounted) note(request, limiter.count(addressKey(request.ip)));
       throw error;
     });
-    note(request, limiter.count(`token:${principal.tokenId}`));
+    if (!isCounted) note(request, limiter.count(`token:${principal.tokenId}`));
+    counted.add(request);
     return principal;
   };
 }
@@ -23,6 +27,18 @@ export function limitGuard(guard: Guard, limiter: RateLimiter): Guard {
 function note(request: FastifyRequest, state: RateState | undefined): void {
   if (state !== undefined) states.set(request, state);
 }
+
+/**
+ * Whoever may not come in is not listened to: where a body may come, the token is looked at before it is read. For the
+ * scopes, and for what has happened meanwhile, the handler asks the guard again.
+ */
+export function guardBodies(api: FastifyInstance, guard: Guard): void {
+  api.addHook('onRequest', async (request) => {
+    if (!bodiless.has(request.method)) await guard(request);
+  });
+}
+
+const bodiless: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 
 /** Tells each answer's reader how much is left. */
 export function showRateLimit(api: FastifyInstance): void {

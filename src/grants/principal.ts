@@ -21,7 +21,8 @@ export interface Principal {
 }
 
 /**
- * Checks the request's access token, and that it has all the scopes named.
+ * Checks the request's access token, and that it has all the scopes named. Asked again for the same request, once its
+ * body has come, it says whether the token is still good: whoever sends slowly keeps nothing open by that.
  * @throws Problem 401 or 403 with `WWW-Authenticate` (RFC 6750 section 3)
  */
 export type Guard = (request: FastifyRequest, ...scopes: string[]) => Promise<Principal>;

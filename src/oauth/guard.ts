@@ -54,19 +54,21 @@ export function createGuard(options: GuardOptions): Guard {
     });
   }
 
+  /** What was found out about requests that are still being answered. */
+  const admitted = new WeakMap<FastifyRequest, AccessTokenClaims>();
+
   return async function guard(request, ...scopes) {
     const [scheme, token] = readToken(request);
-    const claims = await verifier.verify(token);
-    if (claims === undefined)
+    const before = admitted.get(request);
+    const claims = before ?? (await verifier.verify(token));
+    if (claims === undefined || claims.expiresAt * 1_000 <= Date.now())
       throw refuse(scheme, 'invalid_token', 'The access token is not valid or has expired.');
     await requireFresh(withdrawals);
     if (withdrawals.has(claims)) throw refuse(scheme, 'invalid_token', 'The access token was withdrawn.');
-    if (claims.jkt !== null || scheme === 'DPoP') await requireProof(request, scheme, token, claims);
-    if (
-      claims.certificateThumbprint !== null &&
-      claims.certificateThumbprint !== certificateThumbprint(request)
-    ) {
-      throw refuse(scheme, 'invalid_token', 'The access token is bound to another client certificate.');
+    if (before === undefined) {
+      // Once for each request: a proof is used up by it.
+      await requirePossession(request, scheme, token, claims);
+      admitted.set(request, claims);
     }
     const missing = scopes.filter((scope) => !claims.scopes.has(scope));
     if (missing.length > 0) {
@@ -103,6 +105,21 @@ export function createGuard(options: GuardOptions): Guard {
       );
     }
     return [match[1]?.toLowerCase() === 'dpop' ? 'DPoP' : 'Bearer', match[2] as string];
+  }
+
+  async function requirePossession(
+    request: FastifyRequest,
+    scheme: Scheme,
+    token: string,
+    claims: AccessTokenClaims,
+  ): Promise<void> {
+    if (claims.jkt !== null || scheme === 'DPoP') await requireProof(request, scheme, token, claims);
+    if (
+      claims.certificateThumbprint !== null &&
+      claims.certificateThumbprint !== certificateThumbprint(request)
+    ) {
+      throw refuse(scheme, 'invalid_token', 'The access token is bound to another client certificate.');
+    }
   }
 
   async function requireProof(
