@@ -125,7 +125,10 @@ function checkPatch(patch: unknown): Operation[] {
  * change it for everybody.
  */
 function hasPlaces(document: Members, operation: Operation): boolean {
-  const parent = operation.path.slice(0, operation.path.lastIndexOf('/'));
+  const slash = operation.path.lastIndexOf('/');
+  const parent = operation.path.slice(0, slash);
+  // It would become what the object inherits from, and be no member of it.
+  if (operation.path.slice(slash + 1) === '__proto__') return false;
   switch (operation.op) {
     case 'add':
       return isMember(document, parent);

@@ -249,12 +249,7 @@ function readEgressProxy(environment: Environment, wrong: Wrong): string | null 
     (url.password === '' || url.username !== '') &&
     isDecodable(url.username + url.password);
   if (isProxy) return text;
-  // Whatever stands before the host may be a password.
-  wrong(
-    'NUNCIO_EGRESS_PROXY',
-    text.replace(/^.*@/s, '***@'),
-    'a URL like http://user:password@proxy.example:3128',
-  );
+  wrong('NUNCIO_EGRESS_PROXY', withoutPassword(text), 'a URL like http://user:password@proxy.example:3128');
   return null;
 }
 
@@ -303,5 +298,6 @@ export function isLoopbackHost(hostname: string): boolean {
 }
 
 function withoutPassword(text: string): string {
-  return text.replace(/\/\/[^@/]*@/, '//***@');
+  // Whatever stands before the host may be a password, also one with an @ or a slash in it.
+  return text.replace(/^.*@/s, '***@');
 }

@@ -6,17 +6,24 @@
 import { randomBytes } from 'node:crypto';
 import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { type Config, ConfigError } from './config.ts';
+import { type Config, ConfigError, secretBytesMin } from './config.ts';
 
 /**
  * @returns the key material, 32 bytes or more
- * @throws ConfigError when the data directory cannot be read or written
+ * @throws ConfigError when the data directory cannot be read or written, or its secret is not whole
  */
 export function loadSecret(config: Config): Buffer {
   if (config.secret !== null) return Buffer.from(config.secret);
   const file = join(config.dataDir, 'secret');
   try {
-    return readSecret(file) ?? makeSecret(config.dataDir, file);
+    const secret = readSecret(file) ?? makeSecret(config.dataDir, file);
+    // An empty file would be a key that everybody knows.
+    if (secret.length < secretBytesMin) {
+      throw new Error(
+        `${file} has ${secret.length} bytes and must have ${secretBytesMin} or more: put back what it was, or remove it with all that it sealed`,
+      );
+    }
+    return secret;
   } catch (error) {
     const { message } = error as Error;
     throw new ConfigError(
@@ -40,7 +47,7 @@ function readSecret(file: string): Buffer | undefined {
 function makeSecret(dataDir: string, file: string): Buffer {
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
   const draft = `${file}.${process.pid}`;
-  writeFileSync(draft, `${randomBytes(32).toString('base64url')}\n`, { mode: 0o600 });
+  writeFileSync(draft, `${randomBytes(32).toString('base64url')}\n`, { mode: 0o600, flush: true });
   try {
     // A link fails where the name exists: of two processes that start at once, one secret wins for both.
     linkSync(draft, file);

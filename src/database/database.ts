@@ -145,9 +145,12 @@ function statementName(text: string): string | undefined {
   return name;
 }
 
-/** SQLSTATE classes and Node's codes that mean "the database is not there", not "the statement is wrong". */
+/**
+ * SQLSTATE classes and Node's codes that mean "the database is not there", not "the statement is wrong". One that takes
+ * no writes (25006) was the primary until somebody else became it.
+ */
 const unavailable =
-  /^(08...|53...|57P0[1-5]|25P0[34]|ECONNREFUSED|ECONNRESET|ENOENT|ENOTFOUND|EPIPE|ETIMEDOUT|EAI_AGAIN)$/;
+  /^(08...|53...|57P0[1-5]|25P0[34]|25006|ECONNABORTED|ECONNREFUSED|ECONNRESET|EHOSTDOWN|EHOSTUNREACH|ENETDOWN|ENETUNREACH|ENOENT|ENOTFOUND|EPIPE|ETIMEDOUT|EAI_AGAIN)$/;
 
 /** Whether an error says that the database cannot be reached or is shutting down or full of connections. */
 export function isDatabaseUnavailable(error: unknown): boolean {

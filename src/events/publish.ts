@@ -13,6 +13,7 @@ import { type Database, inTransaction, type Transaction } from '../database/data
 import type { Guard } from '../grants/principal.ts';
 import { type Answer, sendAnswer } from '../http/answer.ts';
 import { answerOnce, readIdempotencyKey } from '../http/idempotency.ts';
+import { jsonDepthMax } from '../http/json.ts';
 import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
 import { activeTraceparent } from '../http/tracing.ts';
 import type { Catalogue } from './catalogue.ts';
@@ -115,11 +116,39 @@ function registerBatches(part: FastifyInstance, options: PublishingOptions): voi
  */
 function parseBatch(bytes: Buffer): unknown {
   if (bytes.length > 0 && isUtf8(bytes)) {
+    const text = bytes.toString();
+    let value: unknown;
     try {
-      return JSON.parse(bytes.toString());
+      value = JSON.parse(text);
     } catch {}
+    if (value !== undefined) {
+      if (longNumber.test(text)) checkNumbers(text);
+      return value;
+    }
   }
   throw new Problem(400, 'The body is not JSON.', { code: 'not-json' });
+}
+
+/** What could be a number that is another one when it has been read. */
+const longNumber = /[:[,]\s*-?[0-9][0-9.]*(?:[0-9]{15}|[eE]\+?[0-9]{2})/;
+
+/** @throws Problem 422 for a number that would be sent as another one: an identifier of 64 bits, say, or `1e400` */
+function checkNumbers(text: string): void {
+  let wrong: string | undefined;
+  const look = (_name: string, value: unknown, { source = '' }: { source?: string } = {}) => {
+    if (typeof value !== 'number' || Number.isSafeInteger(value)) return value;
+    if (!Number.isFinite(value) || (/^-?[0-9]+$/.test(source) && String(value) !== source)) wrong ??= source;
+    return value;
+  };
+  try {
+    JSON.parse(text, look);
+  } catch (cause) {
+    // Nested deeper than the stack.
+    throw new Problem(422, 'The body is nested too deep.', { code: 'too-deep', cause });
+  }
+  if (wrong === undefined) return;
+  const message = `has the number ${wrong.slice(0, 40)}, which cannot be kept as it is written: send it as a text`;
+  throw bodyProblem([{ pointer: '', message, code: 'inexact-number' }]);
 }
 
 interface Batch {
@@ -179,9 +208,11 @@ function readEvent(
   const declared = typeof kind === 'string' ? catalogue.kinds.get(kind) : undefined;
   if (declared === undefined || declared.isBuiltIn) fault('/kind', 'must be a declared kind', 'unknown-kind');
   else if (body === undefined) fault('/body', 'is required');
-  else faults.push(...catalogue.faultsOf(declared.name, body, `${pointer}/body`));
+  else if (isDeeper(body, jsonDepthMax)) {
+    fault('/body', `may be nested ${jsonDepthMax} deep at most`, 'too-deep');
+  } else faults.push(...catalogue.faultsOf(declared.name, body, `${pointer}/body`));
   if (faults.length > count || declared === undefined) return undefined;
-  const bytes = Buffer.from(serialise(body, `${pointer}/body`));
+  const bytes = Buffer.from(JSON.stringify(body));
   if (bytes.length > eventBodyBytesMax) {
     throw new Problem(413, `The body of an event may have ${eventBodyBytesMax} bytes at most.`, {
       code: 'event-too-large',
@@ -196,16 +227,12 @@ function readEvent(
   };
 }
 
-function serialise(body: unknown, pointer: string): string {
-  try {
-    return JSON.stringify(body);
-  } catch (cause) {
-    // Nested deeper than the stack.
-    throw bodyProblem(
-      [{ pointer, message: 'is nested too deep' }],
-      `The body cannot be read: ${(cause as Error).name}.`,
-    );
-  }
+/** What is nested without end would be read by subscribers, and by the delivery log, with a stack that has one. */
+function isDeeper(value: unknown, depth: number): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  if (depth === 0) return true;
+  const members = Array.isArray(value) ? value : Object.values(value);
+  return members.some((member) => isDeeper(member, depth - 1));
 }
 
 /** Whether it can be the id of an event: what a publisher may choose; what the server makes is of this form, too. */
@@ -253,14 +280,19 @@ export async function storeEvents(
   if (chosen.length === 0) return insertEvents(db, events, isArray);
   return inTransaction(db, async (tx) => {
     await checkAccounts(tx, events, isArray);
-    const isTaken = await takeIds(tx, events, chosen);
+    const isTaken = await takeIds(tx, events, chosen, isArray);
     const fresh = events.filter((_event, index) => !isTaken.has(index));
     return fresh.length === 0 ? [] : insertEvents(tx, fresh, isArray);
   });
 }
 
 /** @returns indexes of the events that are there already */
-async function takeIds(tx: Transaction, events: PublishedEvent[], chosen: number[]): Promise<Set<number>> {
+async function takeIds(
+  tx: Transaction,
+  events: PublishedEvent[],
+  chosen: number[],
+  isArray: boolean,
+): Promise<Set<number>> {
   const contents = new Map<string, { content: string; index: number }>();
   const taken = new Set<number>();
   for (const index of chosen) {
@@ -269,7 +301,7 @@ async function takeIds(tx: Transaction, events: PublishedEvent[], chosen: number
     const twin = contents.get(event.id);
     if (twin === undefined) contents.set(event.id, { content, index });
     else if (twin.content === content) taken.add(index);
-    else throw reusedId(index);
+    else throw reusedId(index, isArray);
   }
   // Sorted, so that two batches with the same ids wait for each other and never in a circle.
   const ids = [...contents.keys()].sort();
@@ -287,15 +319,19 @@ async function takeIds(tx: Transaction, events: PublishedEvent[], chosen: number
     select id, encode(content, 'hex') as content from event_ids where id = any(${old}::text[])`.execute(tx);
   for (const { id, content } of rows) {
     const given = contents.get(id) as { content: string; index: number };
-    if (given.content !== content) throw reusedId(given.index);
+    if (given.content !== content) throw reusedId(given.index, isArray);
     taken.add(given.index);
   }
   return taken;
 }
 
-function reusedId(index: number): Problem {
+function reusedId(index: number, isArray: boolean): Problem {
   return bodyProblem([
-    { pointer: `/${index}/id`, message: 'is the id of another event already', code: 'id-reused' },
+    {
+      pointer: `${isArray ? `/${index}` : ''}/id`,
+      message: 'is the id of another event already',
+      code: 'id-reused',
+    },
   ]);
 }
 

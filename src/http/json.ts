@@ -25,7 +25,10 @@ export function parseJson(bytes: Buffer): unknown {
   } catch (cause) {
     throw new Problem(400, 'The body is not JSON.', { code: 'not-json', cause });
   }
-  if (scan(text)) throw bodyProblem(findBadValues(value, ''));
+  if (scan(text)) {
+    const faults = findBadValues(value, '');
+    if (faults.length > 0) throw bodyProblem(faults);
+  }
   return value;
 }
 
@@ -34,7 +37,7 @@ const backslash = 92;
 
 /**
  * Goes through text that is known to be JSON.
- * @returns whether some text or number in it is not acceptable
+ * @returns whether some text or number in it may not be acceptable: its values are to be looked at
  * @throws Problem for everything else
  */
 function scan(text: string): boolean {
@@ -82,7 +85,7 @@ function scan(text: string): boolean {
   return isBad || longDigits.test(text);
 }
 
-/** A number that could be too large without an exponent. Tried once for each run of digits, not at each digit. */
+/** What could be a number that is too large without an exponent, or digits in a text. Tried once for each run of them. */
 const longDigits = /(?<![0-9])[0-9]{309}/;
 
 function isInRange(value: number): boolean {

@@ -45,8 +45,8 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
     if (status !== undefined && !deliveryStates.includes(status as DeliveryState)) {
       throw new Problem(400, `status may be ${deliveryStates.join(', ')}.`, { code: 'invalid-parameter' });
     }
+    if (page.after !== null && !/^\d{1,15}$/.test(page.after)) throw page.invalid();
     const before = page.after === null ? null : Number(page.after);
-    if (before !== null && !Number.isSafeInteger(before)) throw page.invalid();
     const filter = { state: (status ?? null) as DeliveryState | null, kind: kind ?? null };
     const { deliveries, more } = await listDeliveries(db, subscription, filter, page.limit + 1, before);
     const key = ({ sequence }: Delivery) => String(sequence);

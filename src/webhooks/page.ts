@@ -29,8 +29,9 @@ export function readPage(request: FastifyRequest, known: readonly string[] = [])
     if (!isStorable(value)) throw wrong(`${name} has a NUL character in it.`);
     parameters[name] = value;
   }
-  const size = limit === undefined ? limitDefault : Number(limit);
-  if (!Number.isInteger(size) || size < 1 || size > limitMax) {
+  const text = limit === undefined ? String(limitDefault) : limit;
+  const size = typeof text === 'string' && /^\d{1,4}$/.test(text) ? Number(text) : 0;
+  if (size < 1 || size > limitMax) {
     throw wrong(`limit may be a whole number from 1 to ${limitMax}.`);
   }
   const invalid = () =>

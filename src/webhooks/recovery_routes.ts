@@ -19,6 +19,7 @@ import {
   runningMax,
   startRecovery,
 } from './recovery.ts';
+import { faultsMax } from './subscription_body.ts';
 import { ownerOf, requireOwnSubscription, requireSubscription } from './subscription_routes.ts';
 
 interface JobRoute {
@@ -103,15 +104,26 @@ function readRange(body: unknown): { since: Date; until: Date | null; states: Re
       message: `may be ${recoverableStates.join(', ')}, or an array of these`,
     });
   }
-  if (faults.length > 0) throw bodyProblem(faults);
-  return { since: from as Date, until: to as Date | null, states: states as RecoverableState[] };
+  if (faults.length > 0) throw bodyProblem(faults.slice(0, faultsMax));
+  return {
+    since: from as Date,
+    until: to as Date | null,
+    states: [...new Set(states as RecoverableState[])],
+  };
 }
 
 function readTime(value: unknown): Date | undefined {
-  const isTime =
-    typeof value === 'string' && /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/.test(value);
-  const time = isTime ? new Date(value) : undefined;
-  return time === undefined || Number.isNaN(time.getTime()) ? undefined : time;
+  const form = /^(\d{4}-\d\d-\d\d)T(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)$/;
+  const day = typeof value === 'string' ? form.exec(value)?.[1] : undefined;
+  // A day that no month has would be one of the next.
+  if (day === undefined || toIso(day)?.slice(0, 10) !== day) return undefined;
+  const iso = toIso(value as string);
+  return iso !== undefined && /^(?!0000)\d{4}-/.test(iso) ? new Date(iso) : undefined;
+}
+
+function toIso(text: string): string | undefined {
+  const time = new Date(text);
+  return Number.isNaN(time.getTime()) ? undefined : time.toISOString();
 }
 
 function represent(subscriptionId: string, recovery: Recovery): Record<string, unknown> {

@@ -27,11 +27,15 @@ export interface BodyRules {
   allowInsecure: boolean;
 }
 
+/** Faults told of in one answer at most. */
+export const faultsMax = 100;
+
 /** Faults of one body, gathered. */
 class Faults {
   readonly #faults: BodyFault[] = [];
 
   add(pointer: string, message: string, code?: string): void {
+    if (this.#faults.length >= faultsMax) return;
     this.#faults.push({ pointer, message, ...(code === undefined ? {} : { code }) });
   }
 
@@ -81,9 +85,8 @@ export function readSubscriptionPatch(
     if (given[name] === null) faults.add(`/${name}`, 'cannot be removed');
   }
   faults.raise();
+  // What is left alone is not checked again: the operator may have taken a kind away meanwhile.
   const whole: Body = {
-    url: current.url,
-    kinds: current.kinds,
     signature: current.signature,
     format: current.format,
     ordered: current.ordered,
@@ -99,7 +102,13 @@ export function readSubscriptionPatch(
   const state = given.state ?? current.state;
   if (state !== 'active' && state !== 'disabled') faults.add('/state', 'may be "active" or "disabled"');
   faults.raise();
-  return { ...fields, state: state as SubscriptionState };
+  const { url, kinds } = current;
+  return {
+    ...fields,
+    ...(given.url === undefined ? { url } : {}),
+    ...(given.kinds === undefined ? { kinds } : {}),
+    state: state as SubscriptionState,
+  };
 }
 
 /** @throws Problem 422 */
