@@ -5,10 +5,12 @@
  * subscriptions end, and others come for the next.
  */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { freePort } from '../../test/support/server.ts';
 import { describeLatency, measureSteady } from './steady.ts';
 import {
+  type Bench,
   createAudience,
   eventBody,
   makeBatches,
@@ -70,9 +72,7 @@ export async function measureIsolation([
         whole: beside.p99 / alone.p99,
         ofSeconds: beside.p99OfSeconds / alone.p99OfSeconds,
       });
-      await sql`
-        update subscriptions set state = 'ended', ended_at = now()
-        where account_id = any(${sick.accounts}::uuid[])`.execute(bench.db);
+      await endSubscriptions(bench, sick.accounts);
       await measure(settleSeconds);
     }
     const median = (key: 'whole' | 'ofSeconds') =>
@@ -88,5 +88,19 @@ export async function measureIsolation([
     server.child.kill('SIGKILL');
     subscriber.stop();
     await bench.close();
+  }
+}
+
+/** Ends them, and waits until what was due for them is written down as cancelled: the next turn is to be alone. */
+async function endSubscriptions(bench: Bench, accounts: string[]): Promise<void> {
+  await sql`
+    update subscriptions set state = 'ended', ended_at = now()
+    where account_id = any(${accounts}::uuid[])`.execute(bench.db);
+  for (;;) {
+    const { rows } = await sql`
+      select from subscriptions s join lane_progress p on p.lane = s.lane
+      where s.account_id = any(${accounts}::uuid[]) and p.owner is not null`.execute(bench.db);
+    if (rows.length === 0) return;
+    await sleep(100);
   }
 }
