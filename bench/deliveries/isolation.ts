@@ -91,7 +91,7 @@ export async function measureIsolation([
   }
 }
 
-/** Ends them, and waits until what was due for them is written down as cancelled: the next turn is to be alone. */
+/** Ends them, and waits until the last of their requests is over and nobody holds their lanes: the next turn is to be alone. */
 async function endSubscriptions(bench: Bench, accounts: string[]): Promise<void> {
   await sql`
     update subscriptions set state = 'ended', ended_at = now()
