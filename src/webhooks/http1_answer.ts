@@ -12,6 +12,8 @@ export const answerHeadBytesMax = 16_384;
 /** Bytes of one line between chunks, and of all that is not content in a chunked body, at most. */
 const chunkLineBytesMax = 1_024;
 const chunkingBytesMax = 131_072;
+/** Pieces of a body that are kept as they came: of many small ones each costs a hundred times its bytes. */
+export const answerPiecesMax = 32;
 
 export type AnswerHeaders = Record<string, string | string[]>;
 
@@ -57,6 +59,8 @@ export class AnswerReader {
   #left = 0;
   #chunks: Buffer[] = [];
   #bodyBytes = 0;
+  /** Whether a chunked body was said in a way that others understand differently. */
+  #isOdd = false;
 
   constructor(memory: HeadMemory) {
     this.#memory = memory;
@@ -73,6 +77,7 @@ export class AnswerReader {
     this.#left = 0;
     if (this.#bodyBytes > 0) this.#chunks = [];
     this.#bodyBytes = 0;
+    this.#isOdd = false;
   }
 
   /** What of the body has come, up to what is kept; null for nothing. */
@@ -87,7 +92,11 @@ export class AnswerReader {
    */
   get mayGoOn(): boolean {
     return (
-      this.#held === null && this.head !== null && this.head.body !== 'until-end' && this.head.keepMs !== 0
+      this.#held === null &&
+      !this.#isOdd &&
+      this.head !== null &&
+      this.head.body !== 'until-end' &&
+      this.head.keepMs !== 0
     );
   }
 
@@ -140,7 +149,8 @@ export class AnswerReader {
 
   #hold(data: Buffer, at: number, bytesMax: number, isRight: boolean): Reading {
     if (!isRight || data.length - at > bytesMax) return 'wrong';
-    if (at < data.length) this.#held = at === 0 ? data : data.subarray(at);
+    // A copy: the rest of a large piece would live as long as all of it.
+    if (at < data.length) this.#held = at === 0 ? data : Buffer.from(data.subarray(at));
     return 'more';
   }
 
@@ -148,6 +158,7 @@ export class AnswerReader {
   #keep(data: Buffer, from: number, to: number): boolean {
     const room = answerBodyBytesMax - this.#bodyBytes;
     const part = data.subarray(from, Math.min(to, from + room));
+    if (this.#chunks.length === answerPiecesMax) this.#chunks = [Buffer.concat(this.#chunks)];
     // A view of large memory would live as long as it.
     if (part.length > 0) this.#chunks.push(part.buffer.byteLength > 2_048 ? Buffer.from(part) : part);
     this.#bodyBytes += part.length;
@@ -183,11 +194,18 @@ export class AnswerReader {
       return line === '';
     }
     if (this.#expected === 'trailer') {
-      if (line === '') this.#expected = 'nothing';
+      if (line === '') {
+        this.#expected = 'nothing';
+        return true;
+      }
+      const name = fieldLine.exec(line)?.[1];
+      if (name === undefined) return false;
+      if (/^(?:content-length|transfer-encoding)$/i.test(name)) this.#isOdd = true;
       return true;
     }
-    const size = /^([\dA-Fa-f]{1,8})[\t ]*(?:;|$)/.exec(line)?.[1];
+    const [, size, extension] = chunkLine.exec(line) ?? [];
     if (size === undefined) return false;
+    if (extension !== '' && !plainExtension.test(extension ?? '')) this.#isOdd = true;
     this.#left = Number.parseInt(size, 16);
     this.#expected = this.#left === 0 ? 'trailer' : 'chunk';
     return true;
@@ -205,25 +223,26 @@ function isHttp(data: Buffer, at: number, isAll = false): boolean {
 const statusLine = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?$/;
 const fieldLine = /^([!#$%&'*+\-.^_`|~\dA-Za-z]+):([\t\x20-\x7e\x80-\xff]*)$/;
 
+const chunkLine = /^([\dA-Fa-f]{1,8})([\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?)$/;
+const plainExtension = /^(?:;[!#$%&'*+\-.^_`|~\dA-Za-z]+(?:=[!#$%&'*+\-.^_`|~\dA-Za-z]+)?)+$/;
+
 /** @returns null for what is no head of an answer */
 function parseHead(text: string): AnswerHead | null {
   const [first = '', ...lines] = text.split('\r\n');
   const [, minor, statusText] = statusLine.exec(first) ?? [];
   if (minor === undefined) return null;
-  const headers: AnswerHeaders = { __proto__: null } as never;
-  let name = '';
+  const fields: string[] = [];
   for (const line of lines) {
-    const [, field, value = ''] = fieldLine.exec(line) ?? [];
-    if (field !== undefined) {
-      name = field.toLowerCase();
-      addField(headers, name, trim(value));
-      continue;
-    }
+    if (!isBlank(line, 0)) fields.push(line);
     // RFC 9112 section 5.2: a folded line is part of the one before.
-    if (name === '' || !/^[\t ][\t\x20-\x7e\x80-\xff]*$/.test(line)) return null;
-    const before = headers[name] as string | string[];
-    const joined = `${Array.isArray(before) ? before.at(-1) : before} ${trim(line)}`;
-    headers[name] = Array.isArray(before) ? [...before.slice(0, -1), joined] : joined;
+    else if (fields.length > 0) fields[fields.length - 1] += ` ${trim(line)}`;
+    else return null;
+  }
+  const headers: AnswerHeaders = { __proto__: null } as never;
+  for (const line of fields) {
+    const [, name, value = ''] = fieldLine.exec(line) ?? [];
+    if (name === undefined) return null;
+    addField(headers, name.toLowerCase(), trim(value));
   }
   const status = Number(statusText);
   const body = bodyOf(status, minor === '1', headers);
@@ -233,7 +252,8 @@ function parseHead(text: string): AnswerHead | null {
     headers,
     headersText: JSON.stringify(headers),
     body,
-    keepMs: keepOf(minor === '1', headers, body),
+    // Folded lines are obsolete, and refused by many: who sends them is not trusted with another exchange.
+    keepMs: fields.length < lines.length ? 0 : keepOf(minor === '1', headers, body),
   };
 }
 

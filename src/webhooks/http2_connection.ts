@@ -6,7 +6,12 @@
 import { Client, type Dispatcher } from 'undici';
 import type { GuardedConnection } from '../egress/connector.ts';
 import type { AnswerParts, Connection, Exchange } from './connection.ts';
-import { type AnswerHeaders, answerBodyBytesMax, answerHeadBytesMax } from './http1_answer.ts';
+import {
+  type AnswerHeaders,
+  answerBodyBytesMax,
+  answerHeadBytesMax,
+  answerPiecesMax,
+} from './http1_answer.ts';
 
 export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
   readonly timings: GuardedConnection['timings'];
@@ -102,6 +107,7 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
 
   onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
     const room = answerBodyBytesMax - this.#bytes;
+    if (this.#chunks.length === answerPiecesMax) this.#chunks = [Buffer.concat(this.#chunks)];
     // A copy: the chunk may be a view of a large buffer that would live as long as it.
     const part = Buffer.from(chunk.subarray(0, room));
     this.#chunks.push(part);

@@ -288,9 +288,10 @@ class SentExchange<T> implements Exchange, Answer {
     return this.#part.stops !== this.#stops;
   }
 
-  /** Nothing is sent; the connection can carry another one. */
+  /** Nothing is sent; the connection can carry another one. What was sent before, over one that broke, was an attempt. */
   callOff(connection: Connection): void {
-    this.isCalledOff = true;
+    if (this.#isSecondTry) this.error = 'connection_error';
+    else this.isCalledOff = true;
     this.via = connection;
     this.isOver = true;
     this.endedAt = performance.now();
