@@ -23,7 +23,7 @@ interface AttemptShown {
   at: string;
   duration_ms: number;
   timings: Record<'dns_ms' | 'connect_ms' | 'tls_ms' | 'first_byte_ms', number | null>;
-  connection: string;
+  connection: string | null;
   status: number | null;
   error: string | null;
   error_detail: string | null;
@@ -102,8 +102,10 @@ test('webhooks 75: what got no answer has its error, and no more', async () => {
   assert.deepEqual([refused?.status, refused?.response, refused?.error], [null, null, 'address_refused']);
   assert.equal(refused?.error_detail, attemptErrors.address_refused);
   assert.equal(refused?.timings.first_byte_ms, null);
+  assert.equal(refused?.connection, null);
   const [, [broken]] = await attemptsOfPending(app, reset.id);
   assert.deepEqual([broken?.status, broken?.error], [null, 'connection_error']);
+  assert.equal(broken?.connection, 'new, IPv4');
 });
 
 async function attemptsOfPending(app: App, id: string): Promise<[string, AttemptShown[]]> {

@@ -159,9 +159,27 @@ async function startTls(tcp: Socket, servername: string, options: ConnectorOptio
   return settle(socket, 'secureConnect', tlsTimeoutMs, (error) => {
     return new EgressError('tls_error', {
       cause: error,
-      reason: error?.message ?? 'the handshake took too long',
+      reason: error === undefined ? 'the handshake took too long' : handshakeFault(error),
     });
   });
+}
+
+/** Characters of what is told of a handshake: a certificate may say anything, at any length. */
+const faultCharactersMax = 300;
+
+/** What was wrong with a handshake, in one line for whoever runs the other side. */
+export function handshakeFault(error: Error): string {
+  const { code = '', reason } = error as NodeJS.ErrnoException & { reason?: unknown };
+  if (code === 'ECONNRESET' || code === 'EPIPE') return 'the connection was closed during the handshake';
+  // OpenSSL's errors have its words apart from where in its source they are from; Node's have advice for us behind them.
+  const isOpenssl = code.startsWith('ERR_SSL_') && typeof reason === 'string';
+  const text = isOpenssl
+    ? (reason as string)
+    : error.message.replace(/; if the root CA is installed .*$/s, '');
+  return text
+    .replaceAll(/[\p{Cc}\s]+/gu, ' ')
+    .trim()
+    .slice(0, faultCharactersMax);
 }
 
 /** Waits for an event of the socket; destroys it where an error or the time comes first. */

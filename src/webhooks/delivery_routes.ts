@@ -134,8 +134,7 @@ function representAttempt(attempt: Attempt): Record<string, unknown> {
       tls_ms: round(connection?.tlsMs),
       first_byte_ms: round(attempt.firstByteMs),
     },
-    connection:
-      connection?.family === undefined ? 'kept' : connection.family === 6 ? 'new, IPv6' : 'new, IPv4',
+    connection: describeConnection(connection),
     status: attempt.status,
     error: attempt.error,
     error_detail: attempt.error === null ? null : explain(attempt),
@@ -143,6 +142,13 @@ function representAttempt(attempt: Attempt): Record<string, unknown> {
     request: attempt.request,
     response: attempt.responseHeaders === null ? null : representResponse(attempt),
   };
+}
+
+/** @returns null where none came about */
+function describeConnection(connection: Attempt['connection']): string | null {
+  if (connection === null) return 'kept';
+  if (connection.family === undefined) return null;
+  return connection.family === 6 ? 'new, IPv6' : 'new, IPv4';
 }
 
 function explain({ error, connection }: Attempt): string {

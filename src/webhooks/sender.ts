@@ -45,6 +45,8 @@ export interface Answer {
   readonly error: Exclude<AttemptError, 'unexpected_status'> | null;
   /** What the certificate or handshake lacked. */
   readonly reason: string | null;
+  /** Whether there was one at all, kept or new. */
+  readonly wasConnected: boolean;
   /** Where the exchange had to open one. */
   readonly connection: ConnectTimings | null;
   /** Whether nothing was sent, because it was not to be sent any more once there was a connection. */
@@ -277,6 +279,10 @@ class SentExchange<T> implements Exchange, Answer {
     this.#done = done;
     this.#context = context;
     this.#owner = owner;
+  }
+
+  get wasConnected(): boolean {
+    return this.via !== null;
   }
 
   get connection(): ConnectTimings | null {

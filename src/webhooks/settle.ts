@@ -71,7 +71,7 @@ function toRecord(
   isAccepted: boolean,
   wasManual: boolean,
 ): AttemptRecord {
-  const { startedAt, endedAt, firstByteAt, connection, reason } = answer;
+  const { startedAt, endedAt, firstByteAt, wasConnected, connection, reason } = answer;
   return {
     number,
     trigger: wasManual ? 'm' : 's',
@@ -81,7 +81,8 @@ function toRecord(
     firstByteMs: firstByteAt === null ? null : firstByteAt - startedAt,
     status: answer.status,
     error: isAccepted ? null : (answer.error ?? 'unexpected_status'),
-    connection: connection === null && reason === null ? null : JSON.stringify({ ...connection, reason }),
+    // Null for a kept one; without a family where there was none.
+    connection: wasConnected && connection === null ? null : JSON.stringify({ ...connection, reason }),
     headers: answer.headersText,
     body: answer.body,
     truncated: answer.truncated,
