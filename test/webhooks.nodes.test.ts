@@ -127,7 +127,7 @@ async function setUp(
 for (const [what, statement] of [
   ['a claim', 'for update skip locked'],
   ['a fan-out', 'insert into deliveries'],
-  ['a mark', 'with known as materialized'],
+  ['a mark', 'free as ('],
   ['a record', 'insert into attempts'],
 ] as const) {
   test(`webhooks 62: the answer to ${what} is lost: everything is delivered, and logged once`, async (t) => {
