@@ -64,8 +64,11 @@ export interface RunningServer {
 
 /** Connections to the database for everything but the notifications. */
 const connectionsMax = 20;
-/** Connections that the token endpoint's statements share. */
-const pipelineConnectionsMax = 2;
+/**
+ * Connections that the token endpoint's statements share. With one, two batches of this node never wait for each other's
+ * rows in a circle, and the most goes together.
+ */
+const pipelineConnectionsMax = 1;
 
 /**
  * @throws Error of the system when the port is taken; nothing stays open then

@@ -59,6 +59,49 @@ test('one that fails takes nothing with it: not those before, not those behind',
   );
 });
 
+test('what comes in one turn is one transaction, committed before anybody is answered', async () => {
+  const xids = await Promise.all(
+    Array.from({ length: 10 }, async () => {
+      const { rows } = await sql<{ xid: string; kept: boolean }>`
+        select pg_current_xact_id()::text as xid, ${true}::boolean as kept`.execute(pipeline);
+      const xid = rows[0]?.xid as string;
+      const { rows: seen } = await sql<{ status: string }>`
+        select pg_xact_status(${xid}::xid8) as status`.execute(db);
+      assert.equal(seen[0]?.status, 'committed');
+      return xid;
+    }),
+  );
+  assert.equal(new Set(xids).size, 1);
+});
+
+test('one that is refused has done nothing of what the others did, and each is done once', async () => {
+  await sql`create table counts (n int not null check (n < 3))`.execute(db);
+  await sql`insert into counts values (0)`.execute(db);
+  const count = () => sql`update counts set n = n + ${1}::int`.execute(pipeline);
+  const outcomes = await Promise.allSettled([count(), count(), count(), double(4), count()]);
+  assert.deepEqual(outcomes.map((outcome) => outcome.status).sort(), [
+    'fulfilled',
+    'fulfilled',
+    'fulfilled',
+    'rejected',
+    'rejected',
+  ]);
+  const { rows } = await sql<{ n: number }>`select n from counts`.execute(db);
+  assert.equal(rows[0]?.n, 2);
+});
+
+test('what was prepared before a column was added is prepared anew, together and by itself', async () => {
+  await sql`create table wide (n int)`.execute(db);
+  await sql`insert into wide values (1)`.execute(db);
+  const read = () => sql`select * from wide where n = ${1}::int`.execute(pipeline);
+  await Promise.all([read(), read()]);
+  await sql`alter table wide add column more text default 'x'`.execute(db);
+  for (const { rows } of await Promise.all([read(), read(), read()]))
+    assert.deepEqual(rows, [{ n: 1, more: 'x' }]);
+  await sql`alter table wide add column still text default 'y'`.execute(db);
+  assert.deepEqual((await read()).rows, [{ n: 1, more: 'x', still: 'y' }]);
+});
+
 test('a transaction is refused: others would be in it', async () => {
   await assert.rejects(
     pipeline.transaction().execute(() => double(1)),

@@ -94,20 +94,14 @@ export class PreparingClient extends pg.Client {
 
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
   #prepared(name: string, text: string, values: any[], rest: any[]): any {
-    const generation = preparedGeneration;
     // biome-ignore lint/suspicious/noExplicitAny: the driver returns a promise where there is no callback
-    const answer: any = super.query(
-      { name: generation === 0 ? name : `${name}_${generation}`, text, values },
-      ...(rest as []),
-    );
+    const answer: any = super.query({ name, text, values }, ...(rest as []));
     if (typeof answer?.catch !== 'function') return answer;
     return answer.catch((error: Error) => {
-      if (!/cached plan must not change result type/.test(error.message)) throw error;
-      // A migration has added a column meanwhile: everything is prepared anew, on every connection.
-      if (generation === preparedGeneration) preparedGeneration += 1;
+      const anew = prepareAnew(error, name, text);
       // The error has ended a transaction; outside of one nothing has happened yet.
-      if (this.#inTransaction) throw error;
-      return this.#prepared(name, text, values, rest);
+      if (anew === undefined || this.#inTransaction) throw error;
+      return this.#prepared(anew, text, values, rest);
     });
   }
 
@@ -136,13 +130,26 @@ export class PreparingClient extends pg.Client {
   }
 }
 
-function statementName(text: string): string | undefined {
+/** What a statement with parameters is prepared as; undefined where there are too many different ones. */
+export function statementName(text: string): string | undefined {
   let name = statementNames.get(text);
   if (name === undefined && statementNames.size < preparedStatementsMax) {
     name = `s${statementNames.size}`;
     statementNames.set(text, name);
   }
-  return name;
+  return name === undefined || preparedGeneration === 0 ? name : `${name}_${preparedGeneration}`;
+}
+
+/**
+ * What a statement is prepared as from now on, where what it was prepared as is of no use any more: a migration has
+ * added a column meanwhile, and everything is prepared anew, on every connection.
+ * @param name what it was prepared as
+ * @returns undefined for any other error
+ */
+export function prepareAnew(error: Error, name: string, text: string): string | undefined {
+  if (!/cached plan must not change result type/.test(error.message)) return undefined;
+  if (statementName(text) === name) preparedGeneration += 1;
+  return statementName(text);
 }
 
 /**

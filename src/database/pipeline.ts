@@ -1,95 +1,132 @@
 /**
- * Few connections that many requests share: a statement is sent at once, behind those that are still under way on the
- * same connection (pipelining). For short statements of the hottest requests: a connection of the pool sleeps between
- * two statements, and waking its process up costs both sides more than the statement does.
+ * Statements of many requests, carried out together: those that come while a connection is busy are sent in one piece
+ * when it is free, are one transaction, and cost one commit and one waking-up on either side instead of one each. For
+ * the short statements of the hottest requests.
  *
- * What is sent behind another waits for it: only for statements that wait for nobody, and never for a transaction.
+ *   given → waiting (for the end of this turn of the event loop, and for a connection) → sent with others → committed,
+ *   and only then answered;   where one of them is refused, all were rolled back: each is carried out by itself
+ *
+ * What is sent together waits for the slowest of it: only for statements that wait for nobody, and never for a
+ * transaction of several statements. Each sees what those before it did.
  */
 
-import { Kysely, PostgresDialect, type PostgresPool, type PostgresPoolClient } from 'kysely';
-import {
-  clientOptions,
-  type Database,
-  type DatabaseOptions,
-  PreparingClient,
-  type Tables,
-} from './database.ts';
+import { Kysely, PostgresDialect, type PostgresPool } from 'kysely';
+import pg from 'pg';
+import { Batch, type BatchStatement } from './batch.ts';
+import { clientOptions, type Database, type DatabaseOptions, type Tables } from './database.ts';
 
-/** Statements on one connection before another one is opened, or taken into use again. */
-const underWayMax = 16;
-
-interface Shared {
-  client: PreparingClient & PostgresPoolClient;
-  connected: Promise<unknown>;
-  /** Statements of it that have not been answered. */
-  underWay: number;
-}
+/** Statements of one batch at most. */
+const batchMax = 64;
+/**
+ * All of them look up by key. Planned while a table was nearly empty, they would go on reading the whole of it until
+ * its statistics are made again, however large it is by then.
+ */
+const lookUpsOnly = '-c enable_seqscan=off';
 
 /**
  * Opens lazily, like a pool. Close it with `db.destroy()`.
- * @param options `connectionsMax` is a small number: past `underWayMax` on each, statements wait behind each other
+ * @param options `connectionsMax` is a small number: the fewer there are, the more goes together
  */
 export function openPipeline(options: DatabaseOptions): Database {
-  const shared: Shared[] = [];
+  const lines = Array.from({ length: options.connectionsMax }, () => new Line(options, dispatch));
+  let waiting: BatchStatement[] = [];
+  let isPlanned = false;
 
-  function open(): Shared {
-    // As below: the overloads of the driver’s `query` are not those that Kysely lists.
-    const client = Object.assign(new SharedClient({ ...clientOptions(options), pipeline: true }), {
-      release: () => {
-        one.underWay -= 1;
-      },
-    }) as unknown as Shared['client'];
-    const one: Shared = { client, connected: client.connect(), underWay: 0 };
-    const forget = () => {
-      const index = shared.indexOf(one);
-      if (index >= 0) shared.splice(index, 1);
-    };
-    // Whose statements were under way hears of it; who comes next gets another connection.
-    client.on('error', (error) => {
-      if (one.underWay === 0) options.onIdleError?.(error);
-      forget();
-    });
-    client.on('end', forget);
-    one.connected.catch(forget);
-    shared.push(one);
-    return one;
+  function dispatch(): void {
+    isPlanned = false;
+    for (const line of lines) {
+      if (!line.isFree || waiting.length === 0) continue;
+      const alone = waiting.slice(0, batchMax).findIndex(({ isAlone }) => isAlone);
+      // What was refused together goes one by one.
+      const count = alone < 0 ? batchMax : Math.max(alone, 1);
+      const statements = waiting.slice(0, count);
+      waiting = waiting.slice(count);
+      line.run(statements, (refused) => waiting.push(...refused));
+    }
   }
 
-  /** The first that has room, so that as few as possible are used; else the one with the least before it. */
-  function choose(): Shared {
-    const free = shared.find((one) => one.underWay < underWayMax);
-    if (free !== undefined) return free;
-    if (shared.length < options.connectionsMax) return open();
-    return shared.reduce((best, one) => (one.underWay < best.underWay ? one : best));
-  }
-
+  const client = {
+    query(text: string, values: unknown[] = []): Promise<pg.QueryResult> {
+      if (/^(begin|start transaction)\b/.test(text)) {
+        throw new Error('a transaction needs a connection of its own');
+      }
+      return new Promise((resolve, reject) => {
+        waiting.push({ text, values, resolve, reject, isAlone: false });
+        if (isPlanned) return;
+        isPlanned = true;
+        setImmediate(dispatch);
+      });
+    },
+    release() {},
+  };
   const pool = {
     async connect() {
-      const one = choose();
-      one.underWay += 1;
-      try {
-        await one.connected;
-      } catch (error) {
-        one.underWay -= 1;
-        throw error;
-      }
-      return one.client;
+      return client;
     },
     async end() {
-      await Promise.all(shared.splice(0).map(({ client }) => client.end()));
+      await Promise.all(lines.map((line) => line.end()));
     },
   };
   // Kysely’s type of a client lists overloads that it never calls; what it calls is here.
   return new Kysely<Tables>({ dialect: new PostgresDialect({ pool: pool as unknown as PostgresPool }) });
 }
 
-class SharedClient extends PreparingClient {
-  // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
-  override query(...parameters: any[]): any {
-    const [text] = parameters;
-    if (typeof text === 'string' && /^(begin|start transaction)\b/.test(text)) {
-      throw new Error('a transaction needs a connection of its own');
-    }
-    return super.query(...parameters);
+/** One connection, opened when it is first needed and again when it broke; it carries one batch at a time. */
+class Line {
+  readonly #options: DatabaseOptions;
+  readonly #onFree: () => void;
+  #client: pg.Client | null = null;
+  #connected: Promise<unknown> = Promise.resolve();
+  isFree = true;
+
+  constructor(options: DatabaseOptions, onFree: () => void) {
+    this.#options = options;
+    this.#onFree = onFree;
+  }
+
+  /** @param again is given what was refused together, to be carried out one by one */
+  run(statements: BatchStatement[], again: (statements: BatchStatement[]) => void): void {
+    this.isFree = false;
+    const client = this.#open();
+    const batch = new Batch(statements);
+    const done = this.#connected.then(() => batch.sendOver(client));
+    done
+      .then(
+        (refused) => again(refused),
+        (error: Error) => {
+          // Whether it was carried out is not known, and what comes over the connection later is nobody's.
+          this.#close(client);
+          for (const statement of statements) statement.reject(error);
+        },
+      )
+      .finally(() => {
+        this.isFree = true;
+        this.#onFree();
+      });
+  }
+
+  async end(): Promise<void> {
+    await this.#client?.end();
+  }
+
+  #open(): pg.Client {
+    if (this.#client !== null) return this.#client;
+    const client = new pg.Client({ ...clientOptions(this.#options), options: lookUpsOnly });
+    this.#client = client;
+    client.on('error', (error) => {
+      if (this.isFree) this.#options.onIdleError?.(error);
+      this.#close(client);
+    });
+    client.on('end', () => this.#close(client));
+    this.#connected = client.connect();
+    this.#connected.catch(() => this.#close(client));
+    return client;
+  }
+
+  #close(client: pg.Client): void {
+    if (this.#client !== client) return;
+    this.#client = null;
+    client.end().catch(() => {});
+    (client as unknown as { connection: pg.Connection }).connection.stream.destroy();
   }
 }
