@@ -1,10 +1,12 @@
 /** Subscribers that do what no honest one does, and how our reader of answers compares with Node's own. */
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { Agent, request as requestHttp } from 'node:http';
 import { type AddressInfo, createServer as createTcp, type Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { type TestContext, test } from 'node:test';
+import { createServer as createTls } from 'node:tls';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
@@ -206,8 +208,11 @@ test('no connection goes on after an answer that Node’s own client would not g
   );
 });
 
+const pem = (name: string) => readFileSync(new URL(`support/certificates/${name}`, import.meta.url), 'utf8');
+
 function createSender(t: TestContext): Sender {
-  const sender = new Sender({ allowLoopback: true, resolveHost: async () => ['127.0.0.1'] });
+  const extraCa = pem('ca.pem');
+  const sender = new Sender({ allowLoopback: true, extraCa, resolveHost: async () => ['127.0.0.1'] });
   t.after(() => sender.close());
   return sender;
 }
@@ -269,4 +274,38 @@ test('what had been sent over a kept connection is told as a failure, not as cal
   const { isCalledOff, error, status } = await post(sender, origin, part);
   assert.deepEqual([isCalledOff, error, status], [false, 'connection_error', null]);
   assert.equal(requests, 2);
+});
+
+test('a subscriber that lets HTTP/2 wait for its settings gets nothing that was stopped meanwhile', async (t) => {
+  const part = { stops: 0 };
+  const kinds: number[] = [];
+  const settings = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+  const server = createTls(
+    { key: pem('good.key'), cert: pem('good.pem'), ALPNProtocols: ['h2'] },
+    (socket) => {
+      let bytes = Buffer.alloc(0);
+      socket.on('error', () => {});
+      socket.once('data', () => {
+        // Frames that follow the preface at once are the connection's own; time enough for a request, were it sent.
+        setTimeout(() => {
+          part.stops += 1;
+          socket.write(settings);
+        }, 100);
+      });
+      socket.on('data', (data: Buffer) => {
+        bytes = Buffer.concat([bytes, data]);
+        kinds.length = 0;
+        for (let at = 24; at + 9 <= bytes.length; at += 9 + bytes.readUIntBE(at, 3))
+          kinds.push(bytes[at + 3] ?? 0);
+      });
+      t.after(() => socket.destroy());
+    },
+  );
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => server.close());
+  const origin = `https://hooks.example:${(server.address() as AddressInfo).port}`;
+  const answer = await post(createSender(t), origin, part);
+  assert.equal(answer.isCalledOff, true);
+  // 1 begins a request.
+  assert.ok(!kinds.includes(1), String(kinds));
 });

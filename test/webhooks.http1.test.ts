@@ -248,7 +248,7 @@ test('a request that the system has not taken yet is not written over by the nex
   const bodies = Array.from({ length: 20 }, (_, index) => `body ${index} `.repeat(100));
   for (const body of bodies) {
     const request = { origin: '', path: '/', headers: '', body: Buffer.from(body), traced: null };
-    open().start({ request, onHead() {}, onAnswer() {}, onFailure() {} });
+    open().start({ request, mayBegin: true, callOff() {}, onHead() {}, onAnswer() {}, onFailure() {} });
   }
   await done;
   assert.deepEqual(taken, bodies);

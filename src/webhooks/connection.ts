@@ -29,6 +29,10 @@ export interface AnswerParts {
 /** Who waits for an answer: exactly one of these is called, once, never before `start` returns. */
 export interface Exchange {
   readonly request: OutgoingRequest;
+  /** Whether it may still begin: asked again where its first byte had to wait for the other side. */
+  readonly mayBegin: boolean;
+  /** It may not, and nothing of it was sent. */
+  callOff(connection: Connection): void;
   /** The first bytes of the head that counts are here. */
   onHead(): void;
   /** @param isCut where the body goes on beyond what is kept @param mayGoOn whether the connection can be used again */

@@ -89,8 +89,15 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
     void this.#client.destroy();
   }
 
+  /** About to be sent: a new connection has waited for the other side's settings until here. */
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
+    const exchange = this.#exchange;
+    if (exchange === null || exchange.mayBegin) return;
+    this.#exchange = null;
+    this.#isUsable = false;
+    controller.abort(new Error('called off'));
+    exchange.callOff(this);
   }
 
   onResponseStart(

@@ -142,8 +142,8 @@ export class Sender {
 
   /** The last moment before the first byte. */
   #begin(exchange: SentExchange<unknown>, connection: Connection): void {
-    if (exchange.isStopped || this.#options.mayBegin?.() === false) exchange.callOff(connection);
-    else exchange.begin(connection);
+    if (exchange.mayBegin) exchange.begin(connection);
+    else exchange.callOff(connection);
   }
 
   #takeIdle({ idle }: Place): Connection | undefined {
@@ -169,6 +169,7 @@ export class Sender {
   }
 
   readonly #owner: ExchangeOwner = {
+    mayBegin: () => this.#options.mayBegin?.() !== false,
     onEnd: (exchange, mayGoOn) => {
       const { via, request, place } = exchange;
       this.#exchanges.delete(exchange);
@@ -233,6 +234,7 @@ function speak(opened: GuardedConnection, { origin, memory }: Place): Connection
 }
 
 interface ExchangeOwner {
+  mayBegin: () => boolean;
   /** @param mayGoOn whether its connection can carry another one */
   onEnd: (exchange: SentExchange<unknown>, mayGoOn: boolean) => void;
   /** Another connection may do what a kept one could not. */
@@ -289,13 +291,14 @@ class SentExchange<T> implements Exchange, Answer {
     return this.via !== null && this.via.openedAt >= this.startedAt ? this.via.timings : null;
   }
 
-  /** Whether what it is part of was stopped since. */
-  get isStopped(): boolean {
-    return this.#part.stops !== this.#stops;
+  /** Whether what it is part of was not stopped since, and nothing else speaks against it. */
+  get mayBegin(): boolean {
+    return this.#part.stops === this.#stops && this.#owner.mayBegin();
   }
 
   /** Nothing is sent; the connection can carry another one. What was sent before, over one that broke, was an attempt. */
   callOff(connection: Connection): void {
+    if (this.isOver) return;
     if (this.#isSecondTry) this.error = 'connection_error';
     else this.isCalledOff = true;
     this.via = connection;
