@@ -21,7 +21,7 @@ import { Outbox } from './events/outbox.ts';
 import { guardBodies, limitGuard, showRateLimit } from './grants/limited_guard.ts';
 import { createScopeCatalogue } from './grants/scopes.ts';
 import { registerApi } from './http/api.ts';
-import { createApplication } from './http/application.ts';
+import { closeApplication, createApplication } from './http/application.ts';
 import { registerHealth } from './http/health.ts';
 import { sweepIdempotencyKeys } from './http/idempotency.ts';
 import { createRegistry, registerMetrics } from './http/metrics.ts';
@@ -104,7 +104,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   const asksForCertificates = platform.oauth.mtls === 'direct';
   const tls = config.tls === null ? null : tlsOptions(config.tls, asksForCertificates);
   const app = createApplication(config, logger, tls, showProblem);
-  opened.defer(() => app.close());
+  opened.defer(() => closeApplication(app));
   // One for all: what apps keep elsewhere, notices of logouts, deliveries.
   const egress: Egress = {
     ...options.egress,

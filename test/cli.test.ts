@@ -1,10 +1,16 @@
 /** The command line and the life of the server as a process. */
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import type { Environment } from '../src/config/environment.ts';
+import { clusterOf } from '../src/database/embedded/home.ts';
 import { runCommand, startProcess, temporaryFolder } from './support/process.ts';
 import { freePort } from './support/server.ts';
+import { until } from './support/webhooks.ts';
 
 async function settings(t: Parameters<typeof temporaryFolder>[0]) {
   return { NUNCIO_DATA_DIR: await temporaryFolder(t), PORT: String(await freePort()) };
@@ -120,6 +126,35 @@ test('after kill -9 the next start takes the PostgreSQL over, and what was store
   const migrated = await runCommand(['migrate'], environment);
   assert.deepEqual([migrated.code, migrated.stdout], [0, 'the schema is up to date\n']);
   assert.equal(await second.end('SIGTERM'), 0);
+});
+
+test('a PostgreSQL that was lost, and that it is back, stands in the log', async (t) => {
+  const environment = await settings(t);
+  const server = startProcess(t, ['dev'], environment);
+  await server.ready();
+  const lock = join(await clusterOf(environment.NUNCIO_DATA_DIR), 'postmaster.pid');
+  process.kill(Number.parseInt(await readFile(lock, 'utf8'), 10), 'SIGKILL');
+  await until(
+    async () => server.output(),
+    (output) => /PostgreSQL was lost.*PostgreSQL 18.*: started/s.test(output),
+  );
+  await server.ready();
+  assert.equal(await server.end('SIGTERM'), 0);
+});
+
+test('a request that never comes as a whole does not keep a server from stopping cleanly', async (t) => {
+  const environment = await settings(t);
+  const server = startProcess(t, ['dev'], environment);
+  await server.ready();
+  const socket = connect(Number(environment.PORT), '127.0.0.1');
+  socket.on('error', () => {});
+  socket.write('POST /oauth/token HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n');
+  socket.write('Content-Type: application/x-www-form-urlencoded\r\nExpect: 100-continue\r\n\r\n');
+  // It has been taken: the server asks for the body.
+  await once(socket, 'data');
+  socket.resume();
+  assert.equal(await server.end('SIGTERM'), 0);
+  assert.match(server.output(), /stopped/);
 });
 
 test('start --no-migrate refuses a schema that is behind', async (t) => {

@@ -266,12 +266,28 @@ test('no part of a password is in the line that tells of a wrong URL', () => {
   for (const [name, text] of [
     ['DATABASE_URL', 'mysql://user:se@cr/et@host/db'],
     ['DATABASE_URL', 'postgres:/user:se@cr/et@host/db'],
+    ['DATABASE_URL', 'postgres://user:se@cret@[::1'],
     ['NUNCIO_BASE_URL', 'https://user:se@cr/et@host/'],
   ] as const) {
     assert.throws(
       () => loadConfig({ [name]: text }, 'dev'),
-      (error: Error) => error instanceof ConfigError && !/se@|cr\/|et@/.test(error.message),
+      (error: Error) => error instanceof ConfigError && !/se@|cr\/|et@|cret/.test(error.message),
       text,
     );
+  }
+});
+
+test('a database is named by a URL: what is none is a line of its own, not a stack', () => {
+  for (const text of ['postgres://[::1', 'postgres://host:port/db', 'postgresql://a b:5432/db']) {
+    assert.throws(() => loadConfig({ DATABASE_URL: text }, 'dev'), ConfigError, text);
+  }
+  for (const text of [
+    'postgres://',
+    'postgres:///db?host=/run/postgresql',
+    'postgres://user:pass@/db?host=/run/postgresql',
+    'postgresql://user:p%40ss@[::1]:5432/db?sslmode=require',
+    'postgres://%2Frun%2Fpostgresql/db',
+  ]) {
+    assert.equal(loadConfig({ DATABASE_URL: text }, 'dev').databaseUrl, text);
   }
 });

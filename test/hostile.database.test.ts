@@ -5,14 +5,19 @@ import { once } from 'node:events';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
+import { pino } from 'pino';
 import { countGuess, forgiveGuess } from '../src/accounts/throttle.ts';
+import { loadConfig } from '../src/config/config.ts';
 import { isDatabaseUnavailable, openDatabase } from '../src/database/database.ts';
 import { Notifications } from '../src/database/notifications.ts';
 import { WithdrawalList } from '../src/grants/withdrawals.ts';
+import { createApplication } from '../src/http/application.ts';
+import { registerHealth } from '../src/http/health.ts';
 import { Keyring } from '../src/oauth/keyring.ts';
 import { rotateSigningKeys } from '../src/oauth/signing_keys.ts';
 import { startDatabaseProxy } from './support/database_proxy.ts';
 import { startTestServer, testSecret } from './support/server.ts';
+import { until } from './support/webhooks.ts';
 
 const server = await startTestServer({ after });
 
@@ -100,4 +105,49 @@ test('guesses that are counted and taken back at the same moment do not wait in 
     outcomes.filter(({ status }) => status === 'rejected'),
     [],
   );
+});
+
+test('whoever asks whether the server is ready gets an answer while its database says nothing', async (context) => {
+  const proxy = await startDatabaseProxy(server.databaseUrl);
+  const db = openDatabase({ connectionString: proxy.url, connectionsMax: 1 });
+  const app = createApplication(loadConfig({}, 'dev'), pino({ level: 'silent' }));
+  registerHealth(app, db, async () => ({}));
+  context.after(async () => {
+    await app.close();
+    await proxy.close();
+    await db.destroy();
+  });
+  const address = await app.listen({ port: 0, host: '127.0.0.1' });
+  assert.equal((await fetch(`${address}/readyz`)).status, 200);
+  proxy.freeze();
+  const asked = fetch(`${address}/readyz`);
+  assert.equal(await settled(asked), 'done');
+  const { status, headers } = await asked;
+  assert.equal(status, 503);
+  assert.equal(headers.get('retry-after'), '5');
+});
+
+test('that nothing is heard any more is told once, not at every try to hear again', async (context) => {
+  const proxy = await startDatabaseProxy(server.databaseUrl);
+  const told: Error[] = [];
+  const notifications = new Notifications(proxy.url, (error) => told.push(error));
+  let begun = 0;
+  notifications.listen('nuncio_test', { onNotification() {}, onListening: () => (begun += 1) });
+  context.after(async () => {
+    await notifications.stop();
+    await proxy.close();
+  });
+  await notifications.start();
+  for (const count of [1, 2]) {
+    assert.equal(begun, count);
+    proxy.cut();
+    // Some ten tries.
+    await sleep(2_500);
+    assert.equal(told.length, count);
+    proxy.mend();
+    await until(
+      async () => begun,
+      (times) => times === count + 1,
+    );
+  }
 });

@@ -34,7 +34,7 @@ export async function serve(options: ServeOptions): Promise<void> {
   // Heard from the first moment: whoever stops a server that is still starting gets a clean stop too.
   const stopped = stopSignal(logger);
   const platform = await loadPlatform(config.configFile);
-  const storage = await openStorage(config, 'server');
+  const storage = await openStorage(config, 'server', (line) => logger.warn(line));
   try {
     if (storage.description !== null) logger.info(storage.description);
     await bringUpToDate(options, storage, platform);

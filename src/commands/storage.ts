@@ -19,14 +19,23 @@ export interface Storage {
 }
 
 /**
+ * @param log told, in one line each, of an embedded PostgreSQL that was lost, why it does not start, and that it is back
  * @throws EmbeddedError when another server runs on the data directory, or PostgreSQL cannot be started
  */
-export async function openStorage(config: Config, role: 'server' | 'command'): Promise<Storage> {
+export async function openStorage(
+  config: Config,
+  role: 'server' | 'command',
+  log?: (line: string) => void,
+): Promise<Storage> {
   const secret = loadSecret(config);
   if (config.databaseUrl !== null) {
     return { databaseUrl: config.databaseUrl, secret, description: null, close: async () => {} };
   }
-  const embedded = await startEmbedded({ dataDir: config.dataDir, role });
+  const embedded = await startEmbedded({
+    dataDir: config.dataDir,
+    role,
+    ...(log === undefined ? {} : { log }),
+  });
   return {
     databaseUrl: embedded.connectionString,
     secret,

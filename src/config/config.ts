@@ -208,7 +208,9 @@ function readBaseUrl(
 function readDatabaseUrl(environment: Environment, wrong: Wrong): string | null {
   const text = environment.DATABASE_URL;
   if (text === undefined) return null;
-  if (/^postgres(ql)?:\/\//.test(text)) return text;
+  // A password before an empty host is for a socket: the driver takes it, URLs do not.
+  const isUrl = URL.canParse(text.replace('@/', '@socket/'));
+  if (isUrl && /^postgres(ql)?:\/\//.test(text)) return text;
   wrong('DATABASE_URL', withoutPassword(text), 'a URL like postgres://user:password@host:5432/database');
   return null;
 }

@@ -70,6 +70,16 @@ export function inTransaction<T>(
   return db.isTransaction ? work(db as Transaction) : db.transaction().execute(work);
 }
 
+const lateMessage = 'the database did not answer in time';
+
+/** @throws Error when the database takes longer; it is not waited for any more */
+export function within<Result>(ms: number, work: Promise<Result>): Promise<Result> {
+  const { promise, resolve, reject } = Promise.withResolvers<Result>();
+  const timer = setTimeout(() => reject(new Error(lateMessage)), ms);
+  work.then(resolve, reject).finally(() => clearTimeout(timer));
+  return promise;
+}
+
 const pools = new WeakMap<Database, pg.Pool>();
 
 /** Connections that are open, those of them that nobody uses, and those who wait for one. */
@@ -164,7 +174,7 @@ export function isDatabaseUnavailable(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const code = (error as { code?: unknown }).code;
   if (typeof code === 'string' && unavailable.test(code)) return true;
-  return /Connection terminated|Query read timeout|timeout exceeded when trying to connect|Client has encountered a connection error/.test(
+  return /Connection terminated|Query read timeout|the database did not answer in time|timeout exceeded when trying to connect|Client has encountered a connection error/.test(
     error.message,
   );
 }

@@ -28,7 +28,10 @@ export class Notifications {
   #retry: NodeJS.Timeout | undefined;
   #heartbeat: NodeJS.Timeout | undefined;
   #stopped = false;
+  /** Whether somebody was told that it does not listen: once, however often it is tried again. */
+  #told = false;
 
+  /** @param onError told when it stops listening, or cannot begin to; not of each try to listen again */
   constructor(connectionString: string, onError: (error: Error) => void) {
     this.#connectionString = connectionString;
     this.#onError = onError;
@@ -72,6 +75,7 @@ export class Notifications {
     }
     if (this.#stopped) return void (await client.end());
     this.#client = client;
+    this.#told = false;
     this.#heartbeat = setInterval(() => {
       client.query('select 1').catch((error: Error) => this.#lost(client, error));
     }, heartbeatMs);
@@ -96,7 +100,8 @@ export class Notifications {
     this.#client = undefined;
     clearInterval(this.#heartbeat);
     client.end().catch(() => {});
-    this.#onError(error);
+    if (!this.#told) this.#onError(error);
+    this.#told = true;
     this.#retry = setTimeout(() => {
       this.#retry = undefined;
       void this.start();

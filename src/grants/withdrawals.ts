@@ -7,7 +7,7 @@
  */
 
 import { sql } from 'kysely';
-import type { Database, Transaction } from '../database/database.ts';
+import { type Database, type Transaction, within } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 
 /** Milliseconds after a look at the database when the next one begins, and when a request must wait for it. */
@@ -121,14 +121,6 @@ export class WithdrawalList {
     this.#sweptAt = at;
     for (const [key, { until }] of this.#entries) if (until < at) this.#entries.delete(key);
   }
-}
-
-/** @throws Error when the work takes longer; it is not waited for any more */
-function within<Result>(ms: number, work: Promise<Result>): Promise<Result> {
-  const { promise, resolve, reject } = Promise.withResolvers<Result>();
-  const timer = setTimeout(() => reject(new Error('the database did not answer in time')), ms);
-  work.then(resolve, reject).finally(() => clearTimeout(timer));
-  return promise;
 }
 
 /**

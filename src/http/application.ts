@@ -29,6 +29,12 @@ export const bodyBytesMax = 1_048_576;
 /** Milliseconds in which a request must have come as a whole: who sends a byte a minute is not waited for. */
 const requestTimeoutMs = 60_000;
 
+/**
+ * Milliseconds that requests under way have to end once the server stops. Less than a stop may take as a whole: a single
+ * request that never comes would otherwise make every stop an unclean one.
+ */
+const closeMs = 10_000;
+
 /** Asked every few seconds by what watches the server: in the log they would be all that one sees. */
 const probes: ReadonlySet<string> = new Set(['/livez', '/readyz']);
 
@@ -103,6 +109,16 @@ export function createApplication(
     answerNotFound(app, request, reply, problemPage),
   );
   return app as unknown as FastifyInstance;
+}
+
+/** Finishes what was begun, as far as that does not take too long. */
+export async function closeApplication(app: FastifyInstance): Promise<void> {
+  const timer = setTimeout(() => app.server.closeAllConnections(), closeMs);
+  try {
+    await app.close();
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** A URL has only text: numbers and switches in it are read from text. */

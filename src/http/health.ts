@@ -4,8 +4,11 @@
 
 import type { FastifyInstance } from 'fastify';
 import { sql } from 'kysely';
-import type { Database } from '../database/database.ts';
+import { type Database, within } from '../database/database.ts';
 import { Problem } from './problem.ts';
+
+/** Milliseconds that the database has for its answer: who asks whether it is there is not kept waiting. */
+const answerMs = 5_000;
 
 /** @param workers what else must run on this node, by name, and whether it does */
 export function registerHealth(
@@ -19,7 +22,7 @@ export function registerHealth(
 
   app.get('/readyz', async (_request, reply) => {
     try {
-      await sql`select 1`.execute(db);
+      await within(answerMs, sql`select 1`.execute(db));
     } catch (error) {
       throw new Problem(503, 'The database cannot be reached at the moment.', {
         code: 'database-unavailable',
