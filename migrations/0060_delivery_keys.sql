@@ -1,5 +1,5 @@
 -- The deployment's own key pairs, by which deliveries are signed for whoever asked for `ed25519`.
--- Owner: src/webhooks/delivery_key.ts.
+-- Owner: src/webhooks/sending/delivery_key.ts.
 
 create table delivery_keys (
   -- JWK thumbprint (RFC 7638): the `kid`.

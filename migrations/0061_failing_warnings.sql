@@ -1,4 +1,4 @@
--- The last warning that was given before a subscription that fails is disabled. Owner: src/webhooks/failing.ts.
+-- The last warning that was given before a subscription that fails is disabled. Owner: src/webhooks/subscriptions/failing.ts.
 
 create table failing_warnings (
   lane bigint primary key references subscriptions (lane) on delete cascade,

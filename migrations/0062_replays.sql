@@ -1,4 +1,4 @@
--- Recoveries also bring what was there before the subscription was. Owner: src/webhooks/recovery.ts.
+-- Recoveries also bring what was there before the subscription was. Owner: src/webhooks/fan_out/recovery.ts.
 
 alter table recoveries
   -- resending (through the lane's deliveries) → missing (through the events of the time before) → done

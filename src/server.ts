@@ -34,8 +34,8 @@ import { enginePages } from './web/engine_pages.ts';
 import { ensureOwnClients } from './web/own_clients.ts';
 import { registerPages, showProblem } from './web/pages.ts';
 import { registerReference } from './web/reference/page.ts';
-import { DeliveryKeyring } from './webhooks/delivery_keyring.ts';
-import { describeWebhooks } from './webhooks/operations.ts';
+import { describeWebhooks } from './webhooks/api/operations.ts';
+import { DeliveryKeyring } from './webhooks/sending/delivery_keyring.ts';
 import { createWebhooks } from './webhooks/webhooks.ts';
 
 export interface ServerOptions {

@@ -26,11 +26,19 @@ const rows: readonly (readonly string[])[] = [
   ['cli.ts'],
 ];
 
+/** The same within `webhooks`; its own files, and `api`, bring all of it together. */
+const webhookRows = [['subscriptions'], ['sending'], ['log'], ['fan_out'], ['lanes'], ['engine', 'api']];
+
 /** Published by themselves: they import nothing of the rest, and nothing of the rest imports them. */
 const apart = ['protect'];
 
 /** What is run or published: everything else must be reached from these. */
-const entries = ['src/cli.ts', 'src/index.ts', 'src/protect/protect.ts', 'src/webhooks/engine_thread.ts'];
+const entries = [
+  'src/cli.ts',
+  'src/index.ts',
+  'src/protect/protect.ts',
+  'src/webhooks/engine/engine_thread.ts',
+];
 
 interface SourceFile {
   path: string;
@@ -81,6 +89,22 @@ test('imports go down only, and siblings do not import each other', () => {
       const ground = rowOf(from) === 0 && rowOf(to) === 0;
       const leaves = apart.includes(from) || apart.includes(to);
       if (from !== to && !ground && (leaves || rowOf(to) >= rowOf(from)))
+        wrong.push(`${path} imports ${imported}`);
+    }
+  }
+  assert.deepEqual(wrong, []);
+});
+
+test('the same within webhooks', () => {
+  const roomOfPath = (path: string) => (path.split('/').length === 4 ? (path.split('/')[2] as string) : null);
+  const rowOfRoom = (room: string) => webhookRows.findIndex((row) => row.includes(room));
+  const wrong: string[] = [];
+  for (const { path, imports } of sources().filter((file) => file.path.startsWith('src/webhooks/'))) {
+    const from = roomOfPath(path);
+    if (from === null) continue;
+    for (const imported of imports.filter((target) => target.startsWith('src/webhooks/'))) {
+      const to = roomOfPath(imported);
+      if (to === null || (to !== from && rowOfRoom(to) >= rowOfRoom(from)) || rowOfRoom(to) < 0)
         wrong.push(`${path} imports ${imported}`);
     }
   }

@@ -14,7 +14,7 @@ import { keepHouse, retireGrants } from '../src/oauth/housekeeping.ts';
 import { rotateSigningKeys } from '../src/oauth/signing_keys.ts';
 import { loadPlatform } from '../src/platform.ts';
 import { startServer } from '../src/server.ts';
-import { rotateDeliveryKey } from '../src/webhooks/delivery_key.ts';
+import { rotateDeliveryKey } from '../src/webhooks/sending/delivery_key.ts';
 import { authorize, clientToken, createTestAccount, createTestClient, postForm } from './support/oauth.ts';
 import { freePort, startTestServer, testSecret } from './support/server.ts';
 

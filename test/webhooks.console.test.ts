@@ -11,7 +11,7 @@ import { consoleClientId, docsClientId } from '../src/clients/own_clients.ts';
 import { newId } from '../src/crypto/ids.ts';
 import { withdrawGrantsOfClient } from '../src/grants/grant.ts';
 import { ensureOwnClients } from '../src/web/own_clients.ts';
-import { subscriptionsMax } from '../src/webhooks/subscription.ts';
+import { subscriptionsMax } from '../src/webhooks/subscriptions/subscription.ts';
 import { requester } from './support/api.ts';
 import { TestBrowser } from './support/browser.ts';
 import {

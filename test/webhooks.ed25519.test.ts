@@ -5,8 +5,8 @@ import { createPrivateKey, createPublicKey, type KeyObject, verify } from 'node:
 import { after, test } from 'node:test';
 import { createRemoteJWKSet, decodeJwt, type JWK, jwtVerify, SignJWT } from 'jose';
 import { sql } from 'kysely';
-import { loadDeliveryKeys, rotateDeliveryKey } from '../src/webhooks/delivery_key.ts';
-import { signEd25519 } from '../src/webhooks/signature.ts';
+import { loadDeliveryKeys, rotateDeliveryKey } from '../src/webhooks/sending/delivery_key.ts';
+import { signEd25519 } from '../src/webhooks/subscriptions/signature.ts';
 import { clientToken, createTestClient } from './support/oauth.ts';
 import { runCommand } from './support/process.ts';
 import { startTestServer, testSecret } from './support/server.ts';

@@ -9,10 +9,10 @@ import { type AddressInfo, createServer as createTcp, type Server, type Socket }
 import { Duplex } from 'node:stream';
 import { type TestContext, test } from 'node:test';
 import fc from 'fast-check';
-import { HmacKey } from '../src/webhooks/hmac.ts';
-import { AnswerReader, answerBodyBytesMax, type Reading } from '../src/webhooks/http1_answer.ts';
-import { Http1Connection } from '../src/webhooks/http1_connection.ts';
-import { type Answer, Sender } from '../src/webhooks/sender.ts';
+import { AnswerReader, answerBodyBytesMax, type Reading } from '../src/webhooks/sending/http1_answer.ts';
+import { Http1Connection } from '../src/webhooks/sending/http1_connection.ts';
+import { type Answer, Sender } from '../src/webhooks/sending/sender.ts';
+import { HmacKey } from '../src/webhooks/subscriptions/hmac.ts';
 
 const pem = (name: string) => readFileSync(new URL(`support/certificates/${name}`, import.meta.url), 'utf8');
 const ok = 'HTTP/1.1 200 OK\r\n';

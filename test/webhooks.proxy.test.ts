@@ -6,7 +6,7 @@ import { createServer as createHttps } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { type EgressProxy, readEgressProxy } from '../src/egress/proxy.ts';
-import { type Answer, Sender } from '../src/webhooks/sender.ts';
+import { type Answer, Sender } from '../src/webhooks/sending/sender.ts';
 import { startEgressProxy } from './support/egress_proxy.ts';
 import { startTestServer } from './support/server.ts';
 import { siteEgress, startSite } from './support/site.ts';

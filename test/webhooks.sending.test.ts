@@ -18,8 +18,8 @@ import { Worker } from 'node:worker_threads';
 import { gzipSync } from 'node:zlib';
 import { type ConnectorOptions, comparePeer, vettedLookup } from '../src/egress/connector.ts';
 import { resolveVetted } from '../src/egress/resolve.ts';
-import { answerBodyBytesMax } from '../src/webhooks/http1_answer.ts';
-import { type Answer, exchangeTimeoutMs, Sender } from '../src/webhooks/sender.ts';
+import { answerBodyBytesMax } from '../src/webhooks/sending/http1_answer.ts';
+import { type Answer, exchangeTimeoutMs, Sender } from '../src/webhooks/sending/sender.ts';
 
 const pem = (name: string) => readFileSync(new URL(`support/certificates/${name}`, import.meta.url), 'utf8');
 const certificate = (name: string) => ({ key: pem(`${name}.key`), cert: pem(`${name}.pem`) });

@@ -14,7 +14,7 @@ import {
   signTimestamp,
   standardKey,
   textKey,
-} from '../src/webhooks/signature.ts';
+} from '../src/webhooks/subscriptions/signature.ts';
 import { startTestServer } from './support/server.ts';
 import { type Received, startSubscriber } from './support/subscriber.ts';
 import { createApp, createPublisher, publish, subscribe } from './support/webhooks.ts';

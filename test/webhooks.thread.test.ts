@@ -37,8 +37,10 @@ async function start(t: TestContext): Promise<Running> {
   return { nuncio, proxy, get };
 }
 
+/** With all that it said: the last of it comes after its end. */
 async function ended({ child }: NuncioProcess): Promise<number | null> {
-  while (child.exitCode === null && child.signalCode === null) await sleep(20);
+  const isClosed = () => child.stdout?.closed === true && child.stderr?.closed === true;
+  while ((child.exitCode === null && child.signalCode === null) || !isClosed()) await sleep(20);
   return child.exitCode;
 }
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { classifyAddress } from '../src/egress/address.ts';
-import { checkSubscriberUrl } from '../src/webhooks/subscriber_url.ts';
+import { checkSubscriberUrl } from '../src/webhooks/subscriptions/subscriber_url.ts';
 import { startTestServer } from './support/server.ts';
 import { createApp } from './support/webhooks.ts';
 

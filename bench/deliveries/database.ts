@@ -12,8 +12,8 @@ import { type Database, openDatabase } from '../../src/database/database.ts';
 import { createCatalogue } from '../../src/events/catalogue.ts';
 import { storeEvents } from '../../src/events/publish.ts';
 import { loadPlatform } from '../../src/platform.ts';
-import { fanOut, kindArrays, type LaneAddition, markDue } from '../../src/webhooks/fan_out.ts';
-import { writeOutcomes } from '../../src/webhooks/outcome.ts';
+import { fanOut, kindArrays, type LaneAddition, markDue } from '../../src/webhooks/fan_out/fan_out.ts';
+import { writeOutcomes } from '../../src/webhooks/lanes/outcome.ts';
 import { createSubscribers, databaseWork, eventBody, openBench, percentile } from './support.ts';
 
 const lotSize = 150;

@@ -3,7 +3,7 @@
  */
 
 import { publishedAheadSeconds, rotateSigningKeys } from '../oauth/signing_keys.ts';
-import { overlapSeconds, rotateDeliveryKey } from '../webhooks/delivery_key.ts';
+import { overlapSeconds, rotateDeliveryKey } from '../webhooks/sending/delivery_key.ts';
 import { type Command, CommandError } from './command.ts';
 import { withDatabase } from './storage.ts';
 

@@ -4,10 +4,10 @@
 
 import type { FastifyInstance } from 'fastify';
 import type { Config } from '../config/config.ts';
-import { standardPublicKey } from './delivery_key.ts';
-import type { DeliveryKeyring } from './delivery_keyring.ts';
+import { standardPublicKey } from './sending/delivery_key.ts';
+import type { DeliveryKeyring } from './sending/delivery_keyring.ts';
 import type { WebhookSettings } from './settings.ts';
-import { signatureShapes } from './signature.ts';
+import { signatureShapes } from './subscriptions/signature.ts';
 
 export function registerMeta(
   api: FastifyInstance,

@@ -3,7 +3,7 @@
  */
 
 import { BlockList, isIP } from 'node:net';
-import { defaultHeaderNames, type HeaderNames } from './delivery_request.ts';
+import { defaultHeaderNames, type HeaderNames } from './sending/delivery_request.ts';
 
 export interface WebhookSettings {
   /** Names of the headers of a delivery. */

@@ -14,16 +14,16 @@ import type { Outbox } from '../events/outbox.ts';
 import { isEventId, registerPublishing } from '../events/publish.ts';
 import type { Guard } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
-import { recordAttemptSpan } from './attempt_span.ts';
-import type { DeliveryKeyring } from './delivery_keyring.ts';
-import { registerDeliveries } from './delivery_routes.ts';
-import { RemoteEngine } from './engine_remote.ts';
-import { kindArrays } from './fan_out.ts';
+import { registerDeliveries } from './api/delivery_routes.ts';
+import { registerRecoveries } from './api/recovery_routes.ts';
+import { registerSubscriptions } from './api/subscription_routes.ts';
+import { RemoteEngine } from './engine/engine_remote.ts';
+import { kindArrays } from './fan_out/fan_out.ts';
+import { eraseEvent } from './log/retention.ts';
 import { registerMeta } from './meta.ts';
-import { registerRecoveries } from './recovery_routes.ts';
-import { eraseEvent } from './retention.ts';
+import { recordAttemptSpan } from './sending/attempt_span.ts';
+import type { DeliveryKeyring } from './sending/delivery_keyring.ts';
 import type { WebhookSettings } from './settings.ts';
-import { registerSubscriptions } from './subscription_routes.ts';
 
 export interface WebhooksOptions {
   /** For requests. */

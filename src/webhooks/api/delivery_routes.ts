@@ -1,0 +1,177 @@
+/**
+ * The delivery log: `/subscriptions/<id>/deliveries` and `/deliveries`.
+ */
+
+import type { FastifyInstance } from 'fastify';
+import type { Sealer } from '../../crypto/sealing.ts';
+import type { Database } from '../../database/database.ts';
+import type { Guard } from '../../grants/principal.ts';
+import { Problem } from '../../http/problem.ts';
+import { describeError } from '../lanes/settle.ts';
+import {
+  type Attempt,
+  type Delivery,
+  type DeliveryDetails,
+  type DeliveryState,
+  deliveryStates,
+  listDeliveries,
+  readDelivery,
+  resendDelivery,
+} from '../log/delivery.ts';
+import type { HeaderNames } from '../sending/delivery_request.ts';
+import { sendOnce } from './once.ts';
+import { readPage, sendPage } from './page.ts';
+import { ownerOf, requireSubscription } from './subscription_routes.ts';
+
+export interface DeliveryRoutesOptions {
+  api: FastifyInstance;
+  db: Database;
+  guard: Guard;
+  sealer: Sealer;
+  headerNames: HeaderNames;
+}
+
+interface IdRoute {
+  Params: { id: string };
+}
+
+export function registerDeliveries(options: DeliveryRoutesOptions): void {
+  const { api, db, guard, headerNames } = options;
+  api.get<IdRoute>('/subscriptions/:id/deliveries', async (request, reply) => {
+    const owner = ownerOf(await guard(request, 'read:webhooks'));
+    const subscription = await requireSubscription(db, owner, request.params.id);
+    const page = readPage(request, ['status', 'kind']);
+    const { status, kind } = page.parameters;
+    if (status !== undefined && !deliveryStates.includes(status as DeliveryState)) {
+      throw new Problem(400, `status may be ${deliveryStates.join(', ')}.`, { code: 'invalid-parameter' });
+    }
+    if (page.after !== null && !/^\d{1,15}$/.test(page.after)) throw page.invalid();
+    const before = page.after === null ? null : Number(page.after);
+    const filter = { state: (status ?? null) as DeliveryState | null, kind: kind ?? null };
+    const { deliveries, more } = await listDeliveries(db, subscription, filter, page.limit + 1, before);
+    const key = ({ sequence }: Delivery) => String(sequence);
+    return sendPage(request, reply, page, deliveries, represent, key, more === null ? null : String(more));
+  });
+
+  api.get<IdRoute>('/deliveries/:id', async (request) => {
+    const owner = ownerOf(await guard(request, 'read:webhooks'));
+    return representDetails(await requireDelivery(readDelivery(db, owner, request.params.id, headerNames)));
+  });
+
+  api.post<IdRoute>('/deliveries/:id/resend', async (request, reply) => {
+    const owner = ownerOf(await guard(request, 'write:webhooks'));
+    const { id } = request.params;
+    return sendOnce(options, request, reply, owner, async (tx) => {
+      switch (await resendDelivery(tx, owner, id)) {
+        case 'not-found':
+          throw notFound();
+        case 'disabled':
+          throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
+        case 'cancelled':
+          throw new Problem(409, 'The delivery was cancelled: the right to it has ended.', {
+            code: 'delivery-cancelled',
+          });
+        case 'due': {
+          const delivery = await requireDelivery(readDelivery(tx, owner, id, headerNames));
+          const headers = { location: `/deliveries/${id}` };
+          return { status: 202, headers, body: JSON.stringify(represent(delivery)) };
+        }
+      }
+    });
+  });
+}
+
+async function requireDelivery(found: Promise<DeliveryDetails | undefined>): Promise<DeliveryDetails> {
+  const delivery = await found;
+  if (delivery === undefined) throw notFound();
+  return delivery;
+}
+
+function notFound(): Problem {
+  return new Problem(404, 'There is no such delivery.');
+}
+
+function represent(delivery: Delivery): Record<string, unknown> {
+  const self = `/deliveries/${delivery.id}`;
+  return {
+    id: delivery.id,
+    event: delivery.eventId,
+    kind: delivery.kind,
+    subscription: delivery.subscriptionId,
+    sequence: delivery.sequence,
+    state: delivery.state,
+    attempt_count: delivery.attemptCount,
+    created_at: delivery.createdAt.toISOString(),
+    next_attempt_at: delivery.nextAttemptAt?.toISOString() ?? null,
+    _links: {
+      self: { href: self },
+      subscription: { href: `/subscriptions/${delivery.subscriptionId}` },
+      resend: { href: `${self}/resend`, method: 'POST' },
+    },
+  };
+}
+
+function representDetails(delivery: DeliveryDetails): Record<string, unknown> {
+  return {
+    ...represent(delivery),
+    body: delivery.body === null ? null : (JSON.parse(delivery.body) as unknown),
+    attempts: delivery.attempts.map(representAttempt),
+  };
+}
+
+const triggers = { s: 'schedule', m: 'manual', r: 'recovery' } as const;
+
+function representAttempt(attempt: Attempt): Record<string, unknown> {
+  const { connection } = attempt;
+  return {
+    number: attempt.number,
+    trigger: triggers[attempt.trigger],
+    at: attempt.startedAt.toISOString(),
+    duration_ms: round(attempt.durationMs),
+    timings: {
+      dns_ms: round(connection?.dnsMs),
+      connect_ms: round(connection?.connectMs),
+      tls_ms: round(connection?.tlsMs),
+      first_byte_ms: round(attempt.firstByteMs),
+    },
+    connection: describeConnection(connection),
+    status: attempt.status,
+    error: attempt.error,
+    error_detail: attempt.error === null ? null : explain(attempt),
+    revision: attempt.revision,
+    request: attempt.request,
+    response: attempt.responseHeaders === null ? null : representResponse(attempt),
+  };
+}
+
+/** @returns null where none came about */
+function describeConnection(connection: Attempt['connection']): string | null {
+  if (connection === null) return 'kept';
+  if (connection.family === undefined) return null;
+  return connection.family === 6 ? 'new, IPv6' : 'new, IPv4';
+}
+
+function explain({ error, connection }: Attempt): string {
+  const reason = connection?.reason;
+  const sentence = describeError(error as string);
+  return typeof reason === 'string' ? `${sentence} (${reason})` : sentence;
+}
+
+/** Bytes that are no text are given as base64. */
+function representResponse({ responseHeaders, responseBody, isTruncated }: Attempt): Record<string, unknown> {
+  const body = responseBody ?? Buffer.alloc(0);
+  let text: string | undefined;
+  try {
+    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(body);
+  } catch {}
+  return {
+    headers: responseHeaders,
+    body: text ?? body.toString('base64'),
+    encoding: text === undefined ? 'base64' : 'utf-8',
+    truncated: isTruncated,
+  };
+}
+
+function round(ms: unknown): number | null {
+  return typeof ms === 'number' ? Math.round(ms * 10) / 10 : null;
+}

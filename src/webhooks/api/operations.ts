@@ -1,0 +1,524 @@
+/** The operations of events, subscriptions and deliveries as the reference describes them. */
+
+import Type, { type TSchema } from 'typebox';
+import { retryStepSecondsMax, retryStepsMax } from '../../config/config.ts';
+import type { EventKind } from '../../events/kind.ts';
+import { batchEventsMax } from '../../events/publish.ts';
+import { mergePatchType } from '../../http/api.ts';
+import type { Operation, Parameter, ReferencePart } from '../../http/operation.ts';
+import { recoverableStates, runningMax } from '../fan_out/recovery.ts';
+import { deliveryStates, lookedThroughMax } from '../log/delivery.ts';
+import { signatureShapes } from '../subscriptions/signature.ts';
+import { formats } from '../subscriptions/subscription.ts';
+
+/** @param kinds the catalogue: an example of publishing needs one */
+export function describeWebhooks(kinds: readonly EventKind[]): ReferencePart {
+  return {
+    operations: [
+      ...eventOperations(kinds),
+      ...subscriptionOperations,
+      ...deliveryOperations,
+      ...recoveryOperations,
+    ],
+    schemas,
+    tags: [
+      {
+        name: 'events',
+        description: 'What happened: the catalogue of kinds, and publishing by machine clients.',
+      },
+      { name: 'subscriptions', description: 'URLs that are told of events.' },
+      { name: 'deliveries', description: 'What was sent, what came back, and what is sent again.' },
+    ],
+  };
+}
+
+const Id = () => Type.String({ format: 'uuid' });
+const Time = () => Type.String({ format: 'date-time' });
+const Maybe = <S extends TSchema>(schema: S) => Type.Union([schema, Type.Null()]);
+const Named = (...names: readonly string[]) => ({ type: 'string', enum: names }) as TSchema;
+const strict = { additionalProperties: false };
+const reference = (name: string): TSchema => ({ $ref: `#/components/schemas/${name}` });
+const links = Type.Record(Type.String(), reference('Link'));
+const listOf = (name: string) => Type.Object({ items: Type.Array(reference(name)), _links: links }, strict);
+
+const settings = {
+  url: Type.String({ format: 'uri', maxLength: 2_048 }),
+  kinds: Type.Array(Type.String(), { minItems: 1, maxItems: 100 }),
+  signature: Named(...signatureShapes),
+  format: Named(...formats),
+  ordered: Type.Boolean(),
+  rate_limit: Maybe(Type.Integer({ minimum: 1, maximum: 10_000 })),
+  retry_schedule: Maybe(
+    Type.Array(Type.Integer({ minimum: 1, maximum: retryStepSecondsMax }), {
+      minItems: 1,
+      maxItems: retryStepsMax,
+    }),
+  ),
+  description: Type.String({ maxLength: 1_000 }),
+};
+
+const { url, kinds: patterns, ...choices } = settings;
+const optional = (properties: Record<string, TSchema>) =>
+  Object.fromEntries(Object.entries(properties).map(([name, schema]) => [name, Type.Optional(schema)]));
+
+const subscription = {
+  id: Id(),
+  ...settings,
+  state: Named('active', 'disabled'),
+  disabled_reason: Type.Optional(Maybe(Type.String())),
+  failing_since: Maybe(Time()),
+  disables_at: Maybe(Time()),
+  owner: Named('grant', 'user', 'client'),
+  grant: Maybe(Id()),
+  client: Maybe(Type.String()),
+  created_at: Time(),
+  updated_at: Time(),
+  _links: links,
+};
+
+const delivery = {
+  id: Id(),
+  event: Type.String(),
+  kind: Type.String(),
+  subscription: Id(),
+  sequence: Type.Integer({ minimum: 1 }),
+  state: Named(...deliveryStates),
+  attempt_count: Type.Integer({ minimum: 0 }),
+  created_at: Time(),
+  next_attempt_at: Maybe(Time()),
+  _links: links,
+};
+
+const secret = Type.String({ description: '`whsec_` and the base64 of the key.' });
+
+const schemas: Record<string, TSchema> = {
+  NewEvent: Type.Object(
+    {
+      kind: Type.String(),
+      account: Id(),
+      body: {} as TSchema,
+      id: Type.Optional(Type.String({ maxLength: 255 })),
+    },
+    strict,
+  ),
+  NewEvents: Type.Union([
+    reference('NewEvent'),
+    Type.Array(reference('NewEvent'), { minItems: 1, maxItems: batchEventsMax }),
+  ]),
+  EventIds: Type.Object({ id: Type.Optional(Type.String()), ids: Type.Array(Type.String()) }, strict),
+  EventKind: Type.Object(
+    {
+      name: Type.String(),
+      description: Type.String(),
+      scope: Maybe(Type.String()),
+      schema: {} as TSchema,
+      example: {} as TSchema,
+    },
+    strict,
+  ),
+  EventKindList: listOf('EventKind'),
+  Subscription: Type.Object(subscription, strict),
+  SubscriptionList: listOf('Subscription'),
+  SubscriptionMade: Type.Object({ ...subscription, secret }, strict),
+  SubscriptionCreate: Type.Object(
+    { url, kinds: patterns, ...optional({ ...choices, secret: Type.String() }) },
+    strict,
+  ),
+  SubscriptionMergePatch: Type.Object(optional({ ...settings, state: Named('active', 'disabled') }), strict),
+  SubscriptionSecret: Type.Object(
+    { secret, previous_secret: Maybe(secret), previous_secret_until: Maybe(Time()) },
+    strict,
+  ),
+  SecretRotation: Type.Object(
+    {
+      overlap: Type.Optional(Type.Integer({ minimum: 0, maximum: 604_800, default: 86_400 })),
+      secret: Type.Optional(Type.String()),
+    },
+    strict,
+  ),
+  Nothing: Type.Object({}),
+  TestDelivery: Type.Object({ delivery: Id(), _links: links }, strict),
+  Delivery: Type.Object(delivery, strict),
+  DeliveryList: listOf('Delivery'),
+  DeliveryDetails: Type.Object(
+    {
+      ...delivery,
+      body: {} as TSchema,
+      attempts: Type.Array(
+        Type.Object({
+          number: Type.Integer({ minimum: 1 }),
+          at: Time(),
+          duration_ms: Maybe(Type.Number()),
+          status: Maybe(Type.Integer()),
+          error: Maybe(Type.String()),
+          request: Maybe(
+            Type.Object({
+              method: Type.String(),
+              url: Type.String(),
+              headers: Type.Record(Type.String(), Type.String()),
+            }),
+          ),
+          response: Maybe(Type.Object({ headers: Type.Object({}), body: Type.String() })),
+        }),
+      ),
+    },
+    strict,
+  ),
+  RecoveryStart: Type.Object(
+    {
+      since: Time(),
+      until: Type.Optional(Time()),
+      status: Type.Optional(
+        Type.Union([Named(...recoverableStates), Type.Array(Named(...recoverableStates), { minItems: 1 })]),
+      ),
+    },
+    strict,
+  ),
+  Recovery: Type.Object(
+    {
+      id: Id(),
+      subscription: Id(),
+      since: Time(),
+      until: Time(),
+      status: Type.Array(Named(...recoverableStates)),
+      state: Named('running', 'done', 'cancelled'),
+      resent: Type.Integer({ minimum: 0 }),
+      added: Type.Integer({ minimum: 0 }),
+      created_at: Time(),
+      _links: links,
+    },
+    strict,
+  ),
+  Meta: Type.Object({
+    issuer: Type.String({ format: 'uri' }),
+    addresses: Type.Array(Type.String()),
+    signatures: Type.Array(Type.String()),
+    headers: Type.Record(Type.String(), Type.String()),
+    public_keys: Type.Array(
+      Type.Object({ kid: Type.String(), key: Type.String(), signs_from: Time(), signs_until: Maybe(Time()) }),
+    ),
+    _links: links,
+  }),
+};
+
+const idParameter = (item: string): Parameter => ({
+  name: 'id',
+  in: 'path',
+  description: `Which ${item}.`,
+  schema: Id(),
+  required: true,
+});
+
+const pageParameters: Parameter[] = [
+  {
+    name: 'limit',
+    in: 'query',
+    description: 'How many on a page at most.',
+    schema: Type.Integer({ minimum: 1, maximum: 200, default: 50 }),
+  },
+  { name: 'after', in: 'query', description: 'From the link `next`.', schema: Type.String() },
+];
+
+const keyParameter: Parameter = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  description: 'The same key with the same request is answered again for 24 hours, not done again.',
+  schema: Type.String({ minLength: 1, maxLength: 255 }),
+};
+
+const read = ['read:webhooks'];
+const write = ['write:webhooks'];
+const jsonBody = (schema: string, example: unknown, required = true) => ({
+  required,
+  content: { 'application/json': { schema, example } },
+});
+/** Headers of what was made, and is shown again to who comes with the same key. */
+const madeOnce = ['Location', 'Idempotency-Replayed'];
+const bodyProblems = [413, 415, 422];
+
+function eventOperations(kinds: readonly EventKind[]): Operation[] {
+  const kind = kinds.at(-1);
+  const example = {
+    kind: kind?.name ?? 'push',
+    account: '01981f6d-0f3c-7e1b-a6d5-4c2b1a0f9e88',
+    body: kind?.example ?? {},
+  };
+  return [
+    {
+      id: 'publish_events',
+      method: 'post',
+      path: '/events',
+      tag: 'events',
+      summary: 'Publish an event or a batch: taken whole or not at all; the same id twice is one event',
+      scopes: ['write:events'],
+      parameters: [keyParameter],
+      body: jsonBody('NewEvents', example),
+      answers: {
+        202: { description: 'They are durable.', schema: 'EventIds', headers: ['Idempotency-Replayed'] },
+      },
+      problems: [409, ...bodyProblems],
+    },
+    {
+      id: 'erase_event_body',
+      method: 'delete',
+      path: '/events/{id}/body',
+      tag: 'events',
+      summary: 'Erase the body of an event: what has not been sent is cancelled, its ids stay',
+      scopes: ['write:events'],
+      parameters: [
+        {
+          name: 'id',
+          in: 'path',
+          description: 'Which event.',
+          schema: Type.String({ minLength: 1, maxLength: 255 }),
+          required: true,
+        },
+      ],
+      answers: { 204: { description: 'It is erased.' } },
+      problems: [404, 413, 415],
+    },
+    {
+      id: 'list_event_kinds',
+      method: 'get',
+      path: '/event-kinds',
+      tag: 'events',
+      summary: 'The catalogue of kinds',
+      scopes: [],
+      parameters: [],
+      answers: { 200: { description: 'All kinds.', schema: 'EventKindList' } },
+      problems: [],
+    },
+    {
+      id: 'read_meta',
+      method: 'get',
+      path: '/meta',
+      tag: 'events',
+      summary: 'What a subscriber needs to tell deliveries from forgeries',
+      scopes: null,
+      parameters: [],
+      answers: { 200: { description: 'Addresses, shapes of signatures, names of headers.', schema: 'Meta' } },
+      problems: [],
+    },
+  ];
+}
+
+const exampleSubscription = {
+  url: 'https://app.example/hooks',
+  kinds: ['article.*'],
+  signature: 'timestamp',
+};
+
+const subscriptionOperations: Operation[] = [
+  {
+    id: 'list_subscriptions',
+    method: 'get',
+    path: '/subscriptions',
+    tag: 'subscriptions',
+    summary:
+      'List the subscriptions of the token’s grant or client; by the console’s token, the user’s own and their apps’',
+    scopes: read,
+    parameters: pageParameters,
+    answers: { 200: { description: 'A page.', schema: 'SubscriptionList', headers: ['Link'] } },
+    problems: [],
+  },
+  {
+    id: 'create_subscription',
+    method: 'post',
+    path: '/subscriptions',
+    tag: 'subscriptions',
+    summary: 'Subscribe a URL to kinds of events',
+    scopes: write,
+    parameters: [keyParameter],
+    body: jsonBody('SubscriptionCreate', exampleSubscription),
+    answers: {
+      201: { description: 'With its secret.', schema: 'SubscriptionMade', headers: madeOnce },
+    },
+    problems: [409, ...bodyProblems],
+  },
+  {
+    id: 'read_subscription',
+    method: 'get',
+    path: '/subscriptions/{id}',
+    tag: 'subscriptions',
+    summary: 'Read a subscription',
+    scopes: read,
+    parameters: [idParameter('subscription')],
+    answers: { 200: { description: 'The subscription.', schema: 'Subscription' } },
+    problems: [404],
+  },
+  {
+    id: 'patch_subscription',
+    method: 'patch',
+    path: '/subscriptions/{id}',
+    tag: 'subscriptions',
+    summary: 'Change a subscription',
+    scopes: write,
+    parameters: [idParameter('subscription')],
+    body: {
+      required: true,
+      content: Object.fromEntries(
+        [mergePatchType, 'application/json'].map((type) => [
+          type,
+          { schema: 'SubscriptionMergePatch', example: { ordered: true } },
+        ]),
+      ),
+    },
+    answers: { 200: { description: 'The subscription as it is now.', schema: 'Subscription' } },
+    problems: [404, ...bodyProblems],
+  },
+  {
+    id: 'delete_subscription',
+    method: 'delete',
+    path: '/subscriptions/{id}',
+    tag: 'subscriptions',
+    summary: 'End a subscription',
+    scopes: write,
+    parameters: [idParameter('subscription')],
+    answers: { 204: { description: 'It is gone.' } },
+    problems: [404, 413, 415],
+  },
+  {
+    id: 'read_subscription_secret',
+    method: 'get',
+    path: '/subscriptions/{id}/secret',
+    tag: 'subscriptions',
+    summary: 'Read the secret that signs',
+    scopes: write,
+    parameters: [idParameter('subscription')],
+    answers: {
+      200: {
+        description: 'The secret, and the one before while it still signs.',
+        schema: 'SubscriptionSecret',
+      },
+    },
+    problems: [404],
+  },
+  {
+    id: 'rotate_subscription_secret',
+    method: 'post',
+    path: '/subscriptions/{id}/rotate-secret',
+    tag: 'subscriptions',
+    summary: 'Make a new secret; the old one signs beside it for `overlap` seconds',
+    scopes: write,
+    parameters: [idParameter('subscription'), keyParameter],
+    body: jsonBody('SecretRotation', { overlap: 86_400 }, false),
+    answers: {
+      200: {
+        description: 'The new secret.',
+        schema: 'SubscriptionSecret',
+        headers: ['Idempotency-Replayed'],
+      },
+    },
+    problems: [404, 409, ...bodyProblems],
+  },
+  {
+    id: 'test_subscription',
+    method: 'post',
+    path: '/subscriptions/{id}/test',
+    tag: 'subscriptions',
+    summary: 'Send a `ping`',
+    scopes: write,
+    parameters: [idParameter('subscription'), keyParameter],
+    body: jsonBody('Nothing', {}, false),
+    answers: { 202: { description: 'It is on its way.', schema: 'TestDelivery', headers: madeOnce } },
+    problems: [404, 409, ...bodyProblems],
+  },
+];
+
+const deliveryOperations: Operation[] = [
+  {
+    id: 'list_deliveries',
+    method: 'get',
+    path: '/subscriptions/{id}/deliveries',
+    tag: 'deliveries',
+    summary: 'List the deliveries of a subscription, the newest first',
+    scopes: read,
+    parameters: [
+      idParameter('subscription'),
+      ...pageParameters,
+      {
+        name: 'status',
+        in: 'query',
+        description: 'Only those in this state.',
+        schema: Named(...deliveryStates),
+      },
+      { name: 'kind', in: 'query', description: 'Only those of this kind.', schema: Type.String() },
+    ],
+    answers: {
+      200: {
+        description: `A page. It looks through ${lookedThroughMax} deliveries at most: with \`status\` or \`kind\` it may be shorter than \`limit\`, or empty, and still have \`next\`.`,
+        schema: 'DeliveryList',
+        headers: ['Link'],
+      },
+    },
+    problems: [404],
+  },
+  {
+    id: 'read_delivery',
+    method: 'get',
+    path: '/deliveries/{id}',
+    tag: 'deliveries',
+    summary: 'Read a delivery with its body and attempts',
+    scopes: read,
+    parameters: [idParameter('delivery')],
+    answers: { 200: { description: 'The delivery.', schema: 'DeliveryDetails' } },
+    problems: [404],
+  },
+  {
+    id: 'resend_delivery',
+    method: 'post',
+    path: '/deliveries/{id}/resend',
+    tag: 'deliveries',
+    summary: 'Send it again, under the same id',
+    scopes: write,
+    parameters: [idParameter('delivery'), keyParameter],
+    body: jsonBody('Nothing', {}, false),
+    answers: { 202: { description: 'It is on its way.', schema: 'Delivery', headers: madeOnce } },
+    problems: [404, 409, ...bodyProblems],
+  },
+];
+
+const jobParameter: Parameter = {
+  name: 'job',
+  in: 'path',
+  description: 'Which recovery.',
+  schema: Id(),
+  required: true,
+};
+
+const recoveryOperations: Operation[] = [
+  {
+    id: 'start_recovery',
+    method: 'post',
+    path: '/subscriptions/{id}/recover',
+    tag: 'deliveries',
+    summary: `Send what failed, was held, or was missing because it came before the subscription, of a stretch of time; ${runningMax} of these at once at most`,
+    scopes: write,
+    parameters: [idParameter('subscription'), keyParameter],
+    body: jsonBody('RecoveryStart', { since: '2026-07-01T00:00:00Z', status: ['failed', 'held'] }),
+    answers: { 202: { description: 'It has begun.', schema: 'Recovery', headers: madeOnce } },
+    problems: [404, 409, ...bodyProblems],
+  },
+  {
+    id: 'read_recovery',
+    method: 'get',
+    path: '/subscriptions/{id}/recoveries/{job}',
+    tag: 'deliveries',
+    summary: 'Read how far a recovery is',
+    scopes: read,
+    parameters: [idParameter('subscription'), jobParameter],
+    answers: { 200: { description: 'The recovery.', schema: 'Recovery' } },
+    problems: [404],
+  },
+  {
+    id: 'cancel_recovery',
+    method: 'delete',
+    path: '/subscriptions/{id}/recoveries/{job}',
+    tag: 'deliveries',
+    summary: 'Cancel a recovery; what is due already is still sent',
+    scopes: write,
+    parameters: [idParameter('subscription'), jobParameter],
+    answers: { 204: { description: 'It does not go on.' } },
+    problems: [404, 413, 415],
+  },
+];

@@ -1,0 +1,77 @@
+/**
+ * Pages of the lists of subscriptions and deliveries: `limit`, an opaque `after`, and the link to the next page in
+ * the body and in `Link` (RFC 8288).
+ */
+
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { isStorable } from '../../http/json.ts';
+import { Problem } from '../../http/problem.ts';
+
+const limitDefault = 50;
+const limitMax = 200;
+
+export interface PageQuery {
+  limit: number;
+  /** What the last page ended with, or null for the first page. */
+  after: string | null;
+  /** Other parameters, each given once. */
+  parameters: Record<string, string>;
+  invalid: () => Problem;
+}
+
+/** @throws Problem 400 for parameters that cannot be */
+export function readPage(request: FastifyRequest, known: readonly string[] = []): PageQuery {
+  const { limit, after, ...others } = request.query as Record<string, unknown>;
+  const parameters: Record<string, string> = {};
+  for (const [name, value] of Object.entries(others)) {
+    if (!known.includes(name)) throw wrong(`${name} is not a parameter of this list.`);
+    if (typeof value !== 'string') throw wrong(`${name} may be given once.`);
+    if (!isStorable(value)) throw wrong(`${name} has a NUL character in it.`);
+    parameters[name] = value;
+  }
+  const text = limit === undefined ? String(limitDefault) : limit;
+  const size = typeof text === 'string' && /^\d{1,4}$/.test(text) ? Number(text) : 0;
+  if (size < 1 || size > limitMax) {
+    throw wrong(`limit may be a whole number from 1 to ${limitMax}.`);
+  }
+  const invalid = () =>
+    new Problem(400, 'after may be what a link to the next page of the same list has.', {
+      code: 'invalid-cursor',
+    });
+  if (after !== undefined && (typeof after !== 'string' || after.length > 200)) throw invalid();
+  const decoded = after === undefined ? null : Buffer.from(after, 'base64url').toString('latin1');
+  return { limit: size, after: decoded, parameters, invalid };
+}
+
+/**
+ * @param found one more than the page takes, where there is a next one
+ * @param key what the next page begins after
+ * @param more the same where the page is not full and there is a next one all the same
+ */
+export function sendPage<Item>(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  page: PageQuery,
+  found: readonly Item[],
+  represent: (item: Item) => unknown,
+  key: (item: Item) => string,
+  more: string | null = null,
+): FastifyReply {
+  const items = found.slice(0, page.limit);
+  const links: Record<string, { href: string }> = { self: { href: request.url } };
+  const last = items.at(-1);
+  const after = found.length > page.limit && last !== undefined ? key(last) : more;
+  if (after !== null) {
+    const query = new URLSearchParams(page.parameters);
+    query.set('limit', String(page.limit));
+    query.set('after', Buffer.from(after).toString('base64url'));
+    const href = `${request.url.split('?', 1)[0]}?${query}`;
+    links.next = { href };
+    reply.header('link', `<${href}>; rel="next"`);
+  }
+  return reply.send({ items: items.map(represent), _links: links });
+}
+
+function wrong(detail: string): Problem {
+  return new Problem(400, detail, { code: 'invalid-parameter' });
+}

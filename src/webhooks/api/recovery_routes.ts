@@ -1,0 +1,142 @@
+/**
+ * Recoveries over HTTP: `POST /subscriptions/<id>/recover` starts one, its own address says how far it is, DELETE
+ * cancels it.
+ */
+
+import type { FastifyInstance } from 'fastify';
+import { isId } from '../../crypto/ids.ts';
+import type { Sealer } from '../../crypto/sealing.ts';
+import type { Database } from '../../database/database.ts';
+import type { Guard } from '../../grants/principal.ts';
+import { type BodyFault, bodyProblem, Problem } from '../../http/problem.ts';
+import {
+  cancelRecovery,
+  findRecovery,
+  type RecoverableState,
+  type Recovery,
+  recoverableStates,
+  runningMax,
+  startRecovery,
+} from '../fan_out/recovery.ts';
+import { faultsMax } from '../subscriptions/subscription_body.ts';
+import { sendOnce } from './once.ts';
+import { ownerOf, requireOwnSubscription, requireSubscription } from './subscription_routes.ts';
+
+interface JobRoute {
+  Params: { id: string; job: string };
+}
+
+export interface RecoveryRoutesOptions {
+  api: FastifyInstance;
+  db: Database;
+  guard: Guard;
+  sealer: Sealer;
+  /** Called when there is a job to be done. */
+  wake: () => void;
+}
+
+export function registerRecoveries(options: RecoveryRoutesOptions): void {
+  const { api, db, guard, wake } = options;
+  api.post<{ Params: { id: string } }>('/subscriptions/:id/recover', async (request, reply) => {
+    const owner = ownerOf(await guard(request, 'write:webhooks'));
+    const range = readRange(request.body);
+    await sendOnce(options, request, reply, owner, async (tx) => {
+      const { id, lane, state } = await requireOwnSubscription(tx, owner, request.params.id);
+      if (state !== 'active') {
+        throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
+      }
+      const recovery = await startRecovery(tx, lane, range);
+      if (recovery === undefined) {
+        throw new Problem(
+          409,
+          `${runningMax} recoveries of this subscription are running: wait for one, or cancel it.`,
+          {
+            code: 'too-many-recoveries',
+          },
+        );
+      }
+      const headers = { location: `/subscriptions/${id}/recoveries/${recovery.id}` };
+      return { status: 202, headers, body: JSON.stringify(represent(id, recovery)) };
+    });
+    wake();
+    return reply;
+  });
+
+  api.get<JobRoute>('/subscriptions/:id/recoveries/:job', async (request) => {
+    const owner = ownerOf(await guard(request, 'read:webhooks'));
+    const { id, lane } = await requireSubscription(db, owner, request.params.id);
+    const { job } = request.params;
+    const recovery = isId(job) ? await findRecovery(db, lane, job) : undefined;
+    if (recovery === undefined) throw new Problem(404, 'There is no such recovery.');
+    return represent(id, recovery);
+  });
+
+  api.delete<JobRoute>('/subscriptions/:id/recoveries/:job', async (request, reply) => {
+    const owner = ownerOf(await guard(request, 'write:webhooks'));
+    const { lane } = await requireOwnSubscription(db, owner, request.params.id);
+    const { job } = request.params;
+    if (!isId(job) || (await findRecovery(db, lane, job)) === undefined) {
+      throw new Problem(404, 'There is no such recovery.');
+    }
+    await cancelRecovery(db, lane, job);
+    return reply.code(204).send();
+  });
+}
+
+function readRange(body: unknown): { since: Date; until: Date | null; states: RecoverableState[] } {
+  const faults: BodyFault[] = [];
+  const given = typeof body === 'object' && body !== null && !Array.isArray(body) ? body : undefined;
+  if (given === undefined) throw bodyProblem([{ pointer: '', message: 'must be an object' }]);
+  const { since, until, status, ...others } = given as Record<string, unknown>;
+  for (const name of Object.keys(others))
+    faults.push({ pointer: `/${name}`, message: 'is not a known property' });
+  const from = readTime(since);
+  const to = until === undefined ? null : readTime(until);
+  if (from === undefined) faults.push({ pointer: '/since', message: 'must be an RFC 3339 time' });
+  if (to === undefined) faults.push({ pointer: '/until', message: 'must be an RFC 3339 time' });
+  const states = status === undefined ? ['failed', 'held', 'missing'] : [status].flat();
+  if (
+    states.length === 0 ||
+    !states.every((state) => recoverableStates.includes(state as RecoverableState))
+  ) {
+    faults.push({
+      pointer: '/status',
+      message: `may be ${recoverableStates.join(', ')}, or an array of these`,
+    });
+  }
+  if (faults.length > 0) throw bodyProblem(faults.slice(0, faultsMax));
+  return {
+    since: from as Date,
+    until: to as Date | null,
+    states: [...new Set(states as RecoverableState[])],
+  };
+}
+
+function readTime(value: unknown): Date | undefined {
+  const form = /^(\d{4}-\d\d-\d\d)T(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)$/;
+  const day = typeof value === 'string' ? form.exec(value)?.[1] : undefined;
+  // A day that no month has would be one of the next.
+  if (day === undefined || toIso(day)?.slice(0, 10) !== day) return undefined;
+  const iso = toIso(value as string);
+  return iso !== undefined && /^(?!0000)\d{4}-/.test(iso) ? new Date(iso) : undefined;
+}
+
+function toIso(text: string): string | undefined {
+  const time = new Date(text);
+  return Number.isNaN(time.getTime()) ? undefined : time.toISOString();
+}
+
+function represent(subscriptionId: string, recovery: Recovery): Record<string, unknown> {
+  return {
+    id: recovery.id,
+    subscription: subscriptionId,
+    since: recovery.since.toISOString(),
+    until: recovery.until.toISOString(),
+    status: recovery.states,
+    state: recovery.state,
+    resent: recovery.resent,
+    added: recovery.added,
+    created_at: recovery.createdAt.toISOString(),
+    _links: { self: { href: `/subscriptions/${subscriptionId}/recoveries/${recovery.id}` } },
+  };
+}

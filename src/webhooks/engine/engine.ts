@@ -1,0 +1,255 @@
+/**
+ * The engine: fan-out, lanes, sending, recording, and what happens by the clock, with connections of its own to the
+ * database. It speaks with the server by messages alone, so that it can be a thread (see engine_thread.ts): requests
+ * must not keep it waiting, nor it them. What other nodes change it hears from the database itself.
+ *
+ *   made → started → stopping (what is under way is finished and written down) → stopped
+ */
+
+import type { MessagePort } from 'node:worker_threads';
+import { Registry } from 'prom-client';
+import { createSealer } from '../../crypto/sealing.ts';
+import { type Database, openDatabase } from '../../database/database.ts';
+import { Notifications } from '../../database/notifications.ts';
+import { readStandstillNews, standstillChannel } from '../../grants/standstill.ts';
+import { EventCache } from '../fan_out/event_cache.ts';
+import type { KindArrays } from '../fan_out/fan_out.ts';
+import { stepRecovery } from '../fan_out/recovery.ts';
+import { createWorkerMetrics, type WorkerMetrics } from '../lanes/metrics.ts';
+import { Worker } from '../lanes/worker.ts';
+import { keepDays } from '../log/retention.ts';
+import { DeliveryKeyring } from '../sending/delivery_keyring.ts';
+import { Sender } from '../sending/sender.ts';
+import { disableFailing, warnFailing } from '../subscriptions/failing.ts';
+import { disableByWorker } from '../subscriptions/subscription_state.ts';
+import {
+  type EngineAnswers,
+  type EngineSettings,
+  type FromEngine,
+  type ToEngine,
+  weightOf,
+} from './engine_messages.ts';
+
+const connectionsMax = 6;
+const partitionsPauseMs = 3_600_000;
+/** Milliseconds between looks for subscriptions whose owners are to be warned. */
+const warnPauseMs = 600_000;
+/** Bytes of what was taken after which the server is told: far fewer than it lets wait. */
+const takenBytesStep = 1_048_576;
+/** Milliseconds between looks for recoveries that nobody asked for. */
+const recoveryPauseMs = 5_000;
+
+/** Runs an engine until it is told to stop. */
+export function runEngine(settings: EngineSettings, port: MessagePort): void {
+  const engine = new Engine(settings, (message) => port.postMessage(message));
+  port.on('message', (message: ToEngine) => {
+    engine.take(message).catch((error) => port.postMessage({ type: 'failed', error } satisfies FromEngine));
+  });
+}
+
+class Engine {
+  readonly #db: Database;
+  readonly #notifications: Notifications;
+  readonly #cache = new EventCache();
+  readonly #registry = new Registry();
+  readonly #sender: Sender;
+  readonly #worker: Worker;
+  readonly #metrics: WorkerMetrics;
+  readonly #keys: DeliveryKeyring;
+  readonly #tell: (message: FromEngine) => void;
+  readonly #timers: NodeJS.Timeout[] = [];
+  readonly #replayable: KindArrays;
+  #recovering: Promise<void> | undefined;
+  #takenBytes = 0;
+  #isStarted = false;
+  #isStopping = false;
+
+  constructor(settings: EngineSettings, tell: (message: FromEngine) => void) {
+    this.#tell = tell;
+    this.#replayable = settings.replayableKinds;
+    const { databaseUrl } = settings;
+    const secret = Buffer.from(settings.secret);
+    const db = openDatabase({
+      connectionString: withSessionSettings(databaseUrl),
+      connectionsMax,
+      onIdleError: this.#onError,
+    });
+    this.#db = db;
+    this.#sender = new Sender({
+      ...settings.egress,
+      onSpan: (span) => tell({ type: 'span', span }),
+      mayBegin: () => this.#worker.hasNews,
+    });
+    // Of the state of subscriptions there is an event.
+    const wake = () => tell({ type: 'wake' });
+    this.#notifications = new Notifications(databaseUrl, this.#onError);
+    const keys = new DeliveryKeyring({
+      db,
+      notifications: this.#notifications,
+      secret,
+      onError: this.#onError,
+    });
+    this.#keys = keys;
+    const metrics = createWorkerMetrics(this.#registry, db, () => worker.status);
+    this.#metrics = metrics;
+    const worker: Worker = new Worker({
+      metrics,
+      onFailing: (lanes) => {
+        disableFailing(db, lanes).then((disabled) => {
+          for (const _lane of disabled) metrics.failing('disabled');
+          if (disabled.length > 0) wake();
+        }, this.#onError);
+      },
+      db,
+      sender: this.#sender,
+      sealer: createSealer(secret, 'subscription-secret'),
+      cache: this.#cache,
+      kinds: settings.kinds,
+      headerNames: settings.headerNames,
+      signers: (now) => keys.signers(now),
+      retryScheduleSeconds: settings.retryScheduleSeconds,
+      onGone: (lane) => {
+        disableByWorker(db, lane, 'gone').then(wake, this.#onError);
+      },
+      onError: this.#onError,
+    });
+    this.#worker = worker;
+    this.#notifications.listen('nuncio_lane_changed', {
+      onNotification: (payload) => {
+        if (payload.startsWith('client:')) worker.reviewAll(payload.slice('client:'.length));
+        else worker.review(Number(payload));
+      },
+      // Whatever changed meanwhile was not heard.
+      onListening: () => worker.reviewAll(),
+    });
+    this.#notifications.listen(standstillChannel, {
+      onNotification: (payload) => worker.heed(readStandstillNews(payload)),
+    });
+    this.#notifications.listen('nuncio_event_erased', {
+      onNotification: (positions) => {
+        for (const position of positions.split(',')) this.#cache.drop(Number(position));
+        worker.reviewAll();
+      },
+    });
+  }
+
+  async take(message: ToEngine): Promise<void> {
+    const { type } = message;
+    this.#takenBytes += weightOf(message);
+    if (this.#takenBytes >= takenBytesStep) {
+      this.#tell({ type: 'taken', bytes: this.#takenBytes });
+      this.#takenBytes = 0;
+    }
+    if (type === 'published') {
+      this.#cache.putPublished(message.batch);
+    } else if (type === 'wake') {
+      this.#worker.wake();
+    } else if (type === 'erased') {
+      for (const position of message.positions) this.#cache.drop(position);
+    } else if (type === 'recover') {
+      this.#recover();
+    } else if (type === 'ask') {
+      // A question that cannot be answered is none that the engine cannot go on after.
+      const value = await this.#answer(message.what).catch(this.#onError);
+      this.#tell({ type: 'answer', id: message.id, value: value ?? undefined });
+    } else if (type === 'start') {
+      await this.#start();
+      this.#tell({ type: 'started' });
+    } else {
+      await this.#stop();
+      this.#tell({ type: 'stopped' });
+    }
+  }
+
+  async #start(): Promise<void> {
+    await this.#notifications.start();
+    await this.#keys.start();
+    await keepDays(this.#db);
+    this.#timers.push(
+      setInterval(() => keepDays(this.#db).catch(this.#onError), partitionsPauseMs),
+      setInterval(() => this.#recover(), recoveryPauseMs),
+      setInterval(() => void this.#warn().catch(this.#onError), warnPauseMs),
+    );
+    await this.#worker.start();
+    // Not waited for: it reads every lane.
+    void this.#warn().catch(this.#onError);
+    this.#isStarted = true;
+  }
+
+  async #stop(): Promise<void> {
+    this.#isStopping = true;
+    for (const timer of this.#timers) clearInterval(timer);
+    await this.#recovering;
+    if (this.#isStarted) await this.#worker.stop();
+    await this.#sender.close();
+    this.#keys.stop();
+    await this.#notifications.stop();
+    await this.#db.destroy();
+  }
+
+  async #answer(what: keyof EngineAnswers): Promise<EngineAnswers[keyof EngineAnswers]> {
+    return what === 'metrics' ? this.#registry.metrics() : this.#worker.isUp;
+  }
+
+  #recover(): void {
+    this.#recovering ??= (async () => {
+      try {
+        while (!this.#isStopping && (await stepRecovery(this.#db, this.#replayable)));
+      } catch (error) {
+        this.#onError(error as Error);
+      } finally {
+        this.#recovering = undefined;
+      }
+    })();
+  }
+
+  async #warn(): Promise<void> {
+    const warnings = await warnFailing(this.#db);
+    for (const { subscription, warning, failingSince, disablesAt } of warnings) {
+      this.#metrics.failing(warning);
+      this.#tell({
+        type: 'warning',
+        fields: { subscription, warning, failing_since: failingSince, disables_at: disablesAt },
+        message: 'subscription will be disabled: none of its deliveries succeeds',
+      });
+    }
+    if (warnings.length > 0) this.#tell({ type: 'wake' });
+  }
+
+  readonly #onError = (error: Error): void => {
+    this.#tell({ type: 'warning', fields: { err: describe(error) }, message: 'delivery engine' });
+  };
+}
+
+/** What of an error can be told to another thread and put in the log, with what the database says beside the message. */
+function describe(error: Error): Record<string, unknown> {
+  const simple = Object.entries(error).filter(([, value]) => ['string', 'number'].includes(typeof value));
+  const { name, message, stack, cause } = error;
+  return {
+    ...Object.fromEntries(simple),
+    type: name,
+    message,
+    stack,
+    ...(cause instanceof Error ? { cause: describe(cause) } : {}),
+  };
+}
+
+/**
+ * The engine's statements look rows up by keys in tables that grow from nothing to millions of rows between two
+ * visits of the statistics collector. A plan made while they were empty must not read them from end to end later.
+ */
+const plannerSettings = '-c enable_seqscan=off -c jit=off';
+
+/**
+ * A node that stands still (its machine is paused, or gone from the network) holds the fan-out's lock for as long as
+ * its session lives. The loop asks something every second; the pool closes connections that idle for 30 s itself.
+ */
+const idleSettings = '-c idle_session_timeout=45s -c idle_in_transaction_session_timeout=45s';
+const sessionSettings = `${plannerSettings} ${idleSettings}`;
+
+function withSessionSettings(connectionString: string): string {
+  const url = new URL(connectionString);
+  const given = url.searchParams.get('options') ?? '';
+  url.searchParams.set('options', `${given} ${sessionSettings}`.trim());
+  return url.href;
+}

@@ -1,0 +1,74 @@
+/**
+ * What is said between the server and its engine (engine.ts), which runs in a thread of its own: all of it is copied
+ * or handed over, nothing is shared.
+ */
+
+import type { ConnectorOptions } from '../../egress/connector.ts';
+import type { KindArrays } from '../fan_out/fan_out.ts';
+import type { PublishedBatch } from '../fan_out/published_batch.ts';
+import type { AttemptSpan } from '../sending/attempt_span.ts';
+import type { HeaderNames } from '../sending/delivery_request.ts';
+
+/** All that an engine has to know at its start. */
+export interface EngineSettings {
+  databaseUrl: string;
+  /** Key material. */
+  secret: Uint8Array;
+  /** How subscribers are connected to. */
+  egress: ConnectorOptions;
+  retryScheduleSeconds: readonly number[];
+  headerNames: HeaderNames;
+  kinds: KindArrays;
+  /** Those that a recovery may bring from before a subscription was. */
+  replayableKinds: KindArrays;
+}
+
+/** Which parts of the engine do what they are there for. */
+export interface EngineState {
+  fanOut: boolean;
+  sending: boolean;
+}
+
+/** What an engine can be asked, and what it answers. */
+export interface EngineAnswers {
+  state: EngineState;
+  /** In Prometheus' text format. */
+  metrics: string;
+}
+
+export type ToEngine =
+  | { type: 'start' }
+  /** There are new events. */
+  | { type: 'wake' }
+  | { type: 'published'; batch: PublishedBatch }
+  /** Their bodies are no more. */
+  | { type: 'erased'; positions: number[] }
+  /** There is a new recovery. */
+  | { type: 'recover' }
+  | { type: 'ask'; id: number; what: keyof EngineAnswers }
+  | { type: 'stop' };
+
+export type FromEngine =
+  | { type: 'started' }
+  | { type: 'failed'; error: unknown }
+  /** For the log. */
+  | { type: 'warning'; fields: Record<string, unknown>; message: string }
+  /** The engine has written events itself. */
+  | { type: 'wake' }
+  | { type: 'span'; span: AttemptSpan }
+  /** So many bytes of events and wakes, as `weightOf` counts them, have been taken since this was told last. */
+  | { type: 'taken'; bytes: number }
+  /** Undefined where it cannot be told. */
+  | { type: 'answer'; id: number; value: EngineAnswers[keyof EngineAnswers] | undefined }
+  | { type: 'stopped' };
+
+/** Bytes that a message takes beside the bodies in it, about, and each event of it. */
+const messageBytes = 200;
+const eventBytes = 200;
+
+/** What a message that may be left out takes while it waits to be read, in bytes; 0 for all others. */
+export function weightOf(message: ToEngine): number {
+  if (message.type === 'wake') return messageBytes;
+  if (message.type !== 'published') return 0;
+  return messageBytes + message.batch.bodies.length + message.batch.ids.length * eventBytes;
+}

@@ -1,0 +1,90 @@
+/**
+ * The events of one transaction on their way to the engine: their bodies one after another in memory that is handed
+ * over and never copied, so that a thousand events that wait for the fan-out are a few objects and not thousands.
+ */
+
+import type { StoredEvent } from '../../events/publish.ts';
+import type { EventContent } from '../sending/delivery_request.ts';
+
+export interface PublishedBatch {
+  /** Milliseconds since 1970. */
+  createdAt: number;
+  traceparent: string | null;
+  /** Ascending. */
+  positions: Float64Array<ArrayBuffer>;
+  ids: string[];
+  kinds: string[];
+  accountIds: string[];
+  /** Where each body begins, and where the last one ends. */
+  offsets: Uint32Array<ArrayBuffer>;
+  bodies: Uint8Array<ArrayBuffer>;
+}
+
+/** @param events those of one transaction in the order of their positions, at least one */
+export function packEvents(events: readonly StoredEvent[]): PublishedBatch {
+  const [{ createdAt, traceparent }] = events as [StoredEvent];
+  const positions = new Float64Array(events.length);
+  const offsets = new Uint32Array(events.length + 1);
+  const bodies = Buffer.allocUnsafeSlow(events.reduce((bytes, { body }) => bytes + body.length, 0));
+  const batch: PublishedBatch = {
+    createdAt: createdAt.getTime(),
+    traceparent,
+    positions,
+    ids: [],
+    kinds: [],
+    accountIds: [],
+    offsets,
+    bodies,
+  };
+  let offset = 0;
+  for (const [index, { position, id, kind, accountId, body }] of events.entries()) {
+    positions[index] = position;
+    batch.ids.push(id);
+    batch.kinds.push(kind);
+    batch.accountIds.push(accountId);
+    offset += body.copy(bodies, offset);
+    offsets[index + 1] = offset;
+  }
+  return batch;
+}
+
+/** What of a batch is handed over. */
+export function heldBy({ positions, offsets, bodies }: PublishedBatch): ArrayBuffer[] {
+  return [positions.buffer, offsets.buffer, bodies.buffer];
+}
+
+/** @returns the event's index in the batch; negative where it is not one of it */
+export function findInBatch({ positions }: PublishedBatch, position: number): number {
+  // Most batches have their positions without a gap.
+  const guess = position - (positions[0] as number);
+  if (positions[guess] === position) return guess;
+  let [low, high] = [0, positions.length - 1];
+  if (position < (positions[low] as number) || position > (positions[high] as number)) return -1;
+  while (low <= high) {
+    const middle = (low + high) >> 1;
+    const found = positions[middle] as number;
+    if (found === position) return middle;
+    if (found < position) low = middle + 1;
+    else high = middle - 1;
+  }
+  return -1;
+}
+
+/** The body is copied: what waits for its turn, perhaps for hours, must not hold the whole batch in memory. */
+export function unpackEvent(batch: PublishedBatch, index: number): EventContent {
+  const { createdAt, traceparent, ids, kinds, accountIds, offsets, bodies } = batch;
+  return {
+    id: ids[index] as string,
+    kind: kinds[index] as string,
+    accountId: accountIds[index] as string,
+    body: copyOf(bodies, offsets[index] as number, offsets[index + 1] as number),
+    createdAt,
+    traceparent,
+  };
+}
+
+function copyOf({ buffer, byteOffset }: Uint8Array<ArrayBuffer>, from: number, to: number): Buffer {
+  const copy = Buffer.allocUnsafe(to - from);
+  Buffer.from(buffer, byteOffset + from, to - from).copy(copy);
+  return copy;
+}

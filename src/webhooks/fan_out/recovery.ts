@@ -1,0 +1,203 @@
+/**
+ * Recoveries: all deliveries of a stretch of time that failed or were held, sent again, and the events of it from before
+ * the subscription was. A job of its own that is done some hundred deliveries at a time, by whichever node comes first;
+ * it survives restarts and can be cancelled. How fast they are sent is the lane's matter. Owns the table `recoveries`.
+ *
+ *   running: resending → missing (where it begins before the subscription; see replay.ts) → done;   at any point → cancelled
+ */
+
+import { sql } from 'kysely';
+import { newId } from '../../crypto/ids.ts';
+import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
+import { type DeliveryState, described, wakeLane } from '../log/delivery.ts';
+import { retentionDays } from '../log/retention.ts';
+import type { KindArrays } from './fan_out.ts';
+import { replayStep } from './replay.ts';
+
+/** Deliveries of one step at most. */
+const stepMax = 500;
+
+/** Recoveries of one subscription that run at the same time, at most. */
+export const runningMax = 3;
+
+/** What can be recovered: deliveries in these states, and what has no delivery since it was before the subscription. */
+export const recoverableStates = ['failed', 'held', 'succeeded', 'missing'] as const satisfies readonly (
+  | DeliveryState
+  | 'missing'
+)[];
+export type RecoverableState = (typeof recoverableStates)[number];
+
+export interface Recovery {
+  id: string;
+  since: Date;
+  until: Date;
+  states: RecoverableState[];
+  state: 'running' | 'done' | 'cancelled';
+  resent: number;
+  /** Deliveries made of events from before the subscription was. */
+  added: number;
+  createdAt: Date;
+}
+
+interface RecoveryRow {
+  id: string;
+  since: Date;
+  until: Date;
+  states: RecoverableState[];
+  state: Recovery['state'];
+  resent: string;
+  added: string;
+  created_at: Date;
+}
+
+/** @returns undefined where as many run as may */
+export async function startRecovery(
+  db: Database | Transaction,
+  lane: number,
+  range: { since: Date; until: Date | null; states: RecoverableState[] },
+): Promise<Recovery | undefined> {
+  return inTransaction(db, async (tx) => {
+    // An event is kept with the day on which its transaction began, and its time is that of the writing.
+    const firstDay = sql`(${range.since}::timestamptz at time zone 'utc' - interval '1 minute')::date`;
+    // One after the other: of several that come together each counts those before it.
+    await sql`select from subscriptions where lane = ${lane} for no key update`.execute(tx);
+    const { rows } = await sql<RecoveryRow>`
+      insert into recoveries (id, lane, since, until, states, missing_day)
+      select ${newId()}, lane, ${range.since}, coalesce(${range.until}::timestamptz, now()), ${range.states}::text[],
+        case when 'missing' = any(${range.states}::text[]) and ${range.since}::timestamptz < created_at
+          then ${firstDay} end
+      from subscriptions where lane = ${lane}
+        and (select count(*) from recoveries where lane = ${lane} and state = 'running') < ${runningMax}::int
+      returning *`.execute(tx);
+    return rows[0] && toRecovery(rows[0]);
+  });
+}
+
+export async function findRecovery(db: Database, lane: number, id: string): Promise<Recovery | undefined> {
+  const { rows } = await sql<RecoveryRow>`
+    select * from recoveries where id = ${id} and lane = ${lane}`.execute(db);
+  return rows[0] && toRecovery(rows[0]);
+}
+
+/** What is due already is still sent. @returns whether it was running */
+export async function cancelRecovery(db: Database, lane: number, id: string): Promise<boolean> {
+  const { rows } = await sql`
+    update recoveries set state = 'cancelled', updated_at = now()
+    where id = ${id} and lane = ${lane} and state = 'running' returning id`.execute(db);
+  return rows.length > 0;
+}
+
+interface Job {
+  id: string;
+  lane: string;
+  position: string;
+  phase: 'resending' | 'missing';
+  is_active: boolean;
+}
+
+/**
+ * One step of one job, the one that was not looked at for longest. One whose step fails goes behind the others: they
+ * are not to wait for it.
+ * @param kinds those of events that can be replayed
+ * @returns whether there was one
+ * @throws Error of the step
+ */
+export async function stepRecovery(db: Database, kinds: KindArrays): Promise<boolean> {
+  let begun: string | undefined;
+  const step = db.transaction().execute(async (tx) => {
+    const { rows: jobs } = await sql<Job>`
+      select r.id, r.lane, r.position, r.phase, s.state = 'active' as is_active
+      from recoveries r join subscriptions s on s.lane = r.lane
+      where r.state = 'running' and s.state <> 'disabled'
+      order by r.updated_at limit 1 for update of r skip locked`.execute(tx);
+    const job = jobs[0];
+    if (job === undefined) return false;
+    begun = job.id;
+    if (!job.is_active) {
+      await sql`update recoveries set state = 'cancelled', updated_at = now() where id = ${job.id}`.execute(
+        tx,
+      );
+      return true;
+    }
+    await (job.phase === 'resending' ? resend(tx, job) : addMissing(tx, job.id, kinds));
+    return true;
+  });
+  return step.catch(async (error) => {
+    if (begun !== undefined) {
+      await sql`update recoveries set updated_at = now() where id = ${begun} and state = 'running'`.execute(
+        db,
+      );
+    }
+    throw error;
+  });
+}
+
+async function resend(tx: Transaction, job: Job): Promise<void> {
+  const lane = Number(job.lane);
+  const condition = sql`d.sequence > ${job.position} and d.sequence <= ${job.position}::bigint + ${stepMax}::int`;
+  const { rows } = await sql<{ last: string | null; resent: string }>`
+      with step as materialized (${described(lane, condition)}),
+      job as materialized (select * from recoveries where id = ${job.id}),
+      again as (
+        insert into retries (lane, sequence, day, state, attempts, due_at, resends)
+        select step.lane, step.sequence, step.day, case when step.state = 'held' then 'pending' else step.state end,
+          step.attempt_count, now(), 1
+        from step, job
+        where step.state = any(job.states) and step.created_at >= job.since and step.created_at < job.until
+        on conflict (lane, sequence) do update set
+          resends = greatest(retries.resends, 1), due_at = now(),
+          state = case when retries.state = 'held' then 'pending' else retries.state end
+        returning 1
+      )
+      select (select max(sequence) from step) as last, (select count(*) from again) as resent`.execute(tx);
+  const { last, resent } = rows[0] as { last: string | null; resent: string };
+  await sql`
+      update recoveries set
+        position = ${job.position}::bigint + ${stepMax}::int, resent = resent + ${resent}::bigint, updated_at = now(),
+        state = case when is_through and missing_day is null then 'done' else 'running' end,
+        phase = case when is_through then 'missing' else 'resending' end
+      from (
+        select ${last}::bigint is null and ${job.position}::bigint + ${stepMax}::int >= next_sequence as is_through
+        from lanes where id = ${lane}
+      ) as step
+      where recoveries.id = ${job.id}`.execute(tx);
+  if (resent !== '0') await wakeLane(tx, lane);
+}
+
+/** Through the events of one day after the other, as far as they are kept. */
+async function addMissing(tx: Transaction, id: string, kinds: KindArrays): Promise<void> {
+  const { rows } = await sql<RecoveryRow & { lane: string; day: string; position: string }>`
+    select r.*, greatest(missing_day, oldest)::text as day,
+      case when missing_day < oldest then 0 else missing_position end as position
+    from recoveries r, (
+      -- A day that is about to be dropped is left alone.
+      select (now() at time zone 'utc')::date - ${retentionDays - 1}::int as oldest
+    ) as kept
+    where r.id = ${id}`.execute(tx);
+  const { lane, since, until, day, position } = rows[0] as (typeof rows)[0];
+  const step = await replayStep(tx, kinds, { lane: Number(lane), since, until, day, position });
+  await sql`
+    update recoveries set
+      added = added + ${step.added}::bigint, updated_at = now(),
+      missing_day = ${day}::date + ${step.position === null ? 1 : 0}::int,
+      missing_position = ${step.position ?? '0'}::bigint,
+      state = case when ${step.position}::bigint is null and ${day}::date >= (
+        select (least(s.created_at, recoveries.until) at time zone 'utc')::date from subscriptions s
+        where s.lane = recoveries.lane
+      ) then 'done' else 'running' end
+    where id = ${id}`.execute(tx);
+  if (step.added > 0) await wakeLane(tx, Number(lane));
+}
+
+function toRecovery(row: RecoveryRow): Recovery {
+  return {
+    id: row.id,
+    since: row.since,
+    until: row.until,
+    states: row.states,
+    state: row.state,
+    resent: Number(row.resent),
+    added: Number(row.added),
+    createdAt: row.created_at,
+  };
+}

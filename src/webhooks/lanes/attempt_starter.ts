@@ -1,0 +1,196 @@
+/**
+ * Which attempts are started, and when: all lanes take turns, one attempt each. What a lane may do is the lane's own
+ * matter (lane.ts); how many attempts are under way in all is decided here.
+ *
+ *   waiting in a ready lane → under way → settled → handed to the recorder
+ *                                       → called off before it began → to be repeated at once, if it may be by then
+ */
+
+import { buildRequest, type DeploymentSigners, type HeaderNames } from '../sending/delivery_request.ts';
+import type { Answer, Sender } from '../sending/sender.ts';
+import type { HeldLanes } from './held_lanes.ts';
+import type { Lane, Waiting } from './lane.ts';
+import type { WorkerMetrics } from './metrics.ts';
+import type { Node } from './node.ts';
+import { attemptNumberMax } from './outcome.ts';
+import type { Repetitions } from './repetitions.ts';
+import { type Settlement, settleAttempt } from './settle.ts';
+
+/** Attempts under way at once, at most; and of those, how many may have been under way for less than a second. */
+const inFlightMax = 4_096;
+const inFlightFreshMax = 512;
+const freshMs = 1_000;
+/**
+ * Attempts under way from which on others are started by turns of the event loop, and how many in each, so that answers
+ * are read in between: of subscribers that answer at once no more are under way than that takes, and what they need of
+ * memory is free again while it is young.
+ */
+const turnMax = 64;
+
+/** An attempt under way. */
+interface Attempt {
+  lane: Lane;
+  waiting: Waiting;
+  number: number;
+  /** Of the subscription, when it was started. */
+  revision: number;
+  scheduleSeconds: readonly number[];
+  /** Of the process's own clock, in milliseconds. */
+  startedAt: number;
+}
+
+export interface AttemptStarterOptions {
+  node: Node;
+  lanes: HeldLanes;
+  repetitions: Repetitions;
+  sender: Sender;
+  headerNames: HeaderNames;
+  signers: DeploymentSigners;
+  retryScheduleSeconds: readonly number[];
+  metrics: WorkerMetrics;
+  /** Whether anything may be started, whatever the lanes say. */
+  mayStart: (now: number) => boolean;
+  /** An attempt has ended: something may be to be read. */
+  onSettled: () => void;
+  /** A subscriber said 410. */
+  onGone: (lane: number) => void;
+}
+
+export class AttemptStarter {
+  readonly #options: AttemptStarterOptions;
+  /** Those attempts under way that are younger than a second, the oldest first. */
+  readonly #recent = new Set<Attempt>();
+  #inFlight = 0;
+  #turn: NodeJS.Immediate | undefined;
+
+  constructor(options: AttemptStarterOptions) {
+    this.#options = options;
+  }
+
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  /** Starts what may be started: at once while few are under way, else by turns. */
+  pump(): void {
+    if (this.#startSome(turnMax - this.#inFlight) || this.#turn !== undefined) return;
+    this.#turn = setImmediate(() => {
+      this.#turn = undefined;
+      if (!this.#startSome(turnMax)) this.pump();
+    });
+  }
+
+  tick(now: number): void {
+    // Attempts that take longer than a second make room for others.
+    for (const attempt of this.#recent) {
+      if (attempt.startedAt > now - freshMs) break;
+      this.#recent.delete(attempt);
+    }
+    const { lanes } = this.#options;
+    for (const lane of lanes.sleeping) {
+      const wakeAt = lane.wakeAt(now);
+      if (wakeAt !== undefined && wakeAt > now) continue;
+      lanes.sleeping.delete(lane);
+      lanes.mark(lane);
+    }
+  }
+
+  /** @returns whether nothing is left that could be started now */
+  #startSome(limit: number): boolean {
+    const { lanes, mayStart } = this.#options;
+    const now = performance.now();
+    if (!mayStart(now)) return true;
+    let left = limit;
+    while (this.#inFlight < inFlightMax && this.#recent.size < inFlightFreshMax) {
+      const lane = lanes.ready.values().next().value;
+      if (lane === undefined) return true;
+      if (left <= 0) return false;
+      lanes.ready.delete(lane);
+      const mustYield = this.#mustYield(lane);
+      if (mustYield || !lane.mayStart(now)) {
+        if (mustYield || lane.wakeAt(now) !== undefined) lanes.sleeping.add(lane);
+        continue;
+      }
+      left -= 1;
+      lanes.waiting -= 1;
+      this.#start(lane, lane.take());
+      // At the end of the line: all take turns.
+      if (lane.waitingCount > 0) lanes.ready.add(lane);
+    }
+    return true;
+  }
+
+  /** Where many are under way, those who have not answered well lately leave room for those who have. */
+  #mustYield(lane: Lane): boolean {
+    if (lane.isProven || this.#inFlight < inFlightMax / 2) return false;
+    return lane.inFlight > 0 || this.#inFlight >= (inFlightMax / 4) * 3;
+  }
+
+  #start(lane: Lane, waiting: Waiting): void {
+    const { node, sender, headerNames, signers, metrics, retryScheduleSeconds } = this.#options;
+    const { subscription, revision } = lane;
+    const number = Math.min((waiting.retry?.attempts ?? 0) + 1, attemptNumberMax);
+    const facts = { sequence: waiting.sequence, number, now: node.now() };
+    const { template, keys } = lane;
+    const request = buildRequest(subscription, template, keys, headerNames, waiting.event, facts, signers);
+    if (number === 1) metrics.lag(Math.max(facts.now - waiting.event.createdAt, 0) / 1_000);
+    const scheduleSeconds = subscription.retrySchedule ?? retryScheduleSeconds;
+    const attempt = { lane, waiting, number, revision, scheduleSeconds, startedAt: performance.now() };
+    this.#inFlight += 1;
+    this.#recent.add(attempt);
+    sender.send(request, this.#onAnswer, attempt, lane);
+  }
+
+  readonly #onAnswer = (answer: Answer, attempt: Attempt): void => {
+    const { node, lanes, metrics, onGone } = this.#options;
+    const { lane, waiting, number, revision, scheduleSeconds } = attempt;
+    const bytes = waiting.event.body.length;
+    this.#inFlight -= 1;
+    this.#recent.delete(attempt);
+    lane.bytes -= bytes;
+    lanes.waitingBytes -= bytes;
+    if (answer.isCalledOff) {
+      this.#putBack(lane, waiting);
+      return;
+    }
+    const now = node.now();
+    const settlement = settleAttempt({ lane, waiting, number, revision, answer, now, scheduleSeconds });
+    const { outcome, askedMs, isGone } = settlement;
+    metrics.attempt(outcome.attempt?.error ?? null);
+    if (isGone) {
+      // At once; the database is told and will tell everybody.
+      lane.isOpen = false;
+      lane.forget();
+    }
+    lane.askedUntil = Math.max(lane.askedUntil, performance.now() + askedMs);
+    this.#settled(lane, settlement, waiting.retry?.state === 'pending');
+    if (isGone) onGone(lane.id);
+  };
+
+  /** Nothing of it was sent, so it was no attempt. */
+  #putBack(lane: Lane, waiting: Waiting): void {
+    lane.inFlight -= 1;
+    lane.idleSince = performance.now();
+    // Whoever holds it by now reads it again without being told.
+    if (!lane.isLost) this.#options.repetitions.putBack(lane, waiting);
+    this.pump();
+  }
+
+  #settled(lane: Lane, { outcome, pauseMs, isPing }: Settlement, wasPending: boolean): void {
+    const { lanes, repetitions, onSettled } = this.#options;
+    const isAccepted = outcome.attempt !== null && outcome.attempt.error === null;
+    const now = performance.now();
+    lane.settle(isAccepted, isPing);
+    lane.idleSince = now;
+    if (pauseMs > 0) lane.pausedUntil = Math.max(lane.pausedUntil, now + pauseMs);
+    else if (isAccepted && !isPing) lane.pausedUntil = lane.askedUntil;
+    if (!outcome.hadRetry) lane.markDone(outcome.sequence);
+    const willRepeat = outcome.retry?.state === 'pending';
+    if (outcome.retry?.dueMs != null) lane.retryAt = Math.min(lane.retryAt, now + outcome.retry.dueMs);
+    if (lane.subscription.ordered) lane.retriesPending += (willRepeat ? 1 : 0) - (wasPending ? 1 : 0);
+    repetitions.record(lane, outcome);
+    lanes.mark(lane);
+    this.pump();
+    onSettled();
+  }
+}

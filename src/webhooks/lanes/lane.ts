@@ -1,0 +1,314 @@
+/**
+ * A lane in the memory of the node that holds it: what was read of its queue, what is under way, and whether more may
+ * be started. Knows no database and sends nothing.
+ *
+ *   sequence:   1 … cursor   | cursor+1 … readThrough        | … head
+ *               written down | in memory: waiting, under way, | only in the database
+ *                            | or done and not written yet
+ */
+
+import {
+  createSigningKeys,
+  createTemplate,
+  type EventContent,
+  type RequestTemplate,
+  type SigningKeys,
+} from '../sending/delivery_request.ts';
+import { circuitFailures } from '../sending/retry_schedule.ts';
+import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
+import type { LaneState } from './lane_store.ts';
+import type { WaitingDelivery } from './window.ts';
+
+/** Attempts of one lane at once: at most, and until it has shown that it answers. */
+const windowMax = 32;
+const windowStart = 4;
+/** Deliveries of one lane in memory at most, for each that may be under way at once; and attempted past the cursor. */
+const roomsMax = 256;
+const waitingMax = 8_192;
+const spreadMax = 4_096;
+
+export interface Waiting {
+  sequence: number;
+  day: string;
+  event: EventContent;
+  retry: WaitingDelivery['retry'];
+}
+
+export class Lane {
+  readonly id: number;
+  subscription: Subscription;
+  #secrets: Secrets;
+  #keys: SigningKeys | null = null;
+  revision: number;
+  template: RequestTemplate;
+  isOpen: boolean;
+  /** Whether it is closed because the right to some of it is about to end, and how often it has been for that. */
+  isStill = false;
+  stops = 0;
+  /** Whether others may hold it. */
+  isLost = false;
+  head: number;
+  /** Up to here everything was attempted and the attempts are written. */
+  cursor: number;
+  /** What the lane's own row says; the cursor in it may lag behind. Null for what nobody knows after a failure. */
+  stored: { cursor: number; failures: number; isPaused: boolean } | null;
+  /** Attempted in an unbroken row, written down or about to be. */
+  reached: number;
+  readThrough: number;
+  failures: number;
+  inFlight = 0;
+  /** Milliseconds of the process's clock: nothing is started before. */
+  pausedUntil = 0;
+  /** The same, as the subscriber asked for it: a success does not end that. */
+  askedUntil = 0;
+  /** Likewise: when the first repetition is due; infinite for none. */
+  retryAt = Number.POSITIVE_INFINITY;
+  retriesPending: number;
+  /** Outcomes that change `retries` and are not written yet; and how many there have been in all. */
+  unwritten = 0;
+  settled = 0;
+  /** What is being read from the database; a second read at once would bring the same again. */
+  isReading = false;
+  isReadingRetries = false;
+  /** Since when there has been nothing to do. */
+  idleSince = 0;
+  /** Counts how often the lane was looked at again: what was read before that is not used. */
+  generation = 0;
+  readonly #fresh: Waiting[] = [];
+  #freshFrom = 0;
+  readonly #due: Waiting[] = [];
+  /** Repetitions in memory, under way, or ended and not written. */
+  readonly #retrying = new Set<number>();
+  /** Attempted, past `reached`. */
+  readonly #done = new Set<number>();
+  /** Bytes of the bodies that wait or are under way. */
+  bytes = 0;
+  /** Whether it has answered well since this node took it, last of all. */
+  isProven = false;
+  #window = windowStart;
+  #tokens = 1;
+  #tokensAt = 0;
+
+  constructor(state: LaneState, now: number) {
+    this.id = state.subscription.lane;
+    this.subscription = state.subscription;
+    this.#secrets = state.secrets;
+    this.revision = state.revision;
+    this.template = createTemplate(state.subscription);
+    this.isOpen = state.isOpen;
+    this.head = state.head;
+    this.cursor = state.cursor;
+    this.reached = state.cursor;
+    this.readThrough = state.cursor;
+    this.failures = state.failures;
+    this.retriesPending = state.retriesPending;
+    this.pausedUntil = state.pauseMs > 0 ? now + state.pauseMs : 0;
+    if (state.retryMs !== null) this.retryAt = now + state.retryMs;
+    this.stored = { cursor: state.cursor, failures: state.failures, isPaused: state.pauseMs > 0 };
+    for (const sequence of state.attempted) this.markDone(sequence);
+    this.cursor = this.reached;
+    this.idleSince = now;
+  }
+
+  /** Made when the first is signed. */
+  get keys(): SigningKeys {
+    this.#keys ??= createSigningKeys(this.#secrets, this.subscription.signature);
+    return this.#keys;
+  }
+
+  /** Takes what the database says now; what was waiting in memory is forgotten and will be read again. */
+  renew(state: LaneState, now: number): void {
+    this.subscription = state.subscription;
+    this.#secrets = state.secrets;
+    this.#keys = null;
+    this.revision = state.revision;
+    this.template = createTemplate(state.subscription);
+    this.isOpen = state.isOpen;
+    this.head = Math.max(this.head, state.head);
+    // Whichever is earlier: a failure may not be written yet. To look too early costs a look.
+    if (state.retryMs !== null) this.retryAt = Math.min(this.retryAt, now + state.retryMs);
+    this.retriesPending = state.retriesPending;
+    this.forget();
+  }
+
+  /** Nothing is started until it has been loaded again; what was started and has not reached its connection is not sent. */
+  standStill(): void {
+    this.stops += 1;
+    this.isStill = true;
+    this.isOpen = false;
+    this.forget();
+  }
+
+  /** Others may hold it: likewise, and for good. */
+  lose(): void {
+    this.stops += 1;
+    this.isLost = true;
+    this.isOpen = false;
+    this.forget();
+  }
+
+  /** Drops what has not been started. */
+  forget(): void {
+    this.generation += 1;
+    for (const { event } of this.#fresh.slice(this.#freshFrom)) this.bytes -= event.body.length;
+    for (const { event } of this.#due) this.bytes -= event.body.length;
+    const first = this.#fresh[this.#freshFrom];
+    if (first !== undefined) this.readThrough = first.sequence - 1;
+    this.#fresh.length = 0;
+    this.#freshFrom = 0;
+    for (const { sequence } of this.#due) this.#retrying.delete(sequence);
+    if (this.#due.length > 0) this.retryAt = 0;
+    this.#due.length = 0;
+  }
+
+  get freshCount(): number {
+    return this.#fresh.length - this.#freshFrom;
+  }
+
+  /** Repetitions in memory that are to be started. */
+  get dueCount(): number {
+    return this.#due.length;
+  }
+
+  get waitingCount(): number {
+    return this.freshCount + this.#due.length;
+  }
+
+  /** How many may wait in memory: some rounds of what it is sent at once, so that those who never answer hold little. */
+  get roomMax(): number {
+    return Math.min(waitingMax, this.#window * (this.#window < windowMax ? 16 : roomsMax));
+  }
+
+  /** Whether there are deliveries in the database that should be read now. */
+  get wantsMore(): boolean {
+    return (
+      this.isOpen &&
+      !this.isReading &&
+      this.readThrough < this.head &&
+      this.freshCount < this.roomMax / 4 &&
+      this.readThrough - this.freshCount - this.cursor < spreadMax
+    );
+  }
+
+  /** Whether nothing is waiting, under way or unwritten. */
+  get isIdle(): boolean {
+    return this.inFlight === 0 && this.waitingCount === 0 && this.cursor === this.reached && !this.isReading;
+  }
+
+  /** Adds a delivery that was never attempted; they come in the order of the sequence. */
+  addFresh(waiting: Waiting): void {
+    this.readThrough = waiting.sequence;
+    this.bytes += waiting.event.body.length;
+    this.#fresh.push(waiting);
+  }
+
+  /** Adds one to be repeated, unless it is in memory already. */
+  addRetry(waiting: Waiting): void {
+    if (this.#retrying.has(waiting.sequence)) return;
+    this.#retrying.add(waiting.sequence);
+    this.bytes += waiting.event.body.length;
+    this.#due.push(waiting);
+  }
+
+  /** One that will not be repeated: until that is written it is not to be looked at again. */
+  beginCancel(sequence: number): void {
+    this.#retrying.add(sequence);
+  }
+
+  isRetrying(sequence: number): boolean {
+    return this.#retrying.has(sequence);
+  }
+
+  isDone(sequence: number): boolean {
+    return sequence <= this.reached || this.#done.has(sequence);
+  }
+
+  /** Whether an attempt may be started. */
+  mayStart(now: number): boolean {
+    if (!this.isOpen || now < this.pausedUntil || this.inFlight >= this.#limit()) return false;
+    if (this.#due.length === 0 && !this.#hasFreshToStart()) return false;
+    return this.#hasToken(now);
+  }
+
+  /** When the rate or the pause lets the next one start; for those that wait for nothing else. */
+  wakeAt(now: number): number | undefined {
+    if (!this.isOpen || (this.#due.length === 0 && !this.#hasFreshToStart())) return undefined;
+    if (this.inFlight >= this.#limit()) return undefined;
+    if (now < this.pausedUntil) return this.pausedUntil;
+    const { rateLimit } = this.subscription;
+    return rateLimit === null ? undefined : this.#tokensAt + (1_000 * (1 - this.#tokens)) / rateLimit;
+  }
+
+  /** Takes the next one; call only where `mayStart`. */
+  take(): Waiting {
+    if (this.subscription.rateLimit !== null) this.#tokens -= 1;
+    this.inFlight += 1;
+    const due = this.#due.shift();
+    if (due !== undefined) return due;
+    const waiting = this.#fresh[this.#freshFrom] as Waiting;
+    this.#freshFrom += 1;
+    if (this.#freshFrom > 256) {
+      this.#fresh.splice(0, this.#freshFrom);
+      this.#freshFrom = 0;
+    }
+    return waiting;
+  }
+
+  /** An attempt has ended: the window grows with what works and shrinks with what does not. */
+  settle(isAccepted: boolean, isPing: boolean): void {
+    this.inFlight -= 1;
+    // A ping says nothing of how the deliveries fare.
+    if (isPing) return;
+    this.isProven = isAccepted;
+    if (isAccepted) {
+      this.failures = 0;
+      if (this.#window < windowMax) this.#window += 1;
+    } else {
+      this.failures += 1;
+      this.#window = Math.max(1, this.#window >> 1);
+    }
+  }
+
+  /** A delivery's first attempt has ended, or it is not to be attempted. */
+  markDone(sequence: number): void {
+    this.#done.add(sequence);
+    while (this.#done.delete(this.reached + 1)) this.reached += 1;
+    if (this.readThrough < this.reached) this.readThrough = this.reached;
+  }
+
+  /** There is nothing in the database between what was read and the first that was found: it left with its day. */
+  skipGone(after: number, first: number): void {
+    if (this.readThrough !== after || first <= after + 1) return;
+    const isWritten = this.cursor === this.reached;
+    for (let sequence = after + 1; sequence < first; sequence += 1) {
+      if (!this.isDone(sequence)) this.markDone(sequence);
+    }
+    this.readThrough = Math.max(this.readThrough, first - 1);
+    // Of these nothing is ever written.
+    if (isWritten) this.cursor = this.reached;
+  }
+
+  /** What became of a repetition is written, and nothing that was read before will be used. */
+  endRetry(sequence: number): void {
+    this.#retrying.delete(sequence);
+  }
+
+  #limit(): number {
+    // One probe at a time while the circuit is open; one at a time where the order matters.
+    return this.subscription.ordered || this.failures >= circuitFailures ? 1 : this.#window;
+  }
+
+  #hasFreshToStart(): boolean {
+    return this.freshCount > 0 && !(this.subscription.ordered && this.retriesPending > 0);
+  }
+
+  #hasToken(now: number): boolean {
+    const { rateLimit } = this.subscription;
+    if (rateLimit === null) return true;
+    // No burst: what was not used in one moment is not made up for in the next (but for a timer's lateness).
+    const burst = Math.max(1, rateLimit * 0.05);
+    this.#tokens = Math.min(burst, this.#tokens + ((now - this.#tokensAt) / 1_000) * rateLimit);
+    this.#tokensAt = now;
+    return this.#tokens >= 1;
+  }
+}

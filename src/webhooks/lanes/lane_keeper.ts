@@ -1,0 +1,276 @@
+/**
+ * Which lanes this node holds: takes those that are due and that nobody holds, looks again at those of which something
+ * is told to have changed, finds by itself what nobody told of, and lets go of those that have nothing to do.
+ *
+ *   due, nobody's → claimed → (reviewed) → idle or parked for a moment → let go of
+ */
+
+import type { Database } from '../../database/database.ts';
+import { forgetAnswers, newsMsMax } from '../../grants/standstill.ts';
+import { silentMsMax } from '../fan_out/fan_out_loop.ts';
+import type { Background } from './background.ts';
+import type { HeldLanes } from './held_lanes.ts';
+import type { Lane } from './lane.ts';
+import type { LaneLoader } from './lane_loader.ts';
+import {
+  claimLanes,
+  findChangedLanes,
+  findHeldLanes,
+  freeOrphans,
+  type Release,
+  readHeads,
+  releaseLanes,
+  wakeForgottenLanes,
+} from './lane_store.ts';
+import type { WorkerMetrics } from './metrics.ts';
+import type { Node } from './node.ts';
+import type { Recorder } from './recorder.ts';
+import type { StandingLanes } from './standing_lanes.ts';
+
+/** Lanes taken, and let go of, at once at most. */
+const claimMax = 500;
+const releaseMax = 2_000;
+/** Milliseconds that a lane without work is kept. */
+const lingerMs = 10_000;
+const claimPauseMs = 500;
+const lookPauseMs = 1_000;
+const sweepPauseMs = 30_000;
+/** The same where something may have gone amiss. */
+const doubtfulSweepPauseMs = 5_000;
+
+export interface LaneKeeperOptions {
+  db: Database;
+  node: Node;
+  lanes: HeldLanes;
+  loader: LaneLoader;
+  standing: StandingLanes;
+  recorder: Recorder;
+  background: Background;
+  metrics: WorkerMetrics;
+  isStopping: () => boolean;
+}
+
+export class LaneKeeper {
+  readonly #options: LaneKeeperOptions;
+  #claimAt = 0;
+  #lookAt = 0;
+  #sweepAt = 0;
+  #sweptAt = Number.NEGATIVE_INFINITY;
+  /** When the last look around began that was answered. */
+  #newsAt = 0;
+  #isLooking = false;
+  #isClaiming = false;
+  /** Lanes that are being let go of: they may be somebody else's before the answer is here. */
+  #releasing: ReadonlySet<number> = new Set();
+  /**
+   * Whether the database may name this node for lanes that it does not know of, or hold deliveries that nobody was told
+   * of.
+   */
+  #isUnsure = false;
+
+  constructor(options: LaneKeeperOptions) {
+    this.#options = options;
+  }
+
+  /** To be called after the node has joined: whoever asks for a standstill from then on waits for it. */
+  async start(): Promise<void> {
+    const now = performance.now();
+    await this.#options.standing.look();
+    this.#newsAt = now;
+  }
+
+  /** A statement whose answer was lost may have been carried out, or who fanned out before may have died amidst it. */
+  doubt(): void {
+    this.#isUnsure = true;
+    this.#sweepAt = Math.min(this.#sweepAt, this.#sweptAt + doubtfulSweepPauseMs);
+  }
+
+  /** Whether what is known is young enough to start anything: who may no longer have what could not be asked. */
+  hasNews(now: number): boolean {
+    return now - this.#newsAt <= newsMsMax;
+  }
+
+  get isUp(): boolean {
+    return performance.now() - this.#newsAt < silentMsMax;
+  }
+
+  /** Whether more lanes can be taken. */
+  get hasRoom(): boolean {
+    const { lanes, recorder, isStopping } = this.#options;
+    return lanes.hasRoom && !recorder.isFull && !isStopping();
+  }
+
+  /** Whether the lane is surely this node's. */
+  holds(id: number): boolean {
+    const { lanes, loader } = this.#options;
+    return lanes.has(id) && !this.#releasing.has(id) && !loader.isLoading(id);
+  }
+
+  /** A lane's subscription, its owner's rights, or what is asked of it changed. */
+  review(laneId: number): void {
+    const { lanes, loader } = this.#options;
+    const lane = lanes.get(laneId);
+    // Before anything is asked: what waits in memory may not be allowed any more.
+    lane?.forget();
+    if (lane !== undefined) lane.isOpen = false;
+    if (lane !== undefined || loader.isLoading(laneId)) loader.load([laneId]);
+    else this.#claimAt = 0;
+  }
+
+  /** The same for all lanes of a client, or for all lanes there are. */
+  reviewAll(clientId?: string): void {
+    const { lanes, loader } = this.#options;
+    const ids = [...lanes.all()]
+      .filter(({ subscription }) => clientId === undefined || subscription.grantId === null)
+      .map(({ id }) => id);
+    for (const id of ids) {
+      const lane = lanes.get(id) as Lane;
+      lane.forget();
+      lane.isOpen = false;
+    }
+    loader.load(ids);
+  }
+
+  tick(now: number): void {
+    if (now >= this.#claimAt) {
+      this.#claimAt = now + claimPauseMs;
+      this.#options.lanes.recount();
+      this.#claim();
+      this.#release(now);
+    }
+    if (now >= this.#lookAt) {
+      this.#lookAt = now + lookPauseMs;
+      this.#lookAround(now);
+    }
+  }
+
+  #claim(): void {
+    const { db, node, loader, background, metrics } = this.#options;
+    if (this.#isClaiming || !this.hasRoom || !node.maySend) return;
+    this.#isClaiming = true;
+    background.run(async () => {
+      try {
+        const ids = await claimLanes(db, node.id, claimMax);
+        if (ids.length > 0) metrics.claimed(ids.length);
+        loader.load(ids);
+        if (ids.length === claimMax) this.#claimAt = 0;
+      } finally {
+        this.#isClaiming = false;
+      }
+    });
+  }
+
+  #release(now: number): void {
+    if (this.#releasing.size > 0) return;
+    const { db, node, lanes, loader, background } = this.#options;
+    const releases: Release[] = [];
+    for (const lane of lanes.all()) {
+      if (!this.#mayRelease(lane, now)) continue;
+      lane.forget();
+      releases.push(releaseOf(lane, now));
+      if (releases.length >= releaseMax) break;
+    }
+    if (releases.length === 0) return;
+    this.#releasing = new Set(releases.map(({ lane }) => lane));
+    // From here on nothing is started in them.
+    for (const { lane } of releases) (lanes.get(lane) as Lane).isOpen = false;
+    background.run(async () => {
+      try {
+        const gone = new Set(await releaseLanes(db, node.id, releases));
+        loader.lose([...gone]);
+        loader.load(releases.map(({ lane }) => lane).filter((lane) => !gone.has(lane)));
+      } catch (error) {
+        loader.load(releases.map(({ lane }) => lane));
+        throw error;
+      } finally {
+        this.#releasing = new Set();
+      }
+    });
+  }
+
+  #mayRelease(lane: Lane, now: number): boolean {
+    const { loader, recorder } = this.#options;
+    if (lane.isStill) return false;
+    // When its next repetition is due is not known while they are read.
+    if (lane.isReadingRetries) return false;
+    // A repetition does not move the cursor: nothing else says that it is not written.
+    if (recorder.hasOutcomesOf(lane)) return false;
+    if (
+      !lane.isIdle &&
+      !(lane.inFlight === 0 && lane.cursor === lane.reached && !lane.isReading && isParked(lane, now))
+    ) {
+      lane.idleSince = now;
+      return false;
+    }
+    const isStopped = !lane.isOpen;
+    if ((now - lane.idleSince < lingerMs && !isStopped) || loader.isLoading(lane.id)) return false;
+    if (lane.isOpen && lane.retryAt < now + lingerMs) return false;
+    return !(lane.isOpen && lane.isIdle && lane.readThrough < lane.head);
+  }
+
+  /** What notifications may have failed to tell. */
+  #lookAround(now: number): void {
+    if (this.#isLooking) return;
+    this.#isLooking = true;
+    const { db, node, lanes, loader, standing, background } = this.#options;
+    // A client's own lanes wait for many grants, which are all looked at again when the window is read.
+    const waiting = [...lanes.all()].filter((lane) => lane.waitingCount > 0 || lane.inFlight > 0);
+    for (const lane of waiting) {
+      if (lane.subscription.grantId !== null) continue;
+      lane.forget();
+      lanes.mark(lane);
+    }
+    background.run(async () => {
+      try {
+        await standing.look();
+        for (const lane of await findChangedLanes(db, waiting)) this.review(lane);
+        this.#newsAt = now;
+      } finally {
+        this.#isLooking = false;
+      }
+      if (node.hasPeers || this.#isUnsure) {
+        const heads = await readHeads(db, lanes.ids());
+        for (const [id, head] of heads) {
+          const lane = lanes.get(id);
+          if (lane === undefined || head <= lane.head) continue;
+          lane.head = head;
+          lanes.mark(lane);
+        }
+      }
+      if (now >= this.#sweepAt) {
+        this.#sweptAt = now;
+        this.#sweepAt = now + sweepPauseMs;
+        await forgetAnswers(db);
+        if ((await freeOrphans(db)) > 0) this.#claimAt = 0;
+        if ((await wakeForgottenLanes(db)) > 0) this.#claimAt = 0;
+        this.#isUnsure = true;
+      }
+      if (this.#isUnsure) {
+        this.#isUnsure = false;
+        const held = await findHeldLanes(db, node.id);
+        loader.load(held.filter((id) => !lanes.has(id) && !loader.isLoading(id)));
+      }
+    });
+  }
+}
+
+/** Whether a lane waits for so long that it need not be kept: a paused one, or one that is not to send at all. */
+function isParked(lane: Lane, now: number): boolean {
+  return !lane.isOpen || lane.pausedUntil > now + lingerMs;
+}
+
+/** What the database is told of a lane that is let go of. */
+function releaseOf(lane: Lane, now: number): Release {
+  const wake = lane.isOpen
+    ? Math.max(
+        Math.min(lane.retryAt, lane.readThrough < lane.head ? now : Number.POSITIVE_INFINITY),
+        lane.pausedUntil,
+      )
+    : Number.POSITIVE_INFINITY;
+  return {
+    lane: lane.id,
+    head: lane.head,
+    cursor: lane.cursor,
+    dueMs: Number.isFinite(wake) ? Math.max(wake - now, 0) : null,
+  };
+}

@@ -1,0 +1,183 @@
+/**
+ * Brings lanes into memory: those taken, those looked at again, and what the fan-out adds to them.
+ *
+ *   named by the database → loading (what is added meanwhile is kept) → held → lost
+ */
+
+import type { Sealer } from '../../crypto/sealing.ts';
+import type { Database } from '../../database/database.ts';
+import type { EventCache } from '../fan_out/event_cache.ts';
+import type { LaneAddition } from '../fan_out/fan_out.ts';
+import type { Background } from './background.ts';
+import type { HeldLanes } from './held_lanes.ts';
+import { Lane } from './lane.ts';
+import { type LaneState, loadLanes } from './lane_store.ts';
+import type { StandingLanes, Watch } from './standing_lanes.ts';
+
+export interface LaneLoaderOptions {
+  db: Database;
+  /** This node's id. */
+  node: string;
+  sealer: Sealer;
+  cache: EventCache;
+  lanes: HeldLanes;
+  standing: StandingLanes;
+  background: Background;
+  isStopping: () => boolean;
+  /** There may be something to start or to read. */
+  onChange: () => void;
+  onError: (error: Error) => void;
+}
+
+export class LaneLoader {
+  readonly #options: LaneLoaderOptions;
+  /** Lanes that are being loaded, with what was added to them meanwhile. */
+  readonly #loading = new Map<number, LaneAddition[]>();
+
+  /** Of the pass of the fan-out that is under way. */
+  #passWatch: Watch;
+
+  constructor(options: LaneLoaderOptions) {
+    this.#options = options;
+    this.#passWatch = options.standing.watch();
+  }
+
+  isLoading(id: number): boolean {
+    return this.#loading.has(id);
+  }
+
+  /** A pass of the fan-out is about to read who may have the events. */
+  beginPass(): void {
+    this.#passWatch.end();
+    this.#passWatch = this.#options.standing.watch();
+  }
+
+  takePass(additions: readonly LaneAddition[], events: readonly number[]): void {
+    const { lanes, node, cache, onChange } = this.#options;
+    const toLoad: number[] = [];
+    for (const addition of additions) {
+      const lane = lanes.get(addition.lane);
+      // Who may have them was read before some right ended: it is asked again when they are read from the lane.
+      if (
+        this.#passWatch.isDisturbed &&
+        (lane === undefined || this.#passWatch.concerns(lane.subscription))
+      ) {
+        const isOurs = lane !== undefined || this.#loading.has(addition.lane) || addition.owner === node;
+        if (isOurs) toLoad.push(addition.lane);
+        continue;
+      }
+      if (lane !== undefined) {
+        this.#append(lane, addition);
+        continue;
+      }
+      // One that is being loaded may have been taken after the pass looked at its owner.
+      const waiting = this.#loading.get(addition.lane);
+      if (waiting !== undefined) waiting.push(addition);
+      else if (addition.owner === node) {
+        this.#loading.set(addition.lane, [addition]);
+        toLoad.push(addition.lane);
+      }
+    }
+    cache.release(events);
+    this.load(toLoad);
+    onChange();
+  }
+
+  /** Asks the database for lanes that it names this node for; those that it does not are lost. */
+  load(ids: number[]): void {
+    if (ids.length === 0) return;
+    const { db, node, sealer, lanes, standing, background, onChange, onError } = this.#options;
+    for (const id of ids) if (!this.#loading.has(id)) this.#loading.set(id, []);
+    const asked = new Map(ids.map((id) => [id, lanes.get(id)?.settled ?? 0]));
+    const unwritten = new Set(ids.filter((id) => (lanes.get(id)?.unwritten ?? 0) > 0));
+    const watch = standing.watch();
+    background.run(async () => {
+      const asking = this.#untilDone(() => loadLanes(db, node, ids, sealer, onError));
+      const states = await asking.finally(() => watch.end());
+      const found = new Set<number>();
+      const outdated: number[] = [];
+      for (const state of states) {
+        const id = state.subscription.lane;
+        found.add(id);
+        const lane = this.#loaded(state);
+        // What an ordered lane waits for was counted without what was not written yet: to be counted again.
+        const isMiscounted = unwritten.has(id) || lane.settled !== asked.get(id);
+        if (!(lane.subscription.ordered && isMiscounted) && !watch.concerns(lane.subscription)) continue;
+        lane.isOpen = false;
+        outdated.push(id);
+      }
+      if (outdated.length > 0) setTimeout(() => this.load(outdated.filter((id) => lanes.has(id))), 20);
+      // The rest is held by nobody or by others.
+      this.lose(ids.filter((id) => !found.has(id)));
+      onChange();
+    });
+  }
+
+  /** Others hold these lanes, or nobody does. */
+  lose(ids: number[]): void {
+    const { lanes } = this.#options;
+    for (const id of ids) {
+      const lane = lanes.get(id);
+      this.#loading.delete(id);
+      if (lane === undefined) continue;
+      lane.lose();
+      lanes.remove(lane);
+    }
+  }
+
+  /** Takes new deliveries straight into memory where nothing before them is left to be read. */
+  #append(lane: Lane, { first, day, events }: LaneAddition): void {
+    const { lanes, cache } = this.#options;
+    const last = first + events.length - 1;
+    if (last <= lane.head && lane.readThrough >= last) return;
+    for (const [index, position] of events.entries()) {
+      const sequence = first + index;
+      const event = cache.get(position);
+      if (!lane.isOpen || lane.isReading || lane.readThrough !== sequence - 1) break;
+      if (event === undefined || lane.freshCount >= lane.roomMax || !lanes.hasSpace(lane)) break;
+      lane.addFresh({ sequence, day, event, retry: null });
+      lanes.waiting += 1;
+      lanes.waitingBytes += event.body.length;
+    }
+    lane.head = Math.max(lane.head, last);
+    lanes.mark(lane);
+  }
+
+  /** Lanes that this node holds must not be forgotten because the database was away for a moment. */
+  async #untilDone<T>(ask: () => Promise<T>): Promise<T> {
+    const { isStopping, onError } = this.#options;
+    for (;;) {
+      try {
+        return await ask();
+      } catch (error) {
+        if (isStopping()) throw error;
+        onError(error as Error);
+        await new Promise((resolve) => setTimeout(resolve, 250));
+      }
+    }
+  }
+
+  #loaded(state: LaneState): Lane {
+    const { lanes, standing } = this.#options;
+    const now = performance.now();
+    const id = state.subscription.lane;
+    const additions = this.#loading.get(id) ?? [];
+    this.#loading.delete(id);
+    let lane = lanes.get(id);
+    if (lane === undefined) {
+      lane = new Lane(state, now);
+      lanes.add(lane);
+    } else {
+      lane.renew(state, now);
+    }
+    lane.isStill = standing.isStill(lane.subscription);
+    if (lane.isStill) lane.isOpen = false;
+    // The state may be older or younger than an addition; both are the same to `#append`.
+    const head = lane.head;
+    if (additions[0] !== undefined) lane.head = Math.min(head, additions[0].first - 1);
+    if (lane.readThrough === lane.head) for (const addition of additions) this.#append(lane, addition);
+    lane.head = Math.max(head, lane.head);
+    lanes.mark(lane);
+    return lane;
+  }
+}

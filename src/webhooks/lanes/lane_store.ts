@@ -1,0 +1,243 @@
+/**
+ * Lanes in the database: taking them, knowing what they hold, letting go of them. Owns `lane_progress` together with
+ * outcome.ts; see the migration for the states.
+ */
+
+import { sql } from 'kysely';
+import type { Sealer } from '../../crypto/sealing.ts';
+import { bigintArray } from '../../database/arrays.ts';
+import type { Database, Transaction } from '../../database/database.ts';
+import {
+  openSecrets,
+  type SecretRow,
+  type Secrets,
+  type Subscription,
+  type SubscriptionRow,
+  toSubscription,
+} from '../subscriptions/subscription.ts';
+
+/** A lane as it is when a node takes it or looks at it again. */
+export interface LaneState {
+  subscription: Subscription;
+  secrets: Secrets;
+  revision: number;
+  /** Whether anything is to be sent: the subscription is active, and so are its account and client. */
+  isOpen: boolean;
+  /** Sequence of the last delivery that there is. */
+  head: number;
+  cursor: number;
+  /** Sequences past the cursor that were attempted before: left by a node that was cut off. */
+  attempted: number[];
+  failures: number;
+  /** Milliseconds from now; 0 for not at all. */
+  pauseMs: number;
+  /** Milliseconds from now until the first retry; null for none. */
+  retryMs: number | null;
+  /** Retries to come: what an ordered lane waits for. */
+  retriesPending: number;
+}
+
+/** Takes lanes that are due and that nobody holds. @returns their numbers */
+export async function claimLanes(db: Database, node: string, limit: number): Promise<number[]> {
+  const { rows } = await sql<{ lane: string }>`
+    update lane_progress set owner = ${node}::bigint, due_at = null
+    from (
+      select lane from lane_progress
+      where owner is null and due_at <= now()
+      order by due_at limit ${limit}
+      for update skip locked
+    ) as due
+    where lane_progress.lane = due.lane
+    returning lane_progress.lane`.execute(db);
+  return rows.map(({ lane }) => Number(lane));
+}
+
+type LaneRow = SubscriptionRow &
+  SecretRow & {
+    revision: number;
+    is_open: boolean;
+    head: string;
+    cursor: string;
+    attempted: string;
+    failures: number;
+    pause_ms: number | null;
+    retry_ms: number | null;
+    retries_pending: string;
+  };
+
+/** What a node has to know of lanes that it holds. Lanes that it does not hold are left out. */
+export async function loadLanes(
+  db: Database,
+  node: string,
+  lanes: readonly number[],
+  sealer: Sealer,
+  onError: (error: Error) => void,
+): Promise<LaneState[]> {
+  const { rows } = await sql<LaneRow>`
+    select s.*, l.next_sequence - 1 as head, p.cursor, p.failures,
+      s.state = 'active'
+        and not exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null)
+        and not exists (
+          select from clients c where c.id = s.client_id
+            and (c.disabled_at is not null or (s.owner = 'client' and not c.may_subscribe))) as is_open,
+      case when l.next_sequence - 1 > p.cursor then array_to_string(array(
+        select a.sequence from attempts a where a.lane = p.lane and a.sequence > p.cursor
+        union select r.sequence from retries r where r.lane = p.lane and r.sequence > p.cursor
+      ), ',') else '' end as attempted,
+      (extract(epoch from p.paused_until - now()) * 1000)::float8 as pause_ms,
+      (select (extract(epoch from min(due_at) - now()) * 1000)::float8
+        from retries r where r.lane = p.lane and r.due_at is not null) as retry_ms,
+      case when s.ordered then (
+        select count(*) from retries r where r.lane = p.lane and r.due_at is not null and r.state = 'pending'
+      ) else 0 end as retries_pending
+    from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
+    join lane_progress p on p.lane = given.lane
+    join lanes l on l.id = p.lane
+    join subscriptions s on s.lane = p.lane
+    where p.owner = ${node}::bigint`.execute(db);
+  const secretsOf = (row: LaneRow): Secrets | null => {
+    try {
+      return openSecrets(row, sealer);
+    } catch (cause) {
+      // One that cannot be signed for is not sent; the others must not suffer for it.
+      onError(new Error(`the secret of subscription ${row.id} cannot be opened`, { cause }));
+      return null;
+    }
+  };
+  return rows
+    .map((row) => ({ row, secrets: secretsOf(row) }))
+    .map(({ row, secrets }) => ({
+      subscription: toSubscription(row),
+      secrets: secrets ?? { secret: '', previous: null },
+      revision: row.revision,
+      isOpen: row.is_open && secrets !== null,
+      head: Number(row.head),
+      cursor: Number(row.cursor),
+      attempted: row.attempted === '' ? [] : row.attempted.split(',').map(Number),
+      failures: row.failures,
+      pauseMs: Math.max(row.pause_ms ?? 0, 0),
+      retryMs: row.retry_ms,
+      retriesPending: Number(row.retries_pending),
+    }));
+}
+
+/** A lane to let go of, with what its node believes of it. */
+export interface Release {
+  lane: number;
+  /** The last delivery that it knows of; where there is another one by now, the lane is not let go of. */
+  head: number;
+  /** Everything up to here was attempted, and that is written. */
+  cursor: number;
+  /** Milliseconds from now until it wants to be taken again; null for when there is something new. */
+  dueMs: number | null;
+}
+
+/**
+ * Lets go of lanes that have nothing to do for now. A delivery that is being added at this moment is not missed: the
+ * head's row is locked against the fan-out, which looks for lanes without a holder after it has changed the head.
+ * @returns those that were let go of
+ */
+export async function releaseLanes(
+  db: Database,
+  node: string,
+  releases: readonly Release[],
+): Promise<number[]> {
+  const { rows } = await sql<{ lane: string }>`
+    with head as materialized (
+      select lanes.id as lane, given.cursor, given.due_ms
+      from unnest(
+        ${bigintArray(releases.map(({ lane }) => lane))}::bigint[],
+        ${bigintArray(releases.map(({ head }) => head))}::bigint[],
+        ${bigintArray(releases.map(({ cursor }) => cursor))}::bigint[],
+        ${bigintArray(releases.map(({ dueMs }) => (dueMs === null ? null : Math.ceil(dueMs))))}::bigint[]
+      ) as given (lane, head, cursor, due_ms)
+      join lanes on lanes.id = given.lane
+      where lanes.next_sequence = given.head + 1
+      -- One that the fan-out is adding to is not let go of anyway; nobody waits for the other in a circle.
+      order by lanes.id for update of lanes skip locked
+    )
+    update lane_progress set owner = null, cursor = greatest(lane_progress.cursor, head.cursor),
+      -- What is there already was asked for while the lane was held (see wakeLane).
+      due_at = least(lane_progress.due_at,
+        case when head.due_ms is not null then now() + head.due_ms * interval '1 millisecond' end)
+    from head where lane_progress.lane = head.lane and lane_progress.owner = ${node}::bigint
+    returning lane_progress.lane`.execute(db);
+  return rows.map(({ lane }) => Number(lane));
+}
+
+/** Writes how far lanes have come, where that was put off: at the end of the node that holds them. */
+export async function storeCursors(
+  db: Database,
+  node: string,
+  lanes: readonly { id: number; cursor: number }[],
+): Promise<void> {
+  await sql`
+    update lane_progress set cursor = greatest(lane_progress.cursor, given.cursor)
+    from unnest(
+      ${bigintArray(lanes.map(({ id }) => id))}::bigint[], ${bigintArray(lanes.map(({ cursor }) => cursor))}::bigint[]
+    ) as given (lane, cursor)
+    where lane_progress.lane = given.lane and lane_progress.owner = ${node}::bigint`.execute(db);
+}
+
+/** Lets go of everything that a node holds: its end. Others take the lanes at once. */
+export async function abandonLanes(db: Database | Transaction, nodes: readonly string[]): Promise<void> {
+  await sql`
+    update lane_progress set owner = null, due_at = greatest(now(), coalesce(paused_until, now()))
+    where owner = any(${nodes}::bigint[])`.execute(db);
+}
+
+/** Lanes that name the node, whether it knows of them or not: an answer of the database may have been lost. */
+export async function findHeldLanes(db: Database, node: string): Promise<number[]> {
+  const { rows } = await sql<{ lane: string }>`
+    select lane from lane_progress where owner = ${node}::bigint`.execute(db);
+  return rows.map(({ lane }) => Number(lane));
+}
+
+/** Frees lanes of nodes that are no more and that nobody buried: they took them after they were taken for dead. */
+export async function freeOrphans(db: Database): Promise<number> {
+  const { rows } = await sql`
+    update lane_progress set owner = null, due_at = greatest(now(), coalesce(paused_until, now()))
+    where owner is not null and not exists (select from nodes n where n.id = lane_progress.owner)
+    returning 1 as freed`.execute(db);
+  return rows.length;
+}
+
+/** What the database knows that nobody was told of: a lane with deliveries to come that nobody holds or waits for. */
+export async function wakeForgottenLanes(db: Database): Promise<number> {
+  const { rows } = await sql`
+    update lane_progress set due_at = now()
+    from lanes, subscriptions s
+    where lanes.id = lane_progress.lane and s.lane = lane_progress.lane and s.state = 'active'
+      and lane_progress.owner is null and lane_progress.due_at is null
+      and (lanes.next_sequence - 1 > lane_progress.cursor
+        or exists (select from retries r where r.lane = lanes.id and r.due_at is not null))
+    returning 1 as woken`.execute(db);
+  return rows.length;
+}
+
+/** Heads of lanes that a node holds and that grew without its knowing (another node fanned out). */
+export async function readHeads(db: Database, lanes: readonly number[]): Promise<Map<number, number>> {
+  const { rows } = await sql<{ lane: string; head: string }>`
+    select given.lane, l.head from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
+    cross join lateral (
+      select next_sequence - 1 as head from lanes where id = given.lane offset 0
+    ) as l`.execute(db);
+  return new Map(rows.map(({ lane, head }) => [Number(lane), Number(head)]));
+}
+
+/** Which of the lanes have a subscription that ended or changed since: what notifications may have failed to tell. */
+export async function findChangedLanes(
+  db: Database,
+  lanes: readonly { id: number; revision: number }[],
+): Promise<number[]> {
+  const { rows } = await sql<{ lane: string }>`
+    select given.lane
+    from unnest(
+      ${bigintArray(lanes.map(({ id }) => id))}::bigint[], ${bigintArray(lanes.map(({ revision }) => revision))}::bigint[]
+    ) as given (lane, revision)
+    cross join lateral (
+      select state, revision from subscriptions s where s.lane = given.lane offset 0
+    ) as s
+    where s.state <> 'active' or s.revision <> given.revision`.execute(db);
+  return rows.map(({ lane }) => Number(lane));
+}

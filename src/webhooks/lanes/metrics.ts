@@ -1,0 +1,156 @@
+/**
+ * What the worker tells Prometheus: how far behind it is, what became of attempts, what is under way.
+ */
+
+import { sql } from 'kysely';
+import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
+import type { Database } from '../../database/database.ts';
+import type { AttemptError } from '../sending/attempt_error.ts';
+
+/** Upper bounds in seconds: from at once to a retry schedule's end. */
+const lagBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 15, 60, 300, 3_600, 86_400];
+/** Subscriptions that are named, those with the most attempts under way. */
+const busiestMax = 10;
+
+export interface WorkerStatus {
+  inFlight: number;
+  lanes: number;
+  waiting: number;
+  /** Attempts under way of each subscription that has any. */
+  busy: () => { subscription: string; inFlight: number }[];
+}
+
+export interface WorkerMetrics {
+  attempt(error: AttemptError | null): void;
+  /** @param seconds from an event to its delivery's first attempt */
+  lag(seconds: number): void;
+  /** A subscription's owner was warned that it will be disabled, or it was. */
+  failing(what: 'half' | 'last' | 'disabled'): void;
+  claimed(lanes: number): void;
+  lost(lanes: number): void;
+}
+
+export function createWorkerMetrics(
+  registry: Registry,
+  db: Database,
+  status: () => WorkerStatus,
+): WorkerMetrics {
+  const registers = [registry];
+  /** Since the last look: labels are dear, attempts many. */
+  const ended = new Map<string, number>();
+  new Counter({
+    name: 'nuncio_delivery_attempts_total',
+    help: 'Attempts that have ended, by result: accepted, or the error.',
+    labelNames: ['result'],
+    registers,
+    collect() {
+      for (const [result, count] of ended) this.inc({ result }, count);
+      ended.clear();
+    },
+  });
+  const lag = new Histogram({
+    name: 'nuncio_delivery_lag_seconds',
+    help: 'Seconds from an event to the first attempt of its delivery.',
+    buckets: lagBuckets,
+    registers,
+  });
+  const failing = new Counter({
+    name: 'nuncio_subscriptions_failing_total',
+    help: 'Subscriptions that failed for long: warned of at half of the time, a day before (last), and disabled.',
+    labelNames: ['what'],
+    registers,
+  });
+  for (const what of ['half', 'last', 'disabled']) failing.inc({ what }, 0);
+  const claims = new Histogram({
+    name: 'nuncio_lane_claim_size',
+    help: 'Lanes taken at once.',
+    buckets: [1, 2, 5, 10, 50, 100, 500],
+    registers,
+  });
+  const lost = new Counter({
+    name: 'nuncio_lanes_lost_total',
+    help: 'Lanes that another node took because this one was late.',
+    registers,
+  });
+  new Gauge({
+    name: 'nuncio_delivery_backlog_age_seconds',
+    help: 'Age of the oldest event without deliveries, and of the lane that has waited longest to be taken.',
+    labelNames: ['of'],
+    registers,
+    async collect() {
+      // What cannot be asked is left out: the rest is wanted most while the database is away.
+      this.reset();
+      const { rows } = await sql<{ outbox: number; lanes: number }>`
+        select coalesce((
+            select extract(epoch from now() - e.created_at) from outbox o
+            join events e on e.day = o.day and e.position = o.positions[1] order by o.id limit 1
+          ), 0)::float8 as outbox,
+          coalesce((
+            select extract(epoch from now() - min(due_at)) from lane_progress where owner is null and due_at <= now()
+          ), 0)::float8 as lanes`
+        .execute(db)
+        .catch(() => ({ rows: [] }));
+      if (rows[0] === undefined) return;
+      this.set({ of: 'outbox' }, rows[0].outbox);
+      this.set({ of: 'lanes' }, rows[0].lanes);
+    },
+  });
+  new Gauge({
+    name: 'nuncio_worker',
+    help: 'What this node has: attempts under way, lanes held, deliveries waiting in memory.',
+    labelNames: ['of'],
+    registers,
+    collect() {
+      const { inFlight, lanes, waiting } = status();
+      this.set({ of: 'in_flight' }, inFlight);
+      this.set({ of: 'lanes' }, lanes);
+      this.set({ of: 'waiting' }, waiting);
+    },
+  });
+  new Gauge({
+    name: 'nuncio_subscription_in_flight',
+    help: `Attempts under way of the ${busiestMax} subscriptions that have the most.`,
+    labelNames: ['subscription'],
+    registers,
+    collect() {
+      this.reset();
+      const busiest = status()
+        .busy()
+        .sort((a, b) => b.inFlight - a.inFlight);
+      for (const { subscription, inFlight } of busiest.slice(0, busiestMax))
+        this.set({ subscription }, inFlight);
+    },
+  });
+  const memory = new Gauge({
+    name: 'nuncio_engine_memory_bytes',
+    help: 'Memory of the thread that delivers: its heap, and the bodies and buffers outside of it.',
+    labelNames: ['of'],
+    registers,
+    collect() {
+      const { heapUsed, external } = process.memoryUsage();
+      memory.set({ of: 'heap' }, heapUsed);
+      memory.set({ of: 'external' }, external);
+    },
+  });
+  let before = performance.eventLoopUtilization();
+  new Gauge({
+    name: 'nuncio_engine_utilization',
+    help: 'Share of the time since the last look in which the event loop of the thread that delivers was busy.',
+    registers,
+    collect() {
+      const now = performance.eventLoopUtilization();
+      this.set(performance.eventLoopUtilization(now, before).utilization);
+      before = now;
+    },
+  });
+  return {
+    attempt(error) {
+      const result = error ?? 'accepted';
+      ended.set(result, (ended.get(result) ?? 0) + 1);
+    },
+    lag: (seconds) => lag.observe(seconds),
+    failing: (what) => failing.inc({ what }),
+    claimed: (count) => claims.observe(count),
+    lost: (count) => lost.inc(count),
+  };
+}

@@ -1,0 +1,135 @@
+/**
+ * This node's place among those that send: a row in `nodes` that it renews. While the row is in time, the lanes that
+ * name the node are its own; when it is not, others take them. The node itself stops starting attempts well before,
+ * so that nothing of it is under way when that happens.
+ *
+ *   joined → (renewed every few seconds) → left, or late → its lanes taken by others
+ */
+
+import { randomBytes } from 'node:crypto';
+import { existsSync, readFileSync, readlinkSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { sql } from 'kysely';
+import type { Database } from '../../database/database.ts';
+import { exchangeTimeoutMs } from '../sending/sender.ts';
+import { abandonLanes } from './lane_store.ts';
+
+/** Seconds that a node's word holds, more than an exchange and 15 s. */
+const leaseSeconds = 45;
+const renewPauseMs = 5_000;
+/** Milliseconds that are left for an exchange begun at the last moment, and for writing down what became of it. */
+const marginMs = exchangeTimeoutMs + 5_000;
+
+export class Node {
+  /** New at each start, so that it tells apart what an earlier life of the process did. */
+  readonly id = String(randomBytes(8).readBigUInt64BE() >> 2n);
+  readonly #db: Database;
+  readonly #onError: (error: Error) => void;
+  readonly #onLost: () => void;
+  /** Of the process's own clock: what the time of day does is of no account. */
+  #safeUntil = 0;
+  #clockOffset = 0;
+  #timer: NodeJS.Timeout | undefined;
+
+  /** @param onLost told when others took the node for dead: it holds nothing any more */
+  constructor(db: Database, onError: (error: Error) => void, onLost: () => void) {
+    this.#db = db;
+    this.#onError = onError;
+    this.#onLost = onLost;
+  }
+
+  /** Whether other nodes send, too. */
+  hasPeers = false;
+
+  /** Whether an attempt may be started now. */
+  get maySend(): boolean {
+    return performance.now() < this.#safeUntil;
+  }
+
+  /** The database's time of day, in milliseconds since 1970. Steps of this machine's clock do not touch it. */
+  now(): number {
+    return performance.now() + this.#clockOffset;
+  }
+
+  async join(): Promise<void> {
+    await this.#renew();
+    this.#timer = setInterval(() => {
+      this.#renew().catch(this.#onError);
+    }, renewPauseMs);
+    this.#timer.unref();
+  }
+
+  async leave(): Promise<void> {
+    clearInterval(this.#timer);
+    this.#safeUntil = 0;
+    await abandonLanes(this.#db, [this.id]);
+    await sql`delete from nodes where id = ${this.id}`.execute(this.#db);
+  }
+
+  async #renew(): Promise<void> {
+    const askedAt = performance.now();
+    const { rows } = await sql<{ now: number; is_new: boolean }>`
+      insert into nodes (id, host, process, alive_until)
+      values (${this.id}, ${place.host}, ${place.process}, now() + make_interval(secs => ${leaseSeconds}))
+      on conflict (id) do update set alive_until = excluded.alive_until
+      returning (extract(epoch from clock_timestamp()) * 1000)::float8 as now, xmax = 0 as is_new`.execute(
+      this.#db,
+    );
+    if (rows[0]?.is_new && this.#safeUntil > 0) this.#onLost();
+    // Counted from before the question: the database began to count later.
+    this.#safeUntil = askedAt + leaseSeconds * 1_000 - marginMs;
+    this.#clockOffset = (rows[0]?.now ?? 0) - (askedAt + performance.now()) / 2;
+    await this.#buryOthers();
+  }
+
+  /** Nodes whose time is over, and those of this machine whose process is gone: nobody needs to wait for them. */
+  async #buryOthers(): Promise<void> {
+    const { rows } = await sql<{ id: string; host: string; process: string; is_late: boolean }>`
+      select id, host, process, alive_until < now() as is_late from nodes where id <> ${this.id}`.execute(
+      this.#db,
+    );
+    const dead = rows.filter(
+      ({ host, process, is_late }) => is_late || (host === place.host && !isRunning(process)),
+    );
+    this.hasPeers = rows.length > dead.length;
+    if (dead.length === 0) return;
+    const ids = dead.map(({ id }) => id);
+    await this.#db.transaction().execute(async (tx) => {
+      // Only who takes the row away takes the lanes.
+      const { rows: gone } = await sql<{ id: string }>`
+        delete from nodes where id = any(${ids}::bigint[]) returning id`.execute(tx);
+      await abandonLanes(
+        tx,
+        gone.map(({ id }) => id),
+      );
+    });
+  }
+}
+
+/** Where this process runs: the machine since its last start and the space of process numbers, and its number. */
+const place = { host: readHost(), process: `${process.pid} ${readStartTime(process.pid)}` };
+
+function readHost(): string {
+  try {
+    const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+    return `${hostname()} ${boot} ${readlinkSync('/proc/self/ns/pid')}`;
+  } catch {
+    // Elsewhere than on Linux nobody is taken for dead before the time is over.
+    return `${hostname()} ${randomBytes(8).toString('hex')}`;
+  }
+}
+
+/** A process number alone may be another process by now. */
+function readStartTime(pid: number): string {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? '';
+  } catch {
+    return '';
+  }
+}
+
+function isRunning(processId: string): boolean {
+  const [pid = '', startTime] = processId.split(' ');
+  return existsSync(`/proc/${pid}`) && readStartTime(Number(pid)) === startTime;
+}

@@ -1,0 +1,239 @@
+/**
+ * Outcomes: what became of attempts, of all lanes together, written in one statement. The statement is guarded by
+ * the lanes' holder: a node that lost a lane changes nothing of it. Owns `attempts` and `retries`, and the cursor in
+ * `lane_progress`.
+ *
+ *   delivery: waiting → accepted (no retry row) | to be repeated (pending) | given up (failed) | not allowed (cancelled)
+ */
+
+import { sql } from 'kysely';
+import {
+  bigintArray,
+  booleanArray,
+  byteaArray,
+  charArray,
+  dateArray,
+  doubleArray,
+  integerArray,
+  realArray,
+  smallintArray,
+  textArray,
+} from '../../database/arrays.ts';
+import type { Database } from '../../database/database.ts';
+import type { AttemptError } from '../sending/attempt_error.ts';
+
+/** What the database counts to; attempts beyond have the last number. */
+export const attemptNumberMax = 32_767;
+
+export type Trigger = 's' | 'm' | 'r';
+
+export interface AttemptRecord {
+  number: number;
+  trigger: Trigger;
+  revision: number;
+  /** Of the process's own clock, in milliseconds. */
+  startedAt: number;
+  durationMs: number;
+  firstByteMs: number | null;
+  status: number | null;
+  error: AttemptError | null;
+  connection: string | null;
+  headers: string | null;
+  body: Buffer | null;
+  truncated: boolean;
+}
+
+export interface RetryRecord {
+  state: 'pending' | 'failed' | 'succeeded' | 'cancelled';
+  attempts: number;
+  /** Milliseconds after the attempt's end; null for not again. */
+  dueMs: number | null;
+}
+
+export interface Outcome {
+  lane: number;
+  sequence: number;
+  day: string;
+  /** Null where nothing was sent: it was not allowed. */
+  attempt: AttemptRecord | null;
+  /** What is to be kept of it; null for nothing, it was accepted. */
+  retry: RetryRecord | null;
+  /** Whether there was a row of it in `retries` before. */
+  hadRetry: boolean;
+  /** Whether a request by hand was fulfilled. */
+  wasManual: boolean;
+  /** Told once it is durable. */
+  onWritten?: () => void;
+}
+
+/** A lane's progress, after the outcomes that are written with it. */
+export interface Progress {
+  lane: number;
+  cursor: number;
+  failures: number;
+  /** Milliseconds from now. */
+  pauseMs: number;
+  /**
+   * Whether the lane's row need not be written: nothing but the cursor has changed, and not by much. A cursor may lag
+   * behind, for attempts say what was done past it.
+   */
+  mayLag: boolean;
+}
+
+/** Those whose attempts are not in the log yet: for after a statement whose answer was lost. */
+export async function withoutWritten(db: Database, outcomes: readonly Outcome[]): Promise<Outcome[]> {
+  const attempted = outcomes.filter(({ attempt }) => attempt !== null);
+  const { rows } = await sql<{ lane: string; sequence: string; number: number }>`
+    select a.lane, a.sequence, a.number
+    from unnest(
+      ${bigintArray(attempted.map(({ lane }) => lane))}::bigint[],
+      ${bigintArray(attempted.map(({ sequence }) => sequence))}::bigint[],
+      ${bigintArray(attempted.map(({ attempt }) => attempt?.number ?? 0))}::bigint[]
+    ) as given (lane, sequence, number)
+    join attempts a on a.lane = given.lane and a.sequence = given.sequence and a.number = given.number
+    where a.number < ${attemptNumberMax}`.execute(db);
+  const written = new Set(rows.map(({ lane, sequence, number }) => `${lane} ${sequence} ${number}`));
+  return outcomes.filter(
+    ({ lane, sequence, attempt }) => !written.has(`${lane} ${sequence} ${attempt?.number}`),
+  );
+}
+
+/**
+ * Of a row with a `lane`. In this form the lanes are hashed; as a join they would be compared one by one, because the
+ * planner takes an array in a parameter for ten elements.
+ */
+const isHeld = sql`case when lane in (select lane from held) then true end`;
+
+/**
+ * Writes outcomes and progress in one transaction.
+ * @returns lanes that the node no longer holds; nothing was written of them
+ */
+export async function writeOutcomes(
+  db: Database,
+  node: string,
+  progress: readonly Progress[],
+  outcomes: readonly Outcome[],
+): Promise<number[]> {
+  const now = performance.now();
+  const moved = progress.filter(({ mayLag }) => !mayLag);
+  const kept = progress.filter(({ mayLag }) => mayLag);
+  // The node's row, without which it holds nothing, stays until this is written: who takes a node's lanes takes that
+  // away first (see node.ts), so the lanes that are looked at need no lock of their own.
+  const held = sql`
+    node as materialized (select id from nodes where id = ${node}::bigint for key share),
+    moved as (
+      update lane_progress set
+        cursor = greatest(lane_progress.cursor, given.cursor),
+        failures = given.failures,
+        failing_since = case when given.failures > 0 then coalesce(lane_progress.failing_since, now()) end,
+        paused_until = case when given.pause_ms > 0 then now() + given.pause_ms * interval '1 millisecond' end
+      from unnest(
+        ${bigintArray(moved.map(({ lane }) => lane))}::bigint[],
+        ${bigintArray(moved.map(({ cursor }) => cursor))}::bigint[],
+        ${bigintArray(moved.map(({ failures }) => failures))}::bigint[],
+        ${doubleArray(moved.map(({ pauseMs }) => pauseMs))}::float8[]
+      ) as given (lane, cursor, failures, pause_ms)
+      where lane_progress.lane = given.lane and lane_progress.owner = (select id from node)
+      returning lane_progress.lane
+    ),
+    held as materialized (
+      select lane from moved
+      union all
+      select given.lane from unnest(${bigintArray(kept.map(({ lane }) => lane))}::bigint[]) as given (lane)
+      cross join lateral (
+        select from lane_progress where lane = given.lane and owner = (select id from node) offset 0
+      ) as progress
+    )`;
+  const lost = sql`
+    select given.lane from unnest(${bigintArray(progress.map(({ lane }) => lane))}::bigint[]) as given (lane)
+    where given.lane not in (select lane from held)`;
+  const attempted = outcomes.filter(({ attempt }) => attempt !== null);
+  const attempts = attempted.map(({ attempt }) => attempt as AttemptRecord);
+  const added = sql`
+    added as (
+      insert into attempts (
+        day, lane, sequence, started_at, number, trigger, status, truncated, revision, duration_ms, first_byte_ms,
+        error, connection, headers, body)
+      select day, lane, sequence, now() - ago_ms * interval '1 millisecond', number, trigger, status,
+        truncated, revision, duration_ms, first_byte_ms, error, connection, headers, body
+      from (
+        -- Side by side in the list of what is selected, not in "from", where each array would be written out first.
+        select unnest(${dateArray(attempted.map(({ day }) => day))}::date[]) as day,
+          unnest(${bigintArray(attempted.map(({ lane }) => lane))}::bigint[]) as lane,
+          unnest(${bigintArray(attempted.map(({ sequence }) => sequence))}::bigint[]) as sequence,
+          unnest(${doubleArray(attempts.map(({ startedAt }) => now - startedAt))}::float8[]) as ago_ms,
+          unnest(${smallintArray(attempts.map(({ number }) => number))}::smallint[]) as number,
+          unnest(${charArray(attempts.map(({ trigger }) => trigger))}::"char"[]) as trigger,
+          unnest(${smallintArray(attempts.map(({ status }) => status))}::smallint[]) as status,
+          unnest(${booleanArray(attempts.map(({ truncated }) => truncated))}::boolean[]) as truncated,
+          unnest(${integerArray(attempts.map(({ revision }) => revision))}::integer[]) as revision,
+          unnest(${realArray(attempts.map(({ durationMs }) => durationMs))}::real[]) as duration_ms,
+          unnest(${realArray(attempts.map(({ firstByteMs }) => firstByteMs))}::real[]) as first_byte_ms,
+          unnest(${textArray(attempts.map(({ error }) => error))}::text[]) as error,
+          unnest(${textArray(attempts.map(({ connection }) => connection))}::text[]) as connection,
+          unnest(${textArray(attempts.map(({ headers }) => headers))}::text[]) as headers,
+          unnest(${byteaArray(attempts.map(({ body }) => body))}::bytea[]) as body
+      ) as given
+      where ${isHeld}
+    )`;
+  const repeated = outcomes.filter(({ retry }) => retry !== null);
+  const gone = outcomes.filter(({ retry, hadRetry }) => retry === null && hadRetry);
+  const { rows } =
+    repeated.length === 0 && gone.length === 0
+      ? await sql<{ lane: string }>`with ${held}, ${added} ${lost}`.execute(db)
+      : await sql<{ lane: string }>`
+          with ${held}, ${added}, ${keepRetries(repeated, now)}, ${endRetries(gone)} ${lost}`.execute(db);
+  return rows.map(({ lane }) => Number(lane));
+}
+
+function keepRetries(kept: readonly Outcome[], now: number) {
+  const dueMs = kept.map(({ retry, attempt }) => {
+    if (retry === null || retry.dueMs === null) return null;
+    // The pause counts from the end of the attempt, not from when it is written.
+    return retry.dueMs - (attempt === null ? 0 : now - attempt.startedAt - attempt.durationMs);
+  });
+  return sql`
+    kept as (
+      insert into retries (lane, sequence, day, state, attempts, due_at, resends)
+      select lane, sequence, day::date, state, attempts, now() + due_ms * interval '1 millisecond', resends
+      from unnest(
+        ${bigintArray(kept.map(({ lane }) => lane))}::bigint[],
+        ${bigintArray(kept.map(({ sequence }) => sequence))}::bigint[],
+        ${textArray(kept.map(({ day }) => day))}::text[],
+        ${textArray(kept.map(({ retry }) => retry?.state ?? null))}::text[],
+        ${bigintArray(kept.map(({ retry }) => retry?.attempts ?? 0))}::bigint[],
+        ${doubleArray(dueMs)}::float8[],
+        ${bigintArray(kept.map(({ wasManual }) => (wasManual ? 1 : 0)))}::bigint[]
+      ) as given (lane, sequence, day, state, attempts, due_ms, resends)
+      where ${isHeld}
+      -- A row given as excluded.resends says how many requests by hand were fulfilled.
+      on conflict (lane, sequence) do update set
+        state = excluded.state, attempts = excluded.attempts,
+        resends = greatest(retries.resends - excluded.resends, 0),
+        due_at = case when retries.resends > excluded.resends then now() else excluded.due_at end
+    )`;
+}
+
+/** Accepted: nothing is left to do, unless it was asked for once more by hand. */
+function endRetries(gone: readonly Outcome[]) {
+  const given = sql`
+    given as materialized (
+      select * from unnest(
+        ${bigintArray(gone.map(({ lane }) => lane))}::bigint[],
+        ${bigintArray(gone.map(({ sequence }) => sequence))}::bigint[],
+        ${bigintArray(gone.map(({ wasManual }) => (wasManual ? 1 : 0)))}::bigint[]
+      ) as given (lane, sequence, resends) where ${isHeld}
+    )`;
+  return sql`
+    ${given},
+    ended as (
+      delete from retries using given
+      where retries.lane = given.lane and retries.sequence = given.sequence and retries.resends <= given.resends
+    ),
+    once_more as (
+      update retries set state = 'succeeded', attempts = least(retries.attempts + 1, 32767),
+        resends = retries.resends - given.resends, due_at = now()
+      from given
+      where retries.lane = given.lane and retries.sequence = given.sequence and retries.resends > given.resends
+    )`;
+}

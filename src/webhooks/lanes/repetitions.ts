@@ -1,0 +1,197 @@
+/**
+ * Repetitions: reads those that are due, and keeps in mind which of them the database tells of wrongly for the moment,
+ * because what became of them is not written yet.
+ *
+ *   due in the database → in memory → under way → ended → written (from here on it may be read again)
+ */
+
+import type { Sealer } from '../../crypto/sealing.ts';
+import type { Database } from '../../database/database.ts';
+import type { EventCache } from '../fan_out/event_cache.ts';
+import type { KindArrays } from '../fan_out/fan_out.ts';
+import type { EventContent } from '../sending/delivery_request.ts';
+import type { Background } from './background.ts';
+import type { HeldLanes } from './held_lanes.ts';
+import type { Lane } from './lane.ts';
+import { loadLanes } from './lane_store.ts';
+import type { Outcome } from './outcome.ts';
+import type { Recorder } from './recorder.ts';
+import { findEvents } from './waiting_events.ts';
+import { readDueRetries, type WaitingDelivery } from './window.ts';
+
+/** Lanes and deliveries of one read at most, and deliveries of one lane. */
+const lanesMax = 500;
+const readMax = 2_000;
+const laneMax = 512;
+/** Milliseconds until the next look at a lane, where there were as many as that and where not. */
+const pauseMs = { more: 50, noMore: 250 };
+
+export interface RepetitionsOptions {
+  db: Database;
+  /** This node's id. */
+  node: string;
+  kinds: KindArrays;
+  sealer: Sealer;
+  cache: EventCache;
+  lanes: HeldLanes;
+  recorder: Recorder;
+  background: Background;
+  isStopping: () => boolean;
+  /** A lane has to be looked at again. */
+  onReview: (lane: number) => void;
+  /** There may be something to start. */
+  onRead: () => void;
+  onError: (error: Error) => void;
+}
+
+export class Repetitions {
+  readonly #options: RepetitionsOptions;
+  #isReading = false;
+  /** Those whose outcome was written during a read: what it brings may be older than that. */
+  #endedMeanwhile: { lane: Lane; sequence: number }[] = [];
+
+  constructor(options: RepetitionsOptions) {
+    this.#options = options;
+  }
+
+  /** Reads those that are due by now. */
+  read(now: number): void {
+    const { db, node, kinds, sealer, cache, lanes: held, background, onError, onRead } = this.#options;
+    if (this.#isReading || this.#options.isStopping()) return;
+    const lanes = this.#dueLanes(now);
+    if (lanes.length === 0) return;
+    this.#isReading = true;
+    const limit = held.isCrowded ? 1 : Math.max(1, Math.min(laneMax, Math.floor(readMax / lanes.length)));
+    for (const lane of lanes) {
+      lane.retryAt = Number.POSITIVE_INFINITY;
+      lane.isReadingRetries = true;
+    }
+    const generations = lanes.map(({ generation }) => generation);
+    background.run(async () => {
+      try {
+        const ids = lanes.map(({ id }) => id);
+        const found = await readDueRetries(db, kinds, ids, limit);
+        const events = await findEvents(db, cache, found);
+        const states = await loadLanes(db, node, ids, sealer, onError);
+        const later = new Map(states.map((state) => [state.subscription.lane, state.retryMs]));
+        this.#take(lanes, generations, found, events, later, limit);
+      } catch (error) {
+        for (const lane of lanes) {
+          lane.retryAt = now + 500;
+          held.mark(lane);
+        }
+        throw error;
+      } finally {
+        this.#isReading = false;
+        for (const lane of lanes) lane.isReadingRetries = false;
+        for (const { lane, sequence } of this.#endedMeanwhile) lane.endRetry(sequence);
+        this.#endedMeanwhile = [];
+      }
+      onRead();
+    });
+  }
+
+  /** The owner has no right to it any more. */
+  cancel(lane: Lane, { sequence, day, retry }: WaitingDelivery): void {
+    if (retry === null) lane.markDone(sequence);
+    else lane.beginCancel(sequence);
+    this.record(lane, {
+      lane: lane.id,
+      sequence,
+      day,
+      attempt: null,
+      retry: { state: 'cancelled', attempts: retry?.attempts ?? 0, dueMs: null },
+      hadRetry: retry !== null,
+      wasManual: retry?.isManual ?? false,
+    });
+  }
+
+  /** It was called off before it began: it is read again, so that it is asked again who may have it. */
+  putBack(lane: Lane, { sequence, day, retry }: Pick<WaitingDelivery, 'sequence' | 'day' | 'retry'>): void {
+    if (retry === null) {
+      lane.markDone(sequence);
+      if (lane.subscription.ordered) lane.retriesPending += 1;
+    }
+    const outcome: Outcome = {
+      lane: lane.id,
+      sequence,
+      day,
+      attempt: null,
+      retry: { state: retry?.state ?? 'pending', attempts: retry?.attempts ?? 0, dueMs: 0 },
+      hadRetry: retry !== null,
+      wasManual: false,
+    };
+    this.record(lane, outcome, () => {
+      lane.retryAt = 0;
+    });
+  }
+
+  /**
+   * Hands an outcome to the recorder, and keeps in mind what the database does not know yet.
+   * @param then done once it is written, before anything else
+   */
+  record(lane: Lane, outcome: Outcome, then?: () => void): void {
+    const { recorder, onReview } = this.#options;
+    if (outcome.retry !== null || outcome.hadRetry) {
+      lane.unwritten += 1;
+      lane.settled += 1;
+      outcome.onWritten = () => {
+        then?.();
+        lane.unwritten -= 1;
+        if (!outcome.hadRetry) return;
+        if (this.#isReading) this.#endedMeanwhile.push({ lane, sequence: outcome.sequence });
+        else lane.endRetry(outcome.sequence);
+        // It may have been what the lane waited for.
+        if (outcome.attempt === null && lane.subscription.ordered) onReview(lane.id);
+      };
+    }
+    recorder.add(lane, outcome);
+  }
+
+  #dueLanes(now: number): Lane[] {
+    const { lanes: held } = this.#options;
+    const due: Lane[] = [];
+    for (const lane of held.repeating) {
+      if (!Number.isFinite(lane.retryAt)) {
+        held.repeating.delete(lane);
+        continue;
+      }
+      if (!lane.isOpen || lane.retryAt > now || lane.pausedUntil > now) continue;
+      if (lane.dueCount >= laneMax / 2 || !held.hasSpace(lane)) continue;
+      due.push(lane);
+      if (due.length === lanesMax) break;
+    }
+    return due;
+  }
+
+  #take(
+    lanes: Lane[],
+    generations: number[],
+    found: WaitingDelivery[],
+    events: Map<number, EventContent>,
+    later: Map<number, number | null>,
+    limit: number,
+  ): void {
+    const { lanes: held, onReview } = this.#options;
+    const now = performance.now();
+    const current = new Map(lanes.map((lane, index) => [lane.id, { lane, generation: generations[index] }]));
+    const counts = new Map<number, number>();
+    for (const delivery of found) {
+      const { lane, generation } = current.get(delivery.lane) as { lane: Lane; generation: number };
+      counts.set(lane.id, (counts.get(lane.id) ?? 0) + 1);
+      const event = events.get(delivery.event);
+      if (lane.generation !== generation || lane.isRetrying(delivery.sequence)) continue;
+      if (delivery.isOnHold) onReview(lane.id);
+      else if (!delivery.isAllowed) this.cancel(lane, delivery);
+      else if (event !== undefined)
+        lane.addRetry({ sequence: delivery.sequence, day: delivery.day, event, retry: delivery.retry });
+    }
+    for (const lane of lanes) {
+      const next = later.get(lane.id);
+      // Those in memory are still due in the database: a moment passes before it is asked again.
+      const least = counts.get(lane.id) === limit ? pauseMs.more : pauseMs.noMore;
+      if (typeof next === 'number') lane.retryAt = Math.min(lane.retryAt, now + Math.max(next, least));
+      held.mark(lane);
+    }
+  }
+}

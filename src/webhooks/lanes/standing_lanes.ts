@@ -1,0 +1,157 @@
+/**
+ * Which lanes of this node stand still, because the right to some of their deliveries is about to end (see
+ * grants/standstill.ts). They are told of by notifications, and looked for besides: a node that has not looked lately
+ * starts nothing at all (see lane_keeper.ts).
+ *
+ *   begun (its lanes are closed, what is not on its way is called off) → answered → over (its lanes are loaded again)
+ *
+ * What was read or decided before a standstill was over may be older than what it was for. A watch tells: who reads
+ * begins one before, and reads again what is concerned.
+ */
+
+import type { Database } from '../../database/database.ts';
+import {
+  answerStandstills,
+  readStandstills,
+  type Standstill,
+  type StandstillNews,
+  type StandstillSubject,
+} from '../../grants/standstill.ts';
+import type { Subscription } from '../subscriptions/subscription.ts';
+import type { Background } from './background.ts';
+import type { HeldLanes } from './held_lanes.ts';
+
+export interface StandingLanesOptions {
+  db: Database;
+  /** This node's id. */
+  node: string;
+  lanes: HeldLanes;
+  background: Background;
+  /** Lanes that may go on, as soon as they have been loaded again. */
+  onOver: (lanes: number[]) => void;
+}
+
+export class StandingLanes {
+  readonly #options: StandingLanesOptions;
+  readonly #all = new Map<string, { standstill: Standstill; isAnswered: boolean }>();
+  readonly #watches = new Set<Watch>();
+  /** Those that ended during a look, whose answer may still have them. */
+  #overMeanwhile: Set<string> | undefined;
+
+  constructor(options: StandingLanesOptions) {
+    this.#options = options;
+  }
+
+  /** Whether nothing of this subscription may be started now. */
+  isStill(subscription: Subscription): boolean {
+    if (this.#all.size === 0) return false;
+    return this.#all.values().some(({ standstill }) => concerns(standstill, subscription));
+  }
+
+  take(news: StandstillNews): void {
+    if ('isOver' in news) {
+      this.#end([news.id]);
+      return;
+    }
+    this.#begin([news]);
+    this.#options.background.run(() => this.#answer());
+  }
+
+  /** What notifications may have failed to tell. @throws Error of the database */
+  async look(): Promise<void> {
+    const before = [...this.#all.keys()];
+    const over = new Set<string>();
+    this.#overMeanwhile = over;
+    try {
+      const found = await readStandstills(this.#options.db);
+      const present = new Set(found.map(({ id }) => id));
+      this.#begin(found.filter(({ id }) => !over.has(id)));
+      this.#end(before.filter((id) => !present.has(id)));
+    } finally {
+      this.#overMeanwhile = undefined;
+    }
+    await this.#answer();
+  }
+
+  /** To be ended by whoever began it. */
+  watch(): Watch {
+    const watch = new Watch((ended) => this.#watches.delete(ended));
+    this.#watches.add(watch);
+    return watch;
+  }
+
+  #begin(standstills: readonly Standstill[]): void {
+    for (const standstill of standstills) {
+      if (this.#all.has(standstill.id)) continue;
+      this.#all.set(standstill.id, { standstill, isAnswered: false });
+      for (const lane of this.#options.lanes.all()) {
+        if (concerns(standstill, lane.subscription)) lane.standStill();
+      }
+    }
+  }
+
+  async #answer(): Promise<void> {
+    const { db, node } = this.#options;
+    const unanswered = [...this.#all.values()].filter(({ isAnswered }) => !isAnswered);
+    if (unanswered.length === 0) return;
+    await answerStandstills(
+      db,
+      node,
+      unanswered.map(({ standstill }) => standstill.id),
+    );
+    for (const one of unanswered) one.isAnswered = true;
+  }
+
+  #end(ids: readonly string[]): void {
+    const { lanes, onOver } = this.#options;
+    let isAny = false;
+    for (const id of ids) {
+      this.#overMeanwhile?.add(id);
+      const one = this.#all.get(id);
+      if (one === undefined) continue;
+      this.#all.delete(id);
+      for (const watch of this.#watches) watch.add(one.standstill);
+      isAny = true;
+    }
+    if (!isAny) return;
+    const freed = [...lanes.all()].filter((lane) => lane.isStill && !this.isStill(lane.subscription));
+    onOver(freed.map(({ id }) => id));
+  }
+}
+
+/** Standstills that a watch keeps at most: past that it takes everything to be concerned. */
+const watchedMax = 1_000;
+
+/** What was over since the watch was begun. */
+export class Watch {
+  readonly #over: StandstillSubject[] = [];
+  readonly #onEnd: (watch: Watch) => void;
+
+  constructor(onEnd: (watch: Watch) => void) {
+    this.#onEnd = onEnd;
+  }
+
+  get isDisturbed(): boolean {
+    return this.#over.length > 0;
+  }
+
+  add(subject: StandstillSubject): void {
+    if (this.#over.length < watchedMax) this.#over.push(subject);
+  }
+
+  concerns(subscription: Subscription): boolean {
+    if (this.#over.length === watchedMax) return true;
+    return this.#over.some((subject) => concerns(subject, subscription));
+  }
+
+  end(): void {
+    this.#onEnd(this);
+  }
+}
+
+/** A client's own subscription has the events of all accounts: it stands still with each of them. */
+function concerns({ clientId, accountId, lane }: StandstillSubject, subscription: Subscription): boolean {
+  if (lane !== null) return subscription.lane === lane;
+  if (subscription.clientId !== clientId) return false;
+  return accountId === null || subscription.accountId === null || subscription.accountId === accountId;
+}

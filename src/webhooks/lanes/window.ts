@@ -1,0 +1,208 @@
+/**
+ * Windows: the next deliveries of lanes, read from the database for the node that holds the lanes. Whether the owner
+ * may still have each of them is looked at again here: a delivery that waited is not sent to somebody who lost the
+ * right to it meanwhile.
+ */
+
+import { sql } from 'kysely';
+import { bigintArray } from '../../database/arrays.ts';
+import type { Database } from '../../database/database.ts';
+import type { KindArrays } from '../fan_out/fan_out.ts';
+import type { EventContent } from '../sending/delivery_request.ts';
+
+/** A stretch of a lane: deliveries past `after`, up to `upTo`. */
+export interface Stretch {
+  lane: number;
+  after: number;
+  upTo: number;
+}
+
+export interface WaitingDelivery {
+  lane: number;
+  sequence: number;
+  day: string;
+  /** The event's position. */
+  event: number;
+  /** Bytes of the event's body. */
+  bytes: number;
+  isAllowed: boolean;
+  /** Not to be sent for now, and not to be cancelled either: the subscription is disabled, or its user. */
+  isOnHold: boolean;
+  /** Where it was attempted or asked for before. */
+  retry: { state: 'pending' | 'failed' | 'succeeded'; attempts: number; isManual: boolean } | null;
+}
+
+interface WaitingRow {
+  lane: string;
+  sequence: string;
+  day: string;
+  event: string;
+  bytes: number | null;
+  is_allowed: boolean;
+  is_on_hold: boolean;
+  state: 'pending' | 'failed' | 'succeeded' | null;
+  attempts: number | null;
+  resends: number | null;
+}
+
+/** Deliveries that were never attempted, each lane's in the order of the sequence. */
+export async function readStretches(
+  db: Database,
+  kinds: KindArrays,
+  stretches: readonly Stretch[],
+): Promise<WaitingDelivery[]> {
+  const recent = await readStretchesOf(db, kinds, stretches, recentDays);
+  const counts = new Map<number, number>();
+  for (const { lane } of recent) counts.set(lane, (counts.get(lane) ?? 0) + 1);
+  const incomplete = stretches.filter(({ lane, after, upTo }) => (counts.get(lane) ?? 0) < upTo - after);
+  if (incomplete.length === 0) return recent;
+  const isIncomplete = new Set(incomplete.map(({ lane }) => lane));
+  const whole = await readStretchesOf(db, kinds, incomplete, sql`true`);
+  return [...recent.filter(({ lane }) => !isIncomplete.has(lane)), ...whole];
+}
+
+/** Most deliveries are sent within minutes: not every one is looked for in the partitions of a month. */
+const recentDays = sql`
+  day between (now() at time zone 'utc')::date - 1 and (now() at time zone 'utc')::date`;
+
+async function readStretchesOf(
+  db: Database,
+  kinds: KindArrays,
+  stretches: readonly Stretch[],
+  days: ReturnType<typeof sql>,
+): Promise<WaitingDelivery[]> {
+  const waiting = sql`
+    select d.lane, d.sequence, d.day, d.event, null::text as state, null::smallint as attempts,
+      null::smallint as resends
+    from unnest(
+      ${bigintArray(stretches.map(({ lane }) => lane))}::bigint[],
+      ${bigintArray(stretches.map(({ after }) => after))}::bigint[],
+      ${bigintArray(stretches.map(({ upTo }) => upTo))}::bigint[]
+    ) as given (lane, after, up_to)
+    cross join lateral (
+      select lane, sequence, day, event from deliveries
+      where lane = given.lane and sequence > given.after and sequence <= given.up_to and ${days} offset 0
+    ) as d`;
+  return judge(db, kinds, waiting);
+}
+
+/**
+ * Deliveries whose repetition is due, the longest due first.
+ * @param limit for each lane
+ */
+export async function readDueRetries(
+  db: Database,
+  kinds: KindArrays,
+  lanes: readonly number[],
+  limit: number,
+): Promise<WaitingDelivery[]> {
+  const waiting = sql`
+    select r.lane, r.sequence, r.day, d.event, r.state, r.attempts, r.resends
+    from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
+    cross join lateral (
+      select * from retries where lane = given.lane and due_at <= now() order by due_at, sequence limit ${limit}::int
+    ) as r
+    cross join lateral (
+      select event from deliveries where lane = r.lane and sequence = r.sequence and day = r.day offset 0
+    ) as d`;
+  return judge(db, kinds, waiting);
+}
+
+async function judge(
+  db: Database,
+  kinds: KindArrays,
+  waiting: ReturnType<typeof sql>,
+): Promise<WaitingDelivery[]> {
+  const { rows } = await sql<WaitingRow>`
+    with waiting as materialized (${waiting}),
+    detailed as materialized (
+      select waiting.*, e.kind, e.account_id, e.bytes,
+        '00000000-0000-0000-0000-000000000000'::uuid as nobody
+      from waiting
+      cross join lateral (
+        select kind, account_id, octet_length(body) as bytes from events
+        where day = waiting.day and position = waiting.event offset 0
+      ) as e
+    ),
+    catalogue as materialized (
+      select name, case when object is not null then array['read:' || object] end as scopes
+      from unnest(${kinds.names}::text[], ${kinds.objects}::text[]) as given (name, object)
+    ),
+    pair as materialized (
+      select lane, kind, account_id, nobody from detailed group by lane, kind, account_id, nobody
+    ),
+    allowed as materialized (
+      select pair.lane, pair.kind, pair.account_id, pair.nobody
+      from pair
+      join catalogue on catalogue.name = pair.kind
+      join subscriptions s on s.lane = pair.lane and s.state <> 'ended'
+      where pair.account_id is null
+        or (not exists (select from accounts a where a.id = pair.account_id and a.disabled_at is not null)
+          and (s.owner = 'user' or exists (
+            select from grants g
+            where (g.id = s.grant_id
+                or (s.owner = 'client' and g.account_id = pair.account_id and g.client_id = s.client_id))
+              and g.withdrawn_at is null and (catalogue.scopes is null or g.scopes @> catalogue.scopes))))
+    )
+    select d.lane, d.sequence, d.day::text, d.event, d.bytes, d.state, d.attempts, d.resends,
+      -- Hashed in this form; as a join every row would be compared with every other.
+      case when (d.lane, d.kind, coalesce(d.account_id, d.nobody)) in (
+        select lane, kind, coalesce(account_id, nobody) from allowed
+      ) then true else false end as is_allowed,
+      case when d.lane in (
+        select s.lane from subscriptions s
+        where s.lane = any(array(select distinct lane from pair)) and (s.state = 'disabled' or (s.owner = 'user'
+          and exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null)))
+      ) then true else false end as is_on_hold
+    from detailed d
+    order by d.lane, d.sequence`.execute(db);
+  return rows.map((row) => ({
+    lane: Number(row.lane),
+    sequence: Number(row.sequence),
+    day: row.day,
+    event: Number(row.event),
+    bytes: row.bytes ?? 0,
+    // An erased body leaves nothing to send.
+    isAllowed: row.is_allowed && row.bytes !== null,
+    isOnHold: row.is_on_hold,
+    retry:
+      row.state === null
+        ? null
+        : { state: row.state, attempts: row.attempts ?? 0, isManual: (row.resends ?? 0) > 0 },
+  }));
+}
+
+/** Bodies of events, by position. */
+export async function readEvents(
+  db: Database,
+  events: readonly { day: string; event: number }[],
+): Promise<Map<number, EventContent>> {
+  const { rows } = await sql<{
+    position: string;
+    id: string;
+    kind: string;
+    account_id: string | null;
+    body: string;
+    created_at: Date;
+    traceparent: string | null;
+  }>`
+    select e.* from unnest(${events.map(({ day }) => day)}::date[], ${bigintArray(events.map(({ event }) => event))}::bigint[])
+      as given (day, position)
+    cross join lateral (
+      select position, id, kind, account_id, body, created_at, traceparent from events
+      where day = given.day and position = given.position and body is not null offset 0
+    ) as e`.execute(db);
+  return new Map(
+    rows.map((row) => [
+      Number(row.position),
+      {
+        id: row.id,
+        kind: row.kind,
+        accountId: row.account_id,
+        body: Buffer.from(row.body),
+        createdAt: row.created_at.getTime(),
+        traceparent: row.traceparent,
+      },
+    ]),
+  );
+}

@@ -1,0 +1,226 @@
+/**
+ * The worker of this node: takes lanes, reads windows of them, sends, hands what came of it to the recorder. It holds
+ * no transaction while it sends, and what it keeps in memory is bounded, whatever waits in the database.
+ *
+ *   lane: claimed → loaded → (read ⇄ sending) → idle for a moment → let go of;   lost to another node at any point
+ *
+ * Its parts: the lanes that it holds (held_lanes.ts), who takes them and lets go of them (lane_keeper.ts), what stands
+ * them into memory (lane_loader.ts), who reads of them (stretch_reader.ts, repetitions.ts), who starts attempts
+ * (attempt_starter.ts), who writes down what came of it (recorder.ts). Here is what they are told, and the clock.
+ */
+
+import type { Sealer } from '../../crypto/sealing.ts';
+import type { Database } from '../../database/database.ts';
+import type { StandstillNews } from '../../grants/standstill.ts';
+import type { EventCache } from '../fan_out/event_cache.ts';
+import type { KindArrays } from '../fan_out/fan_out.ts';
+import { FanOutLoop } from '../fan_out/fan_out_loop.ts';
+import type { DeploymentSigners, HeaderNames } from '../sending/delivery_request.ts';
+import type { Sender } from '../sending/sender.ts';
+import { failuresMin } from '../subscriptions/failing.ts';
+import { AttemptStarter } from './attempt_starter.ts';
+import { Background } from './background.ts';
+import { HeldLanes } from './held_lanes.ts';
+import type { Lane } from './lane.ts';
+import { LaneKeeper } from './lane_keeper.ts';
+import { LaneLoader } from './lane_loader.ts';
+import { storeCursors } from './lane_store.ts';
+import type { WorkerMetrics, WorkerStatus } from './metrics.ts';
+import { Node } from './node.ts';
+import type { Outcome } from './outcome.ts';
+import { Recorder } from './recorder.ts';
+import { Repetitions } from './repetitions.ts';
+import { StandingLanes } from './standing_lanes.ts';
+import { StretchReader } from './stretch_reader.ts';
+
+const tickMs = 25;
+
+export interface WorkerOptions {
+  db: Database;
+  sender: Sender;
+  sealer: Sealer;
+  cache: EventCache;
+  kinds: KindArrays;
+  headerNames: HeaderNames;
+  signers: DeploymentSigners;
+  retryScheduleSeconds: readonly number[];
+  metrics: WorkerMetrics;
+  /** Lanes that have failed often. */
+  onFailing: (lanes: number[]) => void;
+  /** A subscriber said 410. */
+  onGone: (lane: number) => void;
+  onError: (error: Error) => void;
+}
+
+export class Worker {
+  readonly #options: WorkerOptions;
+  readonly #onError: (error: Error) => void;
+  readonly node: Node;
+  readonly #lanes = new HeldLanes();
+  readonly #background: Background;
+  readonly #recorder: Recorder;
+  readonly #fanOut: FanOutLoop;
+  readonly #standing: StandingLanes;
+  readonly #loader: LaneLoader;
+  readonly #keeper: LaneKeeper;
+  readonly #repetitions: Repetitions;
+  readonly #stretches: StretchReader;
+  readonly #starter: AttemptStarter;
+  #isStopping = false;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: WorkerOptions) {
+    this.#options = options;
+    const { db, kinds, metrics } = options;
+    const onError = (error: Error) => {
+      this.#keeper.doubt();
+      options.onError(error);
+    };
+    this.#onError = onError;
+    this.node = new Node(db, onError, () => {
+      this.#loader.lose(this.#lanes.ids());
+      this.#keeper.doubt();
+    });
+    this.#background = new Background(onError);
+    this.#recorder = new Recorder({
+      db,
+      node: this.node.id,
+      onError,
+      onLost: (lanes) => {
+        // One that was lost before may be held again by now.
+        const ids = lanes.filter(({ isLost }) => !isLost).map(({ id }) => id);
+        metrics.lost(ids.length);
+        this.#loader.lose(ids);
+      },
+      onWritten: (lanes, outcomes) => this.#written(lanes, outcomes),
+    });
+    this.#standing = new StandingLanes({
+      db,
+      node: this.node.id,
+      lanes: this.#lanes,
+      background: this.#background,
+      onOver: (lanes) => this.#loader.load(lanes),
+    });
+    const shared = {
+      ...options,
+      onError,
+      lanes: this.#lanes,
+      standing: this.#standing,
+      background: this.#background,
+      recorder: this.#recorder,
+      isStopping: () => this.#isStopping,
+      onReview: (lane: number) => this.#keeper.review(lane),
+      onRead: () => this.#starter.pump(),
+    };
+    this.#loader = new LaneLoader({ ...shared, node: this.node.id, onChange: () => this.#proceed() });
+    this.#keeper = new LaneKeeper({ ...shared, node: this.node, loader: this.#loader });
+    this.#repetitions = new Repetitions({ ...shared, node: this.node.id });
+    this.#stretches = new StretchReader({ ...shared, repetitions: this.#repetitions });
+    this.#starter = new AttemptStarter({
+      ...shared,
+      node: this.node,
+      repetitions: this.#repetitions,
+      mayStart: (now) =>
+        !this.#isStopping && !this.#recorder.isFull && this.node.maySend && this.#keeper.hasNews(now),
+      onSettled: () => this.#stretches.readMore(),
+    });
+    this.#fanOut = new FanOutLoop({
+      db,
+      kinds,
+      onError,
+      holder: () => (this.#keeper.hasRoom ? this.node.id : null),
+      holds: (lane) => this.#keeper.holds(lane),
+      onLead: () => this.#keeper.doubt(),
+      onBegin: () => this.#loader.beginPass(),
+      onPass: (additions, events) => this.#loader.takePass(additions, events),
+    });
+  }
+
+  async start(): Promise<void> {
+    await this.node.join();
+    await this.#keeper.start();
+    this.#fanOut.start();
+    this.#timer = setInterval(() => this.#tick(), tickMs);
+  }
+
+  /** Which of its parts run on this node: told by what they last managed to do, not by whether they were started. */
+  get isUp(): { fanOut: boolean; sending: boolean } {
+    const sending = !this.#isStopping && this.node.maySend && this.#keeper.isUp;
+    return { fanOut: this.#fanOut.isUp, sending };
+  }
+
+  get status(): WorkerStatus {
+    return {
+      inFlight: this.#starter.inFlight,
+      lanes: this.#lanes.size,
+      waiting: this.#lanes.waiting,
+      busy: () =>
+        [...this.#lanes.all()]
+          .filter(({ inFlight }) => inFlight > 0)
+          .map(({ subscription, inFlight }) => ({ subscription: subscription.id, inFlight })),
+    };
+  }
+
+  /** There are new events. */
+  wake(): void {
+    this.#fanOut.wake();
+  }
+
+  /** A lane's subscription, its owner's rights, or what is asked of it changed. */
+  review(laneId: number): void {
+    this.#keeper.review(laneId);
+  }
+
+  /** The same for all lanes of a client, or for all lanes there are. */
+  reviewAll(clientId?: string): void {
+    this.#keeper.reviewAll(clientId);
+  }
+
+  /** Deliveries that are to stand still, or no longer. */
+  heed(news: StandstillNews): void {
+    this.#standing.take(news);
+  }
+
+  /** Whether what is known is young enough to begin what was started before. */
+  get hasNews(): boolean {
+    return this.#keeper.hasNews(performance.now());
+  }
+
+  /** Finishes what is under way, writes it down, lets go of the lanes. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    await this.#fanOut.stop();
+    while (this.#starter.inFlight > 0) await new Promise((resolve) => setTimeout(resolve, 20));
+    clearInterval(this.#timer);
+    await this.#background.settled();
+    await this.#recorder.flush();
+    const behind = [...this.#lanes.all()].filter(({ stored, cursor }) => stored?.cursor !== cursor);
+    await storeCursors(this.#options.db, this.node.id, behind).catch(this.#onError);
+    await this.node.leave().catch(this.#onError);
+  }
+
+  /** Starts and reads what may be started and read by now. */
+  #proceed(): void {
+    this.#starter.pump();
+    this.#stretches.readMore();
+  }
+
+  #written(lanes: Iterable<Lane>, outcomes: Outcome[]): void {
+    for (const { onWritten } of outcomes) onWritten?.();
+    const failing: number[] = [];
+    for (const lane of lanes) {
+      this.#lanes.mark(lane);
+      if (lane.failures >= failuresMin) failing.push(lane.id);
+    }
+    if (failing.length > 0) this.#options.onFailing(failing);
+    this.#proceed();
+  }
+
+  #tick(): void {
+    const now = performance.now();
+    this.#starter.tick(now);
+    this.#repetitions.read(now);
+    this.#keeper.tick(now);
+    this.#proceed();
+  }
+}

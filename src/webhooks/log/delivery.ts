@@ -1,0 +1,329 @@
+/**
+ * Deliveries as their owner sees them: the log, and what can be asked for. The state of a delivery is not stored; it
+ * follows from what is:
+ *
+ *   pending     past the lane's cursor, or in `retries` with another attempt to come
+ *   held        came, or was pending, when its subscription was disabled
+ *   succeeded   attempted, and nothing left to do
+ *   failed      in `retries`, the attempts used up
+ *   cancelled   not started when its owner lost the right to it
+ */
+
+import { sql } from 'kysely';
+import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
+import { pingName } from '../../events/built_in_names.ts';
+import { recordEvent } from '../../events/event.ts';
+import type { EventContent, HeaderNames } from '../sending/delivery_request.ts';
+import { deliveryId, deliveryIdPrefix, parseDeliveryId } from '../subscriptions/delivery_id.ts';
+import type { SignatureShape } from '../subscriptions/signature.ts';
+import { type Format, type Owner, type Subscription, seenBy } from '../subscriptions/subscription.ts';
+import { type RecordedRequest, recordRequest } from './recorded_request.ts';
+
+export const deliveryStates = ['pending', 'held', 'succeeded', 'failed', 'cancelled'] as const;
+export type DeliveryState = (typeof deliveryStates)[number];
+
+export interface Delivery {
+  id: string;
+  eventId: string;
+  kind: string;
+  subscriptionId: string;
+  sequence: number;
+  state: DeliveryState;
+  attemptCount: number;
+  createdAt: Date;
+  nextAttemptAt: Date | null;
+}
+
+export interface DeliveryFilter {
+  state: DeliveryState | null;
+  kind: string | null;
+}
+
+interface DeliveryRow {
+  lane: string;
+  sequence: string;
+  created_at: Date;
+  event_id: string;
+  kind: string;
+  state: DeliveryState;
+  attempt_count: string;
+  next_attempt_at: Date | null;
+}
+
+/** The deliveries of a subscription; `condition` is on `d`, a row of `deliveries`. */
+export function described(lane: number, condition: ReturnType<typeof sql>) {
+  return sql`
+    select d.lane, d.sequence, d.day, d.event, d.created_at, e.id as event_id, e.kind, attempt.count as attempt_count,
+      case
+        when r.state = 'pending' then case when s.state = 'active' then 'pending' else 'held' end
+        when r.state is not null then r.state
+        when attempt.count > 0 then 'succeeded'
+        when s.state <> 'active' then 'held'
+        when exists (
+          select from held_stretches h where h.lane = d.lane and d.sequence between h.first and h.last
+        ) then 'held'
+        else 'pending'
+      end as state,
+      case
+        when s.state <> 'active' then null
+        when r.state is not null then r.due_at
+        when attempt.count = 0 and d.sequence > p.cursor then greatest(p.paused_until, d.created_at)
+      end as next_attempt_at
+    from deliveries d
+    join subscriptions s on s.lane = d.lane
+    join lane_progress p on p.lane = d.lane
+    cross join lateral (
+      select id, kind from events where day = d.day and position = d.event offset 0
+    ) as e
+    left join retries r on r.lane = d.lane and r.sequence = d.sequence
+    cross join lateral (
+      select count(*) as count from attempts a where a.lane = d.lane and a.sequence = d.sequence offset 0
+    ) as attempt
+    where d.lane = ${lane} and ${condition}`;
+}
+
+/** Deliveries that one page looks through at most, however few of them are wanted. */
+export const lookedThroughMax = 10_000;
+
+export interface DeliveryList {
+  deliveries: Delivery[];
+  /** Where there is more to look through: the sequence before which to go on. */
+  more: number | null;
+}
+
+/** The newest first. @param before the sequence of the last one seen */
+export async function listDeliveries(
+  db: Database,
+  subscription: Subscription,
+  filter: DeliveryFilter,
+  limit: number,
+  before: number | null,
+): Promise<DeliveryList> {
+  const { rows: ends } = await sql<{ head: string; oldest: string | null }>`
+    select next_sequence as head, (select min(sequence) from deliveries d where d.lane = l.id) as oldest
+    from lanes l where l.id = ${subscription.lane}`.execute(db);
+  const from = Math.min(before ?? Number.POSITIVE_INFINITY, Number(ends[0]?.head ?? 1));
+  // A sequence has no gap, so that this is how many there are.
+  const lowest = from - lookedThroughMax;
+  const more = ends[0]?.oldest != null && lowest > Number(ends[0].oldest) ? lowest : null;
+  const condition = sql`d.sequence < ${from}::bigint and d.sequence >= ${lowest}::bigint`;
+  const { rows } = await sql<DeliveryRow>`
+    select * from (${described(subscription.lane, condition)} order by d.sequence desc) as d
+    where (${filter.state}::text is null or state = ${filter.state})
+      and (${filter.kind}::text is null or kind = ${filter.kind})
+    order by sequence desc limit ${limit}`.execute(db);
+  return { deliveries: rows.map((row) => toDelivery(row, subscription.id)), more };
+}
+
+export interface Place {
+  subscription: { id: string; lane: number; state: string };
+  sequence: number;
+}
+
+/** Which delivery of which subscription an id names, where the owner may see such a subscription. */
+export async function locateDelivery(
+  db: Database | Transaction,
+  owner: Owner,
+  id: string,
+): Promise<Place | undefined> {
+  const place = parseDeliveryId(id);
+  if (place === undefined) return undefined;
+  const { rows } = await sql<{ id: string; state: string }>`
+    select id, state from subscriptions where lane = ${place.lane} and ${seenBy(owner)}`.execute(db);
+  const row = rows[0];
+  // Half of an id is not enough: it must be the one that was given out.
+  if (row === undefined || deliveryId(deliveryIdPrefix(place.lane, row.id), place.sequence) !== id)
+    return undefined;
+  return { subscription: { ...row, lane: place.lane }, sequence: place.sequence };
+}
+
+export interface DeliveryDetails extends Delivery {
+  /** As it was sent; null once it was erased. */
+  body: string | null;
+  attempts: Attempt[];
+}
+
+export interface Attempt {
+  number: number;
+  trigger: 's' | 'm' | 'r';
+  startedAt: Date;
+  durationMs: number;
+  firstByteMs: number | null;
+  status: number | null;
+  error: string | null;
+  revision: number;
+  connection: Record<string, unknown> | null;
+  /** By which revision of the subscription it was made; null where that is not known any more. */
+  request: RecordedRequest | null;
+  responseHeaders: Record<string, unknown> | null;
+  responseBody: Buffer | null;
+  isTruncated: boolean;
+}
+
+interface AttemptRow {
+  number: number;
+  trigger: 's' | 'm' | 'r';
+  started_at: Date;
+  duration_ms: number;
+  first_byte_ms: number | null;
+  status: number | null;
+  error: string | null;
+  revision: number;
+  connection: string | null;
+  headers: string | null;
+  body: Buffer | null;
+  truncated: boolean;
+  url: string | null;
+  signature: SignatureShape;
+  format: Format;
+}
+
+export async function readDelivery(
+  db: Database | Transaction,
+  owner: Owner,
+  id: string,
+  names: HeaderNames,
+): Promise<DeliveryDetails | undefined> {
+  const place = await locateDelivery(db, owner, id);
+  if (place === undefined) return undefined;
+  const { subscription, sequence } = place;
+  const { rows } = await sql<
+    DeliveryRow & { body: string | null; account_id: string | null; happened_at: Date }
+  >`
+    select d.*, e.body, e.account_id, e.happened_at from (${described(subscription.lane, sql`d.sequence = ${sequence}`)}) as d
+    cross join lateral (
+      select body, account_id, created_at as happened_at
+      from events where day = d.day and position = d.event offset 0
+    ) as e`.execute(db);
+  const row = rows[0];
+  if (row === undefined) return undefined;
+  const delivery = toDelivery(row, subscription.id);
+  const event: EventContent | null =
+    row.body === null
+      ? null
+      : {
+          id: row.event_id,
+          kind: row.kind,
+          accountId: row.account_id,
+          body: Buffer.from(row.body),
+          createdAt: row.happened_at.getTime(),
+          traceparent: null,
+        };
+  const { rows: attempts } = await sql<AttemptRow>`
+    select a.*, s.url, s.signature, s.format
+    from attempts a left join subscription_revisions s on s.lane = a.lane and s.revision = a.revision
+    where a.lane = ${subscription.lane} and a.sequence = ${sequence}
+    order by a.started_at, a.number limit 1000`.execute(db);
+  return {
+    ...delivery,
+    body: row.body,
+    attempts: attempts.map((attempt) => ({
+      number: attempt.number,
+      trigger: attempt.trigger,
+      startedAt: attempt.started_at,
+      durationMs: attempt.duration_ms,
+      firstByteMs: attempt.first_byte_ms,
+      status: attempt.status,
+      error: attempt.error,
+      revision: attempt.revision,
+      connection: attempt.connection === null ? null : JSON.parse(attempt.connection),
+      request:
+        attempt.url === null
+          ? null
+          : recordRequest(
+              { url: attempt.url, signature: attempt.signature, format: attempt.format },
+              delivery,
+              { number: attempt.number, startedAt: attempt.started_at },
+              event,
+              names,
+            ),
+      responseHeaders: attempt.headers === null ? null : JSON.parse(attempt.headers),
+      responseBody: attempt.body,
+      isTruncated: attempt.truncated,
+    })),
+  };
+}
+
+function toDelivery(row: DeliveryRow, subscriptionId: string): Delivery {
+  const sequence = Number(row.sequence);
+  return {
+    id: deliveryId(deliveryIdPrefix(Number(row.lane), subscriptionId), sequence),
+    eventId: row.event_id,
+    kind: row.kind,
+    subscriptionId,
+    sequence,
+    state: row.state,
+    attemptCount: Number(row.attempt_count),
+    createdAt: row.created_at,
+    nextAttemptAt: row.next_attempt_at,
+  };
+}
+
+export type ResendResult = 'due' | 'not-found' | 'disabled' | 'cancelled';
+
+/**
+ * Has a delivery sent once more, whatever became of it. One that still waits for its first attempt is sent anyway,
+ * and one that waits for a repetition is sent now instead.
+ */
+export async function resendDelivery(
+  db: Database | Transaction,
+  owner: Owner,
+  id: string,
+): Promise<ResendResult> {
+  return inTransaction(db, async (tx) => {
+    const place = await locateDelivery(tx, owner, id);
+    if (place === undefined) return 'not-found';
+    const { subscription, sequence } = place;
+    const { rows } = await sql<{ day: string; state: DeliveryState; attempt_count: string }>`
+      select day::text, state, attempt_count
+      from (${described(subscription.lane, sql`d.sequence = ${sequence}`)}) as d`.execute(tx);
+    const row = rows[0];
+    if (row === undefined) return 'not-found';
+    if (subscription.state !== 'active') return 'disabled';
+    if (row.state === 'cancelled') return 'cancelled';
+    if (row.state === 'pending' && row.attempt_count === '0') return 'due';
+    const base = row.state === 'held' ? 'pending' : row.state;
+    await sql`
+      insert into retries (lane, sequence, day, state, attempts, due_at, resends)
+      values (${subscription.lane}, ${sequence}, ${row.day}::date, ${base}, least(${row.attempt_count}::bigint, 32767), now(), 1)
+      on conflict (lane, sequence) do update set
+        resends = least(retries.resends + 1, 32767), due_at = now(),
+        state = case when retries.state = 'held' then 'pending' else retries.state end`.execute(tx);
+    // One that ended meanwhile was not among those counted; from here on, none is written without this row.
+    await sql`
+      update retries set attempts = greatest(attempts, (
+        select least(count(*), 32767) from attempts a
+        where a.lane = retries.lane and a.sequence = retries.sequence and a.day = retries.day))
+      where lane = ${subscription.lane} and sequence = ${sequence}`.execute(tx);
+    await wakeLane(tx, subscription.lane);
+    return 'due';
+  });
+}
+
+/** Sends a `ping` to one subscription. @returns the delivery's id; undefined where the lane does not send */
+export async function sendPing(db: Database | Transaction, subscription: Subscription): Promise<string> {
+  return inTransaction(db, async (tx) => {
+    const body = { subscription: subscription.id, at: new Date().toISOString() };
+    const event = await recordEvent(tx, { accountId: null, kind: pingName, body });
+    const { rows } = await sql<{ sequence: string }>`
+      with head as (
+        update lanes set next_sequence = next_sequence + 1 where id = ${subscription.lane}
+        returning id, next_sequence - 1 as sequence
+      )
+      insert into deliveries (day, lane, sequence, event)
+      select ${event.day}::date, id, sequence, ${event.position}::bigint from head
+      returning sequence`.execute(tx);
+    await wakeLane(tx, subscription.lane);
+    const { sequence } = rows[0] as { sequence: string };
+    return deliveryId(deliveryIdPrefix(subscription.lane, subscription.id), Number(sequence));
+  });
+}
+
+/** Somebody is to look at the lane: its holder, or whoever takes it. */
+export async function wakeLane(tx: Transaction, lane: number): Promise<void> {
+  await sql`
+    -- Also where it is held: it may be let go of at this moment.
+    update lane_progress set due_at = greatest(now(), coalesce(paused_until, now()))
+    where lane = ${lane}`.execute(tx);
+  await sql`select notify_lane_changed(${lane})`.execute(tx);
+}

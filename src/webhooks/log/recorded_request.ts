@@ -1,0 +1,70 @@
+/**
+ * The request of an attempt, for the log. It is not stored with each attempt: it follows from the subscription's
+ * revision, the delivery and the attempt, and is put together again when somebody reads it. Signatures are left out;
+ * the names of the headers and the version are those of this server now.
+ */
+
+import { version } from '../../version.ts';
+import { cloudEventBody, type EventContent, type HeaderNames } from '../sending/delivery_request.ts';
+import type { SignatureShape } from '../subscriptions/signature.ts';
+import type { Format } from '../subscriptions/subscription.ts';
+
+/** How the subscription was when the attempt was made. */
+export interface RevisionFacts {
+  url: string;
+  signature: SignatureShape;
+  format: Format;
+}
+
+export interface RecordedRequest {
+  method: 'POST';
+  url: string;
+  headers: Record<string, string>;
+}
+
+const hidden = '***';
+
+/** @param event null where its body was erased: its length is not known any more */
+export function recordRequest(
+  revision: RevisionFacts,
+  delivery: { id: string; kind: string; sequence: number },
+  attempt: { number: number; startedAt: Date },
+  event: EventContent | null,
+  names: HeaderNames,
+): RecordedRequest {
+  const { url, signature, format } = revision;
+  const isCloudEvent = format === 'cloudevents';
+  const timestamp = String(Math.floor(attempt.startedAt.getTime() / 1_000));
+  const body = event === null ? null : isCloudEvent ? cloudEventBody(event) : event.body;
+  const headers: Record<string, string> = {
+    host: new URL(url).host,
+    'content-type': isCloudEvent ? 'application/cloudevents+json' : 'application/json',
+    ...(body === null ? {} : { 'content-length': String(body.length) }),
+    'user-agent': `Nuncio/${version}`,
+    'accept-encoding': 'identity',
+    [names.event]: delivery.kind,
+    [names.sequence]: String(delivery.sequence),
+    ...signed(signature, delivery.id, timestamp, names),
+    [names.attempt]: String(attempt.number),
+  };
+  return { method: 'POST', url, headers };
+}
+
+function signed(
+  signature: SignatureShape,
+  id: string,
+  timestamp: string,
+  names: HeaderNames,
+): Record<string, string> {
+  switch (signature) {
+    case 'standard':
+    case 'ed25519': {
+      const value = `${signature === 'standard' ? 'v1' : 'v1a'},${hidden}`;
+      return { 'webhook-id': id, 'webhook-timestamp': timestamp, 'webhook-signature': value };
+    }
+    case 'timestamp':
+      return { [names.delivery]: id, [names.signature]: `t=${timestamp},v1=${hidden}` };
+    case 'sha256':
+      return { [names.delivery]: id, [names.signature]: `sha256=${hidden}` };
+  }
+}

@@ -1,0 +1,62 @@
+/** What carries exchanges, one at a time, whatever the version of HTTP that was agreed on. */
+
+import type { ConnectTimings } from '../../egress/connector.ts';
+import type { TracedAttempt } from './attempt_span.ts';
+import type { AnswerHeaders } from './http1_answer.ts';
+
+/** A POST. */
+export interface OutgoingRequest {
+  /** Like `https://example.com:8443`. */
+  origin: string;
+  path: string;
+  /** Lines like `content-type: application/json`, each with its end (CRLF). */
+  headers: string;
+  body: Buffer;
+  /** Null where it is not part of a trace. */
+  traced: TracedAttempt | null;
+}
+
+/** What has come of an answer. */
+export interface AnswerParts {
+  /** Null until a head has come. */
+  status: number | null;
+  headers: AnswerHeaders | null;
+  /** The headers as JSON. */
+  headersText: string | null;
+  body: Buffer | null;
+}
+
+/** Who waits for an answer: exactly one of these is called, once, never before `start` returns. */
+export interface Exchange {
+  readonly request: OutgoingRequest;
+  /** Whether it may still begin: asked again where its first byte had to wait for the other side. */
+  readonly mayBegin: boolean;
+  /** It may not, and nothing of it was sent. */
+  callOff(connection: Connection): void;
+  /** The first bytes of the head that counts are here. */
+  onHead(): void;
+  /** @param isCut where the body goes on beyond what is kept @param mayGoOn whether the connection can be used again */
+  onAnswer(isCut: boolean, mayGoOn: boolean): void;
+  /** @param hasBegun whether any byte of an answer had come */
+  onFailure(error: Error, hasBegun: boolean): void;
+}
+
+export interface Connection {
+  readonly timings: ConnectTimings;
+  readonly openedAt: number;
+  /** Since when nothing is under way. */
+  idleSince: number;
+  /** Milliseconds that it may be kept idle. */
+  idleMs: number;
+  /** False once the other side has ended it, or has sent what nobody had asked for. */
+  readonly isUsable: boolean;
+  start(exchange: Exchange): void;
+  /** What has come of the answer to the exchange that was started last. */
+  readonly parts: AnswerParts;
+  destroy(): void;
+}
+
+/** Is not HTTP, or goes beyond a limit. */
+export class ProtocolError extends Error {
+  override readonly name = 'ProtocolError';
+}

@@ -1,0 +1,145 @@
+/**
+ * A connection over which HTTP/2 (RFC 9113) was agreed on: `undici` speaks it. One exchange at a time, as with
+ * HTTP/1.1.
+ */
+
+import { Client, type Dispatcher } from 'undici';
+import type { GuardedConnection } from '../../egress/connector.ts';
+import type { AnswerParts, Connection, Exchange } from './connection.ts';
+import {
+  type AnswerHeaders,
+  answerBodyBytesMax,
+  answerHeadBytesMax,
+  answerPiecesMax,
+} from './http1_answer.ts';
+
+export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
+  readonly timings: GuardedConnection['timings'];
+  readonly openedAt = performance.now();
+  readonly #client: Client;
+  readonly idleMs: number;
+  idleSince = 0;
+  #isUsable = true;
+  #exchange: Exchange | null = null;
+  #controller: Dispatcher.DispatchController | undefined;
+  #status: number | null = null;
+  #headers: AnswerHeaders | null = null;
+  #chunks: Buffer[] = [];
+  #bytes = 0;
+
+  constructor({ socket, timings }: GuardedConnection, origin: URL, idleMs: number) {
+    this.timings = timings;
+    this.idleMs = idleMs;
+    let isTaken = false;
+    this.#client = new Client(origin, {
+      connect: (_options, callback) => {
+        // There is this one connection, and no other after it.
+        if (isTaken) return callback(new Error('the connection was closed'), null);
+        isTaken = true;
+        callback(null, socket as Parameters<typeof callback>[1] & object);
+      },
+      pipelining: 1,
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      maxHeaderSize: answerHeadBytesMax,
+      keepAliveTimeout: idleMs,
+      allowH2: true,
+    });
+    socket.once('close', () => {
+      this.#isUsable = false;
+    });
+  }
+
+  get isUsable(): boolean {
+    return this.#isUsable;
+  }
+
+  get parts(): AnswerParts {
+    const headers = this.#headers;
+    return {
+      status: this.#status,
+      headers,
+      headersText: headers === null ? null : JSON.stringify(headers),
+      body: this.#bytes === 0 ? null : Buffer.concat(this.#chunks),
+    };
+  }
+
+  start(exchange: Exchange): void {
+    this.#exchange = exchange;
+    this.#status = null;
+    this.#headers = null;
+    this.#chunks = [];
+    this.#bytes = 0;
+    const { path, headers, body } = exchange.request;
+    const lines = headers.split('\r\n').filter((line) => line !== '');
+    const pairs = lines.flatMap((line) => {
+      const colon = line.indexOf(':');
+      return [line.slice(0, colon), line.slice(colon + 1).trim()];
+    });
+    try {
+      this.#client.dispatch({ method: 'POST', path, headers: pairs, body }, this);
+    } catch (error) {
+      queueMicrotask(() => this.onResponseError(undefined, error as Error));
+    }
+  }
+
+  destroy(): void {
+    this.#isUsable = false;
+    this.#exchange = null;
+    void this.#client.destroy();
+  }
+
+  /** About to be sent: a new connection has waited for the other side's settings until here. */
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    this.#controller = controller;
+    const exchange = this.#exchange;
+    if (exchange === null || exchange.mayBegin) return;
+    this.#exchange = null;
+    this.#isUsable = false;
+    controller.abort(new Error('called off'));
+    exchange.callOff(this);
+  }
+
+  onResponseStart(
+    _controller: Dispatcher.DispatchController,
+    status: number,
+    headers: Record<string, string | string[] | undefined>,
+  ): void {
+    // 102 and 103 come before the answer.
+    if (status < 200) return;
+    this.#status = status;
+    this.#headers = headers as AnswerHeaders;
+    this.#exchange?.onHead();
+  }
+
+  onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    const room = answerBodyBytesMax - this.#bytes;
+    if (this.#chunks.length === answerPiecesMax) this.#chunks = [Buffer.concat(this.#chunks)];
+    // A copy: the chunk may be a view of a large buffer that would live as long as it.
+    const part = Buffer.from(chunk.subarray(0, room));
+    this.#chunks.push(part);
+    this.#bytes += part.length;
+    if (chunk.length > room) this.#finish(true);
+  }
+
+  onResponseEnd(): void {
+    this.#finish(false);
+  }
+
+  onResponseError(_controller: Dispatcher.DispatchController | undefined, error: Error): void {
+    const exchange = this.#exchange;
+    this.#exchange = null;
+    this.#isUsable = false;
+    exchange?.onFailure(error, this.#status !== null);
+  }
+
+  #finish(isCut: boolean): void {
+    const exchange = this.#exchange;
+    this.#exchange = null;
+    if (isCut) {
+      this.#isUsable = false;
+      this.#controller?.abort(new Error('no more is read'));
+    }
+    exchange?.onAnswer(isCut, !isCut && this.#isUsable);
+  }
+}

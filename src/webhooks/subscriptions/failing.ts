@@ -1,0 +1,77 @@
+/**
+ * Disabling what has failed for too long: no success for 5 days and at least 20 failures in a row. Looked at on each
+ * failure of a lane that has failed often enough. Whoever owns it is warned at half of that time and a day before,
+ * once each whatever restarts and however many nodes there are, and nothing is disabled without a day's warning.
+ * Owns the table `failing_warnings`.
+ *
+ *   failing → (2.5 days) warned: half → (4 days) warned: last → (a day later, on a failure) disabled;   any success: not failing
+ */
+
+import { sql } from 'kysely';
+import type { Database } from '../../database/database.ts';
+import { failingName } from '../../events/built_in_names.ts';
+import { disableByWorker, tellOwner } from './subscription_state.ts';
+
+export const failuresMin = 20;
+export const failingDays = 5;
+/** Failures in a row and days without a success at which the warnings are given. */
+const warnedFailuresMin = 10;
+const halfDays = failingDays / 2;
+const lastDays = failingDays - 1;
+
+/** @returns lanes whose subscriptions were disabled */
+export async function disableFailing(db: Database, lanes: readonly number[]): Promise<number[]> {
+  const { rows } = await sql<{ lane: string }>`
+    select p.lane from lane_progress p
+    join failing_warnings w on w.lane = p.lane and w.failing_since = p.failing_since
+    where p.lane = any(${[...lanes]}::bigint[]) and p.failures >= ${failuresMin}::int
+      and w.warning = 'last' and w.disables_at <= now()`.execute(db);
+  const disabled: number[] = [];
+  for (const { lane } of rows) {
+    if (await disableByWorker(db, Number(lane), 'failing')) disabled.push(Number(lane));
+  }
+  return disabled;
+}
+
+export interface FailingWarning {
+  subscription: string;
+  warning: 'half' | 'last';
+  failingSince: Date;
+  /** When it will be disabled, if it goes on failing. */
+  disablesAt: Date;
+}
+
+/** Gives the warnings that are due: to the owner's other subscriptions, as events. @returns those given by this call */
+export async function warnFailing(db: Database): Promise<FailingWarning[]> {
+  return db.transaction().execute(async (tx) => {
+    const { rows } = await sql<{
+      lane: string;
+      warning: 'half' | 'last';
+      failing_since: Date;
+      disables_at: Date;
+    }>`
+      insert into failing_warnings as given (lane, failing_since, warning, disables_at)
+      select p.lane, p.failing_since,
+        case when p.failing_since <= now() - ${lastDays}::float8 * interval '1 day' then 'last' else 'half' end,
+        greatest(p.failing_since + ${failingDays}::float8 * interval '1 day', now() + interval '1 day')
+      from lane_progress p join subscriptions s on s.lane = p.lane
+      where p.failing_since <= now() - ${halfDays}::float8 * interval '1 day'
+        and p.failures >= ${warnedFailuresMin}::int and s.state = 'active'
+      order by p.lane
+      on conflict (lane) do update set
+        failing_since = excluded.failing_since, warning = excluded.warning, given_at = now(),
+        disables_at = excluded.disables_at
+      where given.failing_since <> excluded.failing_since
+        or (given.warning = 'half' and excluded.warning = 'last')
+      returning lane, warning, failing_since, disables_at`.execute(tx);
+    const warnings: FailingWarning[] = [];
+    for (const { lane, warning, failing_since: failingSince, disables_at: disablesAt } of rows) {
+      const subscription = await tellOwner(tx, Number(lane), failingName, {
+        failing_since: failingSince.toISOString(),
+        disables_at: disablesAt.toISOString(),
+      });
+      if (subscription !== undefined) warnings.push({ subscription, warning, failingSince, disablesAt });
+    }
+    return warnings;
+  });
+}

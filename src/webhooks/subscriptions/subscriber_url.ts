@@ -1,0 +1,93 @@
+/**
+ * What a subscriber's URL may be. This is the first of two checks, a courtesy to whoever registers it: names are not
+ * resolved here, so a name that does not exist (yet) is taken. The check that binds is made at every connection, on
+ * the address really connected to (src/egress).
+ */
+
+import { isIP } from 'node:net';
+import { classifyAddress } from '../../egress/address.ts';
+
+/** Bytes of a URL at most. */
+export const urlBytesMax = 2_048;
+
+/** Ports from 1024 up at which something else than a web server is to be expected. */
+const refusedPorts = new Set([
+  1433, 1434, 1521, 1883, 2049, 2181, 2375, 2376, 2377, 2379, 2380, 3306, 3389, 4369, 4444, 5060, 5061, 5432,
+  5433, 5671, 5672, 5900, 5901, 5984, 5985, 5986, 6000, 6379, 6380, 6443, 6660, 6661, 6662, 6663, 6664, 6665,
+  6666, 6667, 6668, 6669, 6697, 8086, 8125, 9042, 9092, 9160, 9200, 9300, 10080, 10250, 10255, 11211, 11300,
+  15672, 16379, 25565, 26257, 26379, 27017, 27018, 27019, 28015, 28017, 50070,
+]);
+
+export type UrlRefusalCode =
+  | 'url_invalid'
+  | 'url_scheme'
+  | 'url_credentials'
+  | 'url_fragment'
+  | 'url_length'
+  | 'url_port'
+  | 'url_address';
+
+export interface UrlRefusal {
+  code: UrlRefusalCode;
+  message: string;
+}
+
+export type UrlVerdict = { url: string; refusal?: never } | { url?: never; refusal: UrlRefusal };
+
+/**
+ * @param allowInsecure lets `http` and loopback hosts through, for development
+ * @returns the URL in its normal form, or why it is refused
+ */
+export function checkSubscriberUrl(text: string, allowInsecure: boolean): UrlVerdict {
+  if (Buffer.byteLength(text) > urlBytesMax) {
+    return refuse('url_length', `may have ${urlBytesMax} bytes at most`);
+  }
+  const url = URL.parse(text);
+  if (url === null) {
+    const isHttps = /^\s*https:/i.test(text);
+    return isHttps ? refuse('url_invalid', 'is not a URL') : refuse('url_scheme', 'must begin with https://');
+  }
+  if (url.protocol !== 'https:' && !(url.protocol === 'http:' && allowInsecure)) {
+    return refuse('url_scheme', 'must begin with https://');
+  }
+  if (url.username !== '' || url.password !== '') {
+    return refuse('url_credentials', 'must not contain a user name or password');
+  }
+  if (text.includes('#')) return refuse('url_fragment', 'must not have a fragment');
+  if (!isPortAllowed(url)) {
+    return refuse('url_port', 'may have the port 443, or one from 1024 up that no other service is known by');
+  }
+  if (!isHostAllowed(url.hostname, allowInsecure)) {
+    return refuse('url_address', 'must have a host on the public internet');
+  }
+  if (Buffer.byteLength(url.href) > urlBytesMax) {
+    return refuse('url_length', `may have ${urlBytesMax} bytes at most`);
+  }
+  return { url: url.href };
+}
+
+function refuse(code: UrlRefusalCode, message: string): UrlVerdict {
+  return { refusal: { code, message } };
+}
+
+function isPortAllowed(url: URL): boolean {
+  // Empty is the scheme's own port: 443, or 80 where http got this far.
+  if (url.port === '' || url.port === '443') return true;
+  const port = Number(url.port);
+  return port >= 1_024 && !refusedPorts.has(port);
+}
+
+/** RFC 6762, RFC 8375 and what operators call their own networks. */
+const internalName = /\.(local|localdomain|internal|intranet|lan|corp|home|home\.arpa)$/;
+
+function isHostAllowed(hostname: string, allowInsecure: boolean): boolean {
+  const isIpv6 = hostname.startsWith('[');
+  const host = isIpv6 ? hostname.slice(1, -1) : hostname.replace(/\.+$/, '');
+  if (isIpv6 || isIP(host) > 0) {
+    const addressClass = classifyAddress(host);
+    return addressClass === 'public' || (addressClass === 'loopback' && allowInsecure);
+  }
+  if (host === 'localhost' || host.endsWith('.localhost')) return allowInsecure;
+  // A single label is never a public name.
+  return host.includes('.') && !internalName.test(host);
+}

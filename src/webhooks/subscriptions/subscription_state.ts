@@ -1,0 +1,113 @@
+/**
+ * Disabling and enabling a subscription. What comes while it is disabled is held: its deliveries are made and
+ * numbered, and nothing of them is sent, also not later, unless somebody asks for it.
+ */
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { sql } from 'kysely';
+import type { Database, Transaction } from '../../database/database.ts';
+import { disabledName } from '../../events/built_in_names.ts';
+import { appendEvent } from '../../events/event.ts';
+import { patternsOf } from '../../events/kind_pattern.ts';
+import type { Owner } from './subscription.ts';
+import { ownedBy } from './subscription.ts';
+
+export type DisabledReason = 'owner' | 'gone' | 'failing';
+
+/** By its owner, while its deliveries stand still. */
+export async function disableByOwner(tx: Transaction, owner: Owner, id: string): Promise<void> {
+  await sql`
+    update subscriptions set
+      disabled_reason = case when state = 'active' then 'owner' else disabled_reason end,
+      updated_at = case when state = 'active' then now() else updated_at end,
+      state = 'disabled'
+    where id = ${id} and ${ownedBy(owner)}`.execute(tx);
+}
+
+/** Because of what its deliveries met. Its owner's other subscriptions are told. @returns whether it was active */
+export async function disableByWorker(db: Database, lane: number, reason: DisabledReason): Promise<boolean> {
+  return db.transaction().execute(async (tx) => {
+    const { rows } = await sql`
+      update subscriptions set state = 'disabled', disabled_reason = ${reason}, updated_at = now()
+      where lane = ${lane} and state = 'active' returning id`.execute(tx);
+    if (rows.length === 0) return false;
+    await tellOwner(tx, lane, disabledName, { reason });
+    return true;
+  });
+}
+
+/**
+ * Tells a subscription's owner something about it, by an event to the other subscriptions of the same owner.
+ * @param more of the event's body, beside the subscription
+ * @returns the subscription's id; undefined where there is none
+ */
+export async function tellOwner(
+  tx: Transaction,
+  lane: number,
+  kind: string,
+  more: Readonly<Record<string, unknown>>,
+): Promise<string | undefined> {
+  const { rows } = await sql<{ id: string; url: string; account_id: string | null; lanes: string[] }>`
+    select id, url, account_id, array(
+      select other.lane from subscriptions other
+      where other.lane <> s.lane and other.state = 'active' and other.kinds && ${patternsOf(kind)}::text[]
+        and other.owner = s.owner and other.grant_id is not distinct from s.grant_id
+        and other.account_id is not distinct from s.account_id
+        and other.client_id is not distinct from s.client_id
+    ) as lanes
+    from subscriptions s where lane = ${lane} and state <> 'ended'`.execute(tx);
+  const row = rows[0];
+  if (row === undefined) return undefined;
+  if (row.lanes.length > 0) {
+    const body = { subscription: { id: row.id, url: row.url }, ...more };
+    await appendEvent(tx, { accountId: row.account_id, kind, body }, row.lanes);
+  }
+  return row.id;
+}
+
+/** Milliseconds that a node may take to let go of a disabled lane. */
+const releaseWaitMs = 20_000;
+const releasePollMs = 50;
+
+/**
+ * By its owner. Waits for attempts that were under way when it was disabled.
+ * @returns whether there is such a subscription; undefined where its lane is still being wound up
+ */
+export async function enableByOwner(db: Database, owner: Owner, id: string): Promise<boolean | undefined> {
+  for (let waitedMs = 0; ; waitedMs += releasePollMs) {
+    const done = await db.transaction().execute((tx) => tryToEnable(tx, owner, id));
+    if (done !== undefined || waitedMs >= releaseWaitMs) return done;
+    await sleep(releasePollMs);
+  }
+}
+
+async function tryToEnable(tx: Transaction, owner: Owner, id: string): Promise<boolean | undefined> {
+  const { rows } = await sql<{ lane: string; state: string }>`
+    select lane, state from subscriptions where id = ${id} and ${ownedBy(owner)} for update`.execute(tx);
+  const row = rows[0];
+  if (row === undefined) return false;
+  if (row.state === 'active') return true;
+  const { rows: progress } = await sql<{ cursor: string; last: string; owner: string | null }>`
+    select p.cursor, l.next_sequence - 1 as last, p.owner
+    from lane_progress p join lanes l on l.id = p.lane
+    where p.lane = ${row.lane} for update of l, p`.execute(tx);
+  const { cursor, last, owner: node } = progress[0] as { cursor: string; last: string; owner: string | null };
+  // Who holds the lane has its own idea of the cursor.
+  if (node !== null) return undefined;
+  if (Number(last) > Number(cursor)) {
+    await sql`
+      insert into held_stretches (lane, first, last) values (${row.lane}, ${cursor}::bigint + 1, ${last})`.execute(
+      tx,
+    );
+  }
+  await sql`
+    update retries set state = 'held', due_at = null
+    where lane = ${row.lane} and state = 'pending'`.execute(tx);
+  await sql`
+    update lane_progress set cursor = ${last}, paused_until = null, failures = 0, failing_since = null, due_at = null
+    where lane = ${row.lane}`.execute(tx);
+  await sql`
+    update subscriptions set state = 'active', disabled_reason = null, updated_at = now()
+    where id = ${id}`.execute(tx);
+  return true;
+}
