@@ -34,7 +34,7 @@ test('the OpenAPI document is valid, and names every kind of event', async () =>
 test('every route that the webhooks register is in the document', async () => {
   const missing: string[] = [];
   let count = 0;
-  for await (const file of glob('src/{webhooks,events}/*.ts')) {
+  for await (const file of glob('src/{webhooks,events}/**/*.ts')) {
     const routes = (await readFile(file, 'utf8')).matchAll(
       /\b(?:api|app|part)\.(get|put|post|patch|delete)(?:<.*>)?\(\s*'([^']+)'/g,
     );
