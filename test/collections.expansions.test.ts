@@ -343,6 +343,7 @@ async function compare(user: ApiUser, index: number, made: readonly Made[]): Pro
 function principalOf(user: ApiUser): Principal {
   const scopes = new Set(['read:posts']);
   const made = { accountId: user.account.id, clientId: 'x', grantId: newId(), tokenId: 'x', scopes };
+  // A principal can only come from the guard, which this test has no request for.
   return made as unknown as Principal;
 }
 

@@ -323,6 +323,7 @@ async function startNodes(t: TestContext) {
     await database.drop();
   });
   await silence(db);
+  // As much of a test server as what asks by HTTP needs: the two servers are processes of their own.
   const serverA = { db, config, baseUrl: config.baseUrl } as unknown as TestServer;
   const serverB = { ...serverA, baseUrl: `http://localhost:${portB}` };
   return { db, first, serverA, serverB, publisher: await createPublisher(serverB) };

@@ -26,7 +26,10 @@ interface Connection {
   stream: { cork(): void; uncork(): void };
 }
 
-/** The driver's own query, but that what follows is part of the same transaction. */
+/**
+ * The driver's own query, but that what follows is part of the same transaction. The driver's types do not list what its
+ * client calls on a query, nor the third parameter: what is used stands here.
+ */
 class Part extends (pg.Query as unknown as new (
   config: object,
   values: undefined,
@@ -71,6 +74,7 @@ export class Batch {
   sendOver(client: pg.Client): Promise<BatchStatement[]> {
     return new Promise((resolve, reject) => {
       this.callback = (error, refused) => (error === null ? resolve(refused) : reject(error));
+      // The driver's type of it asks for its own connection, of which less is used here.
       client.query(this as unknown as pg.Submittable);
     });
   }

@@ -127,6 +127,7 @@ class Line {
     if (this.#client !== client) return;
     this.#client = null;
     client.end().catch(() => {});
+    // The driver's types do not list it.
     (client as unknown as { connection: pg.Connection }).connection.stream.destroy();
   }
 }

@@ -12,6 +12,7 @@ interface EngineSession {
 }
 
 export function useSessions({ Session }: Provider): void {
+  // The engine's types do not list what is wrapped here.
   const prototype = Session.prototype as unknown as EngineSession;
   const { save, persist } = prototype;
 
