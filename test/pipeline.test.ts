@@ -48,10 +48,11 @@ test('one that fails takes nothing with it: not those before, not those behind',
     insert(2),
     insert(3),
   ]);
-  assert.deepEqual(
-    outcomes.map((outcome) => outcome.status),
-    ['fulfilled', 'rejected', 'fulfilled', 'fulfilled', 'rejected', 'fulfilled'],
-  );
+  const [first, second, third, fourth, fifth, sixth] = outcomes.map((outcome) => outcome.status);
+  // Which of two comes first is not said: by themselves they go over two connections.
+  assert.deepEqual([first, second].sort(), ['fulfilled', 'rejected']);
+  assert.deepEqual([third, fifth].sort(), ['fulfilled', 'rejected']);
+  assert.deepEqual([fourth, sixth], ['fulfilled', 'fulfilled']);
   const { rows } = await sql<{ n: number }>`select n from numbers order by n`.execute(db);
   assert.deepEqual(
     rows.map((row) => row.n),
