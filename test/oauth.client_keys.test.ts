@@ -3,6 +3,7 @@
  */
 
 import assert from 'node:assert/strict';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
@@ -33,7 +34,7 @@ async function createKey(kid: string, alg = 'ES256') {
 
 type Key = Awaited<ReturnType<typeof createKey>>;
 
-function sign(client: TestClient, key: Key, claims: JWTPayload = {}): Promise<string> {
+function sign(client: TestClient, key: Key, claims: Record<string, unknown> = {}): Promise<string> {
   const now = Math.floor(Date.now() / 1_000);
   const all = { iss: client.id, sub: client.id, aud: server.baseUrl, jti: newId(), iat: now, exp: now + 60 };
   return new SignJWT({ ...all, ...claims })
@@ -52,25 +53,154 @@ const client = await createTestClient(server, {
   metadata: { jwks: { keys: [key.jwk] } },
 });
 
-test('oauth 16: the one audience of an assertion is the issuer, as a string', async () => {
-  assert.equal((await ask(await sign(client, key))).status, 200);
+/** What an assertion may name as its audience, beside the issuer. */
+const tokenEndpoint = `${server.baseUrl}/oauth/token`;
+
+test('oauth 16: the audience of an assertion is the issuer, the token endpoint or the endpoint called', async () => {
+  for (const aud of [server.baseUrl, tokenEndpoint, [tokenEndpoint], [server.baseUrl, tokenEndpoint]]) {
+    assert.equal((await ask(await sign(client, key, { aud }))).status, 200, JSON.stringify(aud));
+  }
   for (const aud of [
-    [server.baseUrl],
+    [],
     [server.baseUrl, 'https://other.example'],
-    `${server.baseUrl}/oauth/token`,
     `${server.baseUrl}/`,
+    `${server.baseUrl}/oauth/par`,
+    `${server.baseUrl}/oauth/token/`,
     'https://other.example',
+    7,
+    undefined,
   ]) {
     const { status, body } = await ask(await sign(client, key, { aud }));
     assert.deepEqual([status, body.error], [401, 'invalid_client'], JSON.stringify(aud));
+    assert.match(String(body.error_description), /^aud must be the issuer, .* or the token endpoint, /);
   }
+});
+
+test('oauth 16: each endpoint that authenticates clients takes its own URL, and the token endpoint', async () => {
   const par = { response_type: 'code', client_id: client.id, redirect_uri: client.redirectUri };
-  const pushed = await ask(
-    await sign(client, key, { aud: `${server.baseUrl}/oauth/par` }),
-    '/oauth/par',
-    par,
-  );
-  assert.equal(pushed.status, 401);
+  const pkce = { code_challenge: createPkce().challenge, code_challenge_method: 'S256' };
+  for (const [path, form, status] of [
+    ['/oauth/par', { ...par, ...pkce }, 201],
+    ['/oauth/revoke', { token: 'unknown' }, 200],
+    ['/oauth/introspect', { token: 'unknown' }, 200],
+  ] as const) {
+    for (const aud of [`${server.baseUrl}${path}`, tokenEndpoint, server.baseUrl]) {
+      assert.equal(
+        (await ask(await sign(client, key, { aud }), path, form)).status,
+        status,
+        `${path} ${aud}`,
+      );
+    }
+    const { status: refused } = await ask(
+      await sign(client, key, { aud: `${server.baseUrl}/x` }),
+      path,
+      form,
+    );
+    assert.equal(refused, 401, path);
+  }
+});
+
+test('oauth 16: a client held to FAPI 2.0 names the issuer alone, as a string', async () => {
+  const strict = await createTestClient(server, {
+    authMethod: 'private_key_jwt',
+    metadata: {
+      jwks: { keys: [key.jwk] },
+      require_pushed_authorization_requests: true,
+      dpop_bound_access_tokens: true,
+    },
+  });
+  // The client is authenticated; what is missing is its proof.
+  assert.equal((await ask(await sign(strict, key))).body.error, 'invalid_grant');
+  for (const aud of [[server.baseUrl], tokenEndpoint, [server.baseUrl, tokenEndpoint]]) {
+    const { status, body } = await ask(await sign(strict, key, { aud }));
+    assert.deepEqual([status, body.error], [401, 'invalid_client'], JSON.stringify(aud));
+    assert.equal(body.error_description, `aud must be the issuer as a string, ${server.baseUrl}`);
+  }
+  // Without the key nobody learns how strict the server is with a client.
+  const stranger = await createKey('one');
+  const guessed = await ask(await sign(strict, stranger, { aud: tokenEndpoint }));
+  const unknown = await ask(await sign({ ...strict, id: newId() }, stranger, { aud: tokenEndpoint }));
+  assert.deepEqual(guessed.body, unknown.body);
+});
+
+test('oauth 16: the assertions that Spring Security and Authlib send by default authenticate', async () => {
+  const now = Math.floor(Date.now() / 1_000);
+  const rsa = await createKey('rsa', 'RS256');
+  const { kid: _kid, ...unnamed } = rsa.jwk;
+  const spring = await createTestClient(server, {
+    authMethod: 'private_key_jwt',
+    metadata: { jwks: { keys: [rsa.jwk] } },
+  });
+  const authlib = await createTestClient(server, {
+    authMethod: 'private_key_jwt',
+    metadata: { jwks: { keys: [unnamed] } },
+  });
+  // NimbusJwtClientAuthenticationParametersConverter: one audience, the token URI, for 60 seconds.
+  const ofSpring = await new SignJWT({
+    iss: spring.id,
+    sub: spring.id,
+    aud: tokenEndpoint,
+    jti: randomUUID(),
+    iat: now,
+    exp: now + 60,
+  })
+    .setProtectedHeader({ kid: 'rsa', alg: 'RS256' })
+    .sign(rsa.privateKey);
+  assert.equal((await ask(ofSpring)).status, 200);
+  // PrivateKeyJWT: the URL it is sent to, for an hour, with no `kid` for a PEM key; its clock a little ahead.
+  for (const path of ['/oauth/token', '/oauth/revoke']) {
+    const ofAuthlib = await new SignJWT({
+      iss: authlib.id,
+      aud: `${server.baseUrl}${path}`,
+      sub: authlib.id,
+      iat: now + 5,
+      exp: now + 3_605,
+      jti: randomBytes(27).toString('base64'),
+    })
+      .setProtectedHeader({ alg: 'RS256', typ: 'JWT' })
+      .sign(rsa.privateKey);
+    const { status, body } = await ask(ofAuthlib, path, path === '/oauth/token' ? form : { token: 'x' });
+    assert.equal(status, 200, JSON.stringify(body));
+  }
+});
+
+test('oauth 16: a refused assertion is told what is wrong with it, and not whether the client exists', async () => {
+  const now = Math.floor(Date.now() / 1_000);
+  const stranger = await createKey('one');
+  const secret = await createTestClient(server);
+  const describe = async (assertion: string) => {
+    const { status, body } = await ask(assertion);
+    assert.deepEqual([status, body.error], [401, 'invalid_client']);
+    return String(body.error_description);
+  };
+  for (const [claims, expected] of [
+    [{ aud: 'https://other.example' }, /^aud /],
+    [{ iss: 'other' }, /^iss and sub /],
+    [{ jti: undefined }, /^jti is missing/],
+    [{ jti: 7 }, /^jti is missing/],
+    [{ exp: undefined }, /^exp is missing/],
+    [{ exp: '7' }, /^exp is missing/],
+    [{ exp: now - 60 }, /^exp is in the past/],
+    [{ exp: now + 7_200 }, /^exp is too far ahead/],
+    [{ nbf: now + 600 }, /^nbf is in the future/],
+    [{ iat: now + 600 }, /^iat is in the future/],
+    [{ iat: now - 7_200 }, /^iat is too long ago/],
+  ] as const) {
+    const mine = await describe(await sign(client, key, claims));
+    assert.match(mine, expected);
+    // The same for a client that is not there, that has no keys, and for a key that is not the client's.
+    assert.equal(await describe(await sign({ ...client, id: newId() }, key, claims)), mine);
+    assert.equal(await describe(await sign(secret, key, claims)), mine);
+    assert.equal(await describe(await sign(client, stranger, claims)), mine);
+  }
+  const forged = await describe(await sign(client, stranger));
+  assert.match(forged, /^the assertion is not signed with a key that is registered for the client/);
+  assert.equal(await describe(await sign(client, { ...key, kid: 'unknown' })), forged);
+  assert.equal(await describe(await sign({ ...client, id: newId() }, key)), forged);
+  assert.equal(await describe(await sign(secret, key)), forged);
+  const assertion = await sign(client, key);
+  assert.equal((await ask(assertion)).status, 200);
+  assert.match(await describe(assertion), /^the assertion was used before/);
 });
 
 test('oauth 16: an assertion is no longer good than an hour', async () => {

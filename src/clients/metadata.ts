@@ -126,3 +126,23 @@ export function fapi2Metadata(
     },
   };
 }
+
+/**
+ * Whether a client is held to FAPI 2.0: by what makes it so, as clients made before say nothing else of it. Only the
+ * operator holds a client to something; what an app registers itself for does not count.
+ */
+export function isFapi2Client({ origin, authMethod, metadata }: Fapi2Traits): boolean {
+  return (
+    origin === 'operator' &&
+    fapi2AuthMethods.has(authMethod) &&
+    metadata.require_pushed_authorization_requests === true &&
+    (metadata.dpop_bound_access_tokens === true ||
+      metadata.tls_client_certificate_bound_access_tokens === true)
+  );
+}
+
+interface Fapi2Traits {
+  readonly origin: string;
+  readonly authMethod: string;
+  readonly metadata: Readonly<Record<string, unknown>>;
+}

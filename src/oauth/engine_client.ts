@@ -8,6 +8,7 @@ import { errors, Provider } from 'oidc-provider';
 import type { Client } from '../clients/client.ts';
 import type { CachedClient, ClientCache } from '../clients/client_cache.ts';
 import { matchesClientSecret } from '../clients/client_secret.ts';
+import { isFapi2Client } from '../clients/metadata.ts';
 import type { OAuthSettings } from './settings.ts';
 
 type EngineClient = InstanceType<Provider['Client']>;
@@ -23,6 +24,12 @@ export function isUnknownSecret(secret: string): boolean {
 /** Whether the client itself is registered to do without PKCE. */
 export function requiresNoPkce(client: object): boolean {
   return cachedClients.get(client)?.client.requirePkce === false;
+}
+
+/** Whether the operator holds the client to FAPI 2.0 (`nuncio client create --fapi2`). */
+export function isHeldToFapi2(client: object): boolean {
+  const known = cachedClients.get(client)?.client;
+  return known !== undefined && isFapi2Client(known);
 }
 
 /** By the engine's client. */

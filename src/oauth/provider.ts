@@ -9,7 +9,8 @@ import { accessTokenSeconds } from '../clients/access_token_life.ts';
 import type { Config } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { openidScopes } from '../grants/scopes.ts';
-import { checkClientAssertion, outgoingRequests } from './client_keys.ts';
+import { checkClientAssertion, clockToleranceSeconds, describeAssertionFaults } from './client_assertion.ts';
+import { outgoingRequests } from './client_keys.ts';
 import { completeKeySet, completeMetadata } from './discovery.ts';
 import { dpopAlgorithms } from './dpop.ts';
 import { requiresNoPkce, useClients } from './engine_client.ts';
@@ -53,8 +54,6 @@ const asymmetricAlgorithms: ('RS256' | 'PS256' | 'ES256' | 'Ed25519' | 'EdDSA')[
   'Ed25519',
   'EdDSA',
 ];
-/** Clocks of others may be off by this much. */
-const clockToleranceSeconds = 10;
 /** The engine takes a DPoP proof whose time is this far ahead: so much longer than it says a used one is remembered. */
 const proofAheadSeconds = 300;
 
@@ -83,6 +82,7 @@ export function createProvider(options: EngineOptions): Provider {
   provider.use(completeMetadata(config.baseUrl, options.scopes, options.settings));
   provider.use(completeKeySet(options.foreignKeys));
   provider.use(dressForwardingForm);
+  describeAssertionFaults(provider);
   useClients(provider, clients, createDocumentFinder(provider, options), options.settings);
   useRegistration(provider, db, clients);
   if (options.settings.password) registerPasswordGrant(provider, options);
