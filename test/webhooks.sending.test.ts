@@ -118,6 +118,17 @@ test('HTTP/2 is spoken where the subscriber offers it', async (t) => {
   assert.deepEqual(versions, ['2.0']);
 });
 
+test('an HTTP/2 response whose header section exceeds the limit is refused, as with HTTP/1.1', async (t) => {
+  const server = createHttp2({ ...certificate('good'), allowHTTP1: false }, (_request, response) => {
+    for (let index = 0; index < 4; index += 1) response.setHeader(`x-filler-${index}`, 'a'.repeat(5_000));
+    response.end('ok');
+  });
+  const port = await listen(t, server as unknown as Server);
+  const answer = await post(createSender(t), `https://hooks.example:${port}`);
+  assert.equal(answer.error, 'protocol_error');
+  assert.equal(answer.status, null);
+});
+
 test('webhooks 25: one forbidden address among those of a name refuses the attempt', async () => {
   const policy = { allowLoopback: false, resolveHost: async () => ['93.184.216.34', '10.0.0.7'] };
   await assert.rejects(resolveVetted('hooks.example', policy), { code: 'address_refused' });

@@ -25,6 +25,19 @@ test('webhooks 1: only https, with a host', () => {
   assert.equal(codeOf('https://example.com/hook?x=1'), 'accepted');
 });
 
+test('a URL with a control character is refused, and not changed without a word', () => {
+  for (const character of ['\r', '\n', '\r\n', '\t', '\0', '\x1f', '\x7f']) {
+    for (const url of [
+      `https://example.com/a${character}b`,
+      `https://exam${character}ple.com/`,
+      `${character}https://example.com/`,
+      `https://example.com/${character}`,
+    ]) {
+      assert.equal(codeOf(url), 'url_invalid', JSON.stringify(url));
+    }
+  }
+});
+
 test('webhooks 2: no credentials in a URL, nothing stored or said of them', async () => {
   assert.equal(codeOf('https://u:p@example.com/'), 'url_credentials');
   assert.equal(codeOf('https://u@example.com/'), 'url_credentials');

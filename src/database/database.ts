@@ -20,6 +20,11 @@ const connectionTimeoutMs = 5_000;
 const statementTimeoutMs = 60_000;
 /** Milliseconds after which an answer is not waited for any more: whoever should give it has gone without a word. */
 const answerTimeoutMs = statementTimeoutMs + 5_000;
+/**
+ * Milliseconds after which the database ends a transaction that its client does not go on with. No transaction waits for
+ * anything but the database, so its node is paused or cut off, and others wait for its locks.
+ */
+const idleTransactionTimeoutMs = 10_000;
 /** Statements are prepared once for each connection, up to this many different ones. */
 const preparedStatementsMax = 500;
 
@@ -57,6 +62,7 @@ export function clientOptions(options: DatabaseOptions): pg.ClientConfig {
     connectionTimeoutMillis: connectionTimeoutMs,
     keepAlive: true,
     statement_timeout: statementTimeoutMs,
+    idle_in_transaction_session_timeout: idleTransactionTimeoutMs,
     query_timeout: options.answerTimeoutMs ?? answerTimeoutMs,
     application_name: 'nuncio',
   };

@@ -7,7 +7,7 @@
 
 import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
-import type { Database, Transaction } from '../database/database.ts';
+import type { Transaction } from '../database/database.ts';
 import { activeTraceparent } from '../http/tracing.ts';
 
 export interface NewEvent {
@@ -49,14 +49,4 @@ export async function recordEvent(
     values (${id}, ${event.accountId}, ${event.kind}, ${JSON.stringify(event.body)}, ${activeTraceparent()})
     returning day::text, position`.execute(tx);
   return { id, ...(rows[0] as { day: string; position: string }) };
-}
-
-/** Days for which partitions are made ahead. */
-const partitionDaysAhead = 7;
-
-/** Makes the partitions of the coming days, for every table that is divided by day. Cheap when they exist. */
-export async function ensurePartitions(db: Database, tables: readonly string[]): Promise<void> {
-  for (const table of tables) {
-    await sql`select ensure_day_partitions(${table}, ${partitionDaysAhead})`.execute(db);
-  }
 }

@@ -31,7 +31,8 @@ import {
 } from './engine_messages.ts';
 
 const connectionsMax = 6;
-const partitionsPauseMs = 3_600_000;
+/** Milliseconds between two times of keeping days: as a rule, and where others held locks. */
+const retentionPauseMs = { usual: 3_600_000, locked: 60_000 };
 /** Milliseconds between looks for subscriptions whose owners are to be warned. */
 const warnPauseMs = 600_000;
 /** Bytes of what was taken after which the server is told: far fewer than it lets wait. */
@@ -58,6 +59,7 @@ class Engine {
   readonly #keys: DeliveryKeyring;
   readonly #tell: (message: FromEngine) => void;
   readonly #timers: NodeJS.Timeout[] = [];
+  #retentionTimer: NodeJS.Timeout | undefined;
   readonly #replayable: KindArrays;
   #recovering: Promise<void> | undefined;
   #takenBytes = 0;
@@ -164,9 +166,8 @@ class Engine {
   async #start(): Promise<void> {
     await this.#notifications.start();
     await this.#keys.start();
-    await keepDays(this.#db);
+    await this.#keepDays();
     this.#timers.push(
-      setInterval(() => keepDays(this.#db).catch(this.#onError), partitionsPauseMs),
       setInterval(() => this.#recover(), recoveryPauseMs),
       setInterval(() => void this.#warn().catch(this.#onError), warnPauseMs),
     );
@@ -179,6 +180,7 @@ class Engine {
   async #stop(): Promise<void> {
     this.#isStopping = true;
     for (const timer of this.#timers) clearInterval(timer);
+    clearTimeout(this.#retentionTimer);
     await this.#recovering;
     if (this.#isStarted) await this.#worker.stop();
     await this.#sender.close();
@@ -189,6 +191,18 @@ class Engine {
 
   async #answer(what: keyof EngineAnswers): Promise<EngineAnswers[keyof EngineAnswers]> {
     return what === 'metrics' ? this.#registry.metrics() : this.#worker.isUp;
+  }
+
+  async #keepDays(): Promise<void> {
+    const isComplete = await keepDays(this.#db);
+    if (this.#isStopping) return;
+    const pauseMs = isComplete ? retentionPauseMs.usual : retentionPauseMs.locked;
+    this.#retentionTimer = setTimeout(() => {
+      this.#keepDays().catch((error) => {
+        this.#onError(error);
+        this.#retentionTimer?.refresh();
+      });
+    }, pauseMs);
   }
 
   #recover(): void {
@@ -241,11 +255,11 @@ function describe(error: Error): Record<string, unknown> {
 const plannerSettings = '-c enable_seqscan=off -c jit=off';
 
 /**
- * A node that stands still (its machine is paused, or gone from the network) holds the fan-out's lock for as long as
- * its session lives. The loop asks something every second; the pool closes connections that idle for 30 s itself.
+ * A paused or partitioned node leaves sessions behind that do not read what they asked for. The database ends a session
+ * whose data is not acknowledged for 10 s, and one that idles for longer than the pool keeps it.
  */
-const idleSettings = '-c idle_session_timeout=45s -c idle_in_transaction_session_timeout=45s';
-const sessionSettings = `${plannerSettings} ${idleSettings}`;
+const abandonedSettings = '-c idle_session_timeout=45s -c tcp_user_timeout=10s';
+const sessionSettings = `${plannerSettings} ${abandonedSettings}`;
 
 function withSessionSettings(connectionString: string): string {
   const url = new URL(connectionString);

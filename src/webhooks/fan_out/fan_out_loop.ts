@@ -14,6 +14,11 @@ import { type FanOutPass, fanOut, type KindArrays, type LaneAddition, markDue } 
 const lockKey = 7_236_501_129n;
 /** Milliseconds between looks into the outbox that nobody asked for, and between tries to lead. */
 const pollMs = 1_000;
+/**
+ * Seconds after which the database ends the session of a leader that asks nothing, and with it the lock: its node is
+ * paused or cut off. A leader with nothing to do asks every `pollMs`.
+ */
+const leaderIdleSecondsMax = 8;
 /** Milliseconds without a sign of life after which a part of the worker is taken to be down. */
 export const silentMsMax = 10_000;
 
@@ -95,6 +100,7 @@ export class FanOutLoop {
     }
     this.#options.onLead();
     try {
+      await sql.raw(`set idle_session_timeout = '${leaderIdleSecondsMax}s'`).execute(connection);
       while (!this.#isStopped) {
         this.#isWoken = false;
         await this.#mark(connection);
@@ -108,6 +114,7 @@ export class FanOutLoop {
       await this.#mark(connection);
     } finally {
       await sql`select pg_advisory_unlock(${lockKey}::bigint)`.execute(connection).catch(() => {});
+      await sql`reset idle_session_timeout`.execute(connection).catch(() => {});
     }
   }
 

@@ -5,20 +5,21 @@
 
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
-import { ensurePartitions } from '../../events/event.ts';
+import { dropPartitions, ensurePartitions } from '../../database/partitions.ts';
 
 /** Days that events and their deliveries are kept. */
 export const retentionDays = 30;
 
-const dayTables = ['events', 'deliveries', 'attempts'];
+/** Deliveries refer to events, attempts to deliveries: what refers is dropped first. */
+const dayTables = ['attempts', 'deliveries', 'events'];
 
-/** Makes the partitions of the coming days and drops those that are over. */
-export async function keepDays(db: Database, days = retentionDays): Promise<void> {
-  await ensurePartitions(db, dayTables);
-  // Deliveries refer to events: they go first.
-  for (const table of ['attempts', 'deliveries', 'events']) {
-    await sql`select drop_day_partitions(${table}, ${days}::int)`.execute(db);
-  }
+/**
+ * Makes the partitions of the coming days and drops those that are over.
+ * @returns false where others hold locks on them, such as a backup: to be called again soon
+ */
+export async function keepDays(db: Database, days = retentionDays): Promise<boolean> {
+  const areMade = await ensurePartitions(db, dayTables);
+  const areDropped = await dropPartitions(db, dayTables, days);
   await sql`delete from retries where day < (now() at time zone 'utc')::date - ${days}::int`.execute(db);
   await sql`delete from event_ids where created_at < now() - make_interval(days => ${days}::int)`.execute(db);
   // Of a subscription's revisions those stay that an attempt in the log may have been made by.
@@ -30,6 +31,7 @@ export async function keepDays(db: Database, days = retentionDays): Promise<void
     delete from recoveries where state <> 'running' and created_at < now() - make_interval(days => ${days}::int)`.execute(
     db,
   );
+  return areMade && areDropped;
 }
 
 /**

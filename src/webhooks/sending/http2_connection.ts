@@ -5,7 +5,7 @@
 
 import { Client, type Dispatcher } from 'undici';
 import type { GuardedConnection } from '../../egress/connector.ts';
-import type { AnswerParts, Connection, Exchange } from './connection.ts';
+import { type AnswerParts, type Connection, type Exchange, ProtocolError } from './connection.ts';
 import {
   type AnswerHeaders,
   answerBodyBytesMax,
@@ -101,12 +101,16 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
   }
 
   onResponseStart(
-    _controller: Dispatcher.DispatchController,
+    controller: Dispatcher.DispatchController,
     status: number,
     headers: Record<string, string | string[] | undefined>,
   ): void {
     // 102 and 103 come before the answer.
     if (status < 200) return;
+    if (headerListBytes(headers) > answerHeadBytesMax) {
+      controller.abort(new ProtocolError('the header section is too large'));
+      return;
+    }
     this.#status = status;
     this.#headers = headers as AnswerHeaders;
     this.#exchange?.onHead();
@@ -142,4 +146,13 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
     }
     exchange?.onAnswer(isCut, !isCut && this.#isUsable);
   }
+}
+
+/** Bytes of a header section as RFC 9113 section 6.5.2 counts them: names, values, and 32 for each field. */
+function headerListBytes(headers: Record<string, string | string[] | undefined>): number {
+  let bytes = 0;
+  for (const [name, value] of Object.entries(headers)) {
+    for (const each of [value].flat()) bytes += name.length + (each?.length ?? 0) + 32;
+  }
+  return bytes;
 }

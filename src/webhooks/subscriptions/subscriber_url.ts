@@ -18,6 +18,9 @@ const refusedPorts = new Set([
   15672, 16379, 25565, 26257, 26379, 27017, 27018, 27019, 28015, 28017, 50070,
 ]);
 
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it looks for
+const controlCharacter = /[\u0000-\u001f\u007f]/;
+
 export type UrlRefusalCode =
   | 'url_invalid'
   | 'url_scheme'
@@ -41,6 +44,10 @@ export type UrlVerdict = { url: string; refusal?: never } | { url?: never; refus
 export function checkSubscriberUrl(text: string, allowInsecure: boolean): UrlVerdict {
   if (Buffer.byteLength(text) > urlBytesMax) {
     return refuse('url_length', `may have ${urlBytesMax} bytes at most`);
+  }
+  // The URL parser drops tabs and line breaks without a word: what is stored would not be what was sent.
+  if (controlCharacter.test(text)) {
+    return refuse('url_invalid', 'must not contain control characters, such as line breaks or tabs');
   }
   const url = URL.parse(text);
   if (url === null) {

@@ -1,0 +1,101 @@
+/**
+ * Tables that are partitioned by day (UTC): their partitions are named `<table>_<YYYYMMDD>`, are made ahead of time, and
+ * leave whole. None of it takes a lock that readers or writers of the table wait for, and none of it waits long for
+ * others: a backup may hold its locks for hours. What could not be done is tried again later.
+ *
+ *   created apart → attached → detached concurrently (pending → final) → dropped
+ */
+
+import { sql } from 'kysely';
+import pg from 'pg';
+import type { Database } from './database.ts';
+
+/** Days for which partitions are made ahead. */
+const daysAhead = 7;
+/** Waiting to detach blocks nobody; waiting to drop would make readers of that one day wait. */
+const lockTimeouts = { detach: '2s', drop: '200ms' };
+/** An arbitrary number: one node at a time drops partitions. */
+const lockKey = 7_236_501_130n;
+/** SQLSTATE of `lock_timeout`. */
+const lockNotAvailable = '55P03';
+
+/** Makes the partitions of the coming days. Cheap when they exist. @returns false where a lock was not to be had in time */
+export async function ensurePartitions(db: Database, tables: readonly string[]): Promise<boolean> {
+  let isComplete = true;
+  for (const table of tables) {
+    const done = await unlessLocked(() =>
+      sql`select ensure_day_partitions(${table}, ${daysAhead}::int)`.execute(db),
+    );
+    isComplete &&= done;
+  }
+  return isComplete;
+}
+
+/**
+ * Drops the partitions of the days before the last `days`.
+ * @returns false where a lock was not to be had in time, or another node is at it
+ */
+export async function dropPartitions(
+  db: Database,
+  tables: readonly string[],
+  days: number,
+): Promise<boolean> {
+  return db.connection().execute(async (connection) => {
+    const { rows } = await sql<{ is_ours: boolean }>`
+      select pg_try_advisory_lock(${lockKey}::bigint) as is_ours`.execute(connection);
+    if (!rows[0]?.is_ours) return false;
+    try {
+      let isComplete = true;
+      for (const table of tables) {
+        for (const partition of await listExpired(connection, table, days)) {
+          const done = await unlessLocked(() => dropPartition(connection, table, partition));
+          isComplete &&= done;
+        }
+      }
+      return isComplete;
+    } finally {
+      await sql`reset lock_timeout`.execute(connection).catch(() => {});
+      await sql`select pg_advisory_unlock(${lockKey}::bigint)`.execute(connection).catch(() => {});
+    }
+  });
+}
+
+interface Partition {
+  name: string;
+  state: 'attached' | 'pending' | 'detached';
+}
+
+async function listExpired(connection: Database, table: string, days: number): Promise<Partition[]> {
+  const { rows } = await sql<Partition>`
+    select c.relname as name,
+      case when i.inhrelid is null then 'detached' when i.inhdetachpending then 'pending' else 'attached' end as state
+    from pg_class parent
+    join pg_class c on c.relnamespace = parent.relnamespace and c.relkind = 'r' and c.relname ~ ('^' || ${table} || '_\\d{8}$')
+    left join pg_inherits i on i.inhrelid = c.oid and i.inhparent = parent.oid
+    where parent.oid = ${table}::regclass
+      and to_date(right(c.relname, 8), 'YYYYMMDD') < (now() at time zone 'utc')::date - ${days}::int
+    order by c.relname`.execute(connection);
+  return rows;
+}
+
+async function dropPartition(connection: Database, table: string, { name, state }: Partition): Promise<void> {
+  if (state !== 'detached') {
+    await sql`set lock_timeout = ${sql.lit(lockTimeouts.detach)}`.execute(connection);
+    // A detach that was interrupted can only be finished; it cannot be started again.
+    const how = sql.raw(state === 'pending' ? 'finalize' : 'concurrently');
+    await sql`alter table ${sql.id(table)} detach partition ${sql.id(name)} ${how}`.execute(connection);
+  }
+  await sql`set lock_timeout = ${sql.lit(lockTimeouts.drop)}`.execute(connection);
+  await sql`drop table ${sql.id(name)}`.execute(connection);
+}
+
+/** @returns false where a lock was not to be had in time. @throws Error of any other kind */
+async function unlessLocked(work: () => Promise<unknown>): Promise<boolean> {
+  try {
+    await work();
+    return true;
+  } catch (error) {
+    if (error instanceof pg.DatabaseError && error.code === lockNotAvailable) return false;
+    throw error;
+  }
+}
