@@ -5,6 +5,7 @@ import { jsonPatchType, mergePatchType } from '../http/api.ts';
 import type { AnswerDescription, Operation, Parameter, ReferencePart } from '../http/operation.ts';
 import { exampleIds, exampleResource } from './example.ts';
 import { embeddedInAnswerMax, embeddedMax } from './expansions.ts';
+import { patchOperationsMax } from './json_patch.ts';
 import { orderDefault, pageSizeDefault, pageSizeMax, selectableMembers } from './query.ts';
 import { type ResourceAction, type ResourceType, withChildren } from './resource_type.ts';
 import {
@@ -393,5 +394,5 @@ const jsonPatchSchema = Type.Array(
     Type.Object({ op: { type: 'string', enum: ['remove'] } as TSchema, path: pointer }),
     Type.Object({ op: { type: 'string', enum: ['move', 'copy'] } as TSchema, path: pointer, from: pointer }),
   ]),
-  { maxItems: 1_000 },
+  { maxItems: patchOperationsMax },
 );

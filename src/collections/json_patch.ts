@@ -1,0 +1,278 @@
+/**
+ * JSON Patch (RFC 6902): applies operations to a document, all or none, with bounded work. Each operation is checked
+ * before it is applied: the places it names exist, and neither the depth of the document, nor what copies add to it,
+ * nor the number of values that are visited exceeds its limit.
+ */
+
+import { jsonDepthMax } from '../http/json.ts';
+import { bodyProblem, Problem } from '../http/problem.ts';
+
+type Members = Record<string, unknown>;
+
+type Operation =
+  | { op: 'add'; path: string; value: unknown }
+  | { op: 'replace'; path: string; value: unknown }
+  | { op: 'test'; path: string; value: unknown }
+  | { op: 'remove'; path: string }
+  | { op: 'move'; path: string; from: string }
+  | { op: 'copy'; path: string; from: string };
+
+/** Operations in a patch at most. */
+export const patchOperationsMax = 1_000;
+
+/** Characters, as JSON, that the `copy` operations of a patch may add in total. */
+const copiedCharactersMax = 4_194_304;
+
+/** Values that the operations of a patch may visit in total: what `copy`, `move` and `test` name, with everything in it. */
+const visitedValuesMax = 1_000_000;
+
+/** Array elements that shift by one place for the cost of one visited value. */
+const shiftedForOneVisit = 64;
+
+interface Work {
+  copiedCharacters: number;
+  visitedValues: number;
+}
+
+/**
+ * @param document changed in place
+ * @throws Problem 422 for an operation that is none, cannot be done or does too much, 409 for a `test` that fails
+ */
+export function applyJsonPatch(document: Members, patch: unknown): void {
+  const work: Work = { copiedCharacters: 0, visitedValues: 0 };
+  for (const [index, operation] of checkOperations(patch).entries()) {
+    const fault = applyOperation(document, operation, work);
+    if (fault === 'test failed') {
+      throw new Problem(409, 'A test of the patch failed: the resource is not as it expects.', {
+        code: 'patch-test-failed',
+        errors: [{ pointer: `/${index}`, message: 'the value is another' }],
+      });
+    }
+    if (fault !== undefined) throw bodyProblem([{ pointer: `/${index}`, message: fault }]);
+  }
+}
+
+function checkOperations(patch: unknown): Operation[] {
+  if (!Array.isArray(patch)) throw bodyProblem([{ pointer: '', message: 'must be an array of operations' }]);
+  if (patch.length > patchOperationsMax) {
+    throw bodyProblem([{ pointer: '', message: `may have ${patchOperationsMax} operations at most` }]);
+  }
+  const faulty = patch.findIndex((operation) => !isOperation(operation));
+  if (faulty === -1) return patch as Operation[];
+  throw bodyProblem([{ pointer: `/${faulty}`, message: 'is not an operation of RFC 6902 on a member' }]);
+}
+
+function isOperation(operation: unknown): boolean {
+  if (!isContainer(operation)) return false;
+  const { op, path, from } = operation as Members;
+  if (!isPointer(path)) return false;
+  switch (op) {
+    case 'test':
+      return Object.hasOwn(operation, 'value');
+    // The whole resource is not a member of itself: only members can be changed.
+    case 'add':
+    case 'replace':
+      return path !== '' && Object.hasOwn(operation, 'value');
+    case 'remove':
+      return path !== '';
+    case 'move':
+    case 'copy':
+      return path !== '' && isPointer(from);
+    default:
+      return false;
+  }
+}
+
+/** RFC 6901 section 3. */
+function isPointer(value: unknown): value is string {
+  return typeof value === 'string' && (value === '' || value.startsWith('/')) && !/~(?![01])/.test(value);
+}
+
+/** @returns what is wrong, or undefined once the operation is applied */
+function applyOperation(document: Members, operation: Operation, work: Work): string | undefined {
+  if (!hasPlaces(document, operation))
+    return operation.op === 'test' ? 'test failed' : 'names a place that does not exist';
+  const excess = chargeFor(document, operation, work);
+  if (excess !== undefined) return excess;
+  if (operation.op === 'test') {
+    return isEqual(valueAt(document, operation.path), operation.value) ? undefined : 'test failed';
+  }
+  return change(document, operation) ? undefined : 'cannot be done here';
+}
+
+/** @returns whether it could be done */
+function change(document: Members, operation: Exclude<Operation, { op: 'test' }>): boolean {
+  const { path } = operation;
+  switch (operation.op) {
+    case 'add':
+      return insert(document, path, structuredClone(operation.value));
+    case 'replace':
+      remove(document, path);
+      return insert(document, path, structuredClone(operation.value));
+    case 'remove':
+      return remove(document, path);
+    case 'copy':
+      return insert(document, path, structuredClone(valueAt(document, operation.from)));
+    default: {
+      const value = valueAt(document, operation.from);
+      return remove(document, operation.from) && insert(document, path, value);
+    }
+  }
+}
+
+/** RFC 6902 section 4.1: into an array before the element, as a member of an object in place of what was there. */
+function insert(document: Members, pointer: string, value: unknown): boolean {
+  const parent = valueAt(document, parentOf(pointer));
+  const token = tokensOf(pointer).at(-1) as string;
+  if (!isContainer(parent)) return false;
+  if (!Array.isArray(parent)) {
+    (parent as Members)[token] = value;
+    return true;
+  }
+  const index = token === '-' ? parent.length : isIndex(token) ? Number(token) : Number.POSITIVE_INFINITY;
+  if (index > parent.length) return false;
+  parent.splice(index, 0, value);
+  return true;
+}
+
+function remove(document: Members, pointer: string): boolean {
+  const parent = valueAt(document, parentOf(pointer));
+  const token = tokensOf(pointer).at(-1);
+  // The whole resource is in nothing that it could be taken out of.
+  if (token === undefined) return false;
+  if (Array.isArray(parent)) parent.splice(Number(token), 1);
+  else delete (parent as Members)[token];
+  return true;
+}
+
+/** Adds the cost of an operation to the work. @returns what it exceeds, or undefined */
+function chargeFor(document: Members, operation: Operation, work: Work): string | undefined {
+  const { op, path } = operation;
+  const value =
+    op === 'move' || op === 'copy'
+      ? valueAt(document, operation.from)
+      : op === 'test'
+        ? valueAt(document, path)
+        : undefined;
+  const size = measure(value, visitedValuesMax - work.visitedValues);
+  work.visitedValues += size.values + shiftCost(document, path);
+  if (op === 'move') work.visitedValues += shiftCost(document, operation.from);
+  if (work.visitedValues > visitedValuesMax)
+    return `does too much: a patch may visit ${visitedValuesMax} values`;
+  if (op === 'copy') work.copiedCharacters += size.characters;
+  if (work.copiedCharacters > copiedCharactersMax) {
+    return `copies too much: a patch may copy ${copiedCharactersMax} characters`;
+  }
+  if (op === 'remove' || op === 'test') return undefined;
+  // What the body brings was measured when it was read, but not at the place where it goes.
+  const depth =
+    op === 'add' || op === 'replace' ? measure(operation.value, visitedValuesMax).depth : size.depth;
+  return depthOf(path) + depth > jsonDepthMax ? `nests more than ${jsonDepthMax} deep` : undefined;
+}
+
+/** Elements of an array move when one is inserted before them or removed. */
+function shiftCost(document: Members, pointer: string): number {
+  const parent = valueAt(document, parentOf(pointer));
+  return Array.isArray(parent) ? parent.length / shiftedForOneVisit : 0;
+}
+
+interface Size {
+  values: number;
+  /** About as many as its JSON has. */
+  characters: number;
+  /** Objects and arrays in each other. */
+  depth: number;
+}
+
+/** @param valuesMax measuring ends as soon as there are more */
+function measure(value: unknown, valuesMax: number): Size {
+  const size: Size = { values: 0, characters: 0, depth: 0 };
+  const visit = (visited: unknown, depth: number): void => {
+    size.values += 1;
+    size.characters += typeof visited === 'string' ? visited.length + 2 : 4;
+    if (!isContainer(visited)) return;
+    size.depth = Math.max(size.depth, depth + 1);
+    for (const [name, member] of Object.entries(visited)) {
+      if (size.values > valuesMax) return;
+      if (!Array.isArray(visited)) size.characters += name.length + 4;
+      visit(member, depth + 1);
+    }
+  };
+  if (value !== undefined) visit(value, 0);
+  return size;
+}
+
+/** Whether what an operation names is there: own members alone, so that nothing inherited is found or changed. */
+function hasPlaces(document: Members, operation: Operation): boolean {
+  const { op, path } = operation;
+  // It would become what the object inherits from, and be no member of it.
+  if (tokensOf(path).at(-1) === '__proto__') return false;
+  switch (op) {
+    case 'add':
+      return isThere(document, parentOf(path));
+    case 'move':
+      // RFC 6902 section 4.4: nothing moves into itself.
+      return (
+        isThere(document, operation.from) &&
+        isThere(document, parentOf(path)) &&
+        !path.startsWith(`${operation.from}/`)
+      );
+    case 'copy':
+      return isThere(document, operation.from) && isThere(document, parentOf(path));
+    default:
+      return isThere(document, path);
+  }
+}
+
+function isThere(document: Members, pointer: string): boolean {
+  return valueAt(document, pointer) !== undefined;
+}
+
+/**
+ * RFC 6901 section 4, for own members alone: an index of an array has no leading zeros and no other form.
+ * @returns undefined where there is none: JSON has no such value
+ */
+function valueAt(document: Members, pointer: string): unknown {
+  let value: unknown = document;
+  for (const token of tokensOf(pointer)) {
+    if (!isContainer(value) || !Object.hasOwn(value, token)) return undefined;
+    if (Array.isArray(value) && !isIndex(token)) return undefined;
+    value = (value as Members)[token];
+  }
+  return value;
+}
+
+function isIndex(token: string): boolean {
+  return /^(?:0|[1-9]\d*)$/.test(token);
+}
+
+function tokensOf(pointer: string): string[] {
+  return pointer
+    .split('/', jsonDepthMax + 2)
+    .slice(1)
+    .map((token) => token.replaceAll('~1', '/').replaceAll('~0', '~'));
+}
+
+function parentOf(pointer: string): string {
+  return pointer.slice(0, pointer.lastIndexOf('/'));
+}
+
+/** Objects and arrays around the place that a pointer names, the document among them. */
+function depthOf(pointer: string): number {
+  return pointer.split('/', jsonDepthMax + 2).length - 1;
+}
+
+/** RFC 6902 section 4.6: the order of members does not count. The visits are charged before. */
+function isEqual(left: unknown, right: unknown): boolean {
+  if (!isContainer(left) || !isContainer(right)) return left === right;
+  if (Array.isArray(left) !== Array.isArray(right)) return false;
+  const names = Object.keys(left);
+  if (names.length !== Object.keys(right).length) return false;
+  return names.every(
+    (name) => Object.hasOwn(right, name) && isEqual((left as Members)[name], (right as Members)[name]),
+  );
+}
+
+function isContainer(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
+}
