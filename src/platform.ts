@@ -54,7 +54,7 @@ export function defineConfig(declaration: PlatformDeclaration): PlatformDeclarat
 
 /** First parts of paths and names of tables that are the server's own. */
 const reservedNames = new Set(
-  `access_tokens account accounts api assets asyncapi attempts audit_entries authorization_codes
+  `access_tokens account accounts admin api app_invitations app_members apps assets asyncapi attempts audit_entries authorization_codes
   client_secrets clients collections console deliveries delivery_keys device device_codes docs event_ids event_kinds
   events failing_warnings grants health held_stretches idempotency_keys interaction interactions lane_progress lanes livez
   login login_sessions meta metrics migrations nodes oauth openapi outbox public pushed_requests
@@ -64,7 +64,7 @@ const reservedNames = new Set(
 /** Names of kinds that the server itself has. */
 const reservedKinds = new Set(['ping', 'subscription.disabled', 'subscription.failing']);
 /** Objects of scopes that have a meaning of their own. */
-const reservedObjects = new Set(['webhooks', 'events', 'tokens']);
+const reservedObjects = new Set(['webhooks', 'events', 'tokens', 'apps']);
 /** Collections and event kinds at most. */
 const collectionsMax = 200;
 const eventKindsMax = 2_000;

@@ -68,6 +68,13 @@ export async function findAccount(db: Database | Transaction, id: string): Promi
   return rows[0] && toAccount(rows[0]);
 }
 
+/** Whether an account that may act is marked as an administrator's. */
+export async function isAdmin(db: Database | Transaction, id: string): Promise<boolean> {
+  const { rows } = await sql`
+    select from accounts where id = ${id} and is_admin and disabled_at is null`.execute(db);
+  return rows.length > 0;
+}
+
 /** What signing in needs: the account and the hash that a password is compared with. */
 export async function findAccountByEmail(
   db: Database | Transaction,

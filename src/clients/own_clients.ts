@@ -18,7 +18,15 @@ export interface OwnClient {
 }
 
 /** What the settings interface asks a user for. */
-const consoleScopes = ['openid', 'read:profile', 'read:webhooks', 'write:webhooks'];
+const consoleScopes = [
+  'openid',
+  'read:profile',
+  'read:webhooks',
+  'write:webhooks',
+  'read:apps',
+  'write:apps',
+  'admin',
+];
 
 /** Where the reference is sent back to after its reader has signed in. */
 export function docsRedirectUri(baseUrl: string): string {

@@ -17,7 +17,7 @@ export const userCreate: Command = {
     ['--email E', 'address to log in with'],
     passwordHelp,
     ['--name N', 'what the user is called; by default the part of the address before the @'],
-    ['--admin', 'marks the account as an operator’s; the mark is kept, and opens nothing yet'],
+    ['--admin', 'makes the account an administrator: its console also administers the server'],
     ['--json', 'print JSON'],
   ],
   async run({ values }, { config, print }) {

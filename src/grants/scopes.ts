@@ -9,12 +9,17 @@ export interface Scope {
   description: string;
   /** Whether a user can allow it; the rest is for machine clients of the operator alone. */
   isForUsers: boolean;
+  /** Manages apps or the server: for the console and for clients that the operator names, never for other apps. */
+  isManagement?: boolean;
 }
 
 export type ScopeCatalogue = ReadonlyMap<string, Scope>;
 
 /** For an API elsewhere that takes our access tokens: by it a client may introspect those of other clients. */
 export const introspectionScope = 'read:tokens';
+
+/** Opens `/admin`: for accounts that are marked as administrators, and for machine clients of the operator. */
+export const adminScope = 'admin';
 
 const fixedScopes: readonly Scope[] = [
   { name: 'read:profile', description: 'see your profile: your name and e-mail address', isForUsers: true },
@@ -33,6 +38,24 @@ const fixedScopes: readonly Scope[] = [
   { name: 'write:webhooks', description: 'be told of your events as they happen', isForUsers: true },
   { name: 'write:events', description: 'publish events', isForUsers: false },
   { name: introspectionScope, description: 'check other apps’ access tokens', isForUsers: false },
+  {
+    name: 'read:apps',
+    description: 'see the apps that you develop',
+    isForUsers: false,
+    isManagement: true,
+  },
+  {
+    name: 'write:apps',
+    description: 'create, change and delete the apps that you develop',
+    isForUsers: false,
+    isManagement: true,
+  },
+  {
+    name: adminScope,
+    description: 'administer this server: accounts, apps, subscriptions and the audit log',
+    isForUsers: false,
+    isManagement: true,
+  },
 ];
 
 /** Scopes of OpenID Connect, in the words that a user reads. */

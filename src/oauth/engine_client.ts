@@ -9,6 +9,7 @@ import type { Client } from '../clients/client.ts';
 import type { CachedClient, ClientCache } from '../clients/client_cache.ts';
 import { matchesClientSecret } from '../clients/client_secret.ts';
 import { isFapi2Client } from '../clients/metadata.ts';
+import { isOwnClient } from '../clients/own_clients.ts';
 import type { OAuthSettings } from './settings.ts';
 
 type EngineClient = InstanceType<Provider['Client']>;
@@ -88,9 +89,11 @@ export function useClients(
     throw new errors.UnauthorizedClient('requested response_type is not allowed for this client');
   };
 
-  // RFC 8252 section 7.3: the port of a loopback redirect is the app's to choose when it starts.
+  // RFC 8252 section 7.3: the port of a loopback redirect is the app's to choose when it starts. The server's own apps
+  // run on the server's own port: on any other port of a loopback address another program would get their codes.
   Client.prototype.redirectUriAllowed = function (uri: string) {
-    return isRedirectUriAllowed(this.redirectUris ?? [], uri);
+    const registered = this.redirectUris ?? [];
+    return isOwnClient(this.clientId) ? registered.includes(uri) : isRedirectUriAllowed(registered, uri);
   };
 }
 

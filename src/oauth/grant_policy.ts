@@ -6,9 +6,13 @@
 
 import { sql } from 'kysely';
 import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
+import { isAdmin } from '../accounts/account.ts';
 import type { Client } from '../clients/client.ts';
+import { isOwnClient } from '../clients/own_clients.ts';
 import { newId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
+import { adminScope } from '../grants/scopes.ts';
+import { dropAdminScope } from './scope_policy.ts';
 import { currentMemo, type GrantDetails } from './storage/memo.ts';
 
 type EngineGrant = InstanceType<Provider['Grant']>;
@@ -26,6 +30,7 @@ export async function grantFor(
   const { account, result } = ctx.oidc;
   const accountId = account?.accountId;
   if (accountId === undefined) return undefined;
+  if (ctx.oidc.requestParamScopes.has(adminScope) && !(await isAdmin(db, accountId))) dropAdminScope(ctx);
   const requested = [...ctx.oidc.requestParamScopes];
   const isConfirmed = result?.consent !== undefined;
   // RFC 8628 section 5.4: whoever sent the code may be somebody else; a device is asked for every time.
@@ -76,8 +81,9 @@ async function wasConfirmed(
 
 /**
  * RFC 6749 section 10.2, RFC 8252 section 8.6: a public client on the user's own machine can be any program; it
- * is asked for every time.
+ * is asked for every time. Codes for the server's own apps only ever go to this server (engine_client.ts).
  */
 function isIdentifiable(client: Client): boolean {
+  if (isOwnClient(client.id)) return true;
   return client.authMethod !== 'none' || client.redirectUris.every((uri) => uri.startsWith('https://'));
 }

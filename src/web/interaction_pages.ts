@@ -11,6 +11,7 @@ import { signIn } from '../accounts/sign_in.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
 import type { Database } from '../database/database.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
+import { withoutAdminScope } from '../oauth/scope_policy.ts';
 import { consentForm, describeScope } from './consent_page.ts';
 import { renderExpiredPage } from './error_page.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
@@ -82,9 +83,10 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       db,
       interaction.session?.accountId ?? '00000000-0000-0000-0000-000000000000',
     );
-    const asked = String(interaction.params.scope ?? '')
+    const named = String(interaction.params.scope ?? '')
       .split(' ')
       .filter(Boolean);
+    const asked = account?.isAdmin === true ? named : withoutAdminScope(named);
     const { redirect_uri: redirectUri } = interaction.params;
     const content = consentForm({
       client,
