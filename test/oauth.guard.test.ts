@@ -8,7 +8,7 @@ import '../src/oauth/runtime_notice.ts';
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { SignJWT } from 'jose';
+import { generateKeyPair, importJWK, SignJWT } from 'jose';
 import { sql } from 'kysely';
 import { pino } from 'pino';
 import { disableAccount } from '../src/accounts/account.ts';
@@ -23,6 +23,7 @@ import { createApplication } from '../src/http/application.ts';
 import { RateLimiter } from '../src/http/rate_limit.ts';
 import { createAuthorization } from '../src/oauth/authorization.ts';
 import { defaultOAuthSettings } from '../src/oauth/settings.ts';
+import { loadSigningKeys } from '../src/oauth/signing_keys.ts';
 import { enginePages } from '../src/web/engine_pages.ts';
 import { createDatabase, type TestDatabase } from './support/database.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from './support/oauth.ts';
@@ -180,6 +181,31 @@ test('oauth 61: an id_token, a foreign issuer or audience, an expired one, alg n
     .setProtectedHeader({ alg: 'HS256', typ: 'at+jwt' })
     .sign(new TextEncoder().encode('a key that somebody made up, 32+ bytes'));
   assert.equal((await one.ask(`Bearer ${hmac}`)).status, 401);
+  // An RS256 token by the server's own key is accepted, and only as an access token.
+  const rs256 = { account, client, scopes, algorithm: 'RS256' } as const;
+  const other = await mintAccessToken({ db, config }, rs256);
+  assert.equal((await one.ask(`Bearer ${other.accessToken}`)).status, 200);
+  for (const typ of ['JWT', 'logout+jwt', undefined]) {
+    const minted = await mintAccessToken({ db, config }, { ...rs256, header: { typ } });
+    assert.equal((await one.ask(`Bearer ${minted.accessToken}`)).status, 401, typ);
+  }
+  const { privateKeys } = await loadSigningKeys(db, testSecret);
+  for (const { alg: own, ...key } of privateKeys) {
+    const kid = String(key.kid);
+    const modulus = Buffer.from(String(key.n ?? key.x), 'base64url');
+    const stranger = await generateKeyPair(String(own));
+    const signers: [string, CryptoKey | Uint8Array][] = [
+      ['HS256', modulus],
+      [String(own), stranger.privateKey],
+    ];
+    if (own === 'RS256') {
+      for (const alg of ['PS256', 'RS512']) signers.push([alg, (await importJWK(key, alg)) as CryptoKey]);
+    }
+    for (const [alg, secret] of signers) {
+      const token = await new SignJWT(claims).setProtectedHeader({ alg, typ: 'at+jwt', kid }).sign(secret);
+      assert.equal((await one.ask(`Bearer ${token}`)).status, 401, `${alg} by the key for ${own}`);
+    }
+  }
   const changed = Buffer.from(JSON.stringify({ ...claims, scope: 'read:posts write:posts' })).toString(
     'base64url',
   );

@@ -4,7 +4,7 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { decodeProtectedHeader } from 'jose';
+import { decodeProtectedHeader, type JWK } from 'jose';
 import { sql } from 'kysely';
 import { pino } from 'pino';
 import { readAuditLog } from '../src/audit/audit_log.ts';
@@ -12,7 +12,7 @@ import { rotateClientSecret } from '../src/clients/client_secret.ts';
 import { withdrawGrant } from '../src/grants/grant.ts';
 import { keepHouse, retireGrants } from '../src/oauth/housekeeping.ts';
 import { rotateSigningKeys } from '../src/oauth/signing_keys.ts';
-import { loadPlatform } from '../src/platform.ts';
+import { createPlatform, loadPlatform } from '../src/platform.ts';
 import { startServer } from '../src/server.ts';
 import { rotateDeliveryKey } from '../src/webhooks/sending/delivery_key.ts';
 import { authorize, clientToken, createTestAccount, createTestClient, postForm } from './support/oauth.ts';
@@ -79,6 +79,86 @@ test('oauth 71: a rotation publishes first, signs later, and never refuses a val
   });
   assert.equal(await open(server.baseUrl, old), 401);
   assert.deepEqual(lines, []);
+});
+
+test('oauth 60: the operator chooses RS256: both nodes take tokens of both algorithms, before and after a rotation', async (context) => {
+  const elsewhere = 'https://notes.example';
+  const port = await freePort();
+  const config = { ...server.config, port };
+  const second = await startServer({
+    config,
+    platform: createPlatform({
+      oauth: {
+        accessTokenAlgorithm: 'RS256',
+        resources: [{ url: elsewhere, accessTokenAlgorithm: 'ES256' }],
+      },
+    }),
+    databaseUrl: server.databaseUrl,
+    secret: testSecret,
+    logger: pino({ level: 'silent' }),
+  });
+  context.after(() => second.close());
+  const nodes = [server.baseUrl, second.address];
+  const tokenAt = (baseUrl: string) => clientToken({ baseUrl }, client, ['read:posts']);
+  const isOpen = async (token: string) => {
+    for (const baseUrl of nodes) {
+      const { status } = await fetch(`${baseUrl}/api`, { headers: { authorization: `Bearer ${token}` } });
+      assert.equal(status, 200, JSON.stringify(decodeProtectedHeader(token)));
+    }
+  };
+  const publicKeys = async () => {
+    const { keys } = (await (await fetch(`${server.baseUrl}/oauth/jwks`)).json()) as { keys: JWK[] };
+    return keys;
+  };
+
+  const [es256, rs256] = [await tokenAt(server.baseUrl), await tokenAt(second.address)];
+  for (const [token, algorithm] of [
+    [es256, 'ES256'],
+    [rs256, 'RS256'],
+  ] as const) {
+    const { alg, typ, kid } = decodeProtectedHeader(token);
+    assert.deepEqual([alg, typ], [algorithm, 'at+jwt']);
+    const key = (await publicKeys()).find((candidate) => candidate.kid === kid);
+    assert.deepEqual([key?.alg, key?.use], [algorithm, 'sig']);
+    await isOpen(token);
+    for (const baseUrl of nodes) {
+      const { body } = await postForm({ baseUrl }, '/oauth/introspect', client, { token });
+      assert.equal(body.active, true);
+    }
+  }
+  const { body } = await postForm({ baseUrl: second.address }, '/oauth/token', client, {
+    grant_type: 'client_credentials',
+    scope: 'read:posts',
+    resource: elsewhere,
+  });
+  assert.equal(decodeProtectedHeader(String(body.access_token)).alg, 'ES256', 'an API has its own');
+
+  const made = await rotateSigningKeys(server.db, testSecret, 0);
+  await until('the new RS256 key signs', async () => {
+    const token = await tokenAt(second.address);
+    await isOpen(token);
+    return made.includes(decodeProtectedHeader(token).kid ?? '');
+  });
+  await isOpen(es256);
+  await isOpen(rs256);
+  await postForm(server, '/oauth/revoke', client, { token: rs256 });
+  await until('the revoked RS256 token is refused everywhere', async () => {
+    const statuses = nodes.map(async (baseUrl) => {
+      return (await fetch(`${baseUrl}/api`, { headers: { authorization: `Bearer ${rs256}` } })).status;
+    });
+    return (await Promise.all(statuses)).every((status) => status === 401);
+  });
+});
+
+test('accessTokenAlgorithm is ES256 or RS256 and nothing else', () => {
+  for (const wrong of ['none', 'HS256', 'PS256', 'EdDSA', '', null, ['RS256']]) {
+    for (const oauth of [
+      { accessTokenAlgorithm: wrong },
+      { resources: [{ url: 'https://notes.example', accessTokenAlgorithm: wrong }] },
+    ]) {
+      assert.throws(() => createPlatform({ oauth: oauth as never }), /accessTokenAlgorithm|oauth\.resources/);
+    }
+  }
 });
 
 test('a refused request is one log line with its id and the exact reason, and no secret', async (context) => {

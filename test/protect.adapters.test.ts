@@ -81,6 +81,7 @@ async function serve(build: (protect: Protector) => Promise<RequestListener>, se
   const protect = createProtector({
     issuer: server.baseUrl,
     url,
+    audience: server.baseUrl,
     offline: true,
     scopes: ['read:posts'],
     dpopNonceSecret: secret,

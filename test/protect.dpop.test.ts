@@ -19,7 +19,12 @@ import { startTestServer } from './support/server.ts';
 const origin = 'https://notes.example';
 const url = `${origin}/notes`;
 const server = await startTestServer({ after });
-const protect = createProtector({ issuer: server.baseUrl, url: origin, offline: true });
+const protect = createProtector({
+  issuer: server.baseUrl,
+  url: origin,
+  audience: server.baseUrl,
+  offline: true,
+});
 const key = await createProofKey();
 const token = await mint({ cnf: { jkt: key.jkt } });
 
@@ -162,6 +167,7 @@ test('a store of proofs of one’s own is asked; when it fails or is full, nobod
   const protector = createProtector({
     issuer: server.baseUrl,
     url: origin,
+    audience: server.baseUrl,
     offline: true,
     replays: createReplayStore(2),
     onError: (error) => errors.push(error.message),
@@ -216,6 +222,7 @@ test('oauth 80: (protect) where nonces are wanted: 401 use_dpop_nonce gives one,
   const options = {
     issuer: server.baseUrl,
     url: origin,
+    audience: server.baseUrl,
     offline: true,
     dpopNonceSecret: 'a secret of the notes, 32 bytes or more',
   };
@@ -236,6 +243,7 @@ test('oauth 80: (protect) a nonce that is being replaced is still good, and its 
   const protector = createProtector({
     issuer: server.baseUrl,
     url: origin,
+    audience: server.baseUrl,
     offline: true,
     dpopNonceSecret: 'a secret of the notes, 32 bytes or more',
   });

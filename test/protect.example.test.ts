@@ -20,6 +20,10 @@ import { freePort, startTestServer } from './support/server.ts';
 import { startSubscriber } from './support/subscriber.ts';
 import { until } from './support/webhooks.ts';
 
+const port = await freePort();
+const url = `http://localhost:${port}`;
+// The example's own setting: where its API is, for which tokens are asked.
+process.env.NOTES_URL = url;
 const platform = await loadPlatform(
   fileURLToPath(new URL('../examples/own-api/nuncio.config.ts', import.meta.url)),
 );
@@ -33,8 +37,6 @@ const notesClient = await createTestClient(server, {
   redirectUris: [],
 });
 const folder = await mkdtemp(join(tmpdir(), 'nuncio-notes-'));
-const port = await freePort();
-const url = `http://localhost:${port}`;
 let child = await startNotes();
 after(async () => {
   await end('SIGKILL');
@@ -66,8 +68,12 @@ async function end(signal: NodeJS.Signals): Promise<number | null> {
 
 async function createUser(granted: readonly string[] = scopes) {
   const account = await createTestAccount(server);
-  const { accessToken, grantId } = await authorize(server, { account, client: app, scopes: granted });
+  const flow = { account, client: app, scopes: granted };
+  // A token opens one API: the notes, or the server's own, where an app subscribes.
+  const forNotes = await authorize(server, { ...flow, parameters: { resource: url } });
+  const forServer = await authorize(server, flow);
   const request = async (method: string, target: string, body?: unknown) => {
+    const { accessToken } = target.startsWith(`${server.baseUrl}/`) ? forServer : forNotes;
     const response = await fetch(target, {
       method,
       headers: { authorization: `Bearer ${accessToken}`, 'content-type': 'application/json' },
@@ -76,7 +82,7 @@ async function createUser(granted: readonly string[] = scopes) {
     const text = await response.text();
     return { status: response.status, body: text === '' ? null : JSON.parse(text) };
   };
-  return { account, grantId, request };
+  return { account, grantId: forNotes.grantId, request };
 }
 
 test('an app writes, reads and throws away a user’s notes, and nobody else’s', async () => {

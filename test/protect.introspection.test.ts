@@ -45,6 +45,7 @@ function setUp(options: Partial<ProtectorOptions> = {}) {
   const protect = createProtector({
     issuer: server.baseUrl,
     url: 'https://notes.example',
+    audience: server.baseUrl,
     clientId: notes.id,
     clientSecret: notes.secret ?? '',
     async fetch(url, init) {
@@ -165,6 +166,7 @@ test('opaque tokens: taken, limited by their scopes, refused once they are withd
   const api = await createNotes(opaque);
   const { ask } = setUp({
     issuer: opaque.baseUrl,
+    audience: opaque.baseUrl,
     clientId: api.id,
     clientSecret: api.secret ?? '',
     cacheSeconds: 0,
@@ -221,6 +223,7 @@ test('openid-client gets a token bound to its key, and asks the API elsewhere wi
   const protect = createProtector({
     issuer: server.baseUrl,
     url,
+    audience: server.baseUrl,
     clientId: notes.id,
     clientSecret: notes.secret ?? '',
     dpopNonceSecret: 'a secret of the notes, 32 bytes or more',

@@ -73,6 +73,7 @@ function setUp(issuer: Issuer, options: Partial<ProtectorOptions> = { offline: t
   const protect = createProtector({
     issuer: issuer.url,
     url: 'https://notes.example',
+    audience: issuer.url,
     onError: (error) => errors.push(error.message),
     ...options,
   });
@@ -284,7 +285,12 @@ test('the default reports to the process, once a minute at most', async (t) => {
   const onWarning = (warning: Error) => warnings.push(warning);
   process.on('warning', onWarning);
   t.after(() => process.off('warning', onWarning));
-  const protect = createProtector({ issuer: issuer.url, url: 'https://notes.example', offline: true });
+  const protect = createProtector({
+    issuer: issuer.url,
+    url: 'https://notes.example',
+    audience: issuer.url,
+    offline: true,
+  });
   const headers = { authorization: `Bearer ${await issuer.token()}` };
   for (let count = 0; count < 3; count += 1) await protect.check({ method: 'GET', url: '/', headers });
   await sleep(0);

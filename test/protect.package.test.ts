@@ -75,7 +75,7 @@ test('plain JavaScript imports nuncio/protect and checks a real token with it', 
   const output = await runScript(
     `import { createProtector } from 'nuncio/protect';
      const [issuer, token] = process.argv.slice(2);
-     const protect = createProtector({ issuer, url: 'https://notes.example', offline: true });
+     const protect = createProtector({ issuer, url: 'https://notes.example', audience: issuer, offline: true });
      const ask = (authorization) =>
        protect.check({ method: 'GET', url: '/notes', headers: { authorization } }, 'read:posts');
      const good = await ask('Bearer ' + token);
@@ -92,14 +92,14 @@ test('its types stand by themselves in a strict TypeScript project', async () =>
     join(folder, 'consumer.ts'),
     `import { createServer } from 'node:http';
      import { createProtector, createPublisher, type Principal } from 'nuncio/protect';
-     const protect = createProtector({ issuer: 'http://localhost:3000', url: 'http://localhost:4100', offline: true });
+     const protect = createProtector({ issuer: 'http://localhost:3000', url: 'http://localhost:4100', audience: 'http://localhost:4100', offline: true });
      createServer(protect.http(['read:notes'], (_request, response, principal: Principal) => {
        response.end(principal.accountId ?? 'nobody');
      }));
      const publisher = createPublisher({ issuer: 'http://localhost:3000', clientId: 'a', clientSecret: 'b' });
      export const ids: Promise<string[]> = publisher.publish({ kind: 'a.b', account: 'c', body: {} });
      // @ts-expect-error: an option that there is none of
-     createProtector({ issuer: 'http://localhost:3000', url: 'http://localhost:4100', ofline: true });`,
+     createProtector({ issuer: 'http://localhost:3000', url: 'http://localhost:4100', audience: 'http://localhost:4100', ofline: true });`,
   );
   await writeFile(
     join(folder, 'tsconfig.json'),

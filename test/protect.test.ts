@@ -21,7 +21,8 @@ const url = 'https://notes.example';
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);
 const client = await createTestClient(server);
-const protect = createProtector({ issuer: server.baseUrl, url, offline: true });
+// Tokens for the issuer's own API are the plainest to get; what an audience of one's own means is tested below.
+const protect = createProtector({ issuer: server.baseUrl, url, audience: server.baseUrl, offline: true });
 
 /** Asks for `/notes`, which needs `read:posts`. */
 function ask(authorization?: string, target = '/notes'): Promise<Grant | Refusal> {
@@ -181,19 +182,37 @@ test('oauth 61: (protect) HS256 with the public key as its secret, and a key of 
   await assertInvalid(await sign({ alg: 'ES256', jwk }, privateKey));
 });
 
-test('oauth 61: (protect) the issuer’s own RS256 key signs id_tokens, and no access token', async () => {
+test('oauth 61: (protect) RS256 by the issuer’s key is accepted, and only as what the key is for', async () => {
+  const options = { account, client, scopes: ['read:posts'], algorithm: 'RS256' } as const;
+  const { accessToken } = await mintAccessToken(server, options);
+  granted(await ask(`Bearer ${accessToken}`));
+  // The same key signs id_tokens.
+  for (const typ of ['JWT', 'logout+jwt', undefined]) {
+    await assertInvalid((await mintAccessToken(server, { ...options, header: { typ } })).accessToken);
+  }
   const { privateKeys } = await loadSigningKeys(server.db, testSecret);
   const key = privateKeys.find(({ alg }) => alg === 'RS256');
-  assert.ok(key);
-  const token = await new SignJWT({ client_id: client.id, scope: 'read:posts', jti: 'x' })
-    .setProtectedHeader({ alg: 'RS256', typ: 'at+jwt', kid: key.kid as string })
-    .setIssuer(server.baseUrl)
-    .setAudience(server.baseUrl)
-    .setSubject(account.id)
-    .setIssuedAt()
-    .setExpirationTime('5m')
-    .sign(await importJWK(key, 'RS256'));
-  await assertInvalid(token);
+  const other = privateKeys.find(({ alg }) => alg === 'ES256');
+  assert.ok(key && other);
+  const sign = async (header: { alg: string; kid: string }, secret: CryptoKey | Uint8Array) =>
+    new SignJWT({ client_id: client.id, scope: 'read:posts', jti: 'x' })
+      .setProtectedHeader({ typ: 'at+jwt', ...header })
+      .setIssuer(server.baseUrl)
+      .setAudience(server.baseUrl)
+      .setSubject(account.id)
+      .setIssuedAt()
+      .setExpirationTime('5m')
+      .sign(secret);
+  const kid = String(key.kid);
+  for (const alg of ['PS256', 'RS384', 'RS512']) {
+    const material = { ...key, alg };
+    await assertInvalid(await sign({ alg, kid }, (await importJWK(material, alg)) as CryptoKey));
+  }
+  const modulus = Buffer.from(String(key.n), 'base64url');
+  await assertInvalid(await sign({ alg: 'HS256', kid }, modulus));
+  const stranger = await generateKeyPair('RS256');
+  await assertInvalid(await sign({ alg: 'RS256', kid }, stranger.privateKey));
+  await assertInvalid(await sign({ alg: 'RS256', kid: String(other.kid) }, stranger.privateKey));
 });
 
 test('an audience of one’s own is the only one taken', async () => {
@@ -213,6 +232,24 @@ test('an audience of one’s own is the only one taken', async () => {
   assert.equal(await asked(server.baseUrl), false);
 });
 
+test('createProtector demands an audience: no default takes tokens made for another API', () => {
+  const options = { issuer: server.baseUrl, url, offline: true };
+  const withAudience = (...given: unknown[]) =>
+    ({ ...options, ...(given.length === 0 ? {} : { audience: given[0] }) }) as never;
+  for (const missing of [withAudience(), withAudience(undefined), withAudience(null), withAudience([])]) {
+    assert.throws(() => createProtector(missing), {
+      name: 'TypeError',
+      message: /^audience is missing: .*"https:\/\/notes\.example".*oauth\.resources/,
+    });
+  }
+  for (const wrong of ['', [''], [undefined], 7, [url, null]]) {
+    assert.throws(() => createProtector(withAudience(wrong)), {
+      name: 'TypeError',
+      message: /^audience is /,
+    });
+  }
+});
+
 test('headers of the Fetch API do as well', async () => {
   const { accessToken } = await mintAccessToken(server, { account, client, scopes: ['read:posts'] });
   const request = new Request(`${url}/notes`, { headers: { authorization: `Bearer ${accessToken}` } });
@@ -224,19 +261,19 @@ test('offline, an opaque token is nobody’s', async () => {
 });
 
 test('options that would let in too many, or nobody, are refused at once', () => {
-  const issuer = server.baseUrl;
+  const good = { issuer: server.baseUrl, url, audience: url };
   const wrong: [Parameters<typeof createProtector>[0], RegExp][] = [
-    [{ issuer, url }, /clientId and clientSecret are missing/],
-    [{ issuer, url, clientId: 'a' }, /clientId and clientSecret are missing/],
-    [{ issuer, url, clientId: 'a', clientSecret: '' }, /clientId and clientSecret are missing/],
-    [{ issuer, url, clientId: 'a', clientSecret: 'b', offline: true }, /offline is true/],
-    [{ issuer, url, clientId: 'a', clientSecret: 'b', cacheSeconds: Number.NaN }, /cacheSeconds is NaN/],
-    [{ issuer, url, clientId: 'a', clientSecret: 'b', cacheSeconds: -1 }, /cacheSeconds is -1/],
-    [{ issuer: 'http://id.example', url, offline: true }, /http on loopback only/],
-    [{ issuer: 'id.example', url, offline: true }, /issuer is "id.example"/],
-    [{ issuer, url: 'notes.example', offline: true }, /url is "notes.example"/],
-    [{ issuer, url: 'https://notes.example/?a', offline: true }, /url is/],
-    [{ issuer, url, offline: true, dpopNonceSecret: 'short' }, /dpopNonceSecret is too short/],
+    [{ ...good }, /clientId and clientSecret are missing/],
+    [{ ...good, clientId: 'a' }, /clientId and clientSecret are missing/],
+    [{ ...good, clientId: 'a', clientSecret: '' }, /clientId and clientSecret are missing/],
+    [{ ...good, clientId: 'a', clientSecret: 'b', offline: true }, /offline is true/],
+    [{ ...good, clientId: 'a', clientSecret: 'b', cacheSeconds: Number.NaN }, /cacheSeconds is NaN/],
+    [{ ...good, clientId: 'a', clientSecret: 'b', cacheSeconds: -1 }, /cacheSeconds is -1/],
+    [{ ...good, issuer: 'http://id.example', offline: true }, /http on loopback only/],
+    [{ ...good, issuer: 'id.example', offline: true }, /issuer is "id.example"/],
+    [{ ...good, url: 'notes.example', offline: true }, /url is "notes.example"/],
+    [{ ...good, url: 'https://notes.example/?a', offline: true }, /url is/],
+    [{ ...good, offline: true, dpopNonceSecret: 'short' }, /dpopNonceSecret is too short/],
   ];
   for (const [options, message] of wrong) {
     assert.throws(
@@ -250,6 +287,7 @@ test('oauth 97: (protect) the metadata name this API and its issuer; below a pat
   const named = createProtector({
     issuer: server.baseUrl,
     url: 'https://example.com/notes',
+    audience: 'https://example.com/notes',
     offline: true,
     scopes: ['read:notes', 'write:notes'],
     name: 'Notes',

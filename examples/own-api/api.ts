@@ -22,6 +22,8 @@ export interface ApiOptions {
 export function createApi({ store, onChange, protection }: ApiOptions): Server {
   const protect = createProtector({
     ...protection,
+    // Tokens that were asked for with this API as their resource, and no others.
+    audience: protection.url,
     scopes: ['read:notes', 'write:notes'],
     name: 'Notes',
   });

@@ -19,8 +19,8 @@ const note = Type.Object(
 const id = '5f0c6a52-5c0f-4b1e-9d53-9f0d2b9c7e11';
 
 export default defineConfig({
-  // An app may ask for tokens that are good for the notes alone.
-  oauth: { resources: ['http://localhost:4100'] },
+  // What apps send as `resource` to get tokens for the notes: the notes take no other.
+  oauth: { resources: [process.env.NOTES_URL ?? 'http://localhost:4100'] },
   eventKinds: [
     defineEventKind({
       name: 'note.created',

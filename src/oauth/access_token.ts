@@ -6,6 +6,7 @@
 import { createHash } from 'node:crypto';
 import { createLocalJWKSet, errors, type JWK, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose';
 import { LRUCache } from 'lru-cache';
+import { accessTokenAlgorithms } from './settings.ts';
 
 /** Longer ones are nobody's of ours. Characters. */
 const tokenLengthMax = 8_192;
@@ -79,11 +80,12 @@ export class AccessTokenVerifier {
 
   async #check(token: string, isRetry = false): Promise<AccessTokenClaims | undefined> {
     try {
-      // RFC 9068 section 4: type, issuer, signature by a known algorithm, expiry; whom it is for is read below.
+      // RFC 9068 section 4: type, issuer, signature by a known algorithm, expiry; whom it is for is read below. The
+      // type tells it from an id_token or a logout token, which the same keys sign.
       const { payload } = await jwtVerify(token, this.#keys, {
         typ: 'at+jwt',
         issuer: this.#issuer,
-        algorithms: ['ES256'],
+        algorithms: [...accessTokenAlgorithms],
         requiredClaims: ['aud', 'exp', 'iat', 'sub', 'client_id', 'jti'],
       });
       return toClaims(payload);
@@ -96,7 +98,8 @@ export class AccessTokenVerifier {
 }
 
 function toKeySet(publicKeys: readonly JWK[]): JWTVerifyGetKey {
-  return createLocalJWKSet({ keys: publicKeys.filter((key) => key.alg === 'ES256') });
+  const isForTokens = ({ alg }: JWK) => accessTokenAlgorithms.some((algorithm) => algorithm === alg);
+  return createLocalJWKSet({ keys: publicKeys.filter(isForTokens) });
 }
 
 function isAlive(claims: AccessTokenClaims): boolean {

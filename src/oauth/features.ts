@@ -4,6 +4,7 @@
 
 import { type Configuration, errors, type KoaContextWithOIDC } from 'oidc-provider';
 import { accessTokenSeconds, isAccessTokenLife } from '../clients/access_token_life.ts';
+import { isFapi2Client } from '../clients/metadata.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { introspectionScope, openidScopes } from '../grants/scopes.ts';
 import type { EngineOptions } from './engine_options.ts';
@@ -11,7 +12,7 @@ import { mtlsFeature } from './mtls/mtls.ts';
 import { documentFeature } from './registration/metadata_document.ts';
 import { registrationFeatures } from './registration/registration.ts';
 import { applyScopePolicy } from './scope_policy.ts';
-import type { ResourceSettings } from './settings.ts';
+import type { AccessTokenAlgorithm, ResourceSettings } from './settings.ts';
 import { isStorableJson } from './storage/storage.ts';
 
 type Features = NonNullable<Configuration['features']>;
@@ -107,8 +108,9 @@ export function resourceIndicators(options: EngineOptions): NonNullable<Features
     const declared = typeof entry === 'string' ? { url: entry } : entry;
     resources.set(declared.url, declared);
   }
-  // The one that signs comes first.
-  const signingKeyId = options.keys.privateKeys.find((key) => key.alg === 'ES256')?.kid ?? '';
+  // The one that signs comes first for its algorithm.
+  const signingKeyId = (algorithm: AccessTokenAlgorithm) =>
+    options.keys.privateKeys.find((key) => key.alg === algorithm)?.kid ?? '';
   return {
     enabled: true,
     defaultResource: (_ctx, _client, oneOf) => (oneOf === undefined ? config.baseUrl : (oneOf[0] as string)),
@@ -123,13 +125,17 @@ export function resourceIndicators(options: EngineOptions): NonNullable<Features
       const format = isPairwise
         ? 'opaque'
         : (metadata.access_token_format ?? declared.accessTokenFormat ?? settings.accessTokenFormat);
+      // RS256 is not for FAPI 2.0 (section 5.4).
+      const algorithm = isFapi2Client(cached.client)
+        ? 'ES256'
+        : (declared.accessTokenAlgorithm ?? settings.accessTokenAlgorithm);
       const lives = [metadata.access_token_seconds, declared.accessTokenSeconds].filter(isAccessTokenLife);
       return {
         scope: resourceScopes,
         audience: resource,
         accessTokenTTL: Math.min(accessTokenSeconds, ...lives),
         accessTokenFormat: format === 'opaque' ? 'opaque' : 'jwt',
-        jwt: { sign: { alg: 'ES256', kid: signingKeyId } },
+        jwt: { sign: { alg: algorithm, kid: signingKeyId(algorithm) } },
       };
     },
   };

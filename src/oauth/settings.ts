@@ -8,9 +8,18 @@ import {
   isAccessTokenLife,
 } from '../clients/access_token_life.ts';
 
+/** Never `none`, never HS256: whoever verifies a token must not be able to make one. */
+export const accessTokenAlgorithms = ['ES256', 'RS256'] as const;
+export type AccessTokenAlgorithm = (typeof accessTokenAlgorithms)[number];
+
 export interface OAuthSettings {
   /** Form of access tokens: signed JWTs, or opaque ones that are looked up. A client may have its own. */
   readonly accessTokenFormat: 'jwt' | 'opaque';
+  /**
+   * Signs JWT access tokens. RFC 9068 section 2.1 demands RS256 of every resource server; ES256 is faster. Tokens of
+   * both are accepted whatever is set, so that a change refuses no token that still lives.
+   */
+  readonly accessTokenAlgorithm: AccessTokenAlgorithm;
   /** Whether DPoP proofs must carry a nonce of ours (RFC 9449 section 8). */
   readonly dpopNonce: boolean;
   /** Whether every client must push its authorization requests (RFC 9126 section 5). */
@@ -45,6 +54,8 @@ export interface ResourceSettings {
   readonly url: string;
   /** By default that of the deployment; a client's own wins. */
   readonly accessTokenFormat?: 'jwt' | 'opaque';
+  /** By default that of the deployment. */
+  readonly accessTokenAlgorithm?: AccessTokenAlgorithm;
   /** Life of its access tokens, 60 to 900; the shorter one where a client has its own. */
   readonly accessTokenSeconds?: number;
 }
@@ -62,6 +73,7 @@ export interface MtlsSettings {
 
 export const defaultOAuthSettings: OAuthSettings = Object.freeze({
   accessTokenFormat: 'jwt',
+  accessTokenAlgorithm: 'ES256',
   dpopNonce: false,
   requirePushedRequests: false,
   resources: Object.freeze([]),
@@ -75,6 +87,7 @@ export const defaultOAuthSettings: OAuthSettings = Object.freeze({
 
 const choices: Readonly<Record<string, readonly unknown[]>> = {
   accessTokenFormat: ['jwt', 'opaque'],
+  accessTokenAlgorithm: accessTokenAlgorithms,
   dpopNonce: [true, false],
   requirePushedRequests: [true, false],
   registration: ['open', 'token', 'off'],
@@ -108,14 +121,21 @@ export function readOAuthSettings(
   return Object.freeze({ ...defaultOAuthSettings, ...given });
 }
 
-const resourcesMayBe = `it may be an array of up to ${resourcesMax} http(s) URLs without fragment, or of objects with such a \`url\`, an \`accessTokenFormat\` ("jwt" or "opaque") and \`accessTokenSeconds\` (${accessTokenSecondsMin} to ${accessTokenSeconds})`;
+const resourcesMayBe = `it may be an array of up to ${resourcesMax} http(s) URLs without fragment, or of objects with such a \`url\`, an \`accessTokenFormat\` ("jwt" or "opaque"), an \`accessTokenAlgorithm\` ("ES256" or "RS256") and \`accessTokenSeconds\` (${accessTokenSecondsMin} to ${accessTokenSeconds})`;
 
 function isResource(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return isResourceUrl(value);
-  const { url, accessTokenFormat = 'jwt', accessTokenSeconds: seconds, ...rest } = value as ResourceSettings;
+  const {
+    url,
+    accessTokenFormat = 'jwt',
+    accessTokenAlgorithm = 'ES256',
+    accessTokenSeconds: seconds,
+    ...rest
+  } = value as ResourceSettings;
   const isLife = seconds === undefined || isAccessTokenLife(seconds);
   const isFormat = accessTokenFormat === 'jwt' || accessTokenFormat === 'opaque';
-  return isResourceUrl(url) && isFormat && isLife && Object.keys(rest).length === 0;
+  const isAlgorithm = accessTokenAlgorithms.includes(accessTokenAlgorithm);
+  return isResourceUrl(url) && isFormat && isAlgorithm && isLife && Object.keys(rest).length === 0;
 }
 
 /** RFC 8707 section 2: an absolute URI without a fragment. */

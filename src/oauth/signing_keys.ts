@@ -1,6 +1,6 @@
 /**
- * Signing keys: ES256 for access tokens, RS256 besides for id_tokens (RFC 7517, RFC 7518). Made at the first
- * start, sealed at rest. Owns the table `signing_keys`.
+ * Signing keys, one ES256 and one RS256 at a time, for access tokens and id_tokens (RFC 7517, RFC 7518): the operator
+ * and the clients choose the algorithm. Made at the first start, sealed at rest. Owns the table `signing_keys`.
  *
  *   published → (signs_from) signing → replaced by a newer one → (expires_at) gone
  */

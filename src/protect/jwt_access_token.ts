@@ -18,6 +18,9 @@ const keysKeptMs = 3_600_000;
 /** Milliseconds between two questions for keys: whoever invents key ids makes no traffic. */
 const keysPauseMs = 30_000;
 
+/** RFC 9068 section 2.1: RS256 is everybody's; the issuer chooses. Never `none`, never HS256. */
+const tokenAlgorithms = ['ES256', 'RS256'] as const;
+
 export interface JwtOptions {
   issuer: string;
   audience: readonly string[];
@@ -50,12 +53,13 @@ async function check(
   { issuer, audience }: JwtOptions,
 ): Promise<TokenClaims | undefined> {
   try {
-    // RFC 9068 section 4. The algorithm is fixed: a token cannot choose it, and an id_token (RS256) is none.
+    // RFC 9068 section 4. Both algorithms are asymmetric and each key names its own; the type tells an access token
+    // from an id_token, which the same keys sign.
     const { payload } = await jwtVerify(token, keys, {
       typ: 'at+jwt',
       issuer,
       audience: [...audience],
-      algorithms: ['ES256'],
+      algorithms: [...tokenAlgorithms],
       clockTolerance: clockToleranceSeconds,
       requiredClaims: ['exp', 'iat', 'sub', 'client_id', 'jti'],
     });

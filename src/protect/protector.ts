@@ -23,10 +23,11 @@ export interface ProtectorOptions {
    */
   url: string;
   /**
-   * What the tokens' `aud` must name, one of them if several. Default: `url` (a token that was asked for with
-   * `resource`, RFC 8707) or the issuer (one that was not).
+   * What the tokens' `aud` must name, one of them if several: usually `url`, declared in the issuer's `oauth.resources`
+   * (RFC 8707). With the issuer itself, tokens for the issuer's own API and for every other API that takes those open
+   * yours.
    */
-  audience?: string | readonly string[] | undefined;
+  audience: string | readonly string[];
   /** A client of yours at the issuer, by which tokens are introspected: a withdrawal is known within `cacheSeconds`. */
   clientId?: string | undefined;
   clientSecret?: string | undefined;
@@ -69,7 +70,7 @@ export function createProtector(options: ProtectorOptions): Protector {
   checkIssuer(options.issuer);
   const { origin } = checkUrl(options.url);
   const { issuer } = options;
-  const audience = [options.audience ?? [options.url, issuer]].flat();
+  const audience = readAudience(options);
   const fetchObject = createFetchObject(options.fetch ?? fetch);
   const discover = createDiscovery(issuer, fetchObject);
   const metadata = createResourceMetadata({
@@ -103,6 +104,18 @@ function checkUrl(text: string): URL {
     throw new TypeError(`url is ${JSON.stringify(text)}: it may be the public http(s) URL of your API`);
   }
   return url;
+}
+
+/** Which tokens are meant for this API is for its operator to say: a default would take tokens made for others. */
+function readAudience({ audience, url }: ProtectorOptions): readonly string[] {
+  const named: readonly unknown[] = [audience ?? []].flat();
+  if (named.length === 0) {
+    throw new TypeError(
+      `audience is missing: name what the tokens for this API are for, usually ${JSON.stringify(url)}, as declared in oauth.resources of the Nuncio server`,
+    );
+  }
+  if (named.every((value) => typeof value === 'string' && value !== '')) return named as readonly string[];
+  throw new TypeError(`audience is ${JSON.stringify(audience)}: it must be a string, or an array of strings`);
 }
 
 /** Either a client or the word that there is none: whoever forgets it must not learn of it by a withdrawn token. */

@@ -89,19 +89,21 @@ export async function mintAccessToken(
     grantId?: string;
     /** Changes to the claims, for refusals. */
     claims?: Record<string, unknown>;
+    /** What signs it; ES256 where absent. */
+    algorithm?: 'ES256' | 'RS256';
     /** Changes to the header, for refusals. */
     header?: Record<string, unknown>;
   },
 ): Promise<MintedToken> {
-  const { account, client, scopes } = options;
+  const { account, client, scopes, algorithm = 'ES256' } = options;
   const grantId =
     account === undefined
       ? null
       : (options.grantId ??
         (await createGrant(db, { accountId: account.id, clientId: client.id, scopes: [...scopes] })));
   const { privateKeys } = await loadSigningKeys(db, testSecret);
-  const key = privateKeys.find((candidate) => candidate.alg === 'ES256');
-  if (key === undefined) throw new Error('the server has no ES256 key');
+  const key = privateKeys.find((candidate) => candidate.alg === algorithm);
+  if (key === undefined) throw new Error(`the server has no ${algorithm} key`);
   const tokenId = newId();
   const now = Math.floor(Date.now() / 1_000);
   const accessToken = await new SignJWT({
@@ -116,8 +118,8 @@ export async function mintAccessToken(
     exp: now + 900,
     ...options.claims,
   })
-    .setProtectedHeader({ alg: 'ES256', typ: 'at+jwt', kid: key.kid as string, ...options.header })
-    .sign(await importJWK(key, 'ES256'));
+    .setProtectedHeader({ alg: algorithm, typ: 'at+jwt', kid: key.kid as string, ...options.header })
+    .sign(await importJWK(key, algorithm));
   return { accessToken, tokenId, grantId };
 }
 
