@@ -4,14 +4,17 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { exportJWK, generateKeyPair } from 'jose';
+import { decodeProtectedHeader, exportJWK, generateKeyPair } from 'jose';
 import * as openid from 'openid-client';
+import shipped from '../nuncio.config.ts';
 import { clientCreate } from '../src/commands/client_create.ts';
+import { createPlatform } from '../src/platform.ts';
 import { TestBrowser } from './support/browser.ts';
 import { authorizationUrl, createPkce, createTestAccount, passPages } from './support/oauth.ts';
 import { startTestServer } from './support/server.ts';
 
-const server = await startTestServer({ after });
+const oauth = { accessTokenAlgorithm: 'RS256' } as const;
+const server = await startTestServer({ after }, {}, 'dev', createPlatform({ ...shipped, oauth }));
 const account = await createTestAccount(server);
 const redirectUri = 'https://bank.example/callback';
 
@@ -68,6 +71,11 @@ test('a client held to FAPI 2.0 pushes its requests and gets bound tokens, and n
     { DPoP },
   );
   assert.equal(tokens.token_type, 'dpop');
+  assert.equal(
+    decodeProtectedHeader(tokens.access_token).alg,
+    'ES256',
+    'FAPI 2.0 section 5.4, whatever is set',
+  );
   const api = new URL('/api', server.baseUrl);
   const get = [undefined, undefined, { DPoP }] as const;
   const response = await openid.fetchProtectedResource(config, tokens.access_token, api, 'GET', ...get);

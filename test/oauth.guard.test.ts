@@ -187,7 +187,7 @@ test('oauth 61: an id_token, a foreign issuer or audience, an expired one, alg n
   assert.equal((await one.ask(`Bearer ${other.accessToken}`)).status, 200);
   for (const typ of ['JWT', 'logout+jwt', undefined]) {
     const minted = await mintAccessToken({ db, config }, { ...rs256, header: { typ } });
-    assert.equal((await one.ask(`Bearer ${minted.accessToken}`)).status, 401, typ);
+    assert.equal((await one.ask(`Bearer ${minted.accessToken}`)).status, 401, String(typ));
   }
   const { privateKeys } = await loadSigningKeys(db, testSecret);
   for (const { alg: own, ...key } of privateKeys) {
