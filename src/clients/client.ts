@@ -43,6 +43,8 @@ export interface Client {
   metadata: Readonly<Record<string, unknown>>;
   createdAt: Date;
   disabledAt: Date | null;
+  /** Ends when the client is deleted or disabled; access tokens name the epoch that they were issued in. */
+  epoch: string;
 }
 
 export interface NewClient {
@@ -145,6 +147,7 @@ export interface ClientRow {
   metadata: Record<string, unknown>;
   created_at: Date;
   disabled_at: Date | null;
+  epoch: string;
 }
 
 export function toClient(row: ClientRow): Client {
@@ -161,5 +164,6 @@ export function toClient(row: ClientRow): Client {
     metadata: row.metadata,
     createdAt: row.created_at,
     disabledAt: row.disabled_at,
+    epoch: row.epoch,
   };
 }

@@ -23,24 +23,27 @@ export interface Withdrawable {
   readonly tokenId: string;
   readonly grantId: string | null;
   readonly clientId: string;
-  /** Seconds since the epoch. */
-  readonly issuedAt: number;
+  /** The client's epoch in which it was issued; null for tokens of a version that knew none. */
+  readonly clientEpoch: string | null;
+}
+
+/**
+ * The rows of the list that stop a token, as `kind:subject`. None of them depends on a time that the token states: the
+ * clock of the node that issued it may be wrong.
+ */
+export function withdrawalKeys(token: Withdrawable): string[] {
+  const { tokenId, grantId, clientId, clientEpoch } = token;
+  return [
+    `token:${tokenId}`,
+    ...(grantId === null ? [] : [`grant:${grantId}`]),
+    clientEpoch === null ? `client:${clientId}` : `client_epoch:${clientEpoch}`,
+  ];
 }
 
 interface WithdrawalRow {
   kind: string;
   subject: string;
-  created_at: Date;
   left_ms: number;
-}
-
-/**
- * `createdAt` in milliseconds since the epoch; `until` by the monotonic clock: the other one may be set forward for a
- * while, and what was forgotten in that time would be good again after it.
- */
-interface Entry {
-  createdAt: number;
-  until: number;
 }
 
 /** Milliseconds that is kept what a notification told of, until the look after it knows better. */
@@ -48,8 +51,11 @@ const toldMs = 3_600_000;
 
 export class WithdrawalList {
   readonly #db: Database;
-  /** By kind and subject. */
-  readonly #entries = new Map<string, Entry>();
+  /**
+   * By kind and subject, the time until which an entry counts. That is a time of the monotonic clock: the other one may be
+   * set forward for a while, and what was forgotten in that time would be good again after it.
+   */
+  readonly #entries = new Map<string, number>();
   /** Every transaction before this one has been seen. */
   #cursor = '0';
   #lookedAt = Number.NEGATIVE_INFINITY;
@@ -60,7 +66,7 @@ export class WithdrawalList {
     this.#db = db;
     notifications.listen('nuncio_withdrawal', {
       onNotification: (payload) => {
-        this.#entries.set(payload, { createdAt: Date.now(), until: performance.now() + toldMs });
+        this.#entries.set(payload, performance.now() + toldMs);
       },
     });
   }
@@ -80,12 +86,7 @@ export class WithdrawalList {
   }
 
   has(token: Withdrawable): boolean {
-    if (this.#entries.size === 0) return false;
-    if (this.#entries.has(`token:${token.tokenId}`)) return true;
-    if (token.grantId !== null && this.#entries.has(`grant:${token.grantId}`)) return true;
-    const client = this.#entries.get(`client:${token.clientId}`);
-    // A client may be registered again under its old id: only what was issued before is dead.
-    return client !== undefined && token.issuedAt * 1_000 <= client.createdAt;
+    return this.#entries.size > 0 && withdrawalKeys(token).some((key) => this.#entries.has(key));
   }
 
   async #lookAgain(): Promise<void> {
@@ -95,7 +96,7 @@ export class WithdrawalList {
       const { rows } = await within(
         lookMs,
         sql<WithdrawalRow & { cursor: string }>`
-        select w.kind, w.subject, w.created_at, s.cursor,
+        select w.kind, w.subject, s.cursor,
           extract(epoch from w.until - now())::float8 * 1000 as left_ms
         from (select pg_snapshot_xmin(pg_current_snapshot())::text as cursor) s
         left join withdrawals w on w.transaction_id >= ${this.#cursor}::xid8 and w.until > now()`.execute(
@@ -104,10 +105,7 @@ export class WithdrawalList {
       );
       for (const row of rows) {
         if (row.subject === null) continue;
-        this.#entries.set(`${row.kind}:${row.subject}`, {
-          createdAt: row.created_at.getTime(),
-          until: startedAt + row.left_ms,
-        });
+        this.#entries.set(`${row.kind}:${row.subject}`, startedAt + row.left_ms);
       }
       this.#cursor = rows[0]?.cursor ?? this.#cursor;
       this.#lookedAt = startedAt;
@@ -119,14 +117,25 @@ export class WithdrawalList {
 
   #sweep(at: number): void {
     this.#sweptAt = at;
-    for (const [key, { until }] of this.#entries) if (until < at) this.#entries.delete(key);
+    for (const [key, until] of this.#entries) if (until < at) this.#entries.delete(key);
   }
+}
+
+/** Whether the database lists a token at this moment. */
+export async function isWithdrawn(db: Database | Transaction, token: Withdrawable): Promise<boolean> {
+  const { rows } = await sql`
+    select from unnest(${withdrawalKeys(token)}::text[]) as k (key)
+    join withdrawals on kind = split_part(key, ':', 1) and subject = substr(key, strpos(key, ':') + 1)`.execute(
+    db,
+  );
+  return rows.length > 0;
 }
 
 /**
  * Stops one access token, and no other of its grant.
  * @param tokenId its `jti`
- * @param expiresAt after which it is of no use anyway
+ * @param expiresAt after which it is of no use anyway, by the clock of some node; the list keeps it for an hour longer,
+ *   because the clocks of the nodes and of the database may differ
  */
 export async function withdrawToken(
   db: Database | Transaction,
@@ -135,6 +144,6 @@ export async function withdrawToken(
 ): Promise<void> {
   await sql`
     insert into withdrawals (subject, kind, until)
-    values (${tokenId}, 'token', ${expiresAt}::timestamptz + interval '1 minute')
+    values (${tokenId}, 'token', greatest(${expiresAt}::timestamptz, now()) + interval '1 hour')
     on conflict (kind, subject) do nothing`.execute(db);
 }

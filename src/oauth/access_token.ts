@@ -22,6 +22,8 @@ export interface AccessTokenClaims {
   readonly scopes: ReadonlySet<string>;
   /** The resources that it is meant for: our own API, or APIs elsewhere (RFC 8707). */
   readonly audience: readonly string[];
+  /** The client's epoch in which it was issued; null for tokens of a version that knew none. */
+  readonly clientEpoch: string | null;
   /** Seconds since the epoch. */
   readonly issuedAt: number;
   readonly expiresAt: number;
@@ -107,7 +109,7 @@ function isAlive(claims: AccessTokenClaims): boolean {
 }
 
 function toClaims(payload: JWTPayload): AccessTokenClaims {
-  const { jti, sub, client_id, grant_id, scope, aud, iat, exp } = payload;
+  const { jti, sub, client_id, client_epoch, grant_id, scope, aud, iat, exp } = payload;
   const cnf = (payload.cnf ?? {}) as { jkt?: string; 'x5t#S256'?: string };
   const grantId = typeof grant_id === 'string' ? grant_id : null;
   return {
@@ -115,6 +117,7 @@ function toClaims(payload: JWTPayload): AccessTokenClaims {
     // A client that speaks for itself is its own subject (RFC 9068 section 2.2); a user's token has a grant.
     accountId: grantId === null ? null : (sub as string),
     clientId: String(client_id),
+    clientEpoch: typeof client_epoch === 'string' ? client_epoch : null,
     grantId,
     scopes: new Set(typeof scope === 'string' ? scope.split(' ') : []),
     audience: toAudience(aud),

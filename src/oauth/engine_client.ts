@@ -35,6 +35,18 @@ export function isHeldToFapi2(client: object): boolean {
 
 /** By the engine's client. */
 const cachedClients = new WeakMap<object, CachedClient>();
+/** By the engine's client, also where that is a metadata document's. */
+const epochs = new WeakMap<object, string>();
+
+/** The epoch that the client was found in; undefined where it was not found by `Client.find`. */
+export function epochOf(client: object | undefined): string | undefined {
+  return client && epochs.get(client);
+}
+
+/** For whoever finds clients in another way. */
+export function rememberEpoch(client: object, epoch: string): void {
+  epochs.set(client, epoch);
+}
 
 /** Replaces the engine's own way to find a client and to compare its secret. */
 export function useClients(
@@ -60,6 +72,7 @@ export function useClients(
       showPresentedSecret(client, cached);
       known.set(cached, client);
       cachedClients.set(client, cached);
+      rememberEpoch(client, cached.client.epoch);
     }
     return client;
   };

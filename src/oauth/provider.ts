@@ -13,7 +13,7 @@ import { checkClientAssertion, clockToleranceSeconds, describeAssertionFaults } 
 import { outgoingRequests } from './client_keys.ts';
 import { completeKeySet, completeMetadata } from './discovery.ts';
 import { dpopAlgorithms } from './dpop.ts';
-import { requiresNoPkce, useClients } from './engine_client.ts';
+import { epochOf, requiresNoPkce, useClients } from './engine_client.ts';
 import { useFaults } from './engine_faults.ts';
 import { EngineKey } from './engine_key.ts';
 import type { EngineOptions } from './engine_options.ts';
@@ -171,6 +171,8 @@ function policy(options: EngineOptions): Configuration {
           const { grantId, accountId } = token as { grantId?: string; accountId?: string };
           // Ours alone: by it a withdrawn grant is known without a query.
           if (grantId !== undefined) payload.grant_id = grantId;
+          const epoch = epochOf((token as { client?: object }).client);
+          if (epoch !== undefined) payload.client_epoch = epoch;
           // Whatever the client knows the user by (pairwise.ts).
           if (accountId !== undefined) payload.sub = accountId;
         },

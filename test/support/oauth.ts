@@ -5,7 +5,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { decodeJwt, importJWK, SignJWT } from 'jose';
 import { type Account, createAccount } from '../../src/accounts/account.ts';
-import { type Client, createClient, type NewClient } from '../../src/clients/client.ts';
+import { type Client, createClient, findClient, type NewClient } from '../../src/clients/client.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { createGrant } from '../../src/grants/grant.ts';
 import { loadSigningKeys } from '../../src/oauth/signing_keys.ts';
@@ -106,11 +106,13 @@ export async function mintAccessToken(
   if (key === undefined) throw new Error(`the server has no ${algorithm} key`);
   const tokenId = newId();
   const now = Math.floor(Date.now() / 1_000);
+  const epoch = (await findClient(db, client.id))?.epoch;
   const accessToken = await new SignJWT({
     iss: config.baseUrl,
     aud: config.baseUrl,
     sub: account?.id ?? client.id,
     client_id: client.id,
+    ...(epoch === undefined ? {} : { client_epoch: epoch }),
     ...(grantId === null ? {} : { grant_id: grantId }),
     scope: scopes.join(' '),
     jti: tokenId,

@@ -9,6 +9,7 @@ import { errors, type KoaContextWithOIDC, Provider } from 'oidc-provider';
 import { countGuess, networkOf } from '../../accounts/throttle.ts';
 import type { Client } from '../../clients/client.ts';
 import { type SelfDescription, saveDocumentClient } from '../../clients/self_registered.ts';
+import { rememberEpoch } from '../engine_client.ts';
 import type { EngineOptions } from '../engine_options.ts';
 import { toSelfDescription } from './client_storage.ts';
 import {
@@ -92,16 +93,16 @@ export function createDocumentFinder(provider: Provider, options: EngineOptions)
       if (client === undefined) return undefined;
       // What this node still has in memory is no news: another one may have kept a newer document meanwhile.
       const isNews = Provider.ctx === undefined || fetchedIn.has(Provider.ctx);
-      if (known !== undefined && !isNews) return client;
+      if (known !== undefined && !isNews) return inEpoch(client, known);
       const description = describe(client.metadata() as unknown as Metadata, new URL(id).host);
       if (known === undefined && !(await countDocument(db, Provider.ctx?.ip ?? ''))) {
         throw new errors.InvalidClient('too many apps came to be known here, try again later');
       }
-      if (known === undefined || !isSame(known, description)) {
-        if ((await saveDocumentClient(db, id, description)) === undefined) return undefined;
-        clients.forget(id);
-      }
-      return client;
+      if (known !== undefined && isSame(known, description)) return inEpoch(client, known);
+      const saved = await saveDocumentClient(db, id, description);
+      if (saved === undefined) return undefined;
+      clients.forget(id);
+      return inEpoch(client, saved);
     } catch (error) {
       if (!(error instanceof errors.OIDCProviderError)) throw error;
       const ctx = Provider.ctx;
@@ -125,6 +126,11 @@ export function createDocumentFinder(provider: Provider, options: EngineOptions)
       host,
     );
   }
+}
+
+function inEpoch(client: EngineClient, { epoch }: Client): EngineClient {
+  rememberEpoch(client, epoch);
+  return client;
 }
 
 function isSame(known: Client, description: SelfDescription): boolean {

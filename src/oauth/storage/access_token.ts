@@ -8,8 +8,9 @@ import { type AdapterPayload, Provider } from 'oidc-provider';
 import { accessTokenSeconds } from '../../clients/access_token_life.ts';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
-import { withdrawToken } from '../../grants/withdrawals.ts';
+import { isWithdrawn, withdrawToken } from '../../grants/withdrawals.ts';
 import { type AccessTokenClaims, type AccessTokenVerifier, toAudience } from '../access_token.ts';
+import { epochOf } from '../engine_client.ts';
 import { savePendingGrant } from './grant.ts';
 import { endsWithGrant, type ModelStorage } from './storage.ts';
 
@@ -25,7 +26,8 @@ export function accessTokenStorage(
   return {
     async upsert(value, payload, expiresIn) {
       await savePendingGrant(db);
-      const { jti: _value, ...claims } = payload;
+      const { jti: _value, ...said } = payload;
+      const claims = { ...said, clientEpoch: epochOf(Provider.ctx?.oidc.client) };
       await sql`
         insert into access_tokens (digest, token_id, grant_id, payload, expires_at)
         values (${digest(value)}, ${tokenIdOf(value)}, ${payload.grantId ?? null}, ${JSON.stringify(claims)},
@@ -63,6 +65,7 @@ export function opaqueTokenLookup(db: Database): (token: string) => Promise<Acce
       tokenId: row.token_id,
       accountId: payload.accountId ?? null,
       clientId: payload.clientId as string,
+      clientEpoch: (payload.clientEpoch as string | undefined) ?? null,
       grantId: payload.grantId ?? null,
       scopes: new Set((payload.scope ?? '').split(' ').filter(Boolean)),
       audience: toAudience(payload.aud),
@@ -84,16 +87,6 @@ export function toOpaqueForm(token: string): string {
 
 function fromOpaqueForm(value: string): string {
   return value.replaceAll('!', '.');
-}
-
-async function isWithdrawn(db: Database, claims: AccessTokenClaims): Promise<boolean> {
-  const { rows } = await sql`
-    select from withdrawals
-    where (kind = 'token' and subject = ${claims.tokenId})
-      or (kind = 'grant' and subject = ${claims.grantId ?? ''})
-      or (kind = 'client' and subject = ${claims.clientId}
-        and created_at >= to_timestamp(${claims.issuedAt}))`.execute(db);
-  return rows.length > 0;
 }
 
 function toPayload(claims: AccessTokenClaims, kind: string, baseUrl: string): AdapterPayload {
