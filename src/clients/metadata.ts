@@ -102,29 +102,67 @@ export function sectorFault(
 
 /** Methods of authentication that FAPI 2.0 (section 5.3.2.1) allows. */
 const fapi2AuthMethods = new Set(['private_key_jwt', 'tls_client_auth', 'self_signed_tls_client_auth']);
+/** Algorithms that FAPI 2.0 (section 5.4.1) allows in JWTs; Ed25519 is the newer name of EdDSA with that curve. */
+const fapi2Algorithms = ['PS256', 'ES256', 'EdDSA', 'Ed25519'];
+/** Grant types that issue tokens without an authorization code, from a front channel or for a password. */
+const notFapi2GrantTypes = ['implicit', 'password'];
 
 /**
- * What FAPI 2.0 Security Profile asks of a client beyond what is asked of each: pushed requests, tokens bound to a
- * key or certificate, and authentication by one.
- * @returns the metadata with what is missing, or what stands in the way
+ * What the FAPI 2.0 Security Profile demands of a client beyond what every client must do: pushed requests, tokens
+ * bound to a key or a certificate, authentication by one, and no RS256 (section 5.3.2.1 and 5.4.1).
+ * @returns the metadata, completed, or what does not fit the profile
  */
 export function fapi2Metadata(
   metadata: Readonly<Record<string, unknown>>,
   authMethod: string,
+  grantTypes: readonly string[],
 ): { metadata: Record<string, unknown> } | { fault: string } {
-  if (!fapi2AuthMethods.has(authMethod)) {
-    return { fault: `FAPI 2.0 needs one of the methods ${[...fapi2AuthMethods].join(', ')}` };
-  }
   const isBoundByCertificate = metadata.tls_client_certificate_bound_access_tokens === true;
-  return {
-    metadata: {
-      ...(isBoundByCertificate ? {} : { dpop_bound_access_tokens: true }),
-      // RS256 is not for FAPI 2.0 (section 5.4).
-      ...(authMethod === 'private_key_jwt' ? { token_endpoint_auth_signing_alg: 'ES256' } : {}),
-      ...metadata,
-      require_pushed_authorization_requests: true,
-    },
+  const signingAlg = metadata.token_endpoint_auth_signing_alg ?? 'ES256';
+  const completed = {
+    ...(isBoundByCertificate ? {} : { dpop_bound_access_tokens: true }),
+    ...(authMethod === 'private_key_jwt' ? { token_endpoint_auth_signing_alg: signingAlg } : {}),
+    id_token_signed_response_alg: 'ES256',
+    request_object_signing_alg: signingAlg,
+    require_pushed_authorization_requests: true,
+    ...metadata,
   };
+  const fault = fapi2Fault(completed, authMethod, grantTypes);
+  return fault === undefined ? { metadata: completed } : { fault };
+}
+
+function fapi2Fault(
+  metadata: Readonly<Record<string, unknown>>,
+  authMethod: string,
+  grantTypes: readonly string[],
+): string | undefined {
+  if (!fapi2AuthMethods.has(authMethod)) {
+    return `FAPI 2.0 needs one of the methods ${[...fapi2AuthMethods].join(', ')}`;
+  }
+  const grantType = notFapi2GrantTypes.find((name) => grantTypes.includes(name));
+  if (grantType !== undefined) return `FAPI 2.0 does not allow the grant ${grantType}`;
+  if (metadata.require_pushed_authorization_requests !== true) {
+    return 'FAPI 2.0 needs require_pushed_authorization_requests';
+  }
+  if (!isSenderConstrained(metadata)) {
+    return 'FAPI 2.0 needs dpop_bound_access_tokens or tls_client_certificate_bound_access_tokens';
+  }
+  for (const name of ['token_endpoint_auth_signing_alg', 'request_object_signing_alg'] as const) {
+    const value = metadata[name];
+    if (value !== undefined && !fapi2Algorithms.includes(String(value))) {
+      return `FAPI 2.0 does not allow ${name} ${JSON.stringify(value)}: it may be ${fapi2Algorithms.join(', ')}`;
+    }
+  }
+  // Of the algorithms that the profile allows, id_tokens are signed with this one here.
+  return metadata.id_token_signed_response_alg === 'ES256'
+    ? undefined
+    : 'FAPI 2.0 needs id_token_signed_response_alg ES256';
+}
+
+function isSenderConstrained(metadata: Readonly<Record<string, unknown>>): boolean {
+  return (
+    metadata.dpop_bound_access_tokens === true || metadata.tls_client_certificate_bound_access_tokens === true
+  );
 }
 
 /**
@@ -136,8 +174,7 @@ export function isFapi2Client({ origin, authMethod, metadata }: Fapi2Traits): bo
     origin === 'operator' &&
     fapi2AuthMethods.has(authMethod) &&
     metadata.require_pushed_authorization_requests === true &&
-    (metadata.dpop_bound_access_tokens === true ||
-      metadata.tls_client_certificate_bound_access_tokens === true)
+    isSenderConstrained(metadata)
   );
 }
 

@@ -97,16 +97,17 @@ function readClient(values: OptionValues, known: { name: string; isForUsers: boo
     scopes: scopes.length > 0 ? scopes : known.filter(({ isForUsers }) => isForUsers).map(({ name }) => name),
     authMethod,
     requirePkce: values['no-pkce'] !== true,
-    metadata: checkedMetadata(values, authMethod, redirectUris),
+    metadata: checkedMetadata(values, authMethod, wanted, redirectUris),
   };
 }
 
 function checkedMetadata(
   values: OptionValues,
   authMethod: AuthMethod,
+  grantTypes: readonly string[],
   redirectUris: readonly string[],
 ): Record<string, unknown> {
-  const metadata = readMetadata(values, authMethod);
+  const metadata = readMetadata(values, authMethod, grantTypes);
   const fault = proofFault(metadata, authMethod);
   if (fault !== undefined) throw new UsageError(`--auth-method: ${fault} (in --metadata)`);
   const sector = sectorFault(metadata, redirectUris);
@@ -114,7 +115,11 @@ function checkedMetadata(
   return metadata;
 }
 
-function readMetadata(values: OptionValues, authMethod: AuthMethod): Record<string, unknown> {
+function readMetadata(
+  values: OptionValues,
+  authMethod: AuthMethod,
+  grantTypes: readonly string[],
+): Record<string, unknown> {
   const text = textOption(values, 'metadata') ?? '{}';
   let metadata: unknown;
   try {
@@ -129,7 +134,7 @@ function readMetadata(values: OptionValues, authMethod: AuthMethod): Record<stri
   const fault = metadataFault(given);
   if (fault !== undefined) throw new UsageError(`--metadata: ${fault}`);
   if (values.fapi2 !== true) return given;
-  const preset = fapi2Metadata(given, authMethod);
+  const preset = fapi2Metadata(given, authMethod, grantTypes);
   if ('fault' in preset) throw new UsageError(`--fapi2: ${preset.fault}`);
   if (values['no-pkce'] === true) throw new UsageError('--fapi2 and --no-pkce do not go together');
   return preset.metadata;

@@ -10,6 +10,8 @@ import { isHeldToFapi2 } from './engine_client.ts';
 
 /** Seconds from now to `exp`, and since `iat`, at most: for so long a used `jti` is remembered. */
 const lifeSecondsMax = 3_600;
+/** The same for a client that is held to FAPI 2.0. */
+const fapi2LifeSecondsMax = 60;
 /** Seconds that the client's clock may be ahead of ours, and behind it. */
 const aheadSecondsMax = 60;
 /** The engine's own tolerance, for `exp` and `nbf`. */
@@ -60,10 +62,16 @@ function describe(ctx: KoaContextWithOIDC, assertion: string): string {
   }
 }
 
-/** FAPI 2.0 section 5.3.2.1: the issuer as a string. An assertion that is good elsewhere too could be passed on. */
+/**
+ * FAPI 2.0 section 5.3.2.1: the issuer as a string, and no time that is far ahead. An assertion that is good elsewhere
+ * too could be passed on.
+ */
 function fapi2Fault(ctx: KoaContextWithOIDC, claims: Claims): string | undefined {
   const { issuer } = ctx.oidc;
   if (claims.aud !== issuer) return `aud must be the issuer as a string, ${issuer}`;
+  if (Number(claims.exp) > Date.now() / 1_000 + fapi2LifeSecondsMax + clockToleranceSeconds) {
+    return `exp is too far ahead: an assertion is good for ${fapi2LifeSecondsMax} seconds at most`;
+  }
   return claimsFault(ctx, claims);
 }
 

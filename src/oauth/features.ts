@@ -8,6 +8,7 @@ import { isFapi2Client } from '../clients/metadata.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { introspectionScope, openidScopes } from '../grants/scopes.ts';
 import type { EngineOptions } from './engine_options.ts';
+import { requireNonce } from './fapi2.ts';
 import { mtlsFeature } from './mtls/mtls.ts';
 import { documentFeature } from './registration/metadata_document.ts';
 import { registrationFeatures } from './registration/registration.ts';
@@ -38,7 +39,7 @@ export function features(options: EngineOptions): Features {
     dPoP: {
       enabled: true,
       nonceSecret: deriveKey(secret, 'dpop-nonce'),
-      requireNonce: () => settings.dpopNonce,
+      requireNonce: (ctx) => requireNonce(ctx, settings.dpopNonce),
       allowReplay: false,
     },
     // RFC 9126.

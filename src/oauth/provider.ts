@@ -18,6 +18,7 @@ import { useFaults } from './engine_faults.ts';
 import { EngineKey } from './engine_key.ts';
 import type { EngineOptions } from './engine_options.ts';
 import { useSessions } from './engine_session.ts';
+import { rotateRefreshToken } from './fapi2.ts';
 import { features, resourceIndicators } from './features.ts';
 import { grantFor } from './grant_policy.ts';
 import { sessionSeconds } from './login_session.ts';
@@ -181,7 +182,7 @@ function policy(options: EngineOptions): Configuration {
     // Decided: whatever the scopes, to every client that may refresh, and independent of the browser's session.
     issueRefreshToken: async (_ctx, client) => client.grantTypeAllowed('refresh_token'),
     expiresWithSession: async () => false,
-    rotateRefreshToken: () => true,
+    rotateRefreshToken: (ctx) => rotateRefreshToken(ctx, db, (token) => refreshTokenTtl(ctx, token)),
     // A revoked access token ends alone; everything else that the engine revokes is the grant.
     revokeGrantPolicy: (ctx) =>
       ctx.oidc.route !== 'revocation' || ctx.oidc.entities.RefreshToken !== undefined,

@@ -1,5 +1,5 @@
 /**
- * Refresh tokens (RFC 6749 section 6, RFC 9700 section 4.14): rotated at every use. Owns the table `refresh_tokens`.
+ * Refresh tokens (RFC 6749 section 6, RFC 9700 section 4.14): rotated at every use, but for FAPI 2.0 clients. Owns the table `refresh_tokens`.
  *
  *   issued → used: its successor is issued by the same statement → (60 s: the answer that got lost gets the same
  *   successor again) → presented later: the grant is withdrawn
@@ -88,6 +88,17 @@ export function refreshTokenStorage(db: Database, pipeline: Database): ModelStor
     },
     revokeByGrantId: endsWithGrant,
   };
+}
+
+/**
+ * Lengthens the life of a refresh token that is not rotated.
+ * @param expiresAt seconds since the epoch
+ */
+export async function extendRefreshToken(db: Database, token: string, expiresAt: number): Promise<void> {
+  await sql`
+    update refresh_tokens
+    set expires_at = to_timestamp(${expiresAt}), payload = payload || jsonb_build_object('exp', ${expiresAt}::bigint)
+    where digest = ${digest(token)} and consumed_at is null`.execute(db);
 }
 
 /**
