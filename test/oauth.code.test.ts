@@ -245,7 +245,7 @@ test('oauth 26: a success has code, iss, state only if sent, and keeps the redir
   assert.equal(bare.redirect.searchParams.has('state'), false);
 });
 
-test('oauth 27: redirects are 302 or 303, not kept and tell no referrer', async () => {
+test('oauth 27: redirects of the authorization endpoint are not kept and tell no referrer', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const { challenge } = createPkce();
   const parameters = { scope: 'read:posts', code_challenge: challenge, code_challenge_method: 'S256' };
@@ -253,6 +253,7 @@ test('oauth 27: redirects are 302 or 303, not kept and tell no referrer', async 
   const refused = await browser.request(
     authorizationUrl(server, client, { ...parameters, scope: 'no:such' }),
   );
+  assert.equal(refused.status, 302);
   for (const response of [first, refused]) {
     assert.ok([302, 303].includes(response.status), String(response.status));
     assert.equal(response.headers.get('cache-control'), 'no-store');

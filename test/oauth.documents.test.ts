@@ -312,3 +312,16 @@ test('oauth 89: consent shows the app’s host and the redirect’s, and warns w
   assert.match(page.text, />127\.0\.0\.1:4711</);
   assert.match(page.text, /class="notice"/);
 });
+
+test('oauth 88: an error of an app known by its document is a page with a link, not a redirect', async () => {
+  const client = serveClient('/unprompted.json');
+  const url = authorizationUrl(server, client, {
+    code_challenge: createPkce().challenge,
+    code_challenge_method: 'S256',
+    scope: 'read:posts',
+    prompt: 'none',
+  });
+  const page = await new TestBrowser(server.baseUrl).open(url);
+  assert.equal(page.leftTo, null);
+  assert.match(page.text, /<a class="button" href="[^"]*error=login_required/);
+});

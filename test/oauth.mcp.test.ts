@@ -254,8 +254,10 @@ test('an app that registered itself for less does not get more', async () => {
   const client = await app.connect();
   await assert.rejects(callTool(client, 'write'), UnauthorizedError);
   const browser = new TestBrowser(server.baseUrl);
-  const { leftTo } = await browser.open(String(app.kept.redirect));
-  assert.equal(leftTo?.searchParams.get('error'), 'invalid_scope');
+  // Nobody has acted on a page yet: the error is shown beside a link (RFC 9700 section 4.11.2).
+  const page = await browser.open(String(app.kept.redirect));
+  assert.equal(page.leftTo, null);
+  assert.match(page.text, /<a class="button" href="[^"]*error=invalid_scope/);
   await client.close();
 });
 

@@ -38,7 +38,6 @@ test('a switch that is off leaves no trace in the metadata', async () => {
     assert.ok(on.grant_types_supported?.includes(name));
   }
   assert.ok(!off.response_types_supported?.some((type) => type.includes('token')));
-  assert.ok(!off.response_modes_supported?.includes('fragment'));
 });
 
 test('oauth 52: the password grant is unsupported while it is off, also to a client registered for it', async () => {

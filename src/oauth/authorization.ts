@@ -27,6 +27,7 @@ import { createProofChecker } from './dpop.ts';
 import type { EnginePages } from './engine_options.ts';
 import { createGuard } from './guard.ts';
 import { startHousekeeping } from './housekeeping.ts';
+import { type AnswerInteraction, createAnswers } from './interaction_binding.ts';
 import { Keyring } from './keyring.ts';
 import { createLoginSessions, type LoginSessions } from './login_session.ts';
 import { LogoutNotifier, useLogoutNotices } from './logout/notifier.ts';
@@ -69,6 +70,7 @@ export interface Authorization {
   /** The engine of the moment, for the pages. */
   provider: () => Provider;
   loginSessions: LoginSessions;
+  answerInteraction: AnswerInteraction;
   /** Writes what waits and ends what runs by the clock. */
   stop: () => Promise<void>;
 }
@@ -140,6 +142,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     clients,
     provider: currentProvider,
     loginSessions: createLoginSessions(config.baseUrl, currentProvider),
+    answerInteraction: createAnswers(config.baseUrl, currentProvider),
     async stop() {
       keyring.stop();
       await stopHousekeeping();

@@ -33,7 +33,7 @@ export function completeMetadata(baseUrl: string, scopes: ScopeCatalogue, settin
     ctx.body = {
       ...(ctx.body as object),
       scopes_supported: scopesSupported,
-      response_modes_supported: ['query', 'form_post', ...(settings.implicit ? ['fragment'] : [])],
+      response_modes_supported: ['query', 'fragment', 'form_post'],
       service_documentation: `${baseUrl}/docs`,
     };
   }

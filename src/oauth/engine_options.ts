@@ -24,6 +24,18 @@ export interface EnginePages {
   deviceSuccess: (client: string) => string;
   logout: (action: string, xsrf: string) => string;
   loggedOut: (isSignedIn: boolean) => string;
+  leave: (page: LeavePage) => string;
+}
+
+/** A way to an app that the user takes by a click (redirects.ts). */
+export interface LeavePage {
+  appName: string;
+  /** Where the link leads, or where the form goes. */
+  url: string;
+  /** What a form carries (response mode `form_post`); null for a link. */
+  fields: Readonly<Record<string, string>> | null;
+  /** What went wrong; null after signing out. */
+  error: Omit<EngineError, 'sent'> | null;
 }
 
 /** What a page tells of an error. */

@@ -3,7 +3,7 @@
  * 9068, 9207, 9700) and our storage.
  */
 
-import { type Configuration, Provider } from 'oidc-provider';
+import type { Configuration, Provider } from 'oidc-provider';
 import { findAccount } from '../accounts/account.ts';
 import { accessTokenSeconds } from '../clients/access_token_life.ts';
 import type { Config } from '../config/config.ts';
@@ -21,11 +21,13 @@ import { useSessions } from './engine_session.ts';
 import { rotateRefreshToken } from './fapi2.ts';
 import { features, resourceIndicators } from './features.ts';
 import { grantFor } from './grant_policy.ts';
+import { useInteractionBinding } from './interaction_binding.ts';
 import { sessionSeconds } from './login_session.ts';
 import { mtlsAuthMethods } from './mtls/mtls.ts';
 import { dressForwardingForm, errorRenderer } from './page_rendering.ts';
 import { pairwiseSubjects } from './pairwise.ts';
 import { registerPasswordGrant } from './password_grant.ts';
+import { engineClass, holdSignedOut } from './redirects.ts';
 import { createDocumentFinder } from './registration/metadata_document.ts';
 import { registrationMetadata, registrationStorages, useRegistration } from './registration/registration.ts';
 import { accessTokenStorage } from './storage/access_token.ts';
@@ -77,17 +79,20 @@ export function createProvider(options: EngineOptions): Provider {
     },
     renderError: errorRenderer(options.pages),
   };
-  const provider = new Provider(config.baseUrl, configuration);
+  const Engine = engineClass(options);
+  const provider = new Engine(config.baseUrl, configuration);
   // Host and protocol are set by the route that hands a request over, from the base URL alone.
   provider.proxy = true;
   provider.use(completeMetadata(config.baseUrl, options.scopes, options.settings));
   provider.use(completeKeySet(options.foreignKeys));
   provider.use(dressForwardingForm);
   describeAssertionFaults(provider);
+  provider.use(holdSignedOut(options));
   useClients(provider, clients, createDocumentFinder(provider, options), options.settings);
   useRegistration(provider, db, clients);
   if (options.settings.password) registerPasswordGrant(provider, options);
   useSessions(provider);
+  useInteractionBinding(provider, config.baseUrl);
   useFaults(provider);
   const newRefreshToken = refreshTokenValues(secret);
   Object.assign(provider.RefreshToken.prototype, { generateTokenId: newRefreshToken });

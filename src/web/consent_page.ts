@@ -63,7 +63,7 @@ export function describeScope(name: string, catalogue: ScopeCatalogue): Scope {
 }
 
 /** Where the answer goes, in what a person can judge: a host, or the name of an installed app's scheme. */
-function describeRedirect(redirectUri: string): { text: string; isLocal: boolean } {
+export function describeRedirect(redirectUri: string): { text: string; isLocal: boolean } {
   const url = URL.parse(redirectUri);
   if (url === null) return { text: 'this device', isLocal: false };
   if (url.protocol !== 'http:' && url.protocol !== 'https:') {

@@ -8,6 +8,7 @@ import {
   renderDeviceSuccess,
 } from './device_pages.ts';
 import { renderErrorPage, renderExpiredPage } from './error_page.ts';
+import { renderLeavePage } from './leave_page.ts';
 import { renderLoggedOut, renderLogout } from './logout_pages.ts';
 
 export const enginePages: EnginePages = {
@@ -19,4 +20,5 @@ export const enginePages: EnginePages = {
   deviceSuccess: renderDeviceSuccess,
   logout: renderLogout,
   loggedOut: renderLoggedOut,
+  leave: renderLeavePage,
 };

@@ -84,12 +84,12 @@ ${reference(problem.code ?? String(problem.status), requestId)}`,
   );
 }
 
-function reference(code: string, requestId: string): Html {
+export function reference(code: string, requestId: string): Html {
   return html`<p class="soft small">Error <code>${code}</code>, request <code>${requestId}</code></p>`;
 }
 
 /** A parameter's name keeps its spelling. */
-function sentence(text: string): string {
+export function sentence(text: string): string {
   const start = /^[a-z]+_/.test(text) ? text : text.charAt(0).toUpperCase() + text.slice(1);
   return /[.!?]$/.test(start) ? start : `${start}.`;
 }

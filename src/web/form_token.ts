@@ -24,9 +24,12 @@ export function createFormTokens(secret: Buffer, baseUrl: string): FormTokens {
   return {
     make,
     check(request, context) {
-      const { origin } = request.headers;
-      // Browsers send `null` where the page's referrer policy hides it.
-      const isForeign = origin !== undefined && origin !== 'null' && origin !== baseUrl;
+      const { origin, 'sec-fetch-site': site = 'same-origin' } = request.headers;
+      // Browsers send `null` where the page's referrer policy hides it, as that of our pages does. Fetch metadata is not
+      // hidden: by it the form of a sibling host is known, which gets cookies of `SameSite` (`none`: the user's own doing).
+      const isForeign =
+        (origin !== undefined && origin !== 'null' && origin !== baseUrl) ||
+        (site !== 'same-origin' && site !== 'none');
       const given = (request.body as Record<string, unknown> | undefined)?.[formTokenField];
       const expected = Buffer.from(make(context));
       const presented = Buffer.from(typeof given === 'string' ? given : '');

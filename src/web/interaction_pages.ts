@@ -11,6 +11,7 @@ import { signIn } from '../accounts/sign_in.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
 import type { Database } from '../database/database.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
+import type { AnswerInteraction } from '../oauth/interaction_binding.ts';
 import { withoutAdminScope } from '../oauth/scope_policy.ts';
 import { consentForm, describeScope } from './consent_page.ts';
 import { renderExpiredPage } from './error_page.ts';
@@ -25,15 +26,16 @@ export interface InteractionPagesOptions {
   clients: ClientCache;
   scopes: ScopeCatalogue;
   formTokens: FormTokens;
+  answerInteraction: AnswerInteraction;
 }
 
 type Interaction = Awaited<ReturnType<Provider['interactionDetails']>>;
-type Result = Parameters<Provider['interactionResult']>[2];
+type Result = Parameters<AnswerInteraction>[2];
 
 const path = '/interaction/:uid';
 
 export function registerInteractionPages(app: FastifyInstance, options: InteractionPagesOptions): void {
-  const { db, provider, clients, scopes, formTokens } = options;
+  const { db, provider, clients, scopes, formTokens, answerInteraction } = options;
 
   app.get(path, async (request, reply) => {
     const interaction = await load(request, reply);
@@ -136,7 +138,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
   }
 
   async function finish(request: FastifyRequest, reply: FastifyReply, result: Result): Promise<FastifyReply> {
-    const returnTo = await provider().interactionResult(request.raw, reply.raw, result);
+    const returnTo = await answerInteraction(request, reply, result);
     return reply.header('cache-control', 'no-store').redirect(returnTo, 303);
   }
 }

@@ -1,0 +1,47 @@
+/**
+ * The way to an app that the operator did not make, where the user has done nothing yet: a link instead of a redirect.
+ * It names the host it leads to (RFC 9700 section 4.11.2). Works without JavaScript.
+ */
+
+import type { LeavePage } from '../oauth/engine_options.ts';
+import { describeRedirect } from './consent_page.ts';
+import { reference, sentence } from './error_page.ts';
+import { type Html, html } from './html.ts';
+import { renderPage } from './page.ts';
+
+/** Errors that an app asked for with `prompt=none` (OpenID Connect Core section 3.1.2.6). */
+const silentErrors = new Set(['login_required', 'consent_required', 'interaction_required']);
+
+export function renderLeavePage(page: LeavePage): string {
+  const { appName, error } = page;
+  const title = error === null ? 'You are signed out' : 'This did not work';
+  const destination = describeRedirect(page.url).text;
+  return renderPage(
+    title,
+    html`<h1>${title}</h1>
+${error !== null && html`<p class="error" role="alert">${explain(error)}</p>`}
+<p><strong>${appName}</strong> wants to send you to <strong class="host">${destination}</strong>.</p>
+<p class="notice">This app registered itself. Continue only if you know where you came from and expect to go there.</p>
+${way(page, destination)}
+${error !== null && reference(error.code, error.requestId)}`,
+  );
+}
+
+function explain({ code, description }: NonNullable<LeavePage['error']>): string {
+  if (silentErrors.has(code))
+    return 'The app asked for access without a page, but your answer is needed first.';
+  return sentence(description || 'The request is not valid.');
+}
+
+function way({ url, fields }: LeavePage, destination: string): Html {
+  const text = `Continue to ${destination}`;
+  if (fields === null)
+    return html`<p><a class="button" href="${url}" rel="noopener noreferrer">${text}</a></p>`;
+  const inputs = Object.entries(fields).map(
+    ([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`,
+  );
+  return html`<form method="post" action="${url}">
+${inputs}
+<button type="submit">${text}</button>
+</form>`;
+}
