@@ -32,6 +32,7 @@ async function createDemoClient(db: Database, secret: string): Promise<void> {
     redirectUris: ['http://127.0.0.1/callback', 'http://localhost/callback'],
     grantTypes: ['authorization_code', 'refresh_token', 'client_credentials'],
     scopes: [
+      ...['openid', 'profile', 'email', 'offline_access'],
       ...['read:profile', 'read:posts', 'write:posts'],
       ...['read:webhooks', 'write:webhooks', 'write:events'],
     ],

@@ -61,8 +61,21 @@ const fixedScopes: readonly Scope[] = [
 /** Scopes of OpenID Connect, in the words that a user reads. */
 export const openidScopes: readonly Scope[] = [
   { name: 'openid', description: 'know who you are here', isForUsers: true },
+  { name: 'profile', description: 'see your name', isForUsers: true },
+  { name: 'email', description: 'see your e-mail address', isForUsers: true },
   { name: 'offline_access', description: 'do this also while you are away', isForUsers: true },
 ];
+
+/**
+ * Claims that each scope gives (OpenID Connect Core section 5.4), as far as an account has them. `email_verified` is
+ * not one of them: nobody verifies addresses here, and many clients take `false` for a refusal.
+ */
+export const scopeClaims: Readonly<Record<string, readonly string[]>> = {
+  openid: ['sub'],
+  profile: ['name'],
+  email: ['email'],
+  'read:profile': ['name', 'email'],
+};
 
 const scopeName = /^(?:read|write):[a-z][a-z0-9_-]{0,62}$/;
 

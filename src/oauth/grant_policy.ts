@@ -11,7 +11,7 @@ import type { Client } from '../clients/client.ts';
 import { isOwnClient } from '../clients/own_clients.ts';
 import { newId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
-import { adminScope } from '../grants/scopes.ts';
+import { adminScope, scopeClaims } from '../grants/scopes.ts';
 import { dropAdminScope } from './scope_policy.ts';
 import { currentMemo, type GrantDetails } from './storage/memo.ts';
 
@@ -54,14 +54,17 @@ export async function grantFor(
   return grant;
 }
 
-/** Claims that a scope must allow, whose words the user has read: asked for by name they are no way around it. */
-const profileClaims = new Set(['name', 'email']);
-
 function addClaims(grant: EngineGrant, claims: string[], scopes: string[]): void {
-  const isRefused = (claim: string) => profileClaims.has(claim) && !scopes.includes('read:profile');
-  const allowed = claims.filter((claim) => !isRefused(claim));
+  const refused = claims.filter((claim) => !isAllowed(claim, scopes));
+  const allowed = claims.filter((claim) => isAllowed(claim, scopes));
   if (allowed.length > 0) grant.addOIDCClaims(allowed);
-  if (allowed.length < claims.length) grant.rejectOIDCClaims(claims.filter(isRefused));
+  if (refused.length > 0) grant.rejectOIDCClaims(refused);
+}
+
+/** What a scope gives, whose words the user has read: asked for by name it is no way around the scope. */
+function isAllowed(claim: string, scopes: string[]): boolean {
+  const giving = Object.keys(scopeClaims).filter((scope) => scopeClaims[scope]?.includes(claim));
+  return giving.length === 0 || giving.some((scope) => scopes.includes(scope));
 }
 
 /** Whether the user already lets this client have all of that. */

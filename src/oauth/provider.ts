@@ -8,7 +8,7 @@ import { findAccount } from '../accounts/account.ts';
 import { accessTokenSeconds } from '../clients/access_token_life.ts';
 import type { Config } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
-import { openidScopes } from '../grants/scopes.ts';
+import { openidScopes, scopeClaims } from '../grants/scopes.ts';
 import { checkClientAssertion, clockToleranceSeconds, describeAssertionFaults } from './client_assertion.ts';
 import { outgoingRequests } from './client_keys.ts';
 import { completeKeySet, completeMetadata } from './discovery.ts';
@@ -30,6 +30,7 @@ import { registerPasswordGrant } from './password_grant.ts';
 import { engineClass, holdSignedOut } from './redirects.ts';
 import { createDocumentFinder } from './registration/metadata_document.ts';
 import { registrationMetadata, registrationStorages, useRegistration } from './registration/registration.ts';
+import { useScopePolicy } from './scope_policy.ts';
 import { accessTokenStorage } from './storage/access_token.ts';
 import { authorizationCodeStorage } from './storage/authorization_code.ts';
 import { deviceCodeStorage } from './storage/device_code.ts';
@@ -91,6 +92,7 @@ export function createProvider(options: EngineOptions): Provider {
   useClients(provider, clients, createDocumentFinder(provider, options), options.settings);
   useRegistration(provider, db, clients);
   if (options.settings.password) registerPasswordGrant(provider, options);
+  useScopePolicy(provider, options.scopes);
   useSessions(provider);
   useInteractionBinding(provider, config.baseUrl);
   useFaults(provider);
@@ -140,7 +142,7 @@ function policy(options: EngineOptions): Configuration {
       registration: '/oauth/register',
     },
     scopes: openidScopes.map((scope) => scope.name),
-    claims: { openid: ['sub'], 'read:profile': ['name', 'email'] },
+    claims: Object.fromEntries(Object.entries(scopeClaims).map(([scope, claims]) => [scope, [...claims]])),
     responseTypes: options.settings.implicit ? ['code', 'id_token token'] : ['code'],
     clientAuthMethods: [
       ...(['client_secret_basic', 'client_secret_post', 'private_key_jwt', 'none'] as const),
