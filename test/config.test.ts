@@ -4,10 +4,14 @@ import assert from 'node:assert/strict';
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { pino } from 'pino';
 import { ConfigError, loadConfig, type Mode } from '../src/config/config.ts';
 import { type Environment, unknownSettings } from '../src/config/environment.ts';
 import { loadSecret } from '../src/config/secret.ts';
-import { temporaryFolder } from './support/process.ts';
+import { createApplication } from '../src/http/application.ts';
+import { createDatabase } from './support/database.ts';
+import { runCommand, temporaryFolder } from './support/process.ts';
+import { freePort } from './support/server.ts';
 
 function problemsOf(environment: Environment, mode: Mode = 'start'): readonly string[] {
   try {
@@ -98,6 +102,159 @@ test('a base URL is an origin', () => {
     loadConfig({ NUNCIO_BASE_URL: 'https://API.example.com:443/' }, 'start').baseUrl,
     'https://api.example.com',
   );
+});
+
+test('start refuses a public base URL over http unless the switch accepts the risk', () => {
+  for (const baseUrl of ['http://api.example.com', 'http://10.0.0.5:3000', 'http://localhost.example.com']) {
+    const [problem, ...more] = problemsOf({ NUNCIO_BASE_URL: baseUrl });
+    assert.match(
+      problem ?? '',
+      /^NUNCIO_BASE_URL is "http:.*it may be an https origin.*NUNCIO_INSECURE_HTTP=1/,
+    );
+    assert.deepEqual(more, []);
+    assert.equal(problemsOf({ NUNCIO_BASE_URL: baseUrl, NUNCIO_INSECURE_HTTP: '0' }).length, 1);
+    assert.deepEqual(problemsOf({ NUNCIO_BASE_URL: baseUrl, NUNCIO_INSECURE_HTTP: '1' }), []);
+    for (const mode of ['dev', 'command'] as const) {
+      assert.deepEqual(problemsOf({ NUNCIO_BASE_URL: baseUrl }, mode), []);
+    }
+  }
+  for (const baseUrl of [
+    'http://localhost:3000',
+    'http://127.0.0.1:3000',
+    'http://[::1]',
+    'http://a.localhost',
+  ]) {
+    assert.deepEqual(problemsOf({ NUNCIO_BASE_URL: baseUrl }), [], baseUrl);
+  }
+  assert.match(problemsOf({ NUNCIO_INSECURE_HTTP: 'yes' }).join(), /^NUNCIO_INSECURE_HTTP is "yes"/);
+});
+
+test('every hostile value of a setting is one line that names it', () => {
+  const hostile: [name: keyof Environment, ...values: string[]][] = [
+    [
+      'NUNCIO_TRUST_PROXY',
+      ...[
+        '0.0.0.0/0',
+        '::/0',
+        '10.0.0.0/00',
+        '10.0.0.0/-1',
+        '10.0.0.0/8/8',
+        '10.0.0.0/',
+        '/8',
+        '10.0.0.0/8.0',
+      ],
+      ...[
+        '10.0.0.0/1e1',
+        '10.0.0.0/255.0.0.0',
+        'fe80::1%eth0',
+        'fd00::/129',
+        '10.0.0.1,',
+        ',',
+        'loopback',
+        '*',
+        '010.1.1.1',
+      ],
+    ],
+    [
+      'DATABASE_URL',
+      ...[
+        'postgres://%ff:p4ss@h/d',
+        'postgres://u:p4ss%ff@h/d',
+        'postgres://u:p4ss@h/%ff',
+        'postgres://u:p4ss@h:99999/d',
+      ],
+      ...[
+        'postgres:///d?port=99999&password=p4ss',
+        'postgres:///d?host=%ff',
+        'postgres:///d?host=a%20b',
+        'postgres:///d?port=x',
+      ],
+      ...['postgres://h/d?sslrootcert=/none', 'postgres://h/d?sslcert=/', 'postgres://h/d?sslkey=%00'],
+    ],
+    ['PORT', '-1', '65536', '1e3', '0x50', '3000.0', 'NaN', '99999999999999999999', '٣'],
+    ['NUNCIO_RATE_LIMIT', '-1', '1e9', '1000000001', 'Infinity', '0x10', '1_000'],
+    [
+      'NUNCIO_RETRY_SCHEDULE',
+      ',',
+      '5s,',
+      '0s',
+      '8d',
+      '99999999999s',
+      '-5s',
+      '5',
+      '5s 5s',
+      Array(21).fill('1s').join(),
+    ],
+    [
+      'NUNCIO_BASE_URL',
+      ...[
+        'https://',
+        'https://a b',
+        'https://a:99999',
+        'https://[::1',
+        'javascript:alert(1)',
+        '//a',
+        'https://a\\b',
+      ],
+    ],
+    [
+      'NUNCIO_EGRESS_PROXY',
+      'http://',
+      'http://%ff@a',
+      'http://u:%ff@a',
+      'https://a',
+      'http://a/b',
+      'http://:p4ss@a',
+      'http://a:99999',
+    ],
+    ['NUNCIO_INSECURE_SUBSCRIBERS', 'true', '01', '2', '__proto__'],
+    ['LOG_LEVEL', 'INFO', 'constructor', '__proto__', '30'],
+    ['NUNCIO_SECRET', 'x'.repeat(31)],
+  ];
+  for (const [name, ...values] of hostile) {
+    for (const value of values) {
+      const problems = problemsOf({ [name]: value });
+      assert.equal(problems.length, 1, `${name}=${value}`);
+      assert.match(problems[0] ?? '', /^[^\n]+: it may be [^\n]+$/, value);
+      assert.ok((problems[0] ?? '').startsWith(`${name} is `), problems.join());
+      assert.doesNotMatch(problems.join(), /p4ss/);
+    }
+  }
+});
+
+test('every range of proxies that is taken serves', async () => {
+  const taken = [
+    '10.0.0.5',
+    '10.0.0.0/8',
+    '0.0.0.0/1, 128.0.0.0/1',
+    'fd00::/8',
+    '::ffff:10.0.0.0/104',
+    '::1',
+    '::/1',
+  ];
+  for (const NUNCIO_TRUST_PROXY of taken) {
+    const config = loadConfig({ NUNCIO_TRUST_PROXY }, 'start');
+    await createApplication(config, pino({ level: 'silent' })).close();
+  }
+});
+
+test('start says in one line what is wrong with a host or a proxy', async (t) => {
+  const database = await createDatabase();
+  t.after(() => database.drop());
+  const settings = { PORT: String(await freePort()), NUNCIO_SECRET: 'x'.repeat(32), LOG_LEVEL: 'silent' };
+  const cases: Environment[] = [{ HOST: 'no such host' }, { NUNCIO_TRUST_PROXY: '0.0.0.0/0' }];
+  for (const environment of cases) {
+    const all = { ...settings, DATABASE_URL: database.url, ...environment };
+    const { code, stderr } = await runCommand(['start'], all);
+    assert.equal(code, 1, stderr);
+    assert.doesNotMatch(stderr, /\n\s+at /, stderr);
+    const [name = ''] = Object.keys(environment);
+    assert.match(
+      stderr,
+      name === 'NUNCIO_CONFIG' ? /^nuncio: \// : new RegExp(`^nuncio: ${name} is "`),
+      stderr,
+    );
+  }
 });
 
 test('insecure subscribers are refused on a public https origin, and never the default there', () => {

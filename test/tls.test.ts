@@ -7,7 +7,8 @@ import { hash, X509Certificate } from 'node:crypto';
 import { copyFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { connect } from 'node:tls';
+import { connect, type SecureContextOptions } from 'node:tls';
+import { fileURLToPath } from 'node:url';
 import { decodeJwt, exportJWK, importX509 } from 'jose';
 import { Agent, type Dispatcher, request } from 'undici';
 import { ConfigError, loadConfig } from '../src/config/config.ts';
@@ -169,6 +170,94 @@ function shownName({ config }: TestServer): Promise<string> {
     socket.on('error', reject);
   });
 }
+
+/** What a handshake agrees on with a client that offers this alone: the suite's name, or the alert. */
+function handshake({ config }: TestServer, offered: SecureContextOptions): Promise<string> {
+  return new Promise((resolve) => {
+    const options = { port: config.port, host: '127.0.0.1', rejectUnauthorized: false, ...offered };
+    const socket = connect(options, () => {
+      resolve(socket.getCipher().name);
+      socket.end();
+    });
+    socket.on('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+  });
+}
+
+test('TLS 1.2 is ECDHE with authenticated encryption alone, whatever the key; TLS 1.3 is as ever', async () => {
+  const certificates = new URL('support/certificates/', import.meta.url);
+  const withRsa = await start(null, {
+    NUNCIO_TLS_CERT_FILE: fileURLToPath(new URL('rsa.pem', certificates)),
+    NUNCIO_TLS_KEY_FILE: fileURLToPath(new URL('rsa.key', certificates)),
+  });
+  const refused = /^(?:ERR_SSL_SSL\/TLS_ALERT_HANDSHAKE_FAILURE|ERR_SSL_SSLV3_ALERT_HANDSHAKE_FAILURE)$/;
+  const old = (ciphers: string): SecureContextOptions => ({
+    maxVersion: 'TLSv1.2',
+    ciphers: `${ciphers}:@SECLEVEL=0`,
+  });
+  const families: [TestServer, string][] = [
+    [withRsa, 'AES128-GCM-SHA256'],
+    [withRsa, 'AES256-GCM-SHA384'],
+    [withRsa, 'AES128-SHA'],
+    [withRsa, 'AES256-SHA256'],
+    [withRsa, 'AES128-CCM'],
+    [withRsa, 'ECDHE-RSA-AES128-SHA'],
+    [withRsa, 'ECDHE-RSA-AES128-SHA256'],
+    [withRsa, 'ECDHE-RSA-AES256-SHA384'],
+    [withRsa, 'DHE-RSA-AES128-GCM-SHA256'],
+    [withRsa, 'DHE-RSA-AES128-SHA'],
+    [withRsa, 'AECDH-AES128-SHA'],
+    [withRsa, 'NULL-SHA256'],
+    [server, 'ECDHE-ECDSA-AES128-SHA'],
+    [server, 'ECDHE-ECDSA-AES128-SHA256'],
+    [server, 'ECDHE-ECDSA-AES256-SHA384'],
+  ];
+  for (const [place, suite] of families) assert.match(await handshake(place, old(suite)), refused, suite);
+  for (const suite of [
+    'ECDHE-RSA-AES128-GCM-SHA256',
+    'ECDHE-RSA-AES256-GCM-SHA384',
+    'ECDHE-RSA-CHACHA20-POLY1305',
+  ]) {
+    assert.equal(await handshake(withRsa, old(suite)), suite);
+  }
+  assert.equal(
+    await handshake(server, old('ECDHE-ECDSA-AES128-GCM-SHA256')),
+    'ECDHE-ECDSA-AES128-GCM-SHA256',
+  );
+  for (const suite of ['TLS_AES_128_GCM_SHA256', 'TLS_AES_256_GCM_SHA384', 'TLS_CHACHA20_POLY1305_SHA256']) {
+    assert.equal(await handshake(withRsa, { minVersion: 'TLSv1.3', ciphers: suite }), suite);
+  }
+  const older = { minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'ALL:@SECLEVEL=0' } as const;
+  assert.match(await handshake(withRsa, older), /VERSION|^ERR_SSL/);
+  // A certificate that is read again does not bring the others back.
+  process.emit('SIGHUP', 'SIGHUP');
+  assert.match(await handshake(withRsa, old('AES128-GCM-SHA256')), refused);
+  assert.match(await handshake(withRsa, old('ECDHE-RSA-AES128-SHA')), refused);
+});
+
+test('an https origin is used by https alone from then on; one on loopback says nothing of it', async (t) => {
+  const secure = await startTestServer(t, { NUNCIO_BASE_URL: 'https://auth.example' });
+  const value = 'max-age=31536000';
+  const paths = [
+    '/',
+    '/docs',
+    '/livez',
+    '/articles',
+    '/none',
+    '/oauth/authorize',
+    '/oauth/jwks',
+    '/interaction/x',
+  ];
+  for (const path of [...paths, '/.well-known/openid-configuration']) {
+    const { headers } = await fetch(`${secure.running.address}${path}`, { redirect: 'manual' });
+    assert.equal(headers.get('strict-transport-security'), value, path);
+  }
+  for (const path of ['/oauth/token', '/oauth/register', '/oauth/introspect', '/events', '/account']) {
+    const { headers } = await fetch(`${secure.running.address}${path}`, { method: 'POST' });
+    assert.equal(headers.get('strict-transport-security'), value, path);
+  }
+  const { headers } = await send(`${server.baseUrl}/.well-known/oauth-authorization-server`, nobody);
+  assert.equal(headers['strict-transport-security'], undefined);
+});
 
 test('what is wrong with the files or goes against them stops the start', async () => {
   const problemsOf = (environment: object) => {

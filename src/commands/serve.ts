@@ -6,7 +6,7 @@
 
 import type { Logger } from 'pino';
 import { migrateCollections, requireCollections } from '../collections/migrate.ts';
-import type { Config } from '../config/config.ts';
+import { type Config, isPublicHttp } from '../config/config.ts';
 import { type Database, openDatabase } from '../database/database.ts';
 import { migrate, requireMigrated } from '../database/migrate.ts';
 import { loadPlatform, type Platform } from '../platform.ts';
@@ -33,6 +33,9 @@ export async function serve(options: ServeOptions): Promise<void> {
   const { config, logger } = options;
   // Heard from the first moment: whoever stops a server that is still starting gets a clean stop too.
   const stopped = stopSignal(logger);
+  if (isPublicHttp(config.baseUrl)) {
+    logger.warn({ base_url: config.baseUrl }, 'no TLS: everybody on the way reads passwords and tokens');
+  }
   const platform = await loadPlatform(config.configFile);
   const storage = await openStorage(config, 'server', (line) => logger.warn(line));
   try {
@@ -98,13 +101,14 @@ function stopSignal(logger: Logger): Promise<NodeJS.Signals> {
 }
 
 function explained(error: unknown, config: Config): unknown {
-  const code = (error as NodeJS.ErrnoException).code;
+  const { code, syscall, hostname } = error as NodeJS.ErrnoException & { hostname?: string };
   if (code === 'EADDRINUSE') {
     return new CommandError(`PORT is "${config.port}": something listens there already; set another PORT`);
   }
   if (code === 'EACCES')
     return new CommandError(`PORT is "${config.port}": it may not be opened by this user`);
-  if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
+  const isUnknown = syscall === 'getaddrinfo' && hostname === config.host;
+  if (isUnknown || (syscall === 'listen' && code !== undefined)) {
     return new CommandError(`HOST is "${config.host}": it may be an address of this machine`);
   }
   return error;

@@ -3,8 +3,9 @@
  * each in one line that names the setting, what it was and what it may be.
  */
 
-import { BlockList, isIP } from 'node:net';
+import { isIP } from 'node:net';
 import { resolve } from 'node:path';
+import pg from 'pg';
 import { parseDurationSeconds } from './duration.ts';
 import type { Environment } from './environment.ts';
 
@@ -83,6 +84,12 @@ export function loadConfig(environment: Environment, mode: Mode, unknown: readon
   const port = readInteger(environment, 'PORT', 3000, 0, 65_535, wrong);
   const tls = readTls(environment, problems);
   const baseUrl = readBaseUrl(environment, port, tls !== null, wrong);
+  const insecureHttp = readSwitch(environment, 'NUNCIO_INSECURE_HTTP', false, wrong);
+  if (mode === 'start' && !insecureHttp && baseUrl !== undefined && isPublicHttp(baseUrl)) {
+    problems.push(
+      `NUNCIO_BASE_URL is ${JSON.stringify(baseUrl)}: it may be an https origin or a loopback address; over http everybody on the way reads passwords and tokens (NUNCIO_INSECURE_HTTP=1 accepts that)`,
+    );
+  }
   const databaseUrl = readDatabaseUrl(environment, wrong);
   const insecureSubscribers = readSwitch(environment, 'NUNCIO_INSECURE_SUBSCRIBERS', mode === 'dev', wrong);
   if (environment.NUNCIO_INSECURE_SUBSCRIBERS === '1' && baseUrl && !mayBeInsecure(baseUrl)) {
@@ -144,7 +151,7 @@ function readInteger(
 
 function readSwitch(
   environment: Environment,
-  name: 'NUNCIO_INSECURE_SUBSCRIBERS',
+  name: 'NUNCIO_INSECURE_HTTP' | 'NUNCIO_INSECURE_SUBSCRIBERS',
   fallback: boolean,
   wrong: Wrong,
 ): boolean {
@@ -209,10 +216,28 @@ function readDatabaseUrl(environment: Environment, wrong: Wrong): string | null 
   const text = environment.DATABASE_URL;
   if (text === undefined) return null;
   // A password before an empty host is for a socket: the driver takes it, URLs do not.
-  const isUrl = URL.canParse(text.replace('@/', '@socket/'));
-  if (isUrl && /^postgres(ql)?:\/\//.test(text)) return text;
-  wrong('DATABASE_URL', withoutPassword(text), 'a URL like postgres://user:password@host:5432/database');
-  return null;
+  const isUrl = URL.canParse(text.replace('@/', '@socket/')) && /^postgres(ql)?:\/\//.test(text);
+  if (!isUrl) {
+    wrong('DATABASE_URL', withoutPassword(text), databaseUrlShape);
+    return null;
+  }
+  const fault = driverFault(text);
+  if (fault !== undefined) wrong('DATABASE_URL', withoutPassword(text), `${databaseUrlShape} (${fault})`);
+  return fault === undefined ? text : null;
+}
+
+const databaseUrlShape = 'a URL like postgres://user:password@host:5432/database';
+
+/** What the driver cannot use of a URL: bad escapes, certificate files that cannot be read, ports that do not exist. */
+function driverFault(databaseUrl: string): string | undefined {
+  try {
+    const { host, port } = new pg.Client({ connectionString: databaseUrl });
+    if (!(port >= 0 && port <= 65_535)) return 'there is no such port';
+    return /[\p{Cc}\p{Zs}\uFFFD]/u.test(host) ? 'there is no such host' : undefined;
+  } catch (error) {
+    const { code, path, message } = error as NodeJS.ErrnoException;
+    return path === undefined ? message : `${path}: ${code}`;
+  }
 }
 
 function readRetrySchedule(environment: Environment, wrong: Wrong): readonly number[] {
@@ -233,7 +258,11 @@ function readTrustProxy(environment: Environment, wrong: Wrong): readonly string
   if (text === undefined) return [];
   const entries = text.split(',').map((entry) => entry.trim());
   if (entries.every(isAddressOrRange)) return Object.freeze(entries);
-  wrong('NUNCIO_TRUST_PROXY', text, 'addresses or CIDR ranges divided by commas, like 10.0.0.5,fd00::/8');
+  wrong(
+    'NUNCIO_TRUST_PROXY',
+    text,
+    'addresses or CIDR ranges of 1 bit or more divided by commas, like 10.0.0.5,fd00::/8',
+  );
   return [];
 }
 
@@ -267,13 +296,10 @@ function isAddressOrRange(entry: string): boolean {
   const [address = '', prefix, ...rest] = entry.split('/');
   const family = isIP(address);
   if (family === 0 || rest.length > 0) return false;
+  // A zone is a name of this machine's own; a range of everybody is nobody's proxy.
+  if (address.includes('%')) return false;
   if (prefix === undefined) return true;
-  try {
-    new BlockList().addSubnet(address, Number(prefix), family === 4 ? 'ipv4' : 'ipv6');
-    return /^\d+$/.test(prefix);
-  } catch {
-    return false;
-  }
+  return /^[1-9]\d{0,2}$/.test(prefix) && Number(prefix) <= (family === 4 ? 32 : 128);
 }
 
 function readLogLevel(environment: Environment, wrong: Wrong): LogLevel {
@@ -281,6 +307,12 @@ function readLogLevel(environment: Environment, wrong: Wrong): LogLevel {
   const level = logLevels.find((candidate) => candidate === text);
   if (level === undefined) wrong('LOG_LEVEL', text, `one of ${logLevels.join(', ')}`);
   return level ?? 'info';
+}
+
+/** True where passwords and tokens cross a network in the clear. */
+export function isPublicHttp(baseUrl: string): boolean {
+  const { protocol, hostname } = new URL(baseUrl);
+  return protocol === 'http:' && !isLoopbackHost(hostname);
 }
 
 /** True for loopback hosts and for plain http: the places where development happens. */
@@ -301,5 +333,5 @@ export function isLoopbackHost(hostname: string): boolean {
 
 function withoutPassword(text: string): string {
   // Whatever stands before the host may be a password, also one with an @ or a slash in it.
-  return text.replace(/^.*@/s, '***@');
+  return text.replace(/^.*@/s, '***@').replace(/([?&]password=)[^&]*/gi, '$1***');
 }

@@ -12,6 +12,7 @@ export interface Environment {
   readonly DATABASE_URL?: string;
   readonly NUNCIO_DATA_DIR?: string;
   readonly NUNCIO_SECRET?: string;
+  readonly NUNCIO_INSECURE_HTTP?: string;
   readonly NUNCIO_INSECURE_SUBSCRIBERS?: string;
   readonly NUNCIO_RETRY_SCHEDULE?: string;
   readonly NUNCIO_RATE_LIMIT?: string;
@@ -31,6 +32,7 @@ const names = [
   'DATABASE_URL',
   'NUNCIO_DATA_DIR',
   'NUNCIO_SECRET',
+  'NUNCIO_INSECURE_HTTP',
   'NUNCIO_INSECURE_SUBSCRIBERS',
   'NUNCIO_RETRY_SCHEDULE',
   'NUNCIO_RATE_LIMIT',

@@ -14,7 +14,7 @@ import Fastify, {
   type FastifyServerOptions,
   LogController,
 } from 'fastify';
-import type { Config } from '../config/config.ts';
+import { type Config, isLoopbackHost } from '../config/config.ts';
 import { newId } from '../crypto/ids.ts';
 import { version } from '../version.ts';
 import { answerError, answerNotFound, answerUnreadable, type ProblemPage } from './errors.ts';
@@ -34,6 +34,12 @@ const requestTimeoutMs = 60_000;
  * request that never comes would otherwise make every stop an unclean one.
  */
 const closeMs = 10_000;
+
+/**
+ * Seconds for which browsers use https alone (RFC 6797): a year. Without `includeSubDomains`: what else is below the
+ * host of the base URL is not this server's to decide.
+ */
+const transportSecuritySeconds = 31_536_000;
 
 /** Asked every few seconds by what watches the server: in the log they would be all that one sees. */
 const probes: ReadonlySet<string> = new Set(['/livez', '/readyz']);
@@ -82,10 +88,16 @@ export function createApplication(
     { parseAs: 'buffer' },
     async (_request: FastifyRequest, body: Buffer) => parseJson(body),
   );
+  const securityHeaders = {
+    'x-content-type-options': 'nosniff',
+    ...(isPublicHttps(config.baseUrl)
+      ? { 'strict-transport-security': `max-age=${transportSecuritySeconds}` }
+      : {}),
+  };
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('nuncio-version', version);
     reply.header('request-id', request.id);
-    reply.header('x-content-type-options', 'nosniff');
+    reply.headers(securityHeaders);
     done();
   });
   app.addHook('onResponse', (request, reply, done) => {
@@ -109,6 +121,12 @@ export function createApplication(
     answerNotFound(app, request, reply, problemPage),
   );
   return app as unknown as FastifyInstance;
+}
+
+/** On loopback other servers use other ports of the same host, and plain http. */
+function isPublicHttps(baseUrl: string): boolean {
+  const { protocol, hostname } = new URL(baseUrl);
+  return protocol === 'https:' && !isLoopbackHost(hostname);
 }
 
 /** Finishes what was begun, as far as that does not take too long. */

@@ -12,6 +12,22 @@ import { ConfigError, type TlsFiles } from '../config/config.ts';
 /** Milliseconds between two looks at the files. */
 const lookMs = 5_000;
 
+/**
+ * Forward secrecy and authenticated encryption alone (RFC 9325 section 4.2): neither static RSA nor CBC in TLS 1.2.
+ * The first three are those of TLS 1.3.
+ */
+const cipherSuites = [
+  'TLS_AES_256_GCM_SHA384',
+  'TLS_CHACHA20_POLY1305_SHA256',
+  'TLS_AES_128_GCM_SHA256',
+  'ECDHE-ECDSA-AES128-GCM-SHA256',
+  'ECDHE-RSA-AES128-GCM-SHA256',
+  'ECDHE-ECDSA-AES256-GCM-SHA384',
+  'ECDHE-RSA-AES256-GCM-SHA384',
+  'ECDHE-ECDSA-CHACHA20-POLY1305',
+  'ECDHE-RSA-CHACHA20-POLY1305',
+].join(':');
+
 interface TlsMaterial {
   cert: Buffer;
   key: Buffer;
@@ -35,6 +51,7 @@ function contextOptions(files: TlsFiles, requestCertificate: boolean): SecureCon
   return {
     ...readMaterial(files),
     minVersion: 'TLSv1.2',
+    ciphers: cipherSuites,
     // Nothing that was found out of a client's certificate outlives the connection it was shown on.
     ...(requestCertificate ? { secureOptions: constants.SSL_OP_NO_TICKET } : {}),
   };
