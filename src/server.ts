@@ -14,7 +14,6 @@ import { registerCollections } from './collections/routes.ts';
 import type { Config } from './config/config.ts';
 import { type Database, openDatabase } from './database/database.ts';
 import { Notifications } from './database/notifications.ts';
-import { openPipeline } from './database/pipeline.ts';
 import type { ConnectorOptions } from './egress/connector.ts';
 import { readEgressProxy } from './egress/proxy.ts';
 import { Outbox } from './events/outbox.ts';
@@ -64,11 +63,6 @@ export interface RunningServer {
 
 /** Connections to the database for everything but the notifications. */
 const connectionsMax = 20;
-/**
- * Connections that the token endpoint's statements share. With one, two batches of this node never wait for each other's
- * rows in a circle, and the most goes together.
- */
-const pipelineConnectionsMax = 1;
 
 /**
  * @throws Error of the system when the port is taken; nothing stays open then
@@ -90,12 +84,6 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   const onDatabaseError = (error: Error) => logger.warn({ err: error }, 'database connection lost');
   const db = openDatabase({ connectionString: databaseUrl, connectionsMax, onIdleError: onDatabaseError });
   opened.defer(() => db.destroy());
-  const pipeline = openPipeline({
-    connectionString: databaseUrl,
-    connectionsMax: pipelineConnectionsMax,
-    onIdleError: onDatabaseError,
-  });
-  opened.defer(() => pipeline.destroy());
   const notifications = new Notifications(databaseUrl, onDatabaseError);
   opened.defer(() => notifications.stop());
   const outbox = new Outbox(db, notifications);
@@ -136,7 +124,6 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   const authorization = await createAuthorization({
     app,
     db,
-    pipeline,
     notifications,
     config,
     secret,

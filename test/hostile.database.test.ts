@@ -93,18 +93,20 @@ test('signing keys are read again after a reading that failed', async () => {
 });
 
 test('guesses that are counted and taken back at the same moment do not wait in a circle', async () => {
-  const db = openDatabase({ connectionString: server.databaseUrl, connectionsMax: 20 });
+  const connectionsMax = 20;
+  const db = openDatabase({ connectionString: server.databaseUrl, connectionsMax });
   const counters = ['a', 'b', 'c', 'd'].map((subject) => ({ subject, max: 1_000_000 }));
-  const outcomes = await Promise.allSettled(
-    Array.from({ length: 2_000 }, (_, index) =>
-      index % 2 === 0 ? countGuess(db, counters) : forgiveGuess(db, counters, ['a']),
-    ),
-  );
+  const failures: unknown[] = [];
+  // One caller for each connection, so that nobody waits for the pool, whose timeout is not what is tested.
+  const caller = async (offset: number) => {
+    for (let index = 0; index < 100; index += 1) {
+      const work = (index + offset) % 2 === 0 ? countGuess(db, counters) : forgiveGuess(db, counters, ['a']);
+      await work.catch((error: unknown) => failures.push(error));
+    }
+  };
+  await Promise.all(Array.from({ length: connectionsMax }, (_, index) => caller(index)));
   await db.destroy();
-  assert.deepEqual(
-    outcomes.filter(({ status }) => status === 'rejected'),
-    [],
-  );
+  assert.deepEqual(failures, []);
 });
 
 test('whoever asks whether the server is ready gets an answer while its database says nothing', async (context) => {

@@ -57,7 +57,6 @@ async function startNode(databaseUrl: string): Promise<Node> {
   const { guard, stop } = await createAuthorization({
     app,
     db: nodeDb,
-    pipeline: nodeDb,
     notifications,
     config,
     secret: testSecret,

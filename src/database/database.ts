@@ -41,7 +41,13 @@ export interface DatabaseOptions {
 /** Opens lazily: the first statement connects. Close it with `db.destroy()`. */
 export function openDatabase(options: DatabaseOptions): Database {
   const pool = new pg.Pool({
-    ...clientOptions(options),
+    connectionString: options.connectionString,
+    connectionTimeoutMillis: connectionTimeoutMs,
+    keepAlive: true,
+    statement_timeout: statementTimeoutMs,
+    idle_in_transaction_session_timeout: idleTransactionTimeoutMs,
+    query_timeout: options.answerTimeoutMs ?? answerTimeoutMs,
+    application_name: 'nuncio',
     max: options.connectionsMax,
     idleTimeoutMillis: 30_000,
     Client: PreparingClient,
@@ -53,19 +59,6 @@ export function openDatabase(options: DatabaseOptions): Database {
   const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
   pools.set(db, pool);
   return db;
-}
-
-/** How each connection is opened, whoever shares it. */
-export function clientOptions(options: DatabaseOptions): pg.ClientConfig {
-  return {
-    connectionString: options.connectionString,
-    connectionTimeoutMillis: connectionTimeoutMs,
-    keepAlive: true,
-    statement_timeout: statementTimeoutMs,
-    idle_in_transaction_session_timeout: idleTransactionTimeoutMs,
-    query_timeout: options.answerTimeoutMs ?? answerTimeoutMs,
-    application_name: 'nuncio',
-  };
 }
 
 /** Runs the work in the transaction that is given, or in one of its own. */
@@ -105,7 +98,7 @@ let preparedGeneration = 0;
  * Names each parametrised statement, so that PostgreSQL parses and plans it once for each connection, and gives up a
  * connection that owes an answer: what comes over it later is nobody's.
  */
-export class PreparingClient extends pg.Client {
+class PreparingClient extends pg.Client {
   #inTransaction = false;
 
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
@@ -127,8 +120,14 @@ export class PreparingClient extends pg.Client {
     if (text === 'begin') this.#inTransaction = true;
     else if (text === 'commit' || text === 'rollback') this.#inTransaction = false;
     if (typeof text === 'string' && Array.isArray(values) && values.length > 0) {
+      let converted: (string | Buffer | null)[];
+      try {
+        converted = values.map((value) => prepareValue(value));
+      } catch (error) {
+        return Promise.reject(error);
+      }
       const name = statementName(text);
-      if (name !== undefined) return this.#watched(this.#prepared(name, text, values, rest));
+      if (name !== undefined) return this.#watched(this.#prepared(name, text, converted, rest));
     }
     return this.#watched(super.query(...(parameters as [string])));
   }
@@ -146,8 +145,16 @@ export class PreparingClient extends pg.Client {
   }
 }
 
+/**
+ * How the driver converts a value. A conversion can throw. Inside the driver that happens when the statement is half sent:
+ * the connection then believes that a statement is prepared which is not. The driver's types do not list the function.
+ */
+const { prepareValue } = (
+  pg as unknown as { utils: { prepareValue: (value: unknown) => string | Buffer | null } }
+).utils;
+
 /** What a statement with parameters is prepared as; undefined where there are too many different ones. */
-export function statementName(text: string): string | undefined {
+function statementName(text: string): string | undefined {
   let name = statementNames.get(text);
   if (name === undefined && statementNames.size < preparedStatementsMax) {
     name = `s${statementNames.size}`;
@@ -162,7 +169,7 @@ export function statementName(text: string): string | undefined {
  * @param name what it was prepared as
  * @returns undefined for any other error
  */
-export function prepareAnew(error: Error, name: string, text: string): string | undefined {
+function prepareAnew(error: Error, name: string, text: string): string | undefined {
   if (!/cached plan must not change result type/.test(error.message)) return undefined;
   if (statementName(text) === name) preparedGeneration += 1;
   return statementName(text);

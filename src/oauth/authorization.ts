@@ -45,8 +45,6 @@ import { opaqueTokenLookup } from './storage/access_token.ts';
 export interface AuthorizationOptions {
   app: FastifyInstance;
   db: Database;
-  /** For the statements of the token endpoint. */
-  pipeline: Database;
   /** Not yet started: what listens is added here. */
   notifications: Notifications;
   config: Config;

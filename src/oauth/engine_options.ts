@@ -50,8 +50,6 @@ export interface EngineError {
 
 export interface EngineOptions {
   db: Database;
-  /** For the statements of the token endpoint. */
-  pipeline: Database;
   config: Config;
   secret: Buffer;
   keys: SigningKeys;

@@ -103,20 +103,14 @@ export function createProvider(options: EngineOptions): Provider {
   return provider;
 }
 
-function createStorages({
-  db,
-  pipeline,
-  verifier,
-  config,
-  clients,
-}: EngineOptions): Record<string, ModelStorage> {
+function createStorages({ db, verifier, config, clients }: EngineOptions): Record<string, ModelStorage> {
   return {
     ...registrationStorages(db, clients),
     Session: sessionStorage(db),
     Interaction: interactionStorage(db),
     Grant: grantStorage(db),
-    AuthorizationCode: authorizationCodeStorage(db, pipeline),
-    RefreshToken: refreshTokenStorage(db, pipeline),
+    AuthorizationCode: authorizationCodeStorage(db),
+    RefreshToken: refreshTokenStorage(db),
     DeviceCode: deviceCodeStorage(db),
     PushedAuthorizationRequest: pushedRequestStorage(db),
     AccessToken: accessTokenStorage('AccessToken', db, verifier, config.baseUrl),

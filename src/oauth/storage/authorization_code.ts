@@ -14,8 +14,7 @@ import { type GrantRow, grantedScopes, toStoredGrant } from './grant.ts';
 import { currentMemo } from './memo.ts';
 import { type AdapterPayload, endsWithGrant, type ModelStorage, withoutId } from './storage.ts';
 
-/** @param pipeline for what the token endpoint asks */
-export function authorizationCodeStorage(db: Database, pipeline: Database): ModelStorage {
+export function authorizationCodeStorage(db: Database): ModelStorage {
   return {
     async upsert(code, payload, expiresIn) {
       const memo = currentMemo();
@@ -39,7 +38,7 @@ export function authorizationCodeStorage(db: Database, pipeline: Database): Mode
         from authorization_codes c
         join grants g on g.id = c.grant_id and g.withdrawn_at is null
         join accounts a on a.id = g.account_id and a.disabled_at is null
-        where c.digest = ${digest(code)}`.execute(pipeline);
+        where c.digest = ${digest(code)}`.execute(db);
       const row = rows[0];
       if (row === undefined) return undefined;
       // The engine looks at the time first, and would let a used code pass for one that is merely too old.
@@ -63,7 +62,7 @@ export function authorizationCodeStorage(db: Database, pipeline: Database): Mode
       const { rows } = await sql`
         update authorization_codes set consumed_at = now()
         where digest = ${digest(code)} and consumed_at is null and expires_at > now()
-        returning digest`.execute(pipeline);
+        returning digest`.execute(db);
       if (rows.length === 0) throw await codeWasUsed(db, digest(code));
     },
     revokeByGrantId: endsWithGrant,

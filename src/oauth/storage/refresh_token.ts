@@ -22,8 +22,7 @@ import { endsWithGrant, type ModelStorage, withoutId } from './storage.ts';
 /** Seconds from its first use in which a refresh token still gives the same answer. */
 export const graceSeconds = 60;
 
-/** @param pipeline for what the token endpoint asks */
-export function refreshTokenStorage(db: Database, pipeline: Database): ModelStorage {
+export function refreshTokenStorage(db: Database): ModelStorage {
   return {
     async upsert(token, payload, expiresIn) {
       const memo = currentMemo();
@@ -51,7 +50,7 @@ export function refreshTokenStorage(db: Database, pipeline: Database): ModelStor
             now() + ${expiresIn} * interval '1 second'
           from source where may_issue
           on conflict (digest) do nothing)
-        select may_issue from source`.execute(pipeline);
+        select may_issue from source`.execute(db);
       if (rows[0]?.may_issue) return;
       if (pendingCode !== null) throw await codeWasUsed(db, pendingCode);
       await withdrawGrant(db, payload.grantId as string, 'refresh_token_replayed');
@@ -66,7 +65,7 @@ export function refreshTokenStorage(db: Database, pipeline: Database): ModelStor
         from refresh_tokens t
         join grants g on g.id = t.grant_id and g.withdrawn_at is null
         join accounts a on a.id = g.account_id and a.disabled_at is null
-        where t.digest = ${digest(token)}`.execute(pipeline);
+        where t.digest = ${digest(token)}`.execute(db);
       const row = rows[0];
       if (row === undefined) return undefined;
       remember(row);
