@@ -7,6 +7,7 @@ import { resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
+import { type AppSettings, readAppSettings } from './apps/settings.ts';
 import { compileCollection, type Report } from './collections/compile.ts';
 import { type Collection, readCollection } from './collections/declaration.ts';
 import { kindsOf } from './collections/kinds.ts';
@@ -24,6 +25,8 @@ export interface PlatformDeclaration {
   oauth?: Partial<OAuthSettings>;
   /** What is to be different of the webhooks. */
   webhooks?: WebhookDeclaration;
+  /** Who may make apps, and whether they are reviewed. */
+  apps?: Partial<AppSettings>;
 }
 
 export interface Platform {
@@ -34,6 +37,7 @@ export interface Platform {
   objects: readonly string[];
   oauth: OAuthSettings;
   webhooks: WebhookSettings;
+  apps: AppSettings;
 }
 
 /** A declaration that cannot be used: one line for each problem. */
@@ -100,7 +104,7 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
   const problems: string[] = [];
   const report: Report = (place, reason) => problems.push(`${prefix}${place}: ${reason}`);
   for (const key of Object.keys(declaration)) {
-    if (!['collections', 'eventKinds', 'oauth', 'webhooks'].includes(key))
+    if (!['collections', 'eventKinds', 'oauth', 'webhooks', 'apps'].includes(key))
       report(key, 'there is no such section');
   }
   const collections = compileCollections(declaration.collections ?? [], report);
@@ -113,6 +117,7 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
   );
   const oauth = readOAuthSettings(declaration.oauth, report);
   const webhooks = readWebhookSettings(declaration.webhooks, report);
+  const apps = readAppSettings(declaration.apps, report);
   if (problems.length > 0) throw new PlatformError(problems);
   const objects = [...collections.map((type) => type.scope), ...eventKinds.map((kind) => kind.object)];
   return Object.freeze({
@@ -121,6 +126,7 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
     objects: [...new Set(objects.filter((object) => object !== null))].sort(),
     oauth,
     webhooks,
+    apps,
   });
 }
 

@@ -8,10 +8,14 @@ import './oauth/runtime_notice.ts';
 import type { Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
+import { registerAppRoutes } from './apps/api/app_routes.ts';
+import { registerMemberRoutes } from './apps/api/member_routes.ts';
+import { describeApps } from './apps/api/operations.ts';
 import { describeCollections } from './collections/operations.ts';
 import { registerRoot } from './collections/root.ts';
 import { registerCollections } from './collections/routes.ts';
 import type { Config } from './config/config.ts';
+import { createSealer } from './crypto/sealing.ts';
 import { type Database, openDatabase } from './database/database.ts';
 import { Notifications } from './database/notifications.ts';
 import type { ConnectorOptions } from './egress/connector.ts';
@@ -133,6 +137,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     limiter,
     foreignKeys: () => deliveryKeys.published.map(({ publicJwk }) => publicJwk),
     settings: platform.oauth,
+    apps: platform.apps,
     egress,
   });
   opened.defer(() => authorization.stop());
@@ -169,17 +174,22 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     links.push(
       { name: 'subscriptions', href: '/subscriptions', scopes: ['read:webhooks', 'write:webhooks'] },
       { name: 'events', href: '/events', scopes: ['write:events'] },
+      { name: 'apps', href: '/apps', scopes: ['read:apps', 'write:apps'] },
     );
     registerRoot(api, limited, authorization.subjectOf, links);
     registerCollections(api, { db, guard: limited, wake: () => outbox.wake() }, platform.collections);
     webhooks.registerRoutes(api);
+    const { clients, checkMetadata } = authorization;
+    const sealer = createSealer(secret, 'app-secret');
+    registerAppRoutes({ api, db, guard: limited, settings: platform.apps, clients, checkMetadata, sealer });
+    registerMemberRoutes({ api, db, guard: limited });
   });
 
   const offered = scopes.values().filter(({ isForUsers }) => isForUsers);
   await ensureOwnClients(db, config.baseUrl, offered.map(({ name }) => name).toArray());
   registerReference(app, {
     baseUrl: config.baseUrl,
-    parts: [describeCollections(platform.collections), describeWebhooks(platform.eventKinds)],
+    parts: [describeCollections(platform.collections), describeWebhooks(platform.eventKinds), describeApps()],
     kinds: platform.eventKinds,
     scopes: scopes.values().toArray(),
   });

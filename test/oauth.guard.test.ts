@@ -4,6 +4,7 @@
  */
 
 // Before anything that imports the engine.
+import { defaultAppSettings } from '../src/apps/settings.ts';
 import '../src/oauth/runtime_notice.ts';
 
 import assert from 'node:assert/strict';
@@ -66,6 +67,7 @@ async function startNode(databaseUrl: string): Promise<Node> {
     limiter: new RateLimiter(nodeDb, 0),
     foreignKeys: () => [],
     settings: defaultOAuthSettings,
+    apps: defaultAppSettings,
   });
   app.get('/posts', async (request) => {
     const { accountId, clientId } = await guard(request, 'read:posts');

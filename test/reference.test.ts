@@ -13,6 +13,7 @@ import addFormats from 'ajv-formats';
 import fc from 'fast-check';
 import { generateApi } from 'swagger-typescript-api';
 import { type ApiAnswer, type ApiUser, createApiUser, requester } from './support/api.ts';
+import { type ConsoleUser, createConsoleUser } from './support/console.ts';
 import { createTestClient, mintAccessToken } from './support/oauth.ts';
 import { testPlatform, testScopes } from './support/platform.ts';
 import { anything, fitting, type Schema } from './support/schema_values.ts';
@@ -34,7 +35,7 @@ test('the OpenAPI document is valid, and names every kind of event', async () =>
 test('every route that the webhooks register is in the document', async () => {
   const missing: string[] = [];
   let count = 0;
-  for await (const file of glob('src/{webhooks,events}/**/*.ts')) {
+  for await (const file of glob('src/{webhooks,events,apps,admin}/**/*.ts')) {
     const routes = (await readFile(file, 'utf8')).matchAll(
       /\b(?:api|app|part)\.(get|put|post|patch|delete)(?:<.*>)?\(\s*'([^']+)'/g,
     );
@@ -84,13 +85,19 @@ test('no operation answers anything but what the document says, whatever it is s
   const ajv = documentAjv();
   const publisher = requester(server, accessToken);
   const ids = await makeSome(user, publisher);
+  const manager = await createConsoleUser(server, { isAdmin: true });
   for (const [path, methods] of Object.entries<Schema>(document.paths)) {
     for (const [method, operation] of Object.entries<Schema>(methods)) {
       await t.test(operation.operationId, async () => {
-        const chosen = path.includes('/recover') ? await makeRecoveries(user) : {};
+        const chosen = isManagement(path)
+          ? await makeManaged(manager)
+          : path.includes('/recover')
+            ? await makeRecoveries(user)
+            : {};
         await fc.assert(
           fc.asyncProperty(requestFor(path, operation, ids, chosen), async ({ url, headers, raw }) => {
-            const request = path.startsWith('/events') ? publisher : user.request;
+            const speaker = isManagement(path) ? manager.request : user.request;
+            const request = path.startsWith('/events') ? publisher : speaker;
             const answer = await request(method.toUpperCase(), url, {
               headers,
               ...(raw === undefined ? {} : { raw }),
@@ -250,6 +257,33 @@ async function makeSome(user: ApiUser, publisher: ReturnType<typeof requester>):
     ids.push(made.id);
   }
   return ids;
+}
+
+function isManagement(path: string): boolean {
+  return /^\/(?:apps|app-invitations|admin)\b/.test(path);
+}
+
+/** What management is about, by the names of parameters in paths; new for each operation, for some end it. */
+async function makeManaged(manager: ConsoleUser): Promise<Record<string, string[]>> {
+  const chosen = { id: [] as string[], account: [] as string[], secret: [] as string[] };
+  for (let count = 0; count < 3; count += 1) {
+    const json = { client_name: 'Fuzzed', redirect_uris: ['https://fuzzed.example/'] };
+    const made = await manager.request('POST', '/apps', { json });
+    // Past the limit of one account.
+    if (made.status === 409) break;
+    assert.equal(made.status, 201, made.text);
+    const second = await manager.request('POST', `/apps/${made.body.client_id}/secrets`);
+    chosen.id.push(made.body.client_id);
+    chosen.secret.push(made.body.secrets[0].id, second.body.id);
+    for (const { email } of [manager.account, { email: `fuzzed-${count}@example.com` }]) {
+      const path = `/apps/${made.body.client_id}/members/${encodeURIComponent(email)}`;
+      await manager.request('PUT', path, { json: { role: 'owner' } });
+      chosen.account.push(email);
+    }
+  }
+  chosen.account.push(manager.account.id);
+  if (chosen.id.length === 0) chosen.id.push('none');
+  return chosen;
 }
 
 /** A recovery is found by the ids of its subscription and its own: few of each, so that they meet. */

@@ -23,8 +23,14 @@ export type AuthMethod = (typeof authMethods)[number];
 
 export const deviceCodeGrantType = 'urn:ietf:params:oauth:grant-type:device_code';
 
-/** Who brought it in: the operator, the app itself (RFC 7591), or the document that its id is the URL of. */
-export type ClientOrigin = 'operator' | 'registration' | 'document';
+/**
+ * Who brought it in: the operator, the app itself (RFC 7591), the document that its id is the URL of, or an account
+ * (src/apps).
+ */
+export type ClientOrigin = 'operator' | 'registration' | 'document' | 'account';
+
+/** Whether an administrator has looked at it. Apps that the operator registered count as verified. */
+export type ClientState = 'unverified' | 'verified' | 'suspended';
 
 export interface Client {
   id: string;
@@ -41,7 +47,9 @@ export interface Client {
   maySubscribe: boolean;
   /** Further metadata in the names of RFC 7591. */
   metadata: Readonly<Record<string, unknown>>;
+  state: ClientState;
   createdAt: Date;
+  updatedAt: Date;
   disabledAt: Date | null;
   /** Ends when the client is deleted or disabled; access tokens name the epoch that they were issued in. */
   epoch: string;
@@ -146,8 +154,11 @@ export interface ClientRow {
   may_subscribe: boolean;
   metadata: Record<string, unknown>;
   created_at: Date;
+  updated_at: Date;
   disabled_at: Date | null;
   epoch: string;
+  verified_at: Date | null;
+  suspended_at: Date | null;
 }
 
 export function toClient(row: ClientRow): Client {
@@ -162,8 +173,15 @@ export function toClient(row: ClientRow): Client {
     requirePkce: row.require_pkce,
     maySubscribe: row.may_subscribe,
     metadata: row.metadata,
+    state: stateOf(row),
     createdAt: row.created_at,
+    updatedAt: row.updated_at,
     disabledAt: row.disabled_at,
     epoch: row.epoch,
   };
+}
+
+function stateOf(row: Pick<ClientRow, 'origin' | 'verified_at' | 'suspended_at'>): ClientState {
+  if (row.suspended_at !== null) return 'suspended';
+  return row.verified_at !== null || row.origin === 'operator' ? 'verified' : 'unverified';
 }

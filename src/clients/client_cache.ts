@@ -40,8 +40,18 @@ export class ClientCache {
     });
   }
 
-  /** A client that may be used: disabled ones are not found. */
+  /** A client that may be used: disabled and suspended ones are not found. */
   async find(id: string): Promise<CachedClient | undefined> {
+    const found = await this.#find(id);
+    return found?.client.state === 'suspended' ? undefined : found;
+  }
+
+  /** Whether it is there, and suspended. */
+  async isSuspended(id: string): Promise<boolean> {
+    return (await this.#find(id))?.client.state === 'suspended';
+  }
+
+  async #find(id: string): Promise<CachedClient | undefined> {
     const cached = this.#clients.get(id);
     const trusted = this.#notifications.isListening ? trustMs : trustUnheardMs;
     if (cached !== undefined && performance.now() - cached.at < trusted) return cached.found;

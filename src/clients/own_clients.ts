@@ -53,8 +53,10 @@ export function ownClients(baseUrl: string, scopes: readonly string[]): OwnClien
   ];
 }
 
+export const ownClientIds: readonly string[] = [docsClientId, consoleClientId];
+
 export function isOwnClient(id: string): boolean {
-  return ownClients('', []).some((client) => client.id === id);
+  return ownClientIds.includes(id);
 }
 
 /** Whether an answer sent there would reach one of the server's own apps. */

@@ -63,7 +63,7 @@ export async function saveDocumentClient(
       name = excluded.name, redirect_uris = excluded.redirect_uris, grant_types = excluded.grant_types,
       scopes = excluded.scopes, auth_method = excluded.auth_method, metadata = excluded.metadata,
       updated_at = now()
-    where c.origin = 'document' and c.disabled_at is null
+    where c.origin = 'document' and not c.is_stopped
     returning *`.execute(db);
   return rows[0] && toClient(rows[0]);
 }
@@ -78,7 +78,7 @@ export async function removeUnusedClients(db: Database | Transaction, max: numbe
   const { rows } = await sql`
     delete from clients where id in (
       select c.id from clients c
-      where c.origin <> 'operator'
+      where c.origin in ('registration', 'document')
         and c.disabled_at is null
         and c.updated_at < now() - ${unusedDays} * interval '1 day'
         and not exists (

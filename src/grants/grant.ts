@@ -96,7 +96,11 @@ interface GrantSubject {
  */
 const mayDeliver = sql<boolean>`(
   'write:webhooks' = any(g.scopes)
-  or exists (select from clients c where c.id = g.client_id and c.may_subscribe)
+  or exists (
+    select from clients c where c.id = g.client_id and (
+      c.may_subscribe
+      or (c.grant_types @> array['client_credentials'] and c.scopes @> array['write:webhooks'])
+      or exists (select from app_members m where m.client_id = c.id)))
   or exists (select from subscriptions s where s.grant_id = g.id and s.state <> 'ended')
   or exists (
     select from subscriptions s where s.client_id = g.client_id and s.owner = 'client' and s.state <> 'ended'))`;

@@ -8,6 +8,8 @@ import type { FastifyInstance } from 'fastify';
 import type { JWK } from 'jose';
 import type { Provider } from 'oidc-provider';
 import type { Logger } from 'pino';
+import type { CheckMetadata } from '../apps/metadata.ts';
+import type { AppSettings } from '../apps/settings.ts';
 import { AuditLog } from '../audit/audit_log.ts';
 import { ClientCache } from '../clients/client_cache.ts';
 import type { Config } from '../config/config.ts';
@@ -37,6 +39,7 @@ import { createSubjects, type SubjectOf } from './pairwise.ts';
 import { registerProtectedResource } from './protected_resource.ts';
 import { logProtocol } from './protocol_log.ts';
 import { createProvider } from './provider.ts';
+import { createMetadataCheck } from './registration/account_app.ts';
 import { createRequestLimit } from './request_limit.ts';
 import type { OAuthSettings } from './settings.ts';
 import { ensureSigningKeys } from './signing_keys.ts';
@@ -59,12 +62,15 @@ export interface AuthorizationOptions {
   /** How others are connected to, where that is not as usual. */
   egress?: Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
   settings: OAuthSettings;
+  apps: AppSettings;
 }
 
 export interface Authorization {
   guard: Guard;
   subjectOf: SubjectOf;
   clients: ClientCache;
+  /** Checks what accounts say of their apps. */
+  checkMetadata: CheckMetadata;
   /** The engine of the moment, for the pages. */
   provider: () => Provider;
   loginSessions: LoginSessions;
@@ -138,6 +144,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     guard,
     subjectOf: createSubjects(secret, clients, currentProvider),
     clients,
+    checkMetadata: createMetadataCheck(currentProvider, scopes),
     provider: currentProvider,
     loginSessions: createLoginSessions(config.baseUrl, currentProvider),
     answerInteraction: createAnswers(config.baseUrl, currentProvider),

@@ -15,11 +15,11 @@ import type { OAuthSettings } from './settings.ts';
 type EngineClient = InstanceType<Provider['Client']>;
 
 /** The engine wants a secret where a method has one. Nobody knows this one, and nothing is compared with it. */
-const unknownSecret = randomBytes(32).toString('base64url');
+export const placeholderSecret = randomBytes(32).toString('base64url');
 
 /** Whether the engine's placeholder stands where a secret would. */
 export function isUnknownSecret(secret: string): boolean {
-  return secret === unknownSecret;
+  return secret === placeholderSecret;
 }
 
 /** Whether the client itself is registered to do without PKCE. */
@@ -61,6 +61,7 @@ export function useClients(
   Client.find = async (id: string) => {
     if (typeof id !== 'string' || id === '') return undefined;
     const cached = await clients.find(id);
+    if (cached === undefined && (await clients.isSuspended(id))) return refuseSuspended();
     if (cached === undefined || cached.client.origin === 'document') {
       return findByDocument(id, cached?.client);
     }
@@ -110,6 +111,18 @@ export function useClients(
   };
 }
 
+/**
+ * A suspended app is not found. A person who was sent here by it sees why.
+ * @throws InvalidClient at the authorization endpoint
+ */
+function refuseSuspended(): undefined {
+  const ctx = Provider.ctx;
+  if (ctx?.oidc.route !== 'authorization') return undefined;
+  // Nobody is redirected to it either.
+  Object.assign(ctx.oidc, { noclient: true });
+  throw new errors.InvalidClient('the app is suspended by the operator of this server');
+}
+
 /** Exact string comparison (RFC 9700 section 2.1), but for the port of a loopback address. */
 export function isRedirectUriAllowed(registered: readonly string[], uri: string): boolean {
   if (registered.includes(uri)) return true;
@@ -138,7 +151,7 @@ function showPresentedSecret(client: EngineClient, { secrets }: CachedClient): v
       const oidc = Provider.ctx?.oidc;
       const presented = oidc?.route === 'client_update' ? oidc.body?.client_secret : undefined;
       const isRight = typeof presented === 'string' && matchesClientSecret(secrets, presented);
-      return isRight ? presented : unknownSecret;
+      return isRight ? presented : placeholderSecret;
     },
   });
 }
@@ -159,7 +172,7 @@ function toMetadata(client: Client, settings: OAuthSettings): Record<string, unk
     client_id: client.id,
     client_id_issued_at: Math.floor(client.createdAt.getTime() / 1_000),
     client_name: client.name,
-    ...(hasSecret ? { client_secret: unknownSecret } : {}),
+    ...(hasSecret ? { client_secret: placeholderSecret } : {}),
     redirect_uris: [...client.redirectUris],
     grant_types: grantTypes,
     response_types: [

@@ -3,6 +3,7 @@
  */
 
 import type { JWK } from 'jose';
+import type { AppSettings } from '../apps/settings.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
 import type { Config } from '../config/config.ts';
 import type { Database } from '../database/database.ts';
@@ -60,6 +61,7 @@ export interface EngineOptions {
   verifier: AccessTokenVerifier;
   pages: EnginePages;
   settings: OAuthSettings;
+  apps: AppSettings;
   /** For what clients keep elsewhere: their metadata, keys. */
   fetch: GuardedFetch;
   readCertificate: CertificateReader;

@@ -5,8 +5,10 @@
  */
 
 import { sql } from 'kysely';
-import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
+import { errors, type KoaContextWithOIDC, type Provider } from 'oidc-provider';
 import { isAdmin } from '../accounts/account.ts';
+import { isMember } from '../apps/app.ts';
+import type { AppSettings } from '../apps/settings.ts';
 import type { Client } from '../clients/client.ts';
 import { isOwnClient } from '../clients/own_clients.ts';
 import { newId } from '../crypto/ids.ts';
@@ -52,6 +54,22 @@ export async function grantFor(
   memo.pendingGrant = pending;
   memo.grants.set(grant.jti, pending);
   return grant;
+}
+
+/**
+ * Where apps are reviewed, one that nobody has verified yet is for its members to try.
+ * @throws AccessDenied for everybody else
+ */
+export async function requireReviewed(
+  db: Database,
+  { review }: AppSettings,
+  ctx: KoaContextWithOIDC,
+  client: Client,
+): Promise<void> {
+  const accountId = ctx.oidc.account?.accountId;
+  if (!review || client.state !== 'unverified' || accountId === undefined) return;
+  if (await isMember(db, client.id, accountId)) return;
+  throw new errors.AccessDenied('the operator of this server has not verified the app yet');
 }
 
 function addClaims(grant: EngineGrant, claims: string[], scopes: string[]): void {

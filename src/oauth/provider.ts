@@ -20,7 +20,7 @@ import type { EngineOptions } from './engine_options.ts';
 import { useSessions } from './engine_session.ts';
 import { rotateRefreshToken } from './fapi2.ts';
 import { features, resourceIndicators } from './features.ts';
-import { grantFor } from './grant_policy.ts';
+import { grantFor, requireReviewed } from './grant_policy.ts';
 import { useInteractionBinding } from './interaction_binding.ts';
 import { sessionSeconds } from './login_session.ts';
 import { mtlsAuthMethods } from './mtls/mtls.ts';
@@ -71,7 +71,9 @@ export function createProvider(options: EngineOptions): Provider {
     jwks: { keys: options.keys.privateKeys.map((key) => new EngineKey(key)) },
     loadExistingGrant: async (ctx) => {
       const cached = await clients.find(ctx.oidc.client?.clientId ?? '');
-      return cached && grantFor(db, provider, ctx, cached.client);
+      if (cached === undefined) return undefined;
+      await requireReviewed(db, options.apps, ctx, cached.client);
+      return grantFor(db, provider, ctx, cached.client);
     },
     async findAccount(_ctx, id) {
       const account = currentMemo().accounts.get(id) ?? (await findAccount(db, id));

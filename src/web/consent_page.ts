@@ -49,9 +49,13 @@ yourself.</p>`
 
 /** By whose word the app is called what it is called. */
 function describeOrigin(client: Client | undefined): Html | null {
-  if (client === undefined || client.origin === 'operator') return null;
+  if (client === undefined || client.state === 'verified') return null;
   if (client.origin === 'document') {
     return html`<p class="soft small">It comes from <strong class="host">${new URL(client.id).host}</strong>.</p>`;
+  }
+  if (client.origin === 'account') {
+    return html`<p class="soft small">The operator of this server has not verified this app; its name is its
+developer’s choice.</p>`;
   }
   return html`<p class="soft small">This app registered itself; its name is its own choice.</p>`;
 }

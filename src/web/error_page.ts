@@ -13,6 +13,7 @@ const words: Readonly<Record<string, string>> = {
   invalid_redirect_uri:
     'The app that sent you here wants you to be sent on to an address that is not registered for it.',
   invalid_client: 'The app that sent you here is not known here.',
+  suspended: 'The app that sent you here is suspended: the operator of this server does not let it connect.',
   temporarily_unavailable: 'There were too many requests from where you are. Wait a minute and try again.',
   server_error: 'Something went wrong here. Try again in a moment.',
 };
@@ -35,7 +36,7 @@ export function renderErrorPage({ code, description, requestId, sent }: EngineEr
   return renderPage(
     'This did not work',
     html`<h1>This did not work</h1>
-<p class="error" role="alert">${words[code] ?? sentence(description || 'The request is not valid.')}</p>
+<p class="error" role="alert">${words[isSuspension(code, description) ? 'suspended' : code] ?? sentence(description || 'The request is not valid.')}</p>
 <p class="soft">Go back to the app that sent you here and try again. If it happens again, tell the people who make
 that app.</p>
 ${
@@ -50,6 +51,11 @@ ${
 }
 ${reference(code, requestId)}`,
   );
+}
+
+/** The engine has one code for both. */
+function isSuspension(code: string, description: string): boolean {
+  return code === 'invalid_client' && /\bsuspended\b/.test(description);
 }
 
 /** A question that was answered already, or too long ago, or that another browser was asked. */

@@ -38,6 +38,8 @@ export type Metadata = Record<string, unknown>;
 
 export interface RegistrationPolicy {
   catalogue: ScopeCatalogue;
+  /** Grants that may be asked for; by default those of apps that register themselves. */
+  grantTypes?: ReadonlySet<string>;
   /** For development: plain http on loopback for what we fetch. */
   allowLoopback: boolean;
   /** This server's own: what is sent back there is for its own pages. */
@@ -58,7 +60,7 @@ export function applyRegistrationPolicy(
 ): string[] {
   if (!isStorableJson(sent)) throw invalid('the metadata has text in it that cannot be kept');
   refuseSoftwareStatement(sent.software_statement);
-  checkTypes(sent, metadata);
+  checkTypes(sent, metadata, policy.grantTypes ?? selfRegisteredGrantTypes);
   checkUris(sent, metadata, policy);
   checkTexts(metadata);
   const scopes = readScopes(metadata.scope, policy.catalogue);
@@ -75,11 +77,15 @@ function refuseSoftwareStatement(statement: unknown): void {
 }
 
 /** RFC 7591 section 2.1: grant types and response types say the same. */
-function checkTypes(sent: Metadata, metadata: Metadata): void {
+function checkTypes(sent: Metadata, metadata: Metadata, allowed: ReadonlySet<string>): void {
   const given = metadata.grant_types;
   if (!Array.isArray(given)) throw invalid('grant_types must be an array');
-  const other = given.find((type) => !selfRegisteredGrantTypes.has(type));
+  const other = given.find((type) => !allowed.has(type));
   if (other !== undefined) throw invalid(`grant_types must not contain ${printable(other)}`);
+  // RFC 6749 section 4.4: nobody proves to be a public client, so everybody would get its tokens.
+  if (given.includes('client_credentials') && metadata.token_endpoint_auth_method === 'none') {
+    throw invalid('grant_types client_credentials needs an app that authenticates');
+  }
   const usesCode = given.includes('authorization_code');
   if (sent.response_types === undefined || sent.response_types === null) {
     metadata.response_types = usesCode ? ['code'] : [];

@@ -13,6 +13,7 @@ import { answerUnavailable } from '../engine_faults.ts';
 import type { EngineOptions } from '../engine_options.ts';
 import type { OAuthSettings } from '../settings.ts';
 import type { ModelStorage } from '../storage/storage.ts';
+import { accountGrantTypeSet, accountRoute } from './account_app.ts';
 import { clientStorage, keepScopes, keptScopes } from './client_storage.ts';
 import { initialAccessTokenStorage } from './initial_access_token.ts';
 import { applyDocumentPolicy, documentScopeMember } from './metadata_document.ts';
@@ -53,7 +54,15 @@ export function registrationMetadata({
       if (member !== extraMembers[0]) return;
       // Without a request the engine reads what is stored, or a document.
       if (ctx === undefined) return applyDocumentPolicy(metadata as unknown as Metadata, policy);
-      const { route, body } = ctx.oidc;
+      const { route, body } = ctx.oidc as { route: string; body: unknown };
+      if (route === accountRoute) {
+        const ofAccounts = { ...policy, grantTypes: accountGrantTypeSet };
+        keepScopes(
+          ctx,
+          applyRegistrationPolicy(body as Metadata, metadata as unknown as Metadata, ofAccounts),
+        );
+        return;
+      }
       if (route !== 'registration' && route !== 'client_update') return;
       keepScopes(ctx, applyRegistrationPolicy(body as Metadata, metadata as unknown as Metadata, policy));
     },

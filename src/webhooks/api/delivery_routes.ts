@@ -6,6 +6,7 @@ import type { FastifyInstance } from 'fastify';
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { Guard } from '../../grants/principal.ts';
+import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
 import { describeError } from '../lanes/settle.ts';
 import {
@@ -20,7 +21,6 @@ import {
 } from '../log/delivery.ts';
 import type { HeaderNames } from '../sending/delivery_request.ts';
 import { sendOnce } from './once.ts';
-import { readPage, sendPage } from './page.ts';
 import { ownerOf, requireSubscription } from './subscription_routes.ts';
 
 export interface DeliveryRoutesOptions {

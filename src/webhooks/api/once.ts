@@ -1,15 +1,15 @@
-/** POSTs that came with an `Idempotency-Key`: done once, answered again. The answers may hold secrets: they are sealed. */
+/** Idempotency keys of the webhooks' routes: each belongs to the owner that the token speaks for. */
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database, Transaction } from '../../database/database.ts';
-import { type Answer, sendAnswer } from '../../http/answer.ts';
-import { answerOnce, readIdempotencyKey } from '../../http/idempotency.ts';
+import type { Answer } from '../../http/answer.ts';
+import { sendOnce as sendOnceFor } from '../../http/once.ts';
 import type { Owner } from '../subscriptions/subscription.ts';
 
 /** @param work in the transaction that also keeps the answer, where there is a key */
-export async function sendOnce(
-  { db, sealer }: { db: Database; sealer: Sealer },
+export function sendOnce(
+  options: { db: Database; sealer: Sealer },
   request: FastifyRequest,
   reply: FastifyReply,
   owner: Owner,
@@ -17,10 +17,5 @@ export async function sendOnce(
 ): Promise<FastifyReply> {
   const account = owner.kind === 'client' ? '-' : owner.accountId;
   const client = owner.kind === 'user' ? '-' : owner.clientId;
-  const keyed = readIdempotencyKey(request.headers['idempotency-key'], `${account} ${client}`, request);
-  const answer =
-    keyed === undefined
-      ? await work(db)
-      : await db.transaction().execute((tx) => answerOnce(tx, keyed, work, sealer));
-  return sendAnswer(reply, answer);
+  return sendOnceFor(options, request, reply, `${account} ${client}`, work);
 }

@@ -15,6 +15,7 @@ import type { Catalogue } from '../../events/catalogue.ts';
 import type { Guard, Principal } from '../../grants/principal.ts';
 import { duringStandstill } from '../../grants/standstill.ts';
 import { jsonPatchType } from '../../http/api.ts';
+import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
 import { sendPing } from '../log/delivery.ts';
 import { makeSecret } from '../subscriptions/signature.ts';
@@ -38,7 +39,6 @@ import {
 } from '../subscriptions/subscription_body.ts';
 import { disableByOwner, enableByOwner } from '../subscriptions/subscription_state.ts';
 import { sendOnce } from './once.ts';
-import { readPage, sendPage } from './page.ts';
 
 export interface RoutesOptions {
   api: FastifyInstance;

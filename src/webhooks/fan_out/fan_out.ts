@@ -106,7 +106,7 @@ export async function fanOut(db: Database, kinds: KindArrays, asked: string): Pr
       select c.id
       from (select distinct client_id from subscriptions where owner = 'client' and state <> 'ended') as s
       join clients c on c.id = s.client_id
-      where c.may_subscribe and c.disabled_at is null
+      where c.may_subscribe and not c.is_stopped
     ),
     pair as materialized (
       select account_id, kind, array_agg(position) as positions, array_agg(created_at) as times
@@ -129,7 +129,7 @@ export async function fanOut(db: Database, kinds: KindArrays, asked: string): Pr
                 and (catalogue.scopes is null or g.scopes @> catalogue.scopes) offset 0))
             -- With an account or a client that is deleted its subscriptions end.
             and not exists (
-              select from clients c where c.id = s.client_id and c.disabled_at is not null offset 0)
+              select from clients c where c.id = s.client_id and c.is_stopped offset 0)
           union all
           select s.lane, s.created_at
           from subscriptions s

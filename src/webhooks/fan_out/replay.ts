@@ -65,7 +65,7 @@ export async function replayStep(
         and exists (select from accounts a where a.id = candidate.account_id and a.disabled_at is null)
         and (s.client_id is null or exists (
           select from clients c
-          where c.id = s.client_id and c.disabled_at is null and (s.owner <> 'client' or c.may_subscribe)))
+          where c.id = s.client_id and not c.is_stopped and (s.owner <> 'client' or c.may_subscribe)))
         and case s.owner
           when 'user' then s.account_id = candidate.account_id
           else exists (

@@ -79,7 +79,7 @@ export async function loadLanes(
         and not exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null)
         and not exists (
           select from clients c where c.id = s.client_id
-            and (c.disabled_at is not null or (s.owner = 'client' and not c.may_subscribe))) as is_open,
+            and (c.is_stopped or (s.owner = 'client' and not c.may_subscribe))) as is_open,
       case when l.next_sequence - 1 > p.cursor then array_to_string(array(
         select a.sequence from attempts a where a.lane = p.lane and a.sequence > p.cursor
         union select r.sequence from retries r where r.lane = p.lane and r.sequence > p.cursor

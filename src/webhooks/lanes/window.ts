@@ -152,7 +152,8 @@ async function judge(
       case when d.lane in (
         select s.lane from subscriptions s
         where s.lane = any(array(select distinct lane from pair)) and (s.state = 'disabled' or (s.owner = 'user'
-          and exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null)))
+          and exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null))
+          or exists (select from clients c where c.id = s.client_id and c.is_stopped))
       ) then true else false end as is_on_hold
     from detailed d
     order by d.lane, d.sequence`.execute(db);

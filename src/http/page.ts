@@ -1,14 +1,14 @@
 /**
- * Pages of the lists of subscriptions and deliveries: `limit`, an opaque `after`, and the link to the next page in
+ * Pages of lists outside the declared collections: `limit`, an opaque `after`, and the link to the next page in
  * the body and in `Link` (RFC 8288).
  */
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { isStorable } from '../../http/json.ts';
-import { Problem } from '../../http/problem.ts';
+import { isStorable } from './json.ts';
+import { Problem } from './problem.ts';
 
-const limitDefault = 50;
-const limitMax = 200;
+export const pageSizeDefault = 50;
+export const pageSizeMax = 200;
 
 export interface PageQuery {
   limit: number;
@@ -29,10 +29,10 @@ export function readPage(request: FastifyRequest, known: readonly string[] = [])
     if (!isStorable(value)) throw wrong(`${name} has a NUL character in it.`);
     parameters[name] = value;
   }
-  const text = limit === undefined ? String(limitDefault) : limit;
+  const text = limit === undefined ? String(pageSizeDefault) : limit;
   const size = typeof text === 'string' && /^\d{1,4}$/.test(text) ? Number(text) : 0;
-  if (size < 1 || size > limitMax) {
-    throw wrong(`limit may be a whole number from 1 to ${limitMax}.`);
+  if (size < 1 || size > pageSizeMax) {
+    throw wrong(`limit may be a whole number from 1 to ${pageSizeMax}.`);
   }
   const invalid = () =>
     new Problem(400, 'after may be what a link to the next page of the same list has.', {

@@ -1,0 +1,331 @@
+/** The operations of apps, their members and invitations as the reference describes them. */
+
+import Type, { type TSchema } from 'typebox';
+import {
+  bodyProblems,
+  Id,
+  jsonBody,
+  keyParameter,
+  links,
+  listOf,
+  Maybe,
+  madeOnce,
+  mergePatchBody,
+  Named,
+  pageParameters,
+  pathParameter,
+  strict,
+  Time,
+} from '../../http/describe.ts';
+import type { Operation, ReferencePart } from '../../http/operation.ts';
+import { roles } from '../app.ts';
+import { asOptional, settableMembers } from '../metadata.ts';
+
+const states = ['unverified', 'verified', 'suspended'] as const;
+export const appStates: readonly string[] = states;
+export const appOrigins: readonly string[] = ['operator', 'registration', 'document', 'account'];
+
+const secret = {
+  id: Id(),
+  created_at: Time(),
+  created_by: Maybe(Id()),
+  expires_at: Maybe(Time()),
+};
+
+/** As they are shown: apps that others registered may have what no member could set. */
+const shownMembers: Record<string, TSchema> = {
+  ...asOptional(settableMembers),
+  client_name: Type.String(),
+  client_uri: Maybe(Type.String()),
+  logo_uri: Maybe(Type.String()),
+  policy_uri: Maybe(Type.String()),
+  tos_uri: Maybe(Type.String()),
+  contacts: Type.Array(Type.String()),
+  redirect_uris: Type.Array(Type.String()),
+  grant_types: Type.Array(Type.String()),
+  response_types: Type.Array(Type.String()),
+  scope: Type.String(),
+  token_endpoint_auth_method: Type.String(),
+};
+
+/** Of an app as members and administrators see it. */
+export const clientMembers: Record<string, TSchema> = {
+  client_id: Type.String(),
+  client_id_issued_at: Type.Integer({ minimum: 0 }),
+  ...shownMembers,
+  state: Named(...states),
+  origin: Named(...appOrigins),
+  created_at: Time(),
+  updated_at: Time(),
+};
+
+const app = {
+  ...clientMembers,
+  role: Named(...roles, 'admin'),
+  secrets: Type.Array(Type.Object({ ...secret, _links: links }, strict), { maxItems: 100 }),
+  _links: links,
+};
+
+const shownOnce = {
+  client_secret: Type.String(),
+  client_secret_expires_at: Type.Integer({ minimum: 0 }),
+};
+
+const { client_name: name, ...otherMembers } = settableMembers;
+const nullable = (members: Readonly<Record<string, TSchema>>) =>
+  Object.fromEntries(Object.entries(members).map(([key, schema]) => [key, Maybe(schema)]));
+
+const schemas: Record<string, TSchema> = {
+  App: Type.Object(app, strict),
+  AppList: listOf('App'),
+  AppMade: Type.Object({ ...app, ...asOptional(shownOnce) }, strict),
+  AppCreate: Type.Object({ client_name: name as TSchema, ...asOptional(nullable(otherMembers)) }, strict),
+  AppMergePatch: Type.Object(
+    { client_name: Type.Optional(name as TSchema), ...asOptional(nullable(otherMembers)) },
+    strict,
+  ),
+  AppSecretMade: Type.Object({ ...secret, ...shownOnce, _links: links }, strict),
+  AppMember: Type.Object(
+    {
+      account: Maybe(Id()),
+      name: Maybe(Type.String()),
+      email: Type.String(),
+      role: Named(...roles),
+      state: Named('active', 'invited'),
+      created_at: Time(),
+      expires_at: Maybe(Time()),
+      _links: links,
+    },
+    strict,
+  ),
+  AppMemberList: listOf('AppMember'),
+  AppMemberPut: Type.Object({ role: Named(...roles) }, strict),
+  AppInvitation: Type.Object(
+    {
+      id: Id(),
+      app: Type.Object(
+        { client_id: Type.String(), client_name: Type.String(), logo_uri: Maybe(Type.String()) },
+        strict,
+      ),
+      role: Named(...roles),
+      invited_by: Maybe(Type.Object({ name: Type.String(), email: Type.String() }, strict)),
+      created_at: Time(),
+      expires_at: Time(),
+      _links: links,
+    },
+    strict,
+  ),
+  AppInvitationList: listOf('AppInvitation'),
+  EmptyBody: Type.Object({}, strict),
+};
+
+export const appId = pathParameter(
+  'id',
+  'Which app: its `client_id`.',
+  Type.String({ minLength: 1, maxLength: 2_048 }),
+);
+const memberId = pathParameter(
+  'account',
+  'An account id, or a percent-encoded e-mail address.',
+  Type.String({ minLength: 1, maxLength: 254 }),
+);
+const secretId = pathParameter('secret', 'Which secret.', Id());
+const invitationId = pathParameter('id', 'Which invitation.', Id());
+const read = ['read:apps'];
+const write = ['write:apps'];
+const exampleApp = { client_name: 'Reader', redirect_uris: ['https://reader.example/callback'] };
+
+const appOperations: Operation[] = [
+  {
+    id: 'list_apps',
+    method: 'get',
+    path: '/apps',
+    tag: 'apps',
+    summary: 'List the apps that the signed-in account is a member of',
+    scopes: read,
+    parameters: pageParameters,
+    answers: { 200: { description: 'A page.', schema: 'AppList', headers: ['Link'] } },
+    problems: [],
+  },
+  {
+    id: 'create_app',
+    method: 'post',
+    path: '/apps',
+    tag: 'apps',
+    summary: 'Make an app; the account is its owner',
+    scopes: write,
+    parameters: [keyParameter],
+    body: jsonBody('AppCreate', exampleApp),
+    answers: {
+      201: { description: 'With its secret, which is shown once.', schema: 'AppMade', headers: madeOnce },
+    },
+    problems: [409, ...bodyProblems],
+  },
+  {
+    id: 'read_app',
+    method: 'get',
+    path: '/apps/{id}',
+    tag: 'apps',
+    summary: 'Read an app',
+    scopes: read,
+    parameters: [appId],
+    answers: { 200: { description: 'The app.', schema: 'App' } },
+    problems: [404],
+  },
+  {
+    id: 'patch_app',
+    method: 'patch',
+    path: '/apps/{id}',
+    tag: 'apps',
+    summary: 'Change an app; a verified one with another name, logo, page or address is unverified again',
+    scopes: write,
+    parameters: [appId],
+    body: mergePatchBody('AppMergePatch', { client_name: 'Better reader' }),
+    answers: { 200: { description: 'The app as it is now.', schema: 'App' } },
+    problems: [404, 409, ...bodyProblems],
+  },
+  {
+    id: 'delete_app',
+    method: 'delete',
+    path: '/apps/{id}',
+    tag: 'apps',
+    summary: 'Delete an app: its grants, tokens and subscriptions end (owners)',
+    scopes: write,
+    parameters: [appId],
+    answers: { 204: { description: 'It is gone.' } },
+    problems: [404, 413, 415],
+  },
+  {
+    id: 'create_app_secret',
+    method: 'post',
+    path: '/apps/{id}/secrets',
+    tag: 'apps',
+    summary: 'Make a secret: two are live at most',
+    scopes: write,
+    parameters: [appId, keyParameter],
+    body: jsonBody('EmptyBody', {}, false),
+    answers: {
+      201: { description: 'The secret, shown once.', schema: 'AppSecretMade', headers: madeOnce },
+    },
+    problems: [404, 409, ...bodyProblems],
+  },
+  {
+    id: 'delete_app_secret',
+    method: 'delete',
+    path: '/apps/{id}/secrets/{secret}',
+    tag: 'apps',
+    summary: 'Delete a secret; not the last one',
+    scopes: write,
+    parameters: [appId, secretId],
+    answers: { 204: { description: 'It works no more.' } },
+    problems: [404, 409, 413, 415],
+  },
+];
+
+const memberOperations: Operation[] = [
+  {
+    id: 'list_app_members',
+    method: 'get',
+    path: '/apps/{id}/members',
+    tag: 'apps',
+    summary: 'List the members of an app, and who is invited',
+    scopes: read,
+    parameters: [appId, ...pageParameters],
+    answers: { 200: { description: 'All of them.', schema: 'AppMemberList' } },
+    problems: [404],
+  },
+  {
+    id: 'read_app_member',
+    method: 'get',
+    path: '/apps/{id}/members/{account}',
+    tag: 'apps',
+    summary: 'Read a member or an invitation',
+    scopes: read,
+    parameters: [appId, memberId],
+    answers: { 200: { description: 'The member.', schema: 'AppMember' } },
+    problems: [404],
+  },
+  {
+    id: 'put_app_member',
+    method: 'put',
+    path: '/apps/{id}/members/{account}',
+    tag: 'apps',
+    summary: 'Change a member’s role, or invite somebody by e-mail address (owners)',
+    scopes: write,
+    parameters: [appId, memberId],
+    body: jsonBody('AppMemberPut', { role: 'developer' }),
+    answers: {
+      200: { description: 'The role is changed, or the invitation renewed.', schema: 'AppMember' },
+      201: {
+        description: 'Invited, or added by an administrator.',
+        schema: 'AppMember',
+        headers: ['Location'],
+      },
+    },
+    problems: [404, 409, ...bodyProblems],
+  },
+  {
+    id: 'delete_app_member',
+    method: 'delete',
+    path: '/apps/{id}/members/{account}',
+    tag: 'apps',
+    summary: 'Remove a member or take an invitation back (owners), or leave (everybody); not the last owner',
+    scopes: write,
+    parameters: [appId, memberId],
+    answers: { 204: { description: 'Not a member any more.' } },
+    problems: [404, 409, 413, 415],
+  },
+  {
+    id: 'list_app_invitations',
+    method: 'get',
+    path: '/app-invitations',
+    tag: 'apps',
+    summary: 'List the invitations for the signed-in account',
+    scopes: read,
+    parameters: pageParameters,
+    answers: { 200: { description: 'A page.', schema: 'AppInvitationList', headers: ['Link'] } },
+    problems: [],
+  },
+  {
+    id: 'read_app_invitation',
+    method: 'get',
+    path: '/app-invitations/{id}',
+    tag: 'apps',
+    summary: 'Read an invitation',
+    scopes: read,
+    parameters: [invitationId],
+    answers: { 200: { description: 'The invitation.', schema: 'AppInvitation' } },
+    problems: [404],
+  },
+  {
+    id: 'accept_app_invitation',
+    method: 'post',
+    path: '/app-invitations/{id}/accept',
+    tag: 'apps',
+    summary: 'Accept an invitation',
+    scopes: write,
+    parameters: [invitationId],
+    body: jsonBody('EmptyBody', {}, false),
+    answers: { 200: { description: 'A member now.', schema: 'AppMember' } },
+    problems: [404, ...bodyProblems],
+  },
+  {
+    id: 'decline_app_invitation',
+    method: 'delete',
+    path: '/app-invitations/{id}',
+    tag: 'apps',
+    summary: 'Decline an invitation',
+    scopes: write,
+    parameters: [invitationId],
+    answers: { 204: { description: 'It is gone.' } },
+    problems: [404, 413, 415],
+  },
+];
+
+export function describeApps(): ReferencePart {
+  return {
+    operations: [...appOperations, ...memberOperations],
+    schemas,
+    tags: [{ name: 'apps', description: 'Apps of the signed-in app developer, and who works on them.' }],
+  };
+}

@@ -1,0 +1,147 @@
+/**
+ * Apps as their members and administrators see them: rows of `clients`, with the role that somebody has in one.
+ * Writes the table `clients` beside src/clients.
+ *
+ *   made → unverified ⇄ verified;   either ⇄ suspended;   any → deleted
+ */
+
+import { sql } from 'kysely';
+import { type Client, type ClientRow, createClient, toClient } from '../clients/client.ts';
+import { ownClientIds } from '../clients/own_clients.ts';
+import type { SelfDescription } from '../clients/self_registered.ts';
+import type { Database, Transaction } from '../database/database.ts';
+import type { Actor } from './actor.ts';
+
+export const roles = ['owner', 'developer'] as const;
+export type Role = (typeof roles)[number];
+
+export interface App {
+  client: Client;
+  /** `admin` for an administrator who is no member. */
+  role: Role | 'admin';
+  /** Changes with each change of the app. */
+  version: string;
+}
+
+/** Apps that one account may be an owner of. */
+export const appsMax = 50;
+
+type AppRow = ClientRow & { role: Role | null; version: string };
+
+const columns = sql`c.*, c.xmin::text as version`;
+
+/** One that the actor may see: as a member, or as an administrator. */
+export async function findApp(
+  db: Database | Transaction,
+  actor: Actor,
+  id: string,
+): Promise<App | undefined> {
+  // What cannot be an id is not asked for.
+  if (!/^[\x21-\x7e]{1,2048}$/.test(id)) return undefined;
+  const { rows } = await sql<AppRow>`
+    select ${columns}, m.role from clients c
+    left join app_members m on m.client_id = c.id and m.account_id = ${actor.accountId}::uuid
+    where c.id = ${id} and c.id <> all(${ownClientIds}::text[])
+      and (m.role is not null or ${actor.isAdmin})`.execute(db);
+  return rows[0] && toApp(rows[0]);
+}
+
+/** Those that an account is a member of, by id. @param after the id of the last one seen */
+export async function listApps(
+  db: Database,
+  accountId: string,
+  limit: number,
+  after: string | null,
+): Promise<App[]> {
+  const { rows } = await sql<AppRow>`
+    select ${columns}, m.role from app_members m
+    join clients c on c.id = m.client_id
+    where m.account_id = ${accountId} and (${after}::text is null or m.client_id > ${after})
+    order by m.client_id limit ${limit}`.execute(db);
+  return rows.map(toApp);
+}
+
+/**
+ * @param accountId its first owner; null for an app without members
+ * @returns undefined where the account owns as many as it may
+ */
+export async function createApp(
+  tx: Transaction,
+  id: string,
+  accountId: string | null,
+  description: SelfDescription,
+): Promise<{ app: App; secret: string | null } | undefined> {
+  if (accountId !== null) {
+    // One after the other, so that the count counts.
+    await sql`select pg_advisory_xact_lock(hashtextextended(${`apps ${accountId}`}, 100))`.execute(tx);
+    const { rows } = await sql<{ count: number }>`
+      select count(*)::int as count from app_members where account_id = ${accountId} and role = 'owner'`.execute(
+      tx,
+    );
+    if ((rows[0]?.count ?? 0) >= appsMax) return undefined;
+  }
+  const { secret } = await createClient(tx, { ...description, id, origin: 'account' });
+  if (accountId !== null) {
+    await sql`
+      insert into app_members (client_id, account_id, role) values (${id}, ${accountId}, 'owner')`.execute(
+      tx,
+    );
+    await sql`update client_secrets set created_by = ${accountId} where client_id = ${id}`.execute(tx);
+  }
+  const { rows } = await sql<AppRow>`
+    select ${columns}, ${accountId === null ? null : 'owner'}::text as role from clients c where c.id = ${id}`.execute(
+    tx,
+  );
+  return { app: toApp(rows[0] as AppRow), secret };
+}
+
+/**
+ * Gives an app another description, if it is still the one that the description was made from.
+ * @param keepsVerification whether an administrator changed it: what a member makes of a verified app is not verified
+ * @returns undefined where it was changed meanwhile
+ */
+export async function changeApp(
+  tx: Transaction,
+  { client, version }: App,
+  description: SelfDescription,
+  keepsVerification: boolean,
+): Promise<boolean> {
+  const { name, redirectUris, grantTypes, scopes, authMethod, metadata } = description;
+  const { rows } = await sql`
+    update clients set
+      name = ${name}, redirect_uris = ${redirectUris}, grant_types = ${grantTypes}, scopes = ${scopes},
+      auth_method = ${authMethod}, metadata = ${JSON.stringify(metadata)}, updated_at = now(),
+      verified_at = case
+        when ${keepsVerification} or (
+          name = ${name} and redirect_uris = ${redirectUris}::text[]
+          and metadata -> 'logo_uri' is not distinct from ${JSON.stringify(metadata)}::jsonb -> 'logo_uri'
+          and metadata -> 'client_uri' is not distinct from ${JSON.stringify(metadata)}::jsonb -> 'client_uri')
+        then verified_at end
+    where id = ${client.id} and origin = 'account' and xmin::text = ${version}
+    returning id`.execute(tx);
+  if (rows.length === 0) return false;
+  if (!authMethod.startsWith('client_secret_')) {
+    await sql`delete from client_secrets where client_id = ${client.id}`.execute(tx);
+  }
+  return true;
+}
+
+/** Changes of an app's members and secrets come one after the other, so that what is counted stays true. */
+export async function lockApp(tx: Transaction, id: string): Promise<void> {
+  await sql`select from clients where id = ${id} for no key update`.execute(tx);
+}
+
+/** Whether an account may authorize an app that nobody has verified yet. */
+export async function isMember(
+  db: Database | Transaction,
+  clientId: string,
+  accountId: string,
+): Promise<boolean> {
+  const { rows } = await sql`
+    select from app_members where client_id = ${clientId} and account_id = ${accountId}`.execute(db);
+  return rows.length > 0;
+}
+
+function toApp(row: AppRow): App {
+  return { client: toClient(row), role: row.role ?? 'admin', version: row.version };
+}

@@ -1,0 +1,169 @@
+/**
+ * Invitations to an app: made for an e-mail address, whether or not there is such an account, so that whoever invites
+ * learns nothing of that; accepted by the account that has the address. Owns the table `app_invitations`.
+ *
+ *   invited (again: renewed) → accepted (a member) | declined | taken back | expired
+ */
+
+import { sql } from 'kysely';
+import { recordEntry } from '../audit/entry.ts';
+import { newId } from '../crypto/ids.ts';
+import type { Database, Transaction } from '../database/database.ts';
+import { lockApp, type Role } from './app.ts';
+import { addMember, membersMax } from './member.ts';
+
+export interface Invitation {
+  id: string;
+  clientId: string;
+  email: string;
+  role: Role;
+  createdAt: Date;
+  expiresAt: Date;
+}
+
+/** As the invited account sees it. */
+export interface ReceivedInvitation extends Invitation {
+  app: { name: string; logoUri: string | null };
+  invitedBy: { name: string; email: string } | null;
+}
+
+/** Days that an invitation lasts. */
+export const invitationDays = 14;
+
+interface InvitationRow {
+  id: string;
+  client_id: string;
+  email: string;
+  role: Role;
+  created_at: Date;
+  expires_at: Date;
+}
+
+/** Those of an app that have not expired. */
+export async function listInvitations(db: Database | Transaction, clientId: string): Promise<Invitation[]> {
+  const { rows } = await sql<InvitationRow>`
+    select * from app_invitations where client_id = ${clientId} and expires_at > now()
+    order by created_at, id limit ${membersMax}`.execute(db);
+  return rows.map(toInvitation);
+}
+
+export async function findInvitation(
+  db: Database | Transaction,
+  clientId: string,
+  email: string,
+): Promise<Invitation | undefined> {
+  const { rows } = await sql<InvitationRow>`
+    select * from app_invitations
+    where client_id = ${clientId} and email = ${email} and expires_at > now()`.execute(db);
+  return rows[0] && toInvitation(rows[0]);
+}
+
+/** @returns undefined where the app has as many members and invitations as it may */
+export async function invite(
+  tx: Transaction,
+  clientId: string,
+  email: string,
+  role: Role,
+  invitedBy: string | null,
+): Promise<Invitation | undefined> {
+  await lockApp(tx, clientId);
+  await sql`delete from app_invitations where client_id = ${clientId} and expires_at <= now()`.execute(tx);
+  const { rows } = await sql<InvitationRow>`
+    insert into app_invitations (id, client_id, email, role, invited_by, expires_at)
+    select ${newId()}, ${clientId}, ${email}, ${role}, ${invitedBy}::uuid, now() + make_interval(days => ${invitationDays})
+    where (select count(*) from app_members where client_id = ${clientId})
+      + (select count(*) from app_invitations where client_id = ${clientId} and email <> ${email}) < ${membersMax}::int
+    on conflict (client_id, email) do update set
+      role = excluded.role, invited_by = excluded.invited_by, expires_at = excluded.expires_at
+    returning *`.execute(tx);
+  if (rows[0] === undefined) return undefined;
+  await recordEntry(tx, { kind: 'app.member_invited', clientId, details: { email, role } });
+  return toInvitation(rows[0]);
+}
+
+/** @returns whether there was one */
+export async function takeBackInvitation(tx: Transaction, clientId: string, email: string): Promise<boolean> {
+  const { rows } = await sql`
+    delete from app_invitations where client_id = ${clientId} and email = ${email} and expires_at > now()
+    returning id`.execute(tx);
+  if (rows.length > 0) {
+    await recordEntry(tx, { kind: 'app.invitation_taken_back', clientId, details: { email } });
+  }
+  return rows.length > 0;
+}
+
+/** Those for an account's address. @param after the id of the last one seen */
+export async function listReceived(
+  db: Database | Transaction,
+  accountId: string,
+  limit: number,
+  after: string | null,
+  id: string | null = null,
+): Promise<ReceivedInvitation[]> {
+  const { rows } = await sql<
+    InvitationRow & {
+      client_name: string;
+      logo_uri: string | null;
+      inviter_name: string | null;
+      inviter_email: string;
+    }
+  >`
+    select i.*, c.name as client_name, c.metadata ->> 'logo_uri' as logo_uri,
+      b.name as inviter_name, b.email as inviter_email
+    from accounts a
+    join app_invitations i on i.email = a.email and i.expires_at > now()
+    join clients c on c.id = i.client_id
+    left join accounts b on b.id = i.invited_by
+    where a.id = ${accountId} and (${after}::uuid is null or i.id > ${after}::uuid)
+      and (${id}::uuid is null or i.id = ${id}::uuid)
+    order by i.id limit ${limit}`.execute(db);
+  return rows.map((row) => ({
+    ...toInvitation(row),
+    app: { name: row.client_name, logoUri: row.logo_uri },
+    invitedBy: row.inviter_name === null ? null : { name: row.inviter_name, email: row.inviter_email },
+  }));
+}
+
+/** Uses the invitation up. @returns undefined where the account has no such invitation (any more) */
+export async function acceptInvitation(
+  tx: Transaction,
+  accountId: string,
+  id: string,
+): Promise<Invitation | undefined> {
+  const invitation = await takeReceived(tx, accountId, id);
+  if (invitation !== undefined) await addMember(tx, invitation.clientId, accountId, invitation.role);
+  return invitation;
+}
+
+/** @returns whether the account had such an invitation */
+export async function declineInvitation(tx: Transaction, accountId: string, id: string): Promise<boolean> {
+  const invitation = await takeReceived(tx, accountId, id);
+  if (invitation === undefined) return false;
+  const { clientId } = invitation;
+  await recordEntry(tx, { kind: 'app.invitation_declined', accountId, clientId });
+  return true;
+}
+
+async function takeReceived(tx: Transaction, accountId: string, id: string): Promise<Invitation | undefined> {
+  const { rows: found } = await sql<{ client_id: string }>`
+    select client_id from app_invitations where id = ${id}`.execute(tx);
+  if (found[0] === undefined) return undefined;
+  await lockApp(tx, found[0].client_id);
+  const { rows } = await sql<InvitationRow>`
+    delete from app_invitations
+    where id = ${id} and expires_at > now()
+      and email = (select email from accounts where id = ${accountId} and disabled_at is null)
+    returning *`.execute(tx);
+  return rows[0] && toInvitation(rows[0]);
+}
+
+function toInvitation(row: InvitationRow): Invitation {
+  return {
+    id: row.id,
+    clientId: row.client_id,
+    email: row.email,
+    role: row.role,
+    createdAt: row.created_at,
+    expiresAt: row.expires_at,
+  };
+}

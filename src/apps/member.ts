@@ -1,0 +1,116 @@
+/**
+ * Members of an app: owners do everything, developers all but managing members and deleting the app. Owns the table
+ * `app_members`. An app that an account made never loses its last owner by a request.
+ *
+ *   (invited) → developer ⇄ owner → gone
+ */
+
+import { sql } from 'kysely';
+import { recordEntry } from '../audit/entry.ts';
+import type { Database, Transaction } from '../database/database.ts';
+import { lockApp, type Role } from './app.ts';
+
+export interface Member {
+  accountId: string;
+  name: string;
+  email: string;
+  role: Role;
+  createdAt: Date;
+}
+
+/** Members and invitations of one app at most. */
+export const membersMax = 100;
+
+interface MemberRow {
+  account_id: string;
+  name: string;
+  email: string;
+  role: Role;
+  created_at: Date;
+}
+
+const selected = sql`
+  select m.account_id, a.name, a.email, m.role, m.created_at
+  from app_members m join accounts a on a.id = m.account_id`;
+
+export async function listMembers(db: Database | Transaction, clientId: string): Promise<Member[]> {
+  const { rows } = await sql<MemberRow>`
+    ${selected} where m.client_id = ${clientId} order by m.created_at, m.account_id limit ${membersMax}`.execute(
+    db,
+  );
+  return rows.map(toMember);
+}
+
+/** @param account an account id, or an e-mail address in lower case */
+export async function findMember(
+  db: Database | Transaction,
+  clientId: string,
+  account: { id: string } | { email: string },
+): Promise<Member | undefined> {
+  const condition = 'id' in account ? sql`m.account_id = ${account.id}` : sql`a.email = ${account.email}`;
+  const { rows } = await sql<MemberRow>`
+    ${selected} where m.client_id = ${clientId} and ${condition}`.execute(db);
+  return rows[0] && toMember(rows[0]);
+}
+
+export async function addMember(
+  tx: Transaction,
+  clientId: string,
+  accountId: string,
+  role: Role,
+): Promise<void> {
+  const { rows } = await sql`
+    insert into app_members (client_id, account_id, role) values (${clientId}, ${accountId}, ${role})
+    on conflict (client_id, account_id) do nothing returning client_id`.execute(tx);
+  if (rows.length === 0) return;
+  await recordEntry(tx, { kind: 'app.member_added', accountId, clientId, details: { role } });
+}
+
+/** @returns whether it was done: the last owner stays one */
+export async function changeRole(
+  tx: Transaction,
+  clientId: string,
+  accountId: string,
+  role: Role,
+): Promise<boolean> {
+  await lockApp(tx, clientId);
+  if (role !== 'owner' && (await isLastOwner(tx, clientId, accountId))) return false;
+  const { rows } = await sql`
+    update app_members set role = ${role}
+    where client_id = ${clientId} and account_id = ${accountId} and role <> ${role} returning client_id`.execute(
+    tx,
+  );
+  if (rows.length > 0) {
+    await recordEntry(tx, { kind: 'app.member_changed', accountId, clientId, details: { role } });
+  }
+  return true;
+}
+
+/** @returns whether it was done: the last owner stays */
+export async function removeMember(tx: Transaction, clientId: string, accountId: string): Promise<boolean> {
+  await lockApp(tx, clientId);
+  if (await isLastOwner(tx, clientId, accountId)) return false;
+  const { rows } = await sql`
+    delete from app_members where client_id = ${clientId} and account_id = ${accountId} returning client_id`.execute(
+    tx,
+  );
+  if (rows.length > 0) await recordEntry(tx, { kind: 'app.member_removed', accountId, clientId });
+  return true;
+}
+
+/** Of an app that is locked. */
+async function isLastOwner(tx: Transaction, clientId: string, accountId: string): Promise<boolean> {
+  const { rows } = await sql<{ account_id: string }>`
+    select account_id from app_members where client_id = ${clientId} and role = 'owner' limit 2`.execute(tx);
+  return rows.length === 1 && rows[0]?.account_id === accountId;
+}
+
+function toMember(row: MemberRow): Member {
+  return {
+    accountId: row.account_id,
+    name: row.name,
+    email: row.email,
+    role: row.role,
+    createdAt: row.created_at,
+  };
+}

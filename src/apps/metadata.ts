@@ -1,0 +1,168 @@
+/**
+ * What a member may say of an app, in the names of RFC 7591, RFC 8705, RFC 9101, RFC 9126, RFC 9449 and OpenID
+ * Connect. Forms are checked here, what they mean by the authorization server (`CheckMetadata`), by the same policy as
+ * for apps that register themselves.
+ */
+
+import { Ajv } from 'ajv';
+import Type, { type TSchema } from 'typebox';
+import type { Client } from '../clients/client.ts';
+import { authMethods, deviceCodeGrantType } from '../clients/client.ts';
+import type { SelfDescription } from '../clients/self_registered.ts';
+import { escapePointer } from '../http/json.ts';
+import { type BodyFault, bodyProblem } from '../http/problem.ts';
+
+export type Metadata = Record<string, unknown>;
+
+/**
+ * Completes and checks metadata of an app that an account makes or changes.
+ * @throws Problem 422
+ */
+export type CheckMetadata = (metadata: Metadata, id: string, issuedAt: Date) => SelfDescription;
+
+/** Grants that an account may give an app. Implicit and password are deprecated: no app begins with them. */
+export const accountGrantTypes = [
+  'authorization_code',
+  'refresh_token',
+  deviceCodeGrantType,
+  'client_credentials',
+] as const;
+
+const Text = (maxLength = 2_048) => Type.String({ minLength: 1, maxLength });
+const Uri = () => Text();
+const Texts = (maxItems: number) => Type.Array(Text(), { maxItems });
+const Named = (...names: readonly string[]) => ({ type: 'string', enum: names }) as TSchema;
+
+/** By name, in the order in which they are shown. */
+export const settableMembers: Readonly<Record<string, TSchema>> = {
+  client_name: Type.String({ minLength: 1, maxLength: 100 }),
+  client_uri: Uri(),
+  logo_uri: Uri(),
+  policy_uri: Uri(),
+  tos_uri: Uri(),
+  contacts: Type.Array(Type.String({ minLength: 3, maxLength: 254 }), { maxItems: 10 }),
+  redirect_uris: Texts(20),
+  post_logout_redirect_uris: Texts(20),
+  grant_types: Type.Array(Named(...accountGrantTypes), { maxItems: accountGrantTypes.length }),
+  response_types: Type.Array(Named('code'), { maxItems: 1 }),
+  scope: Type.String({ maxLength: 4_096 }),
+  token_endpoint_auth_method: Named(...authMethods),
+  token_endpoint_auth_signing_alg: Text(20),
+  application_type: Named('web', 'native'),
+  jwks: Type.Object({ keys: Type.Array(Type.Object({}), { maxItems: 20 }) }),
+  jwks_uri: Uri(),
+  id_token_signed_response_alg: Text(20),
+  default_max_age: Type.Integer({ minimum: 0, maximum: 2_147_483_647 }),
+  require_auth_time: Type.Boolean(),
+  subject_type: Named('public', 'pairwise'),
+  backchannel_logout_uri: Uri(),
+  backchannel_logout_session_required: Type.Boolean(),
+  dpop_bound_access_tokens: Type.Boolean(),
+  require_pushed_authorization_requests: Type.Boolean(),
+  require_signed_request_object: Type.Boolean(),
+  request_object_signing_alg: Text(20),
+  tls_client_auth_san_dns: Text(),
+  tls_client_auth_san_email: Text(),
+  tls_client_auth_san_ip: Text(),
+  tls_client_auth_san_uri: Text(),
+  tls_client_auth_subject_dn: Text(),
+  tls_client_certificate_bound_access_tokens: Type.Boolean(),
+  software_id: Text(),
+  software_version: Text(),
+};
+
+/** Members that are always shown, null where nothing was said. */
+const shownAlways = ['client_uri', 'logo_uri', 'policy_uri', 'tos_uri'];
+
+/** What the server says of an app: not to be set. */
+const serverSet = new Set([
+  ...['client_id', 'client_id_issued_at', 'client_secret', 'client_secret_expires_at', 'state', 'origin'],
+  ...['role', 'secrets', 'created_at', 'updated_at', '_links'],
+]);
+
+const ajv = new Ajv({ allErrors: true, strict: false });
+const check = ajv.compile(Type.Object(asOptional(settableMembers)));
+
+export function asOptional(members: Readonly<Record<string, TSchema>>): Record<string, TSchema> {
+  return Object.fromEntries(Object.entries(members).map(([name, schema]) => [name, Type.Optional(schema)]));
+}
+
+/** Faults told of in one response at most. */
+const faultsMax = 100;
+
+/** What a new app is to be. Null means left out. @throws Problem 422 */
+export function readNewApp(body: unknown): Metadata {
+  const metadata = withoutNulls(readMembers(body));
+  if (metadata.client_name === undefined)
+    throw bodyProblem([{ pointer: '/client_name', message: 'is required' }]);
+  checkForms(metadata);
+  return metadata;
+}
+
+/** What an app is to be after a merge patch (RFC 7396): null brings back the default. @throws Problem 422 */
+export function readAppPatch(patch: unknown, client: Client): Metadata {
+  const given = readMembers(patch);
+  if (given.client_name === null)
+    throw bodyProblem([{ pointer: '/client_name', message: 'cannot be removed' }]);
+  const current = metadataOf(client);
+  // What follows from the grants is worked out anew with them.
+  if (given.grant_types !== undefined) delete current.response_types;
+  const method = given.token_endpoint_auth_method;
+  if (method !== undefined && method !== 'private_key_jwt') delete current.token_endpoint_auth_signing_alg;
+  const merged = withoutNulls({ ...current, ...given });
+  checkForms(merged);
+  return merged;
+}
+
+/** What an app was registered with, in the names in which it is changed. */
+export function metadataOf(client: Client): Metadata {
+  const { metadata } = client;
+  const known = Object.keys(settableMembers).filter((name) => metadata[name] !== undefined);
+  return {
+    ...Object.fromEntries(known.map((name) => [name, metadata[name]])),
+    client_name: client.name,
+    redirect_uris: [...client.redirectUris],
+    grant_types: [...client.grantTypes],
+    response_types: client.grantTypes.includes('authorization_code') ? ['code'] : [],
+    scope: client.scopes.join(' '),
+    token_endpoint_auth_method: client.authMethod,
+  };
+}
+
+/** The same as it is shown. */
+export function shownMetadata(client: Client): Metadata {
+  const metadata = metadataOf(client);
+  const shown = Object.keys(settableMembers).flatMap((name): [string, unknown][] => {
+    if (metadata[name] !== undefined) return [[name, metadata[name]]];
+    return shownAlways.includes(name) ? [[name, null]] : [];
+  });
+  return { ...Object.fromEntries(shown), contacts: metadata.contacts ?? [] };
+}
+
+function readMembers(body: unknown): Metadata {
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
+    throw bodyProblem([{ pointer: '', message: 'must be an object' }]);
+  }
+  const faults: BodyFault[] = [];
+  for (const name of Object.keys(body)) {
+    if (Object.hasOwn(settableMembers, name)) continue;
+    const message = serverSet.has(name) ? 'is set by the server' : 'is not a known property';
+    faults.push({ pointer: `/${escapePointer(name)}`, message });
+  }
+  if (faults.length > 0) throw bodyProblem(faults.slice(0, faultsMax));
+  return { ...(body as Metadata) };
+}
+
+function checkForms(metadata: Metadata): void {
+  if (check(metadata)) return;
+  const faults = (check.errors ?? []).slice(0, faultsMax).map(({ instancePath, message, params }) => {
+    const allowed = (params as { allowedValues?: unknown[] }).allowedValues;
+    const detail = allowed === undefined ? '' : `: ${allowed.join(', ')}`;
+    return { pointer: instancePath, message: `${message ?? 'is not valid'}${detail}` };
+  });
+  throw bodyProblem(faults.map((fault) => ({ ...fault, code: 'invalid_client_metadata' })));
+}
+
+function withoutNulls(metadata: Metadata): Metadata {
+  return Object.fromEntries(Object.entries(metadata).filter(([, value]) => value !== null));
+}

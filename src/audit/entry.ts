@@ -1,0 +1,15 @@
+/** One entry of the audit log in the transaction of what it tells of, where no trigger writes it. */
+
+import { sql } from 'kysely';
+import type { Transaction } from '../database/database.ts';
+import type { AuditEntry } from './audit_log.ts';
+
+export async function recordEntry(
+  tx: Transaction,
+  entry: Pick<AuditEntry, 'kind'> & Partial<AuditEntry>,
+): Promise<void> {
+  const { kind, accountId = null, clientId = null, grantId = null, details = {} } = entry;
+  await sql`
+    insert into audit_entries (kind, account_id, client_id, grant_id, details)
+    values (${kind}, ${accountId}, ${clientId}, ${grantId}, ${JSON.stringify(details)})`.execute(tx);
+}

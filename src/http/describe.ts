@@ -1,0 +1,56 @@
+/** Pieces of which operations and their schemas are described, for the reference. */
+
+import Type, { type TSchema } from 'typebox';
+import { mergePatchType } from './api.ts';
+import type { Operation, Parameter } from './operation.ts';
+import { pageSizeDefault, pageSizeMax } from './page.ts';
+
+export const Id = () => Type.String({ format: 'uuid' });
+export const Time = () => Type.String({ format: 'date-time' });
+export const Maybe = <S extends TSchema>(schema: S) => Type.Union([schema, Type.Null()]);
+export const Named = (...names: readonly string[]) => ({ type: 'string', enum: names }) as TSchema;
+/** Of an object that has no other members. */
+export const strict = { additionalProperties: false };
+/** A schema of the reference's own, by its name. */
+export const reference = (name: string): TSchema => ({ $ref: `#/components/schemas/${name}` });
+export const links = Type.Record(Type.String(), reference('Link'));
+export const listOf = (name: string) =>
+  Type.Object({ items: Type.Array(reference(name), { maxItems: pageSizeMax }), _links: links }, strict);
+
+export function pathParameter(name: string, description: string, schema: TSchema): Parameter {
+  return { name, in: 'path', description, schema, required: true };
+}
+
+export function queryParameter(name: string, description: string, schema: TSchema): Parameter {
+  return { name, in: 'query', description, schema };
+}
+
+export const pageParameters: readonly Parameter[] = [
+  queryParameter(
+    'limit',
+    'How many on a page at most.',
+    Type.Integer({ minimum: 1, maximum: pageSizeMax, default: pageSizeDefault }),
+  ),
+  queryParameter('after', 'From the link `next`.', Type.String()),
+];
+
+export const keyParameter: Parameter = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  description: 'The same key with the same request is answered again for 24 hours, not done again.',
+  schema: Type.String({ minLength: 1, maxLength: 255 }),
+};
+
+export function jsonBody(schema: string, example: unknown, required = true): NonNullable<Operation['body']> {
+  return { required, content: { 'application/json': { schema, example } } };
+}
+
+export function mergePatchBody(schema: string, example: unknown): NonNullable<Operation['body']> {
+  const content = [mergePatchType, 'application/json'].map((type) => [type, { schema, example }]);
+  return { required: true, content: Object.fromEntries(content) };
+}
+
+/** Headers of what was made, and is shown again to whoever comes with the same key. */
+export const madeOnce = ['Location', 'Idempotency-Replayed'];
+/** Problems of every request that may have a body. */
+export const bodyProblems = [413, 415, 422];

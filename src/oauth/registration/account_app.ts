@@ -1,0 +1,75 @@
+/**
+ * Apps that an account makes over `/apps`: the engine's checks of client metadata with our registration policy, as for
+ * apps that register themselves. An account may also give an app `client_credentials`, if the app can authenticate.
+ */
+
+import { errors, type KoaContextWithOIDC, type Provider } from 'oidc-provider';
+import {
+  accountGrantTypes,
+  type CheckMetadata,
+  type Metadata,
+  settableMembers,
+} from '../../apps/metadata.ts';
+import { sectorFault } from '../../clients/metadata.ts';
+import type { ScopeCatalogue } from '../../grants/scopes.ts';
+import { bodyProblem } from '../../http/problem.ts';
+import { placeholderSecret } from '../engine_client.ts';
+import { keptScopes, toSelfDescription } from './client_storage.ts';
+import { offeredScopes } from './policy.ts';
+
+/** How the engine's hook for further metadata tells these apps from others. */
+export const accountRoute = 'account_app';
+
+export const accountGrantTypeSet: ReadonlySet<string> = new Set(accountGrantTypes);
+
+type EngineClient = new (metadata: object, ctx: unknown) => { metadata(): object };
+
+/** @param provider the engine of the moment */
+export function createMetadataCheck(provider: () => Provider, catalogue: ScopeCatalogue): CheckMetadata {
+  return (metadata, id, issuedAt) => {
+    refuseUnknownScopes(metadata, catalogue);
+    const sent: Metadata = { grant_types: ['authorization_code', 'refresh_token'], ...metadata };
+    const ctx = { oidc: { route: accountRoute, body: sent } } as unknown as KoaContextWithOIDC;
+    const sector = sectorFault(sent, (sent.redirect_uris ?? []) as string[]);
+    if (sector !== undefined) throw toProblem(new errors.InvalidClientMetadata(sector));
+    const { Client } = provider();
+    try {
+      const checked = new (Client as unknown as EngineClient)(
+        {
+          redirect_uris: [],
+          ...sent,
+          client_id: id,
+          client_id_issued_at: Math.floor(issuedAt.getTime() / 1_000),
+          ...(needsSecret(sent) ? { client_secret: placeholderSecret } : {}),
+        },
+        ctx,
+      ).metadata() as Metadata;
+      return toSelfDescription(checked, keptScopes(ctx) ?? [], id);
+    } catch (error) {
+      if (error instanceof errors.OIDCProviderError) throw toProblem(error);
+      throw error;
+    }
+  };
+}
+
+function needsSecret({ token_endpoint_auth_method: method = 'client_secret_basic' }: Metadata): boolean {
+  return String(method).startsWith('client_secret_');
+}
+
+/** Who writes to a management API wants to know: an app that registers itself gets what there is of its wishes. */
+function refuseUnknownScopes({ scope }: Metadata, catalogue: ScopeCatalogue): void {
+  if (typeof scope !== 'string' || scope === '') return;
+  const offered = offeredScopes(catalogue);
+  const other = scope.split(' ').find((name) => !offered.includes(name));
+  if (other === undefined) return;
+  const message = `has ${JSON.stringify(other.slice(0, 100))}, which apps cannot have: they may have ${offered.join(' ')}`;
+  throw bodyProblem([{ pointer: '/scope', message, code: 'invalid_client_metadata' }]);
+}
+
+function toProblem({ error, error_description: description }: errors.OIDCProviderError) {
+  const message = description ?? 'is not valid';
+  const named = /^[a-z_]+/.exec(message)?.[0];
+  const isMember = named !== undefined && Object.hasOwn(settableMembers, named);
+  const pointer = isMember ? `/${named}` : error === 'invalid_redirect_uri' ? '/redirect_uris' : '';
+  return bodyProblem([{ pointer, message, code: error }]);
+}
