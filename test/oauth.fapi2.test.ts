@@ -328,6 +328,10 @@ test('what stands in the way of FAPI 2.0, and metadata that is none, is a usage 
     [{ ...fapi2, metadata: '{"token_endpoint_auth_signing_alg":"RS256"}' }, /auth_signing_alg "RS256"/],
     [{ ...fapi2, metadata: '{"request_object_signing_alg":"RS256"}' }, /request_object_signing_alg "RS256"/],
     [{ ...fapi2, metadata: '{"id_token_signed_response_alg":"RS256"}' }, /signed_response_alg ES256/],
+    [
+      { ...fapi2, metadata: '{"userinfo_signed_response_alg":"RS256"}' },
+      /userinfo_signed_response_alg ES256/,
+    ],
     [{ ...fapi2, metadata: '{"dpop_bound_access_tokens":false}' }, /dpop_bound_access_tokens or tls/],
     [{ ...fapi2, metadata: '{"require_pushed_authorization_requests":false}' }, /needs require_pushed/],
     [{ metadata: '{' }, /not JSON/],

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { createHash, X509Certificate } from 'node:crypto';
 import { after, test } from 'node:test';
 import { decodeJwt, exportJWK, importX509 } from 'jose';
+import { clientCreate } from '../src/commands/client_create.ts';
 import { parseCertificateHeader } from '../src/oauth/mtls/certificate_header.ts';
 import { certificateNames } from '../src/oauth/mtls/subject.ts';
 import { createPlatform, loadPlatform } from '../src/platform.ts';
@@ -89,6 +90,35 @@ for (const [property, value, wrong] of [
     assert.deepEqual([bad.status, bad.body.error], [401, 'invalid_client']);
   });
 }
+
+test('a client held to FAPI 2.0 authenticates by its certificate alone, and its tokens are bound to it', async () => {
+  const lines: string[] = [];
+  await clientCreate.run(
+    {
+      values: {
+        fapi2: true,
+        name: 'Bank',
+        'auth-method': 'tls_client_auth',
+        grant: ['client_credentials'],
+        metadata: JSON.stringify({
+          tls_client_auth_san_dns: 'machine.example',
+          tls_client_certificate_bound_access_tokens: true,
+        }),
+        json: true,
+      },
+      positionals: [],
+    },
+    { config: { ...server.config, databaseUrl: server.databaseUrl }, print: (line) => lines.push(line) },
+  );
+  const { client_id } = JSON.parse(lines.join('')) as { client_id: string };
+  const machine = { ...form, client_id };
+  const good = await postForm(server, '/oauth/token', null, machine, shown(machineCertificate, 'SUCCESS'));
+  assert.equal(good.status, 200, JSON.stringify(good.body));
+  const { cnf } = decodeJwt(String(good.body.access_token)) as { cnf?: Record<string, string> };
+  assert.deepEqual(cnf, { 'x5t#S256': thumbprint(machineCertificate) });
+  const bare = await postForm(server, '/oauth/token', null, machine);
+  assert.equal(bare.body.error, 'invalid_client');
+});
 
 test('oauth 84: no certificate, or one that the proxy did not verify, is 401 invalid_client', async () => {
   const client = await createTestClient(server, {

@@ -45,6 +45,10 @@ async function claimsOf(options: Partial<AuthorizeOptions> = {}) {
   return { ...got, claims: decodeJwt(got.idToken ?? '') as Record<string, unknown> };
 }
 
+function bearer(token: string): RequestInit {
+  return { headers: { authorization: `Bearer ${token}` } };
+}
+
 function userinfo(token: string | null, init: RequestInit = {}) {
   const headers = token === null ? {} : { authorization: `Bearer ${token}` };
   return fetch(`${server.baseUrl}/oauth/userinfo`, { headers, ...init });
@@ -83,6 +87,24 @@ test('oauth 91: userinfo by GET and POST says the same sub as the id_token', asy
     assert.equal(response.headers.get('cache-control'), 'no-store');
     const body = (await response.json()) as Record<string, unknown>;
     assert.deepEqual(body, { sub: claims.sub, name: account.name, email: account.email });
+  }
+});
+
+test('oauth 91: userinfo is a signed JWT for a client that registered an algorithm for it', async () => {
+  const keys = createRemoteJWKSet(new URL(`${server.baseUrl}/oauth/jwks`));
+  for (const alg of ['RS256', 'ES256']) {
+    const app = await createTestClient(server, { metadata: { userinfo_signed_response_alg: alg } });
+    const { accessToken } = await authorize(server, { account, client: app, scopes });
+    const response = await userinfo(accessToken);
+    assert.match(response.headers.get('content-type') ?? '', /^application\/jwt/);
+    const options = { issuer: server.baseUrl, audience: app.id };
+    const { payload, protectedHeader } = await jwtVerify(await response.text(), keys, options);
+    assert.equal(protectedHeader.alg, alg);
+    assert.deepEqual([payload.sub, payload.name], [account.id, account.name]);
+    assert.equal(
+      (await fetch(`${server.baseUrl}/api`, bearer(await (await userinfo(accessToken)).text()))).status,
+      401,
+    );
   }
 });
 

@@ -36,6 +36,7 @@ const members: Readonly<Record<string, Kind>> = {
   tls_client_certificate_bound_access_tokens: 'switch',
   token_endpoint_auth_signing_alg: 'text',
   tos_uri: 'text',
+  userinfo_signed_response_alg: 'text',
 };
 
 const checks: Readonly<Record<Kind, (value: unknown) => boolean>> = {
@@ -119,11 +120,13 @@ export function fapi2Metadata(
 ): { metadata: Record<string, unknown> } | { fault: string } {
   const isBoundByCertificate = metadata.tls_client_certificate_bound_access_tokens === true;
   const signingAlg = metadata.token_endpoint_auth_signing_alg ?? 'ES256';
+  // The engine demands keys of a client that has an algorithm for its request objects.
+  const hasKeys = metadata.jwks !== undefined || metadata.jwks_uri !== undefined;
   const completed = {
     ...(isBoundByCertificate ? {} : { dpop_bound_access_tokens: true }),
     ...(authMethod === 'private_key_jwt' ? { token_endpoint_auth_signing_alg: signingAlg } : {}),
     id_token_signed_response_alg: 'ES256',
-    request_object_signing_alg: signingAlg,
+    ...(hasKeys ? { request_object_signing_alg: signingAlg } : {}),
     require_pushed_authorization_requests: true,
     ...metadata,
   };
@@ -153,10 +156,11 @@ function fapi2Fault(
       return `FAPI 2.0 does not allow ${name} ${JSON.stringify(value)}: it may be ${fapi2Algorithms.join(', ')}`;
     }
   }
-  // Of the algorithms that the profile allows, id_tokens are signed with this one here.
-  return metadata.id_token_signed_response_alg === 'ES256'
-    ? undefined
-    : 'FAPI 2.0 needs id_token_signed_response_alg ES256';
+  // Of the algorithms that the profile allows, this server signs with one.
+  for (const name of ['id_token_signed_response_alg', 'userinfo_signed_response_alg'] as const) {
+    if (metadata[name] !== undefined && metadata[name] !== 'ES256') return `FAPI 2.0 needs ${name} ES256`;
+  }
+  return undefined;
 }
 
 function isSenderConstrained(metadata: Readonly<Record<string, unknown>>): boolean {

@@ -26,6 +26,8 @@ export function features(options: EngineOptions): Features {
     externalSigningSupport: { enabled: true, ack: 'experimental-01' },
     clientCredentials: { enabled: true },
     userinfo: { enabled: true },
+    // OpenID Connect Core section 5.3.2, for clients that register userinfo_signed_response_alg.
+    jwtUserinfo: { enabled: true },
     ...registrationFeatures(settings),
     ...documentFeature(options),
     ...mtlsFeature(settings, options.config, options.readCertificate),

@@ -148,6 +148,7 @@ function policy(options: EngineOptions): Configuration {
       clientAuthSigningAlgValues: asymmetricAlgorithms,
       requestObjectSigningAlgValues: asymmetricAlgorithms,
       idTokenSigningAlgValues: ['RS256', 'ES256'],
+      userinfoSigningAlgValues: ['RS256', 'ES256'],
       dPoPSigningAlgValues: [...dpopAlgorithms],
     },
     // RFC 7636; S256 is the only method the engine knows. Both the operator and the client must say no.

@@ -1,5 +1,6 @@
 /**
- * Refresh tokens (RFC 6749 section 6, RFC 9700 section 4.14): rotated at every use, but for FAPI 2.0 clients. Owns the table `refresh_tokens`.
+ * Refresh tokens (RFC 6749 section 6, RFC 9700 section 4.14): rotated at every use, but for FAPI 2.0
+ * clients. Owns the table `refresh_tokens`.
  *
  *   issued → used: its successor is issued by the same statement → (60 s: the answer that got lost gets the same
  *   successor again) → presented later: the grant is withdrawn
