@@ -199,6 +199,32 @@ test('oauth 22: a loopback redirect takes any port, on its own host alone', asyn
   }
 });
 
+test('oauth 22: a registered localhost takes any port, and no address in its place', async () => {
+  const local = await createTestClient(server, {
+    redirectUris: ['http://localhost/cb', 'http://localhost:8080/fixed'],
+    authMethod: 'none',
+  });
+  const taken = ['http://localhost/cb', 'http://localhost:51004/cb', 'http://localhost:51004/fixed'];
+  for (const redirect_uri of taken) {
+    const parameters = { redirect_uri };
+    const { code } = await obtainCode(server, { account, client: local, scopes, parameters });
+    assert.ok(code, redirect_uri);
+  }
+  const refused = [
+    'http://127.0.0.1:51004/cb',
+    'http://[::1]:51004/cb',
+    'https://localhost:51004/cb',
+    'http://localhost.evil.example:51004/cb',
+    'http://localhost:51004/cb/',
+    'http://LOCALHOST:51004/cb',
+  ];
+  for (const redirect_uri of refused) {
+    const page = await ask({ redirect_uri }, local);
+    assert.equal(page.response.status, 400, redirect_uri);
+    assert.equal(page.leftTo, null, redirect_uri);
+  }
+});
+
 test('oauth 23: an omitted redirect_uri is a page, also with one registered', async () => {
   const page = await ask({ redirect_uri: undefined });
   assert.equal(page.response.status, 400);

@@ -4,6 +4,9 @@
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { type IncomingMessage, type OutgoingHttpHeaders, request } from 'node:http';
+import { text as readText } from 'node:stream/consumers';
 import { after, test } from 'node:test';
 import { calculateJwkThumbprint, decodeJwt, exportJWK, generateKeyPair, type JWK, SignJWT } from 'jose';
 import * as openid from 'openid-client';
@@ -12,6 +15,7 @@ import { createPlatform } from '../src/platform.ts';
 import { TestBrowser } from './support/browser.ts';
 import {
   authorize,
+  basic,
   createTestAccount,
   createTestClient,
   obtainCode,
@@ -62,6 +66,15 @@ async function boundToken(): Promise<string> {
 async function api(authorization: string, headers: Record<string, string> = {}, at: TestServer = server) {
   const response = await fetch(`${at.baseUrl}/api`, { headers: { authorization, ...headers } });
   return { status: response.status, challenge: response.headers.get('www-authenticate') ?? '', response };
+}
+
+/** A request whose headers go out as they are given, one of a name or two. */
+async function exchange(method: string, url: string, body: string, headers: OutgoingHttpHeaders) {
+  const sent = request(url, { method, headers });
+  sent.end(body);
+  const [response] = (await once(sent, 'response')) as [IncomingMessage];
+  const challenge = response.headers['www-authenticate'] ?? '';
+  return { status: response.statusCode, challenge, text: await readText(response) };
 }
 
 test('oauth 77: a good proof binds the token to its key', async () => {
@@ -123,11 +136,69 @@ test('oauth 78: of 20 uses of one proof at once exactly one succeeds', async () 
   assert.equal(shows.filter(({ status }) => status === 200).length, 1);
 });
 
+test('oauth 78: two DPoP headers are invalid_dpop_proof, at the token endpoint and at the API', async () => {
+  const token = await boundToken();
+  const [tokenAuthorization, ownUrl] = [basic(client.id, client.secret ?? ''), `${server.baseUrl}/api`];
+  const claims = { ath: ath(token) };
+  for (const join of [
+    (one: string, two: string) => [one, two],
+    (one: string, two: string) => `${one}, ${two}`,
+  ]) {
+    const atToken = await exchange('POST', tokenUrl, new URLSearchParams(machine).toString(), {
+      authorization: tokenAuthorization,
+      'content-type': 'application/x-www-form-urlencoded',
+      dpop: join(await proof('POST', tokenUrl), await proof('POST', tokenUrl)),
+    });
+    assert.deepEqual([atToken.status, JSON.parse(atToken.text).error], [400, 'invalid_dpop_proof']);
+    const atApi = await exchange('GET', ownUrl, '', {
+      authorization: `DPoP ${token}`,
+      dpop: join(await proof('GET', ownUrl, { claims }), await proof('GET', ownUrl, { claims })),
+    });
+    assert.equal(atApi.status, 401);
+    assert.match(atApi.challenge, /^DPoP error="invalid_dpop_proof"/);
+  }
+});
+
 test('oauth 79: a clock that is 10 seconds off will do', async () => {
   const now = Math.floor(Date.now() / 1_000);
   for (const iat of [now - 10, now + 8]) {
     const dpop = await proof('POST', tokenUrl, { claims: { iat } });
     assert.equal((await postForm(server, '/oauth/token', client, machine, { dpop })).status, 200);
+  }
+});
+
+test('oauth 79: the token endpoint takes a proof that is 300 seconds off, and none that is 301', async (t) => {
+  // The clock stands still, so that a slow machine does not add to a proof's age.
+  t.mock.timers.enable({ apis: ['Date'], now: Date.now() });
+  const now = Math.floor(Date.now() / 1_000);
+  for (const [offset, status] of [
+    [-300, 200],
+    [300, 200],
+    [-301, 400],
+    [301, 400],
+  ] as const) {
+    const dpop = await proof('POST', tokenUrl, { claims: { iat: now + offset } });
+    const answer = await postForm(server, '/oauth/token', client, machine, { dpop });
+    assert.equal(answer.status, status, `${offset} s: ${JSON.stringify(answer.body)}`);
+    if (status === 400) assert.equal(answer.body.error, 'use_dpop_nonce', `${offset} s`);
+  }
+});
+
+test('oauth 79: the API takes a proof that is 60 seconds off, and none that is 62', async (t) => {
+  const token = await boundToken();
+  t.mock.timers.enable({ apis: ['Date'], now: Date.now() });
+  const now = Math.floor(Date.now() / 1_000);
+  for (const [offset, status] of [
+    [-59, 200],
+    [60, 200],
+    [-62, 401],
+    [62, 401],
+  ] as const) {
+    const claims = { iat: now + offset, ath: ath(token) };
+    const dpop = await proof('GET', `${server.baseUrl}/api`, { claims });
+    const { status: found, challenge } = await api(`DPoP ${token}`, { dpop });
+    assert.equal(found, status, `${offset} s`);
+    if (status === 401) assert.match(challenge, /^DPoP error="invalid_dpop_proof"/, `${offset} s`);
   }
 });
 

@@ -15,12 +15,39 @@ const account = await createTestAccount(server);
 const client = await createTestClient(server);
 const machine = { grant_type: 'client_credentials', scope: 'read:posts' };
 
-test('oauth 62: introspection without authentication is 401, by GET 405', async () => {
-  const wrong = await postForm(server, '/oauth/introspect', { ...client, secret: 'wrong' }, { token: 'x' });
-  assert.equal(wrong.status, 401);
-  const none = await postForm(server, '/oauth/introspect', null, { token: 'x' });
-  assert.ok([400, 401].includes(none.status));
-  assert.equal((await fetch(`${server.baseUrl}/oauth/introspect`)).status, 405);
+test('oauth 62: introspection with wrong or without credentials is 401', async () => {
+  const got = await authorize(server, { account, client, scopes: ['read:posts'] });
+  const token = got.accessToken;
+  const introspect = (as: Parameters<typeof postForm>[2], form: Record<string, string> = {}) =>
+    postForm(server, '/oauth/introspect', as, { token, ...form });
+  for (const [what, { status, headers, body }] of [
+    ['wrong secret', await introspect({ ...client, secret: 'wrong' })],
+    ['unknown client', await introspect({ ...client, id: 'nobody' })],
+    ['a client without its credentials', await introspect(null, { client_id: client.id })],
+    ['the token itself', await introspect(null, { client_id: client.id, client_secret: token })],
+  ] as const) {
+    assert.deepEqual([status, body.error], [401, 'invalid_client'], what);
+    assert.equal(body.active, undefined, what);
+    assert.equal(headers.get('cache-control'), 'no-store', what);
+  }
+  // RFC 6749 section 5.2: a request that names no client lacks a parameter.
+  const nobody = await introspect(null);
+  assert.deepEqual([nobody.status, nobody.body.error], [400, 'invalid_request']);
+});
+
+test('oauth 62: a public client, which authenticates as nobody, learns nothing by introspection', async () => {
+  const open = await createTestClient(server, { authMethod: 'none' });
+  const { accessToken: token } = await authorize(server, { account, client: open, scopes: ['read:posts'] });
+  const { status, body } = await postForm(server, '/oauth/introspect', open, { token });
+  assert.deepEqual([status, body], [200, { active: false }]);
+});
+
+test('oauth 62: introspection by any method but POST is 405', async () => {
+  for (const method of ['GET', 'PUT', 'PATCH', 'DELETE']) {
+    const { status, headers } = await fetch(`${server.baseUrl}/oauth/introspect?token=x`, { method });
+    assert.equal(status, 405, method);
+    assert.match(headers.get('allow') ?? '', /\bPOST\b/, method);
+  }
 });
 
 test('oauth 63: what is unknown, revoked, malformed or another’s is inactive and nothing else', async () => {

@@ -4,9 +4,10 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { decodeJwt, decodeProtectedHeader } from 'jose';
+import { decodeJwt, decodeProtectedHeader, exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { sql } from 'kysely';
-import { digest } from '../src/crypto/digest.ts';
+import { addClientSecret } from '../src/clients/client_secret.ts';
+import { newId } from '../src/crypto/ids.ts';
 import {
   authorize,
   basic,
@@ -117,16 +118,32 @@ test('oauth 9: a grant_type that is missing, unknown or not this client’s', as
 });
 
 test('oauth 11: id and secret are form-decoded before they are compared', async () => {
-  const secret = 'a%b+c:d e é~'.normalize();
-  const odd = await createTestClient(server, { id: 'odd:id+%20' });
-  await sql`update client_secrets set digest = ${digest('a%b+c:d e~')} where client_id = ${odd.id}`.execute(
-    server.db,
-  );
-  await new Promise((resolve) => setTimeout(resolve, 100));
-  const { status } = await postForm(server, '/oauth/token', { ...odd, secret: 'a%b+c:d e~' }, machine);
-  assert.equal(status, 200);
-  const wrong = await postForm(server, '/oauth/token', { ...odd, secret }, machine);
-  assert.equal(wrong.body.error === 'invalid_client' || wrong.body.error === 'invalid_request', true);
+  for (const [index, part] of ['%', '+', ':', ' ', '%41', 'a%b+c:d e~', '&=?#/"'].entries()) {
+    // 43 characters at least, as whoever gives a secret answers for it; an id has no space.
+    const secret = `${part}${'s'.repeat(43)}`;
+    const odd = await createTestClient(server, { id: `odd-${index}-${part.replaceAll(' ', '')}`, secret });
+    const encoded = await postForm(server, '/oauth/token', odd, machine);
+    assert.equal(encoded.status, 200, `${part}: ${JSON.stringify(encoded.body)}`);
+    const wrong = await postForm(server, '/oauth/token', { ...odd, secret: `${secret}x` }, machine);
+    assert.deepEqual([wrong.status, wrong.body.error], [401, 'invalid_client'], part);
+  }
+  // Bytes that are not encoded mean something else: a plus is a space.
+  const plus = await createTestClient(server, { secret: `+${'s'.repeat(43)}` });
+  const authorization = `Basic ${Buffer.from(`${plus.id}:${plus.secret}`).toString('base64')}`;
+  const plain = await raw({
+    method: 'POST',
+    headers: { authorization },
+    body: new URLSearchParams(machine),
+  });
+  assert.deepEqual([plain.status, JSON.parse(plain.text).error], [401, 'invalid_client']);
+});
+
+test('oauth 11: a secret with characters outside ASCII is refused, whether it is right or wrong', async () => {
+  const odd = await createTestClient(server, { secret: `é${'s'.repeat(43)}` });
+  for (const secret of [odd.secret as string, `é${'x'.repeat(43)}`]) {
+    const { status, body } = await postForm(server, '/oauth/token', { ...odd, secret }, machine);
+    assert.deepEqual([status, body.error], [400, 'invalid_request']);
+  }
 });
 
 test('oauth 12: failed authentication is 401 invalid_client, with Basic where Basic was used', async () => {
@@ -167,17 +184,70 @@ test('oauth 14: two ways to authenticate in one request are invalid_request', as
   assert.equal(body.error, 'invalid_request');
 });
 
-test('oauth 15: no credentials, a secret of a public client, a method of another kind', async () => {
-  const anonymous = await postForm(server, '/oauth/token', null, { ...machine, client_id: client.id });
-  assert.deepEqual([anonymous.status, anonymous.body.error], [401, 'invalid_client']);
+test('oauth 15: a client that presents no credentials is invalid_client', async () => {
+  const { status, body } = await postForm(server, '/oauth/token', null, { ...machine, client_id: client.id });
+  assert.deepEqual([status, body.error], [401, 'invalid_client']);
+});
+
+test('oauth 15: a public client that presents a secret is invalid_client', async () => {
   const open = await createTestClient(server, { authMethod: 'none' });
-  const withSecret = await postForm(server, '/oauth/token', null, {
-    grant_type: 'refresh_token',
-    refresh_token: 'x',
-    client_id: open.id,
-    client_secret: 'made up',
+  const form = { grant_type: 'refresh_token', refresh_token: 'x' };
+  const inForm = { ...form, client_id: open.id, client_secret: 'made up' };
+  for (const { status, body } of [
+    await postForm(server, '/oauth/token', null, inForm),
+    await postForm(server, '/oauth/token', { ...open, authMethod: 'client_secret_basic', secret: 'x' }, form),
+  ]) {
+    assert.deepEqual([status, body.error], [401, 'invalid_client']);
+  }
+});
+
+test('oauth 15: a client that authenticates by another method than the registered one is invalid_client', async () => {
+  const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
+  const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'one', alg: 'ES256' }] };
+  const byKey = await createTestClient(server, { authMethod: 'private_key_jwt', metadata: { jwks } });
+  const bySecret = await createTestClient(server, { metadata: { jwks } });
+  const open = await createTestClient(server, { authMethod: 'none', metadata: { jwks } });
+  /** What would authenticate the client if it were registered for it. */
+  const asserted = async ({ id }: { id: string }) => ({
+    ...machine,
+    client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
+    client_assertion: await new SignJWT({ iss: id, sub: id, aud: server.baseUrl, jti: newId() })
+      .setProtectedHeader({ alg: 'ES256', kid: 'one' })
+      .setIssuedAt()
+      .setExpirationTime('1 minute')
+      .sign(privateKey),
   });
-  assert.deepEqual([withSecret.status, withSecret.body.error], [401, 'invalid_client']);
+  assert.equal((await postForm(server, '/oauth/token', null, await asserted(byKey))).status, 200);
+  // A secret that the database knows for it does not help a client that is registered for keys.
+  const secret = await addClientSecret(server.db, byKey.id);
+  const attempts: [string, ReturnType<typeof postForm>][] = [
+    [
+      'key: Basic',
+      postForm(server, '/oauth/token', { ...byKey, authMethod: 'client_secret_basic', secret }, machine),
+    ],
+    [
+      'key: form',
+      postForm(server, '/oauth/token', { ...byKey, authMethod: 'client_secret_post', secret }, machine),
+    ],
+    ['key: nothing', postForm(server, '/oauth/token', null, { ...machine, client_id: byKey.id })],
+    ['secret: assertion', postForm(server, '/oauth/token', null, await asserted(bySecret))],
+    ['public: assertion', postForm(server, '/oauth/token', null, await asserted(open))],
+  ];
+  for (const [what, attempt] of attempts) {
+    const { status, body } = await attempt;
+    assert.deepEqual([status, body.error], [401, 'invalid_client'], `${what}: ${JSON.stringify(body)}`);
+  }
+});
+
+test('oauth 15: a secret may come by Basic and in the form, whichever of the two is registered', async () => {
+  for (const [registered, used] of [
+    ['client_secret_basic', 'client_secret_post'],
+    ['client_secret_post', 'client_secret_basic'],
+  ] as const) {
+    const either = await createTestClient(server, { authMethod: registered });
+    const { status } = await postForm(server, '/oauth/token', { ...either, authMethod: used }, machine);
+    assert.equal(status, 200, used);
+  }
 });
 
 test('oauth 52: client credentials give no refresh token, sub is the client', async () => {
