@@ -37,6 +37,9 @@ export function describeCollections(collections: readonly ResourceType[]): Refer
 }
 
 const nameOf = (type: ResourceType) => upper(type.item);
+/** `an article`, `a comment`. */
+const oneOf = ({ item }: ResourceType) =>
+  `${/^[aeiou]/.test(item) ? 'an' : 'a'} ${item.replaceAll('_', ' ')}`;
 const upper = (name: string) =>
   name
     .split('_')
@@ -199,7 +202,7 @@ function readOperation(type: ResourceType): Operation {
     method: 'get',
     path: `${pathOf(type)}/{id}`,
     tag: (type.parent ?? type).name,
-    summary: `Read one of ${type.name}`,
+    summary: `Read ${oneOf(type)}`,
     scopes: [type.readScope],
     parameters: [
       ...pathParameters(type, true),
@@ -234,7 +237,7 @@ function createOperation(type: ResourceType): Operation {
     method: 'post',
     path: pathOf(type),
     tag: (type.parent ?? type).name,
-    summary: type.parent === null ? `Create one of ${type.name}` : `Add to the ${type.name}`,
+    summary: type.parent === null ? `Create ${oneOf(type)}` : `Add ${oneOf(type)}`,
     scopes: [type.writeScope],
     parameters: [...pathParameters(type, false), keyParameter],
     body: {
@@ -252,7 +255,7 @@ function replaceOperation(type: ResourceType): Operation {
     method: 'put',
     path: `${pathOf(type)}/{id}`,
     tag: type.name,
-    summary: `Replace one of ${type.name}`,
+    summary: `Replace ${oneOf(type)}`,
     scopes: [type.writeScope],
     parameters: [...pathParameters(type, true), ...conditionParameters(...preconditions)],
     body: {
@@ -272,7 +275,7 @@ function patchOperation(type: ResourceType): Operation {
     method: 'patch',
     path: `${pathOf(type)}/{id}`,
     tag: type.name,
-    summary: `Change some members of one of ${type.name}`,
+    summary: `Change ${oneOf(type)}`,
     scopes: [type.writeScope],
     parameters: [...pathParameters(type, true), ...conditionParameters(...preconditions)],
     body: {
@@ -297,7 +300,7 @@ function deleteOperation(type: ResourceType): Operation {
     method: 'delete',
     path: `${pathOf(type)}/{id}`,
     tag: type.name,
-    summary: `Delete one of ${type.name}`,
+    summary: `Delete ${oneOf(type)}`,
     scopes: [type.writeScope],
     parameters: [...pathParameters(type, true), ...conditionParameters(...preconditions)],
     answers: { 204: { description: 'It is gone, with all that belongs to it.' } },
@@ -314,7 +317,8 @@ function actionOperation(type: ResourceType, action: ResourceAction): Operation 
     method: 'post',
     path: `${pathOf(type)}/{id}/${action.name}`,
     tag: type.name,
-    summary: action.description || `${upper(action.name)} one of ${type.name}`,
+    summary: `${upper(action.name)} ${oneOf(type)}`,
+    ...(action.description === '' ? {} : { description: action.description }),
     scopes: [type.writeScope],
     parameters: [...pathParameters(type, true), keyParameter, ...conditionParameters(...preconditions)],
     body: {
@@ -362,7 +366,8 @@ const rootOperation: Operation = {
   method: 'get',
   path: '/api',
   tag: 'api',
-  summary: 'Who the token speaks for, and where it can go from here',
+  summary: 'Read who the token acts for',
+  description: 'Returns the account, the client, the scopes of the token, and links to what it may use.',
   scopes: [],
   parameters: [],
   answers: {

@@ -28,7 +28,10 @@ export interface Operation {
   /** With `{name}` for each parameter in it. */
   path: string;
   tag: string;
+  /** A few words, for contents and headings. */
   summary: string;
+  /** Sentences, where the summary does not say it all. */
+  description?: string;
   /** Every one of these is needed; null: no token at all. */
   scopes: readonly string[] | null;
   parameters: readonly Parameter[];

@@ -81,6 +81,7 @@ function operationObject(operation: Operation): Json {
     operationId: operation.id,
     tags: [operation.tag],
     summary: operation.summary,
+    ...(operation.description === undefined ? {} : { description: operation.description }),
     parameters: operation.parameters,
     ...(operation.body === undefined ? {} : { requestBody: bodyObject(operation.body) }),
     responses,

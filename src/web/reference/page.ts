@@ -1,76 +1,28 @@
 /**
- * The reference for people: `/docs`, with the documents that it shows. The page and everything on it comes from this
- * server (Swagger UI from its npm package); nothing is fetched from elsewhere, and its policy allows nothing else.
+ * The reference for people: `/docs`, with the documents that it shows. The page is rendered here and complete without
+ * JavaScript; everything on it comes from this server, and its policy allows nothing else.
  */
 
 import { readFile } from 'node:fs/promises';
-import { createRequire } from 'node:module';
-import { dirname, join } from 'node:path';
-import type { FastifyInstance, FastifyReply } from 'fastify';
+import { promisify } from 'node:util';
+import { brotliCompress, gzip } from 'node:zlib';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { docsClientId, docsRedirectUri } from '../../clients/own_clients.ts';
 import { asyncApiDocument } from './asyncapi.ts';
 import { openApiDocument, type ReferenceSource } from './openapi.ts';
+import type { ApiDocument } from './reader/document.ts';
+import { readerPage } from './reader/reader_page.ts';
 
-// What Swagger UI needs: styles on elements, icons as data.
 const contentSecurityPolicy = [
   "default-src 'none'",
   "script-src 'self'",
-  "style-src 'self' 'unsafe-inline'",
+  "style-src 'self'",
   "img-src 'self' data:",
   "connect-src 'self'",
   "base-uri 'none'",
   "form-action 'none'",
   "frame-ancestors 'none'",
 ].join('; ');
-
-const page = `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Nuncio API reference</title>
-<link rel="icon" href="favicon-32x32.png">
-<link rel="stylesheet" href="swagger-ui.css">
-</head>
-<body>
-<main id="reference"></main>
-<noscript>This page needs JavaScript; the reference itself is at <a href="/openapi.json">/openapi.json</a>.</noscript>
-<script src="swagger-ui-bundle.js"></script>
-<script src="reference.js"></script>
-</body>
-</html>
-`;
-
-const script = (baseUrl: string) => `const dark = matchMedia('(prefers-color-scheme: dark)');
-const follow = () => document.documentElement.classList.toggle('dark-mode', dark.matches);
-dark.addEventListener('change', follow);
-follow();
-const reference = SwaggerUIBundle({
-  url: '/openapi.json',
-  dom_id: '#reference',
-  deepLinking: true,
-  persistAuthorization: false,
-  validatorUrl: null,
-  oauth2RedirectUrl: ${JSON.stringify(docsRedirectUri(baseUrl))},
-});
-new BroadcastChannel('nuncio-docs').addEventListener('message', ({ data }) => {
-  const pending = window.swaggerUIRedirectOauth2;
-  const answer = new URLSearchParams(data);
-  // RFC 6749 section 10.12: an answer to another question is none.
-  if (!pending || answer.get('state') !== pending.state) return;
-  const { auth, redirectUrl } = pending;
-  if (answer.has('code')) {
-    delete pending.state;
-    auth.code = answer.get('code');
-    pending.callback({ auth, redirectUrl });
-  } else {
-    const message = '[' + answer.get('error') + ']: ' + (answer.get('error_description') || 'not signed in');
-    pending.errCb({ authId: auth.name, source: 'auth', level: 'error', message });
-  }
-});
-reference.initOAuth({ clientId: ${JSON.stringify(docsClientId)}, usePkceWithAuthorizationCodeGrant: true });
-`;
 
 /**
  * Where the sign-in ends, in a window of its own. The pages of the sign-in cut the tie to the window that opened
@@ -85,7 +37,10 @@ const redirectPage = `<!doctype html>
 <title>Signed in</title>
 </head>
 <body>
+<main>
+<h1>Signed in</h1>
 <p>You can close this window.</p>
+</main>
 <script src="oauth2-redirect.js"></script>
 </body>
 </html>
@@ -95,45 +50,49 @@ const redirectScript = `new BroadcastChannel('nuncio-docs').postMessage(location
 window.close();
 `;
 
-const assets: Readonly<Record<string, string>> = {
-  'swagger-ui.css': 'text/css; charset=utf-8',
-  'swagger-ui-bundle.js': 'text/javascript; charset=utf-8',
-  'favicon-32x32.png': 'image/png',
-};
+/** Seconds that browsers may keep a page, or its style sheet and script. */
+const pageSeconds = 300;
 
 export function registerReference(app: FastifyInstance, source: ReferenceSource): void {
+  const openApi = openApiDocument(source);
   const documents = {
-    '/openapi.json': JSON.stringify(openApiDocument(source)),
+    '/openapi.json': JSON.stringify(openApi),
     '/asyncapi.json': JSON.stringify(asyncApiDocument(source)),
   };
   for (const [path, document] of Object.entries(documents)) {
-    app.get(path, async (_request, reply) => {
+    const send = compressed(async () => document);
+    app.get(path, async (request, reply) => {
       // Generators run in pages of other origins too.
-      reply.header('access-control-allow-origin', '*').header('cache-control', 'public, max-age=300');
-      return reply.type('application/json').send(document);
+      reply
+        .header('access-control-allow-origin', '*')
+        .header('cache-control', `public, max-age=${pageSeconds}`);
+      return send(request, reply.type('application/json'));
     });
   }
   // A page's own relative links need the slash.
   app.get('/docs', async (_request, reply) => reply.redirect('/docs/', 308));
+  const page = () =>
+    readerPage({
+      // What the parts of the server describe is an OpenAPI document: the tests hold it against the standard's schema.
+      document: openApi as unknown as ApiDocument,
+      signIn: { clientId: docsClientId, redirectUri: docsRedirectUri(source.baseUrl) },
+    });
   const [html, javascript] = ['text/html; charset=utf-8', 'text/javascript; charset=utf-8'];
-  const made: readonly (readonly [path: string, type: string, content: string])[] = [
-    ['/docs/', html, page],
-    ['/docs/reference.js', javascript, script(source.baseUrl)],
-    ['/docs/oauth2-redirect.html', html, redirectPage],
-    ['/docs/oauth2-redirect.js', javascript, redirectScript],
+  const beside = (name: string) => () => readFile(new URL(`./reader/${name}`, import.meta.url), 'utf8');
+  const files: readonly (readonly [path: string, type: string, read: () => Promise<string>])[] = [
+    ['/docs/', html, async () => page()],
+    ['/docs/reader.css', 'text/css; charset=utf-8', beside('reader.css')],
+    ['/docs/reader.js', javascript, beside('reader.js')],
+    ['/docs/oauth2-redirect.html', html, async () => redirectPage],
+    ['/docs/oauth2-redirect.js', javascript, async () => redirectScript],
   ];
-  for (const [path, type, content] of made) {
-    app.get(path, async (_request, reply) => guarded(reply).type(type).send(content));
-  }
-  const directory = dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
-  for (const [name, type] of Object.entries(assets)) {
-    let content: Promise<Buffer> | undefined;
-    app.get(`/docs/${name}`, async (_request, reply) => {
-      content ??= readFile(join(directory, name));
-      return guarded(reply)
-        .type(type)
-        .header('cache-control', 'public, max-age=86400')
-        .send(await content);
+  for (const [path, type, read] of files) {
+    const send = compressed(read);
+    app.get(path, async (request, reply) => {
+      return send(
+        request,
+        guarded(reply).type(type).header('cache-control', `public, max-age=${pageSeconds}`),
+      );
     });
   }
 }
@@ -142,4 +101,40 @@ function guarded(reply: FastifyReply): FastifyReply {
   return reply
     .header('content-security-policy', contentSecurityPolicy)
     .header('referrer-policy', 'no-referrer');
+}
+
+const encoders = { br: promisify(brotliCompress), gzip: promisify(gzip) };
+
+/** Sends a text that never changes, compressed as the request allows. Each form is made once, when it is first asked for. */
+function compressed(
+  read: () => Promise<string>,
+): (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply> {
+  const forms = new Map<string, Promise<Buffer>>();
+  const make = async (encoding: keyof typeof encoders | 'identity') => {
+    const text = await read();
+    return encoding === 'identity' ? Buffer.from(text) : encoders[encoding](text);
+  };
+  return async (request, reply) => {
+    const encoding = chooseEncoding(request.headers['accept-encoding']);
+    let form = forms.get(encoding);
+    if (form === undefined) {
+      form = make(encoding);
+      forms.set(encoding, form);
+    }
+    if (encoding !== 'identity') reply.header('content-encoding', encoding);
+    return reply.header('vary', 'accept-encoding').send(await form);
+  };
+}
+
+/** RFC 9110 section 12.5.3, as far as it matters here: an encoding with `q=0` is refused, others are equal. */
+function chooseEncoding(accepted: string | string[] | undefined): keyof typeof encoders | 'identity' {
+  const offered = [accepted ?? '']
+    .flat()
+    .join(',')
+    .split(',')
+    .map((entry) => entry.trim().toLowerCase())
+    .filter((entry) => !/;\s*q=0(\.0*)?$/.test(entry))
+    .map((entry) => entry.split(';')[0]);
+  if (offered.includes('br')) return 'br';
+  return offered.includes('gzip') ? 'gzip' : 'identity';
 }

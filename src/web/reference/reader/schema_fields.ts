@@ -1,0 +1,95 @@
+/** The fields of a JSON Schema as a list: name, type, bounds, description; what is nested opens on demand. */
+
+import { type Html, html } from '../../html.ts';
+import { type ApiDocument, resolve, type Schema } from './document.ts';
+
+/** Nesting at most: a schema may refer to itself. */
+const depthMax = 5;
+
+/** @returns nothing for a schema without fields */
+export function schemaFields(document: ApiDocument, given: Schema, depth = 0): Html | null {
+  const { schema } = resolve(document, given);
+  const alternatives = schema.anyOf ?? schema.oneOf;
+  if (alternatives !== undefined && schema.properties === undefined) {
+    const shown = alternatives
+      .map((alternative) => schemaFields(document, alternative, depth))
+      .filter((list) => list !== null);
+    if (shown.length < 2) return shown[0] ?? null;
+    return html`${shown.map((list, index) => html`<p class="either">${index === 0 ? 'Either' : 'or'}</p>${list}`)}`;
+  }
+  if (schema.type === 'array') return schemaFields(document, schema.items ?? {}, depth);
+  const properties = Object.entries(schema.properties ?? {});
+  if (properties.length === 0 || depth >= depthMax) return null;
+  return html`<ul class="fields">${properties.map(([name, property]) =>
+    field(document, name, property, schema.required?.includes(name) ?? false, depth),
+  )}</ul>`;
+}
+
+function field(document: ApiDocument, name: string, given: Schema, isRequired: boolean, depth: number): Html {
+  const nested = schemaFields(document, given, depth + 1);
+  return html`<li>${fieldHead(document, name, given, isRequired)}${
+    nested === null
+      ? null
+      : html`<details><summary>Fields of <code>${name}</code></summary>${nested}</details>`
+  }</li>`;
+}
+
+/** Name, type, bounds and description, for fields and for parameters. */
+export function fieldHead(
+  document: ApiDocument,
+  name: string,
+  given: Schema,
+  isRequired: boolean,
+  description?: string,
+): Html {
+  const { schema } = resolve(document, given);
+  const bounds = boundsOf(schema);
+  const text = description ?? given.description ?? schema.description;
+  return html`<p class="field"><code class="name">${name}</code> <span class="type">${typeOf(document, given)}</span>${
+    isRequired ? html` <span class="required">required</span>` : null
+  }</p>${text === undefined ? null : html`<p class="about">${text}</p>`}${
+    bounds.length === 0 ? null : html`<p class="bounds">${bounds.join(' · ')}</p>`
+  }`;
+}
+
+/** In words: `string (uuid)`, `array of string`, `integer or null`. */
+export function typeOf(document: ApiDocument, given: Schema): string {
+  const { schema } = resolve(document, given);
+  if (schema.const !== undefined) return JSON.stringify(schema.const);
+  if (schema.enum !== undefined) return schema.enum.map((value) => JSON.stringify(value)).join(' | ');
+  const alternatives = schema.anyOf ?? schema.oneOf;
+  if (alternatives !== undefined) {
+    return [...new Set(alternatives.map((alternative) => typeOf(document, alternative)))].join(' or ');
+  }
+  if (schema.type === 'array') return `array of ${typeOf(document, schema.items ?? {})}`;
+  if (schema.type === undefined) return schema.properties === undefined ? 'any' : 'object';
+  const type = [schema.type].flat().join(' or ');
+  return schema.format === undefined ? type : `${type} (${schema.format})`;
+}
+
+/** Bounds in words; those of the alternative that is not null, where there is one. */
+function boundsOf(schema: Schema): string[] {
+  const choices = (schema.anyOf ?? schema.oneOf)?.filter(({ type }) => type !== 'null') ?? [];
+  const [only] = choices;
+  if (choices.length === 1 && only !== undefined) return boundsOf({ ...only, default: schema.default });
+  return [
+    range(schema.minLength, schema.maxLength, 'characters'),
+    range(schema.minItems, schema.maxItems, 'entries'),
+    range(schema.minimum, schema.maximum, ''),
+    schema.pattern === undefined ? null : `matches ${schema.pattern}`,
+    schema.default === undefined ? null : `default ${JSON.stringify(schema.default)}`,
+  ].filter((text) => text !== null);
+}
+
+function range(least: number | undefined, most: number | undefined, unit: string): string | null {
+  const number = (value: number) => value.toLocaleString('en');
+  const text =
+    least !== undefined && most !== undefined
+      ? `${number(least)} to ${number(most)}`
+      : most !== undefined
+        ? `at most ${number(most)}`
+        : least !== undefined
+          ? `at least ${number(least)}`
+          : null;
+  return text === null ? null : `${text} ${unit}`.trim();
+}
