@@ -17,6 +17,7 @@ import Fastify, {
 import { type Config, isLoopbackHost } from '../config/config.ts';
 import { newId } from '../crypto/ids.ts';
 import { version } from '../version.ts';
+import { closeUnreadBodies } from './body_limit.ts';
 import { answerError, answerNotFound, answerUnreadable, type ProblemPage } from './errors.ts';
 import { parseJson } from './json.ts';
 
@@ -28,6 +29,9 @@ export const bodyBytesMax = 1_048_576;
 
 /** Milliseconds in which a request must have come as a whole: who sends a byte a minute is not waited for. */
 const requestTimeoutMs = 60_000;
+
+/** Milliseconds between two looks for requests that are past that. */
+const timeoutCheckMs = 5_000;
 
 /**
  * Milliseconds that requests under way have to end once the server stops. Less than a stop may take as a whole: a single
@@ -56,7 +60,9 @@ export function createApplication(
   problemPage: ProblemPage | null = null,
 ): FastifyInstance {
   const app = Fastify({
-    https: tls,
+    ...(tls === null
+      ? { http: { connectionsCheckingInterval: timeoutCheckMs } }
+      : { https: { ...tls, connectionsCheckingInterval: timeoutCheckMs } }),
     loggerInstance: logger,
     // One line of our own for each request instead of the framework's two.
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
@@ -116,6 +122,7 @@ export function createApplication(
     );
     done();
   });
+  closeUnreadBodies(app as unknown as FastifyInstance, bodyBytesMax);
   app.setErrorHandler(answerError);
   app.setNotFoundHandler((request: FastifyRequest, reply) =>
     answerNotFound(app, request, reply, problemPage),

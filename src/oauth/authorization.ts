@@ -129,6 +129,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     currentProvider,
     settings,
     createRequestLimit(options.limiter, options.pages),
+    options.pages,
   );
   const stopHousekeeping = startHousekeeping(db, (error) => {
     logger.warn({ err: error }, 'housekeeping failed');

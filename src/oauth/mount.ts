@@ -4,11 +4,13 @@
  * before the engine reads it.
  */
 
-import type { IncomingMessage } from 'node:http';
 import { parse, stringify } from 'node:querystring';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Provider } from 'oidc-provider';
+import { readBody } from '../http/body_limit.ts';
 import { mediaType } from '../http/media_types.ts';
+import { Problem } from '../http/problem.ts';
+import type { EnginePages } from './engine_options.ts';
 import { registrationPath } from './registration/registration.ts';
 import type { RefuseTooMany } from './request_limit.ts';
 import type { OAuthSettings } from './settings.ts';
@@ -55,8 +57,8 @@ const pageHeaders: Readonly<Record<string, string>> = {
   'referrer-policy': 'no-referrer',
 };
 
-/** The largest form taken, in bytes: the engine's own limit. */
-const formBytesMax = 56 * 1_024;
+/** The largest body taken, in bytes: the engine's own limit. */
+const bodyBytesMax = 56 * 1_024;
 
 /** @param provider gives the engine of the moment: after a rotation of keys it is another one */
 export function mountProvider(
@@ -65,6 +67,7 @@ export function mountProvider(
   provider: () => Provider,
   settings: OAuthSettings,
   refuseTooMany: RefuseTooMany,
+  pages: EnginePages,
 ): void {
   const normalize = requestNormalizer(baseUrl);
   void app.register(async (scope) => {
@@ -77,12 +80,19 @@ export function mountProvider(
       // Handed over before the framework would look for a body: what comes after the first hooks is not for us.
       const onRequest = async (request: FastifyRequest, reply: FastifyReply) => {
         if (isPage) reply.headers({ ...pageHeaders });
-        if (!refuseTooMany(request, reply, path)) await hand(request, reply, replaces);
+        if (refuseTooMany(request, reply, path)) return;
+        try {
+          await readWithinLimit(request, replaces);
+        } catch (error) {
+          if (!(error instanceof Problem)) throw error;
+          return refuse(error, request, reply, isPage ? pages : null);
+        }
+        await hand(request, reply);
       };
       for (const method of methods) scope.route({ method, url: path, onRequest, handler: neverReached });
       scope.options(path, async (request, reply) => {
         const isPreflight = request.headers['access-control-request-method'] !== undefined;
-        if (isPreflight && !isPage) return hand(request, reply, false);
+        if (isPreflight && !isPage) return hand(request, reply);
         return reply
           .code(204)
           .header('allow', [...methods, 'OPTIONS'].join(', '))
@@ -91,10 +101,9 @@ export function mountProvider(
     }
   });
 
-  async function hand(request: FastifyRequest, reply: FastifyReply, replaces: boolean): Promise<void> {
+  async function hand(request: FastifyRequest, reply: FastifyReply): Promise<void> {
     const { raw } = request;
     normalize(request);
-    if (replaces) await replaceToken(raw);
     reply.hijack();
     const headers = reply.getHeaders();
     for (const name in headers) setHeader(reply, name, headers[name]);
@@ -142,20 +151,19 @@ function callbackOf(provider: Provider): Callback {
   return callback;
 }
 
-/** Reads the form and gives the request another body in its place, in which a JWT is not known as one. */
-async function replaceToken(raw: IncomingMessage): Promise<void> {
-  if (mediaType(raw.headers['content-type']) !== 'application/x-www-form-urlencoded') return;
-  const chunks: Buffer[] = [];
-  let received = 0;
-  for await (const chunk of raw) {
-    received += (chunk as Buffer).length;
-    // Left as it is: the engine refuses what is too large.
-    if (received <= formBytesMax) chunks.push(chunk as Buffer);
-  }
-  const form = parse(Buffer.concat(chunks).toString());
-  if (typeof form.token === 'string') form.token = toOpaqueForm(form.token);
-  const body = Buffer.from(received > formBytesMax ? '' : stringify(form));
-  raw.headers['content-length'] = String(received > formBytesMax ? received : body.length);
+/**
+ * Reads the body within the limit, and gives the request what was read in its place.
+ * @param replaces whether a JWT as the `token` of a form is replaced by what the engine does not know as one
+ * @throws Problem 413 past the limit
+ */
+async function readWithinLimit(request: FastifyRequest, replaces: boolean): Promise<void> {
+  const { raw } = request;
+  const { headers } = raw;
+  if (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined) return;
+  const read = await readBody(request, bodyBytesMax);
+  const isForm = mediaType(headers['content-type']) === 'application/x-www-form-urlencoded';
+  const body = replaces && isForm ? withOpaqueToken(read) : read;
+  headers['content-length'] = String(body.length);
   Object.defineProperties(raw, {
     readable: { value: true },
     iterator: {
@@ -164,4 +172,33 @@ async function replaceToken(raw: IncomingMessage): Promise<void> {
       },
     },
   });
+}
+
+function withOpaqueToken(body: Buffer): Buffer {
+  const form = parse(body.toString());
+  if (typeof form.token !== 'string') return body;
+  return Buffer.from(stringify({ ...form, token: toOpaqueForm(form.token) }));
+}
+
+/** What is refused before the engine sees it: a page for browsers, otherwise the engine's own shape. */
+function refuse(
+  problem: Problem,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  page: EnginePages | null,
+): void {
+  const error = { error: 'invalid_request', error_description: refusalDescription(problem) };
+  reply.code(problem.status).headers(problem.headers).header('cache-control', 'no-store');
+  if (page === null) reply.send(error);
+  else {
+    reply
+      .type('text/html; charset=utf-8')
+      .send(page.error({ code: error.error, description: error.error_description, requestId: request.id }));
+  }
+}
+
+function refusalDescription({ status }: Problem): string {
+  return status === 413
+    ? `the request body is larger than ${bodyBytesMax} bytes`
+    : 'the request body did not come as a whole';
 }
