@@ -1,34 +1,105 @@
 /**
- * docs/conformance.md says which test holds each line: here it is held to that.
+ * docs/conformance.md and docs/conformance-webhooks.md say which tests hold each line: here they are held to that. That
+ * those tests ran and passed, the runner checks after a run of all files (test/support/run.ts).
  */
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import {
+  checklists,
+  hasAssertion,
+  linesOf,
+  missingFrom,
+  readRows,
+  readTests,
+  testsIn,
+} from './support/checklist.ts';
 
-const root = new URL('../', import.meta.url);
-const text = readFileSync(new URL('docs/conformance.md', root), 'utf8');
-const rows = [...text.matchAll(/^\| (\d+) \| (.+?) \| (.+?) \| (.*?) ?\|$/gm)].map(
-  ([, line, , tests, difference]) => ({
-    line: Number(line),
-    files: [...(tests ?? '').matchAll(/`([^`]+)`/g)].map(([, file]) => file ?? ''),
-    difference: difference ?? '',
-  }),
-);
+const tests = readTests();
 
-test('every line from 1 to 98 has its row, in order', () => {
+for (const checklist of checklists) {
+  const { prefix, document, lines } = checklist;
+  const rows = readRows(checklist);
+  const held = tests.filter(({ name }) => linesOf(name, checklist).length > 0);
+
+  test(`${document} has one row for each line of its checklist, in order`, () => {
+    assert.deepEqual(
+      rows.map(({ line }) => line),
+      Array.from({ length: lines }, (_, index) => index + 1),
+    );
+  });
+
+  test(`every row of ${document} names files with tests of its line, or says why there are none`, () => {
+    for (const { line, files, difference } of rows) {
+      if (files.length === 0)
+        assert.match(difference, /\S/, `${prefix} ${line} has neither a test nor a reason`);
+      for (const file of files) {
+        const here = held.filter(
+          (each) => each.file === file && linesOf(each.name, checklist).includes(line),
+        );
+        assert.ok(here.length > 0, `${file} has no test of ${prefix} ${line}`);
+      }
+    }
+  });
+
+  test(`every test of a line is in a file that the row in ${document} names`, () => {
+    for (const { file, name } of held) {
+      for (const line of linesOf(name, checklist)) {
+        const row = rows.find((each) => each.line === line);
+        assert.ok(row?.files.includes(file), `${prefix} ${line} does not name ${file}`);
+      }
+    }
+  });
+
+  test(`every test of a line of ${document} has its own name, an assertion, and no way to be left out`, () => {
+    const names = new Set<string>();
+    for (const each of held) {
+      const what = `${each.file}: ${each.name}`;
+      assert.ok(!names.has(each.name), `${what} is there twice`);
+      names.add(each.name);
+      assert.doesNotMatch(
+        each.text,
+        /^ *test\.(skip|todo|only)|\b(skip|todo|only):|\bt\.(skip|todo)\(/,
+        what,
+      );
+      assert.ok(hasAssertion(each), `${what} asserts nothing`);
+    }
+  });
+}
+
+test('a checklist test that is skipped, empty or asserts nothing is found out', () => {
+  const source = [
+    "test('oauth 1: asserts', () => {",
+    '  assert.ok(true);',
+    '});',
+    '',
+    "test.skip('oauth 2: skipped', { skip: true }, () => {",
+    '  assert.ok(true);',
+    '});',
+    '',
+    "test('oauth 3, 4: empty', async () => {",
+    '  await fetch(url);',
+    '});',
+    '',
+  ].join('\n');
+  const found = testsIn('conformance.test.ts', source);
   assert.deepEqual(
-    rows.map((row) => row.line),
-    Array.from({ length: 98 }, (_, index) => index + 1),
+    found.map((each) => [linesOf(each.name, checklists[0]), /skip/.test(each.text), hasAssertion(each)]),
+    [
+      [[1], false, true],
+      [[2], true, true],
+      [[3, 4], false, false],
+    ],
   );
 });
 
-test('every row names files that have a test of its line, or says that it is not in', () => {
-  for (const { line, files, difference } of rows) {
-    if (files.length === 0) assert.match(difference, /\*\*Not in\.\*\*/, `line ${line}`);
-    for (const file of files) {
-      const source = readFileSync(new URL(`test/${file}`, root), 'utf8');
-      assert.ok(source.includes(`test('oauth ${line}:`), `line ${line} in ${file}`);
-    }
-  }
+test('a run in which a test of a line did not run, or was skipped, is found out', () => {
+  const file = 'oauth.refresh.test.ts';
+  const lines = readRows(checklists[0]).filter(({ files }) => files.includes(file));
+  assert.ok(lines.length > 1);
+  const all = lines.map(({ line }) => ({ file, name: `oauth ${line}: x`, hasPassed: true }));
+  assert.deepEqual(missingFrom(all, [file]), []);
+  assert.equal(missingFrom(all.slice(1), [file]).length, 1);
+  const skipped = all.map((ran, index) => ({ ...ran, hasPassed: index > 0 }));
+  assert.equal(missingFrom(skipped, [file]).length, 2);
 });

@@ -4,12 +4,15 @@
  */
 
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { glob } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { startEmbedded } from '../../src/database/embedded/embedded.ts';
+import { missingFrom } from './checklist.ts';
 import { createTemplate } from './database.ts';
+import type { RanTest } from './ran_reporter.ts';
 
 const dataDir = mkdtempSync(join(tmpdir(), 'nuncio-test-'));
 const postgres = await startEmbedded({ dataDir, role: 'server' });
@@ -27,12 +30,38 @@ async function runTests(parameters: string[], databaseUrl: string): Promise<numb
   const isFile = (parameter: string) => parameter.endsWith('.ts');
   const files = parameters.filter(isFile);
   const flags = parameters.filter((parameter) => !isFile(parameter));
+  const report = join(dataDir, 'ran.jsonl');
   if (files.length === 0) files.push(...(await Array.fromAsync(glob('test/**/*.test.ts'))).sort());
   const child = spawn(
     process.execPath,
-    ['--test', '--test-concurrency=2', '--test-timeout=600000', ...flags, ...files],
+    ['--test', '--test-concurrency=2', '--test-timeout=600000', ...reporters(report), ...flags, ...files],
     { stdio: 'inherit', env: { ...process.env, TEST_DATABASE_URL: databaseUrl, NODE_ENV: 'test' } },
   );
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => child.kill(signal));
-  return new Promise((resolve) => child.on('exit', (code) => resolve(code ?? 1)));
+  const code = await new Promise<number>((resolve) => child.on('exit', (code) => resolve(code ?? 1)));
+  // With flags of its own a run may leave tests out on purpose.
+  return code !== 0 || flags.length > 0 ? code : checkChecklists(report, files);
+}
+
+/** What a run prints, and beside it what it ran. */
+function reporters(report: string): string[] {
+  const ran = fileURLToPath(new URL('ran_reporter.ts', import.meta.url));
+  return [
+    '--test-reporter=spec',
+    '--test-reporter-destination=stdout',
+    `--test-reporter=${ran}`,
+    `--test-reporter-destination=${report}`,
+  ];
+}
+
+/** Every line of the checklists that a file of this run holds must have been shown by a test that ran and passed. */
+function checkChecklists(report: string, files: readonly string[]): number {
+  const lines = readFileSync(report, 'utf8').split('\n').filter(Boolean);
+  const ran = lines.map((line) => JSON.parse(line) as RanTest);
+  const missing = missingFrom(
+    ran,
+    files.map((file) => basename(file)),
+  );
+  for (const text of missing) process.stderr.write(`checklist: ${text}\n`);
+  return missing.length === 0 ? 0 : 1;
 }
