@@ -4,9 +4,10 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { pino } from 'pino';
+import shipped from '../nuncio.config.ts';
 import { loadConfig } from '../src/config/config.ts';
 import { openDatabase } from '../src/database/database.ts';
-import { loadPlatform } from '../src/platform.ts';
+import { createPlatform, loadPlatform } from '../src/platform.ts';
 import { startServer } from '../src/server.ts';
 import { createDatabase } from './support/database.ts';
 import { freePort, startTestServer, testSecret } from './support/server.ts';
@@ -166,14 +167,15 @@ test('scopes: reading needs read:webhooks, everything else write:webhooks', asyn
   assert.equal((await writer.request('GET', `/subscriptions/${id}/secret`)).status, 200);
 });
 
-test('a client subscribes for itself only where the operator says so', async () => {
-  const { request } = await createSubscribingClient(server);
+test('with appSubscriptions off, a client subscribes for itself only where the operator says so', async (t) => {
+  const platform = createPlatform({ ...shipped, webhooks: { appSubscriptions: 'off' } });
+  const own = await startTestServer(t, {}, 'dev', platform);
+  const { request } = await createSubscribingClient(own);
   const { body } = await request('POST', '/subscriptions', { json: { url, kinds: ['push'] } });
   assert.equal(body.grant, null);
-  await sql`update clients set may_subscribe = false`.execute(server.db);
+  await sql`update clients set may_subscribe = false`.execute(own.db);
   const refused = await request('POST', '/subscriptions', { json: { url, kinds: ['push'] } });
   assert.equal(refused.status, 403);
-  await sql`update clients set may_subscribe = true`.execute(server.db);
 });
 
 test('webhooks 78: secrets are sealed at rest and in no list', async () => {

@@ -4,18 +4,22 @@
 
 import { BlockList, isIP } from 'node:net';
 import { defaultHeaderNames, type HeaderNames } from './sending/delivery_request.ts';
+import { type AppSubscriptions, appSubscriptionModes } from './subscriptions/app_subscriptions.ts';
 
 export interface WebhookSettings {
   /** Names of the headers of a delivery. */
   readonly headers: HeaderNames;
   /** Addresses or CIDR ranges that deliveries are sent from, for `/meta` (specification 5.4.2). */
   readonly addresses: readonly string[];
+  /** Which apps may have subscriptions of their own. */
+  readonly appSubscriptions: AppSubscriptions;
 }
 
 /** As the operator writes it: a preset's name, or the names that are to be others. */
 export interface WebhookDeclaration {
   headers?: HeaderPreset | Partial<HeaderNames>;
   addresses?: readonly string[];
+  appSubscriptions?: AppSubscriptions;
 }
 
 export const headerPresets = {
@@ -42,11 +46,15 @@ export function readWebhookSettings(
   declared: WebhookDeclaration | undefined,
   report: (place: string, reason: string) => void,
 ): WebhookSettings {
-  const { headers = 'nuncio', addresses = [], ...others } = declared ?? {};
+  const { headers = 'nuncio', addresses = [], appSubscriptions = 'all', ...others } = declared ?? {};
   for (const name of Object.keys(others)) report(`webhooks.${name}`, 'there is no such setting');
+  if (!appSubscriptionModes.includes(appSubscriptions)) {
+    report('webhooks.appSubscriptions', `it may be ${appSubscriptionModes.join(', ')}`);
+  }
   return Object.freeze({
     headers: readHeaders(headers, report),
     addresses: readAddresses(addresses, report),
+    appSubscriptions,
   });
 }
 

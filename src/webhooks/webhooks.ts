@@ -14,6 +14,7 @@ import type { Outbox } from '../events/outbox.ts';
 import { isEventId, registerPublishing } from '../events/publish.ts';
 import type { Guard } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
+import { registerAppSubscriptions } from './api/app_subscription_routes.ts';
 import { registerDeliveries } from './api/delivery_routes.ts';
 import { registerRecoveries } from './api/recovery_routes.ts';
 import { registerSubscriptions } from './api/subscription_routes.ts';
@@ -69,8 +70,11 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
       egress: { ...options.egress, allowLoopback: config.insecureSubscribers },
       retryScheduleSeconds: config.retryScheduleSeconds,
       headerNames: options.settings.headers,
-      kinds: kindArrays(catalogue),
-      replayableKinds: kindArrays({ ...catalogue, kinds: new Map(declared) }),
+      kinds: kindArrays(catalogue, options.settings.appSubscriptions),
+      replayableKinds: kindArrays(
+        { ...catalogue, kinds: new Map(declared) },
+        options.settings.appSubscriptions,
+      ),
     },
     place: options.enginePlace,
     onWarning: (fields, message) => logger.warn(fields, message),
@@ -91,8 +95,11 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
           outbox.wake();
         },
       });
-      registerSubscriptions({ api, db, guard, catalogue, sealer, config });
-      registerDeliveries({ api, db, guard, sealer, headerNames: options.settings.headers });
+      const { appSubscriptions } = options.settings;
+      const routes = { api, db, guard, catalogue, sealer, config, appSubscriptions };
+      registerSubscriptions(routes);
+      registerAppSubscriptions(routes);
+      registerDeliveries({ api, db, guard, sealer, headerNames: options.settings.headers, catalogue });
       registerRecoveries({ api, db, guard, sealer, wake: () => engine.recover() });
       registerMeta(api, config, options.settings, options.deliveryKeys);
       api.delete<{ Params: { id: string } }>('/events/:id/body', async (request, reply) => {

@@ -5,6 +5,7 @@
 import type { FastifyInstance } from 'fastify';
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
+import type { Catalogue } from '../../events/catalogue.ts';
 import type { Guard } from '../../grants/principal.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
@@ -29,6 +30,7 @@ export interface DeliveryRoutesOptions {
   guard: Guard;
   sealer: Sealer;
   headerNames: HeaderNames;
+  catalogue: Catalogue;
 }
 
 interface IdRoute {
@@ -36,9 +38,13 @@ interface IdRoute {
 }
 
 export function registerDeliveries(options: DeliveryRoutesOptions): void {
-  const { api, db, guard, headerNames } = options;
+  const { api, db, guard, headerNames, catalogue } = options;
+  const scopeOf = (kind: string) => {
+    const object = catalogue.kinds.get(kind)?.object ?? null;
+    return object === null ? null : `read:${object}`;
+  };
   api.get<IdRoute>('/subscriptions/:id/deliveries', async (request, reply) => {
-    const owner = ownerOf(await guard(request, 'read:webhooks'));
+    const owner = ownerOf(await guard(request, 'read:webhooks'), 'read');
     const subscription = await requireSubscription(db, owner, request.params.id);
     const page = readPage(request, ['status', 'kind']);
     const { status, kind } = page.parameters;
@@ -54,12 +60,14 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
   });
 
   api.get<IdRoute>('/deliveries/:id', async (request) => {
-    const owner = ownerOf(await guard(request, 'read:webhooks'));
-    return representDetails(await requireDelivery(readDelivery(db, owner, request.params.id, headerNames)));
+    const owner = ownerOf(await guard(request, 'read:webhooks'), 'read');
+    return representDetails(
+      await requireDelivery(readDelivery(db, owner, request.params.id, headerNames, scopeOf)),
+    );
   });
 
   api.post<IdRoute>('/deliveries/:id/resend', async (request, reply) => {
-    const owner = ownerOf(await guard(request, 'write:webhooks'));
+    const owner = ownerOf(await guard(request, 'write:webhooks'), 'write');
     const { id } = request.params;
     return sendOnce(options, request, reply, owner, async (tx) => {
       switch (await resendDelivery(tx, owner, id)) {
@@ -72,7 +80,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
             code: 'delivery-cancelled',
           });
         case 'due': {
-          const delivery = await requireDelivery(readDelivery(tx, owner, id, headerNames));
+          const delivery = await requireDelivery(readDelivery(tx, owner, id, headerNames, scopeOf));
           const headers = { location: `/deliveries/${id}` };
           return { status: 202, headers, body: JSON.stringify(represent(delivery)) };
         }

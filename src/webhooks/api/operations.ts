@@ -17,6 +17,7 @@ export function describeWebhooks(kinds: readonly EventKind[]): ReferencePart {
     operations: [
       ...eventOperations(kinds),
       ...subscriptionOperations,
+      ...appSubscriptionOperations,
       ...deliveryOperations,
       ...recoveryOperations,
     ],
@@ -430,6 +431,43 @@ const subscriptionOperations: Operation[] = [
     parameters: [idParameter('subscription'), keyParameter],
     body: jsonBody('Nothing', {}, false),
     answers: { 202: { description: 'It is on its way.', schema: 'TestDelivery', headers: madeOnce } },
+    problems: [404, 409, ...bodyProblems],
+  },
+];
+
+const appParameter: Parameter = {
+  name: 'id',
+  in: 'path',
+  description: 'Which app: its `client_id`.',
+  schema: Type.String({ minLength: 1, maxLength: 2_048 }),
+  required: true,
+};
+
+const appSubscriptionOperations: Operation[] = [
+  {
+    id: 'list_app_subscriptions',
+    method: 'get',
+    path: '/apps/{id}/subscriptions',
+    tag: 'subscriptions',
+    summary: 'List an app’s own subscriptions, for its members',
+    scopes: ['read:apps', ...read],
+    parameters: [appParameter, ...pageParameters],
+    answers: { 200: { description: 'A page.', schema: 'SubscriptionList', headers: ['Link'] } },
+    problems: [404],
+  },
+  {
+    id: 'create_app_subscription',
+    method: 'post',
+    path: '/apps/{id}/subscriptions',
+    tag: 'subscriptions',
+    summary:
+      'Subscribe a URL to events of every account that granted the app, each within its grant’s scopes',
+    scopes: ['write:apps', ...write],
+    parameters: [appParameter, keyParameter],
+    body: jsonBody('SubscriptionCreate', exampleSubscription),
+    answers: {
+      201: { description: 'With its secret.', schema: 'SubscriptionMade', headers: madeOnce },
+    },
     problems: [404, 409, ...bodyProblems],
   },
 ];

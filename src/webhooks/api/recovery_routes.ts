@@ -38,7 +38,7 @@ export interface RecoveryRoutesOptions {
 export function registerRecoveries(options: RecoveryRoutesOptions): void {
   const { api, db, guard, wake } = options;
   api.post<{ Params: { id: string } }>('/subscriptions/:id/recover', async (request, reply) => {
-    const owner = ownerOf(await guard(request, 'write:webhooks'));
+    const owner = ownerOf(await guard(request, 'write:webhooks'), 'write');
     const range = readRange(request.body);
     await sendOnce(options, request, reply, owner, async (tx) => {
       const { id, lane, state } = await requireOwnSubscription(tx, owner, request.params.id);
@@ -63,7 +63,7 @@ export function registerRecoveries(options: RecoveryRoutesOptions): void {
   });
 
   api.get<JobRoute>('/subscriptions/:id/recoveries/:job', async (request) => {
-    const owner = ownerOf(await guard(request, 'read:webhooks'));
+    const owner = ownerOf(await guard(request, 'read:webhooks'), 'read');
     const { id, lane } = await requireSubscription(db, owner, request.params.id);
     const { job } = request.params;
     const recovery = isId(job) ? await findRecovery(db, lane, job) : undefined;
@@ -72,7 +72,7 @@ export function registerRecoveries(options: RecoveryRoutesOptions): void {
   });
 
   api.delete<JobRoute>('/subscriptions/:id/recoveries/:job', async (request, reply) => {
-    const owner = ownerOf(await guard(request, 'write:webhooks'));
+    const owner = ownerOf(await guard(request, 'write:webhooks'), 'write');
     const { lane } = await requireOwnSubscription(db, owner, request.params.id);
     const { job } = request.params;
     if (!isId(job) || (await findRecovery(db, lane, job)) === undefined) {

@@ -6,20 +6,23 @@
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { sql } from 'kysely';
-import { consoleClientId } from '../../clients/own_clients.ts';
+import { consoleClientId, isOwnClient } from '../../clients/own_clients.ts';
 import type { Config } from '../../config/config.ts';
 import { isId } from '../../crypto/ids.ts';
 import type { Sealer } from '../../crypto/sealing.ts';
-import type { Database, Transaction } from '../../database/database.ts';
+import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import type { Guard, Principal } from '../../grants/principal.ts';
 import { duringStandstill } from '../../grants/standstill.ts';
+import type { Answer } from '../../http/answer.ts';
 import { jsonPatchType } from '../../http/api.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
 import { sendPing } from '../log/delivery.ts';
+import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
 import { makeSecret } from '../subscriptions/signature.ts';
 import {
+  actAsOwner,
   changeSubscription,
   createSubscription,
   endSubscription,
@@ -31,6 +34,7 @@ import {
   rotateSecret,
   type Secrets,
   type Subscription,
+  type SubscriptionFields,
 } from '../subscriptions/subscription.ts';
 import {
   readRotation,
@@ -47,46 +51,39 @@ export interface RoutesOptions {
   catalogue: Catalogue;
   sealer: Sealer;
   config: Config;
+  appSubscriptions: AppSubscriptions;
 }
 
-/** Whose subscriptions a token is about. By the server's own settings interface it is the user themself who speaks. */
-export function ownerOf(principal: Principal): Owner {
-  const { accountId, clientId, grantId } = principal;
-  if (accountId !== null && clientId === consoleClientId) return { kind: 'user', accountId };
+/**
+ * Whose subscriptions a token is about. By the server's own settings interface it is the user themself who speaks. With
+ * `read:apps` or `write:apps` it is good for the own subscriptions of the user's apps as well.
+ */
+export function ownerOf(principal: Principal, action: 'read' | 'write'): Owner {
+  const { accountId, clientId, grantId, scopes } = principal;
+  const memberId = scopes.has(`${action}:apps`) ? accountId : null;
+  if (accountId !== null && clientId === consoleClientId) return { kind: 'user', accountId, memberId };
   return accountId !== null && grantId !== null
-    ? { kind: 'grant', grantId, accountId, clientId }
+    ? { kind: 'grant', grantId, accountId, clientId, memberId }
     : { kind: 'client', clientId };
 }
 
 export function registerSubscriptions(options: RoutesOptions): void {
   const { api, db, guard, catalogue, sealer, config } = options;
   const rules = { catalogue, allowInsecure: config.insecureSubscribers };
-  const reader = async (request: FastifyRequest) => ownerOf(await guard(request, 'read:webhooks'));
-  const writer = async (request: FastifyRequest) => ownerOf(await guard(request, 'write:webhooks'));
+  const reader = async (request: FastifyRequest) => ownerOf(await guard(request, 'read:webhooks'), 'read');
+  const writer = async (request: FastifyRequest) => ownerOf(await guard(request, 'write:webhooks'), 'write');
 
   api.post('/subscriptions', async (request, reply) => {
     const owner = await writer(request);
-    await checkMaySubscribe(db, owner);
+    await requireMaySubscribe(options, owner);
     const { secret, ...fields } = readSubscriptionFields(request.body, rules);
     const shown = secret ?? makeSecret();
-    return sendOnce(options, request, reply, owner, async (tx) => {
-      const subscription = await createSubscription(tx, owner, fields, shown, sealer);
-      if (subscription === undefined) {
-        throw new Problem(
-          409,
-          'There are as many subscriptions as there may be, or the grant was withdrawn.',
-          {
-            code: 'no-more-subscriptions',
-          },
-        );
-      }
-      const headers = { location: `/subscriptions/${subscription.id}` };
-      return {
-        status: 201,
-        headers,
-        body: JSON.stringify({ ...represent(subscription, owner), secret: shown }),
-      };
-    });
+    return sendOnce(options, request, reply, owner, (given) =>
+      inTransaction(given, async (tx) => {
+        await actAsOwner(tx, owner);
+        return createAnswer(tx, options, owner, fields, shown);
+      }),
+    );
   });
 
   api.get('/subscriptions', async (request, reply) => {
@@ -94,13 +91,13 @@ export function registerSubscriptions(options: RoutesOptions): void {
     const page = readPage(request);
     if (page.after !== null && !isId(page.after)) throw page.invalid();
     const found = await listSubscriptions(db, owner, page.limit + 1, page.after);
-    const show = (subscription: Subscription) => represent(subscription, owner);
+    const show = (subscription: Subscription) => representSubscription(subscription, owner);
     return sendPage(request, reply, page, found, show, ({ id }) => id);
   });
 
   api.get<IdRoute>('/subscriptions/:id', async (request) => {
     const owner = await reader(request);
-    return represent(await requireSubscription(db, owner, request.params.id), owner);
+    return representSubscription(await requireSubscription(db, owner, request.params.id), owner);
   });
 
   api.patch<IdRoute>('/subscriptions/:id', async (request) => {
@@ -115,6 +112,7 @@ export function registerSubscriptions(options: RoutesOptions): void {
     // What is wrong anyway keeps nothing back.
     readSubscriptionPatch(request.body, current, rules);
     const mustEnable = await duringStandstill(db, deliveriesOf(lane), async (tx) => {
+      await actAsOwner(tx, owner);
       await lockSubscription(tx, owner, id);
       const subscription = await requireSubscription(tx, owner, id);
       const { state, ...fields } = readSubscriptionPatch(request.body, subscription, rules);
@@ -123,13 +121,16 @@ export function registerSubscriptions(options: RoutesOptions): void {
       return state === 'active' && subscription.state === 'disabled';
     });
     if (mustEnable) await enable(db, owner, id);
-    return represent(await requireSubscription(db, owner, id), owner);
+    return representSubscription(await requireSubscription(db, owner, id), owner);
   });
 
   api.delete<IdRoute>('/subscriptions/:id', async (request, reply) => {
     const owner = await writer(request);
     const { id, lane } = await requireSubscription(db, owner, request.params.id);
-    const isEnded = await duringStandstill(db, deliveriesOf(lane), (tx) => endSubscription(tx, owner, id));
+    const isEnded = await duringStandstill(db, deliveriesOf(lane), async (tx) => {
+      await actAsOwner(tx, owner);
+      return endSubscription(tx, owner, id);
+    });
     if (!isEnded) throw notFound();
     return reply.code(204).send();
   });
@@ -146,13 +147,16 @@ export function registerSubscriptions(options: RoutesOptions): void {
   api.post<IdRoute>('/subscriptions/:id/rotate-secret', async (request, reply) => {
     const owner = await writer(request);
     const { secret, overlapSeconds } = readRotation(request.body);
-    return sendOnce(options, request, reply, owner, async (tx) => {
-      const { id } = await requireOwnSubscription(tx, owner, request.params.id);
-      const secrets = await rotateSecret(tx, owner, id, secret ?? makeSecret(), overlapSeconds, sealer);
-      if (secrets === undefined) throw notFound();
-      const headers = { 'cache-control': 'no-store' };
-      return { status: 200, headers, body: JSON.stringify(representSecrets(secrets)) };
-    });
+    return sendOnce(options, request, reply, owner, (given) =>
+      inTransaction(given, async (tx) => {
+        await actAsOwner(tx, owner);
+        const { id } = await requireOwnSubscription(tx, owner, request.params.id);
+        const secrets = await rotateSecret(tx, owner, id, secret ?? makeSecret(), overlapSeconds, sealer);
+        if (secrets === undefined) throw notFound();
+        const headers = { 'cache-control': 'no-store' };
+        return { status: 200, headers, body: JSON.stringify(representSecrets(secrets)) };
+      }),
+    );
   });
 
   api.post<IdRoute>('/subscriptions/:id/test', async (request, reply) => {
@@ -213,17 +217,42 @@ function notFound(): Problem {
   return new Problem(404, 'There is no such subscription.');
 }
 
-/** The operator says which clients hear of everybody who granted them. */
-async function checkMaySubscribe(db: Database, owner: Owner): Promise<void> {
+/** @throws Problem 409 where the owner has as many as it may */
+export async function createAnswer(
+  tx: Database | Transaction,
+  { sealer }: Pick<RoutesOptions, 'sealer'>,
+  owner: Owner,
+  fields: SubscriptionFields,
+  secret: string,
+): Promise<Answer> {
+  const subscription = await createSubscription(tx, owner, fields, secret, sealer);
+  if (subscription === undefined) {
+    throw new Problem(409, 'There are as many subscriptions as there may be, or their owner is gone.', {
+      code: 'no-more-subscriptions',
+    });
+  }
+  const body = JSON.stringify({ ...representSubscription(subscription, owner), secret });
+  return { status: 201, headers: { location: `/subscriptions/${subscription.id}` }, body };
+}
+
+/** The operator says which apps have subscriptions of their own. @throws Problem 403 */
+export async function requireMaySubscribe(
+  { db, appSubscriptions }: Pick<RoutesOptions, 'db' | 'appSubscriptions'>,
+  owner: Owner,
+): Promise<void> {
   if (owner.kind !== 'client') return;
   const { rows } = await sql`
-    select id from clients where id = ${owner.clientId} and may_subscribe and disabled_at is null`.execute(
-    db,
+    select from clients c where c.id = ${owner.clientId} and ${mayHaveOwn(appSubscriptions)}`.execute(db);
+  // The server's own apps speak for users.
+  if (rows.length > 0 && !isOwnClient(owner.clientId)) return;
+  const whose = appSubscriptions === 'verified' ? 'Verified apps alone have' : 'This app may not have';
+  throw new Problem(
+    403,
+    `${whose} subscriptions of their own; for a user it may subscribe with their token.`,
+    {
+      code: 'app-subscriptions-off',
+    },
   );
-  if (rows.length > 0) return;
-  throw new Problem(403, 'This client may not subscribe for itself; it may for a user, with their token.', {
-    code: 'client-may-not-subscribe',
-  });
 }
 
 /** Nothing is started by what is about to be over once it is, nor at its old address. */
@@ -238,7 +267,7 @@ async function enable(db: Database, owner: Owner, id: string): Promise<void> {
   });
 }
 
-function represent(subscription: Subscription, owner: Owner): Record<string, unknown> {
+export function representSubscription(subscription: Subscription, owner: Owner): Record<string, unknown> {
   const { id, state, disabledReason, grantId, accountId, clientId } = subscription;
   const self = `/subscriptions/${id}`;
   return {

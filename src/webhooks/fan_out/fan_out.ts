@@ -13,6 +13,7 @@ import { sql } from 'kysely';
 import { bigintArray, textArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
+import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
 
 /** Rows of the outbox and events of one pass at most, and deliveries (one event for more subscriptions than that is still one pass). */
 const passRowsMax = 500;
@@ -43,15 +44,18 @@ export interface KindArrays {
   names: Buffer;
   objects: Buffer;
   patterns: Buffer;
+  /** Which apps get events by subscriptions of their own. */
+  appSubscriptions: AppSubscriptions;
 }
 
-export function kindArrays(catalogue: Catalogue): KindArrays {
+export function kindArrays(catalogue: Catalogue, appSubscriptions: AppSubscriptions = 'all'): KindArrays {
   const kinds = [...catalogue.kinds.values()];
   return {
     names: textArray(kinds.map(({ name }) => name)),
     objects: textArray(kinds.map(({ object }) => object)),
     // An array of arrays would have to be rectangular.
     patterns: textArray(kinds.map(({ patterns }) => patterns.join(' '))),
+    appSubscriptions,
   };
 }
 
@@ -106,7 +110,7 @@ export async function fanOut(db: Database, kinds: KindArrays, asked: string): Pr
       select c.id
       from (select distinct client_id from subscriptions where owner = 'client' and state <> 'ended') as s
       join clients c on c.id = s.client_id
-      where c.may_subscribe and not c.is_stopped
+      where ${mayHaveOwn(kinds.appSubscriptions)}
     ),
     pair as materialized (
       select account_id, kind, array_agg(position) as positions, array_agg(created_at) as times

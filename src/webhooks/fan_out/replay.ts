@@ -9,6 +9,7 @@
 
 import { sql } from 'kysely';
 import type { Transaction } from '../../database/database.ts';
+import { mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
 import type { KindArrays } from './fan_out.ts';
 
 /** Events looked at in one step, at most. */
@@ -65,7 +66,8 @@ export async function replayStep(
         and exists (select from accounts a where a.id = candidate.account_id and a.disabled_at is null)
         and (s.client_id is null or exists (
           select from clients c
-          where c.id = s.client_id and not c.is_stopped and (s.owner <> 'client' or c.may_subscribe)))
+          where c.id = s.client_id and not c.is_stopped
+            and (s.owner <> 'client' or ${mayHaveOwn(kinds.appSubscriptions)})))
         and case s.owner
           when 'user' then s.account_id = candidate.account_id
           else exists (

@@ -7,7 +7,7 @@
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
-import type { LaneAddition } from '../fan_out/fan_out.ts';
+import type { KindArrays, LaneAddition } from '../fan_out/fan_out.ts';
 import type { Background } from './background.ts';
 import type { HeldLanes } from './held_lanes.ts';
 import { Lane } from './lane.ts';
@@ -18,6 +18,7 @@ export interface LaneLoaderOptions {
   db: Database;
   /** This node's id. */
   node: string;
+  kinds: KindArrays;
   sealer: Sealer;
   cache: EventCache;
   lanes: HeldLanes;
@@ -86,13 +87,14 @@ export class LaneLoader {
   /** Asks the database for lanes that it names this node for; those that it does not are lost. */
   load(ids: number[]): void {
     if (ids.length === 0) return;
-    const { db, node, sealer, lanes, standing, background, onChange, onError } = this.#options;
+    const { db, node, sealer, kinds, lanes, standing, background, onChange, onError } = this.#options;
+    const rules = { sealer, appSubscriptions: kinds.appSubscriptions };
     for (const id of ids) if (!this.#loading.has(id)) this.#loading.set(id, []);
     const asked = new Map(ids.map((id) => [id, lanes.get(id)?.settled ?? 0]));
     const unwritten = new Set(ids.filter((id) => (lanes.get(id)?.unwritten ?? 0) > 0));
     const watch = standing.watch();
     background.run(async () => {
-      const asking = this.#untilDone(() => loadLanes(db, node, ids, sealer, onError));
+      const asking = this.#untilDone(() => loadLanes(db, node, ids, rules, onError));
       const states = await asking.finally(() => watch.end());
       const found = new Set<number>();
       const outdated: number[] = [];

@@ -72,7 +72,8 @@ export class Repetitions {
         const ids = lanes.map(({ id }) => id);
         const found = await readDueRetries(db, kinds, ids, limit);
         const events = await findEvents(db, cache, found);
-        const states = await loadLanes(db, node, ids, sealer, onError);
+        const rules = { sealer, appSubscriptions: kinds.appSubscriptions };
+        const states = await loadLanes(db, node, ids, rules, onError);
         const later = new Map(states.map((state) => [state.subscription.lane, state.retryMs]));
         this.#take(lanes, generations, found, events, later, limit);
       } catch (error) {

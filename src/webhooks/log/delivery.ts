@@ -178,11 +178,16 @@ interface AttemptRow {
   format: Format;
 }
 
+/**
+ * @param scopeOf the scope that one needs to get events of a kind; null for none. What was never sent is shown only to
+ *   who would get it now: the right to it may have ended while it was held.
+ */
 export async function readDelivery(
   db: Database | Transaction,
   owner: Owner,
   id: string,
   names: HeaderNames,
+  scopeOf: (kind: string) => string | null,
 ): Promise<DeliveryDetails | undefined> {
   const place = await locateDelivery(db, owner, id);
   if (place === undefined) return undefined;
@@ -198,6 +203,9 @@ export async function readDelivery(
   const row = rows[0];
   if (row === undefined) return undefined;
   const delivery = toDelivery(row, subscription.id);
+  const wasSent = delivery.attemptCount > 0;
+  const isShown = wasSent || (await mayGet(db, subscription.lane, row.account_id, scopeOf(row.kind)));
+  if (!isShown) row.body = null;
   const event: EventContent | null =
     row.body === null
       ? null
@@ -242,6 +250,26 @@ export async function readDelivery(
       isTruncated: attempt.truncated,
     })),
   };
+}
+
+/** Whether the owner of a lane may get an account's events of a scope at this moment. */
+async function mayGet(
+  db: Database | Transaction,
+  lane: number,
+  accountId: string | null,
+  scope: string | null,
+): Promise<boolean> {
+  if (accountId === null) return true;
+  const { rows } = await sql`
+    select from subscriptions s
+    where s.lane = ${lane} and (s.owner = 'user' or exists (
+      select from grants g
+      where (g.id = s.grant_id
+          or (s.owner = 'client' and g.account_id = ${accountId} and g.client_id = s.client_id))
+        and g.withdrawn_at is null and (${scope}::text is null or g.scopes @> array[${scope}::text])))`.execute(
+    db,
+  );
+  return rows.length > 0;
 }
 
 function toDelivery(row: DeliveryRow, subscriptionId: string): Delivery {

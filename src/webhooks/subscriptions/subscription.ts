@@ -9,14 +9,20 @@ import { sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
 import type { Sealer } from '../../crypto/sealing.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
+import { appSubscriptionsMax } from './app_subscriptions.ts';
 import { newLane } from './delivery_id.ts';
 import type { SignatureShape } from './signature.ts';
 
 /** Whose subscription it is: what it gets, and who sees it. */
 export type Owner =
-  | { kind: 'grant'; grantId: string; accountId: string; clientId: string }
-  | { kind: 'user'; accountId: string }
+  | ({ kind: 'grant'; grantId: string; accountId: string; clientId: string } & AppMember)
+  | ({ kind: 'user'; accountId: string } & AppMember)
   | { kind: 'client'; clientId: string };
+
+export interface AppMember {
+  /** An account whose token is also good for the own subscriptions of apps that it is a member of. */
+  memberId?: string | null;
+}
 
 export const formats = ['json', 'cloudevents'] as const;
 export type Format = (typeof formats)[number];
@@ -89,7 +95,7 @@ const withFailing = sql`
   left join failing_warnings w on w.lane = p.lane and w.failing_since = p.failing_since`;
 
 /** Those of one owner that have not ended; to be part of a `where`. */
-export function ownedBy(owner: Owner) {
+function belongsTo(owner: Owner) {
   switch (owner.kind) {
     case 'grant':
       return sql`(subscriptions.grant_id = ${owner.grantId} and subscriptions.state <> 'ended')`;
@@ -102,13 +108,32 @@ export function ownedBy(owner: Owner) {
   }
 }
 
-/**
- * Those that have not ended and that an owner may see and end: their own; for a user also those of the apps that act
- * for them. To be part of a `where`.
- */
-export function seenBy(owner: Owner) {
-  if (owner.kind !== 'user') return ownedBy(owner);
+/** Own subscriptions of the apps that an account is a member of at this moment; of users' grants there is none. */
+function isOfAppOf(memberId: string) {
+  return sql`(subscriptions.owner = 'client' and subscriptions.state <> 'ended' and exists (
+    select from app_members m where m.client_id = subscriptions.client_id and m.account_id = ${memberId}))`;
+}
+
+function memberOf(owner: Owner): string | null {
+  return owner.kind === 'client' ? null : (owner.memberId ?? null);
+}
+
+/** Those that an owner may change, by id; to be part of a `where`. */
+export function ownedBy(owner: Owner) {
+  const memberId = memberOf(owner);
+  return memberId === null ? belongsTo(owner) : sql`(${belongsTo(owner)} or ${isOfAppOf(memberId)})`;
+}
+
+/** Those that are listed for an owner: their own; for a user also those of the apps that act for them. */
+function listedFor(owner: Owner) {
+  if (owner.kind !== 'user') return belongsTo(owner);
   return sql`(subscriptions.account_id = ${owner.accountId} and subscriptions.state <> 'ended')`;
+}
+
+/** Those that an owner may see and end, by id; to be part of a `where`. */
+export function seenBy(owner: Owner) {
+  const memberId = memberOf(owner);
+  return memberId === null ? listedFor(owner) : sql`(${listedFor(owner)} or ${isOfAppOf(memberId)})`;
 }
 
 /**
@@ -137,6 +162,11 @@ export async function createSubscription(
       const { rows } = await sql`
         select from accounts where id = ${owner.accountId} and disabled_at is null for key share`.execute(tx);
       if (rows.length === 0) return undefined;
+    } else {
+      // Likewise for the end of the app.
+      const { rows } = await sql`
+        select from clients where id = ${owner.clientId} and not is_stopped for key share`.execute(tx);
+      if (rows.length === 0) return undefined;
     }
     const { rows } = await sql<SubscriptionRow>`
       insert into subscriptions (
@@ -147,7 +177,7 @@ export async function createSubscription(
         ${owner.kind === 'user' ? null : owner.clientId}::text,
         ${fields.url}, ${fields.kinds}::text[], ${fields.signature}, ${fields.format}, ${fields.ordered},
         ${fields.rateLimit}::int, ${fields.description}, ${fields.retrySchedule}::int[], ${sealer.seal(secret, id)}
-      where (select count(*) from subscriptions where ${ownedBy(owner)}) < ${subscriptionsMax}::int
+      where (select count(*) from subscriptions where ${belongsTo(owner)}) < ${limitOf(owner)}::int
       returning *`.execute(tx);
     const row = rows[0];
     if (row === undefined) return undefined;
@@ -156,6 +186,18 @@ export async function createSubscription(
       insert into lane_progress (lane) values (${row.lane})`.execute(tx);
     return toSubscription(row);
   });
+}
+
+function limitOf(owner: Owner) {
+  if (owner.kind !== 'client') return sql`${subscriptionsMax}`;
+  return sql`(select case when may_subscribe then ${subscriptionsMax}::int else ${appSubscriptionsMax}::int end
+    from clients where id = ${owner.clientId})`;
+}
+
+/** Entries that the transaction writes to the audit log name whose token it was. */
+export async function actAsOwner(tx: Transaction, owner: Owner): Promise<void> {
+  const actor = owner.kind === 'user' ? owner.accountId : `client:${owner.clientId}`;
+  await sql`select set_config('nuncio.actor', ${actor}, true)`.execute(tx);
 }
 
 /** One that the owner may see. */
@@ -183,7 +225,7 @@ export async function listSubscriptions(
 ): Promise<Subscription[]> {
   const { rows } = await sql<SubscriptionRow>`
     select ${withFailing}
-    where ${seenBy(owner)} and (${after}::uuid is null or id > ${after}::uuid)
+    where ${listedFor(owner)} and (${after}::uuid is null or id > ${after}::uuid)
     order by id limit ${limit}`.execute(db);
   return rows.map(toSubscription);
 }

@@ -1,0 +1,54 @@
+/**
+ * `/apps/<id>/subscriptions`: an app's own subscriptions, made and listed by its members. Each is then found under
+ * `/subscriptions/<id>` with all its operations.
+ */
+
+import { actAs, actorOf } from '../../apps/actor.ts';
+import { keyOwner, requireApp } from '../../apps/api/app_routes.ts';
+import { isId } from '../../crypto/ids.ts';
+import { inTransaction } from '../../database/database.ts';
+import { sendOnce } from '../../http/once.ts';
+import { readPage, sendPage } from '../../http/page.ts';
+import { makeSecret } from '../subscriptions/signature.ts';
+import { listSubscriptions, type Owner, type Subscription } from '../subscriptions/subscription.ts';
+import { readSubscriptionFields } from '../subscriptions/subscription_body.ts';
+import {
+  createAnswer,
+  type RoutesOptions,
+  representSubscription,
+  requireMaySubscribe,
+} from './subscription_routes.ts';
+
+interface IdRoute {
+  Params: { id: string };
+}
+
+export function registerAppSubscriptions(options: RoutesOptions): void {
+  const { api, db, guard, catalogue, config } = options;
+  const rules = { catalogue, allowInsecure: config.insecureSubscribers };
+
+  api.get<IdRoute>('/apps/:id/subscriptions', async (request, reply) => {
+    const actor = await actorOf(db, await guard(request, 'read:apps', 'read:webhooks'));
+    const { client } = await requireApp(db, actor, request.params.id);
+    const page = readPage(request);
+    if (page.after !== null && !isId(page.after)) throw page.invalid();
+    const owner: Owner = { kind: 'client', clientId: client.id };
+    const found = await listSubscriptions(db, owner, page.limit + 1, page.after);
+    const show = (subscription: Subscription) => representSubscription(subscription, owner);
+    return sendPage(request, reply, page, found, show, ({ id }) => id);
+  });
+
+  api.post<IdRoute>('/apps/:id/subscriptions', async (request, reply) => {
+    const actor = await actorOf(db, await guard(request, 'write:apps', 'write:webhooks'));
+    const { client } = await requireApp(db, actor, request.params.id);
+    const { secret, ...fields } = readSubscriptionFields(request.body, rules);
+    const owner: Owner = { kind: 'client', clientId: client.id };
+    await requireMaySubscribe(options, owner);
+    return sendOnce(options, request, reply, keyOwner(actor), (given) =>
+      inTransaction(given, async (tx) => {
+        await actAs(tx, actor);
+        return createAnswer(tx, options, owner, fields, secret ?? makeSecret());
+      }),
+    );
+  });
+}
