@@ -141,7 +141,8 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     egress,
   });
   opened.defer(() => authorization.stop());
-  registerPages(app, { ...authorization, db, scopes, secret, baseUrl: config.baseUrl });
+  const { resources } = platform.oauth;
+  registerPages(app, { ...authorization, db, scopes, secret, baseUrl: config.baseUrl, resources });
   const { guard } = authorization;
 
   opened.defer(startSweeping(db, logger));

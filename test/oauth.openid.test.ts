@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createRemoteJWKSet, decodeJwt, decodeProtectedHeader, jwtVerify } from 'jose';
+import { sql } from 'kysely';
 import { type Page, TestBrowser } from './support/browser.ts';
 import {
   type AuthorizeOptions,
@@ -245,4 +246,57 @@ test('the id_token is no access token, and the other way round', async () => {
   assert.equal(api.status, 401);
   const { browser } = await authorize(server, { account, client, scopes });
   assert.equal(await errorOf(browser, { prompt: 'none', id_token_hint: accessToken }), 'invalid_request');
+});
+
+const passwordAcr = 'urn:oasis:names:tc:SAML:2.0:ac:classes:Password';
+
+test('oauth 90: acr says how the user signed in, where it is asked for', async () => {
+  const metadata = await fetch(`${server.baseUrl}/.well-known/openid-configuration`);
+  const { acr_values_supported: values, claims_supported: claims } = (await metadata.json()) as Record<
+    string,
+    string[]
+  >;
+  assert.deepEqual(values, [passwordAcr]);
+  assert.ok(claims?.includes('acr'));
+  const essential = (acr: object) => JSON.stringify({ id_token: { acr: { essential: true, ...acr } } });
+  for (const parameters of [
+    { acr_values: passwordAcr },
+    { acr_values: 'urn:other also:other' },
+    { claims: JSON.stringify({ id_token: { acr: null } }) },
+    { claims: essential({}) },
+    { claims: essential({ value: passwordAcr }) },
+    { claims: essential({ values: ['urn:other', passwordAcr] }) },
+  ]) {
+    const got = await claimsOf({ parameters });
+    assert.equal(got.claims.acr, passwordAcr, JSON.stringify(parameters));
+    const { body } = await postForm(server, '/oauth/token', client, {
+      grant_type: 'refresh_token',
+      refresh_token: got.refreshToken,
+    });
+    assert.equal(decodeJwt(String(body.id_token)).acr, passwordAcr, 'refreshed');
+  }
+  assert.ok(!('acr' in (await claimsOf()).claims));
+});
+
+test('oauth 90: an essential acr that nobody can reach is an error, not a login without end', async () => {
+  const { browser } = await claimsOf();
+  for (const acr of [
+    { value: 'urn:other' },
+    { values: ['urn:other'] },
+    { values: [] },
+    { value: passwordAcr, values: ['urn:other'] },
+    { values: 'urn:other' },
+  ]) {
+    const claims = JSON.stringify({ id_token: { acr: { essential: true, ...acr } } });
+    assert.equal(await errorOf(browser, { claims }), 'unmet_authentication_requirements', claims);
+  }
+});
+
+test('oauth 90: a login from before there was an acr is asked for again where one is essential', async () => {
+  const { browser } = await claimsOf();
+  await sql`update login_sessions set payload = payload - 'acr'`.execute(server.db);
+  const claims = JSON.stringify({ id_token: { acr: { essential: true, value: passwordAcr } } });
+  assert.equal(await errorOf(browser, { claims, prompt: 'none' }), 'login_required');
+  const got = await claimsOf({ browser, parameters: { claims } });
+  assert.equal(got.claims.acr, passwordAcr);
 });

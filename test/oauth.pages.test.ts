@@ -8,6 +8,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, test } from 'node:test';
 import { deviceCodeGrantType } from '../src/clients/client.ts';
+import { createPlatform } from '../src/platform.ts';
 import { openPage, startBrowser } from './support/chromium.ts';
 import {
   authorizationUrl,
@@ -29,6 +30,8 @@ const callback = `http://127.0.0.1:${(app.address() as AddressInfo).port}/callba
 /** Where to keep pictures of the pages, for whoever wants to look at them. */
 const pictures = process.env.TEST_PICTURES;
 
+const notesApi = { url: 'https://notes.example.com', name: 'Notes' };
+const plainApi = 'https://an-api-with-a-rather-long-host-name.internal.example.com/v1/some/where';
 const sizes = { desktop: { width: 1_100, height: 800 }, phone: { width: 360, height: 700 } };
 
 for (const [name, viewport] of Object.entries(sizes)) {
@@ -112,3 +115,67 @@ test('the complete link of a device leads to the question by itself, and the ans
     [],
   );
 });
+
+for (const [name, width] of Object.entries({ phone: 390, desktop: 1_440 })) {
+  test(`a page in the place of a redirect, and consent with APIs and links, fit a ${name} and need no script`, async () => {
+    const own = await startTestServer(
+      { after },
+      {},
+      'dev',
+      createPlatform({ oauth: { resources: [notesApi, plainApi] } }),
+    );
+    const user = await createTestAccount(own, { email: `${name}@example.com` });
+    const viewport = { width, height: 900 };
+    const { page, problems } = await openPage(browser, { viewport, javaScriptEnabled: name === 'desktop' });
+    const shoot = async (what: string) => {
+      if (pictures !== undefined)
+        await page.screenshot({ path: `${pictures}/${what}-${width}.png`, fullPage: true });
+      const overflow = await page
+        .locator('html')
+        .evaluate((html) => (html as unknown as { scrollWidth: number }).scrollWidth);
+      assert.ok(overflow <= width, `${what} is wider than the screen: ${overflow}`);
+    };
+    const metadata = {
+      policy_uri: 'https://app.example/privacy',
+      tos_uri: 'https://legal-department-with-a-long-name.app.example/terms',
+      post_logout_redirect_uris: [callback],
+    };
+    const app = await createTestClient(own, {
+      origin: 'registration',
+      name: 'Weekend Reader',
+      redirectUris: [callback],
+      metadata,
+    });
+    const { challenge } = createPkce();
+    const pkce = { code_challenge: challenge, code_challenge_method: 'S256' };
+    const ask = (more: Record<string, string>) =>
+      authorizationUrl(own, app, { scope: 'read:profile', ...pkce, ...more });
+    for (const response_mode of ['query', 'form_post']) {
+      await page.goto(ask({ prompt: 'none', response_mode }));
+      await shoot(`leave-${response_mode}`);
+      const way = response_mode === 'query' ? 'link' : 'button';
+      await page.getByRole(way, { name: `Continue to ${new URL(callback).host}` }).click();
+      await page.waitForURL(`${callback}**`);
+    }
+    const logout = new URLSearchParams({ client_id: app.id, post_logout_redirect_uri: callback });
+    await page.goto(`${own.baseUrl}/oauth/logout?${logout}`);
+    await shoot('leave-logout');
+    await page.goto(
+      `${ask({})}&${new URLSearchParams([
+        ['resource', notesApi.url],
+        ['resource', plainApi],
+      ])}`,
+    );
+    await page.getByLabel('E-mail address').fill(user.email);
+    await page.getByLabel('Password').fill(user.password);
+    await page.getByRole('button', { name: 'Sign in' }).click();
+    await page.getByText('Notes').first().waitFor();
+    await shoot('consent-apis');
+    await page.getByRole('button', { name: 'Allow' }).click();
+    await page.waitForURL(`${callback}?code=**`);
+    assert.deepEqual(
+      problems.filter((problem) => /Content Security Policy/.test(problem)),
+      [],
+    );
+  });
+}

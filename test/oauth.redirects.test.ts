@@ -229,3 +229,38 @@ test('oauth 35: every response mode that is listed works for a code', async () =
     assert.match(text, /code["=]/, mode);
   }
 });
+
+test('attack: an app that registered itself is not sent to this server by a port of its choice', async () => {
+  const path = '/docs/oauth2-redirect.html';
+  const { port } = server.config;
+  const register = async (metadata: object) => {
+    const response = await fetch(`${server.baseUrl}/oauth/register`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ token_endpoint_auth_method: 'none', ...metadata }),
+    });
+    return (await response.json()) as Record<string, string>;
+  };
+  for (const host of ['localhost', '127.0.0.1', '[::1]']) {
+    const own = `http://${host}:${port}${path}`;
+    assert.equal((await register({ redirect_uris: [own] })).error, 'invalid_redirect_uri', own);
+    const both = { redirect_uris: ['https://app.example/cb'], post_logout_redirect_uris: [own] };
+    assert.equal((await register(both)).error, 'invalid_client_metadata', own);
+    const { client_id: id = '' } = await register({ redirect_uris: [`http://${host}${path}`] });
+    const at = (redirectUri: string) =>
+      new TestBrowser(server.baseUrl).open(authorizationUrl(server, { id, redirectUri }, parametersOf()));
+    const refused = await at(own);
+    assert.equal(refused.response.status, 400, own);
+    assert.match(refused.text, /invalid_redirect_uri/);
+    // Any other port is the app's own.
+    assert.match((await at(`http://${host}:${port + 1}${path}`)).text, /name="password"/);
+  }
+  // The operator may have an app there, at that very address.
+  const { host } = new URL(server.baseUrl);
+  const exact = await createTestClient(server, { redirectUris: [`http://${host}/some/page`] });
+  assert.match((await new TestBrowser(server.baseUrl).open(ask({}, exact))).text, /name="password"/);
+  const loose = await createTestClient(server, { redirectUris: ['http://localhost/some/page'] });
+  const redirectUri = `http://localhost:${port}/some/page`;
+  const page = await new TestBrowser(server.baseUrl).open(ask({ redirect_uri: redirectUri }, loose));
+  assert.match(page.text, /invalid_redirect_uri/);
+});

@@ -68,7 +68,6 @@ test('oauth 85: a registration is answered 201 with all metadata, and not kept',
   const metadata = {
     client_name: 'A reader',
     client_uri: 'https://registered.example/',
-    logo_uri: 'https://registered.example/logo.png',
     contacts: ['people@registered.example'],
     tos_uri: 'https://registered.example/terms',
     policy_uri: 'https://registered.example/policy',
@@ -80,8 +79,11 @@ test('oauth 85: a registration is answered 201 with all metadata, and not kept',
     software_id: '4NRB1-0XZABZI9E6-5SM3R',
     software_version: '2.1',
   };
-  const { status, headers, body } = await register(metadata);
+  const sent = { ...metadata, logo_uri: 'https://registered.example/logo.png' };
+  const { status, headers, body } = await register(sent);
   assert.equal(status, 201, JSON.stringify(body));
+  // Pictures of apps are shown nowhere, and not kept.
+  assert.equal(body.logo_uri, undefined);
   assert.match(headers.get('content-type') ?? '', /^application\/json/);
   assert.equal(headers.get('cache-control'), 'no-store');
   for (const [name, value] of Object.entries(metadata)) assert.deepEqual(body[name], value, name);

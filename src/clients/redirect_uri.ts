@@ -29,3 +29,11 @@ export function redirectUriFault(text: string): string | undefined {
     ? undefined
     : 'has a scheme that is neither https nor a reversed domain name';
 }
+
+/** Whether an address leads to this server: by its own origin, or in development by another name of the same device. */
+export function isAddressOfServer(uri: string, baseUrl: string): boolean {
+  const [url, own] = [URL.parse(uri), new URL(baseUrl)];
+  if (url === null || url.protocol !== own.protocol || url.port !== own.port) return false;
+  const isLocal = isLoopbackHost(url.hostname) && isLoopbackHost(own.hostname);
+  return url.hostname === own.hostname || isLocal;
+}

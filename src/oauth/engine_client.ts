@@ -10,6 +10,7 @@ import type { CachedClient, ClientCache } from '../clients/client_cache.ts';
 import { matchesClientSecret } from '../clients/client_secret.ts';
 import { isFapi2Client } from '../clients/metadata.ts';
 import { isOwnClient } from '../clients/own_clients.ts';
+import { isAddressOfServer } from '../clients/redirect_uri.ts';
 import type { OAuthSettings } from './settings.ts';
 
 type EngineClient = InstanceType<Provider['Client']>;
@@ -107,7 +108,13 @@ export function useClients(
   // run on the server's own port: on any other port of a loopback address another program would get their codes.
   Client.prototype.redirectUriAllowed = function (uri: string) {
     const registered = this.redirectUris ?? [];
-    return isOwnClient(this.clientId) ? registered.includes(uri) : isRedirectUriAllowed(registered, uri);
+    const isExact = registered.includes(uri);
+    if (isOwnClient(this.clientId)) return isExact;
+    // A port of its own choice must not lead an app to this server's pages; the operator may register one there.
+    if (isAddressOfServer(uri, provider.issuer)) {
+      return isExact && cachedClients.get(this)?.client.origin === 'operator';
+    }
+    return isRedirectUriAllowed(registered, uri);
   };
 }
 

@@ -38,11 +38,13 @@ export async function grantFor(
   // RFC 8628 section 5.4: whoever sent the code may be somebody else; a device is asked for every time.
   const isDevice = ctx.oidc.route === 'code_verification' || ctx.oidc.route === 'device_resume';
   if (!isConfirmed && isDevice) return undefined;
-  if (!isConfirmed && !(await wasConfirmed(db, accountId, client, requested))) return undefined;
+  const apis = Object.keys(ctx.oidc.resourceServers ?? {});
+  if (!isConfirmed && !(await wasConfirmed(db, ctx, client, { accountId, requested, apis })))
+    return undefined;
 
   const grant = new provider.Grant({ accountId, clientId: client.id });
   if (requested.length > 0) grant.addOIDCScope(requested.join(' '));
-  for (const resource of Object.keys(ctx.oidc.resourceServers ?? {})) {
+  for (const resource of apis) {
     grant.addResourceScope(resource, requested.join(' '));
   }
   addClaims(grant, [...ctx.oidc.requestParamClaims], requested);
@@ -85,19 +87,32 @@ function isAllowed(claim: string, scopes: string[]): boolean {
   return giving.length === 0 || giving.some((scope) => scopes.includes(scope));
 }
 
-/** Whether the user already lets this client have all of that. */
+interface Requested {
+  accountId: string;
+  requested: string[];
+  /** The APIs that it is for. */
+  apis: string[];
+}
+
+/** Whether the user already lets this client have all of that, of each API. */
 async function wasConfirmed(
   db: Database,
-  accountId: string,
+  ctx: KoaContextWithOIDC,
   client: Client,
-  requested: string[],
+  { accountId, requested, apis }: Requested,
 ): Promise<boolean> {
   if (!isIdentifiable(client)) return false;
-  const { rows } = await sql<{ scopes: string[] }>`
-    select distinct scopes from grants
+  const { rows } = await sql<{ scopes: string[]; resources: Record<string, string> | null }>`
+    select distinct scopes, details -> 'resources' as resources from grants
     where account_id = ${accountId} and client_id = ${client.id} and withdrawn_at is null`.execute(db);
-  const confirmed = new Set(rows.flatMap((row) => row.scopes));
-  return rows.length > 0 && requested.every((scope) => confirmed.has(scope));
+  // What names no API is for this server's own.
+  const granted = rows.map((row) => row.resources ?? { [ctx.oidc.issuer]: row.scopes.join(' ') });
+  const wanted = apis.length > 0 ? apis : [ctx.oidc.issuer];
+  return wanted.every((api) => {
+    const texts = granted.flatMap((each) => each[api] ?? []);
+    const confirmed = new Set(texts.flatMap((text) => text.split(' ')));
+    return texts.length > 0 && requested.every((scope) => confirmed.has(scope));
+  });
 }
 
 /**

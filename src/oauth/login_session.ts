@@ -4,6 +4,7 @@
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Provider } from 'oidc-provider';
+import { passwordAcr } from './authentication_context.ts';
 import { requestNormalizer } from './mount.ts';
 
 export interface LoginSession {
@@ -22,7 +23,7 @@ export interface LoginSessions {
 interface EngineSession {
   jti: string;
   accountId?: string;
-  loginAccount: (details: { accountId: string }) => void;
+  loginAccount: (details: { accountId: string; acr: string }) => void;
   resetIdentifier: () => void;
   save: (ttlSeconds: number) => Promise<string>;
 }
@@ -50,7 +51,7 @@ export function createLoginSessions(baseUrl: string, provider: () => Provider): 
     },
     async begin(request, reply, accountId) {
       const { engine, ctx, session } = await load(request, reply);
-      session.loginAccount({ accountId });
+      session.loginAccount({ accountId, acr: passwordAcr(baseUrl) });
       session.resetIdentifier();
       await session.save(sessionSeconds);
       ctx.cookies.set(engine.cookieName('session'), session.jti, {

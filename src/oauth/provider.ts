@@ -9,6 +9,7 @@ import { accessTokenSeconds } from '../clients/access_token_life.ts';
 import type { Config } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { openidScopes, scopeClaims } from '../grants/scopes.ts';
+import { passwordAcr } from './authentication_context.ts';
 import { checkClientAssertion, clockToleranceSeconds, describeAssertionFaults } from './client_assertion.ts';
 import { outgoingRequests } from './client_keys.ts';
 import { completeKeySet, completeMetadata } from './discovery.ts';
@@ -137,6 +138,7 @@ function policy(options: EngineOptions): Configuration {
       code_verification: '/device',
       registration: '/oauth/register',
     },
+    acrValues: [passwordAcr(options.config.baseUrl)],
     scopes: openidScopes.map((scope) => scope.name),
     claims: Object.fromEntries(Object.entries(scopeClaims).map(([scope, claims]) => [scope, [...claims]])),
     responseTypes: options.settings.implicit ? ['code', 'id_token token'] : ['code'],

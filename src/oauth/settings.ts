@@ -52,6 +52,8 @@ export interface OAuthSettings {
 /** An API elsewhere, and what its tokens are like. */
 export interface ResourceSettings {
   readonly url: string;
+  /** What users are told it is called, 1 to 100 characters; by default its URL. */
+  readonly name?: string;
   /** By default that of the deployment; a client's own wins. */
   readonly accessTokenFormat?: 'jwt' | 'opaque';
   /** By default that of the deployment. */
@@ -121,12 +123,13 @@ export function readOAuthSettings(
   return Object.freeze({ ...defaultOAuthSettings, ...given });
 }
 
-const resourcesMayBe = `it may be an array of up to ${resourcesMax} http(s) URLs without fragment, or of objects with such a \`url\`, an \`accessTokenFormat\` ("jwt" or "opaque"), an \`accessTokenAlgorithm\` ("ES256" or "RS256") and \`accessTokenSeconds\` (${accessTokenSecondsMin} to ${accessTokenSeconds})`;
+const resourcesMayBe = `it may be an array of up to ${resourcesMax} http(s) URLs without fragment, or of objects with such a \`url\`, a \`name\` (1 to 100 characters), an \`accessTokenFormat\` ("jwt" or "opaque"), an \`accessTokenAlgorithm\` ("ES256" or "RS256") and \`accessTokenSeconds\` (${accessTokenSecondsMin} to ${accessTokenSeconds})`;
 
 function isResource(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return isResourceUrl(value);
   const {
     url,
+    name = 'An API',
     accessTokenFormat = 'jwt',
     accessTokenAlgorithm = 'ES256',
     accessTokenSeconds: seconds,
@@ -135,7 +138,8 @@ function isResource(value: unknown): boolean {
   const isLife = seconds === undefined || isAccessTokenLife(seconds);
   const isFormat = accessTokenFormat === 'jwt' || accessTokenFormat === 'opaque';
   const isAlgorithm = accessTokenAlgorithms.includes(accessTokenAlgorithm);
-  return isResourceUrl(url) && isFormat && isAlgorithm && isLife && Object.keys(rest).length === 0;
+  const isName = typeof name === 'string' && /^(?=.*\S)\P{C}{1,100}$/u.test(name);
+  return isResourceUrl(url) && isName && isFormat && isAlgorithm && isLife && Object.keys(rest).length === 0;
 }
 
 /** RFC 8707 section 2: an absolute URI without a fragment. */

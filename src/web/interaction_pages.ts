@@ -11,9 +11,11 @@ import { signIn } from '../accounts/sign_in.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
 import type { Database } from '../database/database.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
+import { passwordAcr } from '../oauth/authentication_context.ts';
 import type { AnswerInteraction } from '../oauth/interaction_binding.ts';
 import { withoutAdminScope } from '../oauth/scope_policy.ts';
-import { consentForm, describeScope } from './consent_page.ts';
+import type { OAuthSettings } from '../oauth/settings.ts';
+import { consentForm, describeScope, requestedApis } from './consent_page.ts';
 import { renderExpiredPage } from './error_page.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
 import { type Html, html } from './html.ts';
@@ -27,6 +29,9 @@ export interface InteractionPagesOptions {
   scopes: ScopeCatalogue;
   formTokens: FormTokens;
   answerInteraction: AnswerInteraction;
+  baseUrl: string;
+  /** APIs elsewhere, as the operator declared them. */
+  resources: OAuthSettings['resources'];
 }
 
 type Interaction = Awaited<ReturnType<Provider['interactionDetails']>>;
@@ -35,7 +40,7 @@ type Result = Parameters<AnswerInteraction>[2];
 const path = '/interaction/:uid';
 
 export function registerInteractionPages(app: FastifyInstance, options: InteractionPagesOptions): void {
-  const { db, provider, clients, scopes, formTokens, answerInteraction } = options;
+  const { db, provider, clients, scopes, formTokens, answerInteraction, baseUrl } = options;
 
   app.get(path, async (request, reply) => {
     const interaction = await load(request, reply);
@@ -96,6 +101,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       token: formTokens.make(tokenContext(interaction)),
       email: account?.email ?? '',
       scopes: asked.map((scope) => describeScope(scope, scopes)),
+      apis: requestedApis(interaction.params.resource, options.resources, baseUrl),
       redirectUri: typeof redirectUri === 'string' ? redirectUri : null,
     });
     return sendPage(reply, 200, `Connect ${name}`, content);
@@ -131,7 +137,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     const result = await signIn(db, email, password, request.ip);
     if (result.outcome === 'signed-in') {
       request.log.info({ account: result.account.id }, 'signed in');
-      return finish(request, reply, { login: { accountId: result.account.id } });
+      return finish(request, reply, { login: { accountId: result.account.id, acr: passwordAcr(baseUrl) } });
     }
     request.log.info({ outcome: result.outcome }, 'sign-in refused');
     return showLogin(interaction, reply, signInFault(result, email, reply));

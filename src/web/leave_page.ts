@@ -21,7 +21,7 @@ export function renderLeavePage(page: LeavePage): string {
     html`<h1>${title}</h1>
 ${error !== null && html`<p class="error" role="alert">${explain(error)}</p>`}
 <p><strong>${appName}</strong> wants to send you to <strong class="host">${destination}</strong>.</p>
-<p class="notice">This app registered itself. Continue only if you know where you came from and expect to go there.</p>
+<p class="notice">Continue only if you know this app and expect to go there.</p>
 ${way(page, destination)}
 ${error !== null && reference(error.code, error.requestId)}`,
   );

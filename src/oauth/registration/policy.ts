@@ -6,7 +6,7 @@
 
 import { errors } from 'oidc-provider';
 import { deviceCodeGrantType } from '../../clients/client.ts';
-import { redirectUriFault } from '../../clients/redirect_uri.ts';
+import { isAddressOfServer, redirectUriFault } from '../../clients/redirect_uri.ts';
 import { openidScopes, type ScopeCatalogue } from '../../grants/scopes.ts';
 import { isStorableJson } from '../storage/storage.ts';
 
@@ -40,6 +40,8 @@ export interface RegistrationPolicy {
   catalogue: ScopeCatalogue;
   /** Grants that may be asked for; by default those of apps that register themselves. */
   grantTypes?: ReadonlySet<string>;
+  /** Whether `logo_uri` is kept: of apps that accounts make, which an administrator may verify. No page of ours loads it. */
+  keepsLogo?: boolean;
   /** For development: plain http on loopback for what we fetch. */
   allowLoopback: boolean;
   /** This server's own: what is sent back there is for its own pages. */
@@ -63,6 +65,9 @@ export function applyRegistrationPolicy(
   checkTypes(sent, metadata, policy.grantTypes ?? selfRegisteredGrantTypes);
   checkUris(sent, metadata, policy);
   checkTexts(metadata);
+  // RFC 7591 section 2: what is not supported is left out. Nobody has checked who an app says it is, and a picture of its
+  // choice would say more than its name; a picture from its own server would tell it of every visit.
+  if (policy.keepsLogo !== true) delete metadata.logo_uri;
   const scopes = readScopes(metadata.scope, policy.catalogue);
   delete metadata.scope;
   return scopes;
@@ -100,12 +105,12 @@ function checkTypes(sent: Metadata, metadata: Metadata, allowed: ReadonlySet<str
 
 function checkUris(sent: Metadata, metadata: Metadata, policy: RegistrationPolicy): void {
   const isNative = checkRedirects(metadata, 'redirect_uris');
-  const { origin } = new URL(policy.baseUrl);
-  const own = (metadata.redirect_uris as string[] | undefined)?.find(
-    (uri) => URL.parse(uri)?.origin === origin,
-  );
-  if (own !== undefined) throw invalid(`redirect_uris ${printable(own)} is of this server itself`);
   checkRedirects(metadata, 'post_logout_redirect_uris');
+  for (const member of ['redirect_uris', 'post_logout_redirect_uris']) {
+    const uris = (metadata[member] ?? []) as string[];
+    const own = uris.find((uri) => isAddressOfServer(uri, policy.baseUrl));
+    if (own !== undefined) throw invalid(`${member} ${printable(own)} is of this server itself`);
+  }
   if (sent.application_type === undefined && isNative) metadata.application_type = 'native';
   for (const member of uriMembers) {
     const value = metadata[member];

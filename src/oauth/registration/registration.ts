@@ -56,7 +56,7 @@ export function registrationMetadata({
       if (ctx === undefined) return applyDocumentPolicy(metadata as unknown as Metadata, policy);
       const { route, body } = ctx.oidc as { route: string; body: unknown };
       if (route === accountRoute) {
-        const ofAccounts = { ...policy, grantTypes: accountGrantTypeSet };
+        const ofAccounts = { ...policy, grantTypes: accountGrantTypeSet, keepsLogo: true };
         keepScopes(
           ctx,
           applyRegistrationPolicy(body as Metadata, metadata as unknown as Metadata, ofAccounts),
