@@ -16,6 +16,7 @@ import { registerHealth } from '../src/http/health.ts';
 import { Keyring } from '../src/oauth/keyring.ts';
 import { rotateSigningKeys } from '../src/oauth/signing_keys.ts';
 import { startDatabaseProxy } from './support/database_proxy.ts';
+import { patienceMs } from './support/patience.ts';
 import { startTestServer, testSecret } from './support/server.ts';
 import { until } from './support/webhooks.ts';
 
@@ -28,13 +29,13 @@ function settled(work: Promise<unknown>): Promise<unknown> {
       () => 'done',
       (error: unknown) => error,
     ),
-    sleep(20_000, 'still waiting', { ref: false }),
+    sleep(patienceMs, 'still waiting', { ref: false }),
   ]);
 }
 
 test('a database that falls silent is unavailable, and what was asked of it is not waited for', async (context) => {
   const proxy = await startDatabaseProxy(server.databaseUrl);
-  const db = openDatabase({ connectionString: proxy.url, connectionsMax: 1, answerTimeoutMs: 500 });
+  const db = openDatabase({ connectionString: proxy.url, connectionsMax: 1, answerTimeoutMs: 3_000 });
   context.after(async () => {
     await proxy.close();
     await db.destroy();

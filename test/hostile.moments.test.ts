@@ -31,6 +31,7 @@ import {
 import { createProof, createProofKey } from './support/proof.ts';
 import { startTestServer } from './support/server.ts';
 import { siteEgress, startSite } from './support/site.ts';
+import { until } from './support/webhooks.ts';
 
 const site = await startSite({ after });
 const server = await startTestServer({ after }, {}, 'dev', undefined, siteEgress);
@@ -158,7 +159,7 @@ test('what was issued while the database went away is in the audit log once it i
   await sleep(1_200);
   proxy.mend();
   const written = async () => (await readAuditLog(server.db, { clientId, limit: 10 })).length;
-  for (let look = 0; look < 100 && (await written()) === 0; look += 1) await sleep(50);
+  await until(written, (count) => count > 0);
   assert.deepEqual([await written(), lost], [1, []]);
 
   proxy.cut();
@@ -264,7 +265,7 @@ test('keys that changed are found although their address was asked a moment ago'
   site.serve('/keys.json', {
     body: { keys: [{ ...(await exportJWK(publicKey)), kid: 'one', alg: 'ES256' }] },
   });
-  for (let tries = 0; tries < 50 && (await ask()) !== 200; tries += 1) await sleep(100);
+  await until(ask, (status) => status === 200);
   assert.equal(await ask(), 200);
 });
 

@@ -5,6 +5,7 @@
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { patienceMs } from './patience.ts';
 
 export interface Received {
   path: string;
@@ -23,7 +24,7 @@ export interface Subscriber {
   received: Received[];
   /** What it does with requests from now on. */
   behave: (behaviour: Behaviour) => void;
-  /** Waits until so many have come, in all. @throws Error after half a minute */
+  /** Waits until so many have come, in all. @throws Error when they never do */
   waitFor: (count: number, timeoutMs?: number) => Promise<Received[]>;
 }
 
@@ -72,7 +73,7 @@ export async function startSubscriber(scope: Scope, first: Behaviour = accept): 
     behave: (next) => {
       behaviour = next;
     },
-    async waitFor(count, timeoutMs = 30_000) {
+    async waitFor(count, timeoutMs = patienceMs) {
       const until = Date.now() + timeoutMs;
       while (received.length < count) {
         if (Date.now() > until) throw new Error(`${received.length} of ${count} deliveries came`);

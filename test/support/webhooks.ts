@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Account } from '../../src/accounts/account.ts';
 import { type ApiAnswer, requester } from './api.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from './oauth.ts';
+import { patienceMs } from './patience.ts';
 import type { TestServer } from './server.ts';
 
 export type Request = ReturnType<typeof requester>;
@@ -75,13 +76,12 @@ export async function publish(
   return answer;
 }
 
-/** Asks again and again until an answer is as wanted. @throws Error after half a minute, with the last answer */
-export async function until<T>(
-  ask: () => Promise<T>,
-  isWanted: (value: T) => boolean,
-  timeoutMs = 30_000,
-): Promise<T> {
-  const end = Date.now() + timeoutMs;
+/**
+ * Asks again and again until an answer is as wanted.
+ * @throws Error when it never is, with the last answer
+ */
+export async function until<T>(ask: () => Promise<T>, isWanted: (value: T) => boolean): Promise<T> {
+  const end = Date.now() + patienceMs;
   for (;;) {
     const value = await ask();
     if (isWanted(value)) return value;
