@@ -33,6 +33,7 @@ import { tlsOptions, watchTls } from './http/tls.ts';
 import { registerTracing } from './http/tracing.ts';
 import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
+import { registerConsole } from './web/console.ts';
 import { enginePages } from './web/engine_pages.ts';
 import { ensureOwnClients } from './web/own_clients.ts';
 import { registerPages, showProblem } from './web/pages.ts';
@@ -141,6 +142,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     egress,
   });
   opened.defer(() => authorization.stop());
+  registerConsole(app, config.baseUrl);
   const { resources } = platform.oauth;
   registerPages(app, { ...authorization, db, scopes, secret, baseUrl: config.baseUrl, resources });
   const { guard } = authorization;

@@ -30,12 +30,14 @@ const rows: readonly (readonly string[])[] = [
 /** The same within `webhooks`; its own files, and `api`, bring all of it together. */
 const webhookRows = [['subscriptions'], ['sending'], ['log'], ['fan_out'], ['lanes'], ['engine', 'api']];
 
-/** Published by themselves: they import nothing of the rest, and nothing of the rest imports them. */
-const apart = ['protect'];
+/** They stand by themselves: they import nothing of the rest, and nothing of the rest imports them. */
+const apart = ['protect', 'console'];
 
 /** What is run or published: everything else must be reached from these. */
 const entries = [
   'src/cli.ts',
+  'src/console/main.tsx',
+  'src/console/vite.config.ts',
   'src/index.ts',
   'src/protect/protect.ts',
   'src/webhooks/engine/engine_thread.ts',
@@ -51,7 +53,9 @@ interface SourceFile {
 const files = new Map<string, SourceFile>();
 
 before(async () => {
-  for await (const path of glob('{src,test,bench,examples}/**/*.ts', { exclude: ['**/node_modules/**'] })) {
+  for await (const path of glob('{src,test,bench,examples}/**/*.{ts,tsx}', {
+    exclude: ['**/node_modules/**'],
+  })) {
     const text = readFileSync(path, 'utf8');
     files.set(path, { path, text, imports: readImports(path, text) });
   }

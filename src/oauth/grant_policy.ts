@@ -10,7 +10,7 @@ import { isAdmin } from '../accounts/account.ts';
 import { isMember } from '../apps/app.ts';
 import type { AppSettings } from '../apps/settings.ts';
 import type { Client } from '../clients/client.ts';
-import { isOwnClient } from '../clients/own_clients.ts';
+import { consoleClientId, isOwnClient } from '../clients/own_clients.ts';
 import { newId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { adminScope, scopeClaims } from '../grants/scopes.ts';
@@ -101,6 +101,8 @@ async function wasConfirmed(
   client: Client,
   { accountId, requested, apis }: Requested,
 ): Promise<boolean> {
+  // The console is not somebody else whom the user lets in: it acts for whoever is signed in, at this server's address.
+  if (client.id === consoleClientId) return true;
   if (!isIdentifiable(client)) return false;
   const { rows } = await sql<{ scopes: string[]; resources: Record<string, string> | null }>`
     select distinct scopes, details -> 'resources' as resources from grants

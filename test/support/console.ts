@@ -46,12 +46,12 @@ export async function createConsoleUser(
   return { account, accessToken, request: requester(server, accessToken) };
 }
 
-/** Signs in to the console through its pages. @returns the text of the consent page and the token response */
+/** Signs in to the console through its page; no consent is asked for. @returns the token response */
 export async function signInToConsole(
   server: Pick<TestServer, 'baseUrl'>,
   account: Pick<Account, 'email'> & { password: string },
   parameters: Record<string, string | undefined> = {},
-): Promise<{ consent: string; tokens: Record<string, unknown> }> {
+): Promise<{ tokens: Record<string, unknown> }> {
   const client = consoleClientOf(server);
   const { verifier, challenge } = createPkce();
   const browser = new TestBrowser(server.baseUrl);
@@ -62,14 +62,14 @@ export async function signInToConsole(
   });
   const login = await browser.open(url);
   const { email, password } = account;
-  const consent = await browser.submit(login, { email, password, action: 'login' });
-  const { url: arrived } = await browser.submit(consent, { action: 'allow' });
-  const code = new URL(arrived).searchParams.get('code') ?? '';
+  const { url: arrived } = await browser.submit(login, { email, password, action: 'login' });
+  const code = new URL(arrived).searchParams.get('code');
+  if (code === null) throw new Error(`no code: ${arrived}`);
   const { body } = await postForm(server, '/oauth/token', client, {
     grant_type: 'authorization_code',
     code,
     redirect_uri: client.redirectUri,
     code_verifier: verifier,
   });
-  return { consent: consent.text, tokens: body };
+  return { tokens: body };
 }

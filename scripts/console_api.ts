@@ -1,0 +1,67 @@
+/**
+ * Writes the types of the API for the console (`src/console/api/generated.ts`, which is not committed) from the
+ * OpenAPI document of the shipped platform: the console cannot ask for what the server does not describe.
+ */
+
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { generateApi } from 'swagger-typescript-api';
+import { describeCollections } from '../src/collections/operations.ts';
+import { createScopeCatalogue } from '../src/grants/scopes.ts';
+import type { Operation, Parameter } from '../src/http/operation.ts';
+import { loadPlatform } from '../src/platform.ts';
+import { openApiDocument } from '../src/web/reference/openapi.ts';
+import { describeWebhooks } from '../src/webhooks/api/operations.ts';
+
+const folder = join(import.meta.dirname, '..', 'src', 'console', 'api');
+
+/** Writes the file where it is not up to date. */
+export async function writeConsoleApi(): Promise<void> {
+  const platform = await loadPlatform(null);
+  const parts = [describeCollections(platform.collections), describeWebhooks(platform.eventKinds)];
+  const scopes = createScopeCatalogue(platform.objects).values();
+  const document = openApiDocument({ baseUrl: '', parts, kinds: platform.eventKinds, scopes });
+  const { files } = await generateApi({
+    spec: JSON.parse(JSON.stringify(document)),
+    silent: true,
+    generateClient: false,
+  });
+  const schemas = files.map((file) => file.fileContent).join('\n');
+  const operations = parts.flatMap((part) => part.operations).map(operationType);
+  const source = `${schemas}\nexport interface Operations {\n${operations.join('\n')}\n}\n`;
+  const path = join(folder, 'generated.ts');
+  mkdirSync(folder, { recursive: true });
+  if (readOrNull(path) !== source) writeFileSync(path, source);
+}
+
+/** One line of the table: what the operation takes and what it answers with. */
+function operationType({ method, path, parameters, body, answers }: Operation): string {
+  const contents = Object.values(body?.content ?? {}).map(({ schema }) => schema);
+  const answer = Object.values(answers).map(({ schema }) => schema ?? 'null');
+  const members = [
+    `path: ${parametersType(parameters.filter((parameter) => parameter.in === 'path'))}`,
+    `query: ${parametersType(parameters.filter((parameter) => parameter.in === 'query'))}`,
+    `body: ${contents.length === 0 ? 'undefined' : [...new Set(contents)].join(' | ')}`,
+    `answer: ${[...new Set(answer)].join(' | ')}`,
+  ];
+  return `  '${method.toUpperCase()} ${path}': { ${members.join('; ')} };`;
+}
+
+function parametersType(parameters: readonly Parameter[]): string {
+  const members = parameters.map(({ name, schema, required }) => {
+    const { type } = schema as { type?: string };
+    const isNumber = type === 'integer' || type === 'number';
+    return `'${name}'${required === true ? '' : '?'}: ${isNumber ? 'number' : type === 'boolean' ? 'boolean' : 'string'}`;
+  });
+  return `{ ${members.join('; ')} }`;
+}
+
+function readOrNull(path: string): string | null {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return null;
+  }
+}
+
+if (import.meta.main) await writeConsoleApi();

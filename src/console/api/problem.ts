@@ -1,0 +1,38 @@
+/** What the server refuses, as the console handles it: problem details (RFC 9457). */
+
+import type { Problem } from './generated.ts';
+
+export class ApiError extends Error {
+  override readonly name = 'ApiError';
+  readonly status: number;
+  readonly code: string | null;
+  /** By JSON pointer. */
+  readonly faults: ReadonlyMap<string, string>;
+  readonly requestId: string | null;
+
+  constructor(status: number, problem: Partial<Problem>, requestId: string | null) {
+    super(problem.detail ?? `The server answered ${status}.`);
+    this.status = status;
+    this.code = problem.code ?? null;
+    this.faults = new Map((problem.errors ?? []).map(({ pointer, message }) => [pointer, message]));
+    this.requestId = requestId;
+  }
+
+  /** What is wrong with a member of the body, or with something in it. */
+  faultAt(name: string): string | undefined {
+    for (const [pointer, message] of this.faults) {
+      if (pointer === `/${name}` || pointer.startsWith(`/${name}/`)) return message;
+    }
+    return undefined;
+  }
+}
+
+/** A sentence for the user. */
+export function describeFailure(error: unknown): string {
+  if (error instanceof ApiError) {
+    const faults = [...error.faults].map(([pointer, message]) => `${pointer.slice(1)} ${message}`);
+    return faults.length > 0 ? `${faults.join('; ')}.` : error.message;
+  }
+  if (error instanceof TypeError) return 'The server cannot be reached. Check the connection and try again.';
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,45 @@
+/** A kind of event: what it tells, who may get it, its schema, and an example. */
+
+import { Tab, TabList, TabPanel, Tabs } from 'react-aria-components';
+import type { EventKind } from '../../api/generated.ts';
+import { CodeBlock } from '../../ui/copy.tsx';
+
+export function KindDetails({ kind }: { kind: EventKind }) {
+  return (
+    <div className="stack-small">
+      <h3>
+        <code>{kind.name}</code>
+      </h3>
+      <p>{kind.description}</p>
+      <p className="soft small">
+        {kind.scope === null ? (
+          'Every subscription may get it.'
+        ) : (
+          <>
+            An app needs the scope <code>{kind.scope}</code> to get it.
+          </>
+        )}
+      </p>
+      <Tabs>
+        <TabList className="tab-list" aria-label={`Shape of ${kind.name}`}>
+          <Tab id="example" className="tab">
+            Example
+          </Tab>
+          <Tab id="schema" className="tab">
+            Schema
+          </Tab>
+        </TabList>
+        <TabPanel id="example">
+          <CodeBlock label={`Example of ${kind.name}`} title="Body" code={format(kind.example)} />
+        </TabPanel>
+        <TabPanel id="schema">
+          <CodeBlock label={`Schema of ${kind.name}`} title="JSON Schema" code={format(kind.schema)} />
+        </TabPanel>
+      </Tabs>
+    </div>
+  );
+}
+
+function format(value: unknown): string {
+  return JSON.stringify(value, null, 2);
+}

@@ -1,0 +1,279 @@
+/** One subscription: how it does, what it was sent, how it is set up. */
+
+import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
+import { Pause, Play, Send, Trash2 } from 'lucide-react';
+import { useState } from 'react';
+import { Tab, TabList, TabPanel, Tabs } from 'react-aria-components';
+import type { Subscription } from '../../api/generated.ts';
+import { subscriptionQuery } from '../../api/queries.ts';
+import { request } from '../../api/request.ts';
+import { Button } from '../../ui/button.tsx';
+import { ConfirmDialog } from '../../ui/dialog.tsx';
+import { Card, Page } from '../../ui/page.tsx';
+import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
+import { Ago, formatExact } from '../../ui/time.tsx';
+import { tell, tellFailure } from '../../ui/toasts.tsx';
+import { draftOf, toBody, writeSchedule } from './draft.ts';
+import { SubscriptionForm } from './form.tsx';
+import { KindTags } from './list_page.tsx';
+import { SecretCard } from './secret_card.tsx';
+import { signatureShapes } from './signature_shapes.ts';
+import { explainDisabled, SubscriptionBadge } from './state_badge.tsx';
+import type { SubscriptionTab } from './tabs.ts';
+import { Verification } from './verification.tsx';
+
+const crumbs = [{ title: 'Subscriptions', to: '/subscriptions' }];
+
+export function SubscriptionPage() {
+  const { id } = useParams({ from: '/subscriptions/$id' });
+  const { data, error, refetch } = useQuery(subscriptionQuery(id));
+  if (error !== null) {
+    return (
+      <Page title="Subscription" crumbs={crumbs}>
+        <Failure error={error} onRetry={refetch} />
+      </Page>
+    );
+  }
+  if (data === undefined) {
+    return (
+      <Page title="Subscription" crumbs={crumbs}>
+        <Skeletons />
+      </Page>
+    );
+  }
+  return <SubscriptionDetails subscription={data} />;
+}
+
+/** Only the app changes what an app has made for the user. */
+export function mayChange({ _links }: Subscription): boolean {
+  return 'secret' in _links;
+}
+
+function SubscriptionDetails({ subscription }: { subscription: Subscription }) {
+  const { tab = 'overview' } = useSearch({ from: '/subscriptions/$id' });
+  const navigate = useNavigate();
+  return (
+    <Page
+      title={subscription.description === '' ? 'Subscription' : subscription.description}
+      beside={<SubscriptionBadge subscription={subscription} />}
+      description={<span className="mono">{subscription.url}</span>}
+      crumbs={crumbs}
+      actions={<Actions subscription={subscription} />}
+    >
+      <Warnings subscription={subscription} />
+      <Tabs
+        selectedKey={tab}
+        onSelectionChange={(key) =>
+          void navigate({ to: '.', search: { tab: String(key) as SubscriptionTab }, replace: true })
+        }
+      >
+        <TabList className="tab-list" aria-label="Parts of the subscription">
+          <Tab id="overview" className="tab">
+            Overview
+          </Tab>
+          {mayChange(subscription) && (
+            <Tab id="settings" className="tab">
+              Settings
+            </Tab>
+          )}
+        </TabList>
+        <TabPanel id="overview" className="tab-panel">
+          <Overview subscription={subscription} />
+        </TabPanel>
+        <TabPanel id="settings" className="tab-panel">
+          <Settings subscription={subscription} />
+        </TabPanel>
+      </Tabs>
+    </Page>
+  );
+}
+
+function Warnings({ subscription }: { subscription: Subscription }) {
+  const { state, disabled_reason: reason, failing_since: since, disables_at: at } = subscription;
+  if (state === 'disabled') {
+    return (
+      <Notice look="warn" title="Nothing is sent at the moment">
+        <p>{explainDisabled(reason)} What happens meanwhile is held: resume, and it can be recovered.</p>
+      </Notice>
+    );
+  }
+  if (since === null) return null;
+  return (
+    <Notice look="bad" title="Its deliveries fail">
+      <p>
+        None has been accepted since {formatExact(since)}.
+        {at !== null && ` Unless one is, it will be disabled on ${formatExact(at)}.`}
+      </p>
+    </Notice>
+  );
+}
+
+function Actions({ subscription }: { subscription: Subscription }) {
+  const { id, state } = subscription;
+  const cache = useQueryClient();
+  const [isPending, setPending] = useState(false);
+  const act = async (work: () => Promise<unknown>, done: string) => {
+    setPending(true);
+    try {
+      await work();
+      tell(done);
+    } catch (error) {
+      tellFailure(error);
+    } finally {
+      setPending(false);
+    }
+  };
+  const setState = async (next: 'active' | 'disabled') => {
+    const changed = await request('PATCH /subscriptions/{id}', { path: { id }, body: { state: next } });
+    cache.setQueryData(subscriptionQuery(id).queryKey, changed);
+    await cache.invalidateQueries({ queryKey: ['subscriptions'] });
+  };
+  const test = () => request('POST /subscriptions/{id}/test', { path: { id }, body: {} });
+  return (
+    <>
+      {state === 'active' && (
+        <Button isPending={isPending} onPress={() => act(test, 'A ping is on its way.')}>
+          <Send size={16} aria-hidden /> Send test event
+        </Button>
+      )}
+      {mayChange(subscription) && state === 'active' && (
+        <Button isPending={isPending} onPress={() => act(() => setState('disabled'), 'Paused.')}>
+          <Pause size={16} aria-hidden /> Pause
+        </Button>
+      )}
+      {mayChange(subscription) && state === 'disabled' && (
+        <Button
+          look="primary"
+          isPending={isPending}
+          onPress={() => act(() => setState('active'), 'It sends again.')}
+        >
+          <Play size={16} aria-hidden /> Resume
+        </Button>
+      )}
+    </>
+  );
+}
+
+function Overview({ subscription }: { subscription: Subscription }) {
+  return (
+    <div className="stack-large">
+      <Card title="At a glance">
+        <Facts subscription={subscription} />
+      </Card>
+      {mayChange(subscription) ? (
+        <>
+          {subscription.signature !== 'ed25519' && <SecretCard subscription={subscription} />}
+          <Verification subscription={subscription} />
+        </>
+      ) : (
+        <Notice title="An app has made this subscription for you">
+          <p>
+            Its URL and secret are the app’s to change. You can test it, see what it was sent, and delete it.
+          </p>
+        </Notice>
+      )}
+      <DeleteCard subscription={subscription} />
+    </div>
+  );
+}
+
+function Facts({ subscription }: { subscription: Subscription }) {
+  const shape = signatureShapes.find(({ id }) => id === subscription.signature);
+  const { rate_limit: rate, retry_schedule: schedule } = subscription;
+  return (
+    <dl className="facts">
+      <div>
+        <dt>Kinds</dt>
+        <dd>
+          <KindTags kinds={subscription.kinds} />
+        </dd>
+      </div>
+      <div>
+        <dt>Signature</dt>
+        <dd>{shape?.title}</dd>
+      </div>
+      <div>
+        <dt>Format</dt>
+        <dd>{subscription.format === 'json' ? 'JSON' : 'CloudEvents'}</dd>
+      </div>
+      <div>
+        <dt>Order</dt>
+        <dd>{subscription.ordered ? 'In order, one at a time' : 'As fast as it can'}</dd>
+      </div>
+      <div>
+        <dt>Rate</dt>
+        <dd>{rate === null ? 'No limit' : `${rate} a second at most`}</dd>
+      </div>
+      <div>
+        <dt>Pauses between attempts</dt>
+        <dd>{schedule === null ? 'As this server has them' : writeSchedule(schedule)}</dd>
+      </div>
+      <div>
+        <dt>Made</dt>
+        <dd>
+          <Ago time={subscription.created_at} />
+        </dd>
+      </div>
+      <div>
+        <dt>Id</dt>
+        <dd className="mono">{subscription.id}</dd>
+      </div>
+    </dl>
+  );
+}
+
+function Settings({ subscription }: { subscription: Subscription }) {
+  const { id } = subscription;
+  const cache = useQueryClient();
+  return (
+    <SubscriptionForm
+      key={subscription.updated_at}
+      first={draftOf(subscription)}
+      action="Save"
+      onSubmit={async (draft) => {
+        const changed = await request('PATCH /subscriptions/{id}', { path: { id }, body: toBody(draft) });
+        cache.setQueryData(subscriptionQuery(id).queryKey, changed);
+        await cache.invalidateQueries({ queryKey: ['subscriptions'] });
+        tell('Saved. The next delivery goes out by it.');
+      }}
+    />
+  );
+}
+
+function DeleteCard({ subscription: { id, url } }: { subscription: Subscription }) {
+  const [isOpen, setOpen] = useState(false);
+  const cache = useQueryClient();
+  const navigate = useNavigate();
+  return (
+    <>
+      <Card
+        isDanger
+        title="Delete"
+        description="Nothing is sent any more, and its deliveries are no longer shown."
+        actions={
+          <Button look="danger" onPress={() => setOpen(true)}>
+            <Trash2 size={16} aria-hidden /> Delete
+          </Button>
+        }
+      />
+      <ConfirmDialog
+        title="Delete this subscription?"
+        action="Delete"
+        isOpen={isOpen}
+        onClose={() => setOpen(false)}
+        onConfirm={async () => {
+          await request('DELETE /subscriptions/{id}', { path: { id } });
+          await navigate({ to: '/subscriptions' });
+          cache.removeQueries({ queryKey: ['subscription', id] });
+          await cache.invalidateQueries({ queryKey: ['subscriptions'] });
+          tell('Deleted.');
+        }}
+      >
+        <p>
+          <code>{url}</code> gets nothing from now on: what waits is cancelled. This cannot be undone.
+        </p>
+      </ConfirmDialog>
+    </>
+  );
+}

@@ -1,0 +1,202 @@
+/** The form of a subscription, for a new one and for a change. */
+
+import { type FormEvent, useState } from 'react';
+import { ApiError, describeFailure } from '../../api/problem.ts';
+import { Button } from '../../ui/button.tsx';
+import { ChoiceField, SwitchField, TextField } from '../../ui/fields.tsx';
+import { Card } from '../../ui/page.tsx';
+import { Notice } from '../../ui/states.tsx';
+import { readSchedule, type SubscriptionDraft } from './draft.ts';
+import { KindPicker } from './kind_picker.tsx';
+import { formats, signatureShapes } from './signature_shapes.ts';
+import { checkUrl } from './url_check.ts';
+
+interface SubscriptionFormProps {
+  first: SubscriptionDraft;
+  action: string;
+  /** @throws ApiError */
+  onSubmit: (draft: SubscriptionDraft) => Promise<void>;
+  onCancel?: () => void;
+}
+
+type Faults = Partial<Record<keyof SubscriptionDraft, string>>;
+
+export function SubscriptionForm({ first, action, onSubmit, onCancel }: SubscriptionFormProps) {
+  const [draft, setDraft] = useState(first);
+  const [faults, setFaults] = useState<Faults>({});
+  const [failure, setFailure] = useState<string | null>(null);
+  const [isPending, setPending] = useState(false);
+  const change = (part: Partial<SubscriptionDraft>) => {
+    setDraft({ ...draft, ...part });
+    // What the server said of the old value is not about the new one.
+    setFaults(Object.fromEntries(Object.entries(faults).filter(([name]) => !(name in part))));
+  };
+  const submit = async (event: FormEvent) => {
+    event.preventDefault();
+    const found = faultsOf(draft);
+    setFaults(found);
+    setFailure(null);
+    if (Object.keys(found).length > 0) return focusFirstFault(event.currentTarget);
+    setPending(true);
+    try {
+      await onSubmit(draft);
+    } catch (error) {
+      const refused = error instanceof ApiError ? serverFaults(error) : {};
+      setFaults(refused);
+      if (Object.keys(refused).length === 0) setFailure(describeFailure(error));
+      else focusFirstFault(event.currentTarget);
+    } finally {
+      setPending(false);
+    }
+  };
+  return (
+    <form className="stack-large" onSubmit={submit} noValidate>
+      <WhereAndWhat draft={draft} faults={faults} onChange={change} />
+      <HowItIsSent draft={draft} faults={faults} onChange={change} />
+      {failure !== null && (
+        <Notice look="bad" title="It was not saved" role="alert">
+          <p>{failure}</p>
+        </Notice>
+      )}
+      <div className="form-actions">
+        {onCancel !== undefined && <Button onPress={onCancel}>Cancel</Button>}
+        <Button look="primary" type="submit" isPending={isPending}>
+          {action}
+        </Button>
+      </div>
+    </form>
+  );
+}
+
+interface PartProps {
+  draft: SubscriptionDraft;
+  faults: Faults;
+  onChange: (part: Partial<SubscriptionDraft>) => void;
+}
+
+function WhereAndWhat({ draft, faults, onChange }: PartProps) {
+  const opinion = checkUrl(draft.url);
+  return (
+    <Card title="Where to, and what">
+      <div className="stack">
+        <TextField
+          label="URL"
+          type="url"
+          name="url"
+          isRequired
+          value={draft.url}
+          onChange={(url) => onChange({ url })}
+          placeholder="https://app.example.com/webhooks"
+          description={
+            opinion.warning ?? 'Deliveries are sent here by POST. It answers with 2xx within 15 seconds.'
+          }
+          error={faults.url ?? opinion.fault}
+        />
+        <TextField
+          label="Description"
+          name="description"
+          value={draft.description}
+          onChange={(description) => onChange({ description })}
+          placeholder="What it is for"
+          error={faults.description}
+        />
+        <KindPicker
+          value={draft.kinds}
+          onChange={(kinds) => onChange({ kinds })}
+          error={faults.kinds ?? null}
+        />
+      </div>
+    </Card>
+  );
+}
+
+function HowItIsSent({ draft, faults, onChange }: PartProps) {
+  return (
+    <Card title="How it is sent">
+      <div className="stack">
+        <ChoiceField
+          label="Signature"
+          value={draft.signature}
+          onChange={(signature) => onChange({ signature })}
+          choices={signatureShapes}
+          error={faults.signature}
+        />
+        <details className="more">
+          <summary>More settings</summary>
+          <div className="stack">
+            <ChoiceField
+              label="Format"
+              value={draft.format}
+              onChange={(format) => onChange({ format })}
+              choices={formats}
+              error={faults.format}
+            />
+            <SwitchField
+              label="In order"
+              description="One at a time: the next is sent only when the one before was accepted or given up."
+              isSelected={draft.ordered}
+              onChange={(ordered) => onChange({ ordered })}
+            />
+            <TextField
+              label="Deliveries a second, at most"
+              name="rate_limit"
+              inputMode="numeric"
+              value={draft.rateLimit}
+              onChange={(rateLimit) => onChange({ rateLimit })}
+              placeholder="No limit"
+              error={faults.rateLimit}
+            />
+            <TextField
+              label="Pauses between attempts"
+              name="retry_schedule"
+              value={draft.retrySchedule}
+              onChange={(retrySchedule) => onChange({ retrySchedule })}
+              placeholder="5s, 30s, 2min, 10min, 30min, 1h"
+              description="Empty: the schedule of this server, twelve attempts in about three days."
+              error={faults.retrySchedule}
+            />
+          </div>
+        </details>
+      </div>
+    </Card>
+  );
+}
+
+function faultsOf(draft: SubscriptionDraft): Faults {
+  const faults: Faults = {};
+  const url = draft.url.trim() === '' ? 'Say where deliveries go.' : checkUrl(draft.url).fault;
+  if (url !== null) faults.url = url;
+  if (draft.kinds.length === 0) faults.kinds = 'Choose one kind at least.';
+  if (!/^\s*(?:[1-9]\d{0,4})?\s*$/.test(draft.rateLimit))
+    faults.rateLimit = 'A whole number from 1 to 10,000.';
+  if (readSchedule(draft.retrySchedule) === undefined) {
+    faults.retrySchedule = 'Pauses with a unit, divided by commas, like 5s, 2min, 1h.';
+  }
+  return faults;
+}
+
+const members: readonly [member: string, field: keyof SubscriptionDraft][] = [
+  ['url', 'url'],
+  ['description', 'description'],
+  ['kinds', 'kinds'],
+  ['signature', 'signature'],
+  ['format', 'format'],
+  ['rate_limit', 'rateLimit'],
+  ['retry_schedule', 'retrySchedule'],
+];
+
+function serverFaults(error: ApiError): Faults {
+  const faults: Faults = {};
+  for (const [member, field] of members) {
+    const message = error.faultAt(member);
+    if (message !== undefined) faults[field] = `It ${message}.`;
+  }
+  return faults;
+}
+
+/** After the faults are shown: whoever cannot see the page is led to the first. */
+function focusFirstFault(form: EventTarget & Element): void {
+  requestAnimationFrame(() =>
+    form.querySelector<HTMLElement>('[aria-invalid="true"], [role="alert"]')?.focus(),
+  );
+}

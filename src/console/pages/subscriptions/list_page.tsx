@@ -1,0 +1,117 @@
+/** The user's subscriptions, and those of the apps that act for them. */
+
+import { useInfiniteQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
+import { Plus, Webhook } from 'lucide-react';
+import type { Subscription } from '../../api/generated.ts';
+import { subscriptionsQuery } from '../../api/queries.ts';
+import { Badge } from '../../ui/badge.tsx';
+import { Button, ButtonLink } from '../../ui/button.tsx';
+import { Page } from '../../ui/page.tsx';
+import { Empty, Failure, Skeletons } from '../../ui/states.tsx';
+import { Ago } from '../../ui/time.tsx';
+import { SubscriptionBadge } from './state_badge.tsx';
+
+const newLink = (
+  <ButtonLink look="primary" to="/subscriptions/new">
+    <Plus size={16} aria-hidden /> New subscription
+  </ButtonLink>
+);
+
+export function SubscriptionsPage() {
+  return (
+    <Page title="Subscriptions" description="URLs that are told of events as they happen." actions={newLink}>
+      <Subscriptions />
+    </Page>
+  );
+}
+
+function Subscriptions() {
+  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } =
+    useInfiniteQuery(subscriptionsQuery);
+  if (error !== null) return <Failure error={error} onRetry={refetch} />;
+  if (data === undefined) return <Skeletons />;
+  const subscriptions = data.pages.flatMap((page) => page.items);
+  if (subscriptions.length === 0) return <NoSubscriptions />;
+  return (
+    <div className="stack">
+      <div className="card table-scroll">
+        <SubscriptionTable subscriptions={subscriptions} />
+      </div>
+      {hasNextPage && (
+        <Button isPending={isFetchingNextPage} onPress={() => void fetchNextPage()}>
+          Show more
+        </Button>
+      )}
+    </div>
+  );
+}
+
+function NoSubscriptions() {
+  return (
+    <div className="card">
+      <Empty icon={Webhook} title="No URL is told of anything yet" action={newLink}>
+        Subscribe a URL to kinds of events: each one is sent there, signed, and repeated until it is accepted.
+      </Empty>
+    </div>
+  );
+}
+
+export function SubscriptionTable({ subscriptions }: { subscriptions: readonly Subscription[] }) {
+  return (
+    <table className="table table-cards">
+      <thead>
+        <tr>
+          <th scope="col">URL</th>
+          <th scope="col">Kinds</th>
+          <th scope="col">State</th>
+          <th scope="col">Made</th>
+        </tr>
+      </thead>
+      <tbody>
+        {subscriptions.map((subscription) => (
+          <tr key={subscription.id}>
+            <td>
+              <Link className="table-link" to="/subscriptions/$id" params={{ id: subscription.id }}>
+                {subscription.url}
+              </Link>
+              <p className="soft small">
+                {subscription.description === '' ? null : subscription.description}{' '}
+                {subscription.owner === 'grant' && <Badge look="still">of an app</Badge>}
+              </p>
+            </td>
+            <td>
+              <KindTags kinds={subscription.kinds} />
+            </td>
+            <td>
+              <SubscriptionBadge subscription={subscription} />
+            </td>
+            <td className="soft" data-label="Made">
+              <Ago time={subscription.created_at} />
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+/** Kinds shown before the rest is only counted. */
+const tagsMax = 3;
+
+export function KindTags({ kinds }: { kinds: readonly string[] }) {
+  return (
+    <span className="kind-tags">
+      {kinds.slice(0, tagsMax).map((kind) => (
+        <span key={kind} className="kind-tag">
+          {kind === '*' ? 'all kinds' : kind}
+        </span>
+      ))}
+      {kinds.length > tagsMax && (
+        <span className="kind-tag" title={kinds.slice(tagsMax).join(', ')}>
+          +{kinds.length - tagsMax}
+        </span>
+      )}
+    </span>
+  );
+}

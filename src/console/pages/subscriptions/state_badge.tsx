@@ -1,0 +1,25 @@
+/** Whether a subscription is well. */
+
+import type { Subscription } from '../../api/generated.ts';
+import { Badge } from '../../ui/badge.tsx';
+
+export function SubscriptionBadge({
+  subscription,
+}: {
+  subscription: Pick<Subscription, 'state' | 'failing_since'>;
+}) {
+  if (subscription.state === 'disabled') return <Badge look="still">paused</Badge>;
+  if (subscription.failing_since !== null) return <Badge look="bad">failing</Badge>;
+  return <Badge look="good">active</Badge>;
+}
+
+const reasons: Readonly<Record<string, string>> = {
+  owner: 'It was paused here or over the API.',
+  failing: 'Its deliveries failed for five days in a row.',
+  gone: 'The URL answered 410 Gone.',
+  operator: 'The operator of this server has stopped it.',
+};
+
+export function explainDisabled(reason: string | null | undefined): string {
+  return reasons[reason ?? ''] ?? `It is disabled (${reason ?? 'no reason given'}).`;
+}

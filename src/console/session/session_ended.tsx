@@ -1,0 +1,27 @@
+/** Shown over the page when the session has ended: what was typed is still there to be copied. */
+
+import { useSyncExternalStore } from 'react';
+import { Button } from '../ui/button.tsx';
+import { Dialog } from '../ui/dialog.tsx';
+import { onSessionChange, sessionState, signIn } from './session.ts';
+
+export function SessionEnded() {
+  const state = useSyncExternalStore(onSessionChange, sessionState);
+  return (
+    <Dialog
+      title="You are signed out"
+      isOpen={state === 'ended'}
+      onClose={() => undefined}
+      isDismissable={false}
+    >
+      <p>
+        Your session has ended: you signed out, or you were away for long. Sign in to go on where you are.
+      </p>
+      <div className="form-actions">
+        <Button look="primary" onPress={() => void signIn(location.pathname + location.search)}>
+          Sign in again
+        </Button>
+      </div>
+    </Dialog>
+  );
+}

@@ -1,0 +1,28 @@
+/** What is shown where signing in did not work: why, and the way to try again. */
+
+import { CircleAlert } from 'lucide-react';
+import { Button } from '../ui/button.tsx';
+import { Empty } from '../ui/states.tsx';
+import { signIn } from './session.ts';
+
+export function SignInFailed({ error }: { error: unknown }) {
+  return (
+    <main className="sign-in">
+      <div className="card">
+        <Empty
+          icon={CircleAlert}
+          title="You are not signed in"
+          action={
+            isSecureContext ? (
+              <Button look="primary" onPress={() => void signIn('/console')}>
+                Sign in
+              </Button>
+            ) : null
+          }
+        >
+          {error instanceof Error ? error.message : String(error)}
+        </Empty>
+      </div>
+    </main>
+  );
+}

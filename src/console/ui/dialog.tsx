@@ -1,0 +1,100 @@
+/** Dialogs: something asked in front of the page, and the question before what cannot be undone. */
+
+import { type ReactNode, useState } from 'react';
+import { Dialog as AriaDialog, Heading, Modal, ModalOverlay } from 'react-aria-components';
+import { describeFailure } from '../api/problem.ts';
+import { Button } from './button.tsx';
+
+interface DialogProps {
+  title: string;
+  isOpen: boolean;
+  onClose: () => void;
+  /** Whether a press beside it closes it: not where a secret is shown once. */
+  isDismissable?: boolean;
+  isWide?: boolean;
+  isAlert?: boolean;
+  children: ReactNode;
+}
+
+export function Dialog({
+  title,
+  isOpen,
+  onClose,
+  isDismissable = true,
+  isWide = false,
+  isAlert = false,
+  children,
+}: DialogProps) {
+  return (
+    <ModalOverlay
+      className="overlay"
+      isOpen={isOpen}
+      isDismissable={isDismissable}
+      isKeyboardDismissDisabled={!isDismissable}
+      onOpenChange={(open) => {
+        if (!open) onClose();
+      }}
+    >
+      <Modal className={isWide ? 'dialog dialog-wide' : 'dialog'}>
+        <AriaDialog className="dialog-content" role={isAlert ? 'alertdialog' : 'dialog'}>
+          <Heading slot="title" level={2}>
+            {title}
+          </Heading>
+          {children}
+        </AriaDialog>
+      </Modal>
+    </ModalOverlay>
+  );
+}
+
+interface ConfirmProps {
+  title: string;
+  /** What will happen, in words. */
+  children: ReactNode;
+  action: string;
+  isOpen: boolean;
+  onClose: () => void;
+  onConfirm: () => Promise<unknown>;
+  look?: 'danger-solid' | 'primary';
+}
+
+export function ConfirmDialog({
+  title,
+  children,
+  action,
+  isOpen,
+  onClose,
+  onConfirm,
+  look = 'danger-solid',
+}: ConfirmProps) {
+  const [isPending, setPending] = useState(false);
+  const [failure, setFailure] = useState<string | null>(null);
+  const confirm = async () => {
+    setPending(true);
+    setFailure(null);
+    try {
+      await onConfirm();
+      onClose();
+    } catch (error) {
+      setFailure(describeFailure(error));
+    } finally {
+      setPending(false);
+    }
+  };
+  return (
+    <Dialog title={title} isOpen={isOpen} onClose={onClose} isAlert>
+      <div className="stack-small">{children}</div>
+      {failure !== null && (
+        <p role="alert" className="field-error">
+          {failure}
+        </p>
+      )}
+      <div className="form-actions">
+        <Button onPress={onClose}>Cancel</Button>
+        <Button look={look} isPending={isPending} onPress={confirm}>
+          {action}
+        </Button>
+      </div>
+    </Dialog>
+  );
+}

@@ -1,0 +1,83 @@
+/** What a page shows where there is nothing yet, nothing at all, or something went wrong. */
+
+import type { LucideIcon } from 'lucide-react';
+import { CircleAlert, CircleCheck, Info, TriangleAlert } from 'lucide-react';
+import type { ReactNode } from 'react';
+import { ApiError, describeFailure } from '../api/problem.ts';
+import { Button } from './button.tsx';
+
+interface EmptyProps {
+  icon: LucideIcon;
+  title: string;
+  children: ReactNode;
+  /** What to do next. */
+  action?: ReactNode;
+}
+
+export function Empty({ icon: Icon, title, children, action }: EmptyProps) {
+  return (
+    <div className="empty">
+      <span className="empty-icon">
+        <Icon size={24} aria-hidden />
+      </span>
+      <h2>{title}</h2>
+      <p>{children}</p>
+      {action}
+    </div>
+  );
+}
+
+const icons = { info: Info, warn: TriangleAlert, bad: CircleAlert, good: CircleCheck };
+
+interface NoticeProps {
+  look?: keyof typeof icons;
+  title?: string;
+  children?: ReactNode;
+  role?: 'alert' | 'status';
+}
+
+export function Notice({ look = 'info', title, children, role }: NoticeProps) {
+  const Icon = icons[look];
+  return (
+    <div className={`notice notice-${look}`} role={role}>
+      <Icon size={18} aria-hidden />
+      <div className="notice-body">
+        {title !== undefined && <strong>{title}</strong>}
+        {children}
+      </div>
+    </div>
+  );
+}
+
+/** Why something could not be shown, with a way on. */
+export function Failure({ error, onRetry }: { error: unknown; onRetry?: () => void }) {
+  const requestId = error instanceof ApiError ? error.requestId : null;
+  return (
+    <Notice look="bad" title="This could not be loaded" role="alert">
+      <p>{describeFailure(error)}</p>
+      {requestId !== null && <p className="soft small">Request {requestId}</p>}
+      {onRetry !== undefined && (
+        <div>
+          <Button isSmall onPress={onRetry}>
+            Try again
+          </Button>
+        </div>
+      )}
+    </Notice>
+  );
+}
+
+/** Lines in the place of what is on its way. */
+export function Skeletons({ count = 4 }: { count?: number }) {
+  return (
+    <div className="card card-body stack" role="status" aria-label="Loading">
+      {Array.from({ length: count }, (_, index) => (
+        <span
+          // biome-ignore lint/suspicious/noArrayIndexKey: they are all alike
+          key={index}
+          className={index % 2 === 0 ? 'skeleton' : 'skeleton skeleton-short'}
+        />
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,68 @@
+/** Times as people read them; the exact one is in the title. */
+
+import { useSyncExternalStore } from 'react';
+
+const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'narrow' });
+const exact = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'medium' });
+
+const units: readonly [unit: Intl.RelativeTimeFormatUnit, seconds: number][] = [
+  ['day', 86_400],
+  ['hour', 3_600],
+  ['minute', 60],
+  ['second', 1],
+];
+
+export function formatAgo(time: string, now: number): string {
+  const seconds = Math.round((Date.parse(time) - now) / 1_000);
+  const [unit, length] = units.find(([, size]) => Math.abs(seconds) >= size) ?? ['second', 1];
+  return relative.format(Math.trunc(seconds / length), unit);
+}
+
+export function formatExact(time: string): string {
+  return exact.format(new Date(time));
+}
+
+let tick = 0;
+const listeners = new Set<() => void>();
+let timer: ReturnType<typeof setInterval> | undefined;
+
+/** One clock for all of the page. */
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  timer ??= setInterval(() => {
+    tick += 1;
+    for (const each of listeners) each();
+  }, 1_000);
+  return () => {
+    listeners.delete(listener);
+    if (listeners.size > 0) return;
+    clearInterval(timer);
+    timer = undefined;
+  };
+}
+
+export function Ago({ time }: { time: string }) {
+  useSyncExternalStore(subscribe, () => tick);
+  return (
+    <time dateTime={time} title={formatExact(time)} className="nowrap">
+      {formatAgo(time, Date.now())}
+    </time>
+  );
+}
+
+export function formatDuration(seconds: number): string {
+  const [name, length] = (
+    [
+      ['d', 86_400],
+      ['h', 3_600],
+      ['min', 60],
+      ['s', 1],
+    ] as const
+  ).find(([, size]) => seconds >= size && seconds % size === 0) ?? ['s', 1];
+  return `${seconds / length} ${name}`;
+}
+
+export function formatMs(ms: number): string {
+  if (ms < 1) return '< 1 ms';
+  return ms < 1_000 ? `${Math.round(ms)} ms` : `${(ms / 1_000).toFixed(ms < 10_000 ? 2 : 1)} s`;
+}

@@ -1,0 +1,87 @@
+/**
+ * The console in a real browser, for tests: it is built where the build is not up to date, a user signs in to it, and
+ * whatever the browser complains of fails the test.
+ */
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
+import { buildConsole } from '../../scripts/build_console.ts';
+import { openPage } from './chromium.ts';
+import type { TestAccount } from './oauth.ts';
+import { startTestServer, type TestServer } from './server.ts';
+
+const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+/** Milliseconds that a page may take for one step, on a slow machine. */
+const stepTimeoutMs = 60_000;
+
+export const phone: BrowserContextOptions = { viewport: { width: 390, height: 844 } };
+export const desktop: BrowserContextOptions = { viewport: { width: 1440, height: 900 } };
+
+/** A server whose console is of the sources as they are. */
+export async function startConsoleServer(
+  ...parameters: Parameters<typeof startTestServer>
+): Promise<TestServer> {
+  assert(await buildConsole(), 'the console is built');
+  return startTestServer(...parameters);
+}
+
+export interface ConsolePage {
+  page: Page;
+  /** What the browser has complained of: errors of scripts, refusals of the policy, requests to other origins. */
+  problems: string[];
+  /** Goes to an address of the console, as a link does: the session goes on. */
+  follow: (path: string) => Promise<void>;
+}
+
+/**
+ * Signs a user in to the console.
+ * @param path where to arrive
+ */
+export async function openConsole(
+  browser: Browser,
+  server: Pick<TestServer, 'baseUrl'>,
+  account: TestAccount,
+  path = '/console',
+  options: BrowserContextOptions = desktop,
+): Promise<ConsolePage> {
+  const { page, problems } = await openPage(browser, options);
+  page.setDefaultTimeout(stepTimeoutMs);
+  page.on('request', (request) => {
+    const url = request.url();
+    if (!url.startsWith(server.baseUrl) && !/^(?:data|blob):/.test(url)) problems.push(`request to ${url}`);
+  });
+  await page.goto(server.baseUrl + path);
+  await signIn(page, account);
+  await page.getByRole('heading', { level: 1 }).first().waitFor();
+  const follow = async (next: string) => {
+    await page.goto(server.baseUrl + next);
+    await page.getByRole('heading', { level: 1 }).first().waitFor();
+  };
+  return { page, problems, follow };
+}
+
+/** Fills in the login page. */
+export async function signIn(page: Page, account: Pick<TestAccount, 'email' | 'password'>): Promise<void> {
+  await page.locator('input[name=email]').fill(account.email);
+  await page.locator('input[name=password]').fill(account.password);
+  await page.locator('button[value=login]').click();
+}
+
+interface Findings {
+  violations: { id: string; nodes: { html: string; failureSummary: string }[] }[];
+}
+
+/** What `axe-core` finds on the page as it is. */
+export async function accessibilityFaults(page: Page): Promise<string[]> {
+  // The policy of the page lets no script in: the driver's own world has it.
+  await page.evaluate(axeSource);
+  const { violations } = (await page.evaluate(
+    "axe.run(document, { resultTypes: ['violations'] })",
+  )) as Findings;
+  return violations.flatMap(({ id, nodes }) =>
+    nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`),
+  );
+}
