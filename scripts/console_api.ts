@@ -6,19 +6,18 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { generateApi } from 'swagger-typescript-api';
-import { describeCollections } from '../src/collections/operations.ts';
 import { createScopeCatalogue } from '../src/grants/scopes.ts';
 import type { Operation, Parameter } from '../src/http/operation.ts';
 import { loadPlatform } from '../src/platform.ts';
+import { referenceParts } from '../src/reference_parts.ts';
 import { openApiDocument } from '../src/web/reference/openapi.ts';
-import { describeWebhooks } from '../src/webhooks/api/operations.ts';
 
 const folder = join(import.meta.dirname, '..', 'src', 'console', 'api');
 
 /** Writes the file where it is not up to date. */
 export async function writeConsoleApi(): Promise<void> {
   const platform = await loadPlatform(null);
-  const parts = [describeCollections(platform.collections), describeWebhooks(platform.eventKinds)];
+  const parts = referenceParts(platform);
   const scopes = createScopeCatalogue(platform.objects).values();
   const document = openApiDocument({ baseUrl: '', parts, kinds: platform.eventKinds, scopes });
   const { files } = await generateApi({

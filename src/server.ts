@@ -10,8 +10,6 @@ import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
 import { registerAppRoutes } from './apps/api/app_routes.ts';
 import { registerMemberRoutes } from './apps/api/member_routes.ts';
-import { describeApps } from './apps/api/operations.ts';
-import { describeCollections } from './collections/operations.ts';
 import { registerRoot } from './collections/root.ts';
 import { registerCollections } from './collections/routes.ts';
 import type { Config } from './config/config.ts';
@@ -33,12 +31,12 @@ import { tlsOptions, watchTls } from './http/tls.ts';
 import { registerTracing } from './http/tracing.ts';
 import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
+import { referenceParts } from './reference_parts.ts';
 import { registerConsole } from './web/console.ts';
 import { enginePages } from './web/engine_pages.ts';
 import { ensureOwnClients } from './web/own_clients.ts';
 import { registerPages, showProblem } from './web/pages.ts';
 import { registerReference } from './web/reference/page.ts';
-import { describeWebhooks } from './webhooks/api/operations.ts';
 import { DeliveryKeyring } from './webhooks/sending/delivery_keyring.ts';
 import { createWebhooks } from './webhooks/webhooks.ts';
 
@@ -192,7 +190,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   await ensureOwnClients(db, config.baseUrl, offered.map(({ name }) => name).toArray());
   registerReference(app, {
     baseUrl: config.baseUrl,
-    parts: [describeCollections(platform.collections), describeWebhooks(platform.eventKinds), describeApps()],
+    parts: referenceParts(platform),
     kinds: platform.eventKinds,
     scopes: scopes.values().toArray(),
   });

@@ -22,6 +22,7 @@ const rows: readonly (readonly string[])[] = [
   ['oauth', 'collections', 'webhooks'],
   ['web', 'admin'],
   ['platform.ts'],
+  ['reference_parts.ts'],
   ['server.ts', 'index.ts'],
   ['commands'],
   ['cli.ts'],

@@ -1,0 +1,11 @@
+/** What the reference describes, part by part. The server shows it, and the console's requests are typed by it. */
+
+import { describeApps } from './apps/api/operations.ts';
+import { describeCollections } from './collections/operations.ts';
+import type { ReferencePart } from './http/operation.ts';
+import type { Platform } from './platform.ts';
+import { describeWebhooks } from './webhooks/api/operations.ts';
+
+export function referenceParts(platform: Platform): ReferencePart[] {
+  return [describeCollections(platform.collections), describeWebhooks(platform.eventKinds), describeApps()];
+}
