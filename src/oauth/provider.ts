@@ -41,6 +41,7 @@ import { currentMemo } from './storage/memo.ts';
 import { pushedRequestStorage } from './storage/pushed_request.ts';
 import { refreshTokenStorage, refreshTokenValues } from './storage/refresh_token.ts';
 import { sessionStorage } from './storage/session.ts';
+import { settle } from './storage/settlement.ts';
 import { type ModelStorage, toAdapter } from './storage/storage.ts';
 import { useProof } from './storage/used_proof.ts';
 
@@ -174,6 +175,7 @@ function policy(options: EngineOptions): Configuration {
       customizers: {
         async jwt(_ctx, token, parts) {
           await savePendingGrant(db);
+          await settle();
           const payload = parts.payload as Record<string, unknown>;
           const { grantId, accountId } = token as { grantId?: string; accountId?: string };
           // Ours alone: by it a withdrawn grant is known without a query.

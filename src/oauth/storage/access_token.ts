@@ -12,6 +12,7 @@ import { isWithdrawn, withdrawToken } from '../../grants/withdrawals.ts';
 import { type AccessTokenClaims, type AccessTokenVerifier, toAudience } from '../access_token.ts';
 import { epochOf } from '../engine_client.ts';
 import { savePendingGrant } from './grant.ts';
+import { settle } from './settlement.ts';
 import { endsWithGrant, type ModelStorage } from './storage.ts';
 
 /**
@@ -26,6 +27,7 @@ export function accessTokenStorage(
   return {
     async upsert(value, payload, expiresIn) {
       await savePendingGrant(db);
+      await settle();
       const { jti: _value, ...said } = payload;
       const claims = { ...said, clientEpoch: epochOf(Provider.ctx?.oidc.client) };
       await sql`

@@ -12,6 +12,7 @@ import type { Database } from '../../database/database.ts';
 import { withdrawGrant } from '../../grants/grant.ts';
 import { type GrantRow, grantedScopes, toStoredGrant } from './grant.ts';
 import { currentMemo } from './memo.ts';
+import { postpone } from './settlement.ts';
 import { type AdapterPayload, endsWithGrant, type ModelStorage, withoutId } from './storage.ts';
 
 export function authorizationCodeStorage(db: Database): ModelStorage {
@@ -59,11 +60,13 @@ export function authorizationCodeStorage(db: Database): ModelStorage {
         memo.pendingCode = digest(code);
         return;
       }
-      const { rows } = await sql`
-        update authorization_codes set consumed_at = now()
-        where digest = ${digest(code)} and consumed_at is null and expires_at > now()
-        returning digest`.execute(db);
-      if (rows.length === 0) throw await codeWasUsed(db, digest(code));
+      await postpone(async () => {
+        const { rows } = await sql`
+          update authorization_codes set consumed_at = now()
+          where digest = ${digest(code)} and consumed_at is null and expires_at > now()
+          returning digest`.execute(db);
+        if (rows.length === 0) throw await codeWasUsed(db, digest(code));
+      });
     },
     revokeByGrantId: endsWithGrant,
   };

@@ -13,6 +13,7 @@ import { countGuess, forgiveGuess, networkOf } from '../../accounts/throttle.ts'
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 import { savePendingGrant } from './grant.ts';
+import { postpone } from './settlement.ts';
 import { type AdapterPayload, endsWithGrant, type ModelStorage, withoutId } from './storage.ts';
 
 /** Seconds between polls, at first. */
@@ -52,11 +53,13 @@ export function deviceCodeStorage(db: Database): ModelStorage {
       return { ...rows[0].payload, jti: toInternalId(rows[0].digest) };
     },
     async consume(code) {
-      const { rows } = await sql`
-        update device_codes set consumed_at = now()
-        where digest = ${keyOf(code)} and consumed_at is null
-        returning digest`.execute(db);
-      if (rows.length === 0) throw new errors.InvalidGrant('device code already consumed');
+      await postpone(async () => {
+        const { rows } = await sql`
+          update device_codes set consumed_at = now()
+          where digest = ${keyOf(code)} and consumed_at is null
+          returning digest`.execute(db);
+        if (rows.length === 0) throw new errors.InvalidGrant('device code already consumed');
+      });
     },
     revokeByGrantId: endsWithGrant,
   };

@@ -28,6 +28,8 @@ export interface Memo {
   sessionUid?: string;
   /** Confirmed by the user in this request; written together with the code that it leads to. */
   pendingGrant?: StoredGrant;
+  /** What uses up the code or refresh token of the request, not yet run (settlement.ts). */
+  postponed?: () => Promise<void>;
   /** Digest of a code that will be used up by the statement that stores its refresh token. */
   pendingCode?: Buffer;
   /** Digest of a refresh token that will be used up by the statement that stores its successor. */

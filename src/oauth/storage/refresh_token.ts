@@ -2,8 +2,8 @@
  * Refresh tokens (RFC 6749 section 6, RFC 9700 section 4.14): rotated at every use, but for FAPI 2.0
  * clients. Owns the table `refresh_tokens`.
  *
- *   issued → used: its successor is issued by the same statement → (60 s: the answer that got lost gets the same
- *   successor again) → presented later: the grant is withdrawn
+ *   issued (a refused refresh leaves it as it is) → used: its successor is issued by the same statement → (60 s: the
+ *   answer that got lost gets the same successor again) → presented later: the grant is withdrawn
  *
  * A successor's value follows from its predecessor's by a keyed hash: whoever asks again gets the same one, and
  * nothing has to be stored that could be read.
@@ -18,7 +18,8 @@ import type { Database } from '../../database/database.ts';
 import { withdrawGrant } from '../../grants/grant.ts';
 import { type CodeRow, codeWasUsed, remember } from './authorization_code.ts';
 import { currentMemo } from './memo.ts';
-import { endsWithGrant, type ModelStorage, withoutId } from './storage.ts';
+import { postpone } from './settlement.ts';
+import { type AdapterPayload, endsWithGrant, type ModelStorage, withoutId } from './storage.ts';
 
 /** Seconds from its first use in which a refresh token still gives the same answer. */
 export const graceSeconds = 60;
@@ -30,32 +31,9 @@ export function refreshTokenStorage(db: Database): ModelStorage {
       const { pendingCode = null, pendingRefreshToken = null } = memo;
       delete memo.pendingCode;
       delete memo.pendingRefreshToken;
-      // What is used up and what is issued for it are one statement: of two that race, one finds it unused. An
-      // insert that meets its row is the repeated answer, and leaves the row as it is: a used one stays used.
-      const { rows } = await sql<{ may_issue: boolean }>`
-        with code as (
-          update authorization_codes set consumed_at = now()
-          where digest = ${pendingCode} and consumed_at is null and expires_at > now()
-          returning digest),
-        predecessor as (
-          update refresh_tokens set consumed_at = coalesce(consumed_at, now())
-          where digest = ${pendingRefreshToken}
-            and (consumed_at is null or consumed_at > now() - ${graceSeconds} * interval '1 second')
-          returning digest),
-        source as (
-          select (${pendingCode}::bytea is null or exists (select from code))
-            and (${pendingRefreshToken}::bytea is null or exists (select from predecessor)) as may_issue),
-        issued as (
-          insert into refresh_tokens (digest, grant_id, payload, expires_at)
-          select ${digest(token)}, ${payload.grantId}::uuid, ${withoutId(payload)}::jsonb,
-            now() + ${expiresIn} * interval '1 second'
-          from source where may_issue
-          on conflict (digest) do nothing)
-        select may_issue from source`.execute(db);
-      if (rows[0]?.may_issue) return;
-      if (pendingCode !== null) throw await codeWasUsed(db, pendingCode);
-      await withdrawGrant(db, payload.grantId as string, 'refresh_token_replayed');
-      throw new errors.InvalidGrant('refresh token already used');
+      const store = () => issue(token, payload, expiresIn, pendingCode, pendingRefreshToken);
+      // The engine stores a successor before it has judged the resource, and what a code gives after that.
+      return pendingRefreshToken === null ? store() : postpone(store);
     },
     async find(token) {
       const { rows } = await sql<CodeRow & { is_spent: boolean }>`
@@ -88,6 +66,43 @@ export function refreshTokenStorage(db: Database): ModelStorage {
     },
     revokeByGrantId: endsWithGrant,
   };
+
+  /**
+   * What is used up and what is issued for it are one statement: of two that race, one finds it unused. An insert that
+   * meets its row is the repeated answer, and leaves the row as it is: a used one stays used.
+   */
+  async function issue(
+    token: string,
+    payload: AdapterPayload,
+    expiresIn: number | undefined,
+    code: Buffer | null,
+    predecessor: Buffer | null,
+  ): Promise<void> {
+    const { rows } = await sql<{ may_issue: boolean }>`
+      with code as (
+        update authorization_codes set consumed_at = now()
+        where digest = ${code} and consumed_at is null and expires_at > now()
+        returning digest),
+      predecessor as (
+        update refresh_tokens set consumed_at = coalesce(consumed_at, now())
+        where digest = ${predecessor}
+          and (consumed_at is null or consumed_at > now() - ${graceSeconds} * interval '1 second')
+        returning digest),
+      source as (
+        select (${code}::bytea is null or exists (select from code))
+          and (${predecessor}::bytea is null or exists (select from predecessor)) as may_issue),
+      issued as (
+        insert into refresh_tokens (digest, grant_id, payload, expires_at)
+        select ${digest(token)}, ${payload.grantId}::uuid, ${withoutId(payload)}::jsonb,
+          now() + ${expiresIn} * interval '1 second'
+        from source where may_issue
+        on conflict (digest) do nothing)
+      select may_issue from source`.execute(db);
+    if (rows[0]?.may_issue) return;
+    if (code !== null) throw await codeWasUsed(db, code);
+    await withdrawGrant(db, payload.grantId as string, 'refresh_token_replayed');
+    throw new errors.InvalidGrant('refresh token already used');
+  }
 }
 
 /**
