@@ -133,6 +133,11 @@ for (const [what, document] of [
   ['no id', { body: metadataOf(undefined as unknown as string) }],
   ['a secret', { extra: { client_secret: 'shared' } }],
   ['a secret’s expiry', { extra: { client_secret_expires_at: 0 } }],
+  ['the time of a registration', { extra: { client_id_issued_at: 1 } }],
+  ['no time of a registration', { extra: { client_id_issued_at: null } }],
+  ['a registration access token', { extra: { registration_access_token: 'made-up' } }],
+  ['the address of a registration', { extra: { registration_client_uri: 'https://reader.apps.example/' } }],
+  ['scopes as the server keeps them', { extra: { document_scope: 'read:posts' } }],
   ['a method with a secret', { extra: { token_endpoint_auth_method: 'client_secret_post' } }],
   ['a redirect in the clear', { extra: { redirect_uris: ['http://reader.apps.example/cb'] } }],
   ['a redirect by javascript', { extra: { redirect_uris: ['javascript:alert(1)'] } }],
@@ -158,6 +163,72 @@ for (const [what, document] of [
     assert.match((await ask(site.url(path))).text, /name="password"/);
   });
 }
+
+test('oauth 88: a document gets no machine token, and no grant type that apps cannot give themselves', async () => {
+  const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
+  const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'k', alg: 'ES256', use: 'sig' }] };
+  const machine = { token_endpoint_auth_method: 'private_key_jwt', jwks, redirect_uris: [redirectUri] };
+  for (const [at, fields] of [
+    {},
+    { client_id_issued_at: 1 },
+    { client_id_issued_at: 0 },
+    { registration_access_token: 'x', registration_client_uri: 'https://reader.apps.example/' },
+  ].entries()) {
+    const { id } = serveClient(`/machine-${at}.json`, {
+      ...machine,
+      grant_types: ['authorization_code', 'client_credentials', 'password', 'implicit'],
+      ...fields,
+    });
+    const config = new openid.Configuration(
+      { issuer: server.baseUrl, token_endpoint: `${server.baseUrl}/oauth/token` },
+      id,
+      undefined,
+      openid.PrivateKeyJwt({ key: privateKey, kid: 'k' }),
+    );
+    openid.allowInsecureRequests(config);
+    const asked = openid.clientCredentialsGrant(config, { scope: 'read:posts' });
+    const error = at === 0 ? 'unauthorized_client' : 'invalid_client';
+    await assert.rejects(asked, (thrown: { error?: string; cause?: { error?: string } }) => {
+      assert.equal(thrown.error ?? thrown.cause?.error, error, JSON.stringify(fields));
+      return true;
+    });
+  }
+});
+
+test('what only the server says is ignored in a registration, and changes nothing', async () => {
+  const response = await fetch(`${server.baseUrl}/oauth/register`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({
+      redirect_uris: [redirectUri],
+      client_id: 'chosen',
+      client_id_issued_at: 1,
+      client_secret: 'chosen',
+      client_secret_expires_at: 1,
+      registration_access_token: 'chosen',
+      registration_client_uri: 'https://reader.apps.example/',
+      document_scope: 'write:events',
+    }),
+  });
+  const body = (await response.json()) as Record<string, unknown>;
+  assert.equal(response.status, 201, JSON.stringify(body));
+  assert.notEqual(body.client_id_issued_at, 1);
+  assert.ok(!JSON.stringify(body).includes('chosen'));
+  assert.equal(body.document_scope, undefined);
+  const { rows } = await sql<{ metadata: object }>`
+    select metadata from clients where id = ${String(body.client_id)}`.execute(server.db);
+  assert.doesNotMatch(JSON.stringify(rows[0]?.metadata), /chosen|document_scope|registration_/);
+  const machine = await fetch(`${server.baseUrl}/oauth/register`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({
+      redirect_uris: [redirectUri],
+      client_id_issued_at: 1,
+      grant_types: ['client_credentials'],
+    }),
+  });
+  assert.equal(machine.status, 400);
+});
 
 test('oauth 88: what leads inside after DNS is not connected to, and the page does not say what is there', async () => {
   for (const name of ['inside', 'cloud', 'half']) {

@@ -23,6 +23,12 @@ export function isUnknownSecret(secret: string): boolean {
   return secret === placeholderSecret;
 }
 
+/**
+ * Stands where the engine's hook for further metadata gets a request: the metadata is our own, and was checked before it
+ * was stored. Nothing that a client says of itself can say this.
+ */
+export const storedClient: object = Object.freeze({});
+
 /** Whether the client itself is registered to do without PKCE. */
 export function requiresNoPkce(client: object): boolean {
   return cachedClients.get(client)?.client.requirePkce === false;
@@ -68,8 +74,9 @@ export function useClients(
     }
     let client = known.get(cached);
     if (client === undefined) {
-      client = new (Client as unknown as new (metadata: object) => EngineClient)(
+      client = new (Client as unknown as new (metadata: object, ctx: object) => EngineClient)(
         toMetadata(cached.client, settings),
+        storedClient,
       );
       showPresentedSecret(client, cached);
       known.set(cached, client);

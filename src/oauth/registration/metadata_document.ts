@@ -27,7 +27,17 @@ const cacheSeconds = { min: 60, max: 86_400 };
 const fetchesMax = 300;
 
 /** Where the engine's metadata of a document keeps the scopes, of which it knows only some. */
-export const documentScopeMember = 'document_scope';
+const documentScopeMember = 'document_scope';
+
+/** Members that the engine would not read by itself, and that only the server gives. */
+export const serverMembers = [
+  'registration_access_token',
+  'registration_client_uri',
+  documentScopeMember,
+] as const;
+
+/** What a document must not say: that it was registered here. */
+const refusedMembers = ['client_id_issued_at', 'client_secret', 'client_secret_expires_at', ...serverMembers];
 
 /** Requests in which the engine did not have the document any more. */
 const fetchedIn = new WeakSet<object>();
@@ -62,8 +72,11 @@ export function isDocumentUrl(id: unknown): id is string {
  * @throws errors of RFC 7591 section 3.2.2
  */
 export function applyDocumentPolicy(metadata: Metadata, policy: RegistrationPolicy): void {
-  // What is stored was checked, and says when it was issued.
-  if (!isDocumentUrl(metadata.client_id) || metadata.client_id_issued_at !== undefined) return;
+  if (!isDocumentUrl(metadata.client_id)) throw new errors.InvalidClientMetadata('client_id is not a URL');
+  const refused = refusedMembers.find((name) => metadata[name] !== undefined);
+  if (refused !== undefined) {
+    throw new errors.InvalidClientMetadata(`${refused} must not be in a metadata document`);
+  }
   // The default is a method with a secret, which nobody could know.
   if (metadata.token_endpoint_auth_method === 'client_secret_basic') {
     metadata.token_endpoint_auth_method = 'none';
@@ -81,16 +94,15 @@ export type FindByDocument = (id: string, known: Client | undefined) => Promise<
 
 /** To be called before the engine's own look-up is replaced. */
 export function createDocumentFinder(provider: Provider, options: EngineOptions): FindByDocument {
-  const { db, clients, scopes, config, settings } = options;
+  const { db, clients, scopes, settings } = options;
   const engineFind = provider.Client.find.bind(provider.Client);
-  const { baseUrl, insecureSubscribers: allowLoopback } = config;
-  const policy = { catalogue: scopes, allowLoopback, baseUrl };
 
   return async (id, known) => {
     if (!settings.clientMetadataDocuments || !isDocumentUrl(id)) return undefined;
     try {
       const client = await engineFind(id);
       if (client === undefined) return undefined;
+      requirePolicy(client);
       // What this node still has in memory is no news: another one may have kept a newer document meanwhile.
       const isNews = Provider.ctx === undefined || fetchedIn.has(Provider.ctx);
       if (known !== undefined && !isNews) return inEpoch(client, known);
@@ -115,9 +127,7 @@ export function createDocumentFinder(provider: Provider, options: EngineOptions)
   };
 
   function describe(metadata: Metadata, host: string): SelfDescription {
-    const { [documentScopeMember]: asked, client_id_issued_at: _issued, ...rest } = metadata;
-    // Once more: a document that says when it was issued passed for a stored one.
-    applyDocumentPolicy(rest, policy);
+    const { [documentScopeMember]: asked, ...rest } = metadata;
     const offered = offeredScopes(scopes);
     const wanted = typeof asked === 'string' ? asked.split(' ') : offered;
     return toSelfDescription(
@@ -125,6 +135,14 @@ export function createDocumentFinder(provider: Provider, options: EngineOptions)
       wanted.filter((scope) => offered.includes(scope)),
       host,
     );
+  }
+}
+
+/** The client that the engine goes by is the one that the policy was applied to. */
+function requirePolicy({ grantTypes = [] }: EngineClient): void {
+  const other = grantTypes.find((type) => !selfRegisteredGrantTypes.has(type));
+  if (other !== undefined) {
+    throw new errors.InvalidClientMetadata(`grant_types of a metadata document must not contain ${other}`);
   }
 }
 

@@ -8,7 +8,7 @@ import type { ClientCache } from '../../clients/client_cache.ts';
 import { newSecret } from '../../crypto/digest.ts';
 import { newId } from '../../crypto/ids.ts';
 import { type Database, isDatabaseUnavailable } from '../../database/database.ts';
-import { isUnknownSecret } from '../engine_client.ts';
+import { isUnknownSecret, storedClient } from '../engine_client.ts';
 import { answerUnavailable } from '../engine_faults.ts';
 import type { EngineOptions } from '../engine_options.ts';
 import type { OAuthSettings } from '../settings.ts';
@@ -16,7 +16,7 @@ import type { ModelStorage } from '../storage/storage.ts';
 import { accountGrantTypeSet, accountRoute } from './account_app.ts';
 import { clientStorage, keepScopes, keptScopes } from './client_storage.ts';
 import { initialAccessTokenStorage } from './initial_access_token.ts';
-import { applyDocumentPolicy, documentScopeMember } from './metadata_document.ts';
+import { applyDocumentPolicy, serverMembers } from './metadata_document.ts';
 import { applyRegistrationPolicy, type Metadata, type RegistrationPolicy } from './policy.ts';
 import { registrationAccessTokenStorage } from './registration_access_token.ts';
 import { countRegistration } from './throttle.ts';
@@ -40,7 +40,7 @@ export function registrationFeatures({ registration }: OAuthSettings) {
  * The engine asks about each of these while it reads metadata: the first is where the policy is applied to what an
  * app sends of itself.
  */
-const extraMembers = ['software_id', 'software_version', documentScopeMember];
+const extraMembers = ['software_id', 'software_version', ...serverMembers];
 
 export function registrationMetadata({
   scopes,
@@ -50,21 +50,17 @@ export function registrationMetadata({
   const policy: RegistrationPolicy = { catalogue: scopes, allowLoopback, baseUrl };
   return {
     properties: extraMembers,
-    validator(ctx, member, _value, metadata) {
-      if (member !== extraMembers[0]) return;
-      // Without a request the engine reads what is stored, or a document.
-      if (ctx === undefined) return applyDocumentPolicy(metadata as unknown as Metadata, policy);
+    validator(ctx, member, _value, schema) {
+      if (member !== extraMembers[0] || ctx === storedClient) return;
+      const metadata = schema as unknown as Metadata;
+      // Without a request the engine reads a document.
+      if (ctx === undefined) return applyDocumentPolicy(metadata, policy);
+      // RFC 7591 section 2: what the server does not know in a registration is ignored.
+      for (const name of serverMembers) delete metadata[name];
       const { route, body } = ctx.oidc as { route: string; body: unknown };
-      if (route === accountRoute) {
-        const ofAccounts = { ...policy, grantTypes: accountGrantTypeSet, keepsLogo: true };
-        keepScopes(
-          ctx,
-          applyRegistrationPolicy(body as Metadata, metadata as unknown as Metadata, ofAccounts),
-        );
-        return;
-      }
-      if (route !== 'registration' && route !== 'client_update') return;
-      keepScopes(ctx, applyRegistrationPolicy(body as Metadata, metadata as unknown as Metadata, policy));
+      const ofAccounts = { grantTypes: accountGrantTypeSet, keepsLogo: true };
+      const more = route === accountRoute ? ofAccounts : {};
+      keepScopes(ctx, applyRegistrationPolicy(body as Metadata, metadata, { ...policy, ...more }));
     },
   };
 }
