@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
+import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { newId } from '../src/crypto/ids.ts';
 import { TestBrowser } from './support/browser.ts';
 import {
@@ -305,7 +305,7 @@ test('oauth 16: keys that cannot be had, or are too many bytes, or lead inside, 
 });
 
 /** An authorization request as a signed object, and where it leads. */
-async function request(claims: JWTPayload, signer = key, more: Record<string, string> = {}) {
+async function request(claims: Record<string, unknown>, signer = key, more: Record<string, string> = {}) {
   const { challenge } = createPkce();
   const now = Math.floor(Date.now() / 1_000);
   const object = await new SignJWT({
@@ -318,6 +318,7 @@ async function request(claims: JWTPayload, signer = key, more: Record<string, st
     code_challenge: challenge,
     code_challenge_method: 'S256',
     state: 'signed',
+    nbf: now,
     exp: now + 60,
     ...claims,
   })
@@ -353,6 +354,69 @@ test('oauth 35: a request object for others, by others, expired or within itself
     const error = page.leftTo?.searchParams.get('error') ?? page.text;
     assert.match(error, /invalid_request_object/, what);
     assert.equal(page.leftTo?.searchParams.get('code') ?? null, null);
+  }
+});
+
+test('oauth 35: a request object says from when and until when it is good, for an hour at most', async () => {
+  const now = Math.floor(Date.now() / 1_000);
+  for (const claims of [
+    { nbf: now - 3_000, exp: now + 500, iat: now - 3_000 },
+    { nbf: now, exp: now + 3_600 },
+    // A clock that is some seconds ahead, and one that is some behind.
+    { nbf: now + 5, exp: now + 65, iat: now + 5 },
+    { nbf: now - 3_300, exp: now + 300 },
+  ]) {
+    const { page } = await request(claims);
+    assert.match(page.text, /name="password"/, JSON.stringify(claims));
+  }
+  for (const [claims, expected] of [
+    [{ exp: undefined }, /has no exp/],
+    [{ nbf: undefined }, /has no nbf/],
+    [{ exp: undefined, nbf: undefined }, /has no exp/],
+    [{ nbf: now, exp: now + 3_700 }, /at most 3600 seconds after its nbf/],
+    [{ nbf: now - 10_000, exp: now + 60 }, /at most 3600 seconds after its nbf/],
+    [{ nbf: 0, exp: 4_000_000_000 }, /at most 3600 seconds after its nbf/],
+    [{ nbf: now + 5, exp: now + 5 }, /after its nbf|claims are invalid/],
+    [{ iat: now + 600 }, /iat .* in the future/],
+    [{ iat: now - 10_000 }, /iat .* more than 3600 seconds ago/],
+    [{ iat: 'now' }, /iat|claims are invalid/],
+    [{ exp: String(now + 60) }, /exp|claims are invalid/],
+  ] as const) {
+    const { page } = await request(claims);
+    assert.equal(page.leftTo?.searchParams.get('error'), 'invalid_request_object', JSON.stringify(claims));
+    assert.match(page.leftTo?.searchParams.get('error_description') ?? '', expected);
+  }
+});
+
+test('oauth 35: a pushed request object is held to the same bounds', async () => {
+  const now = Math.floor(Date.now() / 1_000);
+  const push = async (claims: Record<string, unknown>) => {
+    const object = await new SignJWT({
+      iss: client.id,
+      aud: server.baseUrl,
+      client_id: client.id,
+      redirect_uri: client.redirectUri,
+      response_type: 'code',
+      code_challenge: createPkce().challenge,
+      code_challenge_method: 'S256',
+      nbf: now,
+      exp: now + 60,
+      ...claims,
+    })
+      .setProtectedHeader({ alg: key.alg, kid: key.kid, typ: 'oauth-authz-req+jwt' })
+      .sign(key.privateKey);
+    return ask(await sign(client, key), '/oauth/par', { client_id: client.id, request: object });
+  };
+  assert.equal((await push({})).status, 201);
+  for (const claims of [
+    { exp: undefined },
+    { nbf: undefined },
+    { nbf: now - 10_000 },
+    { exp: now + 10_000 },
+  ]) {
+    const { status, body } = await push(claims);
+    assert.deepEqual([status, body.error], [400, 'invalid_request_object'], JSON.stringify(claims));
+    assert.match(String(body.error_description), /exp|nbf/);
   }
 });
 

@@ -13,6 +13,7 @@ import { requireNonce } from './fapi2.ts';
 import { mtlsFeature } from './mtls/mtls.ts';
 import { documentFeature } from './registration/metadata_document.ts';
 import { registrationFeatures } from './registration/registration.ts';
+import { checkRequestObject } from './request_object.ts';
 import { applyScopePolicy } from './scope_policy.ts';
 import type { AccessTokenAlgorithm, ResourceSettings } from './settings.ts';
 import { isStorableJson } from './storage/storage.ts';
@@ -52,7 +53,7 @@ export function features(options: EngineOptions): Features {
       requirePushedAuthorizationRequests: settings.requirePushedRequests,
     },
     // RFC 9101: signed alone, and by what the client registered.
-    requestObjects: { enabled: true },
+    requestObjects: { enabled: true, assertJwtClaimsAndHeader: checkRequestObject },
     // RFC 7009 section 2.1: a client revokes its own tokens, and is refused another's.
     revocation: {
       enabled: true,
