@@ -8,6 +8,7 @@ import { exportJWK, generateKeyPair } from 'jose';
 import { sql } from 'kysely';
 import * as openid from 'openid-client';
 import { pino } from 'pino';
+import { countDocument, registrationLimits } from '../src/oauth/registration/throttle.ts';
 import { loadPlatform } from '../src/platform.ts';
 import { startServer } from '../src/server.ts';
 import { TestBrowser } from './support/browser.ts';
@@ -395,4 +396,79 @@ test('oauth 88: an error of an app known by its document is a page with a link, 
   const page = await new TestBrowser(server.baseUrl).open(url);
   assert.equal(page.leftTo, null);
   assert.match(page.text, /<a class="button" href="[^"]*error=login_required/);
+});
+
+/** What registration refuses (RFC 7591 section 3.2.2), said in a document. */
+const faults: Record<string, Record<string, unknown>> = {
+  fragment: { redirect_uris: [`${redirectUri}#top`] },
+  'plain http elsewhere': { redirect_uris: ['http://app.example/cb'] },
+  'javascript:': { redirect_uris: ['javascript:alert(1)//'] },
+  'data:': { redirect_uris: ['data:text/html,x'] },
+  credentials: { redirect_uris: ['https://user:pw@app.example/cb'] },
+  'no URI': { redirect_uris: ['/callback'] },
+  'a number': { redirect_uris: [7] },
+  'no redirect': { redirect_uris: [] },
+  'too many redirects': { redirect_uris: Array.from({ length: 21 }, (_, i) => `${redirectUri}/${i}`) },
+  'the grant type without code': { response_types: [] },
+  'an implicit response': { grant_types: ['implicit'], response_types: ['id_token'] },
+  'an unknown response type': { response_types: ['token'] },
+  'an unknown method': { token_endpoint_auth_method: 'client_secret_jwt' },
+  'a name that cannot be seen': { client_name: 'abc\u202Egnp' },
+  'terms by javascript': { tos_uri: 'javascript:1' },
+  'keys in the clear': { token_endpoint_auth_method: 'private_key_jwt', jwks_uri: 'http://app.example/jwks' },
+  'text that cannot be stored': { client_name: 'half \ud800 of a pair' },
+};
+
+for (const [what, fields] of Object.entries(faults)) {
+  test(`oauth 86: a document with ${what} makes no client: a page, invalid_client to an app, and nothing stored`, async () => {
+    const { id } = serveClient(`/fault-${encodeURIComponent(what)}.json`, fields);
+    await refused(id);
+    const form = { grant_type: 'refresh_token', refresh_token: 'x', client_id: id };
+    const { status, body } = await postForm(server, '/oauth/token', null, form);
+    assert.deepEqual([status, body.error], [401, 'invalid_client']);
+    const { rows } = await sql`select from clients where id = ${id}`.execute(server.db);
+    assert.equal(rows.length, 0);
+  });
+}
+
+test('oauth 86: what a document may not have is left out of it: grant types, code without its grant type, statements', async () => {
+  const machine = serveClient('/fault-grant-types.json', {
+    grant_types: ['authorization_code', 'client_credentials', 'password'],
+  });
+  assert.match((await ask(machine.id)).text, /name="password"/);
+  const { rows } = await sql<{ grant_types: string[] }>`
+    select grant_types from clients where id = ${machine.id}`.execute(server.db);
+  assert.deepEqual(rows, [{ grant_types: ['authorization_code'] }]);
+
+  const codeless = serveClient('/fault-codeless.json', {
+    grant_types: ['refresh_token'],
+    response_types: ['code'],
+  });
+  const page = await ask(codeless.id);
+  assert.equal(page.leftTo, null);
+  assert.match(page.text, /unauthorized_client/);
+
+  const stated = serveClient('/fault-statement.json', { software_statement: 'e30.e30.c2ln' });
+  assert.match((await ask(stated.id)).text, /name="password"/);
+  const { rows: kept } = await sql<{ metadata: object }>`
+    select metadata from clients where id = ${stated.id}`.execute(server.db);
+  assert.doesNotMatch(JSON.stringify(kept), /software_statement/);
+});
+
+test('oauth 86: documents that make too many apps known from one address are told to come later', async () => {
+  const known = serveClient('/limit-known.json');
+  assert.match((await ask(known.id)).text, /name="password"/);
+  await sql`delete from registration_windows`.execute(server.db);
+  for (const address of ['127.0.0.1', '::1']) {
+    for (let apps = 0; apps < registrationLimits.remote; apps += 1) await countDocument(server.db, address);
+  }
+  const fresh = serveClient('/limit-fresh.json');
+  assert.match(await refused(fresh.id), /too many apps/i);
+  const form = { grant_type: 'refresh_token', refresh_token: 'x', client_id: fresh.id };
+  const { status, body } = await postForm(server, '/oauth/token', null, form);
+  assert.deepEqual([status, body.error], [401, 'invalid_client']);
+  // The limit is for apps that are new here.
+  assert.match((await ask(known.id)).text, /name="password"/);
+  await sql`delete from registration_windows`.execute(server.db);
+  assert.match((await ask(fresh.id)).text, /name="password"/);
 });

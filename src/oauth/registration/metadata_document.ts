@@ -86,7 +86,12 @@ export function applyDocumentPolicy(metadata: Metadata, policy: RegistrationPoli
   if (Array.isArray(metadata.grant_types)) {
     metadata.grant_types = metadata.grant_types.filter((type) => selfRegisteredGrantTypes.has(type));
   }
-  applyRegistrationPolicy({}, metadata, policy);
+  applyRegistrationPolicy(saidResponseTypes(metadata), metadata, policy);
+}
+
+/** The engine fills in `code` where a document names no response types; anything else the document itself said. */
+function saidResponseTypes({ response_types }: Metadata): Metadata {
+  return isDeepStrictEqual(response_types, ['code']) ? {} : { response_types };
 }
 
 /** Finds a client by its document. `known` is what was kept of it, if it was. */
