@@ -27,6 +27,8 @@ export interface PlatformDeclaration {
   webhooks?: WebhookDeclaration;
   /** Who may make apps, and whether they are reviewed. */
   apps?: Partial<AppSettings>;
+  /** Where the base URL leads: the operator's own page, `https`, or `http` on loopback. Left out: a page of the server. */
+  startUrl?: string;
 }
 
 export interface Platform {
@@ -38,6 +40,7 @@ export interface Platform {
   oauth: OAuthSettings;
   webhooks: WebhookSettings;
   apps: AppSettings;
+  startUrl: string | null;
 }
 
 /** A declaration that cannot be used: one line for each problem. */
@@ -104,7 +107,7 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
   const problems: string[] = [];
   const report: Report = (place, reason) => problems.push(`${prefix}${place}: ${reason}`);
   for (const key of Object.keys(declaration)) {
-    if (!['collections', 'eventKinds', 'oauth', 'webhooks', 'apps'].includes(key))
+    if (!['collections', 'eventKinds', 'oauth', 'webhooks', 'apps', 'startUrl'].includes(key))
       report(key, 'there is no such section');
   }
   const collections = compileCollections(declaration.collections ?? [], report);
@@ -118,6 +121,7 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
   const oauth = readOAuthSettings(declaration.oauth, report);
   const webhooks = readWebhookSettings(declaration.webhooks, report);
   const apps = readAppSettings(declaration.apps, report);
+  const startUrl = readStartUrl(declaration.startUrl, report);
   if (problems.length > 0) throw new PlatformError(problems);
   const objects = [...collections.map((type) => type.scope), ...eventKinds.map((kind) => kind.object)];
   return Object.freeze({
@@ -127,7 +131,22 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
     oauth,
     webhooks,
     apps,
+    startUrl,
   });
+}
+
+const loopbackHosts = new Set(['localhost', '127.0.0.1', '[::1]']);
+
+function readStartUrl(declared: unknown, report: Report): string | null {
+  if (declared === undefined) return null;
+  const url = typeof declared === 'string' ? URL.parse(declared) : null;
+  const isSafe = url?.protocol === 'https:' || (url?.protocol === 'http:' && loopbackHosts.has(url.hostname));
+  if (url !== null && isSafe && url.username === '' && url.password === '') return url.href;
+  report(
+    'startUrl',
+    'it may be a URL that begins with https://, or with http:// on loopback, without credentials',
+  );
+  return null;
 }
 
 function compileCollections(declared: readonly Collection[], report: Report): ResourceType[] {

@@ -37,6 +37,7 @@ import { enginePages } from './web/engine_pages.ts';
 import { ensureOwnClients } from './web/own_clients.ts';
 import { registerPages, showProblem } from './web/pages.ts';
 import { registerReference } from './web/reference/page.ts';
+import type { Tour } from './web/start_page.ts';
 import { DeliveryKeyring } from './webhooks/sending/delivery_keyring.ts';
 import { createWebhooks } from './webhooks/webhooks.ts';
 
@@ -53,6 +54,8 @@ export interface ServerOptions {
   egress?: Pick<ConnectorOptions, 'extraCa' | 'resolveHost'>;
   /** Where deliveries are made: in a thread of their own, or here, beside everything else; by default the former. */
   enginePlace?: 'thread' | 'here';
+  /** In development: what the page at the base URL tells. */
+  tour?: Tour;
 }
 
 type Egress = Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
@@ -142,7 +145,16 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   opened.defer(() => authorization.stop());
   registerConsole(app, config.baseUrl);
   const { resources } = platform.oauth;
-  registerPages(app, { ...authorization, db, scopes, secret, baseUrl: config.baseUrl, resources });
+  registerPages(app, {
+    ...authorization,
+    db,
+    scopes,
+    secret,
+    baseUrl: config.baseUrl,
+    resources,
+    startUrl: platform.startUrl,
+    tour: options.tour ?? null,
+  });
   const { guard } = authorization;
 
   opened.defer(startSweeping(db, logger));

@@ -29,13 +29,19 @@ export const dev: Command = {
       prepare: async (db, storage) => {
         clientSecret = await ensureDemo(db, config, storage.secret);
       },
+      tour: () => ({ user: clientSecret === null ? null : demoUser }),
       ready: () => print(nextSteps(config.baseUrl, clientSecret)),
     });
   },
 };
 
 function nextSteps(baseUrl: string, clientSecret: string | null): string {
-  const lines = ['', `  Nuncio serves at  ${baseUrl}`, `  Reference         ${baseUrl}/docs`];
+  const lines = [
+    '',
+    `  Nuncio serves at  ${baseUrl}`,
+    `  Console           ${baseUrl}/console`,
+    `  Reference         ${baseUrl}/docs`,
+  ];
   if (clientSecret === null) {
     lines.push('  No demo user or client is made, because the server is not on loopback alone.');
   } else {

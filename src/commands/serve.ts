@@ -11,6 +11,7 @@ import { type Database, openDatabase } from '../database/database.ts';
 import { migrate, requireMigrated } from '../database/migrate.ts';
 import { loadPlatform, type Platform } from '../platform.ts';
 import { type RunningServer, startServer } from '../server.ts';
+import type { Tour } from '../web/start_page.ts';
 import { CommandError } from './command.ts';
 import { openStorage, type Storage } from './storage.ts';
 
@@ -24,6 +25,8 @@ export interface ServeOptions {
   migrate: boolean;
   /** Runs between the schema and the server. */
   prepare?: (db: Database, storage: Storage) => Promise<void>;
+  /** In development: what the page at the base URL tells, asked for after `prepare`. */
+  tour?: () => Tour;
   /** Runs once the server listens. */
   ready: (server: RunningServer, storage: Storage) => void;
 }
@@ -42,7 +45,14 @@ export async function serve(options: ServeOptions): Promise<void> {
     if (storage.description !== null) logger.info(storage.description);
     await bringUpToDate(options, storage, platform);
     const { databaseUrl, secret } = storage;
-    const server = await startServer({ config, platform, databaseUrl, secret, logger }).catch((error) => {
+    const server = await startServer({
+      config,
+      platform,
+      databaseUrl,
+      secret,
+      logger,
+      ...(options.tour === undefined ? {} : { tour: options.tour() }),
+    }).catch((error) => {
       throw explained(error, config);
     });
     options.ready(server, storage);

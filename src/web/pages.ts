@@ -11,14 +11,15 @@ import { renderProblemPage } from './error_page.ts';
 import { createFormTokens } from './form_token.ts';
 import { type InteractionPagesOptions, registerInteractionPages } from './interaction_pages.ts';
 import { pageHeaders, registerStylesheet } from './page.ts';
-import { registerStartPage } from './start_page.ts';
+import { registerStartPage, type StartPageOptions } from './start_page.ts';
 
 /** The largest form taken, in bytes. */
 const formBytesMax = 16_384;
 
 export interface PagesOptions
   extends Omit<InteractionPagesOptions, 'formTokens'>,
-    Omit<AccountPagesOptions, 'formTokens'> {
+    Omit<AccountPagesOptions, 'formTokens'>,
+    StartPageOptions {
   secret: Buffer;
   baseUrl: string;
 }
@@ -26,7 +27,7 @@ export interface PagesOptions
 export function registerPages(app: FastifyInstance, options: PagesOptions): void {
   const formTokens = createFormTokens(options.secret, options.baseUrl);
   registerStylesheet(app);
-  registerStartPage(app);
+  registerStartPage(app, options);
   void app.register(async (scope) => {
     scope.removeAllContentTypeParsers();
     await scope.register(formBody, { bodyLimit: formBytesMax });
