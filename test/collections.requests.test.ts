@@ -2,11 +2,14 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { decodeJwt } from 'jose';
 import { sql } from 'kysely';
 import { openDatabase } from '../src/database/database.ts';
 import { sweepIdempotencyKeys } from '../src/http/idempotency.ts';
-import { addressKey, RateLimiter } from '../src/http/rate_limit.ts';
+import { networksOf } from '../src/http/network.ts';
+import { RateLimiter } from '../src/http/rate_limit.ts';
 import { createApiUser, requester } from './support/api.ts';
+import { mintAccessToken } from './support/oauth.ts';
 import { startTestServer } from './support/server.ts';
 
 const server = await startTestServer({ after });
@@ -329,7 +332,13 @@ test('past the limit: 429 with what is left and when to come again', async (t) =
   assert.equal(refused.headers.get('content-type'), 'application/problem+json');
   assert.equal(refused.headers.get('ratelimit-remaining'), '0');
   assert.ok(Number(refused.headers.get('retry-after')) > 0);
-  // Another token has a count of its own, and so has who comes without one.
+  // A fresh token of the same grant is no fresh count.
+  const client = { id: decodeJwt(user.accessToken).client_id as string };
+  const { account, grantId } = user;
+  assert.ok(grantId !== null);
+  const fresh = await mintAccessToken(small, { account, client, grantId, scopes: ['read:posts'] });
+  assert.equal((await requester(small, fresh.accessToken)('GET', '/api')).status, 429);
+  // Another grant has a count of its own, and so has who comes without one.
   assert.equal((await (await createApiUser(small)).request('GET', '/api')).status, 200);
   const nobody = requester(small);
   for (let count = 0; count < 5; count++) assert.equal((await nobody('GET', '/api')).status, 401);
@@ -359,13 +368,17 @@ test('nodes count together, without a write on each request', async (t) => {
   assert.throws(() => one.count('token:shared'), /limited to 10/);
 });
 
-test('an IPv6 address counts with its /64', () => {
-  assert.equal(addressKey('2001:db8::1'), 'address:2001:db8:0:0::/64');
-  assert.equal(addressKey('2001:db8:0:0:ffff::9'), 'address:2001:db8:0:0::/64');
-  assert.equal(addressKey('2001:db8:1:2:3:4:5:6'), 'address:2001:db8:1:2::/64');
-  assert.equal(addressKey('::1'), 'address:0:0:0:0::/64');
-  assert.equal(addressKey('10.0.0.1'), 'address:10.0.0.1');
-  assert.equal(addressKey('::ffff:10.0.0.1'), 'address:::ffff:10.0.0.1');
+test('an IPv6 address counts with its /64 and its /48, an IPv4 one alone', () => {
+  const wide = '2001:db8:1::/48';
+  assert.deepEqual(networksOf('2001:db8:1:2:3:4:5:6'), { near: '2001:db8:1:2::/64', wide });
+  assert.deepEqual(networksOf('2001:DB8:1:2::'), { near: '2001:db8:1:2::/64', wide });
+  assert.deepEqual(networksOf('2001:db8:1::9'), { near: '2001:db8:1:0::/64', wide });
+  assert.deepEqual(networksOf('::1'), { near: '0:0:0:0::/64', wide: '0:0:0::/48' });
+  assert.deepEqual(networksOf('fe80::1%eth0'), { near: 'fe80:0:0:0::/64', wide: 'fe80:0:0::/48' });
+  for (const address of ['10.0.0.1', '::ffff:10.0.0.1', '::ffff:a00:1']) {
+    assert.deepEqual(networksOf(address), { near: '10.0.0.1', wide: null });
+  }
+  assert.deepEqual(networksOf(''), { near: '', wide: null });
 });
 
 /** Waits where the minute is about to end: a count that begins in one ends in the same. */

@@ -9,6 +9,7 @@
 import { sql } from 'kysely';
 import { digest } from '../crypto/digest.ts';
 import type { Database } from '../database/database.ts';
+import { networksOf, wideFactor } from '../http/network.ts';
 
 /** Minutes that guesses are counted for. */
 const windowMinutes = 15;
@@ -22,6 +23,7 @@ export interface Counter {
 
 /** @returns seconds to wait, or null where the guess may be looked at */
 export async function countGuess(db: Database, counters: readonly Counter[]): Promise<number | null> {
+  if (counters.length === 0) return null;
   const subjects = counters.map((counter) => digest(counter.subject));
   const { rows } = await sql<{ failures: number; max: number; seconds: number }>`
     insert into sign_in_failures as f (subject, failures, window_ends_at)
@@ -60,12 +62,9 @@ export async function forgiveGuess(
     where f.subject = locked.subject`.execute(db);
 }
 
-/** IPv6 addresses come by the /64: one household, one network. */
-export function networkOf(remote: string): string {
-  if (!remote.includes(':') || remote.startsWith('::ffff:')) return remote;
-  const [head = '', tail] = remote.split('::', 2);
-  const groups = head === '' ? [] : head.split(':');
-  const after = tail === undefined || tail === '' ? [] : tail.split(':');
-  const missing = tail === undefined ? 0 : 8 - groups.length - after.length;
-  return [...groups, ...Array<string>(Math.max(0, missing)).fill('0'), ...after].slice(0, 4).join(':');
+/** The counters of an address: its own, and the one of its site where it is IPv6. */
+export function addressCounters(name: string, remote: string, max: number): Counter[] {
+  const { near, wide } = networksOf(remote);
+  const own = { subject: `${name}\n${near}`, max };
+  return wide === null ? [own] : [own, { subject: `${name}\n${wide}`, max: max * wideFactor }];
 }

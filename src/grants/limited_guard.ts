@@ -1,11 +1,11 @@
 /**
- * The guard with the rate limit before the door: good tokens are counted each for itself, everything else by the
- * address that it comes from.
+ * The guard with the rate limit before the door: good tokens are counted by the grant or client that they belong to,
+ * however many there are, everything else by the address that it comes from.
  */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { addressKey, type RateLimiter, type RateState, rateHeaders } from '../http/rate_limit.ts';
-import type { Guard } from './principal.ts';
+import { countAddress, type RateLimiter, type RateState, rateHeaders } from '../http/rate_limit.ts';
+import type { Guard, Principal } from './principal.ts';
 
 const states = new WeakMap<FastifyRequest, RateState>();
 
@@ -15,13 +15,18 @@ export function limitGuard(guard: Guard, limiter: RateLimiter): Guard {
     // However often it is asked for one request.
     const isCounted = counted.has(request);
     const principal = await guard(request, ...scopes).catch((error: unknown) => {
-      if (!isCounted) note(request, limiter.count(addressKey(request.ip)));
+      if (!isCounted) note(request, countAddress(limiter, '', request.ip));
       throw error;
     });
-    if (!isCounted) note(request, limiter.count(`token:${principal.tokenId}`));
+    if (!isCounted) note(request, limiter.count(principalKey(principal)));
     counted.add(request);
     return principal;
   };
+}
+
+/** A user's grant of an app, whatever tokens it has; for client credentials the client. */
+function principalKey({ grantId, clientId }: Principal): string {
+  return grantId === null ? `client:${clientId}` : `grant:${grantId}`;
 }
 
 function note(request: FastifyRequest, state: RateState | undefined): void {

@@ -1,13 +1,13 @@
 /**
- * Rate limit: so many requests a minute for each token, and for each address that comes without a good one. Every
+ * Rate limit: so many requests a minute for each grant or client, and for each address without a good token. Every
  * node counts in memory; what it counted goes to the database once a second in one statement, which gives back what
  * all nodes counted together. So a limit may be passed by what the other nodes let through in one second, and no
  * request waits for a write. Owns the table `rate_windows`.
  */
 
-import { isIPv6 } from 'node:net';
 import { sql } from 'kysely';
 import type { Database } from '../database/database.ts';
+import { networksOf, wideFactor } from './network.ts';
 import { Problem } from './problem.ts';
 
 /** Milliseconds between two exchanges with the other nodes. */
@@ -65,17 +65,39 @@ export class RateLimiter {
 
   /**
    * Counts one request.
+   * @param factor how many times the limit this key has
    * @returns undefined where there is no limit
    * @throws Problem 429 past the limit
    */
-  count(key: string): RateState | undefined {
+  count(key: string, factor = 1): RateState | undefined {
     if (this.#limit === 0) return undefined;
+    const limit = this.#limit * factor;
     const count = this.#countOf(key);
     const used = count.known + count.fresh;
-    const reset = 60 - Math.floor((Date.now() / 1_000) % 60);
-    if (used >= this.#limit) throw tooMany({ limit: this.#limit, remaining: 0, reset });
+    const reset = secondsLeft();
+    if (used >= limit) throw tooMany({ limit, remaining: 0, reset });
     count.fresh += 1;
-    return { limit: this.#limit, remaining: this.#limit - used - 1, reset };
+    return { limit, remaining: limit - used - 1, reset };
+  }
+
+  /**
+   * Whether the key has anything left, without counting.
+   * @throws Problem 429 past the limit
+   */
+  peek(key: string, factor = 1): void {
+    const limit = this.#limit * factor;
+    const count = this.#counts.get(key);
+    if (this.#limit === 0 || count?.minute !== Math.floor(Date.now() / 60_000)) return;
+    if (count.known + count.fresh >= limit) throw tooMany({ limit, remaining: 0, reset: secondsLeft() });
+  }
+
+  /** Counts one request that was answered already: past the limit too. */
+  note(key: string, factor = 1): RateState | undefined {
+    if (this.#limit === 0) return undefined;
+    const limit = this.#limit * factor;
+    const count = this.#countOf(key);
+    count.fresh += 1;
+    return { limit, remaining: Math.max(0, limit - count.known - count.fresh), reset: secondsLeft() };
   }
 
   #countOf(key: string): Count {
@@ -116,6 +138,11 @@ export class RateLimiter {
   }
 }
 
+/** Until the minute ends. */
+function secondsLeft(): number {
+  return 60 - Math.floor((Date.now() / 1_000) % 60);
+}
+
 export function rateHeaders({ limit, remaining, reset }: RateState): Record<string, string> {
   return {
     'ratelimit-limit': String(limit),
@@ -131,15 +158,16 @@ function tooMany(state: RateState): Problem {
   });
 }
 
-/** The key of an address. Whoever has one IPv6 address has all of its /64. */
-export function addressKey(address: string): string {
-  if (!isIPv6(address) || address.startsWith('::ffff:')) return `address:${address}`;
-  const [head = '', tail] = address.split('::');
-  const groups = head === '' ? [] : head.split(':');
-  const missing = tail === undefined ? 0 : 8 - groups.length - (tail === '' ? 0 : tail.split(':').length);
-  const all = [...groups, ...Array<string>(missing).fill('0'), ...(tail ?? '').split(':')];
-  return `address:${all
-    .slice(0, 4)
-    .map((group) => group || '0')
-    .join(':')}::/64`;
+/**
+ * Counts one request of an address: for the address itself, and for the site of an IPv6 one.
+ * @param prefix what is counted apart from other things that the same address does
+ */
+export function countAddress(limiter: RateLimiter, prefix: string, address: string): RateState | undefined {
+  const { near, wide } = networksOf(address);
+  if (wide !== null) limiter.count(`${prefix}${addressKey(wide)}`, wideFactor);
+  return limiter.count(`${prefix}${addressKey(near)}`);
+}
+
+function addressKey(network: string): string {
+  return `address:${network}`;
 }

@@ -9,6 +9,7 @@ import type { Config } from '../config/config.ts';
 import type { Database } from '../database/database.ts';
 import type { GuardedFetch } from '../egress/fetch.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
+import type { RateLimiter } from '../http/rate_limit.ts';
 import type { AccessTokenVerifier } from './access_token.ts';
 import type { CertificateReader } from './mtls/certificate.ts';
 import type { OAuthSettings } from './settings.ts';
@@ -50,6 +51,7 @@ export interface EngineError {
 }
 
 export interface EngineOptions {
+  limiter: RateLimiter;
   db: Database;
   config: Config;
   secret: Buffer;

@@ -10,6 +10,7 @@ import type { Provider } from 'oidc-provider';
 import { readBody } from '../http/body_limit.ts';
 import { mediaType } from '../http/media_types.ts';
 import { Problem } from '../http/problem.ts';
+import { noteBody } from './endpoint_limit.ts';
 import type { EnginePages } from './engine_options.ts';
 import { registrationPath } from './registration/registration.ts';
 import type { RefuseTooMany } from './request_limit.ts';
@@ -161,6 +162,7 @@ async function readWithinLimit(request: FastifyRequest, replaces: boolean): Prom
   const { headers } = raw;
   if (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined) return;
   const read = await readBody(request, bodyBytesMax);
+  noteBody(raw, read);
   const isForm = mediaType(headers['content-type']) === 'application/x-www-form-urlencoded';
   const body = replaces && isForm ? withOpaqueToken(read) : read;
   headers['content-length'] = String(body.length);

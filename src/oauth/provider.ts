@@ -14,6 +14,7 @@ import { checkClientAssertion, clockToleranceSeconds, describeAssertionFaults } 
 import { outgoingRequests } from './client_keys.ts';
 import { completeKeySet, completeMetadata } from './discovery.ts';
 import { dpopAlgorithms } from './dpop.ts';
+import { useEndpointLimit } from './endpoint_limit.ts';
 import { epochOf, requiresNoPkce, useClients } from './engine_client.ts';
 import { useFaults } from './engine_faults.ts';
 import { EngineKey } from './engine_key.ts';
@@ -88,6 +89,7 @@ export function createProvider(options: EngineOptions): Provider {
   const provider = new Engine(config.baseUrl, configuration);
   // Host and protocol are set by the route that hands a request over, from the base URL alone.
   provider.proxy = true;
+  useEndpointLimit(provider, options.limiter);
   provider.use(completeMetadata(config.baseUrl, options.scopes, options.settings));
   provider.use(completeKeySet(options.foreignKeys));
   provider.use(dressForwardingForm);

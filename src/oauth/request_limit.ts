@@ -5,7 +5,7 @@
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Problem } from '../http/problem.ts';
-import { addressKey, type RateLimiter } from '../http/rate_limit.ts';
+import { countAddress, type RateLimiter } from '../http/rate_limit.ts';
 import type { EnginePages } from './engine_options.ts';
 
 /** What begins something. */
@@ -21,7 +21,7 @@ export function createRequestLimit(limiter: RateLimiter, pages: EnginePages): Re
   return (request, reply, path) => {
     if (!limitedPaths.has(path)) return false;
     try {
-      limiter.count(`begin ${addressKey(request.ip)}`);
+      countAddress(limiter, 'begin ', request.ip);
       return false;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;

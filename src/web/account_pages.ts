@@ -6,6 +6,7 @@
 import { randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { type Account, findAccount } from '../accounts/account.ts';
+import type { KnownDevices } from '../accounts/known_device.ts';
 import { signIn } from '../accounts/sign_in.ts';
 import type { Database } from '../database/database.ts';
 import { withdrawGrantsOfClient } from '../grants/grant.ts';
@@ -23,6 +24,7 @@ export interface AccountPagesOptions {
   db: Database;
   scopes: ScopeCatalogue;
   formTokens: FormTokens;
+  knownDevices: KnownDevices;
   loginSessions: LoginSessions;
   baseUrl: string;
 }
@@ -42,7 +44,7 @@ function formCookieOf(baseUrl: string): FormCookie {
 }
 
 export function registerAccountPages(app: FastifyInstance, options: AccountPagesOptions): void {
-  const { db, scopes, formTokens, loginSessions } = options;
+  const { db, scopes, formTokens, knownDevices, loginSessions } = options;
   const formCookie = formCookieOf(options.baseUrl);
 
   app.get('/account', async (request, reply) => {
@@ -62,9 +64,12 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     const form = request.body as Record<string, unknown>;
     const email = typeof form.email === 'string' ? form.email : '';
     const password = typeof form.password === 'string' ? form.password : '';
-    const result = await signIn(db, email, password, request.ip);
+    const device = knownDevices.read(request.headers.cookie);
+    const result = await signIn(db, email, password, request.ip, device);
     if (result.outcome === 'signed-in') {
       await loginSessions.begin(request, reply, result.account.id);
+      // Beside the session's cookie, which the engine has set already.
+      if (result.deviceCookie !== undefined) reply.raw.appendHeader('set-cookie', result.deviceCookie);
       return reply.header('cache-control', 'no-store').redirect('/account', 303);
     }
     return showSignIn(request, reply, signInFault(result, email, reply));

@@ -7,6 +7,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Provider } from 'oidc-provider';
 import { findAccount } from '../accounts/account.ts';
+import type { KnownDevices } from '../accounts/known_device.ts';
 import { signIn } from '../accounts/sign_in.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
 import type { Database } from '../database/database.ts';
@@ -28,6 +29,7 @@ export interface InteractionPagesOptions {
   clients: ClientCache;
   scopes: ScopeCatalogue;
   formTokens: FormTokens;
+  knownDevices: KnownDevices;
   answerInteraction: AnswerInteraction;
   baseUrl: string;
   /** APIs elsewhere, as the operator declared them. */
@@ -40,7 +42,7 @@ type Result = Parameters<AnswerInteraction>[2];
 const path = '/interaction/:uid';
 
 export function registerInteractionPages(app: FastifyInstance, options: InteractionPagesOptions): void {
-  const { db, provider, clients, scopes, formTokens, answerInteraction, baseUrl } = options;
+  const { db, provider, clients, scopes, formTokens, knownDevices, answerInteraction, baseUrl } = options;
 
   app.get(path, async (request, reply) => {
     const interaction = await load(request, reply);
@@ -134,9 +136,11 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
   ): Promise<FastifyReply> {
     const email = typeof form.email === 'string' ? form.email : '';
     const password = typeof form.password === 'string' ? form.password : '';
-    const result = await signIn(db, email, password, request.ip);
+    const device = knownDevices.read(request.headers.cookie);
+    const result = await signIn(db, email, password, request.ip, device);
     if (result.outcome === 'signed-in') {
       request.log.info({ account: result.account.id }, 'signed in');
+      if (result.deviceCookie !== undefined) reply.header('set-cookie', result.deviceCookie);
       return finish(request, reply, { login: { accountId: result.account.id, acr: passwordAcr(baseUrl) } });
     }
     request.log.info({ outcome: result.outcome }, 'sign-in refused');

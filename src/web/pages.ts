@@ -4,6 +4,7 @@
 
 import formBody from '@fastify/formbody';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { createKnownDevices } from '../accounts/known_device.ts';
 import { toProblem } from '../http/errors.ts';
 import type { Problem } from '../http/problem.ts';
 import { type AccountPagesOptions, registerAccountPages } from './account_pages.ts';
@@ -17,8 +18,8 @@ import { registerStartPage, type StartPageOptions } from './start_page.ts';
 const formBytesMax = 16_384;
 
 export interface PagesOptions
-  extends Omit<InteractionPagesOptions, 'formTokens'>,
-    Omit<AccountPagesOptions, 'formTokens'>,
+  extends Omit<InteractionPagesOptions, 'formTokens' | 'knownDevices'>,
+    Omit<AccountPagesOptions, 'formTokens' | 'knownDevices'>,
     StartPageOptions {
   secret: Buffer;
   baseUrl: string;
@@ -26,6 +27,7 @@ export interface PagesOptions
 
 export function registerPages(app: FastifyInstance, options: PagesOptions): void {
   const formTokens = createFormTokens(options.secret, options.baseUrl);
+  const knownDevices = createKnownDevices(options.secret, options.baseUrl);
   registerStylesheet(app);
   registerStartPage(app, options);
   void app.register(async (scope) => {
@@ -36,8 +38,8 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
       if (problem.status >= 500) request.log.error({ err: error }, 'request failed');
       return showProblem(problem, request, reply);
     });
-    registerInteractionPages(scope, { ...options, formTokens });
-    registerAccountPages(scope, { ...options, formTokens });
+    registerInteractionPages(scope, { ...options, formTokens, knownDevices });
+    registerAccountPages(scope, { ...options, formTokens, knownDevices });
   });
 }
 

@@ -6,7 +6,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import { errors, type KoaContextWithOIDC, Provider } from 'oidc-provider';
-import { countGuess, networkOf } from '../../accounts/throttle.ts';
+import { addressCounters, countGuess } from '../../accounts/throttle.ts';
 import type { Client } from '../../clients/client.ts';
 import { type SelfDescription, saveDocumentClient } from '../../clients/self_registered.ts';
 import { rememberEpoch } from '../engine_client.ts';
@@ -52,8 +52,7 @@ export function documentFeature({ db, settings }: EngineOptions) {
       cacheDuration: cacheSeconds,
       async allowFetch(ctx: KoaContextWithOIDC) {
         fetchedIn.add(ctx);
-        const subject = `client document\n${networkOf(ctx.ip)}`;
-        return (await countGuess(db, [{ subject, max: fetchesMax }])) === null;
+        return (await countGuess(db, addressCounters('client document', ctx.ip, fetchesMax))) === null;
       },
     },
   };

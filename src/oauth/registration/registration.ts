@@ -19,7 +19,7 @@ import { initialAccessTokenStorage } from './initial_access_token.ts';
 import { applyDocumentPolicy, serverMembers } from './metadata_document.ts';
 import { applyRegistrationPolicy, type Metadata, type RegistrationPolicy } from './policy.ts';
 import { registrationAccessTokenStorage } from './registration_access_token.ts';
-import { countRegistration } from './throttle.ts';
+import { countRegistration, forgiveRegistration } from './throttle.ts';
 
 export const registrationPath = '/oauth/register';
 
@@ -91,11 +91,11 @@ export function useRegistration(provider: Provider, db: Database, clients: Clien
   }
 
   async function register(ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> {
-    if (ctx.path === registrationPath && ctx.method === 'POST') {
-      const retryAfter = await countRegistration(db, ctx.ip);
-      if (retryAfter !== undefined) return refuseTooMany(ctx, retryAfter);
-    }
+    const isNew = ctx.path === registrationPath && ctx.method === 'POST';
+    const retryAfter = isNew ? await countRegistration(db, ctx.ip) : undefined;
+    if (retryAfter !== undefined) return refuseTooMany(ctx, retryAfter);
     await next();
+    if (isNew && ctx.status !== 201) await forgiveRegistration(db);
     if (ctx.status >= 300 || typeof ctx.body !== 'object' || ctx.body === null) return;
     const answer = ctx.body as Metadata;
     if (isUnknownSecret(String(answer.client_secret))) {

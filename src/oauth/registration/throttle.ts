@@ -4,7 +4,7 @@
  */
 
 import { sql } from 'kysely';
-import { networkOf } from '../../accounts/throttle.ts';
+import { addressCounters } from '../../accounts/throttle.ts';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 
@@ -13,16 +13,20 @@ const windowMinutes = 60;
 export const registrationLimits = { remote: 60, all: 1_000 } as const;
 
 /**
- * Counts one registration, also one that fails.
+ * Counts one registration. One that fails counts for its network alone: `forgiveRegistration` takes it back from what
+ * all have together.
  * @param remote the network address that asks
  * @returns undefined when it may go on, or the seconds after which to ask again
  */
 export async function countRegistration(db: Database, remote: string): Promise<number | undefined> {
-  // A network past its own limit adds nothing to what all have together: it alone cannot shut the others out.
-  return (
-    (await count(db, `remote\n${networkOf(remote)}`, registrationLimits.remote)) ??
-    (await count(db, 'all', registrationLimits.all))
-  );
+  return countForAll(db, 'remote', remote, 'all');
+}
+
+/** Nothing was registered: nobody else has less of what all have together. */
+export async function forgiveRegistration(db: Database): Promise<void> {
+  await sql`
+    update registration_windows set registrations = registrations - 1
+    where subject = ${digest('all')} and registrations > 0 and ends_at >= now()`.execute(db);
 }
 
 /**
@@ -31,10 +35,21 @@ export async function countRegistration(db: Database, remote: string): Promise<n
  * @returns whether it may be kept
  */
 export async function countDocument(db: Database, remote: string): Promise<boolean> {
-  const wait =
-    (await count(db, `document\n${networkOf(remote)}`, registrationLimits.remote)) ??
-    (await count(db, 'all documents', registrationLimits.all));
-  return wait === undefined;
+  return (await countForAll(db, 'document', remote, 'all documents')) === undefined;
+}
+
+/** A network past its own limit adds nothing to what all have together: it alone cannot shut the others out. */
+async function countForAll(
+  db: Database,
+  name: string,
+  remote: string,
+  all: string,
+): Promise<number | undefined> {
+  for (const { subject, max } of addressCounters(name, remote, registrationLimits.remote)) {
+    const wait = await count(db, subject, max);
+    if (wait !== undefined) return wait;
+  }
+  return count(db, all, registrationLimits.all);
 }
 
 async function count(db: Database, subject: string, max: number): Promise<number | undefined> {

@@ -1,0 +1,110 @@
+/**
+ * Rate limit of the endpoints where clients authenticate: token, introspection, revocation. What an authenticated
+ * client asks counts for the client; a public client names itself only, so it counts for the address beside the
+ * client, and nobody else can use up its limit; everything else counts for the address.
+ *
+ * A request is counted when it was answered, because who asks is known only then; before that it is refused where the
+ * count of the client that it names, or of its address, is full. Requests in flight at one moment may pass together.
+ */
+
+import type { IncomingMessage } from 'node:http';
+import { parse } from 'node:querystring';
+import { decodeJwt } from 'jose';
+import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
+import { networksOf, wideFactor } from '../http/network.ts';
+import { Problem } from '../http/problem.ts';
+import { type RateLimiter, rateHeaders } from '../http/rate_limit.ts';
+
+const limitedPaths: ReadonlySet<string> = new Set(['/oauth/token', '/oauth/introspect', '/oauth/revoke']);
+
+/** How many times the limit a client that authenticates has: it asks for all of its users. */
+const clientFactor = 10;
+
+const bodies = new WeakMap<IncomingMessage, Buffer>();
+
+/** Keeps the body of a request for as long as the request: it may name the client. */
+export function noteBody(raw: IncomingMessage, body: Buffer): void {
+  bodies.set(raw, body);
+}
+
+interface Key {
+  key: string;
+  factor: number;
+}
+
+export function useEndpointLimit(provider: Provider, limiter: RateLimiter): void {
+  provider.use(async (ctx: KoaContextWithOIDC, next: () => Promise<void>) => {
+    if (ctx.method !== 'POST' || !limitedPaths.has(ctx.path)) return next();
+    const claimed = claimedClient(ctx);
+    const keys = [
+      ...failureKeys(ctx.ip),
+      ...(claimed === undefined ? [] : [clientKey(claimed), publicKey(claimed, ctx.ip)]),
+    ];
+    try {
+      for (const { key, factor } of keys) limiter.peek(key, factor);
+    } catch (error) {
+      return refuse(ctx, error);
+    }
+    await next();
+    count(ctx, limiter);
+  });
+}
+
+/** The last key's state is what the client is told of. */
+function count(ctx: KoaContextWithOIDC, limiter: RateLimiter): void {
+  const client = ctx.status === 401 ? undefined : ctx.oidc?.client;
+  const keys =
+    client === undefined
+      ? failureKeys(ctx.ip)
+      : [
+          client.clientAuthMethod === 'none'
+            ? publicKey(client.clientId, ctx.ip)
+            : clientKey(client.clientId),
+        ];
+  for (const { key, factor } of keys) {
+    const state = limiter.note(key, factor);
+    if (state !== undefined) ctx.set(rateHeaders(state));
+  }
+}
+
+function refuse(ctx: KoaContextWithOIDC, error: unknown): void {
+  if (!(error instanceof Problem)) throw error;
+  ctx.status = error.status;
+  ctx.set({ ...error.headers, 'cache-control': 'no-store' });
+  ctx.body = { error: 'temporarily_unavailable', error_description: 'too many requests, try again later' };
+}
+
+function clientKey(clientId: string): Key {
+  return { key: `oauth client:${clientId}`, factor: clientFactor };
+}
+
+function publicKey(clientId: string, address: string): Key {
+  return { key: `oauth client:${clientId} address:${networksOf(address).near}`, factor: 1 };
+}
+
+function failureKeys(address: string): Key[] {
+  const { near, wide } = networksOf(address);
+  const own = { key: `oauth address:${near}`, factor: 1 };
+  return wide === null ? [own] : [{ key: `oauth address:${wide}`, factor: wideFactor }, own];
+}
+
+/** The client that a request names, whether or not it is that client. */
+function claimedClient(ctx: KoaContextWithOIDC): string | undefined {
+  const basic = /^basic ([A-Za-z0-9+/=]+)$/i.exec(ctx.get('authorization'))?.[1];
+  if (basic !== undefined) {
+    const [id = ''] = Buffer.from(basic, 'base64').toString().split(':', 1);
+    return parse(`id=${id}`).id as string | undefined;
+  }
+  const form = parse((bodies.get(ctx.req) ?? '').toString());
+  if (typeof form.client_id === 'string' && form.client_id !== '') return form.client_id;
+  return typeof form.client_assertion === 'string' ? subjectOf(form.client_assertion) : undefined;
+}
+
+function subjectOf(assertion: string): string | undefined {
+  try {
+    const { sub } = decodeJwt(assertion);
+    return typeof sub === 'string' ? sub : undefined;
+  } catch {
+    return undefined;
+  }
+}
