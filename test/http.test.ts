@@ -110,6 +110,46 @@ test('405 names what is allowed; OPTIONS does too', async () => {
   assert.equal(options.headers.get('allow'), 'DELETE, GET, HEAD, OPTIONS, PATCH, PUT');
 });
 
+test('a method that the resource does not have is 405 before the body is looked at', async () => {
+  for (const [method, headers, raw] of [
+    ['QUERY', {}, undefined],
+    ['QUERY', { 'content-type': 'text/plain' }, 'x'],
+    ['POST', json, '{'],
+    ['PROPFIND', {}, undefined],
+  ] as const) {
+    const answer = await ada.request(method, '/api', { headers, ...(raw === undefined ? {} : { raw }) });
+    assert.equal(answer.status, 405, method);
+    assert.equal(answer.headers.get('allow'), 'GET, HEAD, OPTIONS');
+    assert.equal((await ada.request(method, '/nothing', { headers })).status, 404, method);
+  }
+});
+
+test('a method that nobody knows is 501, and what is no HTTP stays 400', async () => {
+  for (const [text, status] of [
+    ['BREW /api HTTP/1.1\r\nHost: x\r\n\r\n', 501],
+    ['get /api HTTP/1.1\r\nHost: x\r\n\r\n', 501],
+    ['CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n', 501],
+    ['BREW /api\r\n\r\n', 400],
+    ['{"a":1}\r\n\r\n', 400],
+    ['\x16\x03\x01\x02\x00\x01\x00\x01', 400],
+  ] as const) {
+    const answer = await exchange(text);
+    assert.ok(answer.startsWith(`HTTP/1.1 ${status} `), `${text}: ${answer}`);
+    assert.match(answer, /\r\nConnection: close\r\n/);
+    assert.equal(JSON.parse(answer.split('\r\n\r\n')[1] ?? '').status, status);
+  }
+});
+
+/** Sends bytes and reads until the server closes the connection. */
+async function exchange(text: string): Promise<string> {
+  const { hostname, port } = new URL(server.baseUrl);
+  const socket = connect(Number(port), hostname);
+  socket.setEncoding('latin1').write(text, 'latin1');
+  let answer = '';
+  for await (const chunk of socket) answer += chunk;
+  return answer;
+}
+
 test('a page of another origin may ask first, and read the answer', async () => {
   const preflight = await requester(server)('OPTIONS', path, {
     headers: {

@@ -18,7 +18,7 @@ import { type Config, isLoopbackHost } from '../config/config.ts';
 import { newId } from '../crypto/ids.ts';
 import { version } from '../version.ts';
 import { closeUnreadBodies } from './body_limit.ts';
-import { answerError, answerNotFound, answerUnreadable, type ProblemPage } from './errors.ts';
+import { answerError, answerNotFound, answerUnreadable, type ProblemPage, refuseConnect } from './errors.ts';
 import { parseJson } from './json.ts';
 
 /** Fastify types the handler of its own errors (a URL that cannot be read, say) more narrowly than any other. */
@@ -127,6 +127,12 @@ export function createApplication(
   app.setNotFoundHandler((request: FastifyRequest, reply) =>
     answerNotFound(app, request, reply, problemPage),
   );
+  // Before the body: 404 and 405 do not depend on it, and the framework refuses a QUERY without Content-Type first.
+  app.addHook('preParsing', (request, reply, payload, done) => {
+    if (request.is404) answerNotFound(app, request, reply, problemPage);
+    else done(null, payload);
+  });
+  app.server.on('connect', refuseConnect);
   return app as unknown as FastifyInstance;
 }
 

@@ -3,8 +3,9 @@
  * own words; of anything unexpected the log alone gets to know.
  */
 
-import { STATUS_CODES } from 'node:http';
+import { type IncomingMessage, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
 import { newId } from '../crypto/ids.ts';
 import { isDatabaseUnavailable } from '../database/database.ts';
@@ -19,12 +20,52 @@ export function answerError(error: unknown, request: FastifyRequest, reply: Fast
 }
 
 /** For what is not HTTP, or has headers beyond all measure: there is no request yet to answer properly. */
-export function answerUnreadable(error: Error & { code?: string }, socket: Socket): void {
+export function answerUnreadable(error: UnreadableError, socket: Socket): void {
   // The other side has gone, or an answer is on its way already.
   if (error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) return;
+  if (namesUnknownMethod(error)) {
+    refuseMethod(socket);
+    return;
+  }
   const status =
     error.code === 'HPE_HEADER_OVERFLOW' ? 431 : error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? 408 : 400;
-  const problem = new Problem(status, 'The request cannot be read.', { code: 'unreadable-request' });
+  sendRaw(socket, new Problem(status, 'The request cannot be read.', { code: 'unreadable-request' }));
+}
+
+type UnreadableError = Error & { code?: string; rawPacket?: unknown };
+
+/** Node's parser knows a fixed list of methods. A request with another one is HTTP all the same. */
+function namesUnknownMethod({ code, rawPacket }: UnreadableError): boolean {
+  if (code !== 'HPE_INVALID_METHOD' || !Buffer.isBuffer(rawPacket)) return false;
+  const start = rawPacket.toString('latin1', 0, requestLineMax);
+  return /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ \S+ HTTP\/1\.[01]\r?\n/.test(start);
+}
+
+/** Bytes looked at for the request line. */
+const requestLineMax = 16_384;
+
+/** Milliseconds that whoever asked for a tunnel has to read the refusal. */
+const refusalMs = 1_000;
+
+/**
+ * CONNECT asks for a tunnel (RFC 9110 section 9.3.6). Node hands over the bare socket and watches it no more: it must
+ * not stay open for as long as the other side likes.
+ */
+export function refuseConnect(_request: IncomingMessage, socket: Duplex): void {
+  socket.on('error', () => {});
+  socket.resume();
+  setTimeout(() => socket.destroy(), refusalMs).unref();
+  refuseMethod(socket);
+}
+
+/** RFC 9110 section 9.1: a method that no resource here knows. */
+function refuseMethod(socket: Duplex): void {
+  sendRaw(socket, new Problem(501, 'This server knows no such method.', { code: 'unknown-method' }));
+}
+
+/** Answers where there is no reply to answer with, and closes the connection. */
+function sendRaw(socket: Duplex, problem: Problem): void {
+  const { status } = problem;
   const body = JSON.stringify(problem.toBody(`urn:uuid:${newId()}`));
   socket.end(
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nContent-Type: application/problem+json\r\n` +
