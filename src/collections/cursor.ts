@@ -14,8 +14,11 @@ export interface Place {
   id: string;
 }
 
-/** Bytes of a cursor at most: a key of 500 characters may take six bytes for each in JSON, a third more in base64. */
-const cursorBytesMax = 8_192;
+/** Characters of a cursor at most: a key of 500 characters may take six bytes for each in JSON, a third more in base64. */
+export const cursorCharactersMax = 8_192;
+/** base64url without padding. */
+export const cursorPattern = '^[A-Za-z0-9_-]+$';
+const cursorForm = new RegExp(cursorPattern);
 
 /** @param order the order that it is a place in, like `-created_at` */
 export function writeCursor(order: string, { key, id }: Place): string {
@@ -24,7 +27,7 @@ export function writeCursor(order: string, { key, id }: Place): string {
 
 /** @throws Problem 400 for what was not made by `writeCursor` for the same order */
 export function readCursor(order: string, hasKey: boolean, text: string): Place {
-  const parts = text.length <= cursorBytesMax ? parse(text) : undefined;
+  const parts = text.length <= cursorCharactersMax && cursorForm.test(text) ? parse(text) : undefined;
   const [madeFor, id, key] = parts ?? [];
   const isWhole =
     madeFor === order &&

@@ -2,7 +2,10 @@
 
 import Type, { type TSchema } from 'typebox';
 import { jsonPatchType, mergePatchType } from '../http/api.ts';
+import { keyParameter } from '../http/describe.ts';
 import type { AnswerDescription, Operation, Parameter, ReferencePart } from '../http/operation.ts';
+import { requestSchema } from '../http/request_schema.ts';
+import { cursorCharactersMax, cursorPattern } from './cursor.ts';
 import { exampleIds, exampleResource } from './example.ts';
 import { embeddedInAnswerMax, embeddedMax } from './expansions.ts';
 import { patchOperationsMax } from './json_patch.ts';
@@ -11,6 +14,7 @@ import { type ResourceAction, type ResourceType, withChildren } from './resource
 import {
   actionSchema,
   createSchema,
+  filterSchema,
   LinkSchema,
   listSchema,
   mergePatchSchema,
@@ -62,12 +66,14 @@ function schemasOf(type: ResourceType): Record<string, TSchema> {
     [`${name}Selection`]: selectionSchema(type, embedded),
     [`${name}Shown`]: anyOf(name, `${name}Selection`),
     [`${name}List`]: listSchema(reference(`${name}Shown`)),
-    [`${name}Create`]: createSchema(type),
+    [`${name}Create`]: requestSchema(createSchema(type)),
   };
   if (type.parent !== null) return schemas;
-  schemas[`${name}Replace`] = replaceSchema(type);
-  schemas[`${name}MergePatch`] = mergePatchSchema(type);
-  for (const action of type.actions) schemas[`${name}${upper(action.name)}`] = actionSchema(action.input);
+  schemas[`${name}Replace`] = requestSchema(replaceSchema(type));
+  schemas[`${name}MergePatch`] = requestSchema(mergePatchSchema(type));
+  for (const { name: action, input } of type.actions) {
+    schemas[`${name}${upper(action)}`] = requestSchema(actionSchema(input));
+  }
   return schemas;
 }
 
@@ -113,32 +119,30 @@ const fieldsParameter = (type: ResourceType): Parameter => ({
   name: 'fields',
   in: 'query',
   description: `The members wanted, divided by commas, beside id and _links: ${selectableMembers(type).join(', ')}.`,
-  schema: Type.String(),
+  schema: namesSchema(['id', ...selectableMembers(type)]),
 });
+
+/** One of the names or several, divided by commas; spaces around a name do no harm. */
+function namesSchema(names: readonly string[]): TSchema {
+  const name = ` *(${names.join('|')}) *`;
+  return Type.String({ pattern: `^${name}(,${name})*$` });
+}
 
 /** What is shown of each resource. */
 function shapeParameters(type: ResourceType): Parameter[] {
   const names = type.expansions.map(({ name }) => name);
   if (names.length === 0) return [fieldsParameter(type)];
-  const name = `(${names.join('|')})`;
   const expand: Parameter = {
     name: 'expand',
     in: 'query',
     description: `Links whose resources are embedded under _embedded, divided by commas: ${names.join(', ')}. Of a sub-collection the first ${embeddedMax}, newest first, and no more than ${embeddedInAnswerMax} in one answer.`,
-    schema: Type.String({ pattern: `^${name}(,${name})*$` }),
+    schema: namesSchema(names),
   };
   return [fieldsParameter(type), expand];
 }
 
 const conditionParameters = (...names: string[]): Parameter[] =>
   names.map((name) => ({ name, in: 'header', description: 'RFC 9110 section 13.', schema: Type.String() }));
-
-const keyParameter: Parameter = {
-  name: 'Idempotency-Key',
-  in: 'header',
-  description: 'The same key with the same request is answered again for 24 hours, not done again.',
-  schema: Type.String({ minLength: 1, maxLength: 255 }),
-};
 
 const validatorHeaders = ['ETag', 'Last-Modified'];
 const preconditions = ['If-Match', 'If-None-Match', 'If-Unmodified-Since'];
@@ -151,7 +155,7 @@ function listOperation(type: ResourceType): Operation {
       name,
       in: 'query',
       description: `Only those with this ${name}.`,
-      schema: field?.schema ?? Type.String({ format: 'uuid' }),
+      schema: field === undefined ? Type.String({ format: 'uuid' }) : filterSchema(field),
     };
   });
   return {
@@ -172,8 +176,8 @@ function listOperation(type: ResourceType): Operation {
       {
         name: 'after',
         in: 'query',
-        description: 'Where the page before ended: from the link `next`.',
-        schema: Type.String(),
+        description: 'Where the page before ended: from the link `next` of the same list in the same order.',
+        schema: Type.String({ pattern: cursorPattern, minLength: 1, maxLength: cursorCharactersMax }),
       },
       {
         name: 'sort',
@@ -386,7 +390,7 @@ const rootOperation: Operation = {
   problems: [],
 };
 
-const pointer = Type.String({ pattern: '^(/([^~]|~[01])*)?$' });
+const pointer = requestSchema(Type.String({ pattern: '^(/([^~]|~[01])*)?$' }));
 
 /** RFC 6902. */
 const jsonPatchSchema = Type.Array(

@@ -8,6 +8,7 @@ import { isStorable } from '../http/json.ts';
 import { type BodyFault, Problem } from '../http/problem.ts';
 import { isKeepableTime } from './column.ts';
 import { type Expansion, type Field, isChangeable, type ResourceType } from './resource_type.ts';
+import { fits } from './validation.ts';
 
 /** Resources on a page where nothing is said, and at most. */
 export const pageSizeDefault = 50;
@@ -53,7 +54,7 @@ export function readListQuery(type: ResourceType, query: unknown): ListQuery {
     const text = parameters.get(name);
     if (text === undefined) return [];
     const field = type.fields.find((candidate) => candidate.name === name);
-    const value = field === undefined ? readId(text) : readValue(field, text);
+    const value = field === undefined ? readId(text) : readFitting(field, text);
     if (value === undefined)
       faults.push({ pointer: `/${name}`, message: 'has a value that this field never has' });
     return [{ name, value }];
@@ -145,7 +146,7 @@ function readExpand(type: ResourceType, text: string | undefined, faults: BodyFa
 }
 
 function readNames(text: string): Set<string> {
-  return new Set(text.split(',').map((name) => name.trim()));
+  return new Set(text.split(',').map((name) => name.replace(/^ +| +$/g, '')));
 }
 
 function checkNames(
@@ -160,6 +161,12 @@ function checkNames(
 
 function readId(text: string): string | undefined {
   return isId(text.toLowerCase()) ? text.toLowerCase() : undefined;
+}
+
+/** A field's value from text; undefined where the field never has it. */
+function readFitting(field: Field, text: string): unknown {
+  const value = readValue(field, text);
+  return value !== undefined && fits(field, value) ? value : undefined;
 }
 
 /** A field's value from text; undefined where the field's column could not have it. */
@@ -179,9 +186,7 @@ function readValue(field: Field, text: string): unknown {
       return /^\d{4}-\d\d-\d\d[Tt ]/.test(text) && isKeepableTime(text)
         ? new Date(text).toISOString()
         : undefined;
-    default: {
-      const { enum: values } = field.schema as { enum?: unknown[] };
-      return values === undefined || values.includes(text) ? text : undefined;
-    }
+    default:
+      return text;
   }
 }

@@ -192,7 +192,7 @@ function actionHandler(context: CollectionsContext, type: ResourceType, action: 
   const check = bodyCheck(actionSchema(action.input), action.input);
   return async ({ request, principal, id }) => {
     // Most actions need no more than being asked for.
-    const input = check(request.body ?? {});
+    const input = check(request.body === undefined ? {} : request.body);
     return changeOnce(context, request, principal, async (tx) => {
       const row = await lockOwn(tx, type, principal, id, request.headers);
       return show(type, await actOn(tx, type, row, action, input), principal);

@@ -4,6 +4,7 @@
  */
 
 import Type, { type TSchema } from 'typebox';
+import { requestSchema } from '../http/request_schema.ts';
 import { type Field, isChangeable, type ResourceType } from './resource_type.ts';
 
 const Id = () => Type.String({ format: 'uuid' });
@@ -79,11 +80,36 @@ export function mergePatchSchema(type: ResourceType): TSchema {
     if (field.set !== 'client') continue;
     const schema = withoutDefault(field.schema);
     const isRemovable = field.nullable || field.default !== undefined;
-    // Of an object any member may be given: what comes out of the merge is checked.
-    if (field.column === 'jsonb') properties[field.name] = Type.Optional({} as TSchema);
-    else properties[field.name] = Type.Optional(isRemovable ? Type.Union([schema, Type.Null()]) : schema);
+    const part = field.column === 'jsonb' ? mergePart(schema) : schema;
+    properties[field.name] = Type.Optional(isRemovable ? Type.Union([part, Type.Null()]) : part);
   }
-  return Type.Object(properties);
+  return Type.Object(properties, { additionalProperties: false });
+}
+
+/** RFC 7396: an object is merged member by member; what comes out must fit the field's own schema. */
+function mergePart(schema: TSchema): TSchema {
+  const { anyOf, properties, required, ...rest } = schema as {
+    anyOf?: TSchema[];
+    properties?: Record<string, TSchema>;
+    required?: string[];
+  };
+  if (anyOf !== undefined) return { ...rest, anyOf: anyOf.map(mergePart) } as TSchema;
+  if (properties === undefined) return schema;
+  const members = Object.entries(properties).map(([name, member]) => {
+    const part = mergePart(member);
+    return [name, required?.includes(name) ? part : Type.Union([part, Type.Null()])];
+  });
+  return { ...rest, properties: Object.fromEntries(members) } as TSchema;
+}
+
+/** What a list may be filtered by: any value of the field but null, which no text in a query means. */
+export function filterSchema(field: Field): TSchema {
+  const { anyOf, ...rest } = withoutDefault(field.schema) as { anyOf?: { type?: string }[] };
+  const parts = anyOf?.filter(({ type }) => type !== 'null');
+  if (parts === undefined) return requestSchema(rest as TSchema);
+  return requestSchema(
+    (parts.length === 1 ? { ...rest, ...parts[0] } : { ...rest, anyOf: parts }) as TSchema,
+  );
 }
 
 function withoutDefault(schema: TSchema): TSchema {

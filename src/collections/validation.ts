@@ -43,6 +43,18 @@ export function bodyCheck(schema: TSchema, fields: readonly Field[]): BodyCheck 
   };
 }
 
+const fieldChecks = new WeakMap<Field, (value: unknown) => boolean>();
+
+/** Whether a field may have a value. */
+export function fits(field: Field, value: unknown): boolean {
+  let check = fieldChecks.get(field);
+  if (check === undefined) {
+    check = ajv.compile(field.schema);
+    fieldChecks.set(field, check);
+  }
+  return check(value);
+}
+
 function toFault(error: ErrorObject) {
   return toBodyFault(error as Parameters<typeof toBodyFault>[0]);
 }

@@ -2,8 +2,9 @@
 
 import Type, { type TSchema } from 'typebox';
 import { mergePatchType } from './api.ts';
+import { keyCharactersMax, keyPattern } from './idempotency.ts';
 import type { Operation, Parameter } from './operation.ts';
-import { pageSizeDefault, pageSizeMax } from './page.ts';
+import { cursorCharactersMax, cursorPattern, pageSizeDefault, pageSizeMax } from './page.ts';
 
 export const Id = () => Type.String({ format: 'uuid' });
 export const Time = () => Type.String({ format: 'date-time' });
@@ -31,14 +32,19 @@ export const pageParameters: readonly Parameter[] = [
     'How many on a page at most.',
     Type.Integer({ minimum: 1, maximum: pageSizeMax, default: pageSizeDefault }),
   ),
-  queryParameter('after', 'From the link `next`.', Type.String()),
+  queryParameter(
+    'after',
+    'From the link `next` of the same list.',
+    Type.String({ pattern: cursorPattern, minLength: 1, maxLength: cursorCharactersMax }),
+  ),
 ];
 
 export const keyParameter: Parameter = {
   name: 'Idempotency-Key',
   in: 'header',
-  description: 'The same key with the same request is answered again for 24 hours, not done again.',
-  schema: Type.String({ minLength: 1, maxLength: 255 }),
+  description:
+    'The same key with the same request is answered again for 24 hours, not done again; with another request it is 422.',
+  schema: Type.String({ minLength: 1, maxLength: keyCharactersMax, pattern: keyPattern }),
 };
 
 export function jsonBody(schema: string, example: unknown, required = true): NonNullable<Operation['body']> {

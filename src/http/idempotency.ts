@@ -18,7 +18,10 @@ import { Problem } from './problem.ts';
 /** Hours for which an answer is kept. */
 export const keptHours = 24;
 /** Characters of a key at most. */
-const keyCharactersMax = 255;
+export const keyCharactersMax = 255;
+/** Visible ASCII, with spaces inside. */
+export const keyPattern = '^[!-~](?:[ -~]*[!-~])?$';
+const keyForm = new RegExp(keyPattern);
 
 export interface KeyedRequest {
   /** The value of `Idempotency-Key`. */
@@ -41,7 +44,7 @@ export function readIdempotencyKey(
 ): KeyedRequest | undefined {
   if (header === undefined) return undefined;
   const key = String(header);
-  if (!/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(key) || key.length > keyCharactersMax) {
+  if (!keyForm.test(key) || key.length > keyCharactersMax) {
     throw new Problem(400, `Idempotency-Key may be 1 to ${keyCharactersMax} visible ASCII characters.`, {
       code: 'invalid-idempotency-key',
     });

@@ -9,6 +9,10 @@ import { Problem } from './problem.ts';
 
 export const pageSizeDefault = 50;
 export const pageSizeMax = 200;
+/** Characters of a cursor at most; base64url without padding. */
+export const cursorCharactersMax = 200;
+export const cursorPattern = '^[A-Za-z0-9_-]+$';
+const cursorForm = new RegExp(cursorPattern);
 
 export interface PageQuery {
   limit: number;
@@ -38,8 +42,10 @@ export function readPage(request: FastifyRequest, known: readonly string[] = [])
     new Problem(400, 'after may be what a link to the next page of the same list has.', {
       code: 'invalid-cursor',
     });
-  if (after !== undefined && (typeof after !== 'string' || after.length > 200)) throw invalid();
-  const decoded = after === undefined ? null : Buffer.from(after, 'base64url').toString('latin1');
+  const isCursor = (text: unknown) =>
+    typeof text === 'string' && text.length <= cursorCharactersMax && cursorForm.test(text);
+  if (after !== undefined && !isCursor(after)) throw invalid();
+  const decoded = after === undefined ? null : Buffer.from(after as string, 'base64url').toString('latin1');
   return { limit: size, after: decoded, parameters, invalid };
 }
 

@@ -32,7 +32,8 @@ export function openApiDocument({ baseUrl, parts, kinds, scopes }: ReferenceSour
     info: {
       title: 'Nuncio',
       version,
-      description: 'Resources of users, for apps that they let in; and events, delivered as they happen.',
+      description:
+        'Resources of users, for apps that they let in; and events, delivered as they happen. Bodies are I-JSON (RFC 7493): UTF-8, no member twice, no half of a surrogate pair; without NUL, nested 64 deep at most.',
     },
     servers: [{ url: baseUrl }],
     tags: parts.flatMap((part) => part.tags),

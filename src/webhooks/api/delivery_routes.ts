@@ -21,6 +21,7 @@ import {
   resendDelivery,
 } from '../log/delivery.ts';
 import type { HeaderNames } from '../sending/delivery_request.ts';
+import { readNothing } from '../subscriptions/subscription_body.ts';
 import { sendOnce } from './once.ts';
 import { ownerOf, requireSubscription } from './subscription_routes.ts';
 
@@ -69,6 +70,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
   api.post<IdRoute>('/deliveries/:id/resend', async (request, reply) => {
     const owner = ownerOf(await guard(request, 'write:webhooks'), 'write');
     const { id } = request.params;
+    readNothing(request.body);
     return sendOnce(options, request, reply, owner, async (tx) => {
       switch (await resendDelivery(tx, owner, id)) {
         case 'not-found':

@@ -2,13 +2,17 @@
 
 import Type, { type TSchema } from 'typebox';
 import { retryStepSecondsMax, retryStepsMax } from '../../config/config.ts';
+import { disabledName, failingName, pingName } from '../../events/built_in_names.ts';
 import type { EventKind } from '../../events/kind.ts';
+import { patternsOf } from '../../events/kind_pattern.ts';
 import { batchEventsMax } from '../../events/publish.ts';
 import { mergePatchType } from '../../http/api.ts';
+import { keyParameter, pageParameters } from '../../http/describe.ts';
 import type { Operation, Parameter, ReferencePart } from '../../http/operation.ts';
+import { requestSchema } from '../../http/request_schema.ts';
 import { recoverableStates, runningMax } from '../fan_out/recovery.ts';
 import { deliveryStates, lookedThroughMax } from '../log/delivery.ts';
-import { signatureShapes } from '../subscriptions/signature.ts';
+import { secretPattern, signatureShapes } from '../subscriptions/signature.ts';
 import { formats } from '../subscriptions/subscription.ts';
 
 /** @param kinds the catalogue: an example of publishing needs one */
@@ -21,7 +25,7 @@ export function describeWebhooks(kinds: readonly EventKind[]): ReferencePart {
       ...deliveryOperations,
       ...recoveryOperations,
     ],
-    schemas,
+    schemas: { ...schemas, ...requestSchemas(kinds) },
     tags: [
       {
         name: 'events',
@@ -34,6 +38,8 @@ export function describeWebhooks(kinds: readonly EventKind[]): ReferencePart {
 }
 
 const Id = () => Type.String({ format: 'uuid' });
+/** Visible ASCII. */
+const EventId = () => Type.String({ pattern: '^[!-~]+$', minLength: 1, maxLength: 255 });
 const Time = () => Type.String({ format: 'date-time' });
 const Maybe = <S extends TSchema>(schema: S) => Type.Union([schema, Type.Null()]);
 const Named = (...names: readonly string[]) => ({ type: 'string', enum: names }) as TSchema;
@@ -58,7 +64,11 @@ const settings = {
   description: Type.String({ maxLength: 1_000 }),
 };
 
-const { url, kinds: patterns, ...choices } = settings;
+const { url, kinds: _, ...choices } = settings;
+const givenSecret = Type.String({
+  description: '`whsec_` and the base64 of 24 to 64 bytes.',
+  pattern: secretPattern,
+});
 const optional = (properties: Record<string, TSchema>) =>
   Object.fromEntries(Object.entries(properties).map(([name, schema]) => [name, Type.Optional(schema)]));
 
@@ -92,20 +102,46 @@ const delivery = {
 
 const secret = Type.String({ description: '`whsec_` and the base64 of the key.' });
 
+/** Kinds that nobody publishes, and everybody may subscribe to. */
+const builtInNames = [pingName, disabledName, failingName];
+
+/** What requests bring: the catalogue decides what of it is good. */
+function requestSchemas(declared: readonly EventKind[]): Record<string, TSchema> {
+  const patterns = new Set([...declared.map(({ name }) => name), ...builtInNames].flatMap(patternsOf));
+  const kinds = Type.Array(Named(...patterns), { minItems: 1, maxItems: 100 });
+  const restorable = Object.fromEntries(
+    Object.entries(choices).map(([name, schema]) => [name, Maybe(schema)]),
+  );
+  const newEvent = (kind: EventKind) =>
+    Type.Object(
+      { kind: Named(kind.name), account: Id(), body: kind.schema, id: Type.Optional(EventId()) },
+      strict,
+    );
+  return {
+    // Without a kind there is nothing to publish.
+    NewEvent: declared.length === 0 ? ({ not: {} } as TSchema) : Type.Union(declared.map(newEvent)),
+    NewEvents: Type.Union([
+      reference('NewEvent'),
+      Type.Array(reference('NewEvent'), { minItems: 1, maxItems: batchEventsMax }),
+    ]),
+    SubscriptionCreate: requestSchema(
+      Type.Object({ url, kinds, ...optional({ ...choices, secret: givenSecret }) }, strict),
+    ),
+    // RFC 7396: null brings back the default.
+    SubscriptionMergePatch: requestSchema(
+      Type.Object(optional({ url, kinds, ...restorable, state: Named('active', 'disabled') }), strict),
+    ),
+    SecretRotation: Type.Object(
+      {
+        overlap: Type.Optional(Maybe(Type.Integer({ minimum: 0, maximum: 604_800, default: 86_400 }))),
+        secret: Type.Optional(givenSecret),
+      },
+      strict,
+    ),
+  };
+}
+
 const schemas: Record<string, TSchema> = {
-  NewEvent: Type.Object(
-    {
-      kind: Type.String(),
-      account: Id(),
-      body: {} as TSchema,
-      id: Type.Optional(Type.String({ maxLength: 255 })),
-    },
-    strict,
-  ),
-  NewEvents: Type.Union([
-    reference('NewEvent'),
-    Type.Array(reference('NewEvent'), { minItems: 1, maxItems: batchEventsMax }),
-  ]),
   EventIds: Type.Object({ id: Type.Optional(Type.String()), ids: Type.Array(Type.String()) }, strict),
   EventKind: Type.Object(
     {
@@ -121,23 +157,11 @@ const schemas: Record<string, TSchema> = {
   Subscription: Type.Object(subscription, strict),
   SubscriptionList: listOf('Subscription'),
   SubscriptionMade: Type.Object({ ...subscription, secret }, strict),
-  SubscriptionCreate: Type.Object(
-    { url, kinds: patterns, ...optional({ ...choices, secret: Type.String() }) },
-    strict,
-  ),
-  SubscriptionMergePatch: Type.Object(optional({ ...settings, state: Named('active', 'disabled') }), strict),
   SubscriptionSecret: Type.Object(
     { secret, previous_secret: Maybe(secret), previous_secret_until: Maybe(Time()) },
     strict,
   ),
-  SecretRotation: Type.Object(
-    {
-      overlap: Type.Optional(Type.Integer({ minimum: 0, maximum: 604_800, default: 86_400 })),
-      secret: Type.Optional(Type.String()),
-    },
-    strict,
-  ),
-  Nothing: Type.Object({}),
+  Nothing: Type.Object({}, strict),
   TestDelivery: Type.Object({ delivery: Id(), _links: links }, strict),
   Delivery: Type.Object(delivery, strict),
   DeliveryList: listOf('Delivery'),
@@ -210,23 +234,6 @@ const idParameter = (item: string): Parameter => ({
   required: true,
 });
 
-const pageParameters: Parameter[] = [
-  {
-    name: 'limit',
-    in: 'query',
-    description: 'How many on a page at most.',
-    schema: Type.Integer({ minimum: 1, maximum: 200, default: 50 }),
-  },
-  { name: 'after', in: 'query', description: 'From the link `next`.', schema: Type.String() },
-];
-
-const keyParameter: Parameter = {
-  name: 'Idempotency-Key',
-  in: 'header',
-  description: 'The same key with the same request is answered again for 24 hours, not done again.',
-  schema: Type.String({ minLength: 1, maxLength: 255 }),
-};
-
 const read = ['read:webhooks'];
 const write = ['write:webhooks'];
 const jsonBody = (schema: string, example: unknown, required = true) => ({
@@ -275,7 +282,7 @@ function eventOperations(kinds: readonly EventKind[]): Operation[] {
           name: 'id',
           in: 'path',
           description: 'Which event.',
-          schema: Type.String({ minLength: 1, maxLength: 255 }),
+          schema: EventId(),
           required: true,
         },
       ],
@@ -490,7 +497,12 @@ const deliveryOperations: Operation[] = [
         description: 'Only those in this state.',
         schema: Named(...deliveryStates),
       },
-      { name: 'kind', in: 'query', description: 'Only those of this kind.', schema: Type.String() },
+      {
+        name: 'kind',
+        in: 'query',
+        description: 'Only those of this kind.',
+        schema: requestSchema(Type.String()),
+      },
     ],
     answers: {
       200: {

@@ -37,6 +37,7 @@ import {
   type SubscriptionFields,
 } from '../subscriptions/subscription.ts';
 import {
+  readNothing,
   readRotation,
   readSubscriptionFields,
   readSubscriptionPatch,
@@ -161,6 +162,7 @@ export function registerSubscriptions(options: RoutesOptions): void {
 
   api.post<IdRoute>('/subscriptions/:id/test', async (request, reply) => {
     const owner = await writer(request);
+    readNothing(request.body);
     return sendOnce(options, request, reply, owner, async (tx) => {
       const subscription = await requireSubscription(tx, owner, request.params.id);
       if (subscription.state !== 'active') {

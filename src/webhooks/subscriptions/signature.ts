@@ -29,6 +29,15 @@ export function makeSecret(): string {
   return prefix + randomBytes(secretBytes).toString('base64');
 }
 
+/** The form of a secret, as far as a pattern can say it: base64 in groups of four characters for three bytes. */
+export const secretPattern = (() => {
+  const three = '(?:[A-Za-z0-9+/]{4})';
+  const two = '[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]';
+  const one = '[A-Za-z0-9+/][AQgw]';
+  // 24 to 63 bytes, or 63 and one more.
+  return `^${prefix}(?:${three}{8,20}(?:${two}|${one})?|${three}{21}(?:${one})?)={0,2}$`;
+})();
+
 /** Whether a text is a secret of the right form and length. */
 export function isSecret(text: string): boolean {
   if (!text.startsWith(prefix)) return false;

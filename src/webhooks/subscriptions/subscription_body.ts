@@ -111,10 +111,18 @@ export function readSubscriptionPatch(
   };
 }
 
+/** For what needs no more than being asked for. @throws Problem 422 */
+export function readNothing(body: unknown): void {
+  if (body === undefined) return;
+  const faults = new Faults();
+  readObject(body, [], faults);
+  faults.raise();
+}
+
 /** @throws Problem 422 */
 export function readRotation(body: unknown): { secret: string | undefined; overlapSeconds: number } {
   const faults = new Faults();
-  const given = readObject(body ?? {}, ['overlap', 'secret'], faults);
+  const given = readObject(body === undefined ? {} : body, ['overlap', 'secret'], faults);
   const overlap = given.overlap ?? overlapSecondsDefault;
   if (!isWhole(overlap, 0, overlapSecondsMax)) {
     faults.add('/overlap', `may be a whole number of seconds from 0 to ${overlapSecondsMax}`);
