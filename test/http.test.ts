@@ -124,6 +124,10 @@ test('a method that the resource does not have is 405 before the body is looked 
   }
 });
 
+test('an id longer than any is 404', async () => {
+  assert.equal((await ada.request('GET', `/articles/${'0'.repeat(3_000)}`)).status, 404);
+});
+
 test('a method that nobody knows is 501, and what is no HTTP stays 400', async () => {
   for (const [text, status] of [
     ['BREW /api HTTP/1.1\r\nHost: x\r\n\r\n', 501],

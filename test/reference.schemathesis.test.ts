@@ -20,8 +20,10 @@ const folder = fileURLToPath(new URL('schemathesis/', import.meta.url));
 const configuration = ['schemathesis.toml', 'hooks.py'];
 
 /** Random cases of each operation, beside those that follow from the schema's bounds; always the same ones. */
-const examplesMax = 5;
+const examplesMax = 3;
 const seed = 1;
+/** Managing apps and the server needs the console's token, which no app gets: here all of it would be 403. */
+const managed = '^/(apps|app-invitations|admin)';
 /** Seconds that a token must last: the run on a slow machine. */
 const tokenSeconds = 7_200;
 
@@ -40,6 +42,7 @@ test('Schemathesis with all checks finds nothing wrong in /openapi.json', async 
       ...['--config-file', 'schemathesis.toml', '--no-color'],
       ...['run', `${server.baseUrl}/openapi.json`, '--checks', 'all', '--continue-on-failure'],
       ...['--max-examples', String(examplesMax), '--seed', String(seed)],
+      ...['--exclude-path-regex', managed],
     ],
     {
       cwd,

@@ -150,6 +150,9 @@ export function toProblem(error: unknown): Problem {
       return new Problem(415, 'This resource takes application/json.', { code: 'unsupported-media-type' });
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
       return new Problem(413, 'The body is larger than this resource takes.', { code: 'body-too-large' });
+    // Longer than any id: nothing has it.
+    case 'FST_ERR_MAX_PARAM_LENGTH':
+      return new Problem(404, 'There is nothing here.');
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
     case 'FST_ERR_CTP_INVALID_JSON_BODY':
       return new Problem(400, 'The body is not JSON.', { code: 'not-json' });
