@@ -5,6 +5,7 @@ import { after, test } from 'node:test';
 import type { Page } from 'playwright-core';
 import type { ApiDocument } from '../src/web/reference/reader/document.ts';
 import { openPage, startBrowser } from './support/chromium.ts';
+import { accessibilityFaults } from './support/console_page.ts';
 import { createTestAccount } from './support/oauth.ts';
 import { startTestServer } from './support/server.ts';
 
@@ -110,7 +111,7 @@ test('the search of the reference finds an operation by its words and by its pat
   await page.getByText('Nothing found.').waitFor();
 });
 
-test('the reference fits a phone and follows the colour scheme of the system', async () => {
+test('the reference fits a phone is accessible, and follows the colour scheme of the system', async () => {
   for (const colorScheme of ['dark', 'light'] as const) {
     const { page, problems } = await openPage(browser, {
       colorScheme,
@@ -123,6 +124,7 @@ test('the reference fits a phone and follows the colour scheme of the system', a
     );
 
     assert.equal(width, 390);
+    assert.deepEqual(await accessibilityFaults(page), []);
     assert.equal(ground, colorScheme === 'dark' ? 'rgb(18, 20, 27)' : 'rgb(255, 255, 255)');
     assert.deepEqual(problems, []);
   }

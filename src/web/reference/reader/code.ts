@@ -4,7 +4,7 @@ import { type Html, html } from '../../html.ts';
 
 /** A block that can be scrolled and copied. @param label what a screen reader calls it */
 export function codeBlock(label: string, content: Html | string): Html {
-  return html`<div class="code"><pre tabindex="0" role="region" aria-label="${label}"><code>${content}</code></pre></div>`;
+  return html`<div class="code"><pre tabindex="0" role="group" aria-label="${label}"><code>${content}</code></pre></div>`;
 }
 
 const jsonParts = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;

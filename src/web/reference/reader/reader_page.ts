@@ -64,6 +64,7 @@ ${tags.map(
 <section class="tag" aria-labelledby="top">
 <h1 id="top">${info.title} API</h1>
 <p class="lead">Version ${info.version}. The base URL is <code>${baseUrl}</code>. For tools: <a href="/openapi.json">OpenAPI 3.1</a> and <a href="/asyncapi.json">AsyncAPI 3</a>.</p>
+<h2>Start here</h2>
 ${guide(baseUrl)}
 </section>
 ${tags.map(
