@@ -7,7 +7,7 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { deviceCodeGrantType } from '../src/clients/client.ts';
 import { createPlatform } from '../src/platform.ts';
-import { type Page, TestBrowser } from './support/browser.ts';
+import { formsOf, type Page, TestBrowser } from './support/browser.ts';
 import {
   authorizationUrl,
   authorize,
@@ -152,4 +152,32 @@ test('oauth 89: consent links to the app’s policy and terms, and shows no pict
     const app = await createTestClient(server, { metadata: { policy_uri: uri } });
     assert.doesNotMatch((await browser.open(urlOf(app, []))).text, /Privacy policy/, String(uri));
   }
+});
+
+test('attack: what one account allowed does not count for another that signs in after it', async () => {
+  const other = await createTestAccount(server);
+  const app = await createTestClient(server);
+  const signedIn = await authorize(server, { account, client: await createTestClient(server), scopes });
+  const { browser } = signedIn;
+  const consent = await browser.open(urlOf(app, [], { max_age: '600', scope: 'openid read:profile' }));
+  assert.match(consent.text, /value="allow"/);
+  // The sign-in grows older than the app wants while the question is open: the user is asked to sign in again.
+  await sql`
+    update login_sessions set payload = jsonb_set(payload, '{loginTs}', to_jsonb((payload ->> 'loginTs')::int - 3600))
+    where account_id = ${account.id}`.execute(server.db);
+  const login = await browser.submit(consent, { action: 'allow' });
+  assert.match(login.text, /name="password"/);
+  const asked = await browser.submit(login, {
+    email: other.email,
+    password: other.password,
+    action: 'login',
+  });
+  assert.equal(asked.leftTo, null);
+  const isForwarded = formsOf(asked.text)[0]?.fields.logout === 'yes';
+  const page = isForwarded ? await browser.submit(asked, {}) : asked;
+  assert.equal(page.leftTo, null, String(page.leftTo));
+  assert.match(page.text, /value="allow"/);
+  assert.match(page.text, new RegExp(other.email));
+  const { rows } = await sql`select from grants where account_id = ${other.id}`.execute(server.db);
+  assert.equal(rows.length, 0);
 });

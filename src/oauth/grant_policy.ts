@@ -34,7 +34,8 @@ export async function grantFor(
   if (accountId === undefined) return undefined;
   if (ctx.oidc.requestParamScopes.has(adminScope) && !(await isAdmin(db, accountId))) dropAdminScope(ctx);
   const requested = [...ctx.oidc.requestParamScopes];
-  const isConfirmed = result?.consent !== undefined;
+  // By this account: between the answer and now another one may have signed in.
+  const isConfirmed = result?.consent?.accountId === accountId;
   // RFC 8628 section 5.4: whoever sent the code may be somebody else; a device is asked for every time.
   const isDevice = ctx.oidc.route === 'code_verification' || ctx.oidc.route === 'device_resume';
   if (!isConfirmed && isDevice) return undefined;

@@ -63,7 +63,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     if (form.action === 'login') return logIn(request, reply, interaction, form);
     if (form.action === 'switch') return showLogin(interaction, reply, {});
     if (form.action === 'allow' && interaction.prompt.name === 'consent') {
-      return finish(request, reply, { consent: {} });
+      return finish(request, reply, { consent: { accountId: interaction.session?.accountId } });
     }
     return show(interaction, reply);
   });
@@ -141,7 +141,9 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     if (result.outcome === 'signed-in') {
       request.log.info({ account: result.account.id }, 'signed in');
       if (result.deviceCookie !== undefined) reply.header('set-cookie', result.deviceCookie);
-      return finish(request, reply, { login: { accountId: result.account.id, acr: passwordAcr(baseUrl) } });
+      const login = { accountId: result.account.id, acr: passwordAcr(baseUrl) };
+      // The engine keeps earlier answers of the same request: what another account allowed is none of this one's.
+      return finish(request, reply, { login, consent: undefined });
     }
     request.log.info({ outcome: result.outcome }, 'sign-in refused');
     return showLogin(interaction, reply, signInFault(result, email, reply));
