@@ -117,3 +117,77 @@ test('a public client’s limit is not used up from another address', async () =
   assert.deepEqual(statuses, [400, 400, 400, 429, 429]);
   assert.equal((await ask('/oauth/token', '203.0.113.10', {}, form)).status, 400);
 });
+
+test('attack: a stranger who names a client and is refused before it authenticates uses up none of its limit', async () => {
+  const client = await createTestClient(server, {
+    grantTypes: ['client_credentials'],
+    scopes: ['read:posts'],
+  });
+  await startOfMinute();
+  const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url');
+  const unsigned = `${part({ alg: 'none' })}.${part({ sub: client.id })}.`;
+  for (const header of ['oauth-client-attestation', 'oauth-client-attestation-pop']) {
+    for (let index = 0; index < 20; index += 1) {
+      const headers = { [header]: unsigned };
+      await ask('/oauth/token', `192.0.2.${index}`, headers, { ...forToken, client_id: client.id });
+    }
+  }
+  const authorization = basic(client.id, client.secret ?? '');
+  const { status, headers } = await ask('/oauth/token', '198.51.100.7', { authorization }, forToken);
+  assert.deepEqual([status, headers.get('ratelimit-remaining')], [200, '29']);
+});
+
+test('attack: a client past its limit gets no further by a body in another character set', async () => {
+  const client = await createTestClient(server, {
+    authMethod: 'client_secret_post',
+    grantTypes: ['client_credentials'],
+    scopes: ['read:posts'],
+  });
+  const form = { ...forToken, client_id: client.id, client_secret: client.secret ?? '' };
+  await startOfMinute();
+  for (let index = 0; index < 30; index += 1) {
+    assert.equal((await ask('/oauth/token', `192.0.2.${index}`, {}, form)).status, 200);
+  }
+  assert.equal((await ask('/oauth/token', '192.0.2.40', {}, form)).status, 429);
+  for (const charset of ['utf-16le', 'UTF-16', 'iso-8859-1']) {
+    const response = await fetch(`${server.baseUrl}/oauth/token`, {
+      method: 'POST',
+      headers: {
+        'content-type': `application/x-www-form-urlencoded; charset=${charset}`,
+        'x-forwarded-for': '192.0.2.41',
+      },
+      body: Buffer.from(new URLSearchParams(form).toString(), 'utf16le'),
+    });
+    assert.doesNotMatch(await response.text(), /access_token/, charset);
+  }
+});
+
+test('attack: one address with many public clients gets no more than one client that authenticates', async () => {
+  const form = { grant_type: 'refresh_token', refresh_token: 'none' };
+  const clients = await Promise.all(
+    Array.from({ length: 12 }, () => createTestClient(server, { authMethod: 'none' })),
+  );
+  await startOfMinute();
+  const statuses: number[] = [];
+  for (const { id } of clients) {
+    for (let index = 0; index < 3; index += 1) {
+      // What is empty is no way to authenticate either.
+      const named = { ...form, client_id: id, ...(index === 2 ? { client_secret: '' } : {}) };
+      statuses.push((await ask('/oauth/token', '203.0.113.50', {}, named)).status);
+    }
+  }
+  assert.equal(statuses.filter((status) => status !== 429).length, 30);
+  assert.equal(
+    (await ask('/oauth/token', '203.0.113.51', {}, { ...form, client_id: clients[0]?.id ?? '' })).status,
+    400,
+  );
+  // An IPv6 site is counted as a whole.
+  const one = clients[1]?.id ?? '';
+  const ofSite: number[] = [];
+  for (let index = 0; index < 12; index += 1) {
+    ofSite.push(
+      (await ask('/oauth/token', `2001:db8:77:${index}::1`, {}, { ...form, client_id: one })).status,
+    );
+  }
+  assert.equal(ofSite.filter((status) => status !== 429).length, 9);
+});

@@ -1,7 +1,8 @@
 /**
  * Rate limit of the endpoints where clients authenticate: token, introspection, revocation. What an authenticated
  * client asks counts for the client; a public client names itself only, so it counts for the address beside the
- * client, and nobody else can use up its limit; everything else counts for the address.
+ * client, and nobody else can use up its limit. All public clients of one address have together what a client that
+ * authenticates has, because anybody can register any number of them. Everything else counts for the address.
  *
  * A request is counted when it was answered, because who asks is known only then; before that it is refused where the
  * count of the client that it names, or of its address, is full. Requests in flight at one moment may pass together.
@@ -36,10 +37,7 @@ export function useEndpointLimit(provider: Provider, limiter: RateLimiter): void
   provider.use(async (ctx: KoaContextWithOIDC, next: () => Promise<void>) => {
     if (ctx.method !== 'POST' || !limitedPaths.has(ctx.path)) return next();
     const claimed = claimedClient(ctx);
-    const keys = [
-      ...failureKeys(ctx.ip),
-      ...(claimed === undefined ? [] : [clientKey(claimed), publicKey(claimed, ctx.ip)]),
-    ];
+    const keys = [...failureKeys(ctx.ip), ...(claimed === undefined ? [] : claimedKeys(claimed, ctx.ip))];
     try {
       for (const { key, factor } of keys) limiter.peek(key, factor);
     } catch (error) {
@@ -53,14 +51,7 @@ export function useEndpointLimit(provider: Provider, limiter: RateLimiter): void
 /** The last key's state is what the client is told of. */
 function count(ctx: KoaContextWithOIDC, limiter: RateLimiter): void {
   const client = ctx.status === 401 ? undefined : ctx.oidc?.client;
-  const keys =
-    client === undefined
-      ? failureKeys(ctx.ip)
-      : [
-          client.clientAuthMethod === 'none'
-            ? publicKey(client.clientId, ctx.ip)
-            : clientKey(client.clientId),
-        ];
+  const keys = client === undefined ? failureKeys(ctx.ip) : keysOf(client, ctx.ip);
   for (const { key, factor } of keys) {
     const state = limiter.note(key, factor);
     if (state !== undefined) ctx.set(rateHeaders(state));
@@ -74,30 +65,62 @@ function refuse(ctx: KoaContextWithOIDC, error: unknown): void {
   ctx.body = { error: 'temporarily_unavailable', error_description: 'too many requests, try again later' };
 }
 
-function clientKey(clientId: string): Key {
-  return { key: `oauth client:${clientId}`, factor: clientFactor };
+type Client = Pick<NonNullable<KoaContextWithOIDC['oidc']['client']>, 'clientId' | 'clientAuthMethod'>;
+
+function keysOf({ clientId, clientAuthMethod }: Client, address: string): Key[] {
+  return clientAuthMethod === 'none' ? publicKeys(clientId, address) : [clientKey(clientId)];
 }
 
-function publicKey(clientId: string, address: string): Key {
-  return { key: `oauth client:${clientId} address:${networksOf(address).near}`, factor: 1 };
+interface Claimed {
+  id: string;
+  /** Whether there is nothing in the request itself by which the client could authenticate. */
+  isNamedOnly: boolean;
+}
+
+/** A client that is only named may be a public one, or authenticate by its certificate. */
+function claimedKeys({ id, isNamedOnly }: Claimed, address: string): Key[] {
+  return [clientKey(id), ...(isNamedOnly ? publicKeys(id, address) : [])];
+}
+
+function clientKey(id: string): Key {
+  return { key: `oauth client:${id}`, factor: clientFactor };
+}
+
+function publicKeys(id: string, address: string): Key[] {
+  return [
+    ...addressKeys('oauth public', address, clientFactor),
+    ...addressKeys(`oauth client:${id}`, address, 1),
+  ];
 }
 
 function failureKeys(address: string): Key[] {
+  return addressKeys('oauth', address, 1);
+}
+
+/** The address itself comes last. */
+function addressKeys(prefix: string, address: string, factor: number): Key[] {
   const { near, wide } = networksOf(address);
-  const own = { key: `oauth address:${near}`, factor: 1 };
-  return wide === null ? [own] : [{ key: `oauth address:${wide}`, factor: wideFactor }, own];
+  const own = { key: `${prefix} address:${near}`, factor };
+  return wide === null ? [own] : [{ key: `${prefix} address:${wide}`, factor: factor * wideFactor }, own];
 }
 
 /** The client that a request names, whether or not it is that client. */
-function claimedClient(ctx: KoaContextWithOIDC): string | undefined {
+function claimedClient(ctx: KoaContextWithOIDC): Claimed | undefined {
   const basic = /^basic ([A-Za-z0-9+/=]+)$/i.exec(ctx.get('authorization'))?.[1];
   if (basic !== undefined) {
     const [id = ''] = Buffer.from(basic, 'base64').toString().split(':', 1);
-    return parse(`id=${id}`).id as string | undefined;
+    return { id: String(parse(`id=${id}`).id), isNamedOnly: false };
   }
   const form = parse((bodies.get(ctx.req) ?? '').toString());
-  if (typeof form.client_id === 'string' && form.client_id !== '') return form.client_id;
-  return typeof form.client_assertion === 'string' ? subjectOf(form.client_assertion) : undefined;
+  const [id, secret, assertion] = [form.client_id, form.client_secret, form.client_assertion].map(textOf);
+  const claimed = id ?? (assertion === undefined ? undefined : subjectOf(assertion));
+  if (claimed === undefined) return undefined;
+  return { id: claimed, isNamedOnly: secret === undefined && assertion === undefined };
+}
+
+/** The engine takes an empty parameter for an absent one. */
+function textOf(value: string | string[] | undefined): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
 function subjectOf(assertion: string): string | undefined {

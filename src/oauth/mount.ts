@@ -132,6 +132,9 @@ export function requestNormalizer(baseUrl: string): (request: FastifyRequest) =>
     const { headers } = request.raw;
     for (const name in headers) {
       if (name === 'forwarded' || name.startsWith('x-forwarded-')) delete headers[name];
+      // A method of authentication that nobody has here: by these the engine would refuse a request as one of a client
+      // that has not authenticated, and it would count for that client (endpoint_limit.ts).
+      if (name.startsWith('oauth-client-attestation')) delete headers[name];
     }
     headers.host = host;
     headers['x-forwarded-proto'] = protocol.slice(0, -1);
