@@ -5,9 +5,7 @@
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { access, chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { get, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -15,6 +13,7 @@ import { type TestContext, test } from 'node:test';
 import { TestBrowser } from './support/browser.ts';
 import { createTestAccount, createTestClient, passPages, type TestClient } from './support/oauth.ts';
 import { freePort, startTestServer, type TestServer } from './support/server.ts';
+import { createVisitor } from './support/visitor.ts';
 import { until } from './support/webhooks.ts';
 
 const modules = '/usr/lib/apache2/modules';
@@ -75,27 +74,6 @@ async function startApache(t: TestContext, server: TestServer, client: TestClien
     },
     (isUp) => isUp,
   );
-}
-
-interface Visited {
-  status: number | undefined;
-  headers: IncomingHttpHeaders;
-  body: string;
-}
-
-/** A browser that follows nothing and keeps cookies. `fetch` would not do: it says that no page is wanted. */
-function createVisitor(): (url: string | URL) => Promise<Visited> {
-  const cookies = new Map<string, string>();
-  return async (url) => {
-    const cookie = [...cookies].map(([name, value]) => `${name}=${value}`).join('; ');
-    const request = get(url, { headers: { cookie, accept: 'text/html' } });
-    const [response] = (await once(request, 'response')) as [IncomingMessage];
-    for (const line of response.headers['set-cookie'] ?? []) {
-      const [, name = '', value = ''] = /^([^=]+)=([^;]*)/.exec(line) ?? [];
-      cookies.set(name, value);
-    }
-    return { status: response.statusCode, headers: response.headers, body: await text(response) };
-  };
 }
 
 test('mod_auth_openidc signs a user in, renews the token and calls the API', async (t) => {
