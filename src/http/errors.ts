@@ -32,11 +32,13 @@ export function answerUnreadable(error: UnreadableError, socket: Socket): void {
   sendRaw(socket, new Problem(status, 'The request cannot be read.', { code: 'unreadable-request' }));
 }
 
-type UnreadableError = Error & { code?: string; rawPacket?: unknown };
+type UnreadableError = Error & { code?: string; rawPacket?: unknown; bytesParsed?: unknown };
 
 /** Node's parser knows a fixed list of methods. A request with another one is HTTP all the same. */
-function namesUnknownMethod({ code, rawPacket }: UnreadableError): boolean {
+function namesUnknownMethod({ code, rawPacket, bytesParsed }: UnreadableError): boolean {
   if (code !== 'HPE_INVALID_METHOD' || !Buffer.isBuffer(rawPacket)) return false;
+  // Past the first word the packet began with a request that was read, and what follows it is not the method there.
+  if (!(Number(bytesParsed) <= rawPacket.indexOf(' '))) return false;
   const start = rawPacket.toString('latin1', 0, requestLineMax);
   return /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ \S+ HTTP\/1\.[01]\r?\n/.test(start);
 }
