@@ -95,7 +95,22 @@ function describe(reply: FastifyReply): void {
   reply.header('access-control-expose-headers', exposedHeaders);
 }
 
+const eventStreamType = 'text/event-stream';
+
+/** Whether the request wants server-sent events instead of JSON, by name. */
+export function asksForEvents({ headers: { accept = '' } }: FastifyRequest): boolean {
+  return accept.toLowerCase().includes(eventStreamType) && admits(accept, eventStreamType);
+}
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** The route also answers with server-sent events. */
+    streamsEvents?: boolean;
+  }
+}
+
 function checkAccept(request: FastifyRequest): void {
+  if (request.routeOptions.config.streamsEvents === true && asksForEvents(request)) return;
   if (admits(request.headers.accept, 'application/json')) return;
   throw new Problem(406, 'This resource is given as application/json.', { code: 'not-acceptable' });
 }

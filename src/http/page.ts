@@ -10,7 +10,7 @@ import { Problem } from './problem.ts';
 export const pageSizeDefault = 50;
 export const pageSizeMax = 200;
 /** Characters of a cursor at most; base64url without padding. */
-export const cursorCharactersMax = 200;
+export const cursorCharactersMax = 4_096;
 export const cursorPattern = '^[A-Za-z0-9_-]+$';
 const cursorForm = new RegExp(cursorPattern);
 

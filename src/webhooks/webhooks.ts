@@ -16,6 +16,7 @@ import type { Guard } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
 import { registerAppSubscriptions } from './api/app_subscription_routes.ts';
 import { registerDeliveries } from './api/delivery_routes.ts';
+import { registerHealthRoutes } from './api/health_routes.ts';
 import { registerRecoveries } from './api/recovery_routes.ts';
 import { registerSubscriptions } from './api/subscription_routes.ts';
 import { RemoteEngine } from './engine/engine_remote.ts';
@@ -95,10 +96,11 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
           outbox.wake();
         },
       });
-      const { appSubscriptions } = options.settings;
-      const routes = { api, db, guard, catalogue, sealer, config, appSubscriptions };
+      const { appSubscriptions, headers: headerNames } = options.settings;
+      const routes = { api, db, guard, catalogue, sealer, config, appSubscriptions, headerNames };
       registerSubscriptions(routes);
       registerAppSubscriptions(routes);
+      registerHealthRoutes(routes);
       registerDeliveries({ api, db, guard, sealer, headerNames: options.settings.headers, catalogue });
       registerRecoveries({ api, db, guard, sealer, wake: () => engine.recover() });
       registerMeta(api, config, options.settings, options.deliveryKeys);

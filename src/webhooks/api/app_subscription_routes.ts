@@ -13,6 +13,7 @@ import { makeSecret } from '../subscriptions/signature.ts';
 import { listSubscriptions, type Owner, type Subscription } from '../subscriptions/subscription.ts';
 import { readSubscriptionFields } from '../subscriptions/subscription_body.ts';
 import {
+  bodyRules,
   createAnswer,
   type RoutesOptions,
   representSubscription,
@@ -24,8 +25,8 @@ interface IdRoute {
 }
 
 export function registerAppSubscriptions(options: RoutesOptions): void {
-  const { api, db, guard, catalogue, config } = options;
-  const rules = { catalogue, allowInsecure: config.insecureSubscribers };
+  const { api, db, guard } = options;
+  const rules = bodyRules(options);
 
   api.get<IdRoute>('/apps/:id/subscriptions', async (request, reply) => {
     const actor = await actorOf(db, await guard(request, 'read:apps', 'read:webhooks'));

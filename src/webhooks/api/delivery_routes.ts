@@ -7,13 +7,16 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import type { Guard } from '../../grants/principal.ts';
+import { asksForEvents } from '../../http/api.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
+import { readTime } from '../../http/time.ts';
 import { describeError } from '../lanes/settle.ts';
 import {
   type Attempt,
   type Delivery,
   type DeliveryDetails,
+  type DeliveryFilter,
   type DeliveryState,
   deliveryStates,
   listDeliveries,
@@ -22,6 +25,7 @@ import {
 } from '../log/delivery.ts';
 import type { HeaderNames } from '../sending/delivery_request.ts';
 import { readNothing } from '../subscriptions/subscription_body.ts';
+import { DeliveryStreams, watchedMax } from './delivery_stream.ts';
 import { sendOnce } from './once.ts';
 import { ownerOf, requireSubscription } from './subscription_routes.ts';
 
@@ -44,17 +48,31 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
     const object = catalogue.kinds.get(kind)?.object ?? null;
     return object === null ? null : `read:${object}`;
   };
-  api.get<IdRoute>('/subscriptions/:id/deliveries', async (request, reply) => {
-    const owner = ownerOf(await guard(request, 'read:webhooks'), 'read');
+  const streams = new DeliveryStreams(api);
+  const streamed = { config: { streamsEvents: true } };
+  api.get<IdRoute>('/subscriptions/:id/deliveries', streamed, async (request, reply) => {
+    const principal = await guard(request, 'read:webhooks');
+    const owner = ownerOf(principal, 'read');
     const subscription = await requireSubscription(db, owner, request.params.id);
-    const page = readPage(request, ['status', 'kind']);
-    const { status, kind } = page.parameters;
-    if (status !== undefined && !deliveryStates.includes(status as DeliveryState)) {
-      throw new Problem(400, `status may be ${deliveryStates.join(', ')}.`, { code: 'invalid-parameter' });
+    const page = readPage(request, ['status', 'kind', 'since', 'until', 'id']);
+    const filter = readFilter(page.parameters);
+    if (asksForEvents(request)) {
+      const { id } = request.params;
+      const look = async () => {
+        // The token may have ended meanwhile, and so may a membership or the subscription.
+        const now = ownerOf(await guard(request, 'read:webhooks'), 'read');
+        const current = await requireSubscription(db, now, id);
+        const { deliveries } = await listDeliveries(db, current, filter, watchedMax, null);
+        return deliveries.map((delivery) => ({
+          ...represent(delivery),
+          id: delivery.id,
+          sequence: delivery.sequence,
+        }));
+      };
+      return streams.send(request, reply, { look, tokenId: principal.tokenId });
     }
     if (page.after !== null && !/^\d{1,15}$/.test(page.after)) throw page.invalid();
     const before = page.after === null ? null : Number(page.after);
-    const filter = { state: (status ?? null) as DeliveryState | null, kind: kind ?? null };
     const { deliveries, more } = await listDeliveries(db, subscription, filter, page.limit + 1, before);
     const key = ({ sequence }: Delivery) => String(sequence);
     return sendPage(request, reply, page, deliveries, represent, key, more === null ? null : String(more));
@@ -89,6 +107,25 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
       }
     });
   });
+}
+
+/** @throws Problem 400 */
+function readFilter(parameters: Readonly<Record<string, string>>): DeliveryFilter {
+  const { status, kind, since, until, id } = parameters;
+  const wrong = (detail: string) => new Problem(400, detail, { code: 'invalid-parameter' });
+  if (status !== undefined && !deliveryStates.includes(status as DeliveryState)) {
+    throw wrong(`status may be ${deliveryStates.join(', ')}.`);
+  }
+  const [from, to] = [since, until].map((text) => (text === undefined ? null : readTime(text)));
+  if (from === undefined) throw wrong('since may be an RFC 3339 time.');
+  if (to === undefined) throw wrong('until may be an RFC 3339 time.');
+  return {
+    state: (status ?? null) as DeliveryState | null,
+    kind: kind ?? null,
+    since: from,
+    until: to,
+    id: id ?? null,
+  };
 }
 
 async function requireDelivery(found: Promise<DeliveryDetails | undefined>): Promise<DeliveryDetails> {

@@ -13,6 +13,13 @@ import { requestSchema } from '../../http/request_schema.ts';
 import { recoverableStates, runningMax } from '../fan_out/recovery.ts';
 import { deliveryStates, lookedThroughMax } from '../log/delivery.ts';
 import { secretPattern, signatureShapes } from '../subscriptions/signature.ts';
+import { coarseSeconds, errorClasses, fineSeconds, outcomeNames } from '../log/delivery_stats.ts';
+import {
+  headerNameBytesMax,
+  headerValueBytesMax,
+  maskedValue,
+  staticHeadersMax,
+} from '../subscriptions/static_headers.ts';
 import { formats } from '../subscriptions/subscription.ts';
 
 /** @param kinds the catalogue: an example of publishing needs one */
@@ -22,6 +29,7 @@ export function describeWebhooks(kinds: readonly EventKind[]): ReferencePart {
       ...eventOperations(kinds),
       ...subscriptionOperations,
       ...appSubscriptionOperations,
+      ...healthOperations,
       ...deliveryOperations,
       ...recoveryOperations,
     ],
@@ -64,6 +72,20 @@ const settings = {
   description: Type.String({ maxLength: 1_000 }),
 };
 
+const headerName = `^[A-Za-z][A-Za-z0-9-]{0,${headerNameBytesMax - 1}}$`;
+const headerValue = Type.String({
+  minLength: 1,
+  maxLength: headerValueBytesMax,
+  pattern: '^[!-~]([ -~]*[!-~])?$',
+});
+const headersOf = (value: TSchema): TSchema =>
+  ({
+    type: 'object',
+    maxProperties: staticHeadersMax,
+    propertyNames: { pattern: headerName },
+    additionalProperties: value,
+  }) as TSchema;
+
 const { url, kinds: _, ...choices } = settings;
 const givenSecret = Type.String({
   description: '`whsec_` and the base64 of 24 to 64 bytes.',
@@ -75,6 +97,7 @@ const optional = (properties: Record<string, TSchema>) =>
 const subscription = {
   id: Id(),
   ...settings,
+  headers: headersOf(Named(maskedValue)),
   state: Named('active', 'disabled'),
   disabled_reason: Type.Optional(Maybe(Type.String())),
   failing_since: Maybe(Time()),
@@ -102,6 +125,27 @@ const delivery = {
 
 const secret = Type.String({ description: '`whsec_` and the base64 of the key.' });
 
+const count = Type.Integer({ minimum: 0 });
+const stats = {
+  ...Object.fromEntries(outcomeNames.map((name) => [name, count])),
+  latency_ms: Type.Object({ p50: Maybe(count), p90: Maybe(count), p99: Maybe(count) }, strict),
+  errors: Type.Object(
+    Object.fromEntries(errorClasses.map((name) => [name, Type.Optional(Type.Integer({ minimum: 1 }))])),
+    strict,
+  ),
+};
+
+/** Members of what tells of health. */
+export const healthMembers: Record<string, TSchema> = {
+  since: Time(),
+  until: Time(),
+  bucket_seconds: { type: 'integer', enum: [fineSeconds, coarseSeconds] } as TSchema,
+  buckets: Type.Array(Type.Object({ at: Time(), ...stats }, strict), { maxItems: 1_000 }),
+  totals: Type.Object(stats, strict),
+  backlog: Type.Object({ pending: count, is_capped: Type.Boolean(), oldest_at: Maybe(Time()) }, strict),
+  _links: links,
+};
+
 /** Kinds that nobody publishes, and everybody may subscribe to. */
 const builtInNames = [pingName, disabledName, failingName];
 
@@ -127,11 +171,24 @@ function requestSchemas(declared: readonly EventKind[]): Record<string, TSchema>
       Type.Array(reference('NewEvent'), { minItems: 1, maxItems: batchEventsMax }),
     ]),
     SubscriptionCreate: requestSchema(
-      Type.Object({ url, kinds, ...optional({ ...choices, secret: givenSecret }) }, strict),
+      Type.Object({ url, kinds, ...optional({ ...choices, headers: Maybe(headersOf(headerValue)), secret: givenSecret }) }, strict),
     ),
     // RFC 7396: null brings back the default.
     SubscriptionMergePatch: requestSchema(
-      Type.Object(optional({ url, kinds, ...restorable, state: Named('active', 'disabled') }), strict),
+      Type.Object(
+        optional({
+          url,
+          kinds,
+          ...restorable,
+          headers: Maybe(headersOf(Maybe(headerValue))),
+          state: Named('active', 'disabled'),
+        }),
+        strict,
+      ),
+    ),
+    TestStart: Type.Object(
+      { kind: Type.Optional(Named(pingName, ...declared.map(({ name }) => name))) },
+      strict,
     ),
     SecretRotation: Type.Object(
       {
@@ -144,6 +201,7 @@ function requestSchemas(declared: readonly EventKind[]): Record<string, TSchema>
 }
 
 const schemas: Record<string, TSchema> = {
+  Health: Type.Object(healthMembers, strict),
   EventIds: Type.Object({ id: Type.Optional(Type.String()), ids: Type.Array(Type.String()) }, strict),
   EventKind: Type.Object(
     {
@@ -435,12 +493,55 @@ const subscriptionOperations: Operation[] = [
     path: '/subscriptions/{id}/test',
     tag: 'subscriptions',
     summary: 'Send a test event',
-    description: 'Sends a `ping` to this subscription alone.',
+    description: 'Sends a `ping`, or the example of a kind, to this subscription alone.',
     scopes: write,
     parameters: [idParameter('subscription'), keyParameter],
-    body: jsonBody('Nothing', {}, false),
+    body: jsonBody('TestStart', { kind: 'push' }, false),
     answers: { 202: { description: 'It is on its way.', schema: 'TestDelivery', headers: madeOnce } },
     problems: [404, 409, ...bodyProblems],
+  },
+];
+
+const rangeParameters: Parameter[] = [
+  { name: 'since', in: 'query', description: 'By default a day before `until`.', schema: Time() },
+  { name: 'until', in: 'query', description: 'By default now.', schema: Time() },
+];
+const healthDescription =
+  'Counted by the server as outcomes are written, in buckets of 5 minutes for the last 2 days and of an hour for 31 days. Percentiles are upper bounds of a histogram.';
+
+const healthOperations: Operation[] = [
+  {
+    id: 'read_subscription_health',
+    method: 'get',
+    path: '/subscriptions/{id}/health',
+    tag: 'subscriptions',
+    summary: 'Read a subscription’s health',
+    description: healthDescription,
+    scopes: read,
+    parameters: [idParameter('subscription'), ...rangeParameters],
+    answers: { 200: { description: 'Counts, latencies, errors, backlog.', schema: 'Health' } },
+    problems: [404],
+  },
+  {
+    id: 'read_app_health',
+    method: 'get',
+    path: '/apps/{id}/health',
+    tag: 'subscriptions',
+    summary: 'Read the health of an app’s own subscriptions',
+    description: healthDescription,
+    scopes: ['read:apps', ...read],
+    parameters: [
+      {
+        name: 'id',
+        in: 'path',
+        description: 'Which app: its `client_id`.',
+        schema: Type.String({ minLength: 1, maxLength: 2_048 }),
+        required: true,
+      },
+      ...rangeParameters,
+    ],
+    answers: { 200: { description: 'Counts, latencies, errors, backlog.', schema: 'Health' } },
+    problems: [404],
   },
 ];
 
@@ -488,7 +589,8 @@ const deliveryOperations: Operation[] = [
     path: '/subscriptions/{id}/deliveries',
     tag: 'deliveries',
     summary: 'List deliveries',
-    description: 'The newest come first.',
+    description:
+      'The newest come first. With `Accept: text/event-stream` the newest 100 come as server-sent events, the oldest of them first, and then each delivery that is new or has changed: `event: delivery`, `id` (the sequence), `data` (a delivery as in the list). The last event is `end`, with the reason.',
     scopes: read,
     parameters: [
       idParameter('subscription'),
@@ -505,6 +607,9 @@ const deliveryOperations: Operation[] = [
         description: 'Only those of this kind.',
         schema: requestSchema(Type.String()),
       },
+      { name: 'since', in: 'query', description: 'Only those made at this time or later.', schema: Time() },
+      { name: 'until', in: 'query', description: 'Only those made before this time.', schema: Time() },
+      { name: 'id', in: 'query', description: 'Only the one with this id.', schema: Id() },
     ],
     answers: {
       200: {

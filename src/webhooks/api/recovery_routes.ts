@@ -9,6 +9,7 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { Guard } from '../../grants/principal.ts';
 import { type BodyFault, bodyProblem, Problem } from '../../http/problem.ts';
+import { readTime } from '../../http/time.ts';
 import {
   cancelRecovery,
   findRecovery,
@@ -110,20 +111,6 @@ function readRange(body: unknown): { since: Date; until: Date | null; states: Re
     until: to as Date | null,
     states: [...new Set(states as RecoverableState[])],
   };
-}
-
-function readTime(value: unknown): Date | undefined {
-  const form = /^(\d{4}-\d\d-\d\d)T(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)$/;
-  const day = typeof value === 'string' ? form.exec(value)?.[1] : undefined;
-  // A day that no month has would be one of the next.
-  if (day === undefined || toIso(day)?.slice(0, 10) !== day) return undefined;
-  const iso = toIso(value as string);
-  return iso !== undefined && /^(?!0000)\d{4}-/.test(iso) ? new Date(iso) : undefined;
-}
-
-function toIso(text: string): string | undefined {
-  const time = new Date(text);
-  return Number.isNaN(time.getTime()) ? undefined : time.toISOString();
 }
 
 function represent(subscriptionId: string, recovery: Recovery): Record<string, unknown> {

@@ -11,16 +11,19 @@ import type { Config } from '../../config/config.ts';
 import { isId } from '../../crypto/ids.ts';
 import type { Sealer } from '../../crypto/sealing.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
+import { pingName } from '../../events/built_in_names.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import type { Guard, Principal } from '../../grants/principal.ts';
 import { duringStandstill } from '../../grants/standstill.ts';
 import type { Answer } from '../../http/answer.ts';
 import { jsonPatchType } from '../../http/api.ts';
 import { readPage, sendPage } from '../../http/page.ts';
-import { Problem } from '../../http/problem.ts';
-import { sendPing } from '../log/delivery.ts';
+import { bodyProblem, Problem } from '../../http/problem.ts';
+import { sendTest } from '../log/delivery.ts';
+import type { HeaderNames } from '../sending/delivery_request.ts';
 import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
 import { makeSecret } from '../subscriptions/signature.ts';
+import { maskedValue, patchHeaders, type StaticHeaders } from '../subscriptions/static_headers.ts';
 import {
   actAsOwner,
   changeSubscription,
@@ -37,10 +40,11 @@ import {
   type SubscriptionFields,
 } from '../subscriptions/subscription.ts';
 import {
-  readNothing,
+  type BodyRules,
   readRotation,
   readSubscriptionFields,
   readSubscriptionPatch,
+  readTestKind,
 } from '../subscriptions/subscription_body.ts';
 import { disableByOwner, enableByOwner } from '../subscriptions/subscription_state.ts';
 import { sendOnce } from './once.ts';
@@ -53,6 +57,15 @@ export interface RoutesOptions {
   sealer: Sealer;
   config: Config;
   appSubscriptions: AppSubscriptions;
+  headerNames: HeaderNames;
+}
+
+export function bodyRules({ catalogue, config, headerNames }: RoutesOptions): BodyRules {
+  return {
+    catalogue,
+    allowInsecure: config.insecureSubscribers,
+    headerNames: Object.values(headerNames),
+  };
 }
 
 /**
@@ -69,8 +82,8 @@ export function ownerOf(principal: Principal, action: 'read' | 'write'): Owner {
 }
 
 export function registerSubscriptions(options: RoutesOptions): void {
-  const { api, db, guard, catalogue, sealer, config } = options;
-  const rules = { catalogue, allowInsecure: config.insecureSubscribers };
+  const { api, db, guard, sealer } = options;
+  const rules = bodyRules(options);
   const reader = async (request: FastifyRequest) => ownerOf(await guard(request, 'read:webhooks'), 'read');
   const writer = async (request: FastifyRequest) => ownerOf(await guard(request, 'write:webhooks'), 'write');
 
@@ -116,7 +129,9 @@ export function registerSubscriptions(options: RoutesOptions): void {
       await actAsOwner(tx, owner);
       await lockSubscription(tx, owner, id);
       const subscription = await requireSubscription(tx, owner, id);
-      const { state, ...fields } = readSubscriptionPatch(request.body, subscription, rules);
+      const { state, headers, ...fields } = readSubscriptionPatch(request.body, subscription, rules);
+      const isMoved = new URL(fields.url).origin !== new URL(subscription.url).origin;
+      await patchHeaders(tx, id, headers, isMoved, sealer);
       await changeSubscription(tx, owner, id, fields);
       if (state === 'disabled') await disableByOwner(tx, owner, id);
       return state === 'active' && subscription.state === 'disabled';
@@ -162,17 +177,28 @@ export function registerSubscriptions(options: RoutesOptions): void {
 
   api.post<IdRoute>('/subscriptions/:id/test', async (request, reply) => {
     const owner = await writer(request);
-    readNothing(request.body);
+    const example = readExample(request.body, options.catalogue);
     return sendOnce(options, request, reply, owner, async (tx) => {
       const subscription = await requireSubscription(tx, owner, request.params.id);
       if (subscription.state !== 'active') {
         throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
       }
-      const id = await sendPing(tx, subscription);
+      const id = await sendTest(tx, subscription, example);
       const body = { delivery: id, _links: { delivery: { href: `/deliveries/${id}` } } };
       return { status: 202, headers: { location: `/deliveries/${id}` }, body: JSON.stringify(body) };
     });
   });
+}
+
+/** What is to be sent: null for a `ping`. @throws Problem 422 */
+function readExample(body: unknown, catalogue: Catalogue): { kind: string; body: unknown } | null {
+  const name = readTestKind(body);
+  if (name === undefined) return null;
+  const kind = catalogue.kinds.get(name);
+  if (kind !== undefined && !kind.isBuiltIn) return { kind: name, body: kind.example };
+  if (name === pingName) return null;
+  const message = 'must be a kind of the catalogue that has an example';
+  throw bodyProblem([{ pointer: '/kind', message, code: 'unknown_kind' }]);
 }
 
 interface IdRoute {
@@ -224,10 +250,10 @@ export async function createAnswer(
   tx: Database | Transaction,
   { sealer }: Pick<RoutesOptions, 'sealer'>,
   owner: Owner,
-  fields: SubscriptionFields,
+  { headers, ...fields }: SubscriptionFields & { headers: StaticHeaders },
   secret: string,
 ): Promise<Answer> {
-  const subscription = await createSubscription(tx, owner, fields, secret, sealer);
+  const subscription = await createSubscription(tx, owner, fields, secret, sealer, headers);
   if (subscription === undefined) {
     throw new Problem(409, 'There are as many subscriptions as there may be, or their owner is gone.', {
       code: 'no-more-subscriptions',
@@ -282,6 +308,7 @@ export function representSubscription(subscription: Subscription, owner: Owner):
     rate_limit: subscription.rateLimit,
     retry_schedule: subscription.retrySchedule,
     description: subscription.description,
+    headers: Object.fromEntries(subscription.headerNames.map((name) => [name, maskedValue])),
     state,
     ...(state === 'disabled' ? { disabled_reason: disabledReason } : {}),
     failing_since: subscription.failingSince?.toISOString() ?? null,
@@ -294,6 +321,7 @@ export function representSubscription(subscription: Subscription, owner: Owner):
     _links: {
       self: { href: self },
       deliveries: { href: `${self}/deliveries` },
+      health: { href: `${self}/health` },
       test: { href: `${self}/test`, method: 'POST' },
       ...(mayChange(subscription, owner)
         ? {

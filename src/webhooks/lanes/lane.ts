@@ -94,7 +94,7 @@ export class Lane {
     this.subscription = state.subscription;
     this.#secrets = state.secrets;
     this.revision = state.revision;
-    this.template = createTemplate(state.subscription);
+    this.template = createTemplate(state.subscription, state.headerLines);
     this.isOpen = state.isOpen;
     this.head = state.head;
     this.cursor = state.cursor;
@@ -122,7 +122,7 @@ export class Lane {
     this.#secrets = state.secrets;
     this.#keys = null;
     this.revision = state.revision;
-    this.template = createTemplate(state.subscription);
+    this.template = createTemplate(state.subscription, state.headerLines);
     this.isOpen = state.isOpen;
     this.head = Math.max(this.head, state.head);
     // Whichever is earlier: a failure may not be written yet. To look too early costs a look.

@@ -8,6 +8,7 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import { bigintArray } from '../../database/arrays.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
+import { headerLines, openHeaders } from '../subscriptions/static_headers.ts';
 import {
   openSecrets,
   type SecretRow,
@@ -21,6 +22,8 @@ import {
 export interface LaneState {
   subscription: Subscription;
   secrets: Secrets;
+  /** Lines of its static headers. */
+  headerLines: string;
   revision: number;
   /** Whether anything is to be sent: the subscription is active, and so are its account and client. */
   isOpen: boolean;
@@ -60,6 +63,7 @@ export async function claimLanes(db: Database, node: string, limit: number): Pro
 
 type LaneRow = SubscriptionRow &
   SecretRow & {
+    headers: Buffer | null;
     revision: number;
     is_open: boolean;
     head: string;
@@ -101,9 +105,9 @@ export async function loadLanes(
     join lanes l on l.id = p.lane
     join subscriptions s on s.lane = p.lane
     where p.owner = ${node}::bigint`.execute(db);
-  const secretsOf = (row: LaneRow): Secrets | null => {
+  const secretsOf = (row: LaneRow): { secrets: Secrets; lines: string } | null => {
     try {
-      return openSecrets(row, sealer);
+      return { secrets: openSecrets(row, sealer), lines: headerLines(openHeaders(row, sealer)) };
     } catch (cause) {
       // One that cannot be signed for is not sent; the others must not suffer for it.
       onError(new Error(`the secret of subscription ${row.id} cannot be opened`, { cause }));
@@ -111,12 +115,13 @@ export async function loadLanes(
     }
   };
   return rows
-    .map((row) => ({ row, secrets: secretsOf(row) }))
-    .map(({ row, secrets }) => ({
+    .map((row) => ({ row, opened: secretsOf(row) }))
+    .map(({ row, opened }) => ({
       subscription: toSubscription(row),
-      secrets: secrets ?? { secret: '', previous: null },
+      secrets: opened?.secrets ?? { secret: '', previous: null },
+      headerLines: opened?.lines ?? '',
       revision: row.revision,
-      isOpen: row.is_open && secrets !== null,
+      isOpen: row.is_open && opened !== null,
       head: Number(row.head),
       cursor: Number(row.cursor),
       attempted: row.attempted === '' ? [] : row.attempted.split(',').map(Number),

@@ -15,6 +15,7 @@ import type { StandstillNews } from '../../grants/standstill.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { FanOutLoop } from '../fan_out/fan_out_loop.ts';
+import { DeliveryCounts } from '../log/delivery_stats.ts';
 import type { DeploymentSigners, HeaderNames } from '../sending/delivery_request.ts';
 import type { Sender } from '../sending/sender.ts';
 import { failuresMin } from '../subscriptions/failing.ts';
@@ -34,6 +35,8 @@ import { StandingLanes } from './standing_lanes.ts';
 import { StretchReader } from './stretch_reader.ts';
 
 const tickMs = 25;
+/** Milliseconds that outcomes are counted in memory before they are added to the statistics. */
+const countMs = 5_000;
 
 export interface WorkerOptions {
   db: Database;
@@ -66,8 +69,10 @@ export class Worker {
   readonly #repetitions: Repetitions;
   readonly #stretches: StretchReader;
   readonly #starter: AttemptStarter;
+  readonly #counts: DeliveryCounts;
   #isStopping = false;
   #timer: NodeJS.Timeout | undefined;
+  #countTimer: NodeJS.Timeout | undefined;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
@@ -77,6 +82,7 @@ export class Worker {
       options.onError(error);
     };
     this.#onError = onError;
+    this.#counts = new DeliveryCounts(db);
     this.node = new Node(db, onError, () => {
       this.#loader.lose(this.#lanes.ids());
       this.#keeper.doubt();
@@ -141,6 +147,10 @@ export class Worker {
     await this.#keeper.start();
     this.#fanOut.start();
     this.#timer = setInterval(() => this.#tick(), tickMs);
+    this.#countTimer = setInterval(() => {
+      // Of no account for the lanes, so that these are not doubted.
+      this.#counts.flush().catch(this.#options.onError);
+    }, countMs);
   }
 
   /** Which of its parts run on this node: told by what they last managed to do, not by whether they were started. */
@@ -192,8 +202,10 @@ export class Worker {
     await this.#fanOut.stop();
     while (this.#starter.inFlight > 0) await new Promise((resolve) => setTimeout(resolve, 20));
     clearInterval(this.#timer);
+    clearInterval(this.#countTimer);
     await this.#background.settled();
     await this.#recorder.flush();
+    await this.#counts.flush().catch(this.#onError);
     const behind = [...this.#lanes.all()].filter(({ stored, cursor }) => stored?.cursor !== cursor);
     await storeCursors(this.#options.db, this.node.id, behind).catch(this.#onError);
     await this.node.leave().catch(this.#onError);
@@ -207,6 +219,7 @@ export class Worker {
 
   #written(lanes: Iterable<Lane>, outcomes: Outcome[]): void {
     for (const { onWritten } of outcomes) onWritten?.();
+    this.#counts.add(outcomes, Date.now());
     const failing: number[] = [];
     for (const lane of lanes) {
       this.#lanes.mark(lane);

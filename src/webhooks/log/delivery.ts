@@ -37,6 +37,11 @@ export interface Delivery {
 export interface DeliveryFilter {
   state: DeliveryState | null;
   kind: string | null;
+  /** By when the delivery was made: from `since` on, before `until`. */
+  since?: Date | null;
+  until?: Date | null;
+  /** One delivery's id. */
+  id?: string | null;
 }
 
 interface DeliveryRow {
@@ -99,20 +104,41 @@ export async function listDeliveries(
   limit: number,
   before: number | null,
 ): Promise<DeliveryList> {
-  const { rows: ends } = await sql<{ head: string; oldest: string | null }>`
-    select next_sequence as head, (select min(sequence) from deliveries d where d.lane = l.id) as oldest
+  const { since = null, until = null, id = null } = filter;
+  const wanted = id === null ? null : sequenceOf(subscription, id);
+  if (wanted === undefined) return { deliveries: [], more: null };
+  const inDays = sql`(${since}::timestamptz is null
+      -- A delivery is kept with the day of its event, which it may follow by hours.
+      or d.day >= (${since}::timestamptz at time zone 'utc' - interval '1 day')::date)
+    and (${until}::timestamptz is null or d.day <= (${until}::timestamptz at time zone 'utc')::date)`;
+  const { rows: ends } = await sql<{ head: string; oldest: string | null; newest: string | null }>`
+    select next_sequence as head,
+      (select min(sequence) from deliveries d where d.lane = l.id and ${inDays}) as oldest,
+      (select max(sequence) from deliveries d where d.lane = l.id and ${inDays}) as newest
     from lanes l where l.id = ${subscription.lane}`.execute(db);
-  const from = Math.min(before ?? Number.POSITIVE_INFINITY, Number(ends[0]?.head ?? 1));
+  const { head = '1', oldest = null, newest = null } = ends[0] ?? {};
+  const from = Math.min(before ?? Number.POSITIVE_INFINITY, Number(head), Number(newest ?? 0) + 1);
   // A sequence has no gap, so that this is how many there are.
   const lowest = from - lookedThroughMax;
-  const more = ends[0]?.oldest != null && lowest > Number(ends[0].oldest) ? lowest : null;
-  const condition = sql`d.sequence < ${from}::bigint and d.sequence >= ${lowest}::bigint`;
+  const more = wanted === null && oldest !== null && lowest > Number(oldest) ? lowest : null;
+  const range = sql`d.sequence < ${from}::bigint and d.sequence >= ${lowest}::bigint`;
+  const condition = wanted === null ? range : sql`d.sequence = ${wanted}::bigint`;
   const { rows } = await sql<DeliveryRow>`
-    select * from (${described(subscription.lane, condition)} order by d.sequence desc) as d
+    select * from (${described(subscription.lane, condition)} and ${inDays} order by d.sequence desc) as d
     where (${filter.state}::text is null or state = ${filter.state})
       and (${filter.kind}::text is null or kind = ${filter.kind})
+      and (${since}::timestamptz is null or created_at >= ${since})
+      and (${until}::timestamptz is null or created_at < ${until})
     order by sequence desc limit ${limit}`.execute(db);
   return { deliveries: rows.map((row) => toDelivery(row, subscription.id)), more };
+}
+
+/** Of a delivery of the subscription; undefined for another's id. */
+function sequenceOf({ id: subscriptionId, lane }: Subscription, id: string): number | undefined {
+  const place = parseDeliveryId(id);
+  if (place?.lane !== lane) return undefined;
+  const own = deliveryId(deliveryIdPrefix(lane, subscriptionId), place.sequence);
+  return own === id ? place.sequence : undefined;
 }
 
 export interface Place {
@@ -176,6 +202,7 @@ interface AttemptRow {
   url: string | null;
   signature: SignatureShape;
   format: Format;
+  header_names: string[] | null;
 }
 
 /**
@@ -218,7 +245,7 @@ export async function readDelivery(
           traceparent: null,
         };
   const { rows: attempts } = await sql<AttemptRow>`
-    select a.*, s.url, s.signature, s.format
+    select a.*, s.url, s.signature, s.format, s.header_names
     from attempts a left join subscription_revisions s on s.lane = a.lane and s.revision = a.revision
     where a.lane = ${subscription.lane} and a.sequence = ${sequence}
     order by a.started_at, a.number limit 1000`.execute(db);
@@ -239,7 +266,12 @@ export async function readDelivery(
         attempt.url === null
           ? null
           : recordRequest(
-              { url: attempt.url, signature: attempt.signature, format: attempt.format },
+              {
+                url: attempt.url,
+                signature: attempt.signature,
+                format: attempt.format,
+                headerNames: attempt.header_names ?? [],
+              },
               delivery,
               { number: attempt.number, startedAt: attempt.started_at },
               event,
@@ -328,11 +360,18 @@ export async function resendDelivery(
   });
 }
 
-/** Sends a `ping` to one subscription. @returns the delivery's id; undefined where the lane does not send */
-export async function sendPing(db: Database | Transaction, subscription: Subscription): Promise<string> {
+/**
+ * Sends something to one subscription alone: a `ping`, or the example of a kind, which is then nobody's event.
+ * @returns the delivery's id
+ */
+export async function sendTest(
+  db: Database | Transaction,
+  subscription: Subscription,
+  example: { kind: string; body: unknown } | null,
+): Promise<string> {
   return inTransaction(db, async (tx) => {
-    const body = { subscription: subscription.id, at: new Date().toISOString() };
-    const event = await recordEvent(tx, { accountId: null, kind: pingName, body });
+    const ping = { kind: pingName, body: { subscription: subscription.id, at: new Date().toISOString() } };
+    const event = await recordEvent(tx, { accountId: null, ...(example ?? ping) });
     const { rows } = await sql<{ sequence: string }>`
       with head as (
         update lanes set next_sequence = next_sequence + 1 where id = ${subscription.lane}

@@ -14,6 +14,8 @@ export interface RevisionFacts {
   url: string;
   signature: SignatureShape;
   format: Format;
+  /** Of its static headers. */
+  headerNames: readonly string[];
 }
 
 export interface RecordedRequest {
@@ -32,7 +34,7 @@ export function recordRequest(
   event: EventContent | null,
   names: HeaderNames,
 ): RecordedRequest {
-  const { url, signature, format } = revision;
+  const { url, signature, format, headerNames } = revision;
   const isCloudEvent = format === 'cloudevents';
   const timestamp = String(Math.floor(attempt.startedAt.getTime() / 1_000));
   const body = event === null ? null : isCloudEvent ? cloudEventBody(event) : event.body;
@@ -46,6 +48,7 @@ export function recordRequest(
     [names.sequence]: String(delivery.sequence),
     ...signed(signature, delivery.id, timestamp, names),
     [names.attempt]: String(attempt.number),
+    ...Object.fromEntries(headerNames.map((name) => [name, hidden])),
   };
   return { method: 'POST', url, headers };
 }

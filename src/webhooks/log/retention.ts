@@ -6,6 +6,7 @@
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import { dropPartitions, ensurePartitions } from '../../database/partitions.ts';
+import { dropOldStats } from './delivery_stats.ts';
 
 /** Days that events and their deliveries are kept. */
 export const retentionDays = 30;
@@ -31,6 +32,7 @@ export async function keepDays(db: Database, days = retentionDays): Promise<bool
     delete from recoveries where state <> 'running' and created_at < now() - make_interval(days => ${days}::int)`.execute(
     db,
   );
+  await dropOldStats(db);
   return areMade && areDropped;
 }
 

@@ -53,14 +53,20 @@ export interface RequestTemplate {
   origin: string;
   path: string;
   idPrefix: string;
+  /** Of its static headers, each with its end. */
+  headerLines: string;
 }
 
-export function createTemplate(subscription: Pick<Subscription, 'id' | 'lane' | 'url'>): RequestTemplate {
+export function createTemplate(
+  subscription: Pick<Subscription, 'id' | 'lane' | 'url'>,
+  headerLines = '',
+): RequestTemplate {
   const url = new URL(subscription.url);
   return {
     origin: url.origin,
     path: url.pathname + url.search,
     idPrefix: deliveryIdPrefix(subscription.lane, subscription.id),
+    headerLines,
   };
 }
 
@@ -116,7 +122,7 @@ export function buildRequest(
   const body = format === 'cloudevents' ? cloudEventBody(event) : event.body;
   const headers =
     `${constantLines[format]}${names.event}: ${event.kind}\r\n${names.sequence}: ${facts.sequence}\r\n` +
-    `${signedLines(signature, id, keys, names, body, facts.now, signers)}${names.attempt}: ${facts.number}\r\n`;
+    `${signedLines(signature, id, keys, names, body, facts.now, signers)}${names.attempt}: ${facts.number}\r\n${template.headerLines}`;
   const traced =
     event.traceparent === null ? null : { parent: event.traceparent, deliveryId: id, kind: event.kind };
   return { origin: template.origin, path: template.path, headers, body, traced };

@@ -12,6 +12,7 @@ import { type Database, inTransaction, type Transaction } from '../../database/d
 import { appSubscriptionsMax } from './app_subscriptions.ts';
 import { newLane } from './delivery_id.ts';
 import type { SignatureShape } from './signature.ts';
+import { type StaticHeaders, sealHeaders } from './static_headers.ts';
 
 /** Whose subscription it is: what it gets, and who sees it. */
 export type Owner =
@@ -52,6 +53,8 @@ export interface Subscription extends SubscriptionFields {
   /** Null where the owner is a user. */
   clientId: string | null;
   state: SubscriptionState;
+  /** Names of its static headers. */
+  headerNames: readonly string[];
   disabledReason: string | null;
   /** Since when none of its deliveries has succeeded; null where the last one did. */
   failingSince: Date | null;
@@ -78,6 +81,7 @@ export interface SubscriptionRow {
   rate_limit: number | null;
   description: string;
   retry_schedule: number[] | null;
+  header_names: string[];
   state: SubscriptionState;
   disabled_reason: string | null;
   created_at: Date;
@@ -146,6 +150,7 @@ export async function createSubscription(
   fields: SubscriptionFields,
   secret: string,
   sealer: Sealer,
+  headers: StaticHeaders = {},
 ): Promise<Subscription | undefined> {
   const id = newId();
   return inTransaction(db, async (tx) => {
@@ -171,12 +176,13 @@ export async function createSubscription(
     const { rows } = await sql<SubscriptionRow>`
       insert into subscriptions (
         id, lane, owner, grant_id, account_id, client_id, url, kinds, signature, format, ordered, rate_limit,
-        description, retry_schedule, secret)
+        description, retry_schedule, secret, headers, header_names)
       select ${id}, ${newLane()}, ${owner.kind}, ${owner.kind === 'grant' ? owner.grantId : null}::uuid,
         ${owner.kind === 'client' ? null : owner.accountId}::uuid,
         ${owner.kind === 'user' ? null : owner.clientId}::text,
         ${fields.url}, ${fields.kinds}::text[], ${fields.signature}, ${fields.format}, ${fields.ordered},
-        ${fields.rateLimit}::int, ${fields.description}, ${fields.retrySchedule}::int[], ${sealer.seal(secret, id)}
+        ${fields.rateLimit}::int, ${fields.description}, ${fields.retrySchedule}::int[], ${sealer.seal(secret, id)},
+        ${sealHeaders(headers, id, sealer)}::bytea, ${Object.keys(headers)}::text[]
       where (select count(*) from subscriptions where ${belongsTo(owner)}) < ${limitOf(owner)}::int
       returning *`.execute(tx);
     const row = rows[0];
@@ -328,6 +334,7 @@ export function toSubscription(row: SubscriptionRow): Subscription {
     description: row.description,
     retrySchedule: row.retry_schedule,
     state: row.state,
+    headerNames: row.header_names,
     disabledReason: row.disabled_reason,
     failingSince: row.failing_since ?? null,
     disablesAt: row.disables_at ?? null,

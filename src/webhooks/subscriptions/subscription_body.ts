@@ -7,6 +7,7 @@ import type { Catalogue } from '../../events/catalogue.ts';
 import { matchesAny } from '../../events/kind_pattern.ts';
 import { type BodyFault, bodyProblem } from '../../http/problem.ts';
 import { isSecret, secretBytesMax, secretBytesMin, signatureShapes } from './signature.ts';
+import { type HeaderPatch, readStaticHeaders, type StaticHeaders } from './static_headers.ts';
 import { checkSubscriberUrl } from './subscriber_url.ts';
 import {
   formats,
@@ -25,6 +26,8 @@ export interface BodyRules {
   catalogue: Catalogue;
   /** Whether `http` and loopback hosts are let through. */
   allowInsecure: boolean;
+  /** The deployment's own header names: not for static headers. */
+  headerNames: readonly string[];
 }
 
 /** Faults told of in one answer at most. */
@@ -56,21 +59,23 @@ const changeable = [
   'rate_limit',
   'retry_schedule',
   'description',
+  'headers',
 ];
 
 /** @throws Problem 422 */
 export function readSubscriptionFields(
   body: unknown,
   rules: BodyRules,
-): SubscriptionFields & { secret: string | undefined } {
+): SubscriptionFields & { secret: string | undefined; headers: StaticHeaders } {
   const faults = new Faults();
   const given = readObject(body, [...changeable, 'secret'], faults);
   if (given.url === undefined) faults.add('/url', 'is required');
   if (given.kinds === undefined) faults.add('/kinds', 'is required');
   const fields = readFields(given, rules, faults);
   const secret = readSecret(given.secret, faults);
+  const headers = readHeaders(given.headers, rules, false, faults);
   faults.raise();
-  return { ...fields, secret };
+  return { ...fields, secret, headers: (headers ?? {}) as StaticHeaders };
 }
 
 /** A JSON merge patch (RFC 7396): null brings back the default. @throws Problem 422 */
@@ -78,7 +83,7 @@ export function readSubscriptionPatch(
   patch: unknown,
   current: Subscription,
   rules: BodyRules,
-): SubscriptionFields & { state: SubscriptionState } {
+): SubscriptionFields & { state: SubscriptionState; headers: HeaderPatch | undefined } {
   const faults = new Faults();
   const given = readObject(patch, [...changeable, 'state'], faults);
   for (const name of ['url', 'kinds', 'state']) {
@@ -101,6 +106,7 @@ export function readSubscriptionPatch(
   const fields = readFields(whole, rules, faults);
   const state = given.state ?? current.state;
   if (state !== 'active' && state !== 'disabled') faults.add('/state', 'may be "active" or "disabled"');
+  const headers = given.headers === undefined ? undefined : readHeaders(given.headers, rules, true, faults);
   faults.raise();
   const { url, kinds } = current;
   return {
@@ -108,6 +114,7 @@ export function readSubscriptionPatch(
     ...(given.url === undefined ? { url } : {}),
     ...(given.kinds === undefined ? { kinds } : {}),
     state: state as SubscriptionState,
+    headers,
   };
 }
 
@@ -130,6 +137,15 @@ export function readRotation(body: unknown): { secret: string | undefined; overl
   const secret = readSecret(given.secret, faults);
   faults.raise();
   return { secret, overlapSeconds: overlap as number };
+}
+
+/** Which kind's example is to be sent; undefined for none. @throws Problem 422 */
+export function readTestKind(body: unknown): string | undefined {
+  const faults = new Faults();
+  const { kind } = readObject(body === undefined ? {} : body, ['kind'], faults);
+  if (kind !== undefined && typeof kind !== 'string') faults.add('/kind', 'must be a kind', 'unknown_kind');
+  faults.raise();
+  return kind as string | undefined;
 }
 
 function readObject(body: unknown, known: readonly string[], faults: Faults): Body {
@@ -175,6 +191,12 @@ function readFields(given: Body, rules: BodyRules, faults: Faults): Subscription
     retrySchedule: schedule as number[] | null,
     description: description as string,
   };
+}
+
+function readHeaders(value: unknown, rules: BodyRules, isPatch: boolean, faults: Faults): HeaderPatch {
+  return readStaticHeaders(value, rules.headerNames, isPatch, (pointer, message, code) =>
+    faults.add(pointer, message, code),
+  );
 }
 
 function readUrl(value: unknown, { allowInsecure }: BodyRules, faults: Faults): string {

@@ -1,0 +1,141 @@
+/**
+ * The delivery log live: `GET /subscriptions/<id>/deliveries` with `Accept: text/event-stream`. The newest deliveries
+ * come first, then each one that is new or has changed. The log is looked at once a second by index, so that it does
+ * not matter which node sends.
+ *
+ *   opened → look, tell what changed → look … → ended (token, subscription, time, shutdown) | gone
+ */
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { Problem } from '../../http/problem.ts';
+
+/** Deliveries that are watched: the newest. */
+export const watchedMax = 100;
+const lookMs = 1_000;
+const keepAliveMs = 15_000;
+const streamMsMax = 15 * 60_000;
+/** Streams of one token, and of one node. */
+const streamsOfTokenMax = 5;
+const streamsMax = 200;
+/** Bytes that a reader may leave unread. */
+const unreadBytesMax = 1_048_576;
+
+export interface StreamedDelivery {
+  id: string;
+  sequence: number;
+}
+
+export interface StreamSource<Delivery extends StreamedDelivery> {
+  /** @throws Problem 401 where the token is not good any more, 404 where the subscription is gone */
+  look: () => Promise<Delivery[]>;
+  tokenId: string;
+}
+
+export class DeliveryStreams {
+  readonly #open = new Map<AbortController, string>();
+
+  constructor(api: FastifyInstance) {
+    api.addHook('preClose', async () => {
+      for (const stream of this.#open.keys()) stream.abort();
+    });
+  }
+
+  /** @throws Problem 429 where there are too many */
+  async send<Delivery extends StreamedDelivery>(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    { look, tokenId }: StreamSource<Delivery>,
+  ): Promise<FastifyReply> {
+    const ofToken = [...this.#open.values()].filter((token) => token === tokenId).length;
+    if (ofToken >= streamsOfTokenMax || this.#open.size >= streamsMax) {
+      throw new Problem(429, `A token has ${streamsOfTokenMax} streams at most.`, {
+        code: 'too-many-streams',
+        headers: { 'retry-after': '30' },
+      });
+    }
+    const stream = new AbortController();
+    this.#open.set(stream, tokenId);
+    try {
+      // What cannot be read at all is answered like any other request.
+      const first = await look();
+      this.#begin(reply);
+      await this.#run(request, reply, stream, look, first);
+    } finally {
+      this.#open.delete(stream);
+    }
+    return reply;
+  }
+
+  #begin(reply: FastifyReply): void {
+    const headers = reply.getHeaders();
+    reply.hijack();
+    reply.raw.writeHead(200, {
+      ...(headers as Record<string, string>),
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'private, no-store',
+      // For proxies that would gather what is to come at once.
+      'x-accel-buffering': 'no',
+    });
+  }
+
+  async #run<Delivery extends StreamedDelivery>(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    stream: AbortController,
+    look: () => Promise<Delivery[]>,
+    first: Delivery[],
+  ): Promise<void> {
+    const { raw } = reply;
+    raw.on('close', () => stream.abort());
+    const endsAt = performance.now() + streamMsMax;
+    const told = new Map<string, string>();
+    let reason = 'shutdown';
+    let spokenAt = performance.now();
+    for (let deliveries = first; ; ) {
+      if (tell(raw, deliveries, told)) spokenAt = performance.now();
+      else if (performance.now() - spokenAt > keepAliveMs) {
+        raw.write(': keep-alive\n\n');
+        spokenAt = performance.now();
+      }
+      if (raw.writableLength > unreadBytesMax) return void raw.destroy();
+      await sleep(lookMs, undefined, { signal: stream.signal }).catch(() => {});
+      if (stream.signal.aborted) break;
+      if (performance.now() > endsAt) {
+        reason = 'time';
+        break;
+      }
+      try {
+        deliveries = await look();
+      } catch (error) {
+        const status = error instanceof Problem ? error.status : 500;
+        if (status >= 500) {
+          request.log.warn({ err: error }, 'delivery stream could not look');
+          continue;
+        }
+        reason = status === 404 ? 'gone' : 'token';
+        break;
+      }
+    }
+    if (!raw.destroyed) raw.end(`event: end\ndata: ${JSON.stringify({ reason })}\n\n`);
+  }
+}
+
+/** Oldest first. @returns whether there was anything to tell */
+function tell(
+  raw: FastifyReply['raw'],
+  deliveries: readonly StreamedDelivery[],
+  told: Map<string, string>,
+): boolean {
+  const lines: string[] = [];
+  const current = new Set(deliveries.map(({ id }) => id));
+  for (const delivery of deliveries.toReversed()) {
+    const data = JSON.stringify(delivery);
+    if (told.get(delivery.id) === data) continue;
+    told.set(delivery.id, data);
+    lines.push(`event: delivery\nid: ${delivery.sequence}\ndata: ${data}\n\n`);
+  }
+  for (const id of told.keys()) if (!current.has(id)) told.delete(id);
+  if (lines.length > 0) raw.write(lines.join(''));
+  return lines.length > 0;
+}

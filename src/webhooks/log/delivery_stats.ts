@@ -1,0 +1,302 @@
+/**
+ * Health of subscriptions: outcomes counted by lane and time bucket. Each node counts in memory what it has written to
+ * the log, and adds it to the table `delivery_stats` every few seconds in one statement. A node that is killed loses at
+ * most what it counted since: these are statistics, the log is the truth. Owns that table.
+ *
+ *   outcome written → counted in memory → added to its buckets (5 minutes, 1 hour; of its lane, of all) → dropped by age
+ */
+
+import { sql } from 'kysely';
+import { bigintArray, doubleArray, integerArray, textArray } from '../../database/arrays.ts';
+import type { Database } from '../../database/database.ts';
+import type { AttemptError } from '../sending/attempt_error.ts';
+
+export const outcomeNames = ['attempts', 'succeeded', 'failed', 'retried', 'cancelled'] as const;
+export type OutcomeName = (typeof outcomeNames)[number];
+
+/** Upper bounds of latencies in milliseconds; what is beyond is counted with the last. */
+export const latencyBoundsMs = [10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 15_000] as const;
+
+export const errorClasses = [
+  ...(['dns', 'connect', 'tls', 'timeout', 'protocol', 'refused'] as const),
+  ...(['redirect', 'client_error', 'server_error', 'other'] as const),
+] as const;
+export type ErrorClass = (typeof errorClasses)[number];
+
+const latencyFrom = outcomeNames.length;
+const errorsFrom = latencyFrom + latencyBoundsMs.length;
+const countsLength = errorsFrom + errorClasses.length;
+
+/** Seconds of the two kinds of buckets, and for how many days each is kept. */
+export const fineSeconds = 300;
+export const coarseSeconds = 3_600;
+export const fineDays = 2;
+export const coarseDays = 31;
+
+/** The lane that stands for all. */
+export const allLanes = 0;
+
+export interface CountedOutcome {
+  lane: number;
+  /** Null where nothing was sent. */
+  attempt: { durationMs: number; error: AttemptError | null; status: number | null } | null;
+  retry: { state: string } | null;
+}
+
+/** Buckets that wait to be written, at most: past that the oldest are given up. */
+const waitingMax = 50_000;
+
+export class DeliveryCounts {
+  readonly #db: Database;
+  /** By lane and the start of its bucket, in seconds since 1970. */
+  #waiting = new Map<string, number[]>();
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  /** @param now milliseconds since 1970 */
+  add(outcomes: readonly CountedOutcome[], now: number): void {
+    const bucket = Math.floor(now / 1_000 / fineSeconds) * fineSeconds;
+    for (const outcome of outcomes) {
+      const key = `${outcome.lane} ${bucket}`;
+      let counts = this.#waiting.get(key);
+      if (counts === undefined) {
+        counts = new Array<number>(countsLength).fill(0);
+        this.#waiting.set(key, counts);
+        if (this.#waiting.size > waitingMax) {
+          this.#waiting.delete(this.#waiting.keys().next().value as string);
+        }
+      }
+      countOutcome(counts, outcome);
+    }
+  }
+
+  /** Adds what was counted to the table. What cannot be written waits for the next time. */
+  async flush(): Promise<void> {
+    if (this.#waiting.size === 0) return;
+    const taken = this.#waiting;
+    this.#waiting = new Map();
+    try {
+      await addToBuckets(this.#db, taken);
+    } catch (error) {
+      for (const [key, counts] of taken) {
+        const newer = this.#waiting.get(key);
+        this.#waiting.set(key, newer === undefined ? counts : sum(counts, newer));
+      }
+      throw error;
+    }
+  }
+}
+
+function countOutcome(counts: number[], { attempt, retry }: CountedOutcome): void {
+  const increment = (index: number) => {
+    counts[index] = (counts[index] ?? 0) + 1;
+  };
+  const outcome = (name: OutcomeName) => increment(outcomeNames.indexOf(name));
+  if (attempt === null) {
+    if (retry?.state === 'cancelled') outcome('cancelled');
+    return;
+  }
+  outcome('attempts');
+  const { durationMs, error, status } = attempt;
+  const at = latencyBoundsMs.findIndex((bound) => durationMs <= bound);
+  increment(latencyFrom + (at < 0 ? latencyBoundsMs.length - 1 : at));
+  if (error === null) {
+    outcome('succeeded');
+    return;
+  }
+  increment(errorsFrom + errorClasses.indexOf(classOf(error, status)));
+  if (retry?.state === 'pending') outcome('retried');
+  else if (retry?.state === 'failed') outcome('failed');
+}
+
+const classes: Readonly<Record<Exclude<AttemptError, 'unexpected_status'>, ErrorClass>> = {
+  dns_error: 'dns',
+  address_refused: 'refused',
+  connect_error: 'connect',
+  connect_timeout: 'timeout',
+  tls_error: 'tls',
+  timeout: 'timeout',
+  connection_error: 'connect',
+  protocol_error: 'protocol',
+};
+
+function classOf(error: AttemptError, status: number | null): ErrorClass {
+  if (error !== 'unexpected_status') return classes[error] ?? 'other';
+  const byHundreds: Record<number, ErrorClass> = { 3: 'redirect', 4: 'client_error', 5: 'server_error' };
+  return byHundreds[Math.floor((status ?? 0) / 100)] ?? 'other';
+}
+
+function sum(a: readonly number[], b: readonly number[]): number[] {
+  return a.map((count, index) => count + (b[index] ?? 0));
+}
+
+interface BucketRow {
+  lane: number;
+  seconds: number;
+  bucket: number;
+  counts: readonly number[];
+}
+
+async function addToBuckets(db: Database, counted: ReadonlyMap<string, readonly number[]>): Promise<void> {
+  const rows = new Map<string, BucketRow>();
+  for (const [key, counts] of counted) {
+    const [own = 0, at = 0] = key.split(' ').map(Number);
+    for (const lane of [own, allLanes]) {
+      for (const seconds of [fineSeconds, coarseSeconds]) {
+        const bucket = Math.floor(at / seconds) * seconds;
+        const name = `${lane} ${seconds} ${bucket}`;
+        const known = rows.get(name)?.counts;
+        rows.set(name, { lane, seconds, bucket, counts: known === undefined ? counts : sum(known, counts) });
+      }
+    }
+  }
+  // In one order on every node, so that two never wait for each other in a circle.
+  const sorted = [...rows.values()].sort(
+    (a, b) => a.lane - b.lane || a.seconds - b.seconds || a.bucket - b.bucket,
+  );
+  await sql`
+    insert into delivery_stats as s (lane, seconds, bucket, counts)
+    select lane, seconds, to_timestamp(bucket), string_to_array(counts, ',')::bigint[]
+    from unnest(
+      ${bigintArray(sorted.map(({ lane }) => lane))}::bigint[],
+      ${integerArray(sorted.map(({ seconds }) => seconds))}::integer[],
+      ${doubleArray(sorted.map(({ bucket }) => bucket))}::float8[],
+      ${textArray(sorted.map(({ counts }) => counts.join(',')))}::text[]
+    ) as given (lane, seconds, bucket, counts)
+    on conflict (lane, seconds, bucket) do update set counts = add_counts(s.counts, excluded.counts)`.execute(
+    db,
+  );
+}
+
+/** Drops buckets that are too old. */
+export async function dropOldStats(db: Database): Promise<void> {
+  for (const [seconds, days] of [
+    [fineSeconds, fineDays + 1],
+    [coarseSeconds, coarseDays],
+  ] as const) {
+    await sql`
+      delete from delivery_stats
+      where seconds = ${seconds} and bucket < now() - make_interval(days => ${days}::int)`.execute(db);
+  }
+}
+
+export interface StatsRange {
+  since: Date;
+  until: Date;
+  seconds: number;
+}
+
+export interface Stats {
+  outcomes: Readonly<Record<OutcomeName, number>>;
+  latencyMs: { p50: number | null; p90: number | null; p99: number | null };
+  errors: Partial<Record<ErrorClass, number>>;
+}
+
+export interface StatsBucket extends Stats {
+  at: Date;
+}
+
+/** @param lanes `allLanes` alone for the whole server */
+export async function readStats(
+  db: Database,
+  lanes: readonly number[],
+  { since, until, seconds }: StatsRange,
+): Promise<{ buckets: StatsBucket[]; totals: Stats }> {
+  const { rows } = await sql<{ bucket: Date; counts: string[] }>`
+    select s.bucket, s.counts
+    from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
+    cross join lateral (
+      select bucket, counts from delivery_stats
+      where lane = given.lane and seconds = ${seconds}::int
+        and bucket > ${since}::timestamptz - make_interval(secs => ${seconds}) and bucket < ${until}
+      offset 0
+    ) as s
+    order by s.bucket`.execute(db);
+  const byTime = new Map<number, number[]>();
+  let total = new Array<number>(countsLength).fill(0);
+  for (const { bucket, counts } of rows) {
+    const numbers = counts.map(Number);
+    const known = byTime.get(bucket.getTime());
+    byTime.set(bucket.getTime(), known === undefined ? numbers : sum(known, numbers));
+    total = sum(total, numbers);
+  }
+  const buckets = [...byTime].map(([at, counts]) => ({ at: new Date(at), ...describe(counts) }));
+  return { buckets, totals: describe(total) };
+}
+
+function describe(counts: readonly number[]): Stats {
+  const at = (index: number) => counts[index] ?? 0;
+  const latencies = latencyBoundsMs.map((_bound, index) => at(latencyFrom + index));
+  const errors = errorClasses
+    .map((name, index): [ErrorClass, number] => [name, at(errorsFrom + index)])
+    .filter(([, count]) => count > 0);
+  return {
+    outcomes: Object.fromEntries(outcomeNames.map((name, index) => [name, at(index)])) as Stats['outcomes'],
+    latencyMs: {
+      p50: percentile(latencies, 0.5),
+      p90: percentile(latencies, 0.9),
+      p99: percentile(latencies, 0.99),
+    },
+    errors: Object.fromEntries(errors),
+  };
+}
+
+/** The upper bound of the histogram's bucket that the percentile falls into. */
+function percentile(latencies: readonly number[], part: number): number | null {
+  const total = latencies.reduce((all, count) => all + count, 0);
+  if (total === 0) return null;
+  let seen = 0;
+  const index = latencies.findIndex((count) => {
+    seen += count;
+    return seen >= total * part;
+  });
+  return latencyBoundsMs[index] ?? null;
+}
+
+export interface Backlog {
+  pending: number;
+  isCapped: boolean;
+  oldestAt: Date | null;
+}
+
+/** Deliveries that are counted one by one; beyond, by the lane's ends. */
+const backlogMax = 10_000;
+const countedMax = 1_000;
+
+/** What waits to be sent by active subscriptions. */
+export async function readBacklog(db: Database, lanes: readonly number[]): Promise<Backlog> {
+  const { rows } = await sql<{ pending: string; oldest: Date | null }>`
+    select fresh.count + retried.count as pending, least(fresh.oldest, retried.oldest) as oldest
+    from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
+    join subscriptions s on s.lane = given.lane and s.state = 'active'
+    join lane_progress p on p.lane = s.lane
+    join lanes l on l.id = s.lane
+    cross join lateral (
+      -- The cursor lags behind: what was attempted past it does not wait.
+      select greatest(count(*), case when l.next_sequence - 1 - p.cursor > ${countedMax}
+          then least(l.next_sequence - 1 - p.cursor, ${backlogMax + 1}) else 0 end) as count,
+        min(d.created_at) as oldest
+      from deliveries d
+      where d.lane = p.lane and d.sequence > p.cursor and d.sequence <= p.cursor + ${countedMax}
+        and not exists (
+          select from attempts a where a.lane = d.lane and a.sequence = d.sequence and a.day = d.day)
+        and not exists (select from retries r where r.lane = d.lane and r.sequence = d.sequence)
+    ) as fresh
+    cross join lateral (
+      select count(*) as count, min(created_at) as oldest from (
+        select (select created_at from deliveries d
+          where d.lane = r.lane and d.sequence = r.sequence and d.day = r.day) as created_at
+        from retries r
+        where r.lane = p.lane and r.state = 'pending' order by r.sequence limit ${countedMax}
+      ) as few
+    ) as retried`.execute(db);
+  const pending = rows.reduce((all, row) => all + Number(row.pending), 0);
+  const times = rows.flatMap(({ oldest }) => (oldest === null ? [] : [oldest.getTime()]));
+  return {
+    pending: Math.min(pending, backlogMax),
+    isCapped: pending > backlogMax || rows.some((row) => Number(row.pending) >= countedMax),
+    oldestAt: times.length === 0 ? null : new Date(Math.min(...times)),
+  };
+}
