@@ -1,5 +1,6 @@
 /** What the reference describes, part by part. The server shows it, and the console's requests are typed by it. */
 
+import { describeAdministration } from './admin/operations.ts';
 import { describeApps } from './apps/api/operations.ts';
 import { describeCollections } from './collections/operations.ts';
 import type { ReferencePart } from './http/operation.ts';
@@ -7,5 +8,10 @@ import type { Platform } from './platform.ts';
 import { describeWebhooks } from './webhooks/api/operations.ts';
 
 export function referenceParts(platform: Platform): ReferencePart[] {
-  return [describeCollections(platform.collections), describeWebhooks(platform.eventKinds), describeApps()];
+  return [
+    describeCollections(platform.collections),
+    describeWebhooks(platform.eventKinds),
+    describeApps(),
+    describeAdministration(),
+  ];
 }

@@ -8,6 +8,7 @@ import './oauth/runtime_notice.ts';
 import type { Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
+import { registerAdministration } from './admin/admin.ts';
 import { registerAppRoutes } from './apps/api/app_routes.ts';
 import { registerMemberRoutes } from './apps/api/member_routes.ts';
 import { registerRoot } from './collections/root.ts';
@@ -196,6 +197,9 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     const sealer = createSealer(secret, 'app-secret');
     registerAppRoutes({ api, db, guard: limited, settings: platform.apps, clients, checkMetadata, sealer });
     registerMemberRoutes({ api, db, guard: limited });
+    const { oauth, webhooks: ofWebhooks, apps } = platform;
+    const sections = { oauth, webhooks: ofWebhooks, apps };
+    registerAdministration({ api, db, guard: limited, clients, config, platform: sections });
   });
 
   const offered = scopes.values().filter(({ isForUsers }) => isForUsers);

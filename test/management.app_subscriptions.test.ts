@@ -13,7 +13,7 @@ import { type ConsoleUser, createConsoleUser } from './support/console.ts';
 import { clientToken, createTestAccount, mintAccessToken, type TestClient } from './support/oauth.ts';
 import { startTestServer, type TestServer } from './support/server.ts';
 import { startSubscriber } from './support/subscriber.ts';
-import { createPublisher, publish, type Request, subscribe, until } from './support/webhooks.ts';
+import { createPublisher, fannedOut, publish, type Request, subscribe, until } from './support/webhooks.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;
@@ -228,6 +228,7 @@ test('with appSubscriptions verified, deliveries begin and end with the verifica
   await subscriber.waitFor(1);
   await sql`update clients set verified_at = null where id = ${app.client_id}`.execute(own.db);
   await publish(publishHere, account, ['not any more']);
+  await fannedOut(own);
   await sql`update clients set verified_at = now() where id = ${app.client_id}`.execute(own.db);
   await publish(publishHere, account, ['again']);
   const received = await subscriber.waitFor(2);

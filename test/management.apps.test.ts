@@ -24,7 +24,7 @@ import {
 } from './support/oauth.ts';
 import { startTestServer } from './support/server.ts';
 import { startSubscriber } from './support/subscriber.ts';
-import { createPublisher, publish, subscribe, until } from './support/webhooks.ts';
+import { createPublisher, fannedOut, publish, subscribe, until } from './support/webhooks.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;
@@ -552,6 +552,7 @@ test('a suspended app gets no tokens, its grants do not work and its deliveries 
   assert.equal(page.leftTo, null);
   assert.match(page.text, /is suspended/);
   await publish(publisher, account, ['meanwhile']);
+  await fannedOut(server);
   assert.equal((await owner.request('GET', `/apps/${app.client_id}`)).body.state, 'suspended');
 
   await sql`update clients set suspended_at = null where id = ${app.client_id}`.execute(db);

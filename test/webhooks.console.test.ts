@@ -181,8 +181,8 @@ test('a user sees, tries, resends and ends what apps that act for them have made
   );
   const links = seen.body.items.map(({ _links }: { _links: object }) => Object.keys(_links).sort());
   assert.deepEqual(links, [
-    ['deliveries', 'self', 'test'],
-    ['deliveries', 'recover', 'rotate-secret', 'secret', 'self', 'test'],
+    ['deliveries', 'health', 'self', 'test'],
+    ['deliveries', 'health', 'recover', 'rotate-secret', 'secret', 'self', 'test'],
   ]);
   const { body } = await user.request('GET', `/subscriptions/${id}/deliveries`);
   const delivery = body.items[0].id;

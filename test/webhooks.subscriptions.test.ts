@@ -43,6 +43,7 @@ test('a subscription is created with its defaults, its secret and a Location', a
     rate_limit: null,
     retry_schedule: null,
     description: '',
+    headers: {},
     state: 'active',
     failing_since: null,
     disables_at: null,

@@ -8,7 +8,7 @@
 import { sql } from 'kysely';
 import { deleteClient } from '../clients/client.ts';
 import { newId } from '../crypto/ids.ts';
-import type { Database, Transaction } from '../database/database.ts';
+import { type Database, inTransaction, type Transaction } from '../database/database.ts';
 import { duringStandstill } from './standstill.ts';
 
 /** Why a grant ended: what the audit log and the connected apps say. */
@@ -44,9 +44,15 @@ export async function createGrant(db: Database | Transaction, grant: NewGrant): 
 /**
  * Ends a grant: its refresh tokens, and within a second its access tokens on every node, stop working, and its
  * subscriptions end with it: no delivery of theirs starts after that.
+ * @param actor whom the audit log names
  * @returns whether this call ended it
  */
-export async function withdrawGrant(db: Database, id: string, reason: WithdrawalReason): Promise<boolean> {
+export async function withdrawGrant(
+  db: Database,
+  id: string,
+  reason: WithdrawalReason,
+  actor: string | null = null,
+): Promise<boolean> {
   const { rows: found } = await sql<GrantSubject>`
     select g.client_id, g.account_id, ${mayDeliver} as may_deliver from grants g
     where g.id = ${id} and g.withdrawn_at is null`.execute(db);
@@ -59,7 +65,13 @@ export async function withdrawGrant(db: Database, id: string, reason: Withdrawal
       returning id`.execute(tx);
     return rows.length > 0;
   };
-  return duringItsStandstill(db, subject, withdraw);
+  if (actor === null) return duringItsStandstill(db, subject, withdraw);
+  return duringItsStandstill(db, subject, (given) =>
+    inTransaction(given, async (tx) => {
+      await sql`select set_config('nuncio.actor', ${actor}, true)`.execute(tx);
+      return withdraw(tx);
+    }),
+  );
 }
 
 /**

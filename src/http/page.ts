@@ -49,6 +49,14 @@ export function readPage(request: FastifyRequest, known: readonly string[] = [])
   return { limit: size, after: decoded, parameters, invalid };
 }
 
+/** The cursor as text that the database can be asked for. @throws Problem 400 */
+export function textCursor({ after, invalid }: PageQuery): string | null {
+  if (after === null) return null;
+  const text = Buffer.from(after, 'latin1').toString();
+  if (!isStorable(text) || text.includes('\ufffd')) throw invalid();
+  return text;
+}
+
 /**
  * @param found one more than the page takes, where there is a next one
  * @param key what the next page begins after

@@ -4,6 +4,7 @@
 
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { sql } from 'kysely';
 import type { Account } from '../../src/accounts/account.ts';
 import { type ApiAnswer, requester } from './api.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from './oauth.ts';
@@ -74,6 +75,14 @@ export async function publish(
   const answer = await publisher('POST', '/events', { json: events });
   if (answer.status !== 202) throw new Error(`publishing gave ${answer.status}: ${answer.text}`);
   return answer;
+}
+
+/** Waits until every event that was published has become deliveries, or nobody gets it. */
+export async function fannedOut({ db }: Pick<TestServer, 'db'>): Promise<void> {
+  await until(
+    async () => (await sql`select from outbox limit 1`.execute(db)).rows.length,
+    (count) => count === 0,
+  );
 }
 
 /**

@@ -53,6 +53,7 @@ export function registerAppRoutes(options: AppRoutesOptions): void {
   api.get('/apps', async (request, reply) => {
     const accountId = requireAccount(await reader(request));
     const page = readPage(request);
+    if (page.after !== null && !/^[\x21-\x7e]{1,2048}$/.test(page.after)) throw page.invalid();
     const apps = await listApps(db, accountId, page.limit + 1, page.after);
     const secrets = await listSecrets(
       db,
@@ -228,7 +229,8 @@ function madeAnswer(location: string, body: Record<string, unknown>): Answer {
 
 /** @throws Problem 422 where there is more than nothing, or an empty object */
 export function refuseBody({ body }: FastifyRequest): void {
-  if (body === undefined || body === null) return;
-  if (typeof body === 'object' && Object.keys(body).length === 0 && !Array.isArray(body)) return;
+  if (body === undefined) return;
+  const isObject = typeof body === 'object' && body !== null && !Array.isArray(body);
+  if (isObject && Object.keys(body).length === 0) return;
   throw new Problem(422, 'The request takes no body.', { code: 'invalid-body' });
 }

@@ -18,6 +18,7 @@ import {
   Time,
 } from '../../http/describe.ts';
 import type { Operation, ReferencePart } from '../../http/operation.ts';
+import { requestSchema } from '../../http/request_schema.ts';
 import { roles } from '../app.ts';
 import { asOptional, settableMembers } from '../metadata.ts';
 
@@ -79,10 +80,14 @@ const schemas: Record<string, TSchema> = {
   App: Type.Object(app, strict),
   AppList: listOf('App'),
   AppMade: Type.Object({ ...app, ...asOptional(shownOnce) }, strict),
-  AppCreate: Type.Object({ client_name: name as TSchema, ...asOptional(nullable(otherMembers)) }, strict),
-  AppMergePatch: Type.Object(
-    { client_name: Type.Optional(name as TSchema), ...asOptional(nullable(otherMembers)) },
-    strict,
+  AppCreate: requestSchema(
+    Type.Object({ client_name: name as TSchema, ...asOptional(nullable(otherMembers)) }, strict),
+  ),
+  AppMergePatch: requestSchema(
+    Type.Object(
+      { client_name: Type.Optional(name as TSchema), ...asOptional(nullable(otherMembers)) },
+      strict,
+    ),
   ),
   AppSecretMade: Type.Object({ ...secret, ...shownOnce, _links: links }, strict),
   AppMember: Type.Object(

@@ -58,15 +58,16 @@ export function readStatsRange(request: FastifyRequest): StatsRange {
   const since = from === undefined ? new Date(until.getTime() - dayMs) : readTime(from);
   if (since === undefined) throw wrong('since may be an RFC 3339 time.');
   const length = until.getTime() - since.getTime();
-  if (length <= 0) throw wrong('since must be before until.');
-  if (length > coarseDays * dayMs) throw wrong(`since may be ${coarseDays} days before until at most.`);
+  if (length <= 0) throw wrong('since must be before until.', 'invalid-range');
+  if (length > coarseDays * dayMs)
+    throw wrong(`since may be ${coarseDays} days before until at most.`, 'invalid-range');
   const isFine =
     length <= fineDays * dayMs && since.getTime() >= now - fineDays * dayMs - fineSeconds * 1_000;
   return { since, until, seconds: isFine ? fineSeconds : coarseSeconds };
 }
 
-function wrong(detail: string): Problem {
-  return new Problem(400, detail, { code: 'invalid-parameter' });
+function wrong(detail: string, code = 'invalid-parameter'): Problem {
+  return new Problem(400, detail, { code });
 }
 
 export function representHealth(

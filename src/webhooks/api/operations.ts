@@ -12,8 +12,8 @@ import type { Operation, Parameter, ReferencePart } from '../../http/operation.t
 import { requestSchema } from '../../http/request_schema.ts';
 import { recoverableStates, runningMax } from '../fan_out/recovery.ts';
 import { deliveryStates, lookedThroughMax } from '../log/delivery.ts';
-import { secretPattern, signatureShapes } from '../subscriptions/signature.ts';
 import { coarseSeconds, errorClasses, fineSeconds, outcomeNames } from '../log/delivery_stats.ts';
+import { secretPattern, signatureShapes } from '../subscriptions/signature.ts';
 import {
   headerNameBytesMax,
   headerValueBytesMax,
@@ -78,6 +78,7 @@ const headerValue = Type.String({
   maxLength: headerValueBytesMax,
   pattern: '^[!-~]([ -~]*[!-~])?$',
 });
+const newHeaderValue = { ...headerValue, not: { const: maskedValue } } as TSchema;
 const headersOf = (value: TSchema): TSchema =>
   ({
     type: 'object',
@@ -94,7 +95,7 @@ const givenSecret = Type.String({
 const optional = (properties: Record<string, TSchema>) =>
   Object.fromEntries(Object.entries(properties).map(([name, schema]) => [name, Type.Optional(schema)]));
 
-const subscription = {
+export const subscriptionMembers = {
   id: Id(),
   ...settings,
   headers: headersOf(Named(maskedValue)),
@@ -171,7 +172,14 @@ function requestSchemas(declared: readonly EventKind[]): Record<string, TSchema>
       Type.Array(reference('NewEvent'), { minItems: 1, maxItems: batchEventsMax }),
     ]),
     SubscriptionCreate: requestSchema(
-      Type.Object({ url, kinds, ...optional({ ...choices, headers: Maybe(headersOf(headerValue)), secret: givenSecret }) }, strict),
+      Type.Object(
+        {
+          url,
+          kinds,
+          ...optional({ ...choices, headers: Maybe(headersOf(newHeaderValue)), secret: givenSecret }),
+        },
+        strict,
+      ),
     ),
     // RFC 7396: null brings back the default.
     SubscriptionMergePatch: requestSchema(
@@ -214,9 +222,9 @@ const schemas: Record<string, TSchema> = {
     strict,
   ),
   EventKindList: listOf('EventKind'),
-  Subscription: Type.Object(subscription, strict),
+  Subscription: Type.Object(subscriptionMembers, strict),
   SubscriptionList: listOf('Subscription'),
-  SubscriptionMade: Type.Object({ ...subscription, secret }, strict),
+  SubscriptionMade: Type.Object({ ...subscriptionMembers, secret }, strict),
   SubscriptionSecret: Type.Object(
     { secret, previous_secret: Maybe(secret), previous_secret_until: Maybe(Time()) },
     strict,

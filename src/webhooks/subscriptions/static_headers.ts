@@ -64,7 +64,7 @@ export function readStaticHeaders(
       add(pointer, `must have a name of letters, digits and dashes, ${headerNameBytesMax} at most`);
     } else if (refusedNames.test(name) || lower.has(key)) {
       add(pointer, 'is a name that says something else already', 'header_refused');
-    } else if (seen.has(key)) add(pointer, 'is named twice');
+    } else if (seen.has(key)) add(pointer, 'is named twice', 'header_refused');
     seen.add(key);
     if (isPatch && (given === null || given === maskedValue)) continue;
     const isValue = typeof given === 'string' && given.length <= headerValueBytesMax && valueForm.test(given);
@@ -127,7 +127,8 @@ export async function patchHeaders(
   for (const [name, value] of Object.entries(patch ?? {})) {
     const key = name.toLowerCase();
     if (value === maskedValue) {
-      if (!kept.has(key)) throw fault(name, 'has no value yet that could be left alone');
+      if (!kept.has(key))
+        throw fault(name, 'has no value yet that could be left alone', 'header_value_required');
       continue;
     }
     stale.delete(key);
@@ -143,14 +144,15 @@ export async function patchHeaders(
       })),
     );
   }
-  if (kept.size > staticHeadersMax) throw fault('', `may have ${staticHeadersMax} members`);
+  if (kept.size > staticHeadersMax)
+    throw fault('', `may have ${staticHeadersMax} members`, 'too_many_headers');
   const headers = Object.fromEntries([...kept.values()].map(({ name, value }) => [name, value]));
   await sql`
     update subscriptions set headers = ${sealHeaders(headers, id, sealer)}, header_names = ${Object.keys(headers)}::text[]
     where id = ${id}`.execute(tx);
 }
 
-function fault(name: string, message: string) {
+function fault(name: string, message: string, code: string) {
   const pointer = name === '' ? '/headers' : `/headers/${escapePointer(name)}`;
-  return bodyProblem([{ pointer, message } satisfies BodyFault]);
+  return bodyProblem([{ pointer, message, code } satisfies BodyFault]);
 }

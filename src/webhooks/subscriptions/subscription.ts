@@ -92,7 +92,7 @@ export interface SubscriptionRow {
 }
 
 /** Columns and tables by which a subscription also says how it fails. */
-const withFailing = sql`
+export const withFailing = sql`
   subscriptions.*, p.failing_since, w.disables_at
   from subscriptions
   join lane_progress p on p.lane = subscriptions.lane

@@ -12,7 +12,7 @@ import { patternsOf } from '../../events/kind_pattern.ts';
 import type { Owner } from './subscription.ts';
 import { ownedBy } from './subscription.ts';
 
-export type DisabledReason = 'owner' | 'gone' | 'failing';
+export type DisabledReason = 'owner' | 'gone' | 'failing' | 'operator';
 
 /** By its owner, while its deliveries stand still. */
 export async function disableByOwner(tx: Transaction, owner: Owner, id: string): Promise<void> {
@@ -22,6 +22,13 @@ export async function disableByOwner(tx: Transaction, owner: Owner, id: string):
       updated_at = case when state = 'active' then now() else updated_at end,
       state = 'disabled'
     where id = ${id} and ${ownedBy(owner)}`.execute(tx);
+}
+
+/** By an administrator, while its deliveries stand still. Its owner may enable it again; a suspended app's stays still. */
+export async function disableByOperator(tx: Transaction, id: string): Promise<void> {
+  await sql`
+    update subscriptions set state = 'disabled', disabled_reason = 'operator', updated_at = now()
+    where id = ${id} and state = 'active'`.execute(tx);
 }
 
 /** Because of what its deliveries met. Its owner's other subscriptions are told. @returns whether it was active */

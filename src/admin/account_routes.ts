@@ -1,0 +1,124 @@
+/** `/admin/accounts`: looking accounts up by address, disabling and enabling them. */
+
+import { sql } from 'kysely';
+import { disableAccount, enableAccount } from '../accounts/account.ts';
+import { actAs } from '../apps/actor.ts';
+import { refuseBody } from '../apps/api/app_routes.ts';
+import { isId } from '../crypto/ids.ts';
+import type { Database } from '../database/database.ts';
+import { readPage, sendPage, textCursor } from '../http/page.ts';
+import { Problem } from '../http/problem.ts';
+import { endSessionsOf } from '../oauth/storage/session_end.ts';
+import { lookThrough } from './look_through.ts';
+import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
+import { readChoice, readTextParameter } from './parameters.ts';
+
+interface AccountRow {
+  id: string;
+  email: string;
+  name: string;
+  is_admin: boolean;
+  created_at: Date;
+  disabled_at: Date | null;
+}
+
+const columns = sql`id, email, name, is_admin, created_at, disabled_at`;
+
+export function registerAdminAccounts(options: AdminOptions): void {
+  const { api, db } = options;
+  const admin = adminGuard(options);
+
+  api.get('/admin/accounts', async (request, reply) => {
+    await admin(request);
+    const page = readPage(request, ['email', 'state']);
+    const prefix = readTextParameter(page.parameters, 'email', 254)?.toLowerCase() ?? null;
+    const state = readChoice(page.parameters, 'state', ['active', 'disabled']);
+    const read = (after: string | null, count: number) =>
+      listAccounts(db, prefix, state === 'disabled', after, count);
+    const fits = state === 'active' ? (row: AccountRow) => row.disabled_at === null : null;
+    const key = (row: AccountRow) => row.email;
+    const { found, more } = await lookThrough(read, fits, key, {
+      ...page,
+      after: textCursor(page),
+    });
+    return sendPage(request, reply, page, found, represent, key, more);
+  });
+
+  api.get<IdRoute>('/admin/accounts/:id', async (request) => {
+    await admin(request);
+    return represent(await requireAccount(db, request.params.id));
+  });
+
+  api.post<IdRoute>('/admin/accounts/:id/disable', async (request) => {
+    const actor = await admin(request);
+    refuseBody(request);
+    const { id } = await requireAccount(db, request.params.id);
+    if (id === actor.accountId) {
+      throw new Problem(409, 'Administrators do not disable themselves.', { code: 'own-account' });
+    }
+    await db.transaction().execute(async (tx) => {
+      await actAs(tx, actor);
+      if (await disableAccount(tx, id)) await endSessionsOf(tx, id);
+    });
+    return represent(await requireAccount(db, id));
+  });
+
+  api.post<IdRoute>('/admin/accounts/:id/enable', async (request) => {
+    const actor = await admin(request);
+    refuseBody(request);
+    const { id } = await requireAccount(db, request.params.id);
+    await db.transaction().execute(async (tx) => {
+      await actAs(tx, actor);
+      await enableAccount(tx, id);
+    });
+    return represent(await requireAccount(db, id));
+  });
+}
+
+/** By address, in the order of its bytes. */
+async function listAccounts(
+  db: Database,
+  prefix: string | null,
+  onlyDisabled: boolean,
+  after: string | null,
+  count: number,
+): Promise<AccountRow[]> {
+  const disabled = onlyDisabled ? sql`and disabled_at is not null` : sql``;
+  const from =
+    prefix === null
+      ? sql``
+      : sql`and email collate "C" >= ${prefix} and email collate "C" < ${prefix} || chr(1114111)`;
+  const next = after === null ? sql`` : sql`and email collate "C" > ${after}`;
+  const { rows } = await sql<AccountRow>`
+    select ${columns} from accounts where true ${disabled} ${from} ${next}
+    order by email collate "C" limit ${count}`.execute(db);
+  return rows;
+}
+
+async function requireAccount(db: Database, id: string): Promise<AccountRow> {
+  const { rows } = isId(id)
+    ? await sql<AccountRow>`select ${columns} from accounts where id = ${id}`.execute(db)
+    : { rows: [] };
+  if (rows[0] === undefined) throw new Problem(404, 'There is no such account.');
+  return rows[0];
+}
+
+function represent(row: AccountRow): Record<string, unknown> {
+  const self = `/admin/accounts/${row.id}`;
+  const change = row.disabled_at === null ? 'disable' : 'enable';
+  return {
+    id: row.id,
+    email: row.email,
+    name: row.name,
+    is_admin: row.is_admin,
+    state: row.disabled_at === null ? 'active' : 'disabled',
+    created_at: row.created_at.toISOString(),
+    disabled_at: row.disabled_at?.toISOString() ?? null,
+    _links: {
+      self: { href: self },
+      grants: { href: `/admin/grants?account=${row.id}` },
+      audit: { href: `/admin/audit?account=${row.id}` },
+      [change]: { href: `${self}/${change}`, method: 'POST' },
+    },
+  };
+}

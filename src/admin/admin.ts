@@ -1,0 +1,18 @@
+/** The administration: `/admin`, for administrators and the operator's machine clients. */
+
+import { registerAdminAccounts } from './account_routes.ts';
+import { registerAdminApps } from './app_routes.ts';
+import { registerAdminAudit } from './audit_routes.ts';
+import { registerAdminGrants } from './grant_routes.ts';
+import type { AdminOptions } from './options.ts';
+import { registerAdminServer } from './server_routes.ts';
+import { registerAdminSubscriptions } from './subscription_routes.ts';
+
+export function registerAdministration(options: AdminOptions): void {
+  registerAdminAccounts(options);
+  registerAdminApps(options);
+  registerAdminGrants(options);
+  registerAdminSubscriptions(options);
+  registerAdminAudit(options);
+  registerAdminServer(options);
+}

@@ -1,0 +1,197 @@
+/** `/admin/apps`: every app, whoever registered it; verifying and suspending. */
+
+import { sql } from 'kysely';
+import { type Actor, actAs } from '../apps/actor.ts';
+import { appNotFound } from '../apps/api/app_routes.ts';
+import { appPath, representClient } from '../apps/api/representation.ts';
+import { recordEntry } from '../audit/entry.ts';
+import { type Client, type ClientRow, toClient } from '../clients/client.ts';
+import { ownClientIds } from '../clients/own_clients.ts';
+import type { Database, Transaction } from '../database/database.ts';
+import { duringStandstill } from '../grants/standstill.ts';
+import { escapePointer, isStorable } from '../http/json.ts';
+import { readPage, sendPage, textCursor } from '../http/page.ts';
+import { bodyProblem, Problem } from '../http/problem.ts';
+import { readTime } from '../http/time.ts';
+import { lookThrough } from './look_through.ts';
+import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
+import { readChoice, readTextParameter } from './parameters.ts';
+
+const reasonLengthMax = 500;
+
+/** By the last part of the path: what is set, and the kind of the audit entry. */
+const changes = {
+  verify: { set: sql`verified_at = coalesce(verified_at, now())`, kind: 'app.verified' },
+  unverify: { set: sql`verified_at = null`, kind: 'app.unverified' },
+  suspend: { set: sql`suspended_at = coalesce(suspended_at, now())`, kind: 'app.suspended' },
+  reinstate: { set: sql`suspended_at = null`, kind: 'app.reinstated' },
+} as const;
+type Change = keyof typeof changes;
+
+export function registerAdminApps(options: AdminOptions): void {
+  const { api, db, clients } = options;
+  const admin = adminGuard(options);
+
+  api.get('/admin/apps', async (request, reply) => {
+    await admin(request);
+    const page = readPage(request, ['state', 'origin', 'name']);
+    const state = readChoice(page.parameters, 'state', ['unverified', 'verified', 'suspended']);
+    const origin = readChoice(page.parameters, 'origin', ['operator', 'registration', 'document', 'account']);
+    const prefix = readTextParameter(page.parameters, 'name', 100)?.toLowerCase() ?? null;
+    const after = textCursor(page);
+    const isByName = prefix !== null;
+    if (after !== null) readKey(after, isByName, page.invalid);
+    const read = (from: string | null, count: number) =>
+      listClients(db, prefix, readKey(from, isByName, page.invalid), count);
+    const isWanted = (client: Client) =>
+      !ownClientIds.includes(client.id) &&
+      (state === null || client.state === state) &&
+      (origin === null || client.origin === origin);
+    const key = (client: Client) => keyOf(client, isByName);
+    const { found, more } = await lookThrough(read, isWanted, key, { ...page, after });
+    return sendPage(request, reply, page, found, represent, key, more);
+  });
+
+  api.get<IdRoute>('/admin/apps/:id', async (request) => {
+    await admin(request);
+    return represent(await requireClient(db, request.params.id));
+  });
+
+  // Written out, so that the reference's test finds each route.
+  api.post<IdRoute>('/admin/apps/:id/verify', async (request) =>
+    change(await admin(request), request.params.id, 'verify', readReason(request.body)),
+  );
+  api.post<IdRoute>('/admin/apps/:id/unverify', async (request) =>
+    change(await admin(request), request.params.id, 'unverify', readReason(request.body)),
+  );
+  api.post<IdRoute>('/admin/apps/:id/suspend', async (request) =>
+    change(await admin(request), request.params.id, 'suspend', readReason(request.body)),
+  );
+  api.post<IdRoute>('/admin/apps/:id/reinstate', async (request) =>
+    change(await admin(request), request.params.id, 'reinstate', readReason(request.body)),
+  );
+
+  async function change(actor: Actor, id: string, name: Change, reason: string | null) {
+    const client = await requireClient(db, id);
+    if (name === 'unverify' && client.origin === 'operator') {
+      throw new Problem(409, 'Apps of the operator count as verified.', { code: 'app-of-the-operator' });
+    }
+    const work = async (tx: Transaction) => {
+      await actAs(tx, actor);
+      const { set, kind } = changes[name];
+      const { rows } = await sql`
+        update clients set ${set}, updated_at = now()
+        where id = ${client.id} and ${isOpen[name]} returning id`.execute(tx);
+      if (rows.length === 0) return;
+      await recordEntry(tx, { kind, clientId: client.id, details: reason === null ? {} : { reason } });
+    };
+    // No delivery starts after the commit of a suspension.
+    if (name === 'suspend') {
+      await duringStandstill(db, { clientId: client.id, accountId: null, lane: null }, work);
+    } else await db.transaction().execute(work);
+    clients.forget(client.id);
+    return represent(await requireClient(db, client.id));
+  }
+}
+
+/** Whether there is anything to change. */
+const isOpen = {
+  verify: sql`verified_at is null`,
+  unverify: sql`verified_at is not null`,
+  suspend: sql`suspended_at is null`,
+  reinstate: sql`suspended_at is not null`,
+} as const;
+
+interface Key {
+  /** The name in lower case, or the time of creation. */
+  value: string;
+  id: string;
+}
+
+function keyOf(client: Client, isByName: boolean): string {
+  return JSON.stringify([isByName ? client.name.toLowerCase() : client.createdAt.toISOString(), client.id]);
+}
+
+function readKey(text: string | null, isByName: boolean, invalid: () => Problem): Key | null {
+  if (text === null) return null;
+  try {
+    const [value, id] = JSON.parse(text) as unknown[];
+    const isValue =
+      typeof value === 'string' && (isByName ? isStorable(value) : readTime(value) !== undefined);
+    if (isValue && typeof id === 'string' && isStorable(id)) return { value, id };
+  } catch {}
+  throw invalid();
+}
+
+/** By name where a prefix is given, else the newest first. */
+async function listClients(
+  db: Database,
+  prefix: string | null,
+  after: Key | null,
+  count: number,
+): Promise<Client[]> {
+  if (prefix !== null) {
+    const next =
+      after === null ? sql`` : sql`and (lower(name) collate "C", id) > (${after.value}, ${after.id})`;
+    const { rows } = await sql<ClientRow>`
+      select * from clients
+      where lower(name) collate "C" >= ${prefix} and lower(name) collate "C" < ${prefix} || chr(1114111) ${next}
+      order by lower(name) collate "C", id limit ${count}`.execute(db);
+    return rows.map(toClient);
+  }
+  // Times are cut to milliseconds in the key: the bound is the next one, and what was seen is passed over by its id.
+  const next =
+    after === null
+      ? sql``
+      : sql`where (date_trunc('milliseconds', created_at), id) < (${after.value}::timestamptz, ${after.id})
+          and created_at < ${after.value}::timestamptz + interval '1 millisecond'`;
+  const { rows } = await sql<ClientRow>`
+    select * from clients ${next}
+    order by created_at desc, id desc limit ${count}`.execute(db);
+  return rows.map(toClient);
+}
+
+async function requireClient(db: Database, id: string): Promise<Client> {
+  const { rows } =
+    /^[\x21-\x7e]{1,2048}$/.test(id) && !ownClientIds.includes(id)
+      ? await sql<ClientRow>`select * from clients where id = ${id}`.execute(db)
+      : { rows: [] };
+  if (rows[0] === undefined) throw appNotFound();
+  return toClient(rows[0]);
+}
+
+function represent(client: Client): Record<string, unknown> {
+  const self = `/admin/apps/${encodeURIComponent(client.id)}`;
+  const post = (name: string) => ({ href: `${self}/${name}`, method: 'POST' });
+  const isSuspended = client.state === 'suspended';
+  return {
+    ...representClient(client),
+    _links: {
+      self: { href: self },
+      app: { href: appPath(client.id) },
+      grants: { href: `/admin/grants?client=${encodeURIComponent(client.id)}` },
+      audit: { href: `/admin/audit?client=${encodeURIComponent(client.id)}` },
+      ...(isSuspended ? { reinstate: post('reinstate') } : { suspend: post('suspend') }),
+      ...(client.state === 'verified' ? { unverify: post('unverify') } : { verify: post('verify') }),
+    },
+  };
+}
+
+/** Why, for the audit log. @throws Problem 422 */
+function readReason(body: unknown): string | null {
+  if (body === undefined) return null;
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
+    throw bodyProblem([{ pointer: '', message: 'must be an object' }]);
+  }
+  const { reason = null, ...others } = body as Record<string, unknown>;
+  const faults = Object.keys(others).map((name) => ({
+    pointer: `/${escapePointer(name)}`,
+    message: 'is not a known property',
+  }));
+  const isReason = typeof reason === 'string' && reason.length <= reasonLengthMax;
+  if (reason !== null && !isReason) {
+    faults.push({ pointer: '/reason', message: `may be a text of at most ${reasonLengthMax} characters` });
+  }
+  if (faults.length > 0) throw bodyProblem(faults.slice(0, 100));
+  return reason as string | null;
+}

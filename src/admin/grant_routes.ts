@@ -1,0 +1,100 @@
+/** `/admin/grants`: what users let apps do, and withdrawing it. */
+
+import { sql } from 'kysely';
+import { nameOf } from '../apps/actor.ts';
+import { isId } from '../crypto/ids.ts';
+import type { Database } from '../database/database.ts';
+import { withdrawGrant } from '../grants/grant.ts';
+import { readPage, sendPage } from '../http/page.ts';
+import { Problem } from '../http/problem.ts';
+import { lookThrough } from './look_through.ts';
+import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
+import { readIdParameter, readTextParameter } from './parameters.ts';
+
+interface GrantRow {
+  id: string;
+  account_id: string;
+  client_id: string;
+  scopes: string[];
+  created_at: Date;
+  last_used_at: Date | null;
+  withdrawn_at: Date | null;
+}
+
+const columns = sql`id, account_id, client_id, scopes, created_at, last_used_at, withdrawn_at`;
+
+export function registerAdminGrants(options: AdminOptions): void {
+  const { api, db } = options;
+  const admin = adminGuard(options);
+
+  api.get('/admin/grants', async (request, reply) => {
+    await admin(request);
+    const page = readPage(request, ['account', 'client']);
+    if (page.after !== null && !isId(page.after)) throw page.invalid();
+    const account = readIdParameter(page.parameters, 'account');
+    const client = readTextParameter(page.parameters, 'client', 2_048);
+    const read = (after: string | null, count: number) => listGrants(db, account, client, after, count);
+    const fits = (row: GrantRow) =>
+      row.withdrawn_at === null && (client === null || row.client_id === client);
+    const { found, more } = await lookThrough(read, fits, ({ id }) => id, page);
+    return sendPage(request, reply, page, found, represent, ({ id }) => id, more);
+  });
+
+  api.get<IdRoute>('/admin/grants/:id', async (request) => {
+    await admin(request);
+    return represent(await requireGrant(db, request.params.id));
+  });
+
+  api.delete<IdRoute>('/admin/grants/:id', async (request, reply) => {
+    const actor = await admin(request);
+    const { id } = await requireGrant(db, request.params.id);
+    if (!(await withdrawGrant(db, id, 'operator', nameOf(actor)))) throw notFound();
+    return reply.code(204).send();
+  });
+}
+
+/** The newest first. */
+async function listGrants(
+  db: Database,
+  account: string | null,
+  client: string | null,
+  after: string | null,
+  count: number,
+): Promise<GrantRow[]> {
+  // Each of the two has an index of those that are not withdrawn; without either the primary key is read.
+  const of =
+    account !== null
+      ? sql`and account_id = ${account} and withdrawn_at is null`
+      : client !== null
+        ? sql`and client_id = ${client} and withdrawn_at is null`
+        : sql``;
+  const next = after === null ? sql`` : sql`and id < ${after}`;
+  const { rows } = await sql<GrantRow>`
+    select ${columns} from grants where true ${of} ${next} order by id desc limit ${count}`.execute(db);
+  return rows;
+}
+
+async function requireGrant(db: Database, id: string): Promise<GrantRow> {
+  const { rows } = isId(id)
+    ? await sql<GrantRow>`
+        select ${columns} from grants where id = ${id} and withdrawn_at is null`.execute(db)
+    : { rows: [] };
+  if (rows[0] === undefined) throw notFound();
+  return rows[0];
+}
+
+function notFound(): Problem {
+  return new Problem(404, 'There is no such grant.');
+}
+
+function represent(row: GrantRow): Record<string, unknown> {
+  return {
+    id: row.id,
+    account: row.account_id,
+    client: row.client_id,
+    scopes: row.scopes,
+    created_at: row.created_at.toISOString(),
+    last_used_at: row.last_used_at?.toISOString() ?? null,
+    _links: { self: { href: `/admin/grants/${row.id}` } },
+  };
+}

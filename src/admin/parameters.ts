@@ -1,0 +1,49 @@
+/** Query parameters of the administration's lists, checked. */
+
+import { isId } from '../crypto/ids.ts';
+import type { PageQuery } from '../http/page.ts';
+import { Problem } from '../http/problem.ts';
+import { readTime } from '../http/time.ts';
+
+type Parameters = PageQuery['parameters'];
+
+/** @throws Problem 400 */
+export function readChoice<Name extends string>(
+  parameters: Parameters,
+  name: string,
+  allowed: readonly Name[],
+): Name | null {
+  const value = parameters[name];
+  if (value === undefined) return null;
+  if ((allowed as readonly string[]).includes(value)) return value as Name;
+  throw wrong(`${name} may be ${allowed.join(', ')}.`);
+}
+
+/** @throws Problem 400 */
+export function readIdParameter(parameters: Parameters, name: string): string | null {
+  const value = parameters[name];
+  if (value === undefined) return null;
+  if (isId(value)) return value;
+  throw wrong(`${name} may be an id.`);
+}
+
+/** @throws Problem 400 */
+export function readTextParameter(parameters: Parameters, name: string, maxLength: number): string | null {
+  const value = parameters[name];
+  if (value === undefined) return null;
+  if (value !== '' && value.length <= maxLength) return value;
+  throw wrong(`${name} may have 1 to ${maxLength} characters.`);
+}
+
+/** @throws Problem 400 */
+export function readTimeParameter(parameters: Parameters, name: string): Date | null {
+  const value = parameters[name];
+  if (value === undefined) return null;
+  const time = readTime(value);
+  if (time === undefined) throw wrong(`${name} may be an RFC 3339 time.`);
+  return time;
+}
+
+export function wrong(detail: string): Problem {
+  return new Problem(400, detail, { code: 'invalid-parameter' });
+}

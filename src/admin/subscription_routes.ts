@@ -1,0 +1,136 @@
+/** `/admin/subscriptions`: every subscription as far as an operator needs it: no secrets, no bodies of deliveries. */
+
+import { sql } from 'kysely';
+import { actAs } from '../apps/actor.ts';
+import { refuseBody } from '../apps/api/app_routes.ts';
+import { isId } from '../crypto/ids.ts';
+import type { Database } from '../database/database.ts';
+import { duringStandstill } from '../grants/standstill.ts';
+import { readPage, sendPage } from '../http/page.ts';
+import { Problem } from '../http/problem.ts';
+import { readTime } from '../http/time.ts';
+import { representSubscription } from '../webhooks/api/subscription_routes.ts';
+import {
+  type Subscription,
+  type SubscriptionRow,
+  toSubscription,
+  withFailing,
+} from '../webhooks/subscriptions/subscription.ts';
+import { disableByOperator } from '../webhooks/subscriptions/subscription_state.ts';
+import { lookThrough } from './look_through.ts';
+import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
+import { readChoice, readIdParameter, readTextParameter, wrong } from './parameters.ts';
+
+export function registerAdminSubscriptions(options: AdminOptions): void {
+  const { api, db } = options;
+  const admin = adminGuard(options);
+
+  api.get('/admin/subscriptions', async (request, reply) => {
+    await admin(request);
+    const page = readPage(request, ['account', 'client', 'state', 'failing']);
+    const account = readIdParameter(page.parameters, 'account');
+    const client = readTextParameter(page.parameters, 'client', 2_048);
+    const state = readChoice(page.parameters, 'state', ['active', 'disabled']);
+    const isFailing = readChoice(page.parameters, 'failing', ['true']) !== null;
+    if (isFailing && (account ?? client) !== null) {
+      throw wrong('failing=true lists those of all accounts and clients.');
+    }
+    const key = isFailing ? failingKey : ({ id }: Subscription) => id;
+    if (page.after !== null && !(isFailing ? isFailingKey(page.after) : isId(page.after)))
+      throw page.invalid();
+    const read = (after: string | null, count: number) =>
+      isFailing ? listFailing(db, after, count) : listAll(db, account, client, after, count);
+    const fits = (subscription: Subscription) =>
+      (state === null || subscription.state === state) &&
+      (client === null || subscription.clientId === client);
+    const hasFilter = state !== null || (client !== null && account !== null);
+    const { found, more } = await lookThrough(read, hasFilter ? fits : null, key, page);
+    return sendPage(request, reply, page, found, represent, key, more);
+  });
+
+  api.get<IdRoute>('/admin/subscriptions/:id', async (request) => {
+    await admin(request);
+    return represent(await requireSubscription(db, request.params.id));
+  });
+
+  api.post<IdRoute>('/admin/subscriptions/:id/disable', async (request) => {
+    const actor = await admin(request);
+    refuseBody(request);
+    const { id, lane } = await requireSubscription(db, request.params.id);
+    await duringStandstill(db, { clientId: null, accountId: null, lane }, async (tx) => {
+      await actAs(tx, actor);
+      await disableByOperator(tx, id);
+    });
+    return represent(await requireSubscription(db, id));
+  });
+}
+
+/** The newest first. */
+async function listAll(
+  db: Database,
+  account: string | null,
+  client: string | null,
+  after: string | null,
+  count: number,
+): Promise<Subscription[]> {
+  const of =
+    account !== null
+      ? sql`and subscriptions.account_id = ${account}`
+      : client !== null
+        ? sql`and subscriptions.client_id = ${client}`
+        : sql``;
+  const next = after === null ? sql`` : sql`and subscriptions.id < ${after}`;
+  const { rows } = await sql<SubscriptionRow>`
+    select ${withFailing} where subscriptions.state <> 'ended' ${of} ${next}
+    order by subscriptions.id desc limit ${count}`.execute(db);
+  return rows.map(toSubscription);
+}
+
+/** Those that none of the last deliveries reached, whose owners were warned: the next to be disabled first. */
+async function listFailing(db: Database, after: string | null, count: number): Promise<Subscription[]> {
+  const [at, lane] = after?.split(' ') ?? [];
+  const next =
+    at === undefined
+      ? sql``
+      : sql`and (date_trunc('milliseconds', w.disables_at), w.lane) > (${at}::timestamptz, ${lane}::bigint)
+          and w.disables_at >= ${at}::timestamptz`;
+  const { rows } = await sql<SubscriptionRow>`
+    select subscriptions.*, p.failing_since, w.disables_at
+    from failing_warnings w
+    join lane_progress p on p.lane = w.lane and p.failing_since = w.failing_since
+    join subscriptions on subscriptions.lane = w.lane and subscriptions.state = 'active'
+    where true ${next} order by w.disables_at, w.lane limit ${count}`.execute(db);
+  return rows.map(toSubscription);
+}
+
+function failingKey({ disablesAt, lane }: Subscription): string {
+  return `${disablesAt?.toISOString()} ${lane}`;
+}
+
+function isFailingKey(text: string): boolean {
+  const [at, lane = '', ...others] = text.split(' ');
+  return readTime(at) !== undefined && /^\d{1,16}$/.test(lane) && others.length === 0;
+}
+
+async function requireSubscription(db: Database, id: string): Promise<Subscription> {
+  const { rows } = isId(id)
+    ? await sql<SubscriptionRow>`
+        select ${withFailing} where subscriptions.id = ${id} and subscriptions.state <> 'ended'`.execute(db)
+    : { rows: [] };
+  if (rows[0] === undefined) throw new Problem(404, 'There is no such subscription.');
+  return toSubscription(rows[0]);
+}
+
+function represent(subscription: Subscription): Record<string, unknown> {
+  const { id, state, accountId, clientId } = subscription;
+  const self = `/admin/subscriptions/${id}`;
+  const shown = representSubscription(subscription, { kind: 'client', clientId: clientId ?? '' });
+  return {
+    ...shown,
+    account: accountId,
+    _links: {
+      self: { href: self },
+      ...(state === 'active' ? { disable: { href: `${self}/disable`, method: 'POST' } } : {}),
+    },
+  };
+}

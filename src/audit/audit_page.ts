@@ -1,0 +1,61 @@
+/** The audit log in pages, the newest first, each read by an index. */
+
+import { sql } from 'kysely';
+import type { Database } from '../database/database.ts';
+import type { AuditRow } from './audit_log.ts';
+
+export interface AuditPageRow extends AuditRow {
+  id: string;
+  /** An account's id or `client:<id>`; null where nobody is known by name. */
+  actor: string | null;
+}
+
+/**
+ * @param of what the index is chosen by; entries of single tokens are in no index of accounts or clients
+ * @param after the id of the last one seen
+ */
+export async function readAuditPage(
+  db: Database,
+  of: { account: string | null; client: string | null; withTokens: boolean; until: Date | null },
+  after: string | null,
+  count: number,
+): Promise<AuditPageRow[]> {
+  const byAccount = sql`and e.account_id = ${of.account} and e.kind !~~ 'token.%'`;
+  const byClient = sql`and e.client_id = ${of.client} and e.kind !~~ 'token.%'`;
+  const isIndexed = !of.withTokens;
+  const indexed =
+    isIndexed && of.account !== null ? byAccount : isIndexed && of.client !== null ? byClient : sql``;
+  const next = after === null ? sql`` : sql`and e.id < ${after}::bigint`;
+  const before =
+    of.until === null
+      ? sql``
+      : sql`and e.id < (select audit_entry_at(${of.until}::timestamptz + interval '1 minute'))`;
+  const { rows } = await sql<{
+    id: string;
+    at: Date;
+    kind: string;
+    actor: string | null;
+    account_id: string | null;
+    client_id: string | null;
+    grant_id: string | null;
+    details: Record<string, unknown>;
+    email: string | null;
+  }>`
+    select e.id, e.at, e.kind, e.actor, e.account_id, e.client_id, e.grant_id, e.details, a.email
+    from (
+      select * from audit_entries e where true ${indexed} ${next} ${before} order by e.id desc limit ${count}
+    ) as e
+    left join accounts a on a.id = e.account_id
+    order by e.id desc`.execute(db);
+  return rows.map((row) => ({
+    id: row.id,
+    at: row.at,
+    kind: row.kind,
+    actor: row.actor,
+    accountId: row.account_id,
+    clientId: row.client_id,
+    grantId: row.grant_id,
+    details: row.details,
+    email: row.email,
+  }));
+}
