@@ -34,6 +34,7 @@ export function redirectUriFault(text: string): string | undefined {
 export function isAddressOfServer(uri: string, baseUrl: string): boolean {
   const [url, own] = [URL.parse(uri), new URL(baseUrl)];
   if (url === null || url.protocol !== own.protocol || url.port !== own.port) return false;
-  const isLocal = isLoopbackHost(url.hostname) && isLoopbackHost(own.hostname);
-  return url.hostname === own.hostname || isLocal;
+  // With a dot at its end a name is the same one, written as absolute.
+  const [host, ownHost] = [url, own].map(({ hostname }) => hostname.replace(/\.$/, ''));
+  return host === ownHost || (isLoopbackHost(String(host)) && isLoopbackHost(String(ownHost)));
 }
