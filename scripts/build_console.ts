@@ -13,14 +13,29 @@ const root = join(import.meta.dirname, '..');
 const target = join(root, 'build', 'console');
 const vite = join(root, 'node_modules', 'vite', 'bin', 'vite.js');
 
+/** Milliseconds that another build may take. */
+const otherBuildMs = 600_000;
+
 /** @returns whether there is a build in the end */
 export async function buildConsole(): Promise<boolean> {
   if (!existsSync(vite)) return existsSync(target);
   const { writeConsoleApi } = await import('./console_api.ts');
-  await writeConsoleApi();
-  const digest = digestOfSources();
-  if (readDigest() === digest) return true;
-  // Under a name of its own first: a server that starts meanwhile, or a second build, never sees half of it.
+  const { fileLock } = await import('../src/database/embedded/file_lock.ts');
+  mkdirSync(join(root, 'build'), { recursive: true });
+  // Tests ask for it in several processes at once: one builds, the others wait.
+  const lock = await fileLock(join(root, 'build', 'console.lock'), otherBuildMs);
+  try {
+    await writeConsoleApi();
+    const digest = digestOfSources();
+    if (readDigest() !== digest) build(digest);
+  } finally {
+    lock.release();
+  }
+  return true;
+}
+
+function build(digest: string): void {
+  // Under a name of its own first: a server that starts meanwhile never sees half of it.
   const draft = join(root, 'build', `console-${randomUUID()}`);
   const parameters = [vite, 'build', join(root, 'src', 'console'), '--outDir', draft, '--logLevel', 'error'];
   // Whatever it is called from: a build for tests is the one that is served.
@@ -28,16 +43,8 @@ export async function buildConsole(): Promise<boolean> {
   execFileSync(process.execPath, parameters, { cwd: root, stdio: 'inherit', env });
   for (const path of globSync('**/*.{js,css,svg,html}', { cwd: draft })) compress(join(draft, path));
   writeFileSync(join(draft, 'source.sha256'), digest);
-  mkdirSync(join(root, 'build'), { recursive: true });
   rmSync(target, { recursive: true, force: true });
-  try {
-    renameSync(draft, target);
-  } catch (error) {
-    rmSync(draft, { recursive: true, force: true });
-    // Another build of the same sources was quicker.
-    if (readDigest() !== digest) throw error;
-  }
-  return true;
+  renameSync(draft, target);
 }
 
 function compress(path: string): void {

@@ -23,7 +23,7 @@ const publisher = await createPublisher(server);
 test('a user subscribes a URL on a page, tries it, pauses, changes, rotates and deletes it', async (t) => {
   const subscriber = await startSubscriber(t);
   const account = await createTestAccount(server);
-  const { page, problems } = await openConsole(browser, server, account);
+  const { page, problems } = await openConsole(browser, server, account, '/console/subscriptions');
   await page.getByRole('link', { name: 'New subscription' }).first().click();
   const url = page.getByRole('textbox', { name: 'URL' });
   await url.fill('ftp://example.com');
@@ -117,7 +117,7 @@ test('a reload goes on where it was without a question; sign-out ends every tab'
 
 test('an access token that was withdrawn meanwhile is replaced, and a grant that was withdrawn asks to sign in', async () => {
   const account = await createTestAccount(server);
-  const { page } = await openConsole(browser, server, account);
+  const { page } = await openConsole(browser, server, account, '/console/subscriptions');
   await sql`update grants set withdrawn_at = now() where account_id = ${account.id}`.execute(server.db);
   // Withdrawn on this node as soon as its notification has come.
   await until(
@@ -132,7 +132,7 @@ test('an access token that was withdrawn meanwhile is replaced, and a grant that
 
 test('an answer that nobody asked for signs nobody in', async () => {
   const account = await createTestAccount(server);
-  const { page } = await openConsole(browser, server, account);
+  const { page } = await openConsole(browser, server, account, '/console/subscriptions');
   await page.goto(`${server.baseUrl}/console/callback?code=stolen&state=x&iss=${server.baseUrl}`);
   await page.getByText('This sign-in was begun elsewhere, or it is over.').waitFor();
   await page.getByRole('button', { name: 'Sign in' }).click();
@@ -144,7 +144,13 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
     test(`axe finds nothing on the pages of subscriptions on a ${name} in ${colorScheme}`, async () => {
       const account = await createTestAccount(server);
       const options = { ...size, colorScheme };
-      const { page, problems } = await openConsole(browser, server, account, '/console', options);
+      const { page, problems } = await openConsole(
+        browser,
+        server,
+        account,
+        '/console/subscriptions',
+        options,
+      );
       assert.deepEqual(await accessibilityFaults(page), []);
       await page.getByRole('link', { name: 'New subscription' }).first().click();
       await page.getByText('All kinds').click();

@@ -7,6 +7,7 @@ import {
   lazyRouteComponent,
   redirect,
 } from '@tanstack/react-router';
+import { type AppTab, appTabs } from './pages/apps/tabs.ts';
 import { NotFound } from './pages/not_found.tsx';
 import { type SubscriptionTab, subscriptionTabs } from './pages/subscriptions/tabs.ts';
 import { Shell } from './shell/shell.tsx';
@@ -21,7 +22,7 @@ const home = createRoute({
   getParentRoute: () => root,
   path: '/',
   beforeLoad: () => {
-    throw redirect({ to: '/subscriptions' });
+    throw redirect({ to: '/apps' });
   },
 });
 
@@ -34,6 +35,7 @@ const subscriptions = createRoute({
 const newSubscription = createRoute({
   getParentRoute: () => root,
   path: '/subscriptions/new',
+  validateSearch: (search): { app?: string } => (typeof search.app === 'string' ? { app: search.app } : {}),
   component: lazyRouteComponent(() => import('./pages/subscriptions/new_page.tsx'), 'NewSubscriptionPage'),
 });
 
@@ -47,7 +49,115 @@ const subscription = createRoute({
   component: lazyRouteComponent(() => import('./pages/subscriptions/detail_page.tsx'), 'SubscriptionPage'),
 });
 
-const routeTree = root.addChildren([home, subscriptions, newSubscription, subscription]);
+const deliveries = createRoute({
+  getParentRoute: () => root,
+  path: '/deliveries',
+  validateSearch: (search): { subscription?: string } =>
+    typeof search.subscription === 'string' ? { subscription: search.subscription } : {},
+  component: lazyRouteComponent(() => import('./pages/deliveries/list_page.tsx'), 'DeliveriesPage'),
+});
+
+const delivery = createRoute({
+  getParentRoute: () => root,
+  path: '/deliveries/$id',
+  component: lazyRouteComponent(() => import('./pages/deliveries/detail_page.tsx'), 'DeliveryPage'),
+});
+
+const apps = createRoute({
+  getParentRoute: () => root,
+  path: '/apps',
+  component: lazyRouteComponent(() => import('./pages/apps/list_page.tsx'), 'AppsPage'),
+});
+
+const newApp = createRoute({
+  getParentRoute: () => root,
+  path: '/apps/new',
+  component: lazyRouteComponent(() => import('./pages/apps/new_page.tsx'), 'NewAppPage'),
+});
+
+const app = createRoute({
+  getParentRoute: () => root,
+  path: '/apps/$id',
+  validateSearch: (search): { tab?: AppTab } => {
+    const tab = appTabs.find((each) => each === search.tab);
+    return tab === undefined ? {} : { tab };
+  },
+  component: lazyRouteComponent(() => import('./pages/apps/detail_page.tsx'), 'AppPage'),
+});
+
+const health = createRoute({
+  getParentRoute: () => root,
+  path: '/health',
+  validateSearch: (search): { of?: string } => (typeof search.of === 'string' ? { of: search.of } : {}),
+  component: lazyRouteComponent(() => import('./pages/health/page.tsx'), 'HealthPage'),
+});
+
+const events = createRoute({
+  getParentRoute: () => root,
+  path: '/events',
+  validateSearch: (search): { kind?: string } =>
+    typeof search.kind === 'string' ? { kind: search.kind } : {},
+  component: lazyRouteComponent(() => import('./pages/events/page.tsx'), 'EventsPage'),
+});
+
+const overview = createRoute({
+  getParentRoute: () => root,
+  path: '/operator',
+  component: lazyRouteComponent(() => import('./pages/operator/overview_page.tsx'), 'OverviewPage'),
+});
+
+const accounts = createRoute({
+  getParentRoute: () => root,
+  path: '/operator/accounts',
+  component: lazyRouteComponent(() => import('./pages/operator/accounts_page.tsx'), 'AccountsPage'),
+});
+
+const allApps = createRoute({
+  getParentRoute: () => root,
+  path: '/operator/apps',
+  component: lazyRouteComponent(() => import('./pages/operator/apps_page.tsx'), 'AllAppsPage'),
+});
+
+const allSubscriptions = createRoute({
+  getParentRoute: () => root,
+  path: '/operator/subscriptions',
+  component: lazyRouteComponent(
+    () => import('./pages/operator/subscriptions_page.tsx'),
+    'AllSubscriptionsPage',
+  ),
+});
+
+const audit = createRoute({
+  getParentRoute: () => root,
+  path: '/operator/audit',
+  component: lazyRouteComponent(() => import('./pages/operator/audit_page.tsx'), 'AuditPage'),
+});
+
+const settings = createRoute({
+  getParentRoute: () => root,
+  path: '/operator/settings',
+  component: lazyRouteComponent(() => import('./pages/operator/settings_page.tsx'), 'SettingsPage'),
+});
+
+const routeTree = root.addChildren([
+  home,
+  subscriptions,
+  newSubscription,
+  subscription,
+  deliveries,
+  delivery,
+  apps,
+  newApp,
+  health,
+  events,
+  overview,
+  accounts,
+  allApps,
+  allSubscriptions,
+  audit,
+  settings,
+  app,
+]);
 
 export function createConsoleRouter() {
   return createRouter({

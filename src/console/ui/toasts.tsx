@@ -26,7 +26,8 @@ function put(next: readonly Toast[]): void {
 
 function add(look: Toast['look'], text: string): void {
   counter += 1;
-  put([...toasts, { id: counter, look, text }]);
+  // The same again takes the place of the one before.
+  put([...toasts.filter((toast) => toast.text !== text), { id: counter, look, text }]);
 }
 
 /** Says that something was done. */

@@ -4,12 +4,13 @@ import { Tab, TabList, TabPanel, Tabs } from 'react-aria-components';
 import type { EventKind } from '../../api/generated.ts';
 import { CodeBlock } from '../../ui/copy.tsx';
 
-export function KindDetails({ kind }: { kind: EventKind }) {
+export function KindDetails({ kind, level = 3 }: { kind: EventKind; level?: 2 | 3 }) {
+  const Heading = `h${level}` as const;
   return (
     <div className="stack-small">
-      <h3>
+      <Heading>
         <code>{kind.name}</code>
-      </h3>
+      </Heading>
       <p>{kind.description}</p>
       <p className="soft small">
         {kind.scope === null ? (

@@ -14,7 +14,10 @@ import { Card, Page } from '../../ui/page.tsx';
 import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
 import { Ago, formatExact } from '../../ui/time.tsx';
 import { tell, tellFailure } from '../../ui/toasts.tsx';
-import { draftOf, toBody, writeSchedule } from './draft.ts';
+import { DeliveryLog } from '../deliveries/log.tsx';
+import { Recover } from '../deliveries/recover.tsx';
+import { HealthView } from '../health/health_view.tsx';
+import { draftOf, toPatch, writeSchedule } from './draft.ts';
 import { SubscriptionForm } from './form.tsx';
 import { KindTags } from './list_page.tsx';
 import { SecretCard } from './secret_card.tsx';
@@ -72,6 +75,12 @@ function SubscriptionDetails({ subscription }: { subscription: Subscription }) {
           <Tab id="overview" className="tab">
             Overview
           </Tab>
+          <Tab id="deliveries" className="tab">
+            Deliveries
+          </Tab>
+          <Tab id="health" className="tab">
+            Health
+          </Tab>
           {mayChange(subscription) && (
             <Tab id="settings" className="tab">
               Settings
@@ -80,6 +89,12 @@ function SubscriptionDetails({ subscription }: { subscription: Subscription }) {
         </TabList>
         <TabPanel id="overview" className="tab-panel">
           <Overview subscription={subscription} />
+        </TabPanel>
+        <TabPanel id="deliveries" className="tab-panel">
+          <DeliveryLog id={subscription.id} />
+        </TabPanel>
+        <TabPanel id="health" className="tab-panel">
+          <HealthView source={{ kind: 'subscription', id: subscription.id }} />
         </TabPanel>
         <TabPanel id="settings" className="tab-panel">
           <Settings subscription={subscription} />
@@ -137,6 +152,7 @@ function Actions({ subscription }: { subscription: Subscription }) {
           <Send size={16} aria-hidden /> Send test event
         </Button>
       )}
+      {mayChange(subscription) && state === 'active' && <Recover id={id} />}
       {mayChange(subscription) && state === 'active' && (
         <Button isPending={isPending} onPress={() => act(() => setState('disabled'), 'Paused.')}>
           <Pause size={16} aria-hidden /> Pause
@@ -232,7 +248,10 @@ function Settings({ subscription }: { subscription: Subscription }) {
       first={draftOf(subscription)}
       action="Save"
       onSubmit={async (draft) => {
-        const changed = await request('PATCH /subscriptions/{id}', { path: { id }, body: toBody(draft) });
+        const changed = await request('PATCH /subscriptions/{id}', {
+          path: { id },
+          body: toPatch(draft, subscription),
+        });
         cache.setQueryData(subscriptionQuery(id).queryKey, changed);
         await cache.invalidateQueries({ queryKey: ['subscriptions'] });
         tell('Saved. The next delivery goes out by it.');

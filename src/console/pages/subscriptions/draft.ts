@@ -1,6 +1,6 @@
 /** A subscription as it stands in a form, and as the API takes it. */
 
-import type { Subscription, SubscriptionCreate } from '../../api/generated.ts';
+import type { Subscription, SubscriptionCreate, SubscriptionMergePatch } from '../../api/generated.ts';
 
 export interface SubscriptionDraft {
   url: string;
@@ -13,6 +13,13 @@ export interface SubscriptionDraft {
   rateLimit: string;
   /** Like `5s, 30s, 2min`; empty: the deployment's own. */
   retrySchedule: string;
+  headers: readonly StaticHeader[];
+}
+
+export interface StaticHeader {
+  name: string;
+  /** `***` for one that stays as it is: the server never shows a value. */
+  value: string;
 }
 
 export const emptyDraft: SubscriptionDraft = {
@@ -24,6 +31,7 @@ export const emptyDraft: SubscriptionDraft = {
   ordered: false,
   rateLimit: '',
   retrySchedule: '',
+  headers: [],
 };
 
 export function draftOf(subscription: Subscription): SubscriptionDraft {
@@ -36,6 +44,7 @@ export function draftOf(subscription: Subscription): SubscriptionDraft {
     ordered: subscription.ordered,
     rateLimit: subscription.rate_limit === null ? '' : String(subscription.rate_limit),
     retrySchedule: writeSchedule(subscription.retry_schedule),
+    headers: Object.entries(subscription.headers).map(([name, value]) => ({ name, value: value ?? '' })),
   };
 }
 
@@ -50,7 +59,23 @@ export function toBody(draft: SubscriptionDraft): SubscriptionCreate {
     ordered: draft.ordered,
     rate_limit: draft.rateLimit.trim() === '' ? null : Number(draft.rateLimit),
     retry_schedule: readSchedule(draft.retrySchedule) ?? null,
+    ...headersOf(draft.headers),
   };
+}
+
+/** Nothing where there are none: a new subscription then has no member of that name. */
+function headersOf(headers: readonly StaticHeader[]): Pick<SubscriptionCreate, 'headers'> {
+  const named = headers.filter(({ name }) => name.trim() !== '');
+  if (named.length === 0) return {};
+  return { headers: Object.fromEntries(named.map(({ name, value }) => [name.trim(), value])) };
+}
+
+/** The members of a change: a header that is no longer there is removed (RFC 7396). */
+export function toPatch(draft: SubscriptionDraft, before: Subscription): SubscriptionMergePatch {
+  const { headers = {}, ...body } = toBody(draft);
+  const gone = Object.keys(before.headers).filter((name) => !(name in (headers ?? {})));
+  const removed = Object.fromEntries(gone.map((name) => [name, null]));
+  return { ...body, headers: { ...headers, ...removed } };
 }
 
 const unitSeconds: Readonly<Record<string, number>> = { s: 1, min: 60, m: 60, h: 3_600, d: 86_400 };

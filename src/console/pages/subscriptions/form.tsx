@@ -1,12 +1,13 @@
 /** The form of a subscription, for a new one and for a change. */
 
+import { Plus, X } from 'lucide-react';
 import { type FormEvent, useState } from 'react';
 import { ApiError, describeFailure } from '../../api/problem.ts';
 import { Button } from '../../ui/button.tsx';
 import { ChoiceField, SwitchField, TextField } from '../../ui/fields.tsx';
 import { Card } from '../../ui/page.tsx';
 import { Notice } from '../../ui/states.tsx';
-import { readSchedule, type SubscriptionDraft } from './draft.ts';
+import { readSchedule, type StaticHeader, type SubscriptionDraft } from './draft.ts';
 import { KindPicker } from './kind_picker.tsx';
 import { formats, signatureShapes } from './signature_shapes.ts';
 import { checkUrl } from './url_check.ts';
@@ -33,10 +34,11 @@ export function SubscriptionForm({ first, action, onSubmit, onCancel }: Subscrip
   };
   const submit = async (event: FormEvent) => {
     event.preventDefault();
+    const form = event.currentTarget;
     const found = faultsOf(draft);
     setFaults(found);
     setFailure(null);
-    if (Object.keys(found).length > 0) return focusFirstFault(event.currentTarget);
+    if (Object.keys(found).length > 0) return focusFirstFault(form);
     setPending(true);
     try {
       await onSubmit(draft);
@@ -44,7 +46,7 @@ export function SubscriptionForm({ first, action, onSubmit, onCancel }: Subscrip
       const refused = error instanceof ApiError ? serverFaults(error) : {};
       setFaults(refused);
       if (Object.keys(refused).length === 0) setFailure(describeFailure(error));
-      else focusFirstFault(event.currentTarget);
+      else focusFirstFault(form);
     } finally {
       setPending(false);
     }
@@ -155,10 +157,54 @@ function HowItIsSent({ draft, faults, onChange }: PartProps) {
               description="Empty: the schedule of this server, twelve attempts in about three days."
               error={faults.retrySchedule}
             />
+            <Headers draft={draft} faults={faults} onChange={onChange} />
           </div>
         </details>
       </div>
     </Card>
+  );
+}
+
+/** Headers that one subscription has at most. */
+const headersMax = 10;
+
+function Headers({ draft: { headers }, faults, onChange }: PartProps) {
+  const put = (index: number, part: Partial<StaticHeader>) =>
+    onChange({ headers: headers.with(index, { ...(headers[index] as StaticHeader), ...part }) });
+  return (
+    <fieldset className="field kind-picker stack-small">
+      <legend className="field-label">Headers of your own</legend>
+      <p className="field-description">
+        Sent with every delivery, like a key of your gateway. Values are sealed and never shown again.
+      </p>
+      {headers.map(({ name, value }, index) => (
+        // biome-ignore lint/suspicious/noArrayIndexKey: they have nothing else that stays while one types
+        <div key={index} className="header-row">
+          <TextField label="Name" value={name} onChange={(next) => put(index, { name: next })} isMono />
+          <TextField label="Value" value={value} onChange={(next) => put(index, { value: next })} isMono />
+          <Button
+            look="ghost"
+            isIcon
+            aria-label={`Remove the header ${name}`}
+            onPress={() => onChange({ headers: headers.toSpliced(index, 1) })}
+          >
+            <X size={16} aria-hidden />
+          </Button>
+        </div>
+      ))}
+      {faults.headers !== undefined && (
+        <p className="field-error" role="alert">
+          {faults.headers}
+        </p>
+      )}
+      {headers.length < headersMax && (
+        <div>
+          <Button isSmall onPress={() => onChange({ headers: [...headers, { name: '', value: '' }] })}>
+            <Plus size={14} aria-hidden /> Header
+          </Button>
+        </div>
+      )}
+    </fieldset>
   );
 }
 
@@ -183,6 +229,7 @@ const members: readonly [member: string, field: keyof SubscriptionDraft][] = [
   ['format', 'format'],
   ['rate_limit', 'rateLimit'],
   ['retry_schedule', 'retrySchedule'],
+  ['headers', 'headers'],
 ];
 
 function serverFaults(error: ApiError): Faults {

@@ -1,7 +1,7 @@
 /** Makes a subscription, and shows its secret. */
 
 import { useQueryClient } from '@tanstack/react-query';
-import { useNavigate } from '@tanstack/react-router';
+import { useNavigate, useSearch } from '@tanstack/react-router';
 import { request } from '../../api/request.ts';
 import { Page } from '../../ui/page.tsx';
 import { tell } from '../../ui/toasts.tsx';
@@ -11,19 +11,29 @@ import { SubscriptionForm } from './form.tsx';
 export function NewSubscriptionPage() {
   const navigate = useNavigate();
   const cache = useQueryClient();
+  const { app } = useSearch({ from: '/subscriptions/new' });
   return (
     <Page
       title="New subscription"
-      description="Have a URL told of events as they happen."
+      description={
+        app === undefined
+          ? 'Have a URL told of your own events as they happen.'
+          : 'Have a URL told of the events of every user who allowed the app.'
+      }
       crumbs={[{ title: 'Subscriptions', to: '/subscriptions' }]}
     >
       <SubscriptionForm
         first={emptyDraft}
         action="Subscribe"
-        onCancel={() => navigate({ to: '/subscriptions' })}
+        onCancel={() => history.back()}
         onSubmit={async (draft) => {
-          const { id } = await request('POST /subscriptions', { body: toBody(draft) });
+          const body = toBody(draft);
+          const { id } =
+            app === undefined
+              ? await request('POST /subscriptions', { body })
+              : await request('POST /apps/{id}/subscriptions', { path: { id: app }, body });
           await cache.invalidateQueries({ queryKey: ['subscriptions'] });
+          if (app !== undefined) await cache.invalidateQueries({ queryKey: ['app', app, 'subscriptions'] });
           tell('Subscribed. Send a test event to see it arrive.');
           await navigate({ to: '/subscriptions/$id', params: { id } });
         }}

@@ -1,0 +1,57 @@
+/** What the operator's pages ask for. */
+
+import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
+import type { Operations } from './generated.ts';
+import { nextAfter } from './queries.ts';
+import { type RequestInput, request } from './request.ts';
+
+type Lists = 'GET /admin/accounts' | 'GET /admin/apps' | 'GET /admin/subscriptions' | 'GET /admin/audit';
+
+const pageSize = 50;
+
+/** A list, page by page. Members of the filter that are empty are left out. */
+export function adminListQuery<Name extends Lists>(name: Name, filter: Record<string, string>) {
+  const given = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== ''));
+  return infiniteQueryOptions({
+    queryKey: ['admin', name, given],
+    queryFn: ({ pageParam, signal }) => {
+      const query = { ...given, limit: pageSize, after: pageParam ?? undefined };
+      // The compiler does not see through the union of the lists that all of them take these.
+      return request(
+        name as 'GET /admin/accounts',
+        { query, signal } as RequestInput<'GET /admin/accounts'>,
+      ) as Promise<Operations[Name]['answer']>;
+    },
+    initialPageParam: null as string | null,
+    getNextPageParam: nextAfter,
+  });
+}
+
+const hourMs = 3_600_000;
+const refreshMs = 15_000;
+
+export const statsQuery = (hours: number) =>
+  queryOptions({
+    queryKey: ['admin', 'stats', hours],
+    queryFn: ({ signal }) => {
+      const since = new Date(Date.now() - hours * hourMs).toISOString();
+      return request('GET /admin/stats', { query: { since }, signal });
+    },
+    refetchInterval: refreshMs,
+  });
+
+export const nodesQuery = queryOptions({
+  queryKey: ['admin', 'nodes'],
+  queryFn: ({ signal }) => request('GET /admin/nodes', { signal }),
+  refetchInterval: refreshMs,
+});
+
+export const keysQuery = queryOptions({
+  queryKey: ['admin', 'keys'],
+  queryFn: ({ signal }) => request('GET /admin/keys', { signal }),
+});
+
+export const settingsQuery = queryOptions({
+  queryKey: ['admin', 'settings'],
+  queryFn: ({ signal }) => request('GET /admin/settings', { signal }),
+});

@@ -1,0 +1,113 @@
+/** The delivery log: asked for page by page, and heard of as it changes. */
+
+import type { InfiniteData } from '@tanstack/react-query';
+import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
+import type { Delivery, DeliveryDetails, DeliveryList } from './generated.ts';
+import { nextAfter } from './queries.ts';
+import { request, send } from './request.ts';
+
+export interface DeliveryFilter {
+  status?: string;
+  kind?: string;
+  /** RFC 3339. */
+  since?: string;
+  until?: string;
+  id?: string;
+}
+
+export type Attempt = DeliveryDetails['attempts'][number] & {
+  trigger?: 'schedule' | 'manual' | 'recovery';
+  timings?: {
+    dns_ms: number | null;
+    connect_ms: number | null;
+    tls_ms: number | null;
+    first_byte_ms: number | null;
+  };
+  connection?: string | null;
+  error_detail?: string | null;
+  response: {
+    headers: Record<string, string | string[]>;
+    body: string;
+    encoding?: string;
+    truncated?: boolean;
+  } | null;
+};
+
+const pageSize = 50;
+
+export const deliveriesQuery = (id: string, filter: DeliveryFilter) =>
+  infiniteQueryOptions({
+    queryKey: ['subscription', id, 'deliveries', filter],
+    queryFn: ({ pageParam, signal }) => {
+      const query = { ...filter, limit: pageSize, after: pageParam ?? undefined };
+      return request('GET /subscriptions/{id}/deliveries', { path: { id }, query, signal });
+    },
+    initialPageParam: null as string | null,
+    getNextPageParam: nextAfter,
+  });
+
+/** Milliseconds after which one that is not over is asked for again. */
+const pendingPauseMs = 1_500;
+
+export const deliveryQuery = (id: string) =>
+  queryOptions({
+    queryKey: ['delivery', id],
+    queryFn: ({ signal }) => request('GET /deliveries/{id}', { path: { id }, signal }),
+    refetchInterval: ({ state }) => (state.data?.next_attempt_at == null ? false : pendingPauseMs),
+  });
+
+/** The list with one that is new or has changed. */
+export function withDelivery(
+  data: InfiniteData<DeliveryList> | undefined,
+  changed: Delivery,
+): InfiniteData<DeliveryList> | undefined {
+  if (data === undefined) return undefined;
+  let isKnown = false;
+  const pages = data.pages.map((page) => ({
+    ...page,
+    items: page.items.map((each) => {
+      if (each.id !== changed.id) return each;
+      isKnown = true;
+      return changed;
+    }),
+  }));
+  const [first] = pages;
+  const newest = first?.items[0];
+  // What is older than the page stands on one that nobody has asked for.
+  if (!isKnown && first !== undefined && (newest === undefined || changed.sequence > newest.sequence)) {
+    first.items = [changed, ...first.items];
+  }
+  return { ...data, pages };
+}
+
+/**
+ * Deliveries as they are made and as they change, until the server ends the stream.
+ * @throws ApiError where it refuses
+ */
+export async function* streamDeliveries(
+  id: string,
+  filter: DeliveryFilter,
+  signal: AbortSignal,
+): AsyncGenerator<Delivery> {
+  const query = new URLSearchParams(Object.entries(filter).filter(([, value]) => value !== undefined));
+  const url = `/subscriptions/${encodeURIComponent(id)}/deliveries?${query}`;
+  const response = await send(url, { headers: { accept: 'text/event-stream' }, signal });
+  if (response.body === null) return;
+  let text = '';
+  for await (const part of response.body.pipeThrough(new TextDecoderStream())) {
+    text += part;
+    const messages = text.split('\n\n');
+    text = messages.pop() as string;
+    for (const message of messages) {
+      const delivery = readMessage(message);
+      if (delivery !== null) yield delivery;
+    }
+  }
+}
+
+function readMessage(message: string): Delivery | null {
+  const lines = message.split('\n');
+  if (!lines.includes('event: delivery')) return null;
+  const data = lines.find((line) => line.startsWith('data: '));
+  return data === undefined ? null : (JSON.parse(data.slice('data: '.length)) as Delivery);
+}

@@ -1,0 +1,28 @@
+/** How deliveries do, from counts that the server keeps. */
+
+import { queryOptions } from '@tanstack/react-query';
+import { request } from './request.ts';
+
+/** Hours that are looked back on. */
+export type HealthHours = 1 | 24 | 168 | 720;
+
+export type HealthSource = { kind: 'subscription' | 'app'; id: string };
+
+const hourMs = 3_600_000;
+const refreshMs = 15_000;
+
+export const healthQuery = ({ kind, id }: HealthSource, hours: HealthHours) =>
+  queryOptions({
+    queryKey: ['health', kind, id, hours],
+    queryFn: ({ signal }) => {
+      const input = {
+        path: { id },
+        query: { since: new Date(Date.now() - hours * hourMs).toISOString() },
+        signal,
+      };
+      return kind === 'app'
+        ? request('GET /apps/{id}/health', input)
+        : request('GET /subscriptions/{id}/health', input);
+    },
+    refetchInterval: refreshMs,
+  });

@@ -1,0 +1,216 @@
+/** One delivery: what was sent, what came back, why it failed, and what to do. */
+
+import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { Link, useParams } from '@tanstack/react-router';
+import { RefreshCw } from 'lucide-react';
+import { useState } from 'react';
+import { type Attempt, deliveryQuery } from '../../api/deliveries.ts';
+import type { DeliveryDetails } from '../../api/generated.ts';
+import { request } from '../../api/request.ts';
+import { Badge, DeliveryBadge } from '../../ui/badge.tsx';
+import { Button } from '../../ui/button.tsx';
+import { CodeBlock } from '../../ui/copy.tsx';
+import { Card, Page } from '../../ui/page.tsx';
+import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
+import { Ago, formatExact, formatMs } from '../../ui/time.tsx';
+import { tell, tellFailure } from '../../ui/toasts.tsx';
+import { adviceFor } from './advice.ts';
+import { curlOf } from './curl.ts';
+import { Waterfall } from './waterfall.tsx';
+
+export function DeliveryPage() {
+  const { id } = useParams({ from: '/deliveries/$id' });
+  const { data, error, refetch } = useQuery(deliveryQuery(id));
+  const crumbs = [{ title: 'Deliveries', to: '/deliveries' }];
+  if (data === undefined) {
+    return (
+      <Page title="Delivery" crumbs={crumbs}>
+        {error === null ? <Skeletons /> : <Failure error={error} onRetry={refetch} />}
+      </Page>
+    );
+  }
+  return (
+    <Page
+      title={data.kind}
+      beside={<DeliveryBadge state={data.state} />}
+      description={<span className="mono">{data.id}</span>}
+      crumbs={crumbs}
+      actions={<Resend delivery={data} />}
+    >
+      <Outcome delivery={data} />
+      <Card title="At a glance">
+        <Facts delivery={data} />
+      </Card>
+      <Attempts delivery={data} />
+      <Card title="Body" description="As it was sent, set out for reading.">
+        {data.body === null ? (
+          <p className="soft">The body of this event was erased.</p>
+        ) : (
+          <CodeBlock label="Body" code={JSON.stringify(data.body, null, 2)} />
+        )}
+      </Card>
+    </Page>
+  );
+}
+
+function Resend({ delivery: { id, state } }: { delivery: DeliveryDetails }) {
+  const cache = useQueryClient();
+  const [isPending, setPending] = useState(false);
+  if (state === 'cancelled') return null;
+  const resend = async () => {
+    setPending(true);
+    try {
+      await request('POST /deliveries/{id}/resend', { path: { id }, body: {} });
+      tell('It is sent again, under the same id.');
+    } catch (error) {
+      tellFailure(error);
+    }
+    await cache.invalidateQueries({ queryKey: ['delivery', id] });
+    setPending(false);
+  };
+  return (
+    <Button look="primary" isPending={isPending} onPress={resend}>
+      <RefreshCw size={16} aria-hidden /> Resend
+    </Button>
+  );
+}
+
+function Outcome({ delivery }: { delivery: DeliveryDetails }) {
+  const last = delivery.attempts.at(-1) as Attempt | undefined;
+  const advice = last === undefined ? null : adviceFor(last);
+  if (delivery.state === 'held') {
+    return (
+      <Notice look="warn" title="Held">
+        <p>Its subscription is paused. Resume the subscription, and recover what was held.</p>
+      </Notice>
+    );
+  }
+  if (advice === null) return null;
+  return (
+    <Notice look="bad" title={advice.reason}>
+      <p>{advice.todo}</p>
+      <p className="soft small">
+        {delivery.next_attempt_at !== null
+          ? `The next attempt is on ${formatExact(delivery.next_attempt_at)}. Resend does not wait for it.`
+          : 'No more attempts are made by themselves. Resend it when the receiver is ready.'}
+      </p>
+    </Notice>
+  );
+}
+
+function Facts({ delivery }: { delivery: DeliveryDetails }) {
+  return (
+    <dl className="facts">
+      <div>
+        <dt>Made</dt>
+        <dd>
+          <Ago time={delivery.created_at} />
+        </dd>
+      </div>
+      <div>
+        <dt>Attempts</dt>
+        <dd>{delivery.attempt_count}</dd>
+      </div>
+      <div>
+        <dt>Sequence</dt>
+        <dd>{delivery.sequence}</dd>
+      </div>
+      <div>
+        <dt>Subscription</dt>
+        <dd>
+          <Link to="/subscriptions/$id" params={{ id: delivery.subscription }} search={{ tab: 'deliveries' }}>
+            Open
+          </Link>
+        </dd>
+      </div>
+      <div>
+        <dt>Event</dt>
+        <dd className="mono">{delivery.event}</dd>
+      </div>
+    </dl>
+  );
+}
+
+function Attempts({ delivery }: { delivery: DeliveryDetails }) {
+  const attempts = delivery.attempts as Attempt[];
+  const [chosen, setChosen] = useState<string | null>(null);
+  if (attempts.length === 0) {
+    return (
+      <Card title="Attempts">
+        <p className="soft">It has not been sent yet.</p>
+      </Card>
+    );
+  }
+  const keyOf = (attempt: Attempt) => `${attempt.number} ${attempt.at}`;
+  const shown = attempts.find((attempt) => keyOf(attempt) === chosen) ?? (attempts.at(-1) as Attempt);
+  return (
+    <Card title="Attempts" isFlush>
+      <div className="attempts">
+        <ol className="attempt-list">
+          {attempts.toReversed().map((attempt) => (
+            <li key={keyOf(attempt)}>
+              <button
+                type="button"
+                className="attempt-button"
+                aria-current={attempt === shown ? 'true' : undefined}
+                onClick={() => setChosen(keyOf(attempt))}
+              >
+                <span className="row-between">
+                  <strong>Attempt {attempt.number}</strong>
+                  <AttemptBadge attempt={attempt} />
+                </span>
+                <span className="soft small">
+                  <Ago time={attempt.at} />
+                  {attempt.duration_ms !== null && ` · ${formatMs(attempt.duration_ms)}`}
+                  {attempt.trigger === 'manual' && ' · resent'}
+                  {attempt.trigger === 'recovery' && ' · recovered'}
+                </span>
+              </button>
+            </li>
+          ))}
+        </ol>
+        <div className="attempt-details">
+          <AttemptDetails attempt={shown} body={delivery.body} />
+        </div>
+      </div>
+    </Card>
+  );
+}
+
+function AttemptBadge({ attempt: { error, status } }: { attempt: Attempt }) {
+  return <Badge look={error === null ? 'good' : 'bad'}>{status ?? (error ?? '').replaceAll('_', ' ')}</Badge>;
+}
+
+function AttemptDetails({ attempt, body }: { attempt: Attempt; body: unknown }) {
+  const { request: sent, response } = attempt;
+  return (
+    <div className="stack">
+      <p className="soft small">
+        {formatExact(attempt.at)}
+        {attempt.connection != null && ` · connection ${attempt.connection}`}
+        {attempt.error_detail != null && ` · ${attempt.error_detail}`}
+      </p>
+      <Waterfall attempt={attempt} />
+      {sent !== null && (
+        <CodeBlock
+          label="Request"
+          code={`POST ${sent.url}\n${writeHeaders(sent.headers as Record<string, string>)}`}
+        />
+      )}
+      {response !== null && (
+        <CodeBlock
+          label="Answer"
+          title={response.truncated === true ? 'Answer (the first 16 KiB)' : 'Answer'}
+          code={`${attempt.status}\n${writeHeaders(response.headers)}\n\n${response.body}`}
+        />
+      )}
+      {sent !== null && body !== null && <CodeBlock label="As curl" code={curlOf(attempt, body)} />}
+    </div>
+  );
+}
+
+function writeHeaders(headers: Record<string, string | string[]>): string {
+  return Object.entries(headers)
+    .flatMap(([name, value]) => [value].flat().map((each) => `${name}: ${each}`))
+    .join('\n');
+}

@@ -1,0 +1,60 @@
+/** Deliveries: those of a subscription that one chooses. */
+
+import { useInfiniteQuery } from '@tanstack/react-query';
+import { useNavigate, useSearch } from '@tanstack/react-router';
+import { Webhook } from 'lucide-react';
+import { subscriptionsQuery } from '../../api/queries.ts';
+import { ButtonLink } from '../../ui/button.tsx';
+import { SelectField } from '../../ui/fields.tsx';
+import { Page } from '../../ui/page.tsx';
+import { Empty, Failure, Skeletons } from '../../ui/states.tsx';
+import { DeliveryLog } from './log.tsx';
+
+export function DeliveriesPage() {
+  return (
+    <Page title="Deliveries" description="What was sent, what came back, and what is sent again.">
+      <ChooseSubscription />
+    </Page>
+  );
+}
+
+function ChooseSubscription() {
+  const { data, error, refetch } = useInfiniteQuery(subscriptionsQuery);
+  const { subscription } = useSearch({ from: '/deliveries' });
+  const navigate = useNavigate();
+  if (error !== null) return <Failure error={error} onRetry={refetch} />;
+  if (data === undefined) return <Skeletons />;
+  const subscriptions = data.pages.flatMap((page) => page.items);
+  const chosen = subscriptions.find(({ id }) => id === subscription) ?? subscriptions[0];
+  if (chosen === undefined) {
+    return (
+      <div className="card">
+        <Empty
+          icon={Webhook}
+          title="There is nothing to deliver to"
+          action={
+            <ButtonLink look="primary" to="/subscriptions/new">
+              New subscription
+            </ButtonLink>
+          }
+        >
+          Subscribe a URL first: its deliveries are then listed here.
+        </Empty>
+      </div>
+    );
+  }
+  return (
+    <div className="stack">
+      <SelectField
+        label="Subscription"
+        value={chosen.id}
+        onChange={(id) => void navigate({ to: '/deliveries', search: { subscription: id }, replace: true })}
+        choices={subscriptions.map(({ id, url, description }) => ({
+          id,
+          title: description === '' ? url : `${description} (${url})`,
+        }))}
+      />
+      <DeliveryLog key={chosen.id} id={chosen.id} />
+    </div>
+  );
+}

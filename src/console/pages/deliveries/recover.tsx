@@ -1,0 +1,179 @@
+/** Sends a stretch of time again: what failed, was held or was missing. With its progress, and the way to stop it. */
+
+import { useQuery } from '@tanstack/react-query';
+import { History } from 'lucide-react';
+import { useState } from 'react';
+import { ProgressBar } from 'react-aria-components';
+import { describeFailure } from '../../api/problem.ts';
+import { request } from '../../api/request.ts';
+import { Button } from '../../ui/button.tsx';
+import { Dialog } from '../../ui/dialog.tsx';
+import { Checkbox, TextField } from '../../ui/fields.tsx';
+import { Notice } from '../../ui/states.tsx';
+import { tell, tellFailure } from '../../ui/toasts.tsx';
+
+const states = [
+  { id: 'failed', title: 'Failed', description: 'all attempts were used up' },
+  { id: 'held', title: 'Held', description: 'came while the subscription was paused' },
+  { id: 'missing', title: 'Missing', description: 'happened before the subscription was made' },
+] as const;
+
+type State = (typeof states)[number]['id'];
+
+const dayMs = 86_400_000;
+const pollMs = 1_000;
+
+/** For a field of the browser: the time of the place, without seconds. */
+function toLocal(time: Date): string {
+  return new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
+export function Recover({ id }: { id: string }) {
+  const [isOpen, setOpen] = useState(false);
+  const [job, setJob] = useState<string | null>(null);
+  return (
+    <>
+      <Button onPress={() => setOpen(true)}>
+        <History size={16} aria-hidden /> Recover
+      </Button>
+      <Dialog title="Recover deliveries" isOpen={isOpen} onClose={() => setOpen(false)}>
+        {job === null ? (
+          <RecoverForm id={id} onStart={setJob} onCancel={() => setOpen(false)} />
+        ) : (
+          <Progress
+            id={id}
+            job={job}
+            onClose={() => {
+              setJob(null);
+              setOpen(false);
+            }}
+          />
+        )}
+      </Dialog>
+    </>
+  );
+}
+
+function RecoverForm({
+  id,
+  onStart,
+  onCancel,
+}: {
+  id: string;
+  onStart: (job: string) => void;
+  onCancel: () => void;
+}) {
+  const [since, setSince] = useState(() => toLocal(new Date(Date.now() - dayMs)));
+  const [until, setUntil] = useState('');
+  const [chosen, setChosen] = useState<readonly State[]>(['failed', 'held']);
+  const [failure, setFailure] = useState<string | null>(null);
+  const [isPending, setPending] = useState(false);
+  const start = async () => {
+    setPending(true);
+    setFailure(null);
+    try {
+      const body = {
+        since: new Date(since).toISOString(),
+        ...(until === '' ? {} : { until: new Date(until).toISOString() }),
+        status: [...chosen],
+      };
+      onStart((await request('POST /subscriptions/{id}/recover', { path: { id }, body })).id);
+    } catch (error) {
+      setFailure(describeFailure(error));
+    } finally {
+      setPending(false);
+    }
+  };
+  const isReady = since !== '' && chosen.length > 0;
+  return (
+    <>
+      <p>
+        Everything of a stretch of time is sent again, under the same ids: a receiver that has seen one can
+        tell.
+      </p>
+      <TextField label="From" type="datetime-local" value={since} onChange={setSince} />
+      <TextField
+        label="To"
+        type="datetime-local"
+        value={until}
+        onChange={setUntil}
+        description="Empty: until now."
+      />
+      <fieldset className="field kind-picker stack-small">
+        <legend className="field-label">What</legend>
+        {states.map((state) => (
+          <Checkbox
+            key={state.id}
+            isSelected={chosen.includes(state.id)}
+            onChange={(isOn) =>
+              setChosen(isOn ? [...chosen, state.id] : chosen.filter((each) => each !== state.id))
+            }
+          >
+            {state.title} <span className="soft small">{state.description}</span>
+          </Checkbox>
+        ))}
+      </fieldset>
+      {failure !== null && (
+        <p role="alert" className="field-error">
+          {failure}
+        </p>
+      )}
+      <div className="form-actions">
+        <Button onPress={onCancel}>Cancel</Button>
+        <Button look="primary" isDisabled={!isReady} isPending={isPending} onPress={start}>
+          Recover
+        </Button>
+      </div>
+    </>
+  );
+}
+
+function Progress({ id, job, onClose }: { id: string; job: string; onClose: () => void }) {
+  const { data } = useQuery({
+    queryKey: ['recovery', job],
+    queryFn: ({ signal }) =>
+      request('GET /subscriptions/{id}/recoveries/{job}', { path: { id, job }, signal }),
+    refetchInterval: ({ state }) =>
+      state.data?.state === 'running' || state.data === undefined ? pollMs : false,
+  });
+  const isRunning = data === undefined || data.state === 'running';
+  const cancel = async () => {
+    try {
+      await request('DELETE /subscriptions/{id}/recoveries/{job}', { path: { id, job } });
+      tell('It does not go on. What is due already is still sent.');
+      onClose();
+    } catch (error) {
+      tellFailure(error);
+    }
+  };
+  return (
+    <>
+      {isRunning ? (
+        <ProgressBar aria-label="Recovering" isIndeterminate className="progress">
+          <span className="progress-bar" />
+        </ProgressBar>
+      ) : (
+        <Notice look="good" title={data.state === 'done' ? 'Done' : 'Cancelled'} role="status">
+          <p>
+            {data.resent} sent again, {data.added} added.
+          </p>
+        </Notice>
+      )}
+      {isRunning && (
+        <p role="status">
+          {data?.resent ?? 0} sent again, {data?.added ?? 0} added until now.
+        </p>
+      )}
+      <div className="form-actions">
+        {isRunning && (
+          <Button look="danger" onPress={cancel}>
+            Stop
+          </Button>
+        )}
+        <Button look="primary" onPress={onClose}>
+          Close
+        </Button>
+      </div>
+    </>
+  );
+}

@@ -1,0 +1,87 @@
+/** The health of what the user has: subscriptions that fail stand out, and one subscription or app is looked at. */
+
+import { useInfiniteQuery } from '@tanstack/react-query';
+import { Link, useNavigate, useSearch } from '@tanstack/react-router';
+import { HeartPulse } from 'lucide-react';
+import { appsQuery } from '../../api/apps.ts';
+import type { Subscription } from '../../api/generated.ts';
+import type { HealthSource } from '../../api/health.ts';
+import { subscriptionsQuery } from '../../api/queries.ts';
+import { ButtonLink } from '../../ui/button.tsx';
+import { SelectField } from '../../ui/fields.tsx';
+import { Page } from '../../ui/page.tsx';
+import { Empty, Failure, Notice, Skeletons } from '../../ui/states.tsx';
+import { formatExact } from '../../ui/time.tsx';
+import { HealthView } from './health_view.tsx';
+
+export function HealthPage() {
+  return (
+    <Page title="Health" description="How deliveries do, over time.">
+      <Overview />
+    </Page>
+  );
+}
+
+function Overview() {
+  const subscriptions = useInfiniteQuery(subscriptionsQuery);
+  const apps = useInfiniteQuery(appsQuery);
+  const { of } = useSearch({ from: '/health' });
+  const navigate = useNavigate();
+  const error = subscriptions.error ?? apps.error;
+  if (error !== null) return <Failure error={error} onRetry={subscriptions.refetch} />;
+  if (subscriptions.data === undefined || apps.data === undefined) return <Skeletons />;
+  const own = subscriptions.data.pages.flatMap((page) => page.items);
+  const choices = [
+    ...own.map(({ id, url, description }) => ({ id: `subscription ${id}`, title: description || url })),
+    ...apps.data.pages
+      .flatMap((page) => page.items)
+      .map(({ client_id: id, client_name: name }) => ({ id: `app ${id}`, title: `App ${name}` })),
+  ];
+  const chosen = choices.find(({ id }) => id === of) ?? choices[0];
+  if (chosen === undefined) {
+    return (
+      <div className="card">
+        <Empty
+          icon={HeartPulse}
+          title="There is nothing to be well or ill"
+          action={
+            <ButtonLink look="primary" to="/subscriptions/new">
+              New subscription
+            </ButtonLink>
+          }
+        >
+          Subscribe a URL first: how its deliveries do is then shown here.
+        </Empty>
+      </div>
+    );
+  }
+  const [kind, id] = chosen.id.split(' ') as [HealthSource['kind'], string];
+  return (
+    <div className="stack">
+      <Failing subscriptions={own} />
+      <SelectField
+        label="Of"
+        value={chosen.id}
+        onChange={(next) => void navigate({ to: '/health', search: { of: next }, replace: true })}
+        choices={choices}
+      />
+      <HealthView key={chosen.id} source={{ kind, id }} />
+    </div>
+  );
+}
+
+function Failing({ subscriptions }: { subscriptions: readonly Subscription[] }) {
+  return subscriptions
+    .filter(({ failing_since: since, state }) => since !== null && state === 'active')
+    .map(({ id, url, description, failing_since: since, disables_at: at }) => (
+      <Notice key={id} look="bad" title={`${description || url} fails`}>
+        <p>
+          Nothing was accepted since {formatExact(since ?? '')}.
+          {at !== null && ` It will be disabled on ${formatExact(at)} unless something is.`}{' '}
+          <Link to="/subscriptions/$id" params={{ id }} search={{ tab: 'deliveries' }}>
+            See its deliveries
+          </Link>
+        </p>
+      </Notice>
+    ));
+}

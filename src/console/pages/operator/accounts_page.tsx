@@ -1,0 +1,89 @@
+/** All accounts, found by the beginning of their e-mail address. */
+
+import { useInfiniteQuery } from '@tanstack/react-query';
+import { useDeferredValue, useState } from 'react';
+import { adminListQuery } from '../../api/admin.ts';
+import type { AdminAccount } from '../../api/generated.ts';
+import { request } from '../../api/request.ts';
+import { Badge } from '../../ui/badge.tsx';
+import { type Column, DataTable } from '../../ui/data_table.tsx';
+import { SelectField, TextField } from '../../ui/fields.tsx';
+import { Page } from '../../ui/page.tsx';
+import { Ago } from '../../ui/time.tsx';
+import { Action } from './action.tsx';
+
+const states = [
+  { id: '', title: 'All' },
+  { id: 'active', title: 'Active' },
+  { id: 'disabled', title: 'Disabled' },
+];
+
+export function AccountsPage() {
+  const [email, setEmail] = useState('');
+  const [state, setState] = useState('');
+  const filter = { email: useDeferredValue(email.trim()), state };
+  const query = useInfiniteQuery(adminListQuery('GET /admin/accounts', filter));
+  return (
+    <Page title="Accounts" description="Everybody who can sign in.">
+      <div className="filters">
+        <TextField label="E-mail begins with" type="search" value={email} onChange={setEmail} />
+        <SelectField label="State" value={state} onChange={setState} choices={states} />
+      </div>
+      <DataTable query={query} columns={columns} keyOf={({ id }) => id} nothing="No such account" />
+    </Page>
+  );
+}
+
+const columns: readonly Column<AdminAccount>[] = [
+  {
+    title: 'Account',
+    isMain: true,
+    show: ({ id, name, email }) => (
+      <>
+        <strong>{name}</strong>
+        <p className="soft small">{email}</p>
+        <p className="soft small mono">{id}</p>
+      </>
+    ),
+  },
+  {
+    title: 'State',
+    show: ({ state, is_admin: isAdmin }) => (
+      <span className="row">
+        <Badge look={state === 'active' ? 'good' : 'bad'}>{state}</Badge>
+        {isAdmin && <Badge look="info">admin</Badge>}
+      </span>
+    ),
+  },
+  { title: 'Made', show: ({ created_at: at }) => <Ago time={at} /> },
+  { title: '', show: (account) => <AccountAction account={account} /> },
+];
+
+function AccountAction({ account: { id, email, state } }: { account: AdminAccount }) {
+  const path = { id };
+  if (state === 'disabled') {
+    return (
+      <Action
+        title="Enable"
+        of={email}
+        question={`Enable ${email}?`}
+        done={`${email} can sign in again.`}
+        onConfirm={() => request('POST /admin/accounts/{id}/enable', { path, body: {} })}
+      >
+        They can sign in again. Apps have to be connected anew.
+      </Action>
+    );
+  }
+  return (
+    <Action
+      title="Disable"
+      of={email}
+      isDanger
+      question={`Disable ${email}?`}
+      done={`${email} is disabled.`}
+      onConfirm={() => request('POST /admin/accounts/{id}/disable', { path, body: {} })}
+    >
+      They are signed out everywhere and cannot sign in, and no app acts for them any more.
+    </Action>
+  );
+}

@@ -1,0 +1,126 @@
+/** All apps: to be verified, and to be suspended. */
+
+import { useInfiniteQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
+import { useDeferredValue, useState } from 'react';
+import { adminListQuery } from '../../api/admin.ts';
+import type { AdminApp } from '../../api/generated.ts';
+import { request } from '../../api/request.ts';
+import { type Column, DataTable } from '../../ui/data_table.tsx';
+import { SelectField, TextField } from '../../ui/fields.tsx';
+import { Page } from '../../ui/page.tsx';
+import { Ago } from '../../ui/time.tsx';
+import { AppBadge } from '../apps/app_badge.tsx';
+import { Action } from './action.tsx';
+
+const states = [
+  { id: '', title: 'All' },
+  { id: 'unverified', title: 'Unverified' },
+  { id: 'verified', title: 'Verified' },
+  { id: 'suspended', title: 'Suspended' },
+];
+
+const origins = [
+  { id: '', title: 'All' },
+  { id: 'account', title: 'Made by a user' },
+  { id: 'operator', title: 'Made by the operator' },
+  { id: 'registration', title: 'Registered itself' },
+  { id: 'document', title: 'By a metadata document' },
+];
+
+export function AllAppsPage() {
+  const [name, setName] = useState('');
+  const [state, setState] = useState('');
+  const [origin, setOrigin] = useState('');
+  const filter = { name: useDeferredValue(name.trim()), state, origin };
+  const query = useInfiniteQuery(adminListQuery('GET /admin/apps', filter));
+  return (
+    <Page title="All apps" description="Everything that acts for users here.">
+      <div className="filters">
+        <TextField label="Name begins with" type="search" value={name} onChange={setName} />
+        <SelectField label="State" value={state} onChange={setState} choices={states} />
+        <SelectField label="From" value={origin} onChange={setOrigin} choices={origins} />
+      </div>
+      <DataTable query={query} columns={columns} keyOf={({ client_id: id }) => id} nothing="No such app" />
+    </Page>
+  );
+}
+
+const columns: readonly Column<AdminApp>[] = [
+  {
+    title: 'App',
+    isMain: true,
+    show: ({ client_id: id, client_name: name, client_uri: uri }) => (
+      <>
+        <Link className="table-link" to="/apps/$id" params={{ id }}>
+          {name}
+        </Link>
+        <p className="soft small">{uri}</p>
+        <p className="soft small mono">{id}</p>
+      </>
+    ),
+  },
+  { title: 'State', show: ({ state }) => <AppBadge state={state} /> },
+  {
+    title: 'From',
+    show: ({ origin }) => origins.find(({ id }) => id === origin)?.title ?? origin,
+  },
+  { title: 'Made', show: ({ created_at: at }) => <Ago time={at} /> },
+  { title: '', show: (app) => <AppActions app={app} /> },
+];
+
+function AppActions({ app: { client_id: id, client_name: name, state } }: { app: AdminApp }) {
+  const input = (reason: string) => ({ path: { id }, body: reason === '' ? {} : { reason } });
+  if (state === 'suspended') {
+    return (
+      <Action
+        title="Reinstate"
+        of={name}
+        hasReason
+        question={`Reinstate ${name}?`}
+        done={`${name} works again.`}
+        onConfirm={(reason) => request('POST /admin/apps/{id}/reinstate', input(reason))}
+      >
+        It gets tokens again, for the users who still allow it.
+      </Action>
+    );
+  }
+  return (
+    <span className="row">
+      {state === 'unverified' ? (
+        <Action
+          title="Verify"
+          of={name}
+          hasReason
+          question={`Verify ${name}?`}
+          done={`${name} is verified.`}
+          onConfirm={(reason) => request('POST /admin/apps/{id}/verify', input(reason))}
+        >
+          Users are told that you have looked at who makes it.
+        </Action>
+      ) : (
+        <Action
+          title="Unverify"
+          of={name}
+          hasReason
+          question={`Take the verification of ${name} back?`}
+          done={`${name} is unverified.`}
+          onConfirm={(reason) => request('POST /admin/apps/{id}/unverify', input(reason))}
+        >
+          It goes on working, and users are told that nobody has looked at it.
+        </Action>
+      )}
+      <Action
+        title="Suspend"
+        of={name}
+        isDanger
+        hasReason
+        question={`Suspend ${name}?`}
+        done={`${name} is suspended.`}
+        onConfirm={(reason) => request('POST /admin/apps/{id}/suspend', input(reason))}
+      >
+        Its tokens stop working within a second, and it hears of nothing any more.
+      </Action>
+    </span>
+  );
+}

@@ -1,0 +1,80 @@
+/** The audit log: who did what, searched by kind, account, app and time. */
+
+import { useInfiniteQuery } from '@tanstack/react-query';
+import { useDeferredValue, useState } from 'react';
+import { adminListQuery } from '../../api/admin.ts';
+import type { AuditEntry } from '../../api/generated.ts';
+import { type Column, DataTable } from '../../ui/data_table.tsx';
+import { SelectField, TextField } from '../../ui/fields.tsx';
+import { Page } from '../../ui/page.tsx';
+import { formatExact } from '../../ui/time.tsx';
+
+const dayMs = 86_400_000;
+const ranges = [
+  { id: '0', title: 'All of the time' },
+  { id: '1', title: 'Last 24 hours' },
+  { id: '7', title: 'Last 7 days' },
+  { id: '30', title: 'Last 30 days' },
+];
+
+export function AuditPage() {
+  const [kind, setKind] = useState('');
+  const [account, setAccount] = useState('');
+  const [client, setClient] = useState('');
+  const [days, setDays] = useState('0');
+  const [since, setSince] = useState('');
+  const filter = {
+    kind: useDeferredValue(kind.trim()),
+    account: useDeferredValue(account.trim()),
+    client: useDeferredValue(client.trim()),
+    since,
+  };
+  const query = useInfiniteQuery(adminListQuery('GET /admin/audit', filter));
+  return (
+    <Page title="Audit log" description="Who granted, withdrew, registered and changed what.">
+      <div className="filters">
+        <TextField
+          label="Kind begins with"
+          type="search"
+          value={kind}
+          onChange={setKind}
+          placeholder="grant"
+          isMono
+        />
+        <TextField label="Account id" type="search" value={account} onChange={setAccount} isMono />
+        <TextField label="Client id" type="search" value={client} onChange={setClient} isMono />
+        <SelectField
+          label="Time"
+          value={days}
+          onChange={(next) => {
+            setDays(next);
+            setSince(next === '0' ? '' : new Date(Date.now() - Number(next) * dayMs).toISOString());
+          }}
+          choices={ranges}
+        />
+      </div>
+      <DataTable query={query} columns={columns} keyOf={({ id }) => id} nothing="No such entry" />
+    </Page>
+  );
+}
+
+const columns: readonly Column<AuditEntry>[] = [
+  { title: 'Kind', isMain: true, show: ({ kind }) => <code className="nowrap">{kind}</code> },
+  { title: 'When', show: ({ at }) => <span className="nowrap">{formatExact(at)}</span> },
+  { title: 'Who', show: ({ email, account }) => email ?? <span className="mono">{account ?? '–'}</span> },
+  { title: 'App', show: ({ client }) => <span className="mono">{client ?? '–'}</span> },
+  { title: 'Details', isMain: true, show: ({ details }) => <Details details={details} /> },
+];
+
+function Details({ details }: { details: object }) {
+  return (
+    <dl className="entry-details small">
+      {Object.entries(details).map(([name, value]) => (
+        <div key={name}>
+          <dt className="soft">{name.replaceAll('_', ' ')}</dt>{' '}
+          <dd className="mono">{typeof value === 'string' ? value : JSON.stringify(value)}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

@@ -1,0 +1,69 @@
+/** The server at a glance: who and what is there, how deliveries do, which nodes are alive. */
+
+import { useQuery } from '@tanstack/react-query';
+import { nodesQuery, statsQuery } from '../../api/admin.ts';
+import { Badge } from '../../ui/badge.tsx';
+import { Card, Page } from '../../ui/page.tsx';
+import { Failure, Skeletons } from '../../ui/states.tsx';
+import { HealthDetails } from '../health/health_view.tsx';
+
+const hours = 24;
+const number = new Intl.NumberFormat('en');
+
+export function OverviewPage() {
+  return (
+    <Page title="Server" description="The last 24 hours of everything.">
+      <Stats />
+      <Nodes />
+    </Page>
+  );
+}
+
+function Stats() {
+  const { data, error, refetch } = useQuery(statsQuery(hours));
+  if (error !== null) return <Failure error={error} onRetry={refetch} />;
+  if (data === undefined) return <Skeletons count={6} />;
+  const counts = [
+    ['Accounts', data.accounts],
+    ['Apps', data.apps],
+    ['Permissions', data.grants],
+    ['Subscriptions', data.subscriptions],
+    ['Events waiting', data.events_waiting],
+  ] as const;
+  return (
+    <>
+      <dl className="grid-4">
+        {counts.map(([title, { count, is_estimate: isEstimate }]) => (
+          <div key={title} className="card card-body">
+            <dt className="soft small">{title}</dt>
+            <dd className="figure-number">
+              {isEstimate ? '≈ ' : ''}
+              {number.format(count)}
+            </dd>
+          </div>
+        ))}
+      </dl>
+      <HealthDetails health={data} />
+    </>
+  );
+}
+
+function Nodes() {
+  const { data, error, refetch } = useQuery(nodesQuery);
+  if (error !== null) return <Failure error={error} onRetry={refetch} />;
+  if (data === undefined) return <Skeletons />;
+  return (
+    <Card title="Nodes" isFlush>
+      <ul className="list-rows">
+        {data.items.map((node) => (
+          <li key={node.id} className="row-between">
+            <span>
+              <strong>{node.host.split(' ', 1)[0]}</strong> <span className="soft mono">{node.process}</span>
+            </span>
+            <Badge look={node.state === 'alive' ? 'good' : 'bad'}>{node.state}</Badge>
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}

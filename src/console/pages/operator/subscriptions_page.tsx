@@ -1,0 +1,89 @@
+/** All subscriptions: those that fail come first where one asks for them. */
+
+import { useInfiniteQuery } from '@tanstack/react-query';
+import { useState } from 'react';
+import { adminListQuery } from '../../api/admin.ts';
+import type { AdminSubscription } from '../../api/generated.ts';
+import { request } from '../../api/request.ts';
+import { type Column, DataTable } from '../../ui/data_table.tsx';
+import { SelectField } from '../../ui/fields.tsx';
+import { Page } from '../../ui/page.tsx';
+import { Ago } from '../../ui/time.tsx';
+import { KindTags } from '../subscriptions/list_page.tsx';
+import { SubscriptionBadge } from '../subscriptions/state_badge.tsx';
+import { Action } from './action.tsx';
+
+const choices = [
+  { id: 'all', title: 'All' },
+  { id: 'failing', title: 'Failing, those to be disabled soonest first' },
+  { id: 'active', title: 'Active' },
+  { id: 'disabled', title: 'Paused' },
+];
+
+const filters: Readonly<Record<string, Record<string, string>>> = {
+  all: {},
+  failing: { failing: 'true' },
+  active: { state: 'active' },
+  disabled: { state: 'disabled' },
+};
+
+export function AllSubscriptionsPage() {
+  const [chosen, setChosen] = useState('all');
+  const query = useInfiniteQuery(adminListQuery('GET /admin/subscriptions', filters[chosen] ?? {}));
+  return (
+    <Page title="All subscriptions" description="Every URL that is told of something.">
+      <SelectField label="Show" value={chosen} onChange={setChosen} choices={choices} />
+      <DataTable query={query} columns={columns} keyOf={({ id }) => id} nothing="No such subscription" />
+    </Page>
+  );
+}
+
+const owners: Readonly<Record<string, string>> = {
+  grant: 'an app for a user',
+  user: 'a user',
+  client: 'an app',
+};
+
+const columns: readonly Column<AdminSubscription>[] = [
+  {
+    title: 'URL',
+    isMain: true,
+    show: ({ id, url }) => (
+      <>
+        <strong>{url}</strong>
+        <p className="soft small mono">{id}</p>
+      </>
+    ),
+  },
+  { title: 'Kinds', isMain: true, show: ({ kinds }) => <KindTags kinds={kinds} /> },
+  { title: 'Of', show: ({ owner }) => owners[owner] ?? owner },
+  {
+    title: 'State',
+    show: (subscription) => (
+      <span>
+        <SubscriptionBadge subscription={subscription} />
+        {subscription.disables_at !== null && (
+          <p className="soft small">
+            disabled <Ago time={subscription.disables_at} />
+          </p>
+        )}
+      </span>
+    ),
+  },
+  {
+    title: '',
+    show: ({ id, url, state }) =>
+      state === 'active' && (
+        <Action
+          title="Disable"
+          of={url}
+          isDanger
+          question="Disable this subscription?"
+          done="It is disabled."
+          onConfirm={() => request('POST /admin/subscriptions/{id}/disable', { path: { id }, body: {} })}
+        >
+          Nothing is sent to {url} any more. What happens meanwhile is held; its owner can resume it.
+        </Action>
+      ),
+  },
+];

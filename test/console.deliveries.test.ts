@@ -1,0 +1,153 @@
+/** Deliveries in the console: they arrive live, say why they failed, and are sent again. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { startBrowser } from './support/chromium.ts';
+import { createConsoleUser } from './support/console.ts';
+import {
+  accessibilityFaults,
+  desktop,
+  openConsole,
+  phone,
+  startConsoleServer,
+  tabTo,
+} from './support/console_page.ts';
+import { createTestAccount } from './support/oauth.ts';
+import { accept, answer, startSubscriber } from './support/subscriber.ts';
+import { createPublisher, publish, subscribe } from './support/webhooks.ts';
+
+// One repetition, a minute later: what fails stays failed for as long as the test looks at it.
+const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
+const browser = await startBrowser({ after });
+const publisher = await createPublisher(server);
+
+test('a delivery arrives live, fails with a reason, is resent, and the rest is recovered', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const user = await createConsoleUser(server);
+  const { id } = await subscribe(user, { url: subscriber.url, description: 'Warehouse' });
+  const path = `/console/subscriptions/${id}?tab=deliveries`;
+  const { page, problems } = await openConsole(browser, server, user.account, path);
+  await page.getByText('Nothing was sent yet').waitFor();
+
+  await publish(publisher, user.account, ['first']);
+  await page.getByRole('link', { name: 'push' }).waitFor();
+  await page.getByText('live', { exact: true }).waitFor();
+  await page.locator('td').getByText('succeeded').waitFor();
+
+  subscriber.behave((_received, response) => response.writeHead(500).end('warehouse offline'));
+  await publish(publisher, user.account, ['second', 'third']);
+  await page.locator('tr', { hasText: 'failed' }).nth(1).waitFor();
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await page.locator('tr', { hasText: 'failed' }).last().getByRole('link').click();
+  await page.getByText('500: The receiver failed.').waitFor();
+  await page.getByText('No more attempts are made by themselves.').waitFor();
+  await page.getByText('warehouse offline').waitFor();
+  await page.getByText(`curl -i '${subscriber.url}/'`).waitFor();
+  await page.getByRole('button', { name: 'Attempt 1 500' }).click();
+  await page.getByRole('list', { name: 'Where the time went' }).getByText('First byte').waitFor();
+  assert.deepEqual(await accessibilityFaults(page), []);
+
+  subscriber.behave(accept);
+  await page.getByRole('button', { name: 'Resend' }).click();
+  await page.locator('h1 ~ .badge').getByText('succeeded').waitFor();
+
+  await page.getByRole('link', { name: 'Open', exact: true }).click();
+  await page.getByRole('button', { name: 'Recover' }).click();
+  const dialog = page.getByRole('dialog', { name: 'Recover deliveries' });
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await dialog.getByRole('button', { name: 'Recover' }).click();
+  await dialog.getByText('Done').waitFor();
+  await dialog.getByText('1 sent again, 0 added.').waitFor();
+  await dialog.getByRole('button', { name: 'Close' }).click();
+  await page.locator('tr', { hasText: 'succeeded' }).nth(2).waitFor();
+  const marks = subscriber.received.map(({ body }) => JSON.parse(body).ref.split('/').at(-1));
+  assert.deepEqual([...new Set(marks)].sort(), ['first', 'second', 'third']);
+  assert.deepEqual(problems, []);
+});
+
+test('the log is filtered by state, kind, time and id', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const user = await createConsoleUser(server);
+  const { id } = await subscribe(user, { url: subscriber.url });
+  await publish(publisher, user.account, ['one', 'two']);
+  await user.request('POST', `/subscriptions/${id}/test`, { json: {} });
+  await subscriber.waitFor(3);
+  const path = `/console/subscriptions/${id}?tab=deliveries`;
+  const { page, problems } = await openConsole(browser, server, user.account, path);
+  const rows = page.locator('tbody tr');
+  await rows.nth(2).waitFor();
+  const choose = async (field: string, choice: string) => {
+    await page.getByRole('button', { name: field }).click();
+    await page.getByRole('option', { name: choice, exact: true }).click();
+  };
+  await choose('Kind', 'ping');
+  await rows.nth(1).waitFor({ state: 'detached' });
+  assert.equal(await rows.count(), 1);
+  const delivery = (await rows.getByRole('link').getAttribute('href'))?.split('/').at(-1) as string;
+  await choose('Kind', 'All kinds');
+  await rows.nth(2).waitFor();
+  await choose('State', 'failed');
+  await page.getByText('None of these').waitFor();
+  await page.getByRole('button', { name: 'Show all' }).click();
+  await rows.nth(2).waitFor();
+  await choose('Time', 'Last hour');
+  await rows.nth(2).waitFor();
+  await page.getByRole('textbox', { name: 'Id' }).fill(delivery);
+  await rows.nth(1).waitFor({ state: 'detached' });
+  assert.match((await rows.first().textContent()) ?? '', /ping/);
+  assert.deepEqual(problems, []);
+});
+
+test('a user subscribes and reads a delivery by the keyboard alone', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const account = await createTestAccount(server);
+  const { page } = await openConsole(browser, server, account, '/console/subscriptions');
+  await page.keyboard.press('Tab');
+  assert.equal(await page.locator(':focus').textContent(), 'Skip to the page');
+  await page.keyboard.press('Enter');
+  await tabTo(page, page.getByRole('link', { name: 'New subscription' }).first());
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'New subscription' }).waitFor();
+  await tabTo(page, page.getByRole('textbox', { name: 'URL' }));
+  await page.keyboard.type(subscriber.url);
+  await tabTo(page, page.getByRole('checkbox', { name: /^All kinds/ }));
+  await page.keyboard.press('Space');
+  await tabTo(page, page.getByRole('button', { name: 'Subscribe' }));
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'Verify deliveries' }).waitFor();
+  await tabTo(page, page.getByRole('button', { name: 'Send test event' }));
+  await page.keyboard.press('Enter');
+  await subscriber.waitFor(1);
+  await tabTo(page, page.getByRole('tab', { name: 'Overview' }));
+  await page.keyboard.press('ArrowRight');
+  const link = page.getByRole('link', { name: 'ping' });
+  await link.waitFor();
+  await tabTo(page, link);
+  await page.keyboard.press('Enter');
+  await page.getByText('500: The receiver failed.').waitFor();
+  // Where one has been led is what has the focus.
+  assert.equal(await page.locator(':focus').textContent(), 'ping');
+});
+
+for (const [name, size] of Object.entries({ phone, desktop })) {
+  for (const colorScheme of ['light', 'dark'] as const) {
+    test(`axe finds nothing on the pages of deliveries on a ${name} in ${colorScheme}`, async (t) => {
+      const subscriber = await startSubscriber(t, answer(500));
+      const user = await createConsoleUser(server);
+      const { id } = await subscribe(user, { url: subscriber.url });
+      await publish(publisher, user.account, ['one']);
+      const options = { ...size, colorScheme };
+      const path = '/console/deliveries';
+      const { page, problems } = await openConsole(browser, server, user.account, path, options);
+      await page.getByRole('link', { name: 'push' }).waitFor();
+      assert.deepEqual(await accessibilityFaults(page), []);
+      assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
+      await page.getByRole('link', { name: 'push' }).click();
+      await page.getByText('500: The receiver failed.').waitFor();
+      assert.deepEqual(await accessibilityFaults(page), []);
+      assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
+      assert.deepEqual(problems, []);
+      assert.ok(id);
+    });
+  }
+}
