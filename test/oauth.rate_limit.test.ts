@@ -191,3 +191,12 @@ test('attack: one address with many public clients gets no more than one client 
   }
   assert.equal(ofSite.filter((status) => status !== 429).length, 9);
 });
+
+test('attack: one /64 does not use up what its /48 has to begin something', async () => {
+  const from = (address: string) =>
+    ask('/oauth/par', address, {}, { client_id: 'none' }).then(({ status }) => status);
+  await startOfMinute();
+  for (let index = 0; index < 12; index += 1) await from('2001:db8:99:1::1');
+  assert.equal(await from('2001:db8:99:1::2'), 429);
+  assert.equal(await from('2001:db8:99:2::1'), 401);
+});

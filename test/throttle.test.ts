@@ -47,6 +47,22 @@ test('many /64 networks of one site do not shut the owner out elsewhere', async 
   assert.deepEqual([there.outcome, elsewhere.outcome], ['throttled', 'signed-in']);
 });
 
+test('attack: one /64 does not shut the rest of its /48 out, however often it guesses', async () => {
+  const owner = await createTestAccount(server);
+  const other = await createTestAccount(server);
+  for (let index = 0; index < 40; index += 1) {
+    await signIn(db, owner.email, 'wrong password', '2001:db8:64:1::1');
+  }
+  const neighbour = await signIn(db, owner.email, owner.password, '2001:db8:64:2::1');
+  assert.equal(neighbour.outcome, 'signed-in');
+  // All of a household's guesses at many accounts, as many as are counted for the site.
+  for (let index = 0; index < 320; index += 1) {
+    await signIn(db, `nobody-${index}@example.com`, 'wrong password', '2001:db8:65:1::1');
+  }
+  assert.equal((await signIn(db, other.email, other.password, '2001:db8:65:2::1')).outcome, 'signed-in');
+  assert.equal((await signIn(db, other.email, other.password, '2001:db8:65:1::2')).outcome, 'throttled');
+});
+
 test('a browser that has signed in passes while strangers have shut the account', async () => {
   const owner = await createTestAccount(server);
   const device = await knownDevice(owner);

@@ -9,7 +9,7 @@ import type { Database } from '../database/database.ts';
 import { networksOf, wideFactor } from '../http/network.ts';
 import { type Account, findAccountByEmail, normalizeEmail } from './account.ts';
 import type { Device } from './known_device.ts';
-import { type Counter, countGuess, forgiveGuess } from './throttle.ts';
+import { type Counter, countGuessInTurn, forgiveGuess } from './throttle.ts';
 
 export type SignIn =
   | {
@@ -24,9 +24,8 @@ export type SignIn =
 const guessesMax = { ofDevice: 10, ofPair: 10, ofNetwork: 100, ofAccount: 100 } as const;
 
 interface Counters {
-  first: Counter[];
-  /** Counted only where the first let the guess through. */
-  further: Counter[];
+  /** Each counted only where those before it let the guess through. */
+  groups: Counter[][];
   /** Subject that starts anew with a right guess. */
   forgotten: string;
 }
@@ -45,13 +44,12 @@ export async function signIn(
   const address = normalizeEmail(email) ?? '';
   const deviceId = await knownDevice(db, address, device);
   const counters = deviceId === undefined ? countersOfStranger(address, remote) : countersOfDevice(deviceId);
-  const retryAfterSeconds =
-    (await countGuess(db, counters.first)) ?? (await countGuess(db, counters.further));
+  const retryAfterSeconds = await countGuessInTurn(db, counters.groups);
   if (retryAfterSeconds !== null) return { outcome: 'throttled', retryAfterSeconds };
   const found = address === '' ? undefined : await findAccountByEmail(db, address);
   const isRight = await verifyPassword(password, found?.passwordHash ?? null);
   if (!isRight || found === undefined) return { outcome: 'refused' };
-  await forgiveGuess(db, [...counters.first, ...counters.further], [counters.forgotten]);
+  await forgiveGuess(db, counters.groups.flat(), [counters.forgotten]);
   const { account, passwordHash } = found;
   if (device === undefined || passwordHash === null) return { outcome: 'signed-in', account };
   const deviceCookie = device.remember({ accountId: account.id, passwordHash });
@@ -72,22 +70,19 @@ async function knownDevice(
 
 function countersOfDevice(id: string): Counters {
   const subject = `device\n${id}`;
-  return { first: [{ subject, max: guessesMax.ofDevice }], further: [], forgotten: subject };
+  return { groups: [[{ subject, max: guessesMax.ofDevice }]], forgotten: subject };
 }
 
 function countersOfStranger(address: string, remote: string): Counters {
   const { near, wide } = networksOf(remote);
   const pair = `pair\n${address}\n${near}`;
-  const first: Counter[] = [
-    { subject: pair, max: guessesMax.ofPair },
-    { subject: `remote\n${near}`, max: guessesMax.ofNetwork },
+  const of = (network: string, factor: number) => [
+    { subject: `pair\n${address}\n${network}`, max: guessesMax.ofPair * factor },
+    { subject: `remote\n${network}`, max: guessesMax.ofNetwork * factor },
   ];
-  if (wide !== null) {
-    first.push(
-      { subject: `pair\n${address}\n${wide}`, max: guessesMax.ofPair * wideFactor },
-      { subject: `remote\n${wide}`, max: guessesMax.ofNetwork * wideFactor },
-    );
-  }
-  // A network past its own limits adds nothing to the account's: it alone cannot lock the owner out.
-  return { first, further: [{ subject: `account\n${address}`, max: guessesMax.ofAccount }], forgotten: pair };
+  // A household past its own limits adds nothing to its site's, nor a site to the account's: neither alone can lock
+  // others out.
+  const groups = [of(near, 1), ...(wide === null ? [] : [of(wide, wideFactor)])];
+  groups.push([{ subject: `account\n${address}`, max: guessesMax.ofAccount }]);
+  return { groups, forgotten: pair };
 }

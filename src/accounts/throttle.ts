@@ -41,6 +41,22 @@ export async function countGuess(db: Database, counters: readonly Counter[]): Pr
 }
 
 /**
+ * Counts a guess for one group of counters after the other, up to the first that is past its limit. Whoever is past a
+ * limit of their own adds nothing to what they share with others.
+ * @returns seconds to wait, or null where the guess may be looked at
+ */
+export async function countGuessInTurn(
+  db: Database,
+  groups: readonly (readonly Counter[])[],
+): Promise<number | null> {
+  for (const counters of groups) {
+    const wait = await countGuess(db, counters);
+    if (wait !== null) return wait;
+  }
+  return null;
+}
+
+/**
  * The guess was right: it does not count.
  * @param forgotten subjects that start anew with it
  */
@@ -62,7 +78,7 @@ export async function forgiveGuess(
     where f.subject = locked.subject`.execute(db);
 }
 
-/** The counters of an address: its own, and the one of its site where it is IPv6. */
+/** The counters of an address: its own, then the one of its site where it is IPv6. To be counted in turn. */
 export function addressCounters(name: string, remote: string, max: number): Counter[] {
   const { near, wide } = networksOf(remote);
   const own = { subject: `${name}\n${near}`, max };

@@ -159,13 +159,15 @@ function tooMany(state: RateState): Problem {
 }
 
 /**
- * Counts one request of an address: for the address itself, and for the site of an IPv6 one.
+ * Counts one request of an address: for the address itself, and for the site of an IPv6 one. Past its own limit an
+ * address adds nothing to its site's.
  * @param prefix what is counted apart from other things that the same address does
  */
 export function countAddress(limiter: RateLimiter, prefix: string, address: string): RateState | undefined {
   const { near, wide } = networksOf(address);
+  const state = limiter.count(`${prefix}${addressKey(near)}`);
   if (wide !== null) limiter.count(`${prefix}${addressKey(wide)}`, wideFactor);
-  return limiter.count(`${prefix}${addressKey(near)}`);
+  return state;
 }
 
 function addressKey(network: string): string {

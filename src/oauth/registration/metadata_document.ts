@@ -6,7 +6,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import { errors, type KoaContextWithOIDC, Provider } from 'oidc-provider';
-import { addressCounters, countGuess } from '../../accounts/throttle.ts';
+import { addressCounters, countGuessInTurn } from '../../accounts/throttle.ts';
 import type { Client } from '../../clients/client.ts';
 import { type SelfDescription, saveDocumentClient } from '../../clients/self_registered.ts';
 import { rememberEpoch } from '../engine_client.ts';
@@ -52,7 +52,13 @@ export function documentFeature({ db, settings }: EngineOptions) {
       cacheDuration: cacheSeconds,
       async allowFetch(ctx: KoaContextWithOIDC) {
         fetchedIn.add(ctx);
-        return (await countGuess(db, addressCounters('client document', ctx.ip, fetchesMax))) === null;
+        const counters = addressCounters('client document', ctx.ip, fetchesMax);
+        return (
+          (await countGuessInTurn(
+            db,
+            counters.map((counter) => [counter]),
+          )) === null
+        );
       },
     },
   };

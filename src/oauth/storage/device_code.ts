@@ -9,7 +9,7 @@
 
 import { sql } from 'kysely';
 import { errors, Provider } from 'oidc-provider';
-import { addressCounters, countGuess, forgiveGuess } from '../../accounts/throttle.ts';
+import { addressCounters, countGuessInTurn, forgiveGuess } from '../../accounts/throttle.ts';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 import { savePendingGrant } from './grant.ts';
@@ -43,7 +43,10 @@ export function deviceCodeStorage(db: Database): ModelStorage {
     async findByUserCode(userCode) {
       // Counted before it is looked at: past the limit a right code is no more answered than a wrong one.
       const counters = addressCounters('user-code', Provider.ctx?.ip ?? '', guessesMax);
-      const wait = await countGuess(db, counters);
+      const wait = await countGuessInTurn(
+        db,
+        counters.map((counter) => [counter]),
+      );
       if (wait !== null) throw new errors.InvalidRequest('too many wrong codes, try again later', 429);
       const { rows } = await sql<{ payload: AdapterPayload; digest: Buffer }>`
         select payload, digest from device_codes
