@@ -16,7 +16,7 @@ import { createTestAccount } from './support/oauth.ts';
 import { accept, answer, startSubscriber } from './support/subscriber.ts';
 import { createPublisher, publish, subscribe } from './support/webhooks.ts';
 
-// One repetition, a minute later: what fails stays failed for as long as the test looks at it.
+// One repetition, a second later: what fails is given up soon, and stays so for as long as the test looks at it.
 const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
 const browser = await startBrowser({ after });
 const publisher = await createPublisher(server);
@@ -81,7 +81,9 @@ test('the log is filtered by state, kind, time and id', async (t) => {
     await page.getByRole('option', { name: choice, exact: true }).click();
   };
   await choose('Kind', 'ping');
-  await rows.nth(1).waitFor({ state: 'detached' });
+  // Between the two lists there is none.
+  await rows.filter({ hasText: 'push' }).first().waitFor({ state: 'detached' });
+  await rows.first().waitFor();
   assert.equal(await rows.count(), 1);
   const delivery = (await rows.getByRole('link').getAttribute('href'))?.split('/').at(-1) as string;
   await choose('Kind', 'All kinds');
@@ -93,7 +95,8 @@ test('the log is filtered by state, kind, time and id', async (t) => {
   await choose('Time', 'Last hour');
   await rows.nth(2).waitFor();
   await page.getByRole('textbox', { name: 'Id' }).fill(delivery);
-  await rows.nth(1).waitFor({ state: 'detached' });
+  await rows.filter({ hasText: 'push' }).first().waitFor({ state: 'detached' });
+  await rows.first().waitFor();
   assert.match((await rows.first().textContent()) ?? '', /ping/);
   assert.deepEqual(problems, []);
 });
@@ -134,7 +137,7 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
     test(`axe finds nothing on the pages of deliveries on a ${name} in ${colorScheme}`, async (t) => {
       const subscriber = await startSubscriber(t, answer(500));
       const user = await createConsoleUser(server);
-      const { id } = await subscribe(user, { url: subscriber.url });
+      await subscribe(user, { url: subscriber.url });
       await publish(publisher, user.account, ['one']);
       const options = { ...size, colorScheme };
       const path = '/console/deliveries';
@@ -147,7 +150,6 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
       assert.deepEqual(await accessibilityFaults(page), []);
       assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
       assert.deepEqual(problems, []);
-      assert.ok(id);
     });
   }
 }

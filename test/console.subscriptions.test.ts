@@ -136,7 +136,7 @@ test('an answer that nobody asked for signs nobody in', async () => {
   await page.goto(`${server.baseUrl}/console/callback?code=stolen&state=x&iss=${server.baseUrl}`);
   await page.getByText('This sign-in was begun elsewhere, or it is over.').waitFor();
   await page.getByRole('button', { name: 'Sign in' }).click();
-  await page.getByRole('heading', { name: 'Subscriptions' }).waitFor();
+  await page.getByRole('heading', { name: 'Apps' }).waitFor();
 });
 
 for (const [name, size] of Object.entries({ phone, desktop })) {

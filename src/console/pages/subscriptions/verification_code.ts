@@ -1,6 +1,6 @@
 /**
- * Code that verifies a delivery, for each shape of the signature in six languages. The code of the first two languages
- * is run by a test against deliveries that the server has signed.
+ * Code that verifies a delivery, for each shape of the signature in six languages. A test runs the code for Node.js, and
+ * that for Python as far as it needs no library, on deliveries that the server has signed.
  */
 
 export interface Sample {
