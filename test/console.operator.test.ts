@@ -11,9 +11,9 @@ import {
   phone,
   startConsoleServer,
 } from './support/console_page.ts';
-import { createTestAccount } from './support/oauth.ts';
+import { createTestAccount, mintAccessToken } from './support/oauth.ts';
 import { answer, startSubscriber } from './support/subscriber.ts';
-import { createPublisher, publish, subscribe } from './support/webhooks.ts';
+import { createPublisher, publish, subscribe, until } from './support/webhooks.ts';
 
 const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
 const browser = await startBrowser({ after });
@@ -85,12 +85,70 @@ test('an administrator verifies and suspends apps, disables accounts and subscri
   await page.getByRole('alertdialog').getByRole('button', { name: 'Disable' }).click();
   await page.locator('td').getByText('disabled').waitFor();
 
-  await page.getByRole('link', { name: 'Audit log' }).click();
+  await page.getByRole('link', { name: 'Audit log', exact: true }).click();
   await page.getByText('We know them.').waitFor();
   await page.getByRole('searchbox', { name: 'Kind begins with' }).fill('account');
   await page.getByText('We know them.').waitFor({ state: 'detached' });
   await page.getByRole('link', { name: 'Settings' }).click();
   await page.getByText('NUNCIO_RETRY_SCHEDULE').waitFor();
+  assert.deepEqual(problems, []);
+});
+
+test('the tokens of a suspended app stop, its owner reads why, and a reinstated one works again', async () => {
+  const developer = await createConsoleUser(server);
+  const json = { client_name: 'Suspicious', redirect_uris: ['https://s.example/cb'] };
+  const { body: app } = await developer.request('POST', '/apps', { json });
+  const user = await createTestAccount(server);
+  const mint = () =>
+    mintAccessToken(server, { account: user, client: { id: app.client_id }, scopes: ['read:profile'] });
+  const { accessToken } = await mint();
+  const ask = async (token: string) => {
+    const response = await fetch(`${server.baseUrl}/api`, { headers: { authorization: `Bearer ${token}` } });
+    await response.arrayBuffer();
+    return response.status;
+  };
+  assert.equal(await ask(accessToken), 200);
+  const admin = await createTestAccount(server, { isAdmin: true });
+  const { page, problems } = await openConsole(browser, server, admin, '/console/operator/apps');
+  await page.getByRole('searchbox', { name: 'Name begins with' }).fill('susp');
+  await page.getByRole('button', { name: 'Suspend Suspicious' }).click();
+  const dialog = page.getByRole('alertdialog');
+  await dialog.getByRole('textbox', { name: 'Reason' }).fill('It collects what it should not.');
+  await dialog.getByRole('button', { name: 'Suspend' }).click();
+  await page.locator('td').getByText('suspended', { exact: true }).waitFor();
+  await until(
+    () => ask(accessToken),
+    (status) => status === 401,
+  );
+  const owner = await openConsole(browser, server, developer.account, `/console/apps/${app.client_id}`);
+  await owner.page.getByText('This app is suspended').waitFor();
+  assert.deepEqual(await accessibilityFaults(owner.page), []);
+  await page.getByRole('link', { name: 'Audit log of Suspicious' }).click();
+  await page.getByText('It collects what it should not.').waitFor();
+  await page.goBack();
+  await page.getByRole('searchbox', { name: 'Name begins with' }).fill('susp');
+  await page.getByRole('button', { name: 'Reinstate Suspicious' }).click();
+  await dialog.getByRole('button', { name: 'Reinstate' }).click();
+  await page.getByText('Suspicious works again.').waitFor();
+  assert.equal(await ask((await mint()).accessToken), 200);
+  assert.deepEqual([...problems, ...owner.problems], []);
+});
+
+test('an administrator enables an account again, and is not offered to disable their own', async () => {
+  const account = await createTestAccount(server, { email: 'zoe@search.example' });
+  const admin = await createTestAccount(server, { isAdmin: true });
+  const { page, problems } = await openConsole(browser, server, admin, '/console/operator/accounts');
+  const email = page.getByRole('searchbox', { name: 'E-mail begins with' });
+  await email.fill('zoe@');
+  const dialog = page.getByRole('alertdialog');
+  await page.getByRole('button', { name: `Disable ${account.email}` }).click();
+  await dialog.getByRole('button', { name: 'Disable' }).click();
+  await page.getByRole('button', { name: `Enable ${account.email}` }).click();
+  await dialog.getByRole('button', { name: 'Enable' }).click();
+  await page.getByText(`${account.email} can sign in again.`).waitFor();
+  await email.fill(admin.email);
+  await page.getByText('you', { exact: true }).waitFor();
+  assert.equal(await page.getByRole('button', { name: /^Disable/ }).count(), 0);
   assert.deepEqual(problems, []);
 });
 

@@ -9,6 +9,7 @@ import {
 } from '@tanstack/react-router';
 import { type AppTab, appTabs } from './pages/apps/tabs.ts';
 import { NotFound } from './pages/not_found.tsx';
+import { readAuditSearch } from './pages/operator/audit_search.ts';
 import { type SubscriptionTab, subscriptionTabs } from './pages/subscriptions/tabs.ts';
 import { Shell } from './shell/shell.tsx';
 import { Failure, Skeletons } from './ui/states.tsx';
@@ -130,6 +131,7 @@ const allSubscriptions = createRoute({
 const audit = createRoute({
   getParentRoute: () => root,
   path: '/operator/audit',
+  validateSearch: readAuditSearch,
   component: lazyRouteComponent(() => import('./pages/operator/audit_page.tsx'), 'AuditPage'),
 });
 

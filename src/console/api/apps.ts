@@ -2,9 +2,12 @@
 
 import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
 import { nextAfter } from './queries.ts';
-import { request } from './request.ts';
+import { request, send } from './request.ts';
 
+/** How many items of a list are asked for at once. */
 const pageSize = 50;
+/** Milliseconds after which the scopes may have changed: they do with a start of the server. */
+const scopesMs = 300_000;
 
 export const appsQuery = infiniteQueryOptions({
   queryKey: ['apps'],
@@ -20,6 +23,7 @@ export const appQuery = (id: string) =>
     queryFn: ({ signal }) => request('GET /apps/{id}', { path: { id }, signal }),
   });
 
+/** An app has 100 members and invitations at most: they fit on one page. */
 export const membersQuery = (id: string) =>
   queryOptions({
     queryKey: ['app', id, 'members'],
@@ -27,29 +31,47 @@ export const membersQuery = (id: string) =>
       request('GET /apps/{id}/members', { path: { id }, query: { limit: 200 }, signal }),
   });
 
+/** An app has 20 subscriptions of its own at most. */
 export const appSubscriptionsQuery = (id: string) =>
   queryOptions({
     queryKey: ['app', id, 'subscriptions'],
-    queryFn: ({ signal }) => request('GET /apps/{id}/subscriptions', { path: { id }, query: {}, signal }),
+    queryFn: ({ signal }) =>
+      request('GET /apps/{id}/subscriptions', { path: { id }, query: { limit: 50 }, signal }),
   });
 
 export const invitationsQuery = queryOptions({
   queryKey: ['app-invitations'],
-  queryFn: ({ signal }) => request('GET /app-invitations', { query: {}, signal }),
+  queryFn: ({ signal }) => request('GET /app-invitations', { query: { limit: pageSize }, signal }),
 });
 
-interface ApiDocument {
+export interface Scope {
+  name: string;
+  /** Completes "The app may …". */
+  description: string;
+}
+
+/** The scopes of OpenID Connect: the reference lists those of the API alone. */
+const openidScopes: readonly Scope[] = [
+  { name: 'openid', description: 'know who the user is here' },
+  { name: 'profile', description: 'see the user’s name' },
+  { name: 'email', description: 'see the user’s e-mail address' },
+  { name: 'offline_access', description: 'go on while the user is away' },
+];
+
+interface ReferenceScopes {
   components: {
     securitySchemes: { oauth: { flows: { authorizationCode: { scopes: Record<string, string> } } } };
   };
 }
 
-/** What users can allow an app, in words, by name. */
+/** Everything that users can allow an app, in the words of the reference. */
 export const scopesQuery = queryOptions({
   queryKey: ['scopes'],
-  queryFn: async ({ signal }) => {
-    const document = (await (await fetch('/openapi.json', { signal })).json()) as ApiDocument;
-    return document.components.securitySchemes.oauth.flows.authorizationCode.scopes;
+  queryFn: async ({ signal }): Promise<readonly Scope[]> => {
+    const document = (await (await send('/openapi.json', { signal })).json()) as ReferenceScopes;
+    const { scopes } = document.components.securitySchemes.oauth.flows.authorizationCode;
+    const described = Object.entries(scopes).map(([name, description]) => ({ name, description }));
+    return [...described, ...openidScopes];
   },
-  staleTime: Number.POSITIVE_INFINITY,
+  staleTime: scopesMs,
 });

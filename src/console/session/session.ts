@@ -31,7 +31,7 @@ interface PendingSignIn {
   returnTo: string;
 }
 
-const issuer = document.documentElement.dataset.issuer ?? location.origin;
+export const issuer = document.documentElement.dataset.issuer ?? location.origin;
 const redirectUri = `${issuer}/console/callback`;
 const pendingKey = 'nuncio-sign-in';
 /** Milliseconds before its end at which an access token is replaced. */

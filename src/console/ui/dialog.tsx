@@ -4,6 +4,7 @@ import { type ReactNode, useState } from 'react';
 import { Dialog as AriaDialog, Heading, Modal, ModalOverlay } from 'react-aria-components';
 import { describeFailure } from '../api/problem.ts';
 import { Button } from './button.tsx';
+import { TextField } from './fields.tsx';
 
 interface DialogProps {
   title: string;
@@ -56,6 +57,8 @@ interface ConfirmProps {
   onClose: () => void;
   onConfirm: () => Promise<unknown>;
   look?: 'danger-solid' | 'primary';
+  /** What has to be typed first, like the name of what is deleted. */
+  typed?: string;
 }
 
 export function ConfirmDialog({
@@ -66,7 +69,9 @@ export function ConfirmDialog({
   onClose,
   onConfirm,
   look = 'danger-solid',
+  typed,
 }: ConfirmProps) {
+  const [text, setText] = useState('');
   const [isPending, setPending] = useState(false);
   const [failure, setFailure] = useState<string | null>(null);
   const confirm = async () => {
@@ -84,6 +89,9 @@ export function ConfirmDialog({
   return (
     <Dialog title={title} isOpen={isOpen} onClose={onClose} isAlert>
       <div className="stack-small">{children}</div>
+      {typed !== undefined && (
+        <TextField label={`Type “${typed}” to confirm`} value={text} onChange={setText} autoComplete="off" />
+      )}
       {failure !== null && (
         <p role="alert" className="field-error">
           {failure}
@@ -91,7 +99,12 @@ export function ConfirmDialog({
       )}
       <div className="form-actions">
         <Button onPress={onClose}>Cancel</Button>
-        <Button look={look} isPending={isPending} onPress={confirm}>
+        <Button
+          look={look}
+          isPending={isPending}
+          isDisabled={typed !== undefined && text.trim() !== typed}
+          onPress={confirm}
+        >
           {action}
         </Button>
       </div>

@@ -1,48 +1,86 @@
 /** An app as it stands in a form, and as the API takes it. */
 
-import type { App, AppCreate } from '../../api/generated.ts';
+import type { App, AppMergePatch } from '../../api/generated.ts';
+import { presets } from './words.ts';
 
 export interface AppDraft {
   name: string;
-  homePage: string;
-  logo: string;
+  clientUri: string;
+  policyUri: string;
+  tosUri: string;
+  logoUri: string;
   redirectUris: readonly string[];
-  grantTypes: readonly string[];
-  authMethod: string;
+  applicationType: string;
+  grants: readonly string[];
   scopes: readonly string[];
+  authMethod: string;
+  /** Where the public keys of an app are that authenticates by a private one. */
+  jwksUri: string;
 }
 
-export const emptyAppDraft: AppDraft = {
+export const emptyDraft: AppDraft = {
   name: '',
-  homePage: '',
-  logo: '',
+  clientUri: '',
+  policyUri: '',
+  tosUri: '',
+  logoUri: '',
   redirectUris: [''],
-  grantTypes: ['authorization_code', 'refresh_token'],
-  authMethod: 'client_secret_basic',
   scopes: [],
+  jwksUri: '',
+  ...(presets[0] as (typeof presets)[number]).draft,
 };
 
-export function appDraftOf(app: App): AppDraft {
+export function draftOf(app: App): AppDraft {
   return {
     name: app.client_name,
-    homePage: app.client_uri ?? '',
-    logo: app.logo_uri ?? '',
+    clientUri: app.client_uri ?? '',
+    policyUri: app.policy_uri ?? '',
+    tosUri: app.tos_uri ?? '',
+    logoUri: app.logo_uri ?? '',
     redirectUris: app.redirect_uris.length === 0 ? [''] : app.redirect_uris,
-    grantTypes: app.grant_types,
-    authMethod: app.token_endpoint_auth_method,
+    applicationType: app.application_type ?? 'web',
+    grants: app.grant_types,
     scopes: app.scope.split(' ').filter(Boolean),
+    authMethod: app.token_endpoint_auth_method,
+    jwksUri: app.jwks_uri ?? '',
   };
 }
 
-export function toAppBody(draft: AppDraft): AppCreate {
-  const orNull = (text: string) => (text.trim() === '' ? null : text.trim());
+/** What is said of an app; null where nothing is. */
+export function toBody(draft: AppDraft) {
+  const usesCode = draft.grants.includes('authorization_code');
+  const uris = draft.redirectUris.map((uri) => uri.trim()).filter(Boolean);
   return {
     client_name: draft.name.trim(),
-    client_uri: orNull(draft.homePage),
-    logo_uri: orNull(draft.logo),
-    redirect_uris: draft.redirectUris.map((uri) => uri.trim()).filter((uri) => uri !== ''),
-    grant_types: [...draft.grantTypes] as NonNullable<AppCreate['grant_types']>,
-    token_endpoint_auth_method: draft.authMethod as AppCreate['token_endpoint_auth_method'],
+    client_uri: orNull(draft.clientUri),
+    policy_uri: orNull(draft.policyUri),
+    tos_uri: orNull(draft.tosUri),
+    logo_uri: orNull(draft.logoUri),
+    redirect_uris: usesCode ? uris : [],
+    application_type: draft.applicationType as 'web' | 'native',
+    grant_types: [...draft.grants] as NonNullable<AppMergePatch['grant_types']>,
     scope: draft.scopes.join(' '),
+    token_endpoint_auth_method: draft.authMethod as NonNullable<AppMergePatch['token_endpoint_auth_method']>,
+    ...(draft.authMethod === 'private_key_jwt' ? { jwks_uri: orNull(draft.jwksUri) } : {}),
   };
+}
+
+/** Only what has changed: an app keeps what it was verified for unless somebody changes it. */
+export function toPatch(before: AppDraft, after: AppDraft): AppMergePatch {
+  const old: Record<string, unknown> = toBody(before);
+  const changed = Object.entries(toBody(after)).filter(
+    ([name, value]) => JSON.stringify(value) !== JSON.stringify(old[name]),
+  );
+  return Object.fromEntries(changed) as AppMergePatch;
+}
+
+function orNull(text: string): string | null {
+  return text.trim() === '' ? null : text.trim();
+}
+
+/** What was verified: a change of it is looked at again. */
+const verifiedMembers = ['client_name', 'client_uri', 'logo_uri', 'redirect_uris'];
+
+export function endsVerification(patch: AppMergePatch): boolean {
+  return verifiedMembers.some((name) => name in patch);
 }

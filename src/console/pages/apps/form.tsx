@@ -2,54 +2,44 @@
 
 import { useQuery } from '@tanstack/react-query';
 import { Plus, X } from 'lucide-react';
-import { type FormEvent, useState } from 'react';
+import { type FormEvent, type ReactNode, useState } from 'react';
 import { scopesQuery } from '../../api/apps.ts';
 import { ApiError, describeFailure } from '../../api/problem.ts';
 import { Button } from '../../ui/button.tsx';
-import { Checkbox, SelectField, TextField } from '../../ui/fields.tsx';
+import { Checkbox, type Choice, ChoiceField, TextField } from '../../ui/fields.tsx';
 import { Card } from '../../ui/page.tsx';
 import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
 import type { AppDraft } from './draft.ts';
-import { redirectUriFault } from './redirect_check.ts';
-
-const authMethods = [
-  { id: 'client_secret_basic', title: 'Secret, in the Authorization header (an app with a server)' },
-  { id: 'client_secret_post', title: 'Secret, in the body (an app with a server)' },
-  { id: 'none', title: 'None: PKCE alone (installed apps, pages without a server)' },
-];
-
-const grantTypes = [
-  { id: 'authorization_code', title: 'Authorization code', description: 'a user signs in and allows' },
-  { id: 'refresh_token', title: 'Refresh token', description: 'goes on while the user is away' },
-  {
-    id: 'urn:ietf:params:oauth:grant-type:device_code',
-    title: 'Device code',
-    description: 'for devices without a browser',
-  },
-  { id: 'client_credentials', title: 'Client credentials', description: 'the app speaks for itself' },
-];
-
-type Faults = Partial<Record<keyof AppDraft, string>>;
+import { pageFault, redirectFault } from './redirect_check.ts';
+import { applicationTypes, authMethods, grants, presets } from './words.ts';
 
 interface AppFormProps {
   first: AppDraft;
   action: string;
-  /** Said before it is saved. */
-  notice?: string | null;
-  /** Whether the way of authentication may be chosen: later it is a matter of the API. */
   isNew?: boolean;
+  /** Said above the button, like what a change would end. */
+  warn?: (draft: AppDraft) => ReactNode;
   /** @throws ApiError */
   onSubmit: (draft: AppDraft) => Promise<void>;
   onCancel?: () => void;
 }
 
-export function AppForm({ first, action, notice = null, isNew = false, onSubmit, onCancel }: AppFormProps) {
+type Faults = Partial<Record<keyof AppDraft, string>>;
+
+interface PartProps {
+  draft: AppDraft;
+  faults: Faults;
+  onChange: (part: Partial<AppDraft>) => void;
+}
+
+export function AppForm({ first, action, isNew = false, warn, onSubmit, onCancel }: AppFormProps) {
   const [draft, setDraft] = useState(first);
   const [faults, setFaults] = useState<Faults>({});
   const [failure, setFailure] = useState<string | null>(null);
   const [isPending, setPending] = useState(false);
   const change = (part: Partial<AppDraft>) => {
     setDraft({ ...draft, ...part });
+    // What was said of the old value is not about the new one.
     setFaults(Object.fromEntries(Object.entries(faults).filter(([name]) => !(name in part))));
   };
   const submit = async (event: FormEvent) => {
@@ -71,16 +61,14 @@ export function AppForm({ first, action, notice = null, isNew = false, onSubmit,
       setPending(false);
     }
   };
+  const parts = { draft, faults, onChange: change };
   return (
     <form className="stack-large" onSubmit={submit} noValidate>
-      <Looks draft={draft} faults={faults} onChange={change} />
-      <SignIn draft={draft} faults={faults} onChange={change} isNew={isNew} />
-      <Scopes draft={draft} faults={faults} onChange={change} />
-      {notice !== null && (
-        <Notice look="warn">
-          <p>{notice}</p>
-        </Notice>
-      )}
+      <Identity {...parts} isNew={isNew} />
+      {draft.grants.includes('authorization_code') && <RedirectUris {...parts} />}
+      <Scopes {...parts} />
+      <Technical {...parts} />
+      {warn?.(draft)}
       {failure !== null && (
         <Notice look="bad" title="It was not saved" role="alert">
           <p>{failure}</p>
@@ -96,193 +84,307 @@ export function AppForm({ first, action, notice = null, isNew = false, onSubmit,
   );
 }
 
-interface PartProps {
-  draft: AppDraft;
-  faults: Faults;
-  onChange: (part: Partial<AppDraft>) => void;
-}
-
-function Looks({ draft, faults, onChange }: PartProps) {
+function Identity({ draft, faults, onChange, isNew }: PartProps & { isNew: boolean }) {
+  const preset = presets.find(({ draft: { applicationType, grants: given, authMethod } }) => {
+    const isSame = [...given].sort().join() === [...draft.grants].sort().join();
+    return isSame && applicationType === draft.applicationType && authMethod === draft.authMethod;
+  });
   return (
-    <Card title="What users see" description="When the app asks for their permission.">
+    <Card title="What it is" description="Users read this when the app asks for their permission.">
       <div className="stack">
         <TextField
           label="Name"
           name="client_name"
-          isRequired
           value={draft.name}
           onChange={(name) => onChange({ name })}
+          maxLength={100}
+          isRequired
           error={faults.name}
         />
-        <div className="grid-2">
-          <TextField
-            label="Home page"
-            type="url"
-            name="client_uri"
-            value={draft.homePage}
-            onChange={(homePage) => onChange({ homePage })}
-            placeholder="https://app.example.com"
-            error={faults.homePage}
+        {isNew && (
+          <ChoiceField
+            label="Kind of app"
+            value={preset?.id ?? ''}
+            onChange={(id) => onChange(presets.find((each) => each.id === id)?.draft ?? {})}
+            choices={presets}
           />
-          <TextField
-            label="Logo"
-            type="url"
-            name="logo_uri"
-            value={draft.logo}
-            onChange={(logo) => onChange({ logo })}
-            placeholder="https://app.example.com/logo.png"
-            error={faults.logo}
-          />
-        </div>
+        )}
+        <TextField
+          label="Home page"
+          name="client_uri"
+          type="url"
+          value={draft.clientUri}
+          onChange={(clientUri) => onChange({ clientUri })}
+          placeholder="https://app.example"
+          error={faults.clientUri ?? pageFault(draft.clientUri)}
+        />
+        <details className="more">
+          <summary>Logo, privacy and terms</summary>
+          <div className="stack">
+            <PageField label="Logo" name="logo_uri" field="logoUri" {...{ draft, faults, onChange }} />
+            <PageField
+              label="Privacy policy"
+              name="policy_uri"
+              field="policyUri"
+              {...{ draft, faults, onChange }}
+            />
+            <PageField
+              label="Terms of service"
+              name="tos_uri"
+              field="tosUri"
+              {...{ draft, faults, onChange }}
+            />
+          </div>
+        </details>
       </div>
     </Card>
   );
 }
 
-function SignIn({ draft, faults, onChange, isNew }: PartProps & { isNew: boolean }) {
-  const toggle = (id: string, isOn: boolean) =>
-    onChange({
-      grantTypes: isOn ? [...draft.grantTypes, id] : draft.grantTypes.filter((each) => each !== id),
-    });
+interface PageFieldProps extends PartProps {
+  label: string;
+  name: string;
+  field: 'logoUri' | 'policyUri' | 'tosUri';
+}
+
+function PageField({ label, name, field, draft, faults, onChange }: PageFieldProps) {
   return (
-    <Card title="How it gets tokens">
+    <TextField
+      label={label}
+      name={name}
+      type="url"
+      value={draft[field]}
+      onChange={(value) => onChange({ [field]: value })}
+      placeholder="https://"
+      error={faults[field] ?? pageFault(draft[field])}
+    />
+  );
+}
+
+/** Redirect URIs that an app may have. */
+const urisMax = 20;
+
+function RedirectUris({ draft, faults, onChange }: PartProps) {
+  const uris = draft.redirectUris;
+  const put = (index: number, uri: string) =>
+    onChange({ redirectUris: uris.map((each, place) => (place === index ? uri : each)) });
+  return (
+    <Card
+      title="Redirect URIs"
+      description="Where users come back to with a code. Compared as a whole, so write each one out. On localhost the port may differ."
+    >
       <div className="stack">
-        <RedirectUris draft={draft} faults={faults} onChange={onChange} />
-        <fieldset className="field kind-picker stack-small">
-          <legend className="field-label">Grants</legend>
-          {grantTypes.map(({ id, title, description }) => (
-            <Checkbox
-              key={id}
-              isSelected={draft.grantTypes.includes(id)}
-              isDisabled={id === 'client_credentials' && draft.authMethod === 'none'}
-              onChange={(isOn) => toggle(id, isOn)}
-            >
-              {title} <span className="soft small">{description}</span>
-            </Checkbox>
-          ))}
-          {faults.grantTypes !== undefined && (
-            <p className="field-error" role="alert">
-              {faults.grantTypes}
-            </p>
-          )}
-        </fieldset>
-        {isNew && (
-          <SelectField
-            label="How it proves who it is"
-            value={draft.authMethod}
-            onChange={(authMethod) => onChange({ authMethod })}
-            choices={authMethods}
-            error={faults.authMethod}
-          />
+        {uris.map((uri, index) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: a field is its place in the list
+          <div key={index} className="field-with-button">
+            <TextField
+              label={uris.length === 1 ? 'Redirect URI' : `Redirect URI ${index + 1}`}
+              name="redirect_uri"
+              value={uri}
+              onChange={(next) => put(index, next)}
+              isMono
+              inputMode="url"
+              autoComplete="off"
+              spellCheck="false"
+              placeholder="https://app.example/callback"
+              error={redirectError(uri, index, draft, faults)}
+              good={uri.trim() === '' ? null : goodWords(uri)}
+            />
+            {uris.length > 1 && (
+              <Button
+                look="ghost"
+                isIcon
+                aria-label={`Remove redirect URI ${index + 1}`}
+                onPress={() => onChange({ redirectUris: uris.filter((_, place) => place !== index) })}
+              >
+                <X size={16} aria-hidden />
+              </Button>
+            )}
+          </div>
+        ))}
+        {uris.length < urisMax && (
+          <div>
+            <Button isSmall onPress={() => onChange({ redirectUris: [...uris, ''] })}>
+              <Plus size={16} aria-hidden /> Add another
+            </Button>
+          </div>
         )}
       </div>
     </Card>
   );
 }
 
-function RedirectUris({ draft: { redirectUris }, faults, onChange }: PartProps) {
-  const put = (index: number, uri: string) => onChange({ redirectUris: redirectUris.with(index, uri) });
-  return (
-    <div className="stack-small">
-      {redirectUris.map((uri, index) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: they have nothing else that stays while one types
-        <div key={index} className="redirect-row">
-          <TextField
-            label={redirectUris.length === 1 ? 'Redirect URI' : `Redirect URI ${index + 1}`}
-            type="url"
-            value={uri}
-            onChange={(next) => put(index, next)}
-            placeholder="https://app.example.com/callback"
-            description={
-              index === 0 ? 'Where users come back to. The server compares it letter by letter.' : undefined
-            }
-            error={redirectUriFault(uri) ?? (index === 0 ? faults.redirectUris : null)}
-          />
-          {redirectUris.length > 1 && (
-            <Button
-              look="ghost"
-              isIcon
-              aria-label={`Remove redirect URI ${index + 1}`}
-              onPress={() => onChange({ redirectUris: redirectUris.toSpliced(index, 1) })}
-            >
-              <X size={16} aria-hidden />
-            </Button>
-          )}
-        </div>
-      ))}
-      <div>
-        <Button isSmall onPress={() => onChange({ redirectUris: [...redirectUris, ''] })}>
-          <Plus size={14} aria-hidden /> Another redirect URI
-        </Button>
-      </div>
-    </div>
-  );
+function redirectError(uri: string, index: number, draft: AppDraft, faults: Faults): string | null {
+  if (uri.trim() !== '') {
+    if (draft.redirectUris.indexOf(uri) < index) return 'It is there already.';
+    const fault = redirectFault(uri.trim(), draft.applicationType);
+    if (fault !== null) return fault;
+  }
+  return index === 0 ? (faults.redirectUris ?? null) : null;
+}
+
+function goodWords(uri: string): string | null {
+  return uri.startsWith('http:') ? 'Taken as it leads to the user’s own device. Any port works.' : null;
 }
 
 function Scopes({ draft, faults, onChange }: PartProps) {
   const { data, error, refetch } = useQuery(scopesQuery);
-  if (error !== null) return <Failure error={error} onRetry={refetch} />;
-  if (data === undefined) return <Skeletons />;
-  const toggle = (name: string, isOn: boolean) =>
-    onChange({ scopes: isOn ? [...draft.scopes, name] : draft.scopes.filter((each) => each !== name) });
   return (
     <Card
-      title="What it may ask for"
-      description="A user sees these words. Ask for no more than the app needs."
+      title="Scopes"
+      description="The most that the app may ask for. Users see these sentences, and may allow less."
+      actions={
+        data === undefined ? undefined : (
+          <Button isSmall onPress={() => onChange({ scopes: data.map(({ name }) => name) })}>
+            Choose all
+          </Button>
+        )
+      }
     >
-      <fieldset className="field kind-picker stack-small">
-        <legend className="visually-hidden">Scopes</legend>
-        {Object.entries(data).map(([name, description]) => (
+      {error !== null && <Failure error={error} onRetry={refetch} />}
+      {data === undefined && error === null && <Skeletons />}
+      {data !== undefined && (
+        <CheckList
+          label="The app may"
+          choices={data.map(({ name, description }) => ({ id: name, title: description, description: name }))}
+          value={draft.scopes}
+          onChange={(scopes) => onChange({ scopes })}
+          error={faults.scopes}
+        />
+      )}
+    </Card>
+  );
+}
+
+interface CheckListProps {
+  label: string;
+  choices: readonly Choice[];
+  value: readonly string[];
+  onChange: (ids: string[]) => void;
+  error?: string | undefined;
+}
+
+export function CheckList({ label, choices, value, onChange, error }: CheckListProps) {
+  return (
+    <fieldset className="field check-list">
+      <legend className="field-label">{label}</legend>
+      {error !== undefined && (
+        <p className="field-error" role="alert" tabIndex={-1}>
+          {error}
+        </p>
+      )}
+      <div className="check-columns">
+        {choices.map(({ id, title, description }) => (
           <Checkbox
-            key={name}
-            isSelected={draft.scopes.includes(name)}
-            onChange={(isOn) => toggle(name, isOn)}
+            key={id}
+            isSelected={value.includes(id)}
+            onChange={(isOn) => onChange(isOn ? [...value, id] : value.filter((each) => each !== id))}
           >
-            <code>{name}</code> <span className="soft small">{description}</span>
+            {title}
+            <br />
+            <span className="soft small">{description}</span>
           </Checkbox>
         ))}
-        {faults.scopes !== undefined && (
-          <p className="field-error" role="alert">
-            {faults.scopes}
-          </p>
+      </div>
+    </fieldset>
+  );
+}
+
+function Technical({ draft, faults, onChange }: PartProps) {
+  const methods = authMethods.some(({ id }) => id === draft.authMethod)
+    ? authMethods
+    : [
+        ...authMethods,
+        { id: draft.authMethod, title: draft.authMethod, description: 'Set up over the API.' },
+      ];
+  return (
+    <Card title="How it connects" description="What standard libraries ask for.">
+      <div className="stack">
+        <ChoiceField
+          label="Application type"
+          value={draft.applicationType}
+          onChange={(applicationType) => onChange({ applicationType })}
+          choices={applicationTypes}
+          error={faults.applicationType}
+        />
+        <CheckList
+          label="Grants"
+          choices={grants}
+          value={draft.grants}
+          onChange={(chosen) => onChange({ grants: chosen })}
+          error={faults.grants}
+        />
+        <ChoiceField
+          label="How it authenticates"
+          value={draft.authMethod}
+          onChange={(authMethod) => onChange({ authMethod })}
+          choices={methods}
+          error={faults.authMethod}
+        />
+        {draft.authMethod === 'private_key_jwt' && (
+          <TextField
+            label="Address of the public keys (JWKS)"
+            name="jwks_uri"
+            value={draft.jwksUri}
+            onChange={(jwksUri) => onChange({ jwksUri })}
+            placeholder="https://app.example/jwks.json"
+            error={faults.jwksUri ?? pageFault(draft.jwksUri)}
+          />
         )}
-      </fieldset>
+      </div>
     </Card>
   );
 }
 
 function faultsOf(draft: AppDraft): Faults {
   const faults: Faults = {};
-  const uris = draft.redirectUris.filter((uri) => uri.trim() !== '');
+  const uris = draft.redirectUris.map((uri) => uri.trim()).filter(Boolean);
+  const usesCode = draft.grants.includes('authorization_code');
   if (draft.name.trim() === '') faults.name = 'Give it a name.';
-  if (draft.grantTypes.includes('authorization_code') && uris.length === 0) {
-    faults.redirectUris = 'Say where users come back to.';
+  if (draft.grants.length === 0) faults.grants = 'Choose one at least.';
+  if (usesCode && uris.length === 0)
+    faults.redirectUris = 'One is needed, as users have to get back to the app.';
+  if (usesCode && uris.some((uri) => redirectFault(uri, draft.applicationType) !== null)) {
+    faults.redirectUris = 'One of them cannot be used.';
   }
-  if (uris.some((uri) => redirectUriFault(uri) !== null)) faults.redirectUris = 'One of them cannot be used.';
-  if (draft.grantTypes.length === 0) faults.grantTypes = 'Choose one at least.';
   if (draft.scopes.length === 0) faults.scopes = 'Choose one at least.';
+  if (draft.grants.includes('client_credentials') && draft.authMethod === 'none') {
+    faults.authMethod = 'An app that acts for itself has to authenticate.';
+  }
+  for (const field of ['clientUri', 'logoUri', 'policyUri', 'tosUri', 'jwksUri'] as const) {
+    const fault = pageFault(draft[field]);
+    if (fault !== null) faults[field] = fault;
+  }
   return faults;
 }
 
 const members: readonly [member: string, field: keyof AppDraft][] = [
   ['client_name', 'name'],
-  ['client_uri', 'homePage'],
-  ['logo_uri', 'logo'],
+  ['client_uri', 'clientUri'],
+  ['logo_uri', 'logoUri'],
+  ['policy_uri', 'policyUri'],
+  ['tos_uri', 'tosUri'],
   ['redirect_uris', 'redirectUris'],
-  ['grant_types', 'grantTypes'],
-  ['token_endpoint_auth_method', 'authMethod'],
+  ['application_type', 'applicationType'],
+  ['grant_types', 'grants'],
   ['scope', 'scopes'],
+  ['token_endpoint_auth_method', 'authMethod'],
+  ['jwks_uri', 'jwksUri'],
+  ['jwks', 'jwksUri'],
 ];
 
 function serverFaults(error: ApiError): Faults {
   const faults: Faults = {};
   for (const [member, field] of members) {
     const message = error.faultAt(member);
-    if (message !== undefined) faults[field] = message;
+    if (message !== undefined) faults[field] = `The server says: ${message}.`;
   }
   return faults;
 }
 
-function focusFirstFault(form: Element): void {
-  requestAnimationFrame(() => form.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus());
+/** After the faults are shown: whoever cannot see the page is led to the first. */
+function focusFirstFault(form: EventTarget & Element): void {
+  requestAnimationFrame(() =>
+    form.querySelector<HTMLElement>('[aria-invalid="true"], [role="alert"]')?.focus(),
+  );
 }

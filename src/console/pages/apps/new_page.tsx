@@ -1,44 +1,37 @@
-/** Makes an app, and shows its secret once. */
+/** Makes an app. */
 
 import { useQueryClient } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';
-import { useState } from 'react';
 import { request } from '../../api/request.ts';
 import { Page } from '../../ui/page.tsx';
-import { emptyAppDraft, toAppBody } from './draft.ts';
+import { tell } from '../../ui/toasts.tsx';
+import { emptyDraft, toBody } from './draft.ts';
 import { AppForm } from './form.tsx';
-import { SecretDialog } from './secret_dialog.tsx';
-
-interface Made {
-  id: string;
-  secret: string;
-}
+import { keepSecret } from './shown_secrets.ts';
 
 export function NewAppPage() {
   const navigate = useNavigate();
   const cache = useQueryClient();
-  const [made, setMade] = useState<Made | null>(null);
-  const open = (id: string) => navigate({ to: '/apps/$id', params: { id } });
   return (
     <Page
       title="New app"
-      description="An app acts for users who allow it, and hears of what happens to them."
+      description="It works at once, for every user who allows it."
       crumbs={[{ title: 'Apps', to: '/apps' }]}
     >
       <AppForm
-        first={emptyAppDraft}
-        action="Create app"
         isNew
+        first={emptyDraft}
+        action="Create app"
         onCancel={() => navigate({ to: '/apps' })}
         onSubmit={async (draft) => {
-          const app = await request('POST /apps', { body: toAppBody(draft) });
+          const made = await request('POST /apps', { body: toBody(draft) });
+          const id = made.client_id;
+          if (made.client_secret !== undefined) keepSecret(id, made.secrets[0]?.id ?? '', made.client_secret);
           await cache.invalidateQueries({ queryKey: ['apps'] });
-          if (typeof app.client_secret === 'string')
-            setMade({ id: app.client_id, secret: app.client_secret });
-          else await open(app.client_id);
+          tell(`${made.client_name} is made.`);
+          await navigate({ to: '/apps/$id', params: { id }, search: { tab: 'credentials' } });
         }}
       />
-      <SecretDialog secret={made?.secret ?? null} onClose={() => void open(made?.id ?? '')} />
     </Page>
   );
 }

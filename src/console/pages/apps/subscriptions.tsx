@@ -1,4 +1,4 @@
-/** An app's own subscriptions: they hear of the events of everybody who allowed the app. */
+/** What an app is told of, for every user who allows it. */
 
 import { useQuery } from '@tanstack/react-query';
 import { Plus, Webhook } from 'lucide-react';
@@ -12,23 +12,29 @@ export function AppSubscriptions({ app }: { app: App }) {
   const { data, error, refetch } = useQuery(appSubscriptionsQuery(app.client_id));
   if (error !== null) return <Failure error={error} onRetry={refetch} />;
   if (data === undefined) return <Skeletons />;
-  const newLink = (
+  const link = (
     <ButtonLink look="primary" to="/subscriptions/new" search={{ app: app.client_id }}>
-      <Plus size={16} aria-hidden /> Subscribe a URL
+      <Plus size={16} aria-hidden /> New subscription
     </ButtonLink>
   );
+  if (data.items.length === 0) {
+    return (
+      <div className="card">
+        <Empty icon={Webhook} title="This app is told of nothing yet" action={link}>
+          A subscription of the app’s own gets the events of every user who allows the app, as far as they
+          allow it.
+        </Empty>
+      </div>
+    );
+  }
   return (
     <div className="stack">
-      {data.items.length > 0 && <div className="row">{newLink}</div>}
-      <div className="card">
-        {data.items.length > 0 ? (
-          <SubscriptionTable subscriptions={data.items} />
-        ) : (
-          <Empty icon={Webhook} title="The app hears of nothing yet" action={newLink}>
-            Subscribe a URL: it gets the events of every user who allowed the app, within what each of them
-            allowed.
-          </Empty>
-        )}
+      <div className="row-between">
+        <p className="soft">They get the events of every user who allows the app, as far as they allow it.</p>
+        {link}
+      </div>
+      <div className="card table-scroll">
+        <SubscriptionTable subscriptions={data.items} />
       </div>
     </div>
   );

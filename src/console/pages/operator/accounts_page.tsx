@@ -1,9 +1,11 @@
 /** All accounts, found by the beginning of their e-mail address. */
 
-import { useInfiniteQuery } from '@tanstack/react-query';
+import { useInfiniteQuery, useQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
 import { useDeferredValue, useState } from 'react';
 import { adminListQuery } from '../../api/admin.ts';
 import type { AdminAccount } from '../../api/generated.ts';
+import { userQuery } from '../../api/queries.ts';
 import { request } from '../../api/request.ts';
 import { Badge } from '../../ui/badge.tsx';
 import { type Column, DataTable } from '../../ui/data_table.tsx';
@@ -56,11 +58,28 @@ const columns: readonly Column<AdminAccount>[] = [
     ),
   },
   { title: 'Made', show: ({ created_at: at }) => <Ago time={at} /> },
-  { title: '', show: (account) => <AccountAction account={account} /> },
+  {
+    title: '',
+    show: (account) => (
+      <span className="row row-end">
+        <Link
+          to="/operator/audit"
+          search={{ account: account.id }}
+          aria-label={`Audit log of ${account.email}`}
+        >
+          Audit log
+        </Link>
+        <AccountAction account={account} />
+      </span>
+    ),
+  },
 ];
 
 function AccountAction({ account: { id, email, state } }: { account: AdminAccount }) {
   const path = { id };
+  const { data: user } = useQuery(userQuery);
+  // The server refuses it as well: nobody locks themselves out.
+  if (user?.sub === id) return <span className="soft small">you</span>;
   if (state === 'disabled') {
     return (
       <Action

@@ -66,10 +66,24 @@ const columns: readonly Column<AdminApp>[] = [
     show: ({ origin }) => origins.find(({ id }) => id === origin)?.title ?? origin,
   },
   { title: 'Made', show: ({ created_at: at }) => <Ago time={at} /> },
-  { title: '', show: (app) => <AppActions app={app} /> },
+  {
+    title: '',
+    show: (app) => (
+      <span className="row row-end">
+        <Link
+          to="/operator/audit"
+          search={{ client: app.client_id }}
+          aria-label={`Audit log of ${app.client_name}`}
+        >
+          Audit log
+        </Link>
+        <AppActions app={app} />
+      </span>
+    ),
+  },
 ];
 
-function AppActions({ app: { client_id: id, client_name: name, state } }: { app: AdminApp }) {
+function AppActions({ app: { client_id: id, client_name: name, state, origin } }: { app: AdminApp }) {
   const input = (reason: string) => ({ path: { id }, body: reason === '' ? {} : { reason } });
   if (state === 'suspended') {
     return (
@@ -86,8 +100,8 @@ function AppActions({ app: { client_id: id, client_name: name, state } }: { app:
     );
   }
   return (
-    <span className="row">
-      {state === 'unverified' ? (
+    <>
+      {state === 'unverified' && (
         <Action
           title="Verify"
           of={name}
@@ -98,7 +112,9 @@ function AppActions({ app: { client_id: id, client_name: name, state } }: { app:
         >
           Users are told that you have looked at who makes it.
         </Action>
-      ) : (
+      )}
+      {/* Apps of the operator count as verified. */}
+      {state === 'verified' && origin !== 'operator' && (
         <Action
           title="Unverify"
           of={name}
@@ -121,6 +137,6 @@ function AppActions({ app: { client_id: id, client_name: name, state } }: { app:
       >
         Its tokens stop working within a second, and it hears of nothing any more.
       </Action>
-    </span>
+    </>
   );
 }

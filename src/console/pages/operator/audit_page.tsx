@@ -1,6 +1,7 @@
 /** The audit log: who did what, searched by kind, account, app and time. */
 
 import { useInfiniteQuery } from '@tanstack/react-query';
+import { useSearch } from '@tanstack/react-router';
 import { useDeferredValue, useState } from 'react';
 import { adminListQuery } from '../../api/admin.ts';
 import type { AuditEntry } from '../../api/generated.ts';
@@ -8,6 +9,7 @@ import { type Column, DataTable } from '../../ui/data_table.tsx';
 import { SelectField, TextField } from '../../ui/fields.tsx';
 import { Page } from '../../ui/page.tsx';
 import { formatExact } from '../../ui/time.tsx';
+import type { AuditSearch } from './audit_search.ts';
 
 const dayMs = 86_400_000;
 const ranges = [
@@ -17,10 +19,16 @@ const ranges = [
   { id: '30', title: 'Last 30 days' },
 ];
 
+/** A link here can name an account or app: its entries are searched. */
 export function AuditPage() {
+  const search = useSearch({ from: '/operator/audit' });
+  return <AuditLog key={JSON.stringify(search)} {...search} />;
+}
+
+function AuditLog({ account: firstAccount = '', client: firstClient = '' }: AuditSearch) {
   const [kind, setKind] = useState('');
-  const [account, setAccount] = useState('');
-  const [client, setClient] = useState('');
+  const [account, setAccount] = useState(firstAccount);
+  const [client, setClient] = useState(firstClient);
   const [days, setDays] = useState('0');
   const [since, setSince] = useState('');
   const filter = {
@@ -61,7 +69,19 @@ export function AuditPage() {
 const columns: readonly Column<AuditEntry>[] = [
   { title: 'Kind', isMain: true, show: ({ kind }) => <code className="nowrap">{kind}</code> },
   { title: 'When', show: ({ at }) => <span className="nowrap">{formatExact(at)}</span> },
-  { title: 'Who', show: ({ email, account }) => email ?? <span className="mono">{account ?? '–'}</span> },
+  {
+    title: 'Who',
+    show: ({ email, account, actor }) => (
+      <span>
+        {email ?? <span className="mono">{account ?? '–'}</span>}
+        {actor !== null && actor !== account && (
+          <p className="soft small">
+            by <span className="mono">{actor}</span>
+          </p>
+        )}
+      </span>
+    ),
+  },
   { title: 'App', show: ({ client }) => <span className="mono">{client ?? '–'}</span> },
   { title: 'Details', isMain: true, show: ({ details }) => <Details details={details} /> },
 ];

@@ -36,7 +36,9 @@ function Settings() {
           .map(({ name, value }) => (
             <div key={name} className="setting">
               <dt className="mono">{name}</dt>
-              <dd className="mono soft">{typeof value === 'string' ? value : JSON.stringify(value)}</dd>
+              <dd className="mono soft">
+                {value === null ? 'not set' : typeof value === 'string' ? value : JSON.stringify(value)}
+              </dd>
             </div>
           ))}
       </dl>

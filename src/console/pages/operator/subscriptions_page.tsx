@@ -10,7 +10,7 @@ import { SelectField } from '../../ui/fields.tsx';
 import { Page } from '../../ui/page.tsx';
 import { Ago } from '../../ui/time.tsx';
 import { KindTags } from '../subscriptions/list_page.tsx';
-import { SubscriptionBadge } from '../subscriptions/state_badge.tsx';
+import { explainDisabled, SubscriptionBadge } from '../subscriptions/state_badge.tsx';
 import { Action } from './action.tsx';
 
 const choices = [
@@ -56,12 +56,23 @@ const columns: readonly Column<AdminSubscription>[] = [
     ),
   },
   { title: 'Kinds', isMain: true, show: ({ kinds }) => <KindTags kinds={kinds} /> },
-  { title: 'Of', show: ({ owner }) => owners[owner] ?? owner },
+  {
+    title: 'Of',
+    show: ({ owner, client, account }) => (
+      <span>
+        {owners[owner] ?? owner}
+        <p className="soft small mono">{client ?? account}</p>
+      </span>
+    ),
+  },
   {
     title: 'State',
     show: (subscription) => (
       <span>
         <SubscriptionBadge subscription={subscription} />
+        {subscription.state === 'disabled' && (
+          <p className="soft small">{explainDisabled(subscription.disabled_reason)}</p>
+        )}
         {subscription.disables_at !== null && (
           <p className="soft small">
             disabled <Ago time={subscription.disables_at} />

@@ -1,0 +1,159 @@
+/** How an app proves to be itself: its id, and two live secrets at most, each shown once. */
+
+import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { KeyRound, Plus } from 'lucide-react';
+import { useState } from 'react';
+import { membersQuery } from '../../api/apps.ts';
+import type { App } from '../../api/generated.ts';
+import { userQuery } from '../../api/queries.ts';
+import { request } from '../../api/request.ts';
+import { Button } from '../../ui/button.tsx';
+import { CopyButton } from '../../ui/copy.tsx';
+import { ConfirmDialog } from '../../ui/dialog.tsx';
+import { Card } from '../../ui/page.tsx';
+import { Empty, Notice } from '../../ui/states.tsx';
+import { Ago } from '../../ui/time.tsx';
+import { tell } from '../../ui/toasts.tsx';
+import { useAction } from '../../ui/use_action.ts';
+import { closeSecret, forgetSecret, keepSecret, useShownSecret } from './shown_secrets.ts';
+import { authMethods, hasSecret } from './words.ts';
+
+const secretsMax = 2;
+
+type AppSecret = App['secrets'][number];
+
+export function Credentials({ app }: { app: App }) {
+  return (
+    <div className="stack-large">
+      <NewSecret app={app} />
+      <Card title="Client id" description="It names the app and is no secret.">
+        <div className="secret">
+          <code>{app.client_id}</code>
+          <CopyButton text={app.client_id} label="Copy the client id" />
+        </div>
+      </Card>
+      {hasSecret(app.token_endpoint_auth_method) ? <Secrets app={app} /> : <NoSecrets app={app} />}
+    </div>
+  );
+}
+
+function NewSecret({ app }: { app: App }) {
+  const shown = useShownSecret(app.client_id);
+  if (shown === undefined || !shown.isOpen) return null;
+  return (
+    <Notice look="good" title="Copy the secret now: it is shown only this once" role="status">
+      <div className="secret">
+        <code>{shown.value}</code>
+        <CopyButton text={shown.value} label="Copy the secret" />
+      </div>
+      <p className="soft small">
+        Keep it where your app’s other secrets are. The server has only a digest of it.
+      </p>
+      <div>
+        <Button isSmall onPress={() => closeSecret(app.client_id)}>
+          I have copied it
+        </Button>
+      </div>
+    </Notice>
+  );
+}
+
+function NoSecrets({ app }: { app: App }) {
+  const method = authMethods.find(({ id }) => id === app.token_endpoint_auth_method);
+  return (
+    <Card title="Secrets">
+      <Empty icon={KeyRound} title="This app has no secret">
+        {method?.description ?? `It authenticates by ${app.token_endpoint_auth_method}.`}
+      </Empty>
+    </Card>
+  );
+}
+
+function Secrets({ app }: { app: App }) {
+  const id = app.client_id;
+  const cache = useQueryClient();
+  const { isPending, run } = useAction();
+  const add = () =>
+    run(async () => {
+      const made = await request('POST /apps/{id}/secrets', { path: { id }, body: {} });
+      keepSecret(id, made.id, made.client_secret);
+      await cache.invalidateQueries({ queryKey: ['app', id] });
+    });
+  const isFull = app.secrets.length >= secretsMax;
+  return (
+    <Card
+      title="Secrets"
+      description="Two at most work at the same time: make a new one, put it into your app, then delete the old one."
+      isFlush
+      actions={
+        <Button isSmall isDisabled={isFull} isPending={isPending} onPress={add}>
+          <Plus size={16} aria-hidden /> New secret
+        </Button>
+      }
+      foot={isFull ? <p className="soft small">Delete one before you make the next.</p> : undefined}
+    >
+      {app.secrets.length === 0 ? (
+        <Empty icon={KeyRound} title="There is no secret yet">
+          The app cannot authenticate before it has one.
+        </Empty>
+      ) : (
+        <ul className="list-rows">
+          {app.secrets.map((secret, index) => (
+            <SecretRow key={secret.id} app={app} secret={secret} number={index + 1} />
+          ))}
+        </ul>
+      )}
+    </Card>
+  );
+}
+
+function SecretRow({ app, secret, number }: { app: App; secret: AppSecret; number: number }) {
+  const [isAsking, setAsking] = useState(false);
+  const cache = useQueryClient();
+  const shown = useShownSecret(app.client_id);
+  const id = app.client_id;
+  const isLast = app.secrets.length === 1;
+  return (
+    <li className="row-between">
+      <div>
+        <strong>Secret {number}</strong>
+        <p className="soft small">
+          Made <Ago time={secret.created_at} />
+          <MadeBy app={app} accountId={secret.created_by} />
+        </p>
+      </div>
+      {isLast ? (
+        <span className="soft small">The last one stays.</span>
+      ) : (
+        <Button isSmall look="danger" aria-label={`Delete secret ${number}`} onPress={() => setAsking(true)}>
+          Delete
+        </Button>
+      )}
+      <ConfirmDialog
+        title={`Delete secret ${number}?`}
+        action="Delete"
+        isOpen={isAsking}
+        onClose={() => setAsking(false)}
+        onConfirm={async () => {
+          await request('DELETE /apps/{id}/secrets/{secret}', { path: { id, secret: secret.id } });
+          if (shown?.id === secret.id) forgetSecret(id);
+          await cache.invalidateQueries({ queryKey: ['app', id] });
+          tell('The secret is deleted.');
+        }}
+      >
+        <p>
+          Whatever still uses it is refused from now on. Tokens that were got with it go on until they end.
+        </p>
+      </ConfirmDialog>
+    </li>
+  );
+}
+
+function MadeBy({ app, accountId }: { app: App; accountId: string | null }) {
+  const { data: user } = useQuery(userQuery);
+  const { data: members } = useQuery(membersQuery(app.client_id));
+  if (accountId === null) return null;
+  if (accountId === user?.sub) return ' by you';
+  const member = members?.items.find(({ account }) => account === accountId);
+  return ` by ${member?.name ?? member?.email ?? 'somebody who is no member any more'}`;
+}

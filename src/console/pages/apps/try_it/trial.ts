@@ -1,0 +1,65 @@
+/** How far somebody has come in trying an app. It lives in the memory of the page alone. */
+
+import type { App } from '../../../api/generated.ts';
+
+/** An authorization request that was made, and what its answer is checked and used by. */
+export interface Pending {
+  url: string;
+  state: string;
+  verifier: string;
+  redirectUri: string;
+}
+
+/** A request as it was sent, and the response. */
+export interface Exchange {
+  request: string;
+  response: string;
+  isGood: boolean;
+}
+
+export interface Trial {
+  /** For a user who allows it, or for the app itself. */
+  mode: 'user' | 'app';
+  redirectUri: string;
+  scopes: readonly string[];
+  pending: Pending | null;
+  /** The address that the user came back to, or its code, as pasted. */
+  answer: string;
+  secret: string;
+  token: Exchange | null;
+  accessToken: string | null;
+  path: string;
+  call: Exchange | null;
+}
+
+export function emptyTrial(app: App): Trial {
+  return {
+    mode: app.grant_types.includes('authorization_code') ? 'user' : 'app',
+    redirectUri: app.redirect_uris[0] ?? '',
+    scopes: app.scope.split(' ').filter(Boolean),
+    pending: null,
+    answer: '',
+    secret: '',
+    token: null,
+    accessToken: null,
+    path: '/api',
+    call: null,
+  };
+}
+
+/** @returns why the page cannot walk through it, or null */
+export function whyNotTried(app: App): string | null {
+  const { grant_types: grants, token_endpoint_auth_method: method } = app;
+  if (!grants.includes('authorization_code') && !grants.includes('client_credentials')) {
+    return 'It uses the device code grant alone. The code under Overview walks through it.';
+  }
+  if (!['none', 'client_secret_basic', 'client_secret_post'].includes(method)) {
+    return `It authenticates by ${method}: its key stays with you and does not come to this page.`;
+  }
+  if (app.dpop_bound_access_tokens === true) return 'Its tokens are bound to a key of its own (DPoP).';
+  if (app.require_pushed_authorization_requests === true) {
+    return 'It has to push its requests to this server first (PAR).';
+  }
+  if (app.require_signed_request_object === true) return 'It has to sign its requests.';
+  return null;
+}
