@@ -57,34 +57,55 @@ interface DeliveryRow {
 
 /** The deliveries of a subscription; `condition` is on `d`, a row of `deliveries`. */
 export function described(lane: number, condition: ReturnType<typeof sql>) {
+  return describeRows(
+    lane,
+    sql`select d.lane, d.sequence, d.day, d.event, d.created_at
+      from deliveries d where d.lane = ${lane} and ${condition}`,
+  );
+}
+
+/**
+ * What follows of deliveries from the rest of the log. Each row is looked up by its day, so that one partition of a table
+ * is read for it; `offset 0` keeps the planner from joining whole tables instead.
+ * @param rows of `deliveries`, all of one lane
+ */
+function describeRows(lane: number, rows: ReturnType<typeof sql>) {
   return sql`
     select d.lane, d.sequence, d.day, d.event, d.created_at, e.id as event_id, e.kind, attempt.count as attempt_count,
-      case
-        when r.state = 'pending' then case when s.state = 'active' then 'pending' else 'held' end
-        when r.state is not null then r.state
-        when attempt.count > 0 then 'succeeded'
-        when s.state <> 'active' then 'held'
-        when exists (
-          select from held_stretches h where h.lane = d.lane and d.sequence between h.first and h.last
-        ) then 'held'
-        else 'pending'
-      end as state,
+      ${stateOf(sql`r.state`, sql`attempt.count > 0`)} as state,
       case
         when s.state <> 'active' then null
         when r.state is not null then r.due_at
         when attempt.count = 0 and d.sequence > p.cursor then greatest(p.paused_until, d.created_at)
       end as next_attempt_at
-    from deliveries d
-    join subscriptions s on s.lane = d.lane
-    join lane_progress p on p.lane = d.lane
+    from (${rows} offset 0) as d
+    join subscriptions s on s.lane = ${lane}
+    join lane_progress p on p.lane = ${lane}
     cross join lateral (
       select id, kind from events where day = d.day and position = d.event offset 0
     ) as e
-    left join retries r on r.lane = d.lane and r.sequence = d.sequence
+    left join lateral (
+      select state, due_at from retries where lane = d.lane and sequence = d.sequence offset 0
+    ) as r on true
     cross join lateral (
-      select count(*) as count from attempts a where a.lane = d.lane and a.sequence = d.sequence offset 0
-    ) as attempt
-    where d.lane = ${lane} and ${condition}`;
+      select count(*) as count from attempts a
+      where a.lane = d.lane and a.sequence = d.sequence and a.day = d.day offset 0
+    ) as attempt`;
+}
+
+/** The state of a delivery `d` of a subscription `s`. */
+function stateOf(retry: ReturnType<typeof sql>, wasAttempted: ReturnType<typeof sql>) {
+  return sql`
+      case
+        when ${retry} = 'pending' then case when s.state = 'active' then 'pending' else 'held' end
+        when ${retry} is not null then ${retry}
+        when ${wasAttempted} then 'succeeded'
+        when s.state <> 'active' then 'held'
+        when exists (
+          select from held_stretches h where h.lane = d.lane and d.sequence between h.first and h.last
+        ) then 'held'
+        else 'pending'
+      end`;
 }
 
 /** Deliveries that one page looks through at most, however few of them are wanted. */
@@ -104,33 +125,113 @@ export async function listDeliveries(
   limit: number,
   before: number | null,
 ): Promise<DeliveryList> {
-  const { since = null, until = null, id = null } = filter;
+  const { lane } = subscription;
+  const { id = null } = filter;
   const wanted = id === null ? null : sequenceOf(subscription, id);
   if (wanted === undefined) return { deliveries: [], more: null };
-  const inDays = sql`(${since}::timestamptz is null
-      -- A delivery is kept with the day of its event, which it may follow by hours.
-      or d.day >= (${since}::timestamptz at time zone 'utc' - interval '1 day')::date)
-    and (${until}::timestamptz is null or d.day <= (${until}::timestamptz at time zone 'utc')::date)`;
+  const stretch =
+    wanted === null
+      ? await findStretch(db, lane, filter, before)
+      : { from: wanted + 1, lowest: wanted, more: null };
+  const { rows } = await sql<DeliveryRow>`
+    select * from (${describeRows(lane, lookThrough(lane, filter, stretch, limit))}) as d
+    order by sequence desc`.execute(db);
+  return { deliveries: rows.map((row) => toDelivery(row, subscription.id)), more: stretch.more };
+}
+
+/** Sequences that a page looks through, downwards: before `from`, to `lowest`. */
+interface Stretch {
+  from: number;
+  lowest: number;
+  /** Where there is more below. */
+  more: number | null;
+}
+
+async function findStretch(
+  db: Database,
+  lane: number,
+  filter: DeliveryFilter,
+  before: number | null,
+): Promise<Stretch> {
   const { rows: ends } = await sql<{ head: string; oldest: string | null; newest: string | null }>`
     select next_sequence as head,
-      (select min(sequence) from deliveries d where d.lane = l.id and ${inDays}) as oldest,
-      (select max(sequence) from deliveries d where d.lane = l.id and ${inDays}) as newest
-    from lanes l where l.id = ${subscription.lane}`.execute(db);
+      (select min(sequence) from deliveries d where d.lane = l.id and ${ofDays(filter)}) as oldest,
+      (select max(sequence) from deliveries d where d.lane = l.id and ${ofDays(filter)}) as newest
+    from lanes l where l.id = ${lane}`.execute(db);
   const { head = '1', oldest = null, newest = null } = ends[0] ?? {};
   const from = Math.min(before ?? Number.POSITIVE_INFINITY, Number(head), Number(newest ?? 0) + 1);
-  // A sequence has no gap, so that this is how many there are.
-  const lowest = from - lookedThroughMax;
-  const more = wanted === null && oldest !== null && lowest > Number(oldest) ? lowest : null;
-  const range = sql`d.sequence < ${from}::bigint and d.sequence >= ${lowest}::bigint`;
-  const condition = wanted === null ? range : sql`d.sequence = ${wanted}::bigint`;
-  const { rows } = await sql<DeliveryRow>`
-    select * from (${described(subscription.lane, condition)} and ${inDays} order by d.sequence desc) as d
-    where (${filter.state}::text is null or state = ${filter.state})
-      and (${filter.kind}::text is null or kind = ${filter.kind})
-      and (${since}::timestamptz is null or created_at >= ${since})
-      and (${until}::timestamptz is null or created_at < ${until})
-    order by sequence desc limit ${limit}`.execute(db);
-  return { deliveries: rows.map((row) => toDelivery(row, subscription.id)), more };
+  const lowest = isKeptByState(filter.state)
+    ? await lowestOfState(db, lane, filter, from)
+    : // A sequence has no gap, so that this is how many there are.
+      from - lookedThroughMax;
+  return { from, lowest, more: oldest !== null && lowest > Number(oldest) ? lowest : null };
+}
+
+type KeptState = 'failed' | 'cancelled';
+
+/** Whether all deliveries of a state are in `retries` under that name: these are found without reading the others. */
+function isKeptByState(state: DeliveryState | null): state is KeptState {
+  return state === 'failed' || state === 'cancelled';
+}
+
+async function lowestOfState(
+  db: Database,
+  lane: number,
+  filter: DeliveryFilter,
+  from: number,
+): Promise<number> {
+  const { rows } = await sql<{ sequence: string }>`
+    select d.sequence from retries d
+    where d.lane = ${lane} and d.state = ${filter.state} and d.sequence < ${from}::bigint and ${ofDays(filter)}
+    order by d.sequence desc offset ${lookedThroughMax - 1}::int limit 1`.execute(db);
+  return Number(rows[0]?.sequence ?? 0);
+}
+
+/** Rows of `deliveries` that fit, the newest first. Nothing is looked up for those after the last that is wanted. */
+function lookThrough(lane: number, filter: DeliveryFilter, { from, lowest }: Stretch, limit: number) {
+  const { state, kind, since, until } = filter;
+  const within = sql`d.lane = ${lane} and d.sequence < ${from}::bigint and d.sequence >= ${lowest}::bigint
+    and ${ofDays(filter)}`;
+  const source = isKeptByState(state)
+    ? sql`
+      select r.lane, r.sequence, r.day, d.event, d.created_at from (
+        select d.lane, d.sequence, d.day from retries d where ${within} and d.state = ${state}
+        order by d.sequence desc limit ${lookedThroughMax}
+      ) as r
+      cross join lateral (
+        select event, created_at from deliveries
+        where lane = r.lane and sequence = r.sequence and day = r.day offset 0
+      ) as d`
+    : sql`select d.* from deliveries d where ${within} order by d.sequence desc limit ${lookedThroughMax}`;
+  const conditions = [
+    kind === null ? [] : sql`(select kind from events where day = d.day and position = d.event) = ${kind}`,
+    state === null || isKeptByState(state) ? [] : sql`${stateOf(sql`r.state`, wasAttempted)} = ${state}`,
+    since ? sql`d.created_at >= ${since}` : [],
+    until ? sql`d.created_at < ${until}` : [],
+  ].flat();
+  return sql`
+    select d.lane, d.sequence, d.day, d.event, d.created_at from (${source}) as d
+    join subscriptions s on s.lane = ${lane}
+    left join lateral (select state from retries where lane = d.lane and sequence = d.sequence offset 0) as r on true
+    where ${sql.join([sql`true`, ...conditions], sql` and `)}
+    order by d.sequence desc limit ${limit}`;
+}
+
+/** A scalar is looked up where it is needed; it is never made a join with the table. */
+const wasAttempted = sql`(
+  select true from attempts where lane = d.lane and sequence = d.sequence and day = d.day limit 1)`;
+
+/** On `d`: written out only where it is asked for, so that the days that are not are left out by the planner. */
+function ofDays({ since, until }: DeliveryFilter) {
+  return sql.join(
+    [
+      sql`true`,
+      // A delivery is kept with the day of its event, which it may follow by hours.
+      ...(since ? [sql`d.day >= (${since}::timestamptz at time zone 'utc' - interval '1 day')::date`] : []),
+      ...(until ? [sql`d.day <= (${until}::timestamptz at time zone 'utc')::date`] : []),
+    ],
+    sql` and `,
+  );
 }
 
 /** Of a delivery of the subscription; undefined for another's id. */
@@ -220,9 +321,9 @@ export async function readDelivery(
   if (place === undefined) return undefined;
   const { subscription, sequence } = place;
   const { rows } = await sql<
-    DeliveryRow & { body: string | null; account_id: string | null; happened_at: Date }
+    DeliveryRow & { day: string; body: string | null; account_id: string | null; happened_at: Date }
   >`
-    select d.*, e.body, e.account_id, e.happened_at from (${described(subscription.lane, sql`d.sequence = ${sequence}`)}) as d
+    select d.*, d.day::text as day, e.body, e.account_id, e.happened_at from (${described(subscription.lane, sql`d.sequence = ${sequence}`)}) as d
     cross join lateral (
       select body, account_id, created_at as happened_at
       from events where day = d.day and position = d.event offset 0
@@ -247,7 +348,7 @@ export async function readDelivery(
   const { rows: attempts } = await sql<AttemptRow>`
     select a.*, s.url, s.signature, s.format, s.header_names
     from attempts a left join subscription_revisions s on s.lane = a.lane and s.revision = a.revision
-    where a.lane = ${subscription.lane} and a.sequence = ${sequence}
+    where a.lane = ${subscription.lane} and a.sequence = ${sequence} and a.day = ${row.day}::date
     order by a.started_at, a.number limit 1000`.execute(db);
   return {
     ...delivery,

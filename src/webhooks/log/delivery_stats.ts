@@ -269,20 +269,28 @@ const countedMax = 1_000;
 export async function readBacklog(db: Database, lanes: readonly number[]): Promise<Backlog> {
   const { rows } = await sql<{ pending: string; oldest: Date | null }>`
     select fresh.count + retried.count as pending, least(fresh.oldest, retried.oldest) as oldest
-    from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
-    join subscriptions s on s.lane = given.lane and s.state = 'active'
-    join lane_progress p on p.lane = s.lane
-    join lanes l on l.id = s.lane
+    from (
+      -- First these, so that the ends of no other lane are read.
+      select p.lane, p.cursor, l.next_sequence
+      from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
+      join subscriptions s on s.lane = given.lane and s.state = 'active'
+      join lane_progress p on p.lane = s.lane
+      join lanes l on l.id = s.lane
+      offset 0
+    ) as p
     cross join lateral (
       -- The cursor lags behind: what was attempted past it does not wait.
-      select greatest(count(*), case when l.next_sequence - 1 - p.cursor > ${countedMax}
-          then least(l.next_sequence - 1 - p.cursor, ${backlogMax + 1}) else 0 end) as count,
+      select greatest(count(*), case when p.next_sequence - 1 - p.cursor > ${countedMax}
+          then least(p.next_sequence - 1 - p.cursor, ${backlogMax + 1}) else 0 end) as count,
         min(d.created_at) as oldest
-      from deliveries d
-      where d.lane = p.lane and d.sequence > p.cursor and d.sequence <= p.cursor + ${countedMax}
-        and not exists (
-          select from attempts a where a.lane = d.lane and a.sequence = d.sequence and a.day = d.day)
-        and not exists (select from retries r where r.lane = d.lane and r.sequence = d.sequence)
+      from (
+        select d.lane, d.sequence, d.day, d.created_at from deliveries d
+        where p.next_sequence - 1 > p.cursor
+          and d.lane = p.lane and d.sequence > p.cursor and d.sequence <= p.cursor + ${countedMax} offset 0
+      ) as d
+      -- Scalars: each is a look-up of one delivery, never a join with a table.
+      where (select true from attempts where lane = d.lane and sequence = d.sequence and day = d.day limit 1) is null
+        and (select true from retries where lane = d.lane and sequence = d.sequence) is null
     ) as fresh
     cross join lateral (
       select count(*) as count, min(created_at) as oldest from (

@@ -4,6 +4,7 @@
  */
 
 import { sql } from 'kysely';
+import { isId } from '../../crypto/ids.ts';
 import type { Database } from '../../database/database.ts';
 import { dropPartitions, ensurePartitions } from '../../database/partitions.ts';
 import { dropOldStats } from './delivery_stats.ts';
@@ -37,16 +38,45 @@ export async function keepDays(db: Database, days = retentionDays): Promise<bool
 }
 
 /**
+ * Milliseconds by which an event may have been written after its id was made (a statement runs for a minute at most), and
+ * before it by the clock of another machine.
+ */
+const writtenWithin = { beforeMs: 60_000, afterMs: 120_000 };
+
+/**
  * Erases the body of an event: ids and what became of its deliveries stay, what has not been sent is cancelled.
- * Reads the whole of the event's day, for this is asked seldom.
  * @returns the positions of the erased event; empty where there is none
  */
 export async function eraseEvent(db: Database, id: string): Promise<number[]> {
-  const { rows } = await sql<{ position: string }>`
-    update events set body = null where id = ${id} and body is not null returning position`.execute(db);
-  if (rows.length > 0) {
-    const positions = rows.map(({ position }) => position).join(',');
-    await sql`select pg_notify('nuncio_event_erased', ${positions})`.execute(db);
+  const madeAt = await idMadeAt(db, id);
+  if (madeAt === undefined) return [];
+  const from = new Date(madeAt.getTime() - writtenWithin.beforeMs);
+  const until = new Date(madeAt.getTime() + writtenWithin.afterMs);
+  for (const day of new Set([from, until].map((time) => time.toISOString().slice(0, 10)))) {
+    const positions = await eraseOfDay(db, id, day, from, until);
+    if (positions.length === 0) continue;
+    await sql`select pg_notify('nuncio_event_erased', ${positions.join(',')})`.execute(db);
+    return positions;
   }
+  return [];
+}
+
+/** When an event's id was made: as the publisher's own ids were noted, or as an id made here says itself. */
+async function idMadeAt(db: Database, id: string): Promise<Date | undefined> {
+  const { rows } = await sql<{ created_at: Date }>`
+    select created_at from event_ids where id = ${id}`.execute(db);
+  if (rows[0] !== undefined) return rows[0].created_at;
+  if (!isId(id) || id[14] !== '7') return undefined;
+  return new Date(Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16));
+}
+
+/** Positions of a day are in the order of its times, but for moments: the primary key leads to the stretch to read. */
+async function eraseOfDay(db: Database, id: string, day: string, from: Date, until: Date): Promise<number[]> {
+  const { rows } = await sql<{ position: string }>`
+    update events set body = null
+    where day = ${day}::date and id = ${id} and body is not null
+      and position >= (select event_position_at(${day}::date, ${from}))
+      and position < (select event_position_at(${day}::date, ${until}))
+    returning position`.execute(db);
   return rows.map(({ position }) => Number(position));
 }

@@ -1,0 +1,98 @@
+/**
+ * What requests cost the database: PostgreSQL's own `auto_explain` tells the plan of each statement, as it was
+ * executed, to the connection that executed it. Nothing is explained a second time with other parameters.
+ *
+ * Import it before the server starts. It sees the connections of this process, not those of the engine's thread.
+ */
+
+import pg from 'pg';
+
+export interface PlanNode {
+  'Node Type': string;
+  'Relation Name'?: string;
+  'Index Name'?: string;
+  'Actual Rows': number;
+  'Actual Loops': number;
+  'Rows Removed by Filter'?: number;
+  'Shared Hit Blocks': number;
+  'Shared Read Blocks': number;
+  Plans?: PlanNode[];
+}
+
+export interface Statement {
+  text: string;
+  root: PlanNode;
+}
+
+/** How PostgreSQL plans what is prepared: for the parameters that are given, or once for all. */
+export const planModes = ['force_custom_plan', 'force_generic_plan'] as const;
+export type PlanMode = (typeof planModes)[number];
+
+let capture: { mode: PlanMode; statements: Statement[] } | undefined;
+const modes = new WeakMap<pg.Client, PlanMode>();
+// biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
+const query: (...parameters: any[]) => any = pg.Client.prototype.query;
+
+pg.Client.prototype.query = function watchedQuery(this: pg.Client, ...parameters: unknown[]) {
+  if (capture !== undefined && modes.get(this) !== capture.mode) prepare(this, capture.mode);
+  return query.apply(this, parameters);
+} as typeof pg.Client.prototype.query;
+
+function prepare(client: pg.Client, mode: PlanMode): void {
+  if (!modes.has(client)) client.on('notice', (notice) => keep(notice.message ?? ''));
+  modes.set(client, mode);
+  // Sent before the statement itself: a connection does one after the other.
+  query
+    .call(
+      client,
+      `load 'auto_explain'; set auto_explain.log_min_duration = 0; set auto_explain.log_analyze = on;
+      set auto_explain.log_buffers = on; set auto_explain.log_timing = off; set auto_explain.log_format = json;
+      set auto_explain.log_level = notice; set auto_explain.log_parameter_max_length = 0;
+      set plan_cache_mode = ${mode}`,
+    )
+    .catch(() => {});
+}
+
+function keep(message: string): void {
+  const from = message.indexOf('{');
+  if (!message.includes('plan:') || from < 0) return;
+  const told = JSON.parse(message.slice(from)) as { 'Query Text': string; Plan: PlanNode };
+  if (!told['Query Text'].startsWith('load ')) {
+    capture?.statements.push({ text: told['Query Text'], root: told.Plan });
+  }
+}
+
+/** The statements that this process has executed meanwhile. */
+export async function captureStatements(mode: PlanMode, work: () => Promise<unknown>): Promise<Statement[]> {
+  const statements: Statement[] = [];
+  capture = { mode, statements };
+  try {
+    await work();
+  } finally {
+    capture = undefined;
+  }
+  return statements;
+}
+
+/** Blocks of 8 KB that statements read, from memory or from disk. */
+export function buffersOf(statements: readonly Statement[]): number {
+  return statements.reduce(
+    (sum, { root }) => sum + root['Shared Hit Blocks'] + root['Shared Read Blocks'],
+    0,
+  );
+}
+
+/** Rows that were read from tables and indexes, also those that a filter left out. */
+export function rowsOf(statements: readonly Statement[]): number {
+  const rows = nodesOf(statements).map((node) =>
+    node['Relation Name'] === undefined && node['Index Name'] === undefined
+      ? 0
+      : (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0)) * node['Actual Loops'],
+  );
+  return rows.reduce((sum, count) => sum + count, 0);
+}
+
+export function nodesOf(statements: readonly Statement[]): PlanNode[] {
+  const all = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(all)];
+  return statements.flatMap(({ root }) => all(root));
+}
