@@ -42,16 +42,12 @@ export class ClientCache {
 
   /** A client that may be used: disabled and suspended ones are not found. */
   async find(id: string): Promise<CachedClient | undefined> {
-    const found = await this.#find(id);
+    const found = await this.findSuspendedToo(id);
     return found?.client.state === 'suspended' ? undefined : found;
   }
 
-  /** Whether it is there, and suspended. */
-  async isSuspended(id: string): Promise<boolean> {
-    return (await this.#find(id))?.client.state === 'suspended';
-  }
-
-  async #find(id: string): Promise<CachedClient | undefined> {
+  /** A client that is not disabled: for whoever says why a suspended one may not be used. */
+  async findSuspendedToo(id: string): Promise<CachedClient | undefined> {
     const cached = this.#clients.get(id);
     const trusted = this.#notifications.isListening ? trustMs : trustUnheardMs;
     if (cached !== undefined && performance.now() - cached.at < trusted) return cached.found;

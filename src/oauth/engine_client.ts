@@ -67,8 +67,8 @@ export function useClients(
 
   Client.find = async (id: string) => {
     if (typeof id !== 'string' || id === '') return undefined;
-    const cached = await clients.find(id);
-    if (cached === undefined && (await clients.isSuspended(id))) return refuseSuspended();
+    const cached = await clients.findSuspendedToo(id);
+    if (cached?.client.state === 'suspended') return refuseSuspended();
     if (cached === undefined || cached.client.origin === 'document') {
       return findByDocument(id, cached?.client);
     }

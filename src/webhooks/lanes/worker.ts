@@ -205,10 +205,10 @@ export class Worker {
     clearInterval(this.#countTimer);
     await this.#background.settled();
     await this.#recorder.flush();
-    await this.#counts.flush().catch(this.#onError);
     const behind = [...this.#lanes.all()].filter(({ stored, cursor }) => stored?.cursor !== cursor);
     await storeCursors(this.#options.db, this.node.id, behind).catch(this.#onError);
     await this.node.leave().catch(this.#onError);
+    await this.#counts.flush().catch(this.#options.onError);
   }
 
   /** Starts and reads what may be started and read by now. */
