@@ -141,6 +141,7 @@ test('members have all of its operations, of either role; strangers and the appâ
     const path = `/apps/${app.client_id}/subscriptions`;
     assert.equal((await other.request(method, path, json)).status, 404);
     assert.equal((await userConsole(method, path, json)).status, 404);
+    assert.equal((await admin.request(method, path, json)).status, 404);
   }
   const listed = await owner.request('GET', '/subscriptions');
   assert.deepEqual(listed.body.items, [], 'the list of the userâ€™s own is not mixed with it');

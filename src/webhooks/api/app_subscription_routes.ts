@@ -3,7 +3,7 @@
  * `/subscriptions/<id>` with all its operations.
  */
 
-import { actAs, actorOf } from '../../apps/actor.ts';
+import { type Actor, actAs, actorOf } from '../../apps/actor.ts';
 import { keyOwner, requireApp } from '../../apps/api/app_routes.ts';
 import { isId } from '../../crypto/ids.ts';
 import { inTransaction } from '../../database/database.ts';
@@ -24,13 +24,19 @@ interface IdRoute {
   Params: { id: string };
 }
 
+/**
+ * Deliveries hold users' data: an administrator reads and directs them only as a member of the app, whose name its other
+ * members see.
+ */
+const asMember = (actor: Actor): Actor => ({ ...actor, isAdmin: false });
+
 export function registerAppSubscriptions(options: RoutesOptions): void {
   const { api, db, guard } = options;
   const rules = bodyRules(options);
 
   api.get<IdRoute>('/apps/:id/subscriptions', async (request, reply) => {
     const actor = await actorOf(db, await guard(request, 'read:apps', 'read:webhooks'));
-    const { client } = await requireApp(db, actor, request.params.id);
+    const { client } = await requireApp(db, asMember(actor), request.params.id);
     const page = readPage(request);
     if (page.after !== null && !isId(page.after)) throw page.invalid();
     const owner: Owner = { kind: 'client', clientId: client.id };
@@ -41,7 +47,7 @@ export function registerAppSubscriptions(options: RoutesOptions): void {
 
   api.post<IdRoute>('/apps/:id/subscriptions', async (request, reply) => {
     const actor = await actorOf(db, await guard(request, 'write:apps', 'write:webhooks'));
-    const { client } = await requireApp(db, actor, request.params.id);
+    const { client } = await requireApp(db, asMember(actor), request.params.id);
     const { secret, ...fields } = readSubscriptionFields(request.body, rules);
     const owner: Owner = { kind: 'client', clientId: client.id };
     await requireMaySubscribe(options, owner);
