@@ -177,14 +177,13 @@ async function writeLog(connection: Database): Promise<void> {
         when 'fresh' then 0 when 'cancelled' then 0 when 'failed' then 3 when 'retried' then 2 else 1 end) as number
     ) as made order by position`.execute(connection);
   await sql`
-    update lanes set next_sequence = coalesce((select max(sequence) + 1 from planned where lane = lanes.id), 1)`.execute(
-    connection,
-  );
+    update lanes set next_sequence = ends.last + 1
+    from (select lane, max(sequence) as last from planned group by lane) as ends
+    where ends.lane = lanes.id`.execute(connection);
   await sql`
-    update lane_progress set owner = null, due_at = null, cursor = coalesce(
-      (select max(sequence) from planned where planned.lane = lane_progress.lane and fate <> 'fresh'), 0)`.execute(
-    connection,
-  );
+    update lane_progress p set owner = null, due_at = null, cursor = coalesce(ends.last, 0)
+    from (select lane, max(sequence) filter (where fate <> 'fresh') as last from planned group by lane) as ends
+    where ends.lane = p.lane`.execute(connection);
 }
 
 async function writeRetries(connection: Database): Promise<void> {

@@ -11,7 +11,8 @@ let token = null;
 
 for (const element of document.querySelectorAll('.search, .try, #sign-in')) element.hidden = false;
 // On a narrow screen the contents would push the reference off the first view.
-if (matchMedia('(max-width: 59.99rem)').matches) contents.open = false;
+// Sent closed: opening it beside the page moves nothing, closing it above the page would move everything.
+if (matchMedia('(min-width: 60rem)').matches) contents.open = true;
 
 for (const block of document.querySelectorAll('.code')) block.append(copyButton(block.querySelector('code')));
 

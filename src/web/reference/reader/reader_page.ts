@@ -40,7 +40,7 @@ export function readerPage({ document, signIn }: ReaderOptions): string {
 </header>
 <div class="columns">
 <nav aria-label="Reference">
-<details id="contents" open><summary>Contents</summary>
+<details id="contents"><summary>Contents</summary>
 <label class="search" hidden>Search<input id="search" type="search" placeholder="Search operations and events" autocomplete="off"></label>
 <h2>Start here</h2>
 <ul>${guideSections.map(([id, title]) => html`<li><a href="#${id}">${title}</a></li>`)}</ul>
