@@ -270,6 +270,18 @@ async function countFailing(what: string): Promise<number> {
   return Number(found[1]);
 }
 
+test('webhooks 76: the body of an event is erased although the clock that its id was made by was hours off', async () => {
+  const app = await createApp(server);
+  const { body } = await publish(publisher, app.account, ['early']);
+  const hoursAgo = (Date.now() - 5 * 3_600_000).toString(16).padStart(12, '0');
+  const early = `${hoursAgo.slice(0, 8)}-${hoursAgo.slice(8)}${body.ids[0].slice(13)}`;
+  await sql`update events set id = ${early} where id = ${body.ids[0]}`.execute(server.db);
+  assert.equal((await publisher('DELETE', `/events/${early}/body`)).status, 204);
+  assert.equal((await publisher('DELETE', `/events/${early}/body`)).status, 404);
+  const beyond = 'ffffffff-ffff-7fff-bfff-ffffffffffff';
+  assert.equal((await publisher('DELETE', `/events/${beyond}/body`)).status, 404);
+});
+
 test('webhooks 69: a server gives the warnings that are due when it starts', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });

@@ -52,14 +52,32 @@ export async function eraseEvent(db: Database, id: string): Promise<number[]> {
   if (madeAt === undefined) return [];
   const from = new Date(madeAt.getTime() - writtenWithin.beforeMs);
   const until = new Date(madeAt.getTime() + writtenWithin.afterMs);
-  for (const day of new Set([from, until].map((time) => time.toISOString().slice(0, 10)))) {
-    const positions = await eraseOfDay(db, id, day, from, until);
-    if (positions.length === 0) continue;
+  const positions = (await eraseNear(db, id, from, until)) ?? (await eraseAround(db, id, madeAt));
+  if (positions.length > 0) {
     await sql`select pg_notify('nuncio_event_erased', ${positions.join(',')})`.execute(db);
-    return positions;
   }
-  return [];
+  return positions;
 }
+
+/** @returns undefined where nothing was found */
+async function eraseNear(db: Database, id: string, from: Date, until: Date): Promise<number[] | undefined> {
+  for (const day of new Set([dayOf(from), dayOf(until)])) {
+    const positions = await eraseOfDay(db, id, day, from, until);
+    if (positions.length > 0) return positions;
+  }
+  return undefined;
+}
+
+/** The clock of the node that made the id may differ from the database's: three whole days are read. */
+async function eraseAround(db: Database, id: string, madeAt: Date): Promise<number[]> {
+  const days = [-1, 0, 1].map((offset) => dayOf(new Date(madeAt.getTime() + offset * 86_400_000)));
+  const { rows } = await sql<{ position: string }>`
+    update events set body = null
+    where day = any(${days}::date[]) and id = ${id} and body is not null returning position`.execute(db);
+  return rows.map(({ position }) => Number(position));
+}
+
+const dayOf = (time: Date): string => time.toISOString().slice(0, 10);
 
 /** When an event's id was made: as the publisher's own ids were noted, or as an id made here says itself. */
 async function idMadeAt(db: Database, id: string): Promise<Date | undefined> {
@@ -67,8 +85,12 @@ async function idMadeAt(db: Database, id: string): Promise<Date | undefined> {
     select created_at from event_ids where id = ${id}`.execute(db);
   if (rows[0] !== undefined) return rows[0].created_at;
   if (!isId(id) || id[14] !== '7') return undefined;
-  return new Date(Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16));
+  const madeAt = Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16);
+  return madeAt < latestMs ? new Date(madeAt) : undefined;
 }
+
+/** An id can state a time that no date of the database can name. */
+const latestMs = Date.UTC(9999, 0);
 
 /** Positions of a day are in the order of its times, but for moments: the primary key leads to the stretch to read. */
 async function eraseOfDay(db: Database, id: string, day: string, from: Date, until: Date): Promise<number[]> {
