@@ -3,6 +3,7 @@
  */
 
 import type { FastifyInstance } from 'fastify';
+import { isId } from '../../crypto/ids.ts';
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
@@ -119,6 +120,7 @@ function readFilter(parameters: Readonly<Record<string, string>>): DeliveryFilte
   const [from, to] = [since, until].map((text) => (text === undefined ? null : readTime(text)));
   if (from === undefined) throw wrong('since may be an RFC 3339 time.');
   if (to === undefined) throw wrong('until may be an RFC 3339 time.');
+  if (id !== undefined && !isId(id)) throw wrong('id may be the id of a delivery.');
   return {
     state: (status ?? null) as DeliveryState | null,
     kind: kind ?? null,
