@@ -74,8 +74,17 @@ interface Findings {
   violations: { id: string; nodes: { html: string; failureSummary: string }[] }[];
 }
 
-/** What `axe-core` finds on the page as it is. */
+/** Runs in the page: waits until everything that moves or fades to an end has done so. */
+const animationsEnded = `(async () => {
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  const running = () => document.getAnimations().filter((animation) =>
+    animation.playState === 'running' && animation.effect.getComputedTiming().endTime !== Infinity);
+  while (running().length > 0) await Promise.allSettled(running().map((animation) => animation.finished));
+})()`;
+
+/** What `axe-core` finds on the page, once it has come to rest: colors that still fade in have no contrast yet. */
 export async function accessibilityFaults(page: Page): Promise<string[]> {
+  await page.evaluate(animationsEnded);
   // The policy of the page lets no script in: the driver's own world has it.
   await page.evaluate(axeSource);
   const { violations } = (await page.evaluate(
