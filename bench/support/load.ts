@@ -18,8 +18,8 @@ export interface LoadOptions {
 
 /** @returns answers a second */
 export async function load(options: LoadOptions): Promise<number> {
-  const { connections, milliseconds } = options;
-  const counters = await Promise.all(Array.from({ length: connections }, () => openConnection(options)));
+  const { milliseconds } = options;
+  const counters = await openConnections(options);
   const startedAt = performance.now();
   for (const counter of counters) counter.start();
   await new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -29,8 +29,23 @@ export async function load(options: LoadOptions): Promise<number> {
   return answers / seconds;
 }
 
+/** Sends for some milliseconds, then waits for the last response of each connection. @returns the responses of all */
+export async function loadToTheEnd(options: LoadOptions): Promise<number> {
+  const counters = await openConnections(options);
+  for (const counter of counters) counter.start();
+  await new Promise((resolve) => setTimeout(resolve, options.milliseconds));
+  const counts = await Promise.all(counters.map((counter) => counter.drain()));
+  return counts.reduce((sum, count) => sum + count, 0);
+}
+
+function openConnections(options: LoadOptions): Promise<Counter[]> {
+  return Promise.all(Array.from({ length: options.connections }, () => openConnection(options)));
+}
+
 interface Counter {
   start(): void;
+  /** Sends nothing more. @returns the responses since the start, with that of the request in flight */
+  drain(): Promise<number>;
   /** @returns the answers that came since the start */
   stop(): number;
 }
@@ -42,6 +57,8 @@ async function openConnection({ port, request, status }: LoadOptions): Promise<C
   const expected = `HTTP/1.1 ${status} `;
   let answers = 0;
   let isStopped = false;
+  let isLast = false;
+  const drained = Promise.withResolvers<number>();
   /** Bytes of the running answer that have not come yet. */
   let missing = 0;
   let begun: Buffer = Buffer.alloc(0);
@@ -55,6 +72,7 @@ async function openConnection({ port, request, status }: LoadOptions): Promise<C
       if (length === undefined) return;
       if (begun.toString('latin1', 0, expected.length) !== expected) {
         isStopped = true;
+        drained.resolve(answers);
         console.error(begun.toString());
         return;
       }
@@ -63,10 +81,16 @@ async function openConnection({ port, request, status }: LoadOptions): Promise<C
     }
     if (missing > 0) return;
     answers += 1;
-    socket.write(bytes);
+    if (!isLast) return void socket.write(bytes);
+    drained.resolve(answers);
+    socket.destroy();
   });
   return {
     start: () => socket.write(bytes),
+    drain() {
+      isLast = true;
+      return drained.promise;
+    },
     stop() {
       isStopped = true;
       socket.destroy();

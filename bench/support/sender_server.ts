@@ -1,0 +1,41 @@
+/**
+ * A sender to compare with, fed by single requests: `node sender_server.ts <name> <port> <database> <origin>` takes
+ * `POST /events` of one event each (Fastify, JSON), adds the job, and responds 202 once the job is durable. The sender works
+ * in the same process. Says `ready` on its standard output, and ends on SIGTERM.
+ */
+
+import { randomUUID } from 'node:crypto';
+import Fastify from 'fastify';
+import { graphileWorkerSettings, openGraphileWorkerSender } from './graphile_worker_sender.ts';
+import { openPgBossSender, pgBossSettings } from './pg_boss_sender.ts';
+import type { Sender } from './sender.ts';
+
+const [name, port, databaseUrl = '', origin = ''] = process.argv.slice(2);
+const sender: Sender =
+  name === 'pg-boss'
+    ? await openPgBossSender(databaseUrl, origin, pgBossSettings)
+    : await openGraphileWorkerSender(databaseUrl, origin, graphileWorkerSettings);
+let sequence = 0;
+const app = Fastify();
+app.post<{ Body: { body: unknown } }>('/events', async (request, reply) => {
+  const id = randomUUID();
+  sequence += 1;
+  await sender.publish([
+    {
+      id,
+      path: '/hooks',
+      sequence,
+      secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
+      body: JSON.stringify(request.body.body),
+    },
+  ]);
+  return reply.code(202).send({ id, ids: [id] });
+});
+await sender.start();
+await app.listen({ port: Number(port), host: '127.0.0.1' });
+process.once('SIGTERM', async () => {
+  await app.close();
+  await sender.stop();
+  process.exit(0);
+});
+console.log('ready');
