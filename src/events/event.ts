@@ -33,9 +33,24 @@ export async function appendEvent(tx: Transaction, event: NewEvent, lanes?: stri
       values (${id}, ${event.accountId}, ${event.kind}, ${JSON.stringify(event.body)}, ${activeTraceparent()})
       returning day, position
     )
-    insert into outbox (day, positions, lanes)
-    select day, array[position], ${lanes ?? null}::bigint[] from event`.execute(tx);
+    insert into outbox (day, turn, positions, lanes)
+    select day, ${turnOf(event, lanes)}::uuid, array[position], ${lanes ?? null}::bigint[] from event`.execute(
+    tx,
+  );
   return id;
+}
+
+/**
+ * In whose turn the fan-out takes an event: its account's. An event that belongs to no account and is for certain lanes
+ * takes the turn of the first of them.
+ */
+function turnOf({ accountId }: NewEvent, lanes: readonly string[] = []): string {
+  return (
+    accountId ??
+    BigInt(lanes[0] ?? 0)
+      .toString(16)
+      .padStart(32, '0')
+  );
 }
 
 /** An event whose deliveries the caller makes itself, in the same transaction: it does not enter the outbox. */

@@ -368,13 +368,23 @@ async function insertEvents(
           unnest(${textArray(events.map(({ body }) => body))}::text[]) as body
         from place
       ) as given
+    ),
+    -- One row for each account: accounts take turns.
+    waiting as (
+      insert into outbox (day, turn, positions)
+      select (now() at time zone 'utc')::date, account_id, array_agg(position order by position)
+      from (
+        select unnest(place.positions) as position,
+          unnest(${uuidArray(events.map(({ accountId }) => accountId))}::uuid[]) as account_id
+        from place
+      ) as given
+      group by account_id
     )
-    insert into outbox (day, positions)
-    select (now() at time zone 'utc')::date, positions from place
-    returning day::text, positions[1] as first, statement_timestamp() as created_at,
+    select (now() at time zone 'utc')::date::text as day, positions[1] as first, statement_timestamp() as created_at,
       -- Told one by one only where others took some in between.
       case when positions[cardinality(positions)] - positions[1] >= cardinality(positions)
-        then array_to_string(positions, ',') end as positions`.execute(db);
+        then array_to_string(positions, ',') end as positions
+    from place`.execute(db);
   if (rows[0] === undefined) {
     await checkAccounts(db, events, isArray);
     // There by now.
