@@ -14,6 +14,8 @@ const batchMax = 2_000;
 /** Unwritten outcomes at which nothing more is started. */
 const backlogMax = 10_000;
 const errorPauseMs = 250;
+/** Failed statements after which a flush gives up. */
+const flushFailuresMax = 3;
 /** Deliveries that the cursor in a lane's row may lag behind: what whoever takes the lane after a crash must look at. */
 const cursorLagMax = 128;
 
@@ -65,13 +67,16 @@ export class Recorder {
     }
   }
 
-  /** Writes what there is. @throws never: what cannot be written is tried again by whoever holds the lanes next */
+  /**
+   * Writes all outcomes, those included that wait behind a statement in progress. Gives up after some failures: whoever
+   * holds the lanes next sends those deliveries again.
+   */
   async flush(): Promise<void> {
-    while (this.#outcomes.length > 0 || this.#writing !== undefined) {
+    let failures = 0;
+    while (failures < flushFailuresMax && (this.#outcomes.length > 0 || this.#writing !== undefined)) {
       this.#begin();
-      const count = this.#outcomes.length;
       await this.#writing;
-      if (this.#outcomes.length >= count && count > 0) return;
+      if (this.#failed) failures += 1;
     }
   }
 

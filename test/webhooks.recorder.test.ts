@@ -1,0 +1,68 @@
+/** The recorder: what it writes when the node that it belongs to ends. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { createSealer } from '../src/crypto/sealing.ts';
+import { Lane } from '../src/webhooks/lanes/lane.ts';
+import { type LaneState, loadLanes } from '../src/webhooks/lanes/lane_store.ts';
+import type { Outcome } from '../src/webhooks/lanes/outcome.ts';
+import { Recorder } from '../src/webhooks/lanes/recorder.ts';
+import { startTestServer, testSecret } from './support/server.ts';
+import { startSubscriber } from './support/subscriber.ts';
+import { createApp, subscribe, until } from './support/webhooks.ts';
+
+const server = await startTestServer({ after });
+const { db } = server;
+
+test('webhooks 64: a flush writes the outcomes that wait behind a statement in progress', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const { id } = await subscribe(await createApp(server), { url: subscriber.url });
+  const node = '77';
+  await sql`
+    insert into nodes (id, host, process, alive_until) values (77, 'elsewhere', '1 1', now() + interval '1 hour')`.execute(
+    db,
+  );
+  const { rows } = await sql<{ lane: string }>`
+    update lane_progress set owner = 77 where lane = (select lane from subscriptions where id = ${id})
+    returning lane`.execute(db);
+  const laneId = Number(rows[0]?.lane);
+  const rules = {
+    sealer: createSealer(testSecret, 'subscription-secret'),
+    appSubscriptions: 'all' as const,
+  };
+  const onError = (error: Error) => assert.fail(error);
+  const [state] = await loadLanes(db, node, [laneId], rules, onError);
+  const lane = new Lane(state as LaneState, performance.now());
+  const recorder = new Recorder({ db, node, onLost: () => {}, onWritten: () => {}, onError });
+  const add = (sequence: number) => recorder.add(lane, cancelled(laneId, sequence));
+
+  const flushed = await db.transaction().execute(async (tx) => {
+    await sql`select from nodes where id = 77 for update`.execute(tx);
+    add(1);
+    await until(
+      async () =>
+        (await sql`select from pg_locks where not granted and pid <> pg_backend_pid()`.execute(db)).rows
+          .length,
+      (waiting) => waiting > 0,
+    );
+    add(2);
+    return { result: recorder.flush() };
+  });
+  await flushed.result;
+  const { rows: written } = await sql<{ sequence: number }>`
+    select sequence::int from retries where lane = ${laneId} order by sequence`.execute(db);
+  assert.deepEqual(written, [{ sequence: 1 }, { sequence: 2 }]);
+});
+
+function cancelled(lane: number, sequence: number): Outcome {
+  return {
+    lane,
+    sequence,
+    day: new Date().toISOString().slice(0, 10),
+    attempt: null,
+    retry: { state: 'cancelled', attempts: 0, dueMs: null },
+    hadRetry: false,
+    wasManual: false,
+  };
+}
