@@ -130,6 +130,7 @@ test('what was withdrawn stays so when the clock was ahead for a while', async (
   const token = {
     tokenId: newId(),
     grantId: null,
+    grantRevision: 0,
     clientId: 'a client',
     clientEpoch: null,
   };

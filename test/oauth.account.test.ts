@@ -29,7 +29,7 @@ async function signedIn(): Promise<TestBrowser> {
 
 test('oauth 98: a user sees each app with its scopes, first and last use, and withdraws it', async () => {
   const first = await authorize(server, { account, client, scopes: ['openid', 'read:posts'] });
-  const second = await authorize(server, { account, client, scopes: ['read:profile'] });
+  const second = await authorize(server, { account, client, scopes: ['read:posts', 'read:profile'] });
   const browser = await signedIn();
   const page = await browser.open(`${server.baseUrl}/account`);
   assert.ok(page.text.includes('A &lt;b&gt;bold&lt;/b&gt; app'));

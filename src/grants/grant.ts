@@ -96,6 +96,23 @@ export async function withdrawGrantsOfClient(
   });
 }
 
+/**
+ * Changes what a user lets a client do: no delivery that the change forbids starts after its commit, on any node.
+ * @param work in one transaction
+ */
+export async function changeGrantsOfClient(
+  db: Database,
+  accountId: string,
+  clientId: string,
+  work: (tx: Transaction) => Promise<void>,
+): Promise<void> {
+  const { rows } = await sql<{ may_deliver: boolean }>`
+    select coalesce(bool_or(${mayDeliver}), false) as may_deliver from grants g
+    where g.account_id = ${accountId} and g.client_id = ${clientId} and g.withdrawn_at is null`.execute(db);
+  const subject = { client_id: clientId, account_id: accountId, may_deliver: rows[0]?.may_deliver ?? false };
+  await duringItsStandstill(db, subject, (given) => inTransaction(given, work));
+}
+
 interface GrantSubject {
   client_id: string;
   account_id: string;

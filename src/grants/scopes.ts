@@ -99,3 +99,9 @@ export function createScopeCatalogue(objects: Iterable<string>): ScopeCatalogue 
   }
   return catalogue;
 }
+
+/** What a scope gives, whose words the user has read: asked for by name it is no way around the scope. */
+export function isClaimAllowed(claim: string, scopes: readonly string[]): boolean {
+  const giving = Object.keys(scopeClaims).filter((scope) => scopeClaims[scope]?.includes(claim));
+  return giving.length === 0 || giving.some((scope) => scopes.includes(scope));
+}

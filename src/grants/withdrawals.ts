@@ -22,6 +22,8 @@ const sweepMs = 60_000;
 export interface Withdrawable {
   readonly tokenId: string;
   readonly grantId: string | null;
+  /** How often its grant had been narrowed when it was issued. */
+  readonly grantRevision: number;
   readonly clientId: string;
   /** The client's epoch in which it was issued; null for tokens of a version that knew none. */
   readonly clientEpoch: string | null;
@@ -32,10 +34,10 @@ export interface Withdrawable {
  * clock of the node that issued it may be wrong.
  */
 export function withdrawalKeys(token: Withdrawable): string[] {
-  const { tokenId, grantId, clientId, clientEpoch } = token;
+  const { tokenId, grantId, grantRevision, clientId, clientEpoch } = token;
   return [
     `token:${tokenId}`,
-    ...(grantId === null ? [] : [`grant:${grantId}`]),
+    ...(grantId === null ? [] : [`grant:${grantId}`, `grant_revision:${grantId}:${grantRevision}`]),
     clientEpoch === null ? `client:${clientId}` : `client_epoch:${clientEpoch}`,
   ];
 }

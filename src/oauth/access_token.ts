@@ -19,6 +19,8 @@ export interface AccessTokenClaims {
   readonly accountId: string | null;
   readonly clientId: string;
   readonly grantId: string | null;
+  /** How often its grant had been narrowed when it was issued. */
+  readonly grantRevision: number;
   readonly scopes: ReadonlySet<string>;
   /** The resources that it is meant for: our own API, or APIs elsewhere (RFC 8707). */
   readonly audience: readonly string[];
@@ -109,7 +111,7 @@ function isAlive(claims: AccessTokenClaims): boolean {
 }
 
 function toClaims(payload: JWTPayload): AccessTokenClaims {
-  const { jti, sub, client_id, client_epoch, grant_id, scope, aud, iat, exp } = payload;
+  const { jti, sub, client_id, client_epoch, grant_id, grant_revision, scope, aud, iat, exp } = payload;
   const cnf = (payload.cnf ?? {}) as { jkt?: string; 'x5t#S256'?: string };
   const grantId = typeof grant_id === 'string' ? grant_id : null;
   return {
@@ -119,6 +121,7 @@ function toClaims(payload: JWTPayload): AccessTokenClaims {
     clientId: String(client_id),
     clientEpoch: typeof client_epoch === 'string' ? client_epoch : null,
     grantId,
+    grantRevision: typeof grant_revision === 'number' ? grant_revision : 0,
     scopes: new Set(typeof scope === 'string' ? scope.split(' ') : []),
     audience: toAudience(aud),
     issuedAt: iat as number,

@@ -1,7 +1,8 @@
 /**
  * Which grant an authorization request leads to: a new one for each, so that what is done to the tokens of one
  * authorization leaves those of another alone. What a user confirmed once need not be confirmed again while a
- * grant of it lives, unless nobody can know whether it is the same app that asks.
+ * grant of it lives, unless nobody can know whether it is the same app that asks. What a user confirms on a page counts
+ * for the grants that are there, too (storage/consent.ts).
  */
 
 import { sql } from 'kysely';
@@ -13,9 +14,9 @@ import type { Client } from '../clients/client.ts';
 import { consoleClientId, isOwnClient } from '../clients/own_clients.ts';
 import { newId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
-import { adminScope, scopeClaims } from '../grants/scopes.ts';
+import { adminScope, isClaimAllowed } from '../grants/scopes.ts';
 import { dropAdminScope } from './scope_policy.ts';
-import { currentMemo, type GrantDetails } from './storage/memo.ts';
+import { currentMemo, type GrantDetails, type PendingGrant } from './storage/memo.ts';
 
 type EngineGrant = InstanceType<Provider['Grant']>;
 
@@ -52,7 +53,15 @@ export async function grantFor(
   grant.jti = newId();
   const { openid, resources } = grant as { openid?: unknown; resources?: unknown };
   const details = JSON.parse(JSON.stringify({ openid, resources })) as GrantDetails;
-  const pending = { id: grant.jti, accountId, clientId: client.id, details, createdAt: new Date() };
+  const pending: PendingGrant = {
+    id: grant.jti,
+    accountId,
+    clientId: client.id,
+    details,
+    revision: 0,
+    createdAt: new Date(),
+    isConsent: isConfirmed,
+  };
   const memo = currentMemo();
   memo.pendingGrant = pending;
   memo.grants.set(grant.jti, pending);
@@ -76,16 +85,10 @@ export async function requireReviewed(
 }
 
 function addClaims(grant: EngineGrant, claims: string[], scopes: string[]): void {
-  const refused = claims.filter((claim) => !isAllowed(claim, scopes));
-  const allowed = claims.filter((claim) => isAllowed(claim, scopes));
+  const refused = claims.filter((claim) => !isClaimAllowed(claim, scopes));
+  const allowed = claims.filter((claim) => isClaimAllowed(claim, scopes));
   if (allowed.length > 0) grant.addOIDCClaims(allowed);
   if (refused.length > 0) grant.rejectOIDCClaims(refused);
-}
-
-/** What a scope gives, whose words the user has read: asked for by name it is no way around the scope. */
-function isAllowed(claim: string, scopes: string[]): boolean {
-  const giving = Object.keys(scopeClaims).filter((scope) => scopeClaims[scope]?.includes(claim));
-  return giving.length === 0 || giving.some((scope) => scopes.includes(scope));
 }
 
 interface Requested {

@@ -44,8 +44,16 @@ export function registerPasswordGrant(provider: Provider, options: EngineOptions
     const scope = [...ctx.oidc.requestParamScopes].filter((name) => name.includes(':')).join(' ');
     const grantId = newId();
     const details = { openid: { scope }, resources: { [config.baseUrl]: scope } };
-    const pending = { id: grantId, accountId, clientId: client.clientId, details, createdAt: new Date() };
-    currentMemo().pendingGrant = pending;
+    currentMemo().pendingGrant = {
+      id: grantId,
+      accountId,
+      clientId: client.clientId,
+      details,
+      revision: 0,
+      createdAt: new Date(),
+      // Nobody has chosen the scopes on a page.
+      isConsent: false,
+    };
     await savePendingGrant(db);
 
     const shared = { accountId, client, grantId, gty: 'password' };

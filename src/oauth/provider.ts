@@ -36,7 +36,7 @@ import { useScopePolicy } from './scope_policy.ts';
 import { accessTokenStorage } from './storage/access_token.ts';
 import { authorizationCodeStorage } from './storage/authorization_code.ts';
 import { deviceCodeStorage } from './storage/device_code.ts';
-import { grantStorage, savePendingGrant } from './storage/grant.ts';
+import { grantRevisionOf, grantStorage, savePendingGrant } from './storage/grant.ts';
 import { interactionStorage } from './storage/interaction.ts';
 import { currentMemo } from './storage/memo.ts';
 import { pushedRequestStorage } from './storage/pushed_request.ts';
@@ -182,6 +182,8 @@ function policy(options: EngineOptions): Configuration {
           const { grantId, accountId } = token as { grantId?: string; accountId?: string };
           // Ours alone: by it a withdrawn grant is known without a query.
           if (grantId !== undefined) payload.grant_id = grantId;
+          const revision = grantRevisionOf(grantId);
+          if (revision > 0) payload.grant_revision = revision;
           const epoch = epochOf((token as { client?: object }).client);
           if (epoch !== undefined) payload.client_epoch = epoch;
           // Whatever the client knows the user by (pairwise.ts).

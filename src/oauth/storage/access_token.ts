@@ -11,7 +11,7 @@ import type { Database } from '../../database/database.ts';
 import { isWithdrawn, withdrawToken } from '../../grants/withdrawals.ts';
 import { type AccessTokenClaims, type AccessTokenVerifier, toAudience } from '../access_token.ts';
 import { epochOf } from '../engine_client.ts';
-import { savePendingGrant } from './grant.ts';
+import { grantRevisionOf, savePendingGrant } from './grant.ts';
 import { settle } from './settlement.ts';
 import { endsWithGrant, type ModelStorage } from './storage.ts';
 
@@ -29,7 +29,11 @@ export function accessTokenStorage(
       await savePendingGrant(db);
       await settle();
       const { jti: _value, ...said } = payload;
-      const claims = { ...said, clientEpoch: epochOf(Provider.ctx?.oidc.client) };
+      const claims = {
+        ...said,
+        clientEpoch: epochOf(Provider.ctx?.oidc.client),
+        grantRevision: grantRevisionOf(payload.grantId),
+      };
       await sql`
         insert into access_tokens (digest, token_id, grant_id, payload, expires_at)
         values (${digest(value)}, ${tokenIdOf(value)}, ${payload.grantId ?? null}, ${JSON.stringify(claims)},
@@ -69,6 +73,7 @@ export function opaqueTokenLookup(db: Database): (token: string) => Promise<Acce
       clientId: payload.clientId as string,
       clientEpoch: (payload.clientEpoch as string | undefined) ?? null,
       grantId: payload.grantId ?? null,
+      grantRevision: (payload.grantRevision as number | undefined) ?? 0,
       scopes: new Set((payload.scope ?? '').split(' ').filter(Boolean)),
       audience: toAudience(payload.aud),
       issuedAt: payload.iat as number,

@@ -8,9 +8,10 @@ import { sql } from 'kysely';
 import { errors, Provider } from 'oidc-provider';
 import type { Account } from '../../accounts/account.ts';
 import { digest } from '../../crypto/digest.ts';
-import type { Database } from '../../database/database.ts';
+import type { Database, Transaction } from '../../database/database.ts';
 import { withdrawGrant } from '../../grants/grant.ts';
-import { type GrantRow, grantedScopes, toStoredGrant } from './grant.ts';
+import { grantedScopes, withConsent } from './consent.ts';
+import { type GrantRow, toStoredGrant } from './grant.ts';
 import { currentMemo } from './memo.ts';
 import { postpone } from './settlement.ts';
 import { type AdapterPayload, endsWithGrant, type ModelStorage, withoutId } from './storage.ts';
@@ -21,20 +22,22 @@ export function authorizationCodeStorage(db: Database): ModelStorage {
       const memo = currentMemo();
       const grant = memo.pendingGrant;
       delete memo.pendingGrant;
-      await sql`
-        with granted as (
-          insert into grants (id, account_id, client_id, scopes, details)
-          select ${grant?.id ?? null}::uuid, ${grant?.accountId ?? null}::uuid, ${grant?.clientId ?? null},
-            ${grant === undefined ? [] : grantedScopes(grant.details)}::text[],
-            ${JSON.stringify(grant?.details ?? {})}::jsonb
-          where ${grant !== undefined}::boolean)
-        insert into authorization_codes (digest, grant_id, payload, expires_at)
-        values (${digest(code)}, ${payload.grantId}, ${withoutId(payload)},
-          now() + ${expiresIn} * interval '1 second')`.execute(db);
+      const store = (given: Database | Transaction) =>
+        sql`
+          with granted as (
+            insert into grants (id, account_id, client_id, scopes, details)
+            select ${grant?.id ?? null}::uuid, ${grant?.accountId ?? null}::uuid, ${grant?.clientId ?? null},
+              ${grant === undefined ? [] : grantedScopes(grant.details)}::text[],
+              ${JSON.stringify(grant?.details ?? {})}::jsonb
+            where ${grant !== undefined}::boolean)
+          insert into authorization_codes (digest, grant_id, payload, expires_at)
+          values (${digest(code)}, ${payload.grantId}, ${withoutId(payload)},
+            now() + ${expiresIn} * interval '1 second')`.execute(given);
+      await withConsent(db, grant, store);
     },
     async find(code) {
       const { rows } = await sql<CodeRow & { is_expired: boolean }>`
-        select c.payload, c.consumed_at, c.expires_at <= now() as is_expired, g.id, g.account_id, g.client_id, g.details, g.created_at,
+        select c.payload, c.consumed_at, c.expires_at <= now() as is_expired, g.id, g.account_id, g.client_id, g.details, g.revision, g.created_at,
           a.email, a.name, a.is_admin, a.created_at as account_created_at
         from authorization_codes c
         join grants g on g.id = c.grant_id and g.withdrawn_at is null

@@ -6,6 +6,7 @@ import { sql } from 'kysely';
 import { type AdapterPayload, Provider } from 'oidc-provider';
 import type { Database } from '../../database/database.ts';
 import { createGrant, type WithdrawalReason, withdrawGrant } from '../../grants/grant.ts';
+import { grantedScopes, withConsent } from './consent.ts';
 import { currentMemo, type GrantDetails, knownMemo, type StoredGrant } from './memo.ts';
 import type { ModelStorage } from './storage.ts';
 
@@ -15,10 +16,13 @@ export function grantStorage(db: Database): ModelStorage {
       const known = currentMemo().grants.get(id);
       if (known !== undefined) return toPayload(known);
       const { rows } = await sql<GrantRow>`
-        select id, account_id, client_id, details, created_at
+        select id, account_id, client_id, details, revision, created_at
         from grants
         where id = ${id} and withdrawn_at is null`.execute(db);
-      return rows[0] && toPayload(toStoredGrant(rows[0]));
+      if (rows[0] === undefined) return undefined;
+      const grant = toStoredGrant(rows[0]);
+      currentMemo().grants.set(id, grant);
+      return toPayload(grant);
     },
     async destroy(id) {
       currentMemo().grants.delete(id);
@@ -32,6 +36,7 @@ export interface GrantRow {
   account_id: string;
   client_id: string;
   details: GrantDetails;
+  revision: number;
   created_at: Date;
 }
 
@@ -41,6 +46,7 @@ export function toStoredGrant(row: GrantRow): StoredGrant {
     accountId: row.account_id,
     clientId: row.client_id,
     details: row.details,
+    revision: row.revision,
     createdAt: row.created_at,
   };
 }
@@ -56,10 +62,9 @@ function toPayload({ id, accountId, clientId, details, createdAt }: StoredGrant)
   } as AdapterPayload;
 }
 
-/** The names of all scopes that are granted for whatever resource. */
-export function grantedScopes(details: GrantDetails): string[] {
-  const texts = [details.openid?.scope ?? '', ...Object.values(details.resources ?? {})];
-  return [...new Set(texts.flatMap((text) => text.split(' ')))].filter((scope) => scope !== '').sort();
+/** The revision of a grant that the request under way has read: access tokens name it. */
+export function grantRevisionOf(grantId: string | undefined): number {
+  return grantId === undefined ? 0 : (currentMemo().grants.get(grantId)?.revision ?? 0);
 }
 
 /** Writes a grant that the user confirmed in this request, where no code is there to be written with it. */
@@ -68,7 +73,9 @@ export async function savePendingGrant(db: Database): Promise<void> {
   const grant = memo?.pendingGrant;
   if (memo === undefined || grant === undefined) return;
   delete memo.pendingGrant;
-  await createGrant(db, { ...grant, scopes: grantedScopes(grant.details), details: { ...grant.details } });
+  await withConsent(db, grant, (given) =>
+    createGrant(given, { ...grant, scopes: grantedScopes(grant.details), details: { ...grant.details } }),
+  );
 }
 
 /** The engine says "destroy"; why, the request tells. */

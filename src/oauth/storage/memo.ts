@@ -11,7 +11,15 @@ export interface StoredGrant {
   accountId: string;
   clientId: string;
   details: GrantDetails;
+  /** How often it has been narrowed. */
+  revision: number;
   createdAt: Date;
+}
+
+/** One that is not written yet. */
+export interface PendingGrant extends StoredGrant {
+  /** Whether the user has just confirmed it on a page; otherwise it follows from what was confirmed before. */
+  isConsent: boolean;
 }
 
 /** The engine's own form of what was granted. */
@@ -27,7 +35,7 @@ export interface Memo {
   /** The login session that the request came with, by its uid. */
   sessionUid?: string;
   /** Confirmed by the user in this request; written together with the code that it leads to. */
-  pendingGrant?: StoredGrant;
+  pendingGrant?: PendingGrant;
   /** What uses up the code or refresh token of the request, not yet run (settlement.ts). */
   postponed?: () => Promise<void>;
   /** Digest of a code that will be used up by the statement that stores its refresh token. */

@@ -39,7 +39,7 @@ export function refreshTokenStorage(db: Database): ModelStorage {
       const { rows } = await sql<CodeRow & { is_spent: boolean }>`
         select t.payload, t.consumed_at,
           t.consumed_at <= now() - ${graceSeconds} * interval '1 second' as is_spent,
-          g.id, g.account_id, g.client_id, g.details, g.created_at,
+          g.id, g.account_id, g.client_id, g.details, g.revision, g.created_at,
           a.email, a.name, a.is_admin, a.created_at as account_created_at
         from refresh_tokens t
         join grants g on g.id = t.grant_id and g.withdrawn_at is null

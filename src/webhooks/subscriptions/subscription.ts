@@ -64,6 +64,18 @@ export interface Subscription extends SubscriptionFields {
   updatedAt: Date;
 }
 
+/** Whose subscriptions are counted together: those that `belongsTo` finds. */
+function subjectOf(owner: Owner): string[] {
+  switch (owner.kind) {
+    case 'grant':
+      return [owner.accountId, owner.clientId];
+    case 'user':
+      return [owner.accountId];
+    case 'client':
+      return [owner.clientId];
+  }
+}
+
 /** Subscriptions of one owner at most. */
 export const subscriptionsMax = 1_000;
 
@@ -102,7 +114,9 @@ export const withFailing = sql`
 function belongsTo(owner: Owner) {
   switch (owner.kind) {
     case 'grant':
-      return sql`(subscriptions.grant_id = ${owner.grantId} and subscriptions.state <> 'ended')`;
+      // Whichever of its grants an app made it with: each sign-in has a grant of its own.
+      return sql`(subscriptions.owner = 'grant' and subscriptions.account_id = ${owner.accountId}
+        and subscriptions.client_id = ${owner.clientId} and subscriptions.state <> 'ended')`;
     case 'user':
       return sql`(subscriptions.owner = 'user' and subscriptions.account_id = ${owner.accountId}
         and subscriptions.state <> 'ended')`;
@@ -155,7 +169,7 @@ export async function createSubscription(
   const id = newId();
   return inTransaction(db, async (tx) => {
     // One after the other, so that the count below counts.
-    const name = `${owner.kind} ${owner.kind === 'grant' ? owner.grantId : owner.kind === 'user' ? owner.accountId : owner.clientId}`;
+    const name = [owner.kind, ...subjectOf(owner)].join(' ');
     await sql`select pg_advisory_xact_lock(hashtextextended(${name}, 51))`.execute(tx);
     // The lock makes a withdrawal wait, or makes us see it: no subscription outlives its grant.
     if (owner.kind === 'grant') {
