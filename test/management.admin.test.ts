@@ -160,6 +160,25 @@ test('apps are listed by time and by name, verified, suspended and reinstated, w
   assert.equal((await admin.request('POST', `/admin/apps/${operators.id}/unverify`)).status, 409);
 });
 
+test('an app that its developer changes after the administrator has read it is not verified', async () => {
+  const owner = await createConsoleUser(server);
+  const json = { client_name: 'Honest', redirect_uris: ['https://honest.example/'] };
+  const { client_id: id } = (await owner.request('POST', '/apps', { json })).body;
+  const read = async () => (await admin.request('GET', `/admin/apps/${id}`)).body;
+  const seen = await read();
+  const patch = { redirect_uris: ['https://evil.example/'] };
+  assert.equal((await owner.request('PATCH', `/apps/${id}`, { json: patch })).status, 200);
+  const verify = (updatedAt: unknown) =>
+    admin.request('POST', `/admin/apps/${id}/verify`, { json: { updated_at: updatedAt } });
+  const refused = await verify(seen.updated_at);
+  assert.deepEqual([refused.status, refused.body.code], [412, 'app-changed']);
+  assert.equal((await read()).state, 'unverified');
+  assert.equal((await verify('yesterday')).status, 422);
+  assert.equal((await verify((await read()).updated_at)).body.state, 'verified');
+  const suspend = { json: { updated_at: seen.updated_at } };
+  assert.equal((await admin.request('POST', `/admin/apps/${id}/suspend`, suspend)).status, 422);
+});
+
 test('grants are listed by account and client, and withdrawn', async () => {
   const app = await createApp(server);
   const other = await createApp(server, { account: app.account });

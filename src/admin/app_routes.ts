@@ -59,19 +59,19 @@ export function registerAdminApps(options: AdminOptions): void {
 
   // Written out, so that the reference's test finds each route.
   api.post<IdRoute>('/admin/apps/:id/verify', async (request) =>
-    change(await admin(request), request.params.id, 'verify', readReason(request.body)),
+    change(await admin(request), request.params.id, 'verify', readVerification(request.body)),
   );
   api.post<IdRoute>('/admin/apps/:id/unverify', async (request) =>
-    change(await admin(request), request.params.id, 'unverify', readReason(request.body)),
+    change(await admin(request), request.params.id, 'unverify', readChange(request.body)),
   );
   api.post<IdRoute>('/admin/apps/:id/suspend', async (request) =>
-    change(await admin(request), request.params.id, 'suspend', readReason(request.body)),
+    change(await admin(request), request.params.id, 'suspend', readChange(request.body)),
   );
   api.post<IdRoute>('/admin/apps/:id/reinstate', async (request) =>
-    change(await admin(request), request.params.id, 'reinstate', readReason(request.body)),
+    change(await admin(request), request.params.id, 'reinstate', readChange(request.body)),
   );
 
-  async function change(actor: Actor, id: string, name: Change, reason: string | null) {
+  async function change(actor: Actor, id: string, name: Change, { reason, lookedAt }: ChangeBody) {
     const client = await requireClient(db, id);
     if (name === 'unverify' && client.origin === 'operator') {
       throw new Problem(409, 'Apps of the operator count as verified.', { code: 'app-of-the-operator' });
@@ -81,8 +81,13 @@ export function registerAdminApps(options: AdminOptions): void {
       const { set, kind } = changes[name];
       const { rows } = await sql`
         update clients set ${set}, updated_at = now()
-        where id = ${client.id} and ${isOpen[name]} returning id`.execute(tx);
-      if (rows.length === 0) return;
+        where id = ${client.id} and ${isOpen[name]}
+          and (${lookedAt}::timestamptz is null or date_trunc('milliseconds', updated_at) = ${lookedAt})
+        returning id`.execute(tx);
+      if (rows.length === 0) {
+        if (lookedAt !== null) await requireUnchanged(tx, client.id, lookedAt);
+        return;
+      }
       await recordEntry(tx, { kind, clientId: client.id, details: reason === null ? {} : { reason } });
     };
     // No delivery starts after the commit of a suspension.
@@ -151,6 +156,16 @@ async function listClients(
   return rows.map(toClient);
 }
 
+/** @throws Problem 412 where the app is not what the administrator saw */
+async function requireUnchanged(tx: Transaction, id: string, lookedAt: Date): Promise<void> {
+  const { rows } = await sql`
+    select from clients where id = ${id} and date_trunc('milliseconds', updated_at) = ${lookedAt}`.execute(
+    tx,
+  );
+  if (rows.length > 0) return;
+  throw new Problem(412, 'The app has been changed since: look at it again.', { code: 'app-changed' });
+}
+
 async function requireClient(db: Database, id: string): Promise<Client> {
   const { rows } =
     /^[\x21-\x7e]{1,2048}$/.test(id) && !ownClientIds.includes(id)
@@ -177,21 +192,35 @@ function represent(client: Client): Record<string, unknown> {
   };
 }
 
-/** Why, for the audit log. @throws Problem 422 */
-function readReason(body: unknown): string | null {
-  if (body === undefined) return null;
+interface ChangeBody {
+  /** Why, for the audit log. */
+  reason: string | null;
+  /** `updated_at` of the app as the administrator saw it; null where that does not matter. */
+  lookedAt: Date | null;
+}
+
+const readChange = (body: unknown) => readBody(body, []);
+const readVerification = (body: unknown) => readBody(body, ['updated_at']);
+
+/** @throws Problem 422 */
+function readBody(body: unknown, more: readonly string[]): ChangeBody {
+  if (body === undefined) return { reason: null, lookedAt: null };
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
     throw bodyProblem([{ pointer: '', message: 'must be an object' }]);
   }
   const { reason = null, ...others } = body as Record<string, unknown>;
-  const faults = Object.keys(others).map((name) => ({
-    pointer: `/${escapePointer(name)}`,
-    message: 'is not a known property',
-  }));
+  const faults = Object.keys(others)
+    .filter((name) => !more.includes(name))
+    .map((name) => ({ pointer: `/${escapePointer(name)}`, message: 'is not a known property' }));
+  const { updated_at: updatedAt = null } = others;
+  const lookedAt = typeof updatedAt === 'string' ? (readTime(updatedAt) ?? null) : null;
+  if (more.includes('updated_at') && updatedAt !== null && lookedAt === null) {
+    faults.push({ pointer: '/updated_at', message: 'must be a time as in RFC 3339' });
+  }
   const isReason = typeof reason === 'string' && reason.length <= reasonLengthMax;
   if (reason !== null && !isReason) {
     faults.push({ pointer: '/reason', message: `may be a text of at most ${reasonLengthMax} characters` });
   }
   if (faults.length > 0) throw bodyProblem(faults.slice(0, 100));
-  return reason as string | null;
+  return { reason: reason as string | null, lookedAt };
 }

@@ -21,6 +21,8 @@ import { healthMembers, subscriptionMembers } from '../webhooks/api/operations.t
 
 const count = Type.Object({ count: Type.Integer({ minimum: 0 }), is_estimate: Type.Boolean() }, strict);
 
+const reason = Type.Optional(Maybe(Type.String({ maxLength: 500 })));
+
 const schemas: Record<string, TSchema> = {
   AdminAccount: Type.Object(
     {
@@ -38,7 +40,8 @@ const schemas: Record<string, TSchema> = {
   AdminAccountList: listOf('AdminAccount'),
   AdminApp: Type.Object({ ...clientMembers, _links: links }, strict),
   AdminAppList: listOf('AdminApp'),
-  AdminReason: Type.Object({ reason: Type.Optional(Maybe(Type.String({ maxLength: 500 }))) }, strict),
+  AdminReason: Type.Object({ reason }, strict),
+  AdminVerification: Type.Object({ reason, updated_at: Type.Optional(Maybe(Time())) }, strict),
   AdminGrant: Type.Object(
     {
       id: Id(),
@@ -210,9 +213,9 @@ function act(
   summary: string,
   schema: string,
   which: Parameter,
-  body: 'AdminReason' | 'EmptyBody',
+  body: 'AdminReason' | 'AdminVerification' | 'EmptyBody',
 ): Operation {
-  const example = body === 'AdminReason' ? { reason: 'Asked for by its developer' } : {};
+  const example = body === 'EmptyBody' ? {} : { reason: 'Asked for by its developer' };
   return {
     id: name,
     method: 'post',
@@ -259,7 +262,12 @@ const operations: Operation[] = [
     queryParameter('name', 'Only those whose name begins so.', Type.String({ minLength: 1, maxLength: 100 })),
   ]),
   read('read_any_app', '/admin/apps/{id}', 'Read any app', 'AdminApp', [appId]),
-  act('verify_app', '/admin/apps/{id}/verify', 'Verify an app', 'AdminApp', appId, 'AdminReason'),
+  {
+    ...act('verify_app', '/admin/apps/{id}/verify', 'Verify an app', 'AdminApp', appId, 'AdminVerification'),
+    description:
+      'With `updated_at` as it was read, an app that has been changed since is not verified: 412. Send it: what is verified is then what was looked at.',
+    problems: [404, 409, 412, ...bodyProblems],
+  },
   act(
     'unverify_app',
     '/admin/apps/{id}/unverify',

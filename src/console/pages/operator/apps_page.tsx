@@ -83,7 +83,8 @@ const columns: readonly Column<AdminApp>[] = [
   },
 ];
 
-function AppActions({ app: { client_id: id, client_name: name, state, origin } }: { app: AdminApp }) {
+function AppActions({ app }: { app: AdminApp }) {
+  const { client_id: id, client_name: name, state, origin } = app;
   const input = (reason: string) => ({ path: { id }, body: reason === '' ? {} : { reason } });
   if (state === 'suspended') {
     return (
@@ -108,7 +109,14 @@ function AppActions({ app: { client_id: id, client_name: name, state, origin } }
           hasReason
           question={`Verify ${name}?`}
           done={`${name} is verified.`}
-          onConfirm={(reason) => request('POST /admin/apps/{id}/verify', input(reason))}
+          onConfirm={(reason) => {
+            // What is verified is what the page shows.
+            const { path, body } = input(reason);
+            return request('POST /admin/apps/{id}/verify', {
+              path,
+              body: { ...body, updated_at: app.updated_at },
+            });
+          }}
         >
           Users are told that you have looked at who makes it.
         </Action>
