@@ -5,7 +5,7 @@ import { describeApps } from './apps/api/operations.ts';
 import { describeCollections } from './collections/operations.ts';
 import type { ReferencePart } from './http/operation.ts';
 import type { Platform } from './platform.ts';
-import { describeWebhooks } from './webhooks/api/operations.ts';
+import { describeWebhooks } from './webhooks/api/reference/describe.ts';
 
 export function referenceParts(platform: Platform): ReferencePart[] {
   return [

@@ -17,7 +17,7 @@ import {
   Time,
 } from '../http/describe.ts';
 import type { Operation, Parameter, ReferencePart } from '../http/operation.ts';
-import { healthMembers, subscriptionMembers } from '../webhooks/api/operations.ts';
+import { healthMembers, subscriptionMembers } from '../webhooks/api/reference/schemas.ts';
 
 const count = Type.Object({ count: Type.Integer({ minimum: 0 }), is_estimate: Type.Boolean() }, strict);
 

@@ -2,7 +2,7 @@
 
 import type { InfiniteData } from '@tanstack/react-query';
 import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
-import type { Delivery, DeliveryDetails, DeliveryList } from './generated.ts';
+import type { Delivery, DeliveryList } from './generated.ts';
 import { nextAfter } from './queries.ts';
 import { request, send } from './request.ts';
 
@@ -14,24 +14,6 @@ export interface DeliveryFilter {
   until?: string;
   id?: string;
 }
-
-export type Attempt = DeliveryDetails['attempts'][number] & {
-  trigger?: 'schedule' | 'manual' | 'recovery';
-  timings?: {
-    dns_ms: number | null;
-    connect_ms: number | null;
-    tls_ms: number | null;
-    first_byte_ms: number | null;
-  };
-  connection?: string | null;
-  error_detail?: string | null;
-  response: {
-    headers: Record<string, string | string[]>;
-    body: string;
-    encoding?: string;
-    truncated?: boolean;
-  } | null;
-};
 
 const pageSize = 50;
 

@@ -1,6 +1,6 @@
 /** Why an attempt failed, in words, and what whoever runs the receiver can do. */
 
-import type { Attempt } from '../../api/deliveries.ts';
+import type { Attempt } from '../../api/generated.ts';
 
 export interface Advice {
   reason: string;

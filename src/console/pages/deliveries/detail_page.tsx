@@ -4,8 +4,8 @@ import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { Link, useParams } from '@tanstack/react-router';
 import { RefreshCw } from 'lucide-react';
 import { useState } from 'react';
-import { type Attempt, deliveryQuery } from '../../api/deliveries.ts';
-import type { DeliveryDetails } from '../../api/generated.ts';
+import { deliveryQuery } from '../../api/deliveries.ts';
+import type { Attempt, DeliveryDetails } from '../../api/generated.ts';
 import { request } from '../../api/request.ts';
 import { Badge, DeliveryBadge } from '../../ui/badge.tsx';
 import { Button } from '../../ui/button.tsx';
@@ -76,7 +76,7 @@ function Resend({ delivery: { id, state } }: { delivery: DeliveryDetails }) {
 }
 
 function Outcome({ delivery }: { delivery: DeliveryDetails }) {
-  const last = delivery.attempts.at(-1) as Attempt | undefined;
+  const last = delivery.attempts.at(-1);
   const advice = last === undefined ? null : adviceFor(last);
   if (delivery.state === 'held') {
     return (
@@ -132,7 +132,7 @@ function Facts({ delivery }: { delivery: DeliveryDetails }) {
 }
 
 function Attempts({ delivery }: { delivery: DeliveryDetails }) {
-  const attempts = delivery.attempts as Attempt[];
+  const { attempts } = delivery;
   const [chosen, setChosen] = useState<string | null>(null);
   if (attempts.length === 0) {
     return (
@@ -192,15 +192,12 @@ function AttemptDetails({ attempt, body }: { attempt: Attempt; body: unknown }) 
       </p>
       <Waterfall attempt={attempt} />
       {sent !== null && (
-        <CodeBlock
-          label="Request"
-          code={`POST ${sent.url}\n${writeHeaders(sent.headers as Record<string, string>)}`}
-        />
+        <CodeBlock label="Request" code={`POST ${sent.url}\n${writeHeaders(sent.headers)}`} />
       )}
       {response !== null && (
         <CodeBlock
           label="Answer"
-          title={response.truncated === true ? 'Answer (the first 16 KiB)' : 'Answer'}
+          title={response.truncated ? 'Answer (the first 16 KiB)' : 'Answer'}
           code={`${attempt.status}\n${writeHeaders(response.headers)}\n\n${response.body}`}
         />
       )}

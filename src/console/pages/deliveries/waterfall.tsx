@@ -1,6 +1,6 @@
 /** Where the time of an attempt went: name, connection, encryption, waiting, reading. */
 
-import type { Attempt } from '../../api/deliveries.ts';
+import type { Attempt } from '../../api/generated.ts';
 import { formatMs } from '../../ui/time.tsx';
 
 interface Phase {

@@ -1,0 +1,122 @@
+/** The operations of deliveries and recoveries as the reference describes them. */
+
+import Type from 'typebox';
+import { keyParameter, pageParameters } from '../../../http/describe.ts';
+import type { Operation, Parameter } from '../../../http/operation.ts';
+import { requestSchema } from '../../../http/request_schema.ts';
+import { runningMax } from '../../fan_out/recovery.ts';
+import { deliveryStates, lookedThroughMax } from '../../log/delivery.ts';
+import { bodyProblems, Id, idParameter, jsonBody, madeOnce, Named, read, Time, write } from './parts.ts';
+
+export const deliveryOperations: Operation[] = [
+  {
+    id: 'list_deliveries',
+    method: 'get',
+    path: '/subscriptions/{id}/deliveries',
+    tag: 'deliveries',
+    summary: 'List deliveries',
+    description:
+      'The newest come first. With `Accept: text/event-stream` the newest 100 come as server-sent events, the oldest of them first, and then each delivery that is new or has changed: `event: delivery`, `id` (the sequence), `data` (a delivery as in the list). The last event is `end`, with the reason.',
+    scopes: read,
+    parameters: [
+      idParameter('subscription'),
+      ...pageParameters,
+      {
+        name: 'status',
+        in: 'query',
+        description: 'Only those in this state.',
+        schema: Named(...deliveryStates),
+      },
+      {
+        name: 'kind',
+        in: 'query',
+        description: 'Only those of this kind.',
+        schema: requestSchema(Type.String()),
+      },
+      { name: 'since', in: 'query', description: 'Only those made at this time or later.', schema: Time() },
+      { name: 'until', in: 'query', description: 'Only those made before this time.', schema: Time() },
+      { name: 'id', in: 'query', description: 'Only the one with this id.', schema: Id() },
+    ],
+    answers: {
+      200: {
+        description: `A page. It looks through ${lookedThroughMax} deliveries at most: with \`status\` or \`kind\` it may be shorter than \`limit\`, or empty, and still have \`next\`.`,
+        schema: 'DeliveryList',
+        headers: ['Link'],
+      },
+    },
+    problems: [404],
+  },
+  {
+    id: 'read_delivery',
+    method: 'get',
+    path: '/deliveries/{id}',
+    tag: 'deliveries',
+    summary: 'Read a delivery',
+    description: 'Includes its body and every attempt.',
+    scopes: read,
+    parameters: [idParameter('delivery')],
+    answers: { 200: { description: 'The delivery.', schema: 'DeliveryDetails' } },
+    problems: [404],
+  },
+  {
+    id: 'resend_delivery',
+    method: 'post',
+    path: '/deliveries/{id}/resend',
+    tag: 'deliveries',
+    summary: 'Resend a delivery',
+    description: 'Sends it again under the same id.',
+    scopes: write,
+    parameters: [idParameter('delivery'), keyParameter],
+    body: jsonBody('Nothing', {}, false),
+    answers: { 202: { description: 'It is on its way.', schema: 'Delivery', headers: madeOnce } },
+    problems: [404, 409, ...bodyProblems],
+  },
+];
+
+const jobParameter: Parameter = {
+  name: 'job',
+  in: 'path',
+  description: 'Which recovery.',
+  schema: Id(),
+  required: true,
+};
+
+export const recoveryOperations: Operation[] = [
+  {
+    id: 'start_recovery',
+    method: 'post',
+    path: '/subscriptions/{id}/recover',
+    tag: 'deliveries',
+    summary: 'Recover a range of time',
+    description: `Sends again what failed or was held, and what was missed before the subscription was made. At most ${runningMax} recoveries run at once.`,
+    scopes: write,
+    parameters: [idParameter('subscription'), keyParameter],
+    body: jsonBody('RecoveryStart', { since: '2026-07-01T00:00:00Z', status: ['failed', 'held'] }),
+    answers: { 202: { description: 'It has begun.', schema: 'Recovery', headers: madeOnce } },
+    problems: [404, 409, ...bodyProblems],
+  },
+  {
+    id: 'read_recovery',
+    method: 'get',
+    path: '/subscriptions/{id}/recoveries/{job}',
+    tag: 'deliveries',
+    summary: 'Read a recovery',
+    description: 'Says how far it is.',
+    scopes: read,
+    parameters: [idParameter('subscription'), jobParameter],
+    answers: { 200: { description: 'The recovery.', schema: 'Recovery' } },
+    problems: [404],
+  },
+  {
+    id: 'cancel_recovery',
+    method: 'delete',
+    path: '/subscriptions/{id}/recoveries/{job}',
+    tag: 'deliveries',
+    summary: 'Cancel a recovery',
+    description: 'What is already due is still sent.',
+    scopes: write,
+    parameters: [idParameter('subscription'), jobParameter],
+    answers: { 204: { description: 'It does not go on.' } },
+    problems: [404, 413, 415],
+  },
+];

@@ -1,0 +1,280 @@
+/** Schemas of events, subscriptions and deliveries, as responses and as requests have them. */
+
+import Type, { type TSchema } from 'typebox';
+import { retryStepSecondsMax, retryStepsMax } from '../../../config/config.ts';
+import { disabledName, failingName, pingName } from '../../../events/built_in_names.ts';
+import type { EventKind } from '../../../events/kind.ts';
+import { patternsOf } from '../../../events/kind_pattern.ts';
+import { batchEventsMax } from '../../../events/publish.ts';
+import { requestSchema } from '../../../http/request_schema.ts';
+import { recoverableStates } from '../../fan_out/recovery.ts';
+import { deliveryStates } from '../../log/delivery.ts';
+import { coarseSeconds, errorClasses, fineSeconds, outcomeNames } from '../../log/delivery_stats.ts';
+import { attemptErrors } from '../../sending/attempt_error.ts';
+import { secretPattern, signatureShapes } from '../../subscriptions/signature.ts';
+import {
+  headerNameBytesMax,
+  headerValueBytesMax,
+  maskedValue,
+  staticHeadersMax,
+} from '../../subscriptions/static_headers.ts';
+import { formats } from '../../subscriptions/subscription.ts';
+import { EventId, Id, links, listOf, Maybe, mapOf, Named, reference, strict, Time } from './parts.ts';
+
+const settings = {
+  url: Type.String({ format: 'uri', maxLength: 2_048 }),
+  kinds: Type.Array(Type.String(), { minItems: 1, maxItems: 100 }),
+  signature: Named(...signatureShapes),
+  format: Named(...formats),
+  ordered: Type.Boolean(),
+  rate_limit: Maybe(Type.Integer({ minimum: 1, maximum: 10_000 })),
+  retry_schedule: Maybe(
+    Type.Array(Type.Integer({ minimum: 1, maximum: retryStepSecondsMax }), {
+      minItems: 1,
+      maxItems: retryStepsMax,
+    }),
+  ),
+  description: Type.String({ maxLength: 1_000 }),
+};
+
+const headerName = `^[A-Za-z][A-Za-z0-9-]{0,${headerNameBytesMax - 1}}$`;
+const headerValue = Type.String({
+  minLength: 1,
+  maxLength: headerValueBytesMax,
+  pattern: '^[!-~]([ -~]*[!-~])?$',
+});
+const newHeaderValue = { ...headerValue, not: { const: maskedValue } } as TSchema;
+const headersOf = (value: TSchema): TSchema =>
+  ({
+    type: 'object',
+    maxProperties: staticHeadersMax,
+    propertyNames: { pattern: headerName },
+    additionalProperties: value,
+  }) as TSchema;
+
+const { url, kinds: _, ...choices } = settings;
+const givenSecret = Type.String({
+  description: '`whsec_` and the base64 of 24 to 64 bytes.',
+  pattern: secretPattern,
+});
+const optional = (properties: Record<string, TSchema>) =>
+  Object.fromEntries(Object.entries(properties).map(([name, schema]) => [name, Type.Optional(schema)]));
+
+export const subscriptionMembers = {
+  id: Id(),
+  ...settings,
+  headers: headersOf(Named(maskedValue)),
+  state: Named('active', 'disabled'),
+  disabled_reason: Type.Optional(Maybe(Type.String())),
+  failing_since: Maybe(Time()),
+  disables_at: Maybe(Time()),
+  owner: Named('grant', 'user', 'client'),
+  grant: Maybe(Id()),
+  client: Maybe(Type.String()),
+  created_at: Time(),
+  updated_at: Time(),
+  _links: links,
+};
+
+const delivery = {
+  id: Id(),
+  event: Type.String(),
+  kind: Type.String(),
+  subscription: Id(),
+  sequence: Type.Integer({ minimum: 1 }),
+  state: Named(...deliveryStates),
+  attempt_count: Type.Integer({ minimum: 0 }),
+  created_at: Time(),
+  next_attempt_at: Maybe(Time()),
+  _links: links,
+};
+
+const secret = Type.String({ description: '`whsec_` and the base64 of the key.' });
+const milliseconds = Maybe(Type.Number({ minimum: 0 }));
+
+const count = Type.Integer({ minimum: 0 });
+const stats = {
+  ...Object.fromEntries(outcomeNames.map((name) => [name, count])),
+  latency_ms: Type.Object({ p50: Maybe(count), p90: Maybe(count), p99: Maybe(count) }, strict),
+  errors: Type.Object(
+    Object.fromEntries(errorClasses.map((name) => [name, Type.Optional(Type.Integer({ minimum: 1 }))])),
+    strict,
+  ),
+};
+
+/** Members of what tells of health. */
+export const healthMembers: Record<string, TSchema> = {
+  since: Time(),
+  until: Time(),
+  bucket_seconds: { type: 'integer', enum: [fineSeconds, coarseSeconds] } as TSchema,
+  buckets: Type.Array(Type.Object({ at: Time(), ...stats }, strict), { maxItems: 1_000 }),
+  totals: Type.Object(stats, strict),
+  backlog: Type.Object({ pending: count, is_capped: Type.Boolean(), oldest_at: Maybe(Time()) }, strict),
+  _links: links,
+};
+
+/** Kinds that nobody publishes, and everybody may subscribe to. */
+const builtInNames = [pingName, disabledName, failingName];
+
+/** What requests bring: the catalogue decides what of it is good. */
+export function requestSchemas(declared: readonly EventKind[]): Record<string, TSchema> {
+  const patterns = new Set([...declared.map(({ name }) => name), ...builtInNames].flatMap(patternsOf));
+  // A pattern, not an enumeration: programs made from the document work with other kinds too.
+  const choice = [...patterns].map((pattern) => pattern.replaceAll(/[.*]/g, '\\$&')).join('|');
+  const kinds = Type.Array(Type.String({ pattern: `^(${choice})$` }), { minItems: 1, maxItems: 100 });
+  const restorable = Object.fromEntries(
+    Object.entries(choices).map(([name, schema]) => [name, Maybe(schema)]),
+  );
+  const newEvent = (kind: EventKind) =>
+    Type.Object(
+      { kind: Named(kind.name), account: Id(), body: kind.schema, id: Type.Optional(EventId()) },
+      strict,
+    );
+  return {
+    // Without a kind there is nothing to publish.
+    NewEvent: declared.length === 0 ? ({ not: {} } as TSchema) : Type.Union(declared.map(newEvent)),
+    NewEvents: Type.Union([
+      reference('NewEvent'),
+      Type.Array(reference('NewEvent'), { minItems: 1, maxItems: batchEventsMax }),
+    ]),
+    SubscriptionCreate: requestSchema(
+      Type.Object(
+        {
+          url,
+          kinds,
+          ...optional({ ...choices, headers: Maybe(headersOf(newHeaderValue)), secret: givenSecret }),
+        },
+        strict,
+      ),
+    ),
+    // RFC 7396: null brings back the default.
+    SubscriptionMergePatch: requestSchema(
+      Type.Object(
+        optional({
+          url,
+          kinds,
+          ...restorable,
+          headers: Maybe(headersOf(Maybe(headerValue))),
+          state: Named('active', 'disabled'),
+        }),
+        strict,
+      ),
+    ),
+    TestStart: Type.Object(
+      { kind: Type.Optional(Named(pingName, ...declared.map(({ name }) => name))) },
+      strict,
+    ),
+    SecretRotation: Type.Object(
+      {
+        overlap: Type.Optional(Maybe(Type.Integer({ minimum: 0, maximum: 604_800, default: 86_400 }))),
+        secret: Type.Optional(givenSecret),
+      },
+      strict,
+    ),
+  };
+}
+
+export const schemas: Record<string, TSchema> = {
+  Health: Type.Object(healthMembers, strict),
+  EventIds: Type.Object({ id: Type.Optional(Type.String()), ids: Type.Array(Type.String()) }, strict),
+  EventKind: Type.Object(
+    {
+      name: Type.String(),
+      description: Type.String(),
+      scope: Maybe(Type.String()),
+      schema: {} as TSchema,
+      example: {} as TSchema,
+    },
+    strict,
+  ),
+  EventKindList: listOf('EventKind'),
+  Subscription: Type.Object(subscriptionMembers, strict),
+  SubscriptionList: listOf('Subscription'),
+  SubscriptionMade: Type.Object({ ...subscriptionMembers, secret }, strict),
+  SubscriptionSecret: Type.Object(
+    { secret, previous_secret: Maybe(secret), previous_secret_until: Maybe(Time()) },
+    strict,
+  ),
+  Nothing: Type.Object({}, strict),
+  TestDelivery: Type.Object({ delivery: Id(), _links: links }, strict),
+  Delivery: Type.Object(delivery, strict),
+  DeliveryList: listOf('Delivery'),
+  DeliveryDetails: Type.Object(
+    {
+      ...delivery,
+      body: {} as TSchema,
+      attempts: Type.Array(reference('Attempt')),
+    },
+    strict,
+  ),
+  Attempt: Type.Object(
+    {
+      number: Type.Integer({ minimum: 1 }),
+      trigger: Named('schedule', 'manual', 'recovery'),
+      at: Time(),
+      duration_ms: milliseconds,
+      timings: Type.Object(
+        { dns_ms: milliseconds, connect_ms: milliseconds, tls_ms: milliseconds, first_byte_ms: milliseconds },
+        { ...strict, description: 'Null for a step that did not take place: the connection was kept.' },
+      ),
+      connection: Maybe(Named('kept', 'new, IPv4', 'new, IPv6')),
+      status: Maybe(Type.Integer()),
+      error: Maybe(Named(...Object.keys(attemptErrors))),
+      error_detail: Maybe(Type.String({ description: 'The same in words.' })),
+      revision: Type.Integer({
+        minimum: 1,
+        description: 'Of the subscription: which of its settings were in force.',
+      }),
+      request: Maybe(
+        Type.Object({ method: Type.String(), url: Type.String(), headers: mapOf(Type.String()) }, strict),
+      ),
+      response: Maybe(
+        Type.Object(
+          {
+            headers: mapOf(Type.Union([Type.String(), Type.Array(Type.String())])),
+            body: Type.String(),
+            encoding: Named('utf-8', 'base64'),
+            truncated: Type.Boolean(),
+          },
+          strict,
+        ),
+      ),
+    },
+    strict,
+  ),
+  RecoveryStart: Type.Object(
+    {
+      since: Time(),
+      until: Type.Optional(Time()),
+      status: Type.Optional(
+        Type.Union([Named(...recoverableStates), Type.Array(Named(...recoverableStates), { minItems: 1 })]),
+      ),
+    },
+    strict,
+  ),
+  Recovery: Type.Object(
+    {
+      id: Id(),
+      subscription: Id(),
+      since: Time(),
+      until: Time(),
+      status: Type.Array(Named(...recoverableStates)),
+      state: Named('running', 'done', 'cancelled'),
+      resent: Type.Integer({ minimum: 0 }),
+      added: Type.Integer({ minimum: 0 }),
+      created_at: Time(),
+      _links: links,
+    },
+    strict,
+  ),
+  Meta: Type.Object({
+    issuer: Type.String({ format: 'uri' }),
+    addresses: Type.Array(Type.String()),
+    signatures: Type.Array(Type.String()),
+    headers: Type.Record(Type.String(), Type.String()),
+    public_keys: Type.Array(
+      Type.Object({ kid: Type.String(), key: Type.String(), signs_from: Time(), signs_until: Maybe(Time()) }),
+    ),
+    _links: links,
+  }),
+};

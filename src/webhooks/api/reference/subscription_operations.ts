@@ -1,0 +1,213 @@
+/** The operations of subscriptions, of users' grants and of apps, as the reference describes them. */
+
+import Type from 'typebox';
+import { mergePatchType } from '../../../http/api.ts';
+import { keyParameter, pageParameters } from '../../../http/describe.ts';
+import type { Operation, Parameter } from '../../../http/operation.ts';
+import { bodyProblems, idParameter, jsonBody, madeOnce, read, Time, write } from './parts.ts';
+
+const exampleSubscription = {
+  url: 'https://app.example/hooks',
+  kinds: ['article.*'],
+  signature: 'timestamp',
+};
+
+export const subscriptionOperations: Operation[] = [
+  {
+    id: 'list_subscriptions',
+    method: 'get',
+    path: '/subscriptions',
+    tag: 'subscriptions',
+    summary: 'List subscriptions',
+    description:
+      'Those of the token’s grant or client. The console’s token lists those of the user and of their apps.',
+    scopes: read,
+    parameters: pageParameters,
+    answers: { 200: { description: 'A page.', schema: 'SubscriptionList', headers: ['Link'] } },
+    problems: [],
+  },
+  {
+    id: 'create_subscription',
+    method: 'post',
+    path: '/subscriptions',
+    tag: 'subscriptions',
+    summary: 'Subscribe a URL to kinds of events',
+    scopes: write,
+    parameters: [keyParameter],
+    body: jsonBody('SubscriptionCreate', exampleSubscription),
+    answers: {
+      201: { description: 'With its secret.', schema: 'SubscriptionMade', headers: madeOnce },
+    },
+    problems: [409, ...bodyProblems],
+  },
+  {
+    id: 'read_subscription',
+    method: 'get',
+    path: '/subscriptions/{id}',
+    tag: 'subscriptions',
+    summary: 'Read a subscription',
+    scopes: read,
+    parameters: [idParameter('subscription')],
+    answers: { 200: { description: 'The subscription.', schema: 'Subscription' } },
+    problems: [404],
+  },
+  {
+    id: 'patch_subscription',
+    method: 'patch',
+    path: '/subscriptions/{id}',
+    tag: 'subscriptions',
+    summary: 'Change a subscription',
+    scopes: write,
+    parameters: [idParameter('subscription')],
+    body: {
+      required: true,
+      content: Object.fromEntries(
+        [mergePatchType, 'application/json'].map((type) => [
+          type,
+          { schema: 'SubscriptionMergePatch', example: { ordered: true } },
+        ]),
+      ),
+    },
+    answers: { 200: { description: 'The subscription as it is now.', schema: 'Subscription' } },
+    problems: [404, ...bodyProblems],
+  },
+  {
+    id: 'delete_subscription',
+    method: 'delete',
+    path: '/subscriptions/{id}',
+    tag: 'subscriptions',
+    summary: 'End a subscription',
+    scopes: write,
+    parameters: [idParameter('subscription')],
+    answers: { 204: { description: 'It is gone.' } },
+    problems: [404, 413, 415],
+  },
+  {
+    id: 'read_subscription_secret',
+    method: 'get',
+    path: '/subscriptions/{id}/secret',
+    tag: 'subscriptions',
+    summary: 'Read the secret that signs',
+    scopes: write,
+    parameters: [idParameter('subscription')],
+    answers: {
+      200: {
+        description: 'The secret, and the one before while it still signs.',
+        schema: 'SubscriptionSecret',
+      },
+    },
+    problems: [404],
+  },
+  {
+    id: 'rotate_subscription_secret',
+    method: 'post',
+    path: '/subscriptions/{id}/rotate-secret',
+    tag: 'subscriptions',
+    summary: 'Rotate the secret',
+    description: 'Makes a new secret. The old one signs beside it for `overlap` seconds.',
+    scopes: write,
+    parameters: [idParameter('subscription'), keyParameter],
+    body: jsonBody('SecretRotation', { overlap: 86_400 }, false),
+    answers: {
+      200: {
+        description: 'The new secret.',
+        schema: 'SubscriptionSecret',
+        headers: ['Idempotency-Replayed'],
+      },
+    },
+    problems: [404, 409, ...bodyProblems],
+  },
+  {
+    id: 'test_subscription',
+    method: 'post',
+    path: '/subscriptions/{id}/test',
+    tag: 'subscriptions',
+    summary: 'Send a test event',
+    description: 'Sends a `ping`, or the example of a kind, to this subscription alone.',
+    scopes: write,
+    parameters: [idParameter('subscription'), keyParameter],
+    body: jsonBody('TestStart', { kind: 'push' }, false),
+    answers: { 202: { description: 'It is on its way.', schema: 'TestDelivery', headers: madeOnce } },
+    problems: [404, 409, ...bodyProblems],
+  },
+];
+
+const appParameter: Parameter = {
+  name: 'id',
+  in: 'path',
+  description: 'Which app: its `client_id`.',
+  schema: Type.String({ minLength: 1, maxLength: 2_048 }),
+  required: true,
+};
+
+export const appSubscriptionOperations: Operation[] = [
+  {
+    id: 'list_app_subscriptions',
+    method: 'get',
+    path: '/apps/{id}/subscriptions',
+    tag: 'subscriptions',
+    summary: 'List an app’s own subscriptions, for its members',
+    scopes: ['read:apps', ...read],
+    parameters: [appParameter, ...pageParameters],
+    answers: { 200: { description: 'A page.', schema: 'SubscriptionList', headers: ['Link'] } },
+    problems: [404],
+  },
+  {
+    id: 'create_app_subscription',
+    method: 'post',
+    path: '/apps/{id}/subscriptions',
+    tag: 'subscriptions',
+    summary:
+      'Subscribe a URL to events of every account that granted the app, each within its grant’s scopes',
+    scopes: ['write:apps', ...write],
+    parameters: [appParameter, keyParameter],
+    body: jsonBody('SubscriptionCreate', exampleSubscription),
+    answers: {
+      201: { description: 'With its secret.', schema: 'SubscriptionMade', headers: madeOnce },
+    },
+    problems: [404, 409, ...bodyProblems],
+  },
+];
+
+const rangeParameters: Parameter[] = [
+  { name: 'since', in: 'query', description: 'By default a day before `until`.', schema: Time() },
+  { name: 'until', in: 'query', description: 'By default now.', schema: Time() },
+];
+const healthDescription =
+  'Counted by the server as outcomes are written, in buckets of 5 minutes for the last 2 days and of an hour for 31 days. Percentiles are upper bounds of a histogram.';
+
+export const healthOperations: Operation[] = [
+  {
+    id: 'read_subscription_health',
+    method: 'get',
+    path: '/subscriptions/{id}/health',
+    tag: 'subscriptions',
+    summary: 'Read a subscription’s health',
+    description: healthDescription,
+    scopes: read,
+    parameters: [idParameter('subscription'), ...rangeParameters],
+    answers: { 200: { description: 'Counts, latencies, errors, backlog.', schema: 'Health' } },
+    problems: [404],
+  },
+  {
+    id: 'read_app_health',
+    method: 'get',
+    path: '/apps/{id}/health',
+    tag: 'subscriptions',
+    summary: 'Read the health of an app’s own subscriptions',
+    description: healthDescription,
+    scopes: ['read:apps', ...read],
+    parameters: [
+      {
+        name: 'id',
+        in: 'path',
+        description: 'Which app: its `client_id`.',
+        schema: Type.String({ minLength: 1, maxLength: 2_048 }),
+        required: true,
+      },
+      ...rangeParameters,
+    ],
+    answers: { 200: { description: 'Counts, latencies, errors, backlog.', schema: 'Health' } },
+    problems: [404],
+  },
+];
