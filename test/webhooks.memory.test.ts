@@ -10,6 +10,7 @@ import { withdrawGrant } from '../src/grants/grant.ts';
 import { RemoteEngine } from '../src/webhooks/engine/engine_remote.ts';
 import { kindArrays } from '../src/webhooks/fan_out/fan_out.ts';
 import { defaultHeaderNames } from '../src/webhooks/sending/delivery_request.ts';
+import { defaultQuotas } from '../src/webhooks/subscriptions/quotas.ts';
 import { createTestAccount } from './support/oauth.ts';
 import { startTestServer } from './support/server.ts';
 import { type Subscriber, startSubscriber } from './support/subscriber.ts';
@@ -126,11 +127,13 @@ test('an engine that does not get on is told no more than it can be', async (t) 
       egress: { allowLoopback: false },
       retryScheduleSeconds: [],
       headerNames: defaultHeaderNames,
+      quotas: defaultQuotas,
       kinds,
       replayableKinds: kinds,
     },
     place: 'here',
     onWarning: () => {},
+    onError: () => {},
     onWake: () => {},
     onSpan: () => {},
   });

@@ -8,6 +8,7 @@ import { Lane } from '../src/webhooks/lanes/lane.ts';
 import { type LaneState, loadLanes } from '../src/webhooks/lanes/lane_store.ts';
 import type { Outcome } from '../src/webhooks/lanes/outcome.ts';
 import { Recorder } from '../src/webhooks/lanes/recorder.ts';
+import { Tenant, WaitingMemory } from '../src/webhooks/lanes/waiting_memory.ts';
 import { startTestServer, testSecret } from './support/server.ts';
 import { startSubscriber } from './support/subscriber.ts';
 import { createApp, subscribe, until } from './support/webhooks.ts';
@@ -33,7 +34,7 @@ test('webhooks 64: a flush writes the outcomes that wait behind a statement in p
   };
   const onError = (error: Error) => assert.fail(error);
   const [state] = await loadLanes(db, node, [laneId], rules, onError);
-  const lane = new Lane(state as LaneState, performance.now());
+  const lane = new Lane(state as LaneState, performance.now(), new Tenant('account', new WaitingMemory()));
   const recorder = new Recorder({ db, node, onLost: () => {}, onWritten: () => {}, onError });
   const add = (sequence: number) => recorder.add(lane, cancelled(laneId, sequence));
 

@@ -3,14 +3,21 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { sql } from 'kysely';
+import { type Database, openDatabase } from '../src/database/database.ts';
+import { restartsMax } from '../src/webhooks/engine/restarts.ts';
 import { createDatabase } from './support/database.ts';
 import { type DatabaseProxy, startDatabaseProxy } from './support/database_proxy.ts';
 import { evaluateInThread, inspectable } from './support/inspector.ts';
 import { type NuncioProcess, startProcess } from './support/process.ts';
-import { freePort, testSecret } from './support/server.ts';
+import { freePort, type TestServer, testSecret } from './support/server.ts';
+import { type Received, startSubscriber } from './support/subscriber.ts';
+import { createApp, createPublisher, publish, subscribe } from './support/webhooks.ts';
 
 interface Running {
   nuncio: NuncioProcess;
+  baseUrl: string;
+  db: Database;
   proxy: DatabaseProxy;
   /** @returns status and text */
   get: (path: string) => Promise<{ status: number; text: string }>;
@@ -27,6 +34,7 @@ async function start(t: TestContext): Promise<Running> {
     DATABASE_URL: proxy.url,
     NUNCIO_SECRET: testSecret.toString(),
     LOG_LEVEL: 'error',
+    NUNCIO_INSECURE_SUBSCRIBERS: '1',
   };
   const nuncio = startProcess(t, ['start'], settings, inspectable);
   await nuncio.ready();
@@ -34,7 +42,9 @@ async function start(t: TestContext): Promise<Running> {
     const answer = await fetch(`http://localhost:${port}${path}`);
     return { status: answer.status, text: await answer.text() };
   };
-  return { nuncio, proxy, get };
+  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
+  t.after(() => db.destroy());
+  return { nuncio, baseUrl: `http://localhost:${port}`, db, proxy, get };
 }
 
 /** With all that it said: the last of it comes after its end. */
@@ -44,18 +54,70 @@ async function ended({ child }: NuncioProcess): Promise<number | null> {
   return child.exitCode;
 }
 
-test('what the engine’s thread throws ends the process', async (t) => {
-  const { nuncio } = await start(t);
-  await evaluateInThread(nuncio, "setImmediate(() => { throw new Error('the engine broke') })");
-  assert.equal(await ended(nuncio), 1);
-  assert.match(nuncio.output(), /the engine broke/);
+/** Each time a new engine is there that can be killed. */
+async function killEngine({ nuncio, get }: Running, expression: string, restarts: number): Promise<void> {
+  await evaluateInThread(nuncio, expression);
+  const counted = new RegExp(`nuncio_engine_restarts_total ${restarts}\\b`);
+  while (!counted.test((await get('/metrics')).text)) await sleep(20);
+  while ((await get('/readyz')).status !== 200) await sleep(20);
+}
+
+test('an engine whose thread throws or ends is started again, and the server goes on', async (t) => {
+  const running = await start(t);
+  const { nuncio, get } = running;
+  assert.match((await get('/metrics')).text, /nuncio_engine_restarts_total 0\b/);
+  await killEngine(running, "setImmediate(() => { throw new Error('the engine broke') })", 1);
+  assert.match(nuncio.output(), /delivery engine died: the engine broke/);
+  await killEngine(running, 'setImmediate(() => process.exit(0))', 2);
+  assert.match(nuncio.output(), /the thread of the delivery engine has ended/);
+  assert.equal(await nuncio.end('SIGTERM'), 0);
 });
 
-test('the end of the engine’s thread ends the process', async (t) => {
-  const { nuncio } = await start(t);
-  await evaluateInThread(nuncio, 'setImmediate(() => process.exit(0))');
-  assert.equal(await ended(nuncio), 1);
-  assert.match(nuncio.output(), /thread of the delivery engine has ended/);
+test('an engine that runs out of memory is started again, and the server goes on', async (t) => {
+  const running = await start(t);
+  await killEngine(
+    running,
+    'setImmediate(() => { const all = []; for (;;) all.push(Array(1e5).fill({})); })',
+    1,
+  );
+  assert.match(running.nuncio.output(), /ERR_WORKER_OUT_OF_MEMORY/);
+  assert.equal(await running.nuncio.end('SIGTERM'), 0);
+});
+
+test('an engine that keeps dying ends the process', async (t) => {
+  const running = await start(t);
+  const broken = "setImmediate(() => { throw new Error('the engine broke') })";
+  for (let restarts = 1; restarts <= restartsMax; restarts += 1) await killEngine(running, broken, restarts);
+  await evaluateInThread(running.nuncio, broken);
+  assert.equal(await ended(running.nuncio), 1);
+  assert.match(running.nuncio.output(), /the engine broke/);
+});
+
+test('what was in flight when the engine died is attempted again, at once', async (t) => {
+  const running = await start(t);
+  const { db, proxy } = running;
+  const { baseUrl } = running;
+  const server = { db, baseUrl, config: { baseUrl }, databaseUrl: proxy.url } as TestServer;
+  let isHeld = true;
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    if (!isHeld) response.writeHead(204).end();
+  });
+  const app = await createApp(server);
+  const publisher = await createPublisher(server);
+  await subscribe(app, { url: subscriber.url });
+  await publish(publisher, app.account, ['one', 'two', 'three']);
+  const held = [...(await subscriber.waitFor(3))];
+  isHeld = false;
+  await killEngine(running, 'setImmediate(() => process.exit(0))', 1);
+  const received = await subscriber.waitFor(6);
+  const idsOf = (all: Received[]) => all.map(({ headers }) => headers['nuncio-delivery']).sort();
+  assert.deepEqual(idsOf(received.slice(3)), idsOf(held));
+  assert.deepEqual(
+    received.slice(3).map(({ headers }) => headers['nuncio-attempt']),
+    ['1', '1', '1'],
+  );
+  const { rows } = await sql`select from nodes`.execute(db);
+  assert.equal(rows.length, 1, 'the dead engine is still among the nodes');
 });
 
 test('asked for metrics while the database is away, the server answers and goes on', async (t) => {

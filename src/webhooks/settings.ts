@@ -5,6 +5,7 @@
 import { BlockList, isIP } from 'node:net';
 import { defaultHeaderNames, type HeaderNames } from './sending/delivery_request.ts';
 import { type AppSubscriptions, appSubscriptionModes } from './subscriptions/app_subscriptions.ts';
+import { type Quotas, readQuotas } from './subscriptions/quotas.ts';
 
 export interface WebhookSettings {
   /** Names of the headers of a delivery. */
@@ -13,6 +14,7 @@ export interface WebhookSettings {
   readonly addresses: readonly string[];
   /** Which apps may have subscriptions of their own. */
   readonly appSubscriptions: AppSubscriptions;
+  readonly quotas: Quotas;
 }
 
 /** As the operator writes it: a preset's name, or the names that are to be others. */
@@ -20,6 +22,7 @@ export interface WebhookDeclaration {
   headers?: HeaderPreset | Partial<HeaderNames>;
   addresses?: readonly string[];
   appSubscriptions?: AppSubscriptions;
+  quotas?: Partial<Quotas>;
 }
 
 export const headerPresets = {
@@ -46,7 +49,7 @@ export function readWebhookSettings(
   declared: WebhookDeclaration | undefined,
   report: (place: string, reason: string) => void,
 ): WebhookSettings {
-  const { headers = 'nuncio', addresses = [], appSubscriptions = 'all', ...others } = declared ?? {};
+  const { headers = 'nuncio', addresses = [], appSubscriptions = 'all', quotas, ...others } = declared ?? {};
   for (const name of Object.keys(others)) report(`webhooks.${name}`, 'there is no such setting');
   if (!appSubscriptionModes.includes(appSubscriptions)) {
     report('webhooks.appSubscriptions', `it may be ${appSubscriptionModes.join(', ')}`);
@@ -55,6 +58,7 @@ export function readWebhookSettings(
     headers: readHeaders(headers, report),
     addresses: readAddresses(addresses, report),
     appSubscriptions,
+    quotas: readQuotas(quotas, report),
   });
 }
 

@@ -71,6 +71,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
       egress: { ...options.egress, allowLoopback: config.insecureSubscribers },
       retryScheduleSeconds: config.retryScheduleSeconds,
       headerNames: options.settings.headers,
+      quotas: options.settings.quotas,
       kinds: kindArrays(catalogue, options.settings.appSubscriptions),
       replayableKinds: kindArrays(
         { ...catalogue, kinds: new Map(declared) },
@@ -79,6 +80,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
     },
     place: options.enginePlace,
     onWarning: (fields, message) => logger.warn(fields, message),
+    onError: (fields, message) => logger.error(fields, message),
     onWake: () => outbox.wake(),
     onSpan: recordAttemptSpan,
   });

@@ -9,13 +9,14 @@
 import type { MessagePort } from 'node:worker_threads';
 import { Registry } from 'prom-client';
 import { createSealer } from '../../crypto/sealing.ts';
-import { type Database, openDatabase } from '../../database/database.ts';
+import { type Database, isDatabaseUnavailable, openDatabase } from '../../database/database.ts';
 import { Notifications } from '../../database/notifications.ts';
 import { readStandstillNews, standstillChannel } from '../../grants/standstill.ts';
 import { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { stepRecovery } from '../fan_out/recovery.ts';
 import { createWorkerMetrics, type WorkerMetrics } from '../lanes/metrics.ts';
+import { buryNodes } from '../lanes/node.ts';
 import { Worker } from '../lanes/worker.ts';
 import { keepDays } from '../log/retention.ts';
 import { DeliveryKeyring } from '../sending/delivery_keyring.ts';
@@ -44,7 +45,10 @@ const recoveryPauseMs = 5_000;
 export function runEngine(settings: EngineSettings, port: MessagePort): void {
   const engine = new Engine(settings, (message) => port.postMessage(message));
   port.on('message', (message: ToEngine) => {
-    engine.take(message).catch((error) => port.postMessage({ type: 'failed', error } satisfies FromEngine));
+    engine.take(message).catch((error) => {
+      const isOutage = isDatabaseUnavailable(error);
+      port.postMessage({ type: 'failed', error, isOutage } satisfies FromEngine);
+    });
   });
 }
 
@@ -63,12 +67,14 @@ class Engine {
   readonly #replayable: KindArrays;
   #recovering: Promise<void> | undefined;
   #takenBytes = 0;
+  readonly #predecessors: readonly string[];
   #isStarted = false;
   #isStopping = false;
 
   constructor(settings: EngineSettings, tell: (message: FromEngine) => void) {
     this.#tell = tell;
     this.#replayable = settings.replayableKinds;
+    this.#predecessors = settings.predecessors ?? [];
     const { databaseUrl } = settings;
     const secret = Buffer.from(settings.secret);
     const db = openDatabase({
@@ -110,12 +116,14 @@ class Engine {
       headerNames: settings.headerNames,
       signers: (now) => keys.signers(now),
       retryScheduleSeconds: settings.retryScheduleSeconds,
+      quotas: settings.quotas,
       onGone: (lane) => {
         disableByWorker(db, lane, 'gone').then(wake, this.#onError);
       },
       onError: this.#onError,
     });
     this.#worker = worker;
+    tell({ type: 'node', id: worker.node.id });
     this.#notifications.listen('nuncio_lane_changed', {
       onNotification: (payload) => {
         if (payload.startsWith('client:')) worker.reviewAll(payload.slice('client:'.length));
@@ -171,6 +179,7 @@ class Engine {
       setInterval(() => this.#recover(), recoveryPauseMs),
       setInterval(() => void this.#warn().catch(this.#onError), warnPauseMs),
     );
+    await buryNodes(this.#db, this.#predecessors);
     await this.#worker.start();
     // Not waited for: it reads every lane.
     void this.#warn().catch(this.#onError);

@@ -8,6 +8,7 @@ import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { PublishedBatch } from '../fan_out/published_batch.ts';
 import type { AttemptSpan } from '../sending/attempt_span.ts';
 import type { HeaderNames } from '../sending/delivery_request.ts';
+import type { Quotas } from '../subscriptions/quotas.ts';
 
 /** All that an engine has to know at its start. */
 export interface EngineSettings {
@@ -18,9 +19,12 @@ export interface EngineSettings {
   egress: ConnectorOptions;
   retryScheduleSeconds: readonly number[];
   headerNames: HeaderNames;
+  quotas: Quotas;
   kinds: KindArrays;
   /** Those that a recovery may bring from before a subscription was. */
   replayableKinds: KindArrays;
+  /** Nodes that engines of this process were, which have died. */
+  predecessors?: readonly string[];
 }
 
 /** Which parts of the engine do what they are there for. */
@@ -49,8 +53,11 @@ export type ToEngine =
   | { type: 'stop' };
 
 export type FromEngine =
+  /** Its id among those that send, told before it joins them. */
+  | { type: 'node'; id: string }
   | { type: 'started' }
-  | { type: 'failed'; error: unknown }
+  /** @property isOutage whether the database was away: the next try may succeed */
+  | { type: 'failed'; error: unknown; isOutage: boolean }
   /** For the log. */
   | { type: 'warning'; fields: Record<string, unknown>; message: string }
   /** The engine has written events itself. */

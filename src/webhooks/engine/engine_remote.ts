@@ -1,17 +1,16 @@
 /**
  * The engine as the server sees it: somewhere else, reached by messages. It runs in a thread of its own, so that
  * requests (a batch of a thousand events is read and checked in some ten milliseconds) and deliveries do not wait for
- * each other, and the second processor of a machine is used. What it cannot go on after ends the process, as an error
- * of the server's own would.
+ * each other, and the second processor of a machine is used. A thread that dies (an error that nobody expected, or no
+ * memory left) is started again, and the server goes on meanwhile; an engine that keeps dying ends the process.
  *
- *   made (the thread loads its code) → started → stopped
+ *   made (the thread loads its code) → started ⇄ (dead: nothing is delivered, /readyz says so) → stopped
  */
 
-import { MessageChannel, Worker } from 'node:worker_threads';
 import type { StoredEvent } from '../../events/publish.ts';
 import { heldBy, packEvents } from '../fan_out/published_batch.ts';
 import type { AttemptSpan } from '../sending/attempt_span.ts';
-import { runEngine } from './engine.ts';
+import { type Carrier, openHere, openThread } from './engine_carrier.ts';
 import {
   type EngineAnswers,
   type EngineSettings,
@@ -20,6 +19,7 @@ import {
   type ToEngine,
   weightOf,
 } from './engine_messages.ts';
+import { Restarts } from './restarts.ts';
 
 /** Milliseconds that an answer is waited for: an engine that does not give it in time does not get on. */
 const answerTimeoutMs = 2_000;
@@ -30,16 +30,8 @@ const answerTimeoutMs = 2_000;
  */
 const untakenBytesMax = 33_554_432;
 
-/**
- * Mebibytes for young objects at most (twice V8's own measure): what a delivery needs from its start to the writing of
- * its outcome should not outlive two collections, after which it would be copied to the old ones.
- */
-const youngMebibytesMax = 96;
-/**
- * And for all others at most. Far more than the engine has (50 MiB were live with a backlog of a million; bodies stand
- * elsewhere): by this number V8 decides how much may become garbage before it looks for it.
- */
-const oldMebibytesMax = 1_024;
+/** Milliseconds until the next try to start an engine again, where the database was away. */
+const outagePauseMs = 1_000;
 
 export interface EngineOptions {
   settings: EngineSettings;
@@ -47,44 +39,45 @@ export interface EngineOptions {
   place: 'thread' | 'here';
   /** For the log. */
   onWarning: (fields: Record<string, unknown>, message: string) => void;
+  onError: (fields: Record<string, unknown>, message: string) => void;
   /** The engine has written events itself. */
   onWake: () => void;
   onSpan: (span: AttemptSpan) => void;
 }
 
-/** What carries the messages. */
-interface Carrier {
-  postMessage: (message: ToEngine, handedOver?: ArrayBuffer[]) => void;
-  end: () => Promise<void>;
-}
-
 export class RemoteEngine {
   readonly #options: EngineOptions;
-  readonly #carrier: Carrier;
+  #carrier: Carrier;
   readonly #asked = new Map<number, (value: unknown) => void>();
   readonly #started = Promise.withResolvers<void>();
   readonly #stopped = Promise.withResolvers<void>();
   #count = 0;
   #untakenBytes = 0;
+  /** Whether an engine was started once: from then on one that dies is started again. */
   #isStarted = false;
+  /** Whether the engine works, as far as it has told. */
+  #isUp = false;
   #isStopping = false;
+  /** Of this engine, and of those that died before it, whose leases nobody else may wait for. */
+  #node: string | undefined;
+  #deadNodes: string[] = [];
+  /** What a thread that is being ended could not go on after. */
+  #cause: unknown;
+  #isOutage = false;
+  readonly #restarts = new Restarts();
+  #restartTimer: NodeJS.Timeout | undefined;
 
   constructor(options: EngineOptions) {
     this.#options = options;
     // Whoever starts hears of it; before, nobody does.
     this.#started.promise.catch(() => {});
-    const onMessage = (message: FromEngine) => this.#take(message);
-    this.#carrier =
-      options.place === 'thread'
-        ? openThread(options.settings, onMessage, (error) => this.#fail(error))
-        : openHere(options.settings, onMessage);
+    this.#carrier = this.#open();
   }
 
   /** @throws Error of the database where it cannot be reached */
   async start(): Promise<void> {
     this.#carrier.postMessage({ type: 'start' });
     await this.#started.promise;
-    this.#isStarted = true;
   }
 
   /** Of events and wakes that the engine was told and has not taken, about: bounded, also where it stands still. */
@@ -118,21 +111,30 @@ export class RemoteEngine {
     return (await this.#ask('state')) ?? { fanOut: false, sending: false };
   }
 
-  /** In Prometheus' text format; empty where the engine does not answer. */
+  /** In Prometheus' text format; without the engine's own where it does not respond. */
   async metrics(): Promise<string> {
-    return (await this.#ask('metrics')) ?? '';
+    const name = 'nuncio_engine_restarts_total';
+    const restarts = [
+      `# HELP ${name} Times that the delivery engine died and was started again.`,
+      `# TYPE ${name} counter`,
+      `${name} ${this.#restarts.count}`,
+    ];
+    return [...restarts, (await this.#ask('metrics')) ?? ''].join('\n');
   }
 
   /** Finishes what is under way. */
   async stop(): Promise<void> {
+    const isDead = this.#isStarted && !this.#isUp;
     this.#isStopping = true;
+    clearTimeout(this.#restartTimer);
     this.#carrier.postMessage({ type: 'stop' });
-    await this.#stopped.promise;
+    // One that died has nothing to finish; one that is being started again has begun nothing.
+    if (!isDead) await this.#stopped.promise;
     await this.#carrier.end();
   }
 
   async #ask<K extends keyof EngineAnswers>(what: K): Promise<EngineAnswers[K] | undefined> {
-    if (!this.#isStarted || this.#isStopping) return undefined;
+    if (!this.#isUp || this.#isStopping) return undefined;
     this.#count += 1;
     const id = this.#count;
     const { promise, resolve } = Promise.withResolvers<unknown>();
@@ -153,8 +155,9 @@ export class RemoteEngine {
 
   #take(message: FromEngine): void {
     const { onWarning, onWake, onSpan } = this.#options;
-    if (message.type === 'started') this.#started.resolve();
-    else if (message.type === 'failed') this.#fail(message.error);
+    if (message.type === 'node') this.#node = message.id;
+    else if (message.type === 'started') this.#onStarted();
+    else if (message.type === 'failed') this.#onFailed(message.error, message.isOutage);
     else if (message.type === 'warning') onWarning(message.fields, message.message);
     else if (message.type === 'wake') onWake();
     else if (message.type === 'span') onSpan(message.span);
@@ -163,42 +166,67 @@ export class RemoteEngine {
     else this.#stopped.resolve();
   }
 
-  /** What is under way is repeated by whoever holds the lanes next. */
-  #fail(error: unknown): void {
+  #open(): Carrier {
+    const { settings, place } = this.#options;
+    const predecessors = this.#deadNodes;
+    const onMessage = (message: FromEngine) => {
+      if (this.#carrier === carrier) this.#take(message);
+    };
+    const carrier =
+      place === 'here'
+        ? openHere({ ...settings, predecessors }, onMessage)
+        : openThread({ ...settings, predecessors }, onMessage, (error) =>
+            this.#onDeath(this.#cause ?? error),
+          );
+    return carrier;
+  }
+
+  #onStarted(): void {
+    this.#isStarted = true;
+    this.#isUp = true;
+    this.#deadNodes = [];
+    this.#started.resolve();
+  }
+
+  /** The engine cannot go on. */
+  #onFailed(error: unknown, isOutage: boolean): void {
+    if (this.#options.place === 'here' || !this.#isStarted || this.#isStopping) {
+      this.#giveUp(error);
+      return;
+    }
+    this.#cause = error;
+    // While the database is away no engine can start: that says nothing of the engine.
+    this.#isOutage = isOutage && !this.#isUp;
+    // What it holds ends with it.
+    this.#carrier.end().catch(() => {});
+  }
+
+  /** The thread is gone. What was in flight is attempted again by the next one. */
+  #onDeath(error: unknown): void {
+    const isOutage = this.#isOutage;
+    this.#isUp = false;
+    this.#cause = undefined;
+    this.#isOutage = false;
+    if (!this.#isStarted || this.#isStopping) {
+      this.#giveUp(error);
+      return;
+    }
+    if (this.#node !== undefined) this.#deadNodes.push(this.#node);
+    this.#untakenBytes = 0;
+    for (const resolve of this.#asked.values()) resolve(undefined);
+    const pauseMs = isOutage ? outagePauseMs : this.#restarts.next(performance.now());
+    if (pauseMs === undefined) throw error;
+    const { message } = error as Error;
+    this.#options.onError({ err: error, restarts: this.#restarts.count }, `delivery engine died: ${message}`);
+    this.#restartTimer = setTimeout(() => {
+      this.#carrier = this.#open();
+      this.#carrier.postMessage({ type: 'start' });
+    }, pauseMs);
+  }
+
+  #giveUp(error: unknown): void {
     this.#started.reject(error);
     this.#stopped.resolve();
     if (this.#isStarted && !this.#isStopping) throw error;
   }
-}
-
-function openThread(
-  settings: EngineSettings,
-  onMessage: (message: FromEngine) => void,
-  onEnd: (error: unknown) => void,
-): Carrier {
-  // What npm publishes is JavaScript.
-  const file = import.meta.url.endsWith('.ts') ? './engine_thread.ts' : './engine_thread.js';
-  const thread = new Worker(new URL(file, import.meta.url), {
-    workerData: settings,
-    name: 'engine',
-    resourceLimits: { maxYoungGenerationSizeMb: youngMebibytesMax, maxOldGenerationSizeMb: oldMebibytesMax },
-  });
-  thread.on('message', onMessage).on('error', onEnd);
-  thread.on('exit', () => onEnd(new Error('the thread of the delivery engine has ended')));
-  return {
-    postMessage: (message, handedOver) => thread.postMessage(message, handedOver ?? []),
-    async end() {
-      await thread.terminate();
-    },
-  };
-}
-
-function openHere(settings: EngineSettings, onMessage: (message: FromEngine) => void): Carrier {
-  const { port1, port2 } = new MessageChannel();
-  runEngine(settings, port2);
-  port1.on('message', onMessage);
-  return {
-    postMessage: (message, handedOver) => port1.postMessage(message, handedOver ?? []),
-    end: async () => port1.close(),
-  };
 }

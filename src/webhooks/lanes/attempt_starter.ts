@@ -15,6 +15,7 @@ import type { Node } from './node.ts';
 import { attemptNumberMax } from './outcome.ts';
 import type { Repetitions } from './repetitions.ts';
 import { type Settlement, settleAttempt } from './settle.ts';
+import type { Tenant } from './waiting_memory.ts';
 
 /** Attempts under way at once, at most; and of those, how many may have been under way for less than a second. */
 const inFlightMax = 4_096;
@@ -85,8 +86,11 @@ export class AttemptStarter {
     for (const attempt of this.#recent) {
       if (attempt.startedAt > now - freshMs) break;
       this.#recent.delete(attempt);
+      attempt.lane.tenant.recent -= 1;
     }
     const { lanes } = this.#options;
+    lanes.ready.reviveAll();
+    lanes.hungry.reviveAll();
     for (const lane of lanes.sleeping) {
       const wakeAt = lane.wakeAt(now);
       if (wakeAt !== undefined && wakeAt > now) continue;
@@ -102,23 +106,26 @@ export class AttemptStarter {
     if (!mayStart(now)) return true;
     let left = limit;
     while (this.#inFlight < inFlightMax && this.#recent.size < inFlightFreshMax) {
-      const lane = lanes.ready.values().next().value;
-      if (lane === undefined) return true;
+      if (lanes.ready.isEmpty) return true;
       if (left <= 0) return false;
-      lanes.ready.delete(lane);
+      const lane = lanes.ready.take(this.#mayGoOn);
+      if (lane === undefined) return true;
       const mustYield = this.#mustYield(lane);
       if (mustYield || !lane.mayStart(now)) {
         if (mustYield || lane.wakeAt(now) !== undefined) lanes.sleeping.add(lane);
         continue;
       }
       left -= 1;
-      lanes.waiting -= 1;
       this.#start(lane, lane.take());
       // At the end of the line: all take turns.
       if (lane.waitingCount > 0) lanes.ready.add(lane);
     }
     return true;
   }
+
+  /** A tenant may have in flight what nobody uses, so that there is room for one more tenant at any time. */
+  readonly #mayGoOn = ({ inFlight, recent }: Tenant): boolean =>
+    inFlight < inFlightMax - this.#inFlight && recent < inFlightFreshMax - this.#recent.size;
 
   /** Where many are under way, those who have not answered well lately leave room for those who have. */
   #mustYield(lane: Lane): boolean {
@@ -138,17 +145,20 @@ export class AttemptStarter {
     const attempt = { lane, waiting, number, revision, scheduleSeconds, startedAt: performance.now() };
     this.#inFlight += 1;
     this.#recent.add(attempt);
+    lane.tenant.recent += 1;
     sender.send(request, this.#onAnswer, attempt, lane);
   }
 
   readonly #onAnswer = (answer: Answer, attempt: Attempt): void => {
     const { node, lanes, metrics, onGone } = this.#options;
     const { lane, waiting, number, revision, scheduleSeconds } = attempt;
-    const bytes = waiting.event.body.length;
+    const { tenant } = lane;
     this.#inFlight -= 1;
-    this.#recent.delete(attempt);
-    lane.bytes -= bytes;
-    lanes.waitingBytes -= bytes;
+    if (this.#recent.delete(attempt)) tenant.recent -= 1;
+    lane.end(waiting);
+    lanes.forgetTenant(tenant);
+    lanes.ready.revive(tenant);
+    lanes.hungry.revive(tenant);
     if (answer.isCalledOff) {
       this.#putBack(lane, waiting);
       return;
@@ -169,7 +179,6 @@ export class AttemptStarter {
 
   /** Nothing of it was sent, so it was no attempt. */
   #putBack(lane: Lane, waiting: Waiting): void {
-    lane.inFlight -= 1;
     lane.idleSince = performance.now();
     // Whoever holds it by now reads it again without being told.
     if (!lane.isLost) this.#options.repetitions.putBack(lane, waiting);

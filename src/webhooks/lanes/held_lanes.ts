@@ -5,35 +5,49 @@
  *   a lane is   ready: may have something to start        sleeping: waits for a pause or for its rate
  *               hungry: has more in the database          repeating: has repetitions to come
  *   none of them or several; which of it is true is looked at when its turn has come
+ *
+ * A tenant may take of each resource at most what nobody uses (and its quota): one alone gets half, n of them get
+ * 1/(n + 1) each, so that there is room for one more at any time.
  */
 
+import { defaultQuotas, type Quotas } from '../subscriptions/quotas.ts';
+import type { Subscription } from '../subscriptions/subscription.ts';
 import type { Lane } from './lane.ts';
+import { Turns } from './turns.ts';
+import { Tenant, WaitingMemory } from './waiting_memory.ts';
 
-/** Lanes held at once at most. */
-const lanesMax = 20_000;
-/** Deliveries in memory, and bytes of their bodies, at most. */
-const waitingTotalMax = 40_000;
-/** Those under way included. Past it a lane gets one delivery at a time; past the second nothing is read at all. */
-const waitingBytesMax = 67_108_864;
-const waitingBytesLimit = 4 * waitingBytesMax;
+/** Deliveries in memory at most. Past it a lane gets one delivery at a time. */
+const waitingMax = 40_000;
+/** What a lane with nothing in memory may get, past what its tenant may take: so many times that. */
+const bareLaneFactor = 2;
+
+export type LaneQuotas = Pick<
+  Quotas,
+  'lanes' | 'lanesPerAccount' | 'waitingBytes' | 'waitingBytesPerAccount'
+>;
 
 export class HeldLanes {
+  readonly quotas: LaneQuotas;
+  readonly memory = new WaitingMemory();
   readonly #byId = new Map<number, Lane>();
+  readonly #tenants = new Map<string, Tenant>();
   /** In turns. */
-  readonly ready = new Set<Lane>();
+  readonly ready = new Turns();
   readonly sleeping = new Set<Lane>();
-  readonly hungry = new Set<Lane>();
+  readonly hungry = new Turns();
   readonly repeating = new Set<Lane>();
-  /** Deliveries of all lanes that wait to be started, about, and bytes of those that wait or are under way. */
-  waiting = 0;
-  waitingBytes = 0;
+
+  constructor(quotas: LaneQuotas = defaultQuotas) {
+    this.quotas = quotas;
+  }
 
   get size(): number {
     return this.#byId.size;
   }
 
-  get hasRoom(): boolean {
-    return this.#byId.size < lanesMax;
+  /** Lanes that can still be held. */
+  get room(): number {
+    return this.quotas.lanes - this.#byId.size;
   }
 
   get(id: number): Lane | undefined {
@@ -52,13 +66,37 @@ export class HeldLanes {
     return this.#byId.values();
   }
 
+  /** Whose memory the deliveries of a subscription use. */
+  tenantOf({ accountId, clientId }: Pick<Subscription, 'accountId' | 'clientId'>): Tenant {
+    const key = accountId ?? `client:${clientId}`;
+    let tenant = this.#tenants.get(key);
+    if (tenant === undefined) {
+      tenant = new Tenant(key, this.memory);
+      this.#tenants.set(key, tenant);
+    }
+    return tenant;
+  }
+
+  /** Whether one more lane of the tenant can be held. */
+  mayHold({ lanes }: Tenant): boolean {
+    return lanes < Math.min(this.quotas.lanesPerAccount, this.room);
+  }
+
   add(lane: Lane): void {
     this.#byId.set(lane.id, lane);
+    lane.tenant.lanes += 1;
   }
 
   remove(lane: Lane): void {
-    this.#byId.delete(lane.id);
+    if (!this.#byId.delete(lane.id)) return;
     for (const set of [this.ready, this.sleeping, this.hungry, this.repeating]) set.delete(lane);
+    lane.tenant.lanes -= 1;
+    this.forgetTenant(lane.tenant);
+  }
+
+  /** Forgets a tenant that nothing refers to. */
+  forgetTenant(tenant: Tenant): void {
+    if (tenant.isUnused && this.#tenants.get(tenant.key) === tenant) this.#tenants.delete(tenant.key);
   }
 
   /** Something about a lane has changed: it is put where it may be wanted. */
@@ -69,28 +107,67 @@ export class HeldLanes {
     if (Number.isFinite(lane.retryAt)) this.repeating.add(lane);
   }
 
-  get isCrowded(): boolean {
-    return this.waiting > waitingTotalMax || this.waitingBytes > waitingBytesMax;
-  }
-
   /** Whether nothing more may be read for any lane. */
   get isFull(): boolean {
-    return this.waitingBytes > waitingBytesLimit;
+    return this.memory.bytes >= this.quotas.waitingBytes;
   }
 
-  /** Where memory is short, those who have nothing waiting still get something: nobody is kept out by the others. */
+  /** Whether a lane of the tenant gets one delivery at a time. */
+  isCrowded(tenant: Tenant): boolean {
+    return tenant.waiting >= waitingMax - this.memory.waiting || tenant.bytes >= this.#bytesFor(0);
+  }
+
+  /** Whether anything may be read for lanes of the tenant. */
+  mayRead({ bytes }: Tenant): boolean {
+    return bytes < this.#bytesFor(0) * bareLaneFactor;
+  }
+
+  /** Where memory is short, lanes that have nothing in memory still get something: no lane is kept out by its siblings. */
   hasSpace(lane: Lane): boolean {
-    if (this.isFull) return false;
-    return !this.isCrowded || lane.waitingCount === 0;
+    if (!this.isCrowded(lane.tenant)) return true;
+    return isBare(lane) && this.mayRead(lane.tenant);
   }
 
-  /** Puts right what forgetting lanes has left in the counts. */
-  recount(): void {
-    this.waiting = 0;
-    this.waitingBytes = 0;
-    for (const lane of this.all()) {
-      this.waiting += lane.waitingCount;
-      this.waitingBytes += lane.bytes;
-    }
+  /** For one read: which of the deliveries that it found are taken into memory. */
+  admission(): Admission {
+    return new Admission((planned) => this.#bytesFor(planned));
+  }
+
+  /** Bytes that each tenant may have in memory. @param planned bytes that are about to be taken */
+  #bytesFor(planned: number): number {
+    const { waitingBytes, waitingBytesPerAccount } = this.quotas;
+    return Math.min(waitingBytesPerAccount, Math.max(waitingBytes - this.memory.bytes - planned, 0));
+  }
+}
+
+function isBare(lane: Lane): boolean {
+  return lane.waitingCount === 0 && lane.inFlight === 0;
+}
+
+/** Says of each delivery of a read, in order, whether its body may be taken into memory. */
+export class Admission {
+  readonly #bytesFor: (planned: number) => number;
+  readonly #planned = new Map<Tenant, { positions: Set<number>; bytes: number }>();
+  readonly #served = new Set<Lane>();
+  #bytes = 0;
+
+  constructor(bytesFor: (planned: number) => number) {
+    this.#bytesFor = bytesFor;
+  }
+
+  /** @param position the event's @param bytes of its body */
+  admits(lane: Lane, position: number, bytes: number): boolean {
+    const { tenant } = lane;
+    const planned = this.#planned.get(tenant) ?? { positions: new Set(), bytes: 0 };
+    if (tenant.has(position) || planned.positions.has(position)) return true;
+    const mayHave =
+      this.#bytesFor(this.#bytes) * (isBare(lane) && !this.#served.has(lane) ? bareLaneFactor : 1);
+    if (tenant.bytes + planned.bytes >= mayHave) return false;
+    this.#served.add(lane);
+    this.#planned.set(tenant, planned);
+    planned.positions.add(position);
+    planned.bytes += bytes;
+    this.#bytes += bytes;
+    return true;
   }
 }

@@ -17,6 +17,7 @@ import {
 import { circuitFailures } from '../sending/retry_schedule.ts';
 import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
 import type { LaneState } from './lane_store.ts';
+import type { Tenant } from './waiting_memory.ts';
 import type { WaitingDelivery } from './window.ts';
 
 /** Attempts of one lane at once: at most, and until it has shown that it answers. */
@@ -30,12 +31,16 @@ const spreadMax = 4_096;
 export interface Waiting {
   sequence: number;
   day: string;
+  /** The event's. */
+  position: number;
   event: EventContent;
   retry: WaitingDelivery['retry'];
 }
 
 export class Lane {
   readonly id: number;
+  /** Whose memory its deliveries use. */
+  readonly tenant: Tenant;
   subscription: Subscription;
   #secrets: Secrets;
   #keys: SigningKeys | null = null;
@@ -81,16 +86,20 @@ export class Lane {
   readonly #retrying = new Set<number>();
   /** Attempted, past `reached`. */
   readonly #done = new Set<number>();
-  /** Bytes of the bodies that wait or are under way. */
-  bytes = 0;
   /** Whether it has answered well since this node took it, last of all. */
   isProven = false;
   #window = windowStart;
   #tokens = 1;
   #tokensAt = 0;
 
-  constructor(state: LaneState, now: number) {
+  /** When it was taken, and how many attempts were started since. */
+  readonly takenAt: number;
+  started = 0;
+
+  constructor(state: LaneState, now: number, tenant: Tenant) {
     this.id = state.subscription.lane;
+    this.tenant = tenant;
+    this.takenAt = now;
     this.subscription = state.subscription;
     this.#secrets = state.secrets;
     this.revision = state.revision;
@@ -150,8 +159,8 @@ export class Lane {
   /** Drops what has not been started. */
   forget(): void {
     this.generation += 1;
-    for (const { event } of this.#fresh.slice(this.#freshFrom)) this.bytes -= event.body.length;
-    for (const { event } of this.#due) this.bytes -= event.body.length;
+    for (const { position } of this.#fresh.slice(this.#freshFrom)) this.tenant.drop(position);
+    for (const { position } of this.#due) this.tenant.drop(position);
     const first = this.#fresh[this.#freshFrom];
     if (first !== undefined) this.readThrough = first.sequence - 1;
     this.#fresh.length = 0;
@@ -198,7 +207,7 @@ export class Lane {
   /** Adds a delivery that was never attempted; they come in the order of the sequence. */
   addFresh(waiting: Waiting): void {
     this.readThrough = waiting.sequence;
-    this.bytes += waiting.event.body.length;
+    waiting.event = this.tenant.add(waiting.position, waiting.event);
     this.#fresh.push(waiting);
   }
 
@@ -206,7 +215,7 @@ export class Lane {
   addRetry(waiting: Waiting): void {
     if (this.#retrying.has(waiting.sequence)) return;
     this.#retrying.add(waiting.sequence);
-    this.bytes += waiting.event.body.length;
+    waiting.event = this.tenant.add(waiting.position, waiting.event);
     this.#due.push(waiting);
   }
 
@@ -243,6 +252,8 @@ export class Lane {
   take(): Waiting {
     if (this.subscription.rateLimit !== null) this.#tokens -= 1;
     this.inFlight += 1;
+    this.started += 1;
+    this.tenant.begin();
     const due = this.#due.shift();
     if (due !== undefined) return due;
     const waiting = this.#fresh[this.#freshFrom] as Waiting;
@@ -254,9 +265,14 @@ export class Lane {
     return waiting;
   }
 
-  /** An attempt has ended: the window grows with what works and shrinks with what does not. */
-  settle(isAccepted: boolean, isPing: boolean): void {
+  /** An attempt has ended, whatever came of it. */
+  end({ position }: Waiting): void {
     this.inFlight -= 1;
+    this.tenant.end(position);
+  }
+
+  /** What came of an attempt: the window grows with what works and shrinks with what does not. */
+  settle(isAccepted: boolean, isPing: boolean): void {
     // A ping says nothing of how the deliveries fare.
     if (isPing) return;
     this.isProven = isAccepted;

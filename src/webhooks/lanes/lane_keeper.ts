@@ -30,8 +30,17 @@ import type { StandingLanes } from './standing_lanes.ts';
 /** Lanes taken, and let go of, at once at most. */
 const claimMax = 500;
 const releaseMax = 2_000;
-/** Milliseconds that a lane without work is kept. */
+/** Milliseconds that a lane without work is kept; and where this node holds nearly as many lanes as it may. */
 const lingerMs = 10_000;
+const crowdedLingerMs = 1_000;
+/**
+ * Where a tenant has more due lanes than it may hold, its rate-limited lanes make room for one another: milliseconds
+ * that one is held at least, and that it then waits at least.
+ */
+const roundMs = 2_000;
+const betweenRoundsMs = 5_000;
+/** Milliseconds that a tenant is known to have more due lanes than it may hold. */
+const refusedMs = 15_000;
 const claimPauseMs = 500;
 const lookPauseMs = 1_000;
 const sweepPauseMs = 30_000;
@@ -96,8 +105,8 @@ export class LaneKeeper {
 
   /** Whether more lanes can be taken. */
   get hasRoom(): boolean {
-    const { lanes, recorder, isStopping } = this.#options;
-    return lanes.hasRoom && !recorder.isFull && !isStopping();
+    const { lanes, loader, recorder, isStopping } = this.#options;
+    return lanes.room > loader.loadingCount && !recorder.isFull && !isStopping();
   }
 
   /** Whether the lane is surely this node's. */
@@ -134,7 +143,6 @@ export class LaneKeeper {
   tick(now: number): void {
     if (now >= this.#claimAt) {
       this.#claimAt = now + claimPauseMs;
-      this.#options.lanes.recount();
       this.#claim();
       this.#release(now);
     }
@@ -166,8 +174,9 @@ export class LaneKeeper {
     const releases: Release[] = [];
     for (const lane of lanes.all()) {
       if (!this.#mayRelease(lane, now)) continue;
+      const isBetween = isBetweenTurns(lane, now);
       lane.forget();
-      releases.push(releaseOf(lane, now));
+      releases.push(releaseOf(lane, now, isBetween));
       if (releases.length >= releaseMax) break;
     }
     if (releases.length === 0) return;
@@ -188,6 +197,11 @@ export class LaneKeeper {
     });
   }
 
+  get #lingerMs(): number {
+    const { lanes } = this.#options;
+    return lanes.room < lanes.quotas.lanes / 4 ? crowdedLingerMs : lingerMs;
+  }
+
   #mayRelease(lane: Lane, now: number): boolean {
     const { loader, recorder } = this.#options;
     if (lane.isStill) return false;
@@ -195,15 +209,14 @@ export class LaneKeeper {
     if (lane.isReadingRetries) return false;
     // A repetition does not move the cursor: nothing else says that it is not written.
     if (recorder.hasOutcomesOf(lane)) return false;
-    if (
-      !lane.isIdle &&
-      !(lane.inFlight === 0 && lane.cursor === lane.reached && !lane.isReading && isParked(lane, now))
-    ) {
+    const isQuiet = lane.inFlight === 0 && lane.cursor === lane.reached && !lane.isReading;
+    if (isQuiet && isBetweenTurns(lane, now)) return !loader.isLoading(lane.id);
+    if (!lane.isIdle && !(isQuiet && isParked(lane, now))) {
       lane.idleSince = now;
       return false;
     }
     const isStopped = !lane.isOpen;
-    if ((now - lane.idleSince < lingerMs && !isStopped) || loader.isLoading(lane.id)) return false;
+    if ((now - lane.idleSince < this.#lingerMs && !isStopped) || loader.isLoading(lane.id)) return false;
     if (lane.isOpen && lane.retryAt < now + lingerMs) return false;
     return !(lane.isOpen && lane.isIdle && lane.readThrough < lane.head);
   }
@@ -259,12 +272,23 @@ function isParked(lane: Lane, now: number): boolean {
   return !lane.isOpen || lane.pausedUntil > now + lingerMs;
 }
 
+/**
+ * Whether a rate-limited lane has had its turns while others of its tenant wait in the database for want of room. To be
+ * asked before the lane forgets what it has in memory.
+ */
+function isBetweenTurns(lane: Lane, now: number): boolean {
+  if (lane.subscription.rateLimit === null || now - lane.tenant.refusedAt > refusedMs) return false;
+  return lane.started > 0 && now - lane.takenAt > roundMs && (lane.wakeAt(now) ?? 0) > now;
+}
+
 /** What the database is told of a lane that is let go of. */
-function releaseOf(lane: Lane, now: number): Release {
+function releaseOf(lane: Lane, now: number, isBetween: boolean): Release {
+  const earliest = isBetween ? now + betweenRoundsMs : now;
   const wake = lane.isOpen
     ? Math.max(
         Math.min(lane.retryAt, lane.readThrough < lane.head ? now : Number.POSITIVE_INFINITY),
         lane.pausedUntil,
+        earliest,
       )
     : Number.POSITIVE_INFINITY;
   return {

@@ -11,8 +11,11 @@ import type { KindArrays, LaneAddition } from '../fan_out/fan_out.ts';
 import type { Background } from './background.ts';
 import type { HeldLanes } from './held_lanes.ts';
 import { Lane } from './lane.ts';
-import { type LaneState, loadLanes } from './lane_store.ts';
+import { type LaneState, loadLanes, postponeLanes } from './lane_store.ts';
 import type { StandingLanes, Watch } from './standing_lanes.ts';
+
+/** Lanes of one statement at most. */
+const loadMax = 1_000;
 
 export interface LaneLoaderOptions {
   db: Database;
@@ -41,6 +44,11 @@ export class LaneLoader {
   constructor(options: LaneLoaderOptions) {
     this.#options = options;
     this.#passWatch = options.standing.watch();
+  }
+
+  /** Lanes that are being loaded. */
+  get loadingCount(): number {
+    return this.#loading.size;
   }
 
   isLoading(id: number): boolean {
@@ -87,32 +95,41 @@ export class LaneLoader {
   /** Asks the database for lanes that it names this node for; those that it does not are lost. */
   load(ids: number[]): void {
     if (ids.length === 0) return;
-    const { db, node, sealer, kinds, lanes, standing, background, onChange, onError } = this.#options;
-    const rules = { sealer, appSubscriptions: kinds.appSubscriptions };
     for (const id of ids) if (!this.#loading.has(id)) this.#loading.set(id, []);
+    this.#options.background.run(async () => {
+      for (let first = 0; first < ids.length; first += loadMax) {
+        await this.#loadSome(ids.slice(first, first + loadMax));
+      }
+    });
+  }
+
+  async #loadSome(ids: number[]): Promise<void> {
+    const { db, node, sealer, kinds, lanes, standing, onChange, onError } = this.#options;
+    const rules = { sealer, appSubscriptions: kinds.appSubscriptions };
     const asked = new Map(ids.map((id) => [id, lanes.get(id)?.settled ?? 0]));
     const unwritten = new Set(ids.filter((id) => (lanes.get(id)?.unwritten ?? 0) > 0));
     const watch = standing.watch();
-    background.run(async () => {
-      const asking = this.#untilDone(() => loadLanes(db, node, ids, rules, onError));
-      const states = await asking.finally(() => watch.end());
-      const found = new Set<number>();
-      const outdated: number[] = [];
-      for (const state of states) {
-        const id = state.subscription.lane;
-        found.add(id);
-        const lane = this.#loaded(state);
-        // What an ordered lane waits for was counted without what was not written yet: to be counted again.
-        const isMiscounted = unwritten.has(id) || lane.settled !== asked.get(id);
-        if (!(lane.subscription.ordered && isMiscounted) && !watch.concerns(lane.subscription)) continue;
-        lane.isOpen = false;
-        outdated.push(id);
-      }
-      if (outdated.length > 0) setTimeout(() => this.load(outdated.filter((id) => lanes.has(id))), 20);
-      // The rest is held by nobody or by others.
-      this.lose(ids.filter((id) => !found.has(id)));
-      onChange();
-    });
+    const asking = this.#untilDone(() => loadLanes(db, node, ids, rules, onError));
+    const states = await asking.finally(() => watch.end());
+    const found = new Set<number>();
+    const outdated: number[] = [];
+    for (const state of states) {
+      const id = state.subscription.lane;
+      const lane = this.#loaded(state);
+      if (lane === undefined) continue;
+      found.add(id);
+      // What an ordered lane waits for was counted without what was not written yet: to be counted again.
+      const isMiscounted = unwritten.has(id) || lane.settled !== asked.get(id);
+      if (!(lane.subscription.ordered && isMiscounted) && !watch.concerns(lane.subscription)) continue;
+      lane.isOpen = false;
+      outdated.push(id);
+    }
+    if (outdated.length > 0) setTimeout(() => this.load(outdated.filter((id) => lanes.has(id))), 20);
+    // The rest is held by nobody or by others, or there is no room for it here.
+    this.lose(ids.filter((id) => !found.has(id)));
+    onChange();
+    const refused = states.map(({ subscription }) => subscription.lane).filter((id) => !found.has(id));
+    if (refused.length > 0) this.#options.background.run(() => postponeLanes(db, node, refused));
   }
 
   /** Others hold these lanes, or nobody does. */
@@ -137,9 +154,7 @@ export class LaneLoader {
       const event = cache.get(position);
       if (!lane.isOpen || lane.isReading || lane.readThrough !== sequence - 1) break;
       if (event === undefined || lane.freshCount >= lane.roomMax || !lanes.hasSpace(lane)) break;
-      lane.addFresh({ sequence, day, event, retry: null });
-      lanes.waiting += 1;
-      lanes.waitingBytes += event.body.length;
+      lane.addFresh({ sequence, day, position, event, retry: null });
     }
     lane.head = Math.max(lane.head, last);
     lanes.mark(lane);
@@ -159,7 +174,8 @@ export class LaneLoader {
     }
   }
 
-  #loaded(state: LaneState): Lane {
+  /** @returns undefined where the tenant holds as many lanes as it may */
+  #loaded(state: LaneState): Lane | undefined {
     const { lanes, standing } = this.#options;
     const now = performance.now();
     const id = state.subscription.lane;
@@ -167,7 +183,13 @@ export class LaneLoader {
     this.#loading.delete(id);
     let lane = lanes.get(id);
     if (lane === undefined) {
-      lane = new Lane(state, now);
+      const tenant = lanes.tenantOf(state.subscription);
+      if (!lanes.mayHold(tenant)) {
+        tenant.refusedAt = now;
+        lanes.forgetTenant(tenant);
+        return undefined;
+      }
+      lane = new Lane(state, now, tenant);
       lanes.add(lane);
     } else {
       lane.renew(state, now);

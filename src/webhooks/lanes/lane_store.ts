@@ -176,6 +176,18 @@ export async function releaseLanes(
   return rows.map(({ lane }) => Number(lane));
 }
 
+/** Seconds after which a lane that a node had no room for wants to be taken again: the least, and as much again at random. */
+const postponeSeconds = 3;
+
+/** Gives lanes back that the node has no room for. Lanes behind them in the queue of due lanes come first. */
+export async function postponeLanes(db: Database, node: string, lanes: readonly number[]): Promise<void> {
+  if (lanes.length === 0) return;
+  await sql`
+    update lane_progress set owner = null, due_at = greatest(
+      now() + make_interval(secs => ${postponeSeconds}::float8 * (1 + random())), paused_until)
+    where lane = any(${bigintArray(lanes)}::bigint[]) and owner = ${node}::bigint`.execute(db);
+}
+
 /** Writes how far lanes have come, where that was put off: at the end of the node that holds them. */
 export async function storeCursors(
   db: Database,

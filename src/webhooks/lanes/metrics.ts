@@ -16,6 +16,8 @@ export interface WorkerStatus {
   inFlight: number;
   lanes: number;
   waiting: number;
+  /** Bytes of the bodies of those deliveries, and of those in flight; each body once. */
+  waitingBytes: number;
   /** Attempts under way of each subscription that has any. */
   busy: () => { subscription: string; inFlight: number }[];
 }
@@ -97,14 +99,15 @@ export function createWorkerMetrics(
   });
   new Gauge({
     name: 'nuncio_worker',
-    help: 'What this node has: attempts under way, lanes held, deliveries waiting in memory.',
+    help: 'What this node has: attempts in flight, lanes leased, deliveries waiting in memory, and bytes of their bodies.',
     labelNames: ['of'],
     registers,
     collect() {
-      const { inFlight, lanes, waiting } = status();
+      const { inFlight, lanes, waiting, waitingBytes } = status();
       this.set({ of: 'in_flight' }, inFlight);
       this.set({ of: 'lanes' }, lanes);
       this.set({ of: 'waiting' }, waiting);
+      this.set({ of: 'waiting_bytes' }, waitingBytes);
     },
   });
   new Gauge({

@@ -92,18 +92,25 @@ export class Node {
       ({ host, process, is_late }) => is_late || (host === place.host && !isRunning(process)),
     );
     this.hasPeers = rows.length > dead.length;
-    if (dead.length === 0) return;
-    const ids = dead.map(({ id }) => id);
-    await this.#db.transaction().execute(async (tx) => {
-      // Only who takes the row away takes the lanes.
-      const { rows: gone } = await sql<{ id: string }>`
-        delete from nodes where id = any(${ids}::bigint[]) returning id`.execute(tx);
-      await abandonLanes(
-        tx,
-        gone.map(({ id }) => id),
-      );
-    });
+    await buryNodes(
+      this.#db,
+      dead.map(({ id }) => id),
+    );
   }
+}
+
+/** Takes the lanes of nodes that are dead for sure; others take them at once. */
+export async function buryNodes(db: Database, ids: readonly string[]): Promise<void> {
+  if (ids.length === 0) return;
+  await db.transaction().execute(async (tx) => {
+    // Only who takes the row away takes the lanes.
+    const { rows: gone } = await sql<{ id: string }>`
+      delete from nodes where id = any(${ids}::bigint[]) returning id`.execute(tx);
+    await abandonLanes(
+      tx,
+      gone.map(({ id }) => id),
+    );
+  });
 }
 
 /** Where this process runs: the machine since its last start and the space of process numbers, and its number. */

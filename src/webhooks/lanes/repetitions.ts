@@ -61,7 +61,8 @@ export class Repetitions {
     const lanes = this.#dueLanes(now);
     if (lanes.length === 0) return;
     this.#isReading = true;
-    const limit = held.isCrowded ? 1 : Math.max(1, Math.min(laneMax, Math.floor(readMax / lanes.length)));
+    const isCrowded = lanes.some(({ tenant }) => held.isCrowded(tenant));
+    const limit = isCrowded ? 1 : Math.max(1, Math.min(laneMax, Math.floor(readMax / lanes.length)));
     for (const lane of lanes) {
       lane.retryAt = Number.POSITIVE_INFINITY;
       lane.isReadingRetries = true;
@@ -71,7 +72,11 @@ export class Repetitions {
       try {
         const ids = lanes.map(({ id }) => id);
         const found = await readDueRetries(db, kinds, ids, limit);
-        const events = await findEvents(db, cache, found);
+        const byId = new Map(lanes.map((lane) => [lane.id, lane]));
+        const admission = held.admission();
+        const events = await findEvents(db, { cache, waiting: held.memory }, found, (delivery) =>
+          admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes),
+        );
         const rules = { sealer, appSubscriptions: kinds.appSubscriptions };
         const states = await loadLanes(db, node, ids, rules, onError);
         const later = new Map(states.map((state) => [state.subscription.lane, state.retryMs]));
@@ -169,7 +174,7 @@ export class Repetitions {
     lanes: Lane[],
     generations: number[],
     found: WaitingDelivery[],
-    events: Map<number, EventContent>,
+    events: Map<WaitingDelivery, EventContent>,
     later: Map<number, number | null>,
     limit: number,
   ): void {
@@ -180,12 +185,14 @@ export class Repetitions {
     for (const delivery of found) {
       const { lane, generation } = current.get(delivery.lane) as { lane: Lane; generation: number };
       counts.set(lane.id, (counts.get(lane.id) ?? 0) + 1);
-      const event = events.get(delivery.event);
+      const event = events.get(delivery);
       if (lane.generation !== generation || lane.isRetrying(delivery.sequence)) continue;
       if (delivery.isOnHold) onReview(lane.id);
       else if (!delivery.isAllowed) this.cancel(lane, delivery);
-      else if (event !== undefined)
-        lane.addRetry({ sequence: delivery.sequence, day: delivery.day, event, retry: delivery.retry });
+      else if (event !== undefined) {
+        const { sequence, day, event: position, retry } = delivery;
+        lane.addRetry({ sequence, day, position, event, retry });
+      }
     }
     for (const lane of lanes) {
       const next = later.get(lane.id);

@@ -14,6 +14,7 @@ import type { HeldLanes } from './held_lanes.ts';
 import type { Lane } from './lane.ts';
 import type { Repetitions } from './repetitions.ts';
 import { findEvents } from './waiting_events.ts';
+import type { Tenant } from './waiting_memory.ts';
 import { readStretches, type WaitingDelivery } from './window.ts';
 
 /** Lanes and deliveries of one read at most. */
@@ -45,12 +46,13 @@ export class StretchReader {
   readMore(): void {
     const { db, kinds, cache, lanes: held, background, isStopping, onRead } = this.#options;
     if (this.#isReading || isStopping()) return;
-    if (held.hungry.size === 0 || held.isFull) return;
+    if (held.hungry.isEmpty || held.isFull) return;
     const lanes = this.#takeHungry();
     if (lanes.length === 0) return;
-    const each = held.isCrowded ? 1 : Math.max(4, Math.floor(readMax / lanes.length));
+    const share = Math.max(4, Math.floor(readMax / lanes.length));
     const stretches = lanes.map((lane) => {
       lane.isReading = true;
+      const each = held.isCrowded(lane.tenant) ? 1 : share;
       const upTo = Math.min(lane.head, lane.readThrough + Math.min(each, lane.roomMax));
       return { lane: lane.id, after: lane.readThrough, upTo };
     });
@@ -59,7 +61,11 @@ export class StretchReader {
     background.run(async () => {
       try {
         const found = await readStretches(db, kinds, stretches);
-        const events = await findEvents(db, cache, found);
+        const byId = new Map(lanes.map((lane) => [lane.id, lane]));
+        const admission = held.admission();
+        const events = await findEvents(db, { cache, waiting: held.memory }, found, (delivery) =>
+          admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes),
+        );
         for (const lane of lanes) lane.isReading = false;
         const firsts = new Map(found.toReversed().map(({ lane, sequence }) => [lane, sequence]));
         for (const [index, { lane: id, after, upTo }] of stretches.entries()) {
@@ -67,7 +73,6 @@ export class StretchReader {
           if (lane.generation === generations[index]) lane.skipGone(after, firsts.get(id) ?? upTo + 1);
         }
         this.#take(lanes, generations, found, events);
-        held.waiting += found.length;
       } finally {
         for (const lane of lanes) {
           lane.isReading = false;
@@ -80,15 +85,16 @@ export class StretchReader {
     });
   }
 
+  /** Lanes without space are left out: they have something in memory, and are hungry again when that has ended. */
   #takeHungry(): Lane[] {
     const { lanes: held } = this.#options;
     const lanes: Lane[] = [];
     const now = performance.now();
-    for (const lane of held.hungry) {
-      held.hungry.delete(lane);
-      if (!lane.wantsMore || lane.pausedUntil > now + 1_000 || !held.hasSpace(lane)) continue;
-      lanes.push(lane);
-      if (lanes.length >= lanesMax) break;
+    const mayRead = (tenant: Tenant) => held.mayRead(tenant);
+    while (lanes.length < lanesMax) {
+      const lane = held.hungry.take(mayRead);
+      if (lane === undefined) break;
+      if (lane.wantsMore && lane.pausedUntil <= now + 1_000 && held.hasSpace(lane)) lanes.push(lane);
     }
     return lanes;
   }
@@ -97,7 +103,7 @@ export class StretchReader {
     lanes: Lane[],
     generations: number[],
     found: WaitingDelivery[],
-    events: Map<number, EventContent>,
+    events: Map<WaitingDelivery, EventContent>,
   ): void {
     const { lanes: held, repetitions, onReview } = this.#options;
     const current = new Map(lanes.map((lane, index) => [lane.id, { lane, generation: generations[index] }]));
@@ -106,7 +112,7 @@ export class StretchReader {
       const { lane, generation } = current.get(delivery.lane) as { lane: Lane; generation: number };
       if (lane.generation !== generation || cut.has(lane.id) || delivery.sequence !== lane.readThrough + 1)
         continue;
-      const event = events.get(delivery.event);
+      const event = events.get(delivery);
       if (lane.isDone(delivery.sequence)) {
         lane.readThrough = delivery.sequence;
       } else if (delivery.isOnHold) {
@@ -118,8 +124,8 @@ export class StretchReader {
         // Left out for the bytes of the others: the next read begins here.
         cut.add(lane.id);
       } else {
-        lane.addFresh({ sequence: delivery.sequence, day: delivery.day, event, retry: null });
-        held.waitingBytes += event.body.length;
+        const { sequence, day, event: position } = delivery;
+        lane.addFresh({ sequence, day, position, event, retry: null });
       }
     }
     for (const lane of lanes) held.mark(lane);

@@ -19,6 +19,7 @@ import { DeliveryCounts } from '../log/delivery_stats.ts';
 import type { DeploymentSigners, HeaderNames } from '../sending/delivery_request.ts';
 import type { Sender } from '../sending/sender.ts';
 import { failuresMin } from '../subscriptions/failing.ts';
+import type { Quotas } from '../subscriptions/quotas.ts';
 import { AttemptStarter } from './attempt_starter.ts';
 import { Background } from './background.ts';
 import { HeldLanes } from './held_lanes.ts';
@@ -47,6 +48,7 @@ export interface WorkerOptions {
   headerNames: HeaderNames;
   signers: DeploymentSigners;
   retryScheduleSeconds: readonly number[];
+  quotas: Quotas;
   metrics: WorkerMetrics;
   /** Lanes that have failed often. */
   onFailing: (lanes: number[]) => void;
@@ -59,7 +61,7 @@ export class Worker {
   readonly #options: WorkerOptions;
   readonly #onError: (error: Error) => void;
   readonly node: Node;
-  readonly #lanes = new HeldLanes();
+  readonly #lanes: HeldLanes;
   readonly #background: Background;
   readonly #recorder: Recorder;
   readonly #fanOut: FanOutLoop;
@@ -76,6 +78,7 @@ export class Worker {
 
   constructor(options: WorkerOptions) {
     this.#options = options;
+    this.#lanes = new HeldLanes(options.quotas);
     const { db, kinds, metrics } = options;
     const onError = (error: Error) => {
       this.#keeper.doubt();
@@ -163,7 +166,8 @@ export class Worker {
     return {
       inFlight: this.#starter.inFlight,
       lanes: this.#lanes.size,
-      waiting: this.#lanes.waiting,
+      waiting: this.#lanes.memory.waiting,
+      waitingBytes: this.#lanes.memory.bytes,
       busy: () =>
         [...this.#lanes.all()]
           .filter(({ inFlight }) => inFlight > 0)

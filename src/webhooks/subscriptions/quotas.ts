@@ -1,0 +1,49 @@
+/**
+ * Quotas: what one account, app or host may take of a deployment. The operator sets them in `webhooks.quotas` of
+ * `nuncio.config.ts`.
+ */
+
+export interface Quotas {
+  /** Bytes of event bodies that the engine keeps in memory for deliveries that wait or are in flight. */
+  readonly waitingBytes: number;
+  /** The same for the deliveries of one account. */
+  readonly waitingBytesPerAccount: number;
+  /** Lanes that a node keeps in memory. */
+  readonly lanes: number;
+  /** The same of one account. */
+  readonly lanesPerAccount: number;
+}
+
+export const defaultQuotas: Quotas = Object.freeze({
+  waitingBytes: 67_108_864,
+  waitingBytesPerAccount: 16_777_216,
+  lanes: 20_000,
+  lanesPerAccount: 10_000,
+});
+
+/** The least and the greatest value of each. */
+const ranges: Readonly<Record<keyof Quotas, readonly [number, number]>> = {
+  waitingBytes: [4_194_304, 4_294_967_296],
+  waitingBytesPerAccount: [1_048_576, 4_294_967_296],
+  lanes: [100, 1_000_000],
+  lanesPerAccount: [1, 1_000_000],
+};
+
+/** @param report told of each problem: its place and the reason */
+export function readQuotas(
+  declared: Partial<Quotas> | undefined,
+  report: (place: string, reason: string) => void,
+): Quotas {
+  const quotas = { ...defaultQuotas };
+  for (const [name, value] of Object.entries(declared ?? {})) {
+    const place = `webhooks.quotas.${name}`;
+    if (!Object.hasOwn(ranges, name)) {
+      report(place, 'there is no such quota');
+      continue;
+    }
+    const [min, max] = ranges[name as keyof Quotas];
+    if (Number.isInteger(value) && value >= min && value <= max) quotas[name as keyof Quotas] = value;
+    else report(place, `it may be a whole number from ${min} to ${max}`);
+  }
+  return Object.freeze(quotas);
+}
