@@ -10,7 +10,7 @@ import { sql } from 'kysely';
 import { newId } from '../../src/crypto/ids.ts';
 import { type Database, openDatabase } from '../../src/database/database.ts';
 import { createCatalogue } from '../../src/events/catalogue.ts';
-import { storeEvents } from '../../src/events/publish.ts';
+import { storeEvents } from '../../src/events/store.ts';
 import { loadPlatform } from '../../src/platform.ts';
 import { fanOut, kindArrays, type LaneAddition, markDue } from '../../src/webhooks/fan_out/fan_out.ts';
 import { writeOutcomes } from '../../src/webhooks/lanes/outcome.ts';
@@ -49,8 +49,9 @@ export async function measureDatabase([eventsText = '20000', ...sizeTexts]: stri
             accountId: accounts[(from + index) % accounts.length] as string,
             kind: 'push',
             body: Buffer.from(JSON.stringify(eventBody(from + index))),
+            traceparent: null,
           }));
-          await storeEvents(publisher, batch, [], true);
+          await storeEvents(publisher, batch, []);
         }
         const published = meter.lap();
         const additions: LaneAddition[] = [];

@@ -8,9 +8,21 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
 import { newId } from '../crypto/ids.ts';
+import { CollectorFullError } from '../database/collector.ts';
 import { isDatabaseUnavailable } from '../database/database.ts';
 import { escapePointer } from './json.ts';
 import { type BodyFault, Problem } from './problem.ts';
+
+/** More was asked for at once than waits for the database: by the client itself (429), or by all together (503). */
+function tooMuchWaits({ isOwn }: CollectorFullError): Problem {
+  const headers = { 'retry-after': '1' };
+  return isOwn
+    ? new Problem(429, 'Too many of your requests wait for the database.', {
+        code: 'too-many-waiting',
+        headers,
+      })
+    : new Problem(503, 'Too many requests wait for the database.', { code: 'overloaded', headers });
+}
 
 /** Fastify's error handler. */
 export function answerError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
@@ -136,6 +148,7 @@ export function toProblem(error: unknown): Problem {
       cause: error,
     });
   }
+  if (error instanceof CollectorFullError) return tooMuchWaits(error);
   const { code, statusCode, message, validation, validationContext } = error as FastifyError;
   if (validation !== undefined) {
     const errors = validation.map(toBodyFault);

@@ -64,51 +64,104 @@ export function readIdempotencyKey(
  */
 export async function answerOnce(
   tx: Transaction,
-  { key, owner, digest }: KeyedRequest,
+  request: KeyedRequest,
   work: (tx: Transaction) => Promise<Answer>,
   sealer?: Sealer,
 ): Promise<Answer> {
-  const context = `idempotency ${owner} ${key}`;
-  // The lock ends with the transaction, and with the connection of a process that died.
-  const { rows: locks } = await sql<{ isFree: boolean }>`
-    select pg_try_advisory_xact_lock(hashtextextended(${`${owner} ${key}`}, 50)) as "isFree"`.execute(tx);
-  if (locks[0]?.isFree !== true) {
-    throw new Problem(409, 'The first request with this Idempotency-Key is still being worked on.', {
-      code: 'idempotency-key-in-use',
-      headers: { 'retry-after': '1' },
-    });
-  }
-  const { rows } = await sql<Answer & { isSame: boolean }>`
-    select status, headers, body, request_digest = ${digest} as "isSame" from idempotency_keys
-    where owner = ${owner} and key = ${key} and created_at > now() - make_interval(hours => ${keptHours})`.execute(
-    tx,
-  );
-  const before = rows[0];
-  if (before?.isSame === false) {
-    throw new Problem(422, 'This Idempotency-Key came with another request before.', {
-      code: 'idempotency-key-reused',
-    });
-  }
-  if (before !== undefined) {
-    const { status, headers } = before;
-    const body =
-      before.body === null || sealer === undefined
-        ? before.body
-        : sealer.open(Buffer.from(before.body, 'base64'), context).toString();
-    return { status, headers: { ...headers, 'idempotency-replayed': 'true' }, body };
-  }
+  const [before] = await claimKeys(tx, [request], sealer);
+  if (before instanceof Problem) throw before;
+  if (before !== undefined) return before;
   const answer = await work(tx);
-  const kept =
-    answer.body === null || sealer === undefined
-      ? answer.body
-      : sealer.seal(answer.body, context).toString('base64');
+  await keepAnswers(tx, [{ request, answer }], sealer);
+  return answer;
+}
+
+/**
+ * Looks at the keys of several requests that share a transaction, and locks those keys until it ends.
+ * @returns for each request the response that it had before, why it is refused, or undefined: it is to be done
+ */
+export async function claimKeys(
+  tx: Transaction,
+  requests: readonly KeyedRequest[],
+  sealer?: Sealer,
+): Promise<(Answer | Problem | undefined)[]> {
+  const names = requests.map(nameOf);
+  // The locks end with the transaction, and with the connection of a process that died.
+  const { rows: locks } = await sql<{ isFree: boolean }>`
+    select pg_try_advisory_xact_lock(hashtextextended(name, 50)) as "isFree"
+    from unnest(${names}::text[]) with ordinality as given (name, place) order by place`.execute(tx);
+  const { rows } = await sql<Answer & { owner: string; key: string; digest: string }>`
+    select k.owner, k.key, encode(k.request_digest, 'hex') as digest, k.status, k.headers, k.body
+    from unnest(${requests.map(({ owner }) => owner)}::text[], ${requests.map(({ key }) => key)}::text[])
+      as given (owner, key)
+    join idempotency_keys k on k.owner = given.owner and k.key = given.key
+    where k.created_at > now() - make_interval(hours => ${keptHours})`.execute(tx);
+  const before = new Map(rows.map((row) => [nameOf(row), row]));
+  const claimed = new Set<string>();
+  return requests.map((request, index) => {
+    const name = names[index] as string;
+    // The lock keeps other transactions off, and not a second request of this one.
+    if (locks[index]?.isFree !== true || claimed.has(name)) return stillRunning();
+    claimed.add(name);
+    const kept = before.get(name);
+    if (kept === undefined) return undefined;
+    return kept.digest === request.digest.toString('hex') ? replay(request, kept, sealer) : reused();
+  });
+}
+
+/** Owners have two parts without spaces: no owner with a key has the name of another one with another key. */
+function nameOf({ owner, key }: Pick<KeyedRequest, 'owner' | 'key'>): string {
+  return `${owner} ${key}`;
+}
+
+function stillRunning(): Problem {
+  return new Problem(409, 'The first request with this Idempotency-Key is still being worked on.', {
+    code: 'idempotency-key-in-use',
+    headers: { 'retry-after': '1' },
+  });
+}
+
+function reused(): Problem {
+  return new Problem(422, 'This Idempotency-Key came with another request before.', {
+    code: 'idempotency-key-reused',
+  });
+}
+
+function replay(request: KeyedRequest, { status, headers, body }: Answer, sealer?: Sealer): Answer {
+  const text =
+    body === null || sealer === undefined
+      ? body
+      : sealer.open(Buffer.from(body, 'base64'), contextOf(request)).toString();
+  return { status, headers: { ...headers, 'idempotency-replayed': 'true' }, body: text };
+}
+
+/** Keeps responses, in the transaction that did the work. */
+export async function keepAnswers(
+  tx: Transaction,
+  answered: readonly { request: KeyedRequest; answer: Answer }[],
+  sealer?: Sealer,
+): Promise<void> {
+  const bodies = answered.map(({ request, answer: { body } }) =>
+    body === null || sealer === undefined ? body : sealer.seal(body, contextOf(request)).toString('base64'),
+  );
   await sql`
     insert into idempotency_keys (owner, key, request_digest, status, headers, body)
-    values (${owner}, ${key}, ${digest}, ${answer.status}, ${JSON.stringify(answer.headers)}, ${kept})
+    select owner, key, decode(digest, 'hex'), status, headers::jsonb, body
+    from unnest(
+      ${answered.map(({ request }) => request.owner)}::text[],
+      ${answered.map(({ request }) => request.key)}::text[],
+      ${answered.map(({ request }) => request.digest.toString('hex'))}::text[],
+      ${answered.map(({ answer }) => answer.status)}::smallint[],
+      ${answered.map(({ answer }) => JSON.stringify(answer.headers))}::text[],
+      ${bodies}::text[]
+    ) as given (owner, key, digest, status, headers, body)
     on conflict (owner, key) do update
       set request_digest = excluded.request_digest, status = excluded.status, headers = excluded.headers,
           body = excluded.body, created_at = excluded.created_at`.execute(tx);
-  return answer;
+}
+
+function contextOf({ owner, key }: KeyedRequest): string {
+  return `idempotency ${owner} ${key}`;
 }
 
 /** Keys forgotten in one statement at most. */

@@ -8,10 +8,12 @@ import type { Config } from '../config/config.ts';
 import { createSealer } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
 import type { ConnectorOptions } from '../egress/connector.ts';
+import { isEventId } from '../events/batch.ts';
 import { type Catalogue, createCatalogue } from '../events/catalogue.ts';
 import type { EventKind } from '../events/kind.ts';
 import type { Outbox } from '../events/outbox.ts';
-import { isEventId, registerPublishing } from '../events/publish.ts';
+import { registerPublishing } from '../events/publish.ts';
+import type { StoredEvent } from '../events/store.ts';
 import type { Guard } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
 import { registerAppSubscriptions } from './api/app_subscription_routes.ts';
@@ -48,6 +50,8 @@ export interface WebhooksOptions {
 }
 
 export interface Webhooks {
+  /** To be called after each commit that has stored events, with those events. */
+  onPublished(events: StoredEvent[]): void;
   registerRoutes(api: FastifyInstance): void;
   /** Which parts of the engine run on this node, by the names that `/readyz` gives them. */
   workers(): Promise<Readonly<Record<string, boolean>>>;
@@ -85,18 +89,20 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
     onSpan: recordAttemptSpan,
   });
   outbox.onWake(() => engine.wake());
+  const onPublished = (events: StoredEvent[]) => {
+    engine.remember(events);
+    outbox.wake();
+  };
 
   return {
+    onPublished,
     registerRoutes(api) {
       registerPublishing({
         app: api,
         db,
         guard,
         catalogue,
-        onPublished: (events) => {
-          engine.remember(events);
-          outbox.wake();
-        },
+        onPublished,
       });
       const { appSubscriptions, headers: headerNames } = options.settings;
       const routes = { api, db, guard, catalogue, sealer, config, appSubscriptions, headerNames };

@@ -7,7 +7,7 @@
  *   made (the thread loads its code) → started ⇄ (dead: nothing is delivered, /readyz says so) → stopped
  */
 
-import type { StoredEvent } from '../../events/publish.ts';
+import type { StoredEvent } from '../../events/store.ts';
 import { heldBy, packEvents } from '../fan_out/published_batch.ts';
 import type { AttemptSpan } from '../sending/attempt_span.ts';
 import { type Carrier, openHere, openThread } from './engine_carrier.ts';

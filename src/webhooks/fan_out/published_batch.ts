@@ -3,13 +3,14 @@
  * over and never copied, so that a thousand events that wait for the fan-out are a few objects and not thousands.
  */
 
-import type { StoredEvent } from '../../events/publish.ts';
+import type { StoredEvent } from '../../events/store.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 
 export interface PublishedBatch {
   /** Milliseconds since 1970. */
   createdAt: number;
-  traceparent: string | null;
+  /** Of each event; null where no event has one. */
+  traceparents: (string | null)[] | null;
   /** Ascending. */
   positions: Float64Array<ArrayBuffer>;
   ids: string[];
@@ -22,13 +23,15 @@ export interface PublishedBatch {
 
 /** @param events those of one transaction in the order of their positions, at least one */
 export function packEvents(events: readonly StoredEvent[]): PublishedBatch {
-  const [{ createdAt, traceparent }] = events as [StoredEvent];
+  const [{ createdAt }] = events as [StoredEvent];
   const positions = new Float64Array(events.length);
   const offsets = new Uint32Array(events.length + 1);
   const bodies = Buffer.allocUnsafeSlow(events.reduce((bytes, { body }) => bytes + body.length, 0));
   const batch: PublishedBatch = {
     createdAt: createdAt.getTime(),
-    traceparent,
+    traceparents: events.some(({ traceparent }) => traceparent !== null)
+      ? events.map(({ traceparent }) => traceparent)
+      : null,
     positions,
     ids: [],
     kinds: [],
@@ -72,14 +75,14 @@ export function findInBatch({ positions }: PublishedBatch, position: number): nu
 
 /** The body is copied: what waits for its turn, perhaps for hours, must not hold the whole batch in memory. */
 export function unpackEvent(batch: PublishedBatch, index: number): EventContent {
-  const { createdAt, traceparent, ids, kinds, accountIds, offsets, bodies } = batch;
+  const { createdAt, traceparents, ids, kinds, accountIds, offsets, bodies } = batch;
   return {
     id: ids[index] as string,
     kind: kinds[index] as string,
     accountId: accountIds[index] as string,
     body: copyOf(bodies, offsets[index] as number, offsets[index + 1] as number),
     createdAt,
-    traceparent,
+    traceparent: traceparents?.[index] ?? null,
   };
 }
 

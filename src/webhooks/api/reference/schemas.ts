@@ -5,7 +5,7 @@ import { retryStepSecondsMax, retryStepsMax } from '../../../config/config.ts';
 import { disabledName, failingName, pingName } from '../../../events/built_in_names.ts';
 import type { EventKind } from '../../../events/kind.ts';
 import { patternsOf } from '../../../events/kind_pattern.ts';
-import { batchEventsMax } from '../../../events/publish.ts';
+import { batchEventsMax } from '../../../events/batch.ts';
 import { requestSchema } from '../../../http/request_schema.ts';
 import { recoverableStates } from '../../fan_out/recovery.ts';
 import { deliveryStates } from '../../log/delivery.ts';

@@ -1,0 +1,186 @@
+/**
+ * A collector: work of many requests that shares statements and commits. What comes while a lot is in flight waits and
+ * shares the next one; when nothing is in flight, a lot begins at the end of the running turn of the event loop. No item waits
+ * for a timer.
+ *
+ * Owners take turns, so that one owner's flood does not delay another's item by more than a lot. Each item has its own
+ * result. A lot that the database refuses for its content is split until the item that it refuses is found.
+ *
+ *   added → waiting → in a lot → settled
+ *                        ↳ (refused) → in each half of the lot → settled
+ */
+
+export interface CollectorOptions<Item, Result> {
+  /**
+   * Carries out a lot in one transaction. Resolves to the outcome of each item, in order. When it rejects, nothing of the
+   * lot has been done, or nobody knows.
+   */
+  execute: (items: readonly Item[]) => Promise<PromiseSettledResult<Result>[]>;
+  limits?: Partial<CollectorLimits>;
+}
+
+export interface CollectorLimits {
+  /** Items and bytes of one lot at most; an item larger than that is a lot by itself. */
+  lotItemsMax: number;
+  lotBytesMax: number;
+  /** Items and bytes that wait at most, of one owner and of all. */
+  ownerItemsMax: number;
+  ownerBytesMax: number;
+  waitingItemsMax: number;
+  waitingBytesMax: number;
+  /** Lots in flight at most. */
+  lotsInFlightMax: number;
+  /** Milliseconds after which a lot counts as slow: the next one no longer waits for it. */
+  slowLotMs: number;
+}
+
+const usualLimits: CollectorLimits = {
+  lotItemsMax: 256,
+  lotBytesMax: 4_194_304,
+  ownerItemsMax: 2_000,
+  ownerBytesMax: 16_777_216,
+  waitingItemsMax: 20_000,
+  waitingBytesMax: 67_108_864,
+  lotsInFlightMax: 4,
+  slowLotMs: 100,
+};
+
+/** Thrown where too much waits already. */
+export class CollectorFullError extends Error {
+  override readonly name = 'CollectorFullError';
+  /** Whether the owner itself has too much waiting; otherwise it is all owners together. */
+  readonly isOwn: boolean;
+
+  constructor(isOwn: boolean) {
+    super('too many requests wait for the database');
+    this.isOwn = isOwn;
+  }
+}
+
+interface Waiting<Item, Result> {
+  item: Item;
+  bytes: number;
+  resolve: (result: Result) => void;
+  reject: (error: unknown) => void;
+}
+
+/** What waits of one owner, the first first. */
+interface Queue<Item, Result> {
+  entries: Waiting<Item, Result>[];
+  bytes: number;
+}
+
+export class Collector<Item, Result> {
+  readonly #execute: CollectorOptions<Item, Result>['execute'];
+  readonly #limits: CollectorLimits;
+  /** By owner; whoever had a turn goes to the end. */
+  readonly #queues = new Map<string, Queue<Item, Result>>();
+  #items = 0;
+  #bytes = 0;
+  #inFlight = 0;
+  #slow = 0;
+  #isScheduled = false;
+
+  constructor({ execute, limits }: CollectorOptions<Item, Result>) {
+    this.#execute = execute;
+    this.#limits = { ...usualLimits, ...limits };
+  }
+
+  /**
+   * Adds an item; resolves or rejects with its own outcome.
+   * @param owner whose item it is
+   * @param bytes what it takes in memory, about
+   * @throws CollectorFullError where too much waits
+   */
+  async add(owner: string, item: Item, bytes: number): Promise<Result> {
+    const { ownerItemsMax, ownerBytesMax, waitingItemsMax, waitingBytesMax } = this.#limits;
+    const queue = this.#queues.get(owner) ?? { entries: [], bytes: 0 };
+    const { length } = queue.entries;
+    if (length >= ownerItemsMax || (length > 0 && queue.bytes + bytes > ownerBytesMax))
+      throw new CollectorFullError(true);
+    if (this.#items >= waitingItemsMax || (this.#items > 0 && this.#bytes + bytes > waitingBytesMax))
+      throw new CollectorFullError(false);
+    const { promise, resolve, reject } = Promise.withResolvers<Result>();
+    queue.entries.push({ item, bytes, resolve, reject });
+    queue.bytes += bytes;
+    this.#queues.set(owner, queue);
+    this.#items += 1;
+    this.#bytes += bytes;
+    this.#schedule();
+    return promise;
+  }
+
+  #schedule(): void {
+    if (this.#isScheduled || this.#items === 0) return;
+    if (this.#inFlight - this.#slow >= 1 || this.#inFlight >= this.#limits.lotsInFlightMax) return;
+    this.#isScheduled = true;
+    // At the end of the turn: what this turn reads from other connections shares the lot.
+    setImmediate(() => {
+      this.#isScheduled = false;
+      void this.#begin();
+    });
+  }
+
+  async #begin(): Promise<void> {
+    const lot = this.#takeLot();
+    let isSlow = false;
+    this.#inFlight += 1;
+    const timer = setTimeout(() => {
+      isSlow = true;
+      this.#slow += 1;
+      this.#schedule();
+    }, this.#limits.slowLotMs);
+    await this.#settle(lot);
+    clearTimeout(timer);
+    if (isSlow) this.#slow -= 1;
+    this.#inFlight -= 1;
+    this.#schedule();
+  }
+
+  #takeLot(): Waiting<Item, Result>[] {
+    const { lotItemsMax, lotBytesMax } = this.#limits;
+    const lot: Waiting<Item, Result>[] = [];
+    let bytes = 0;
+    // A Map gives what was added last at the end, also where that happens during the loop.
+    for (const [owner, queue] of this.#queues) {
+      const [first] = queue.entries as [Waiting<Item, Result>];
+      if (lot.length >= lotItemsMax || (lot.length > 0 && bytes + first.bytes > lotBytesMax)) break;
+      queue.entries.shift();
+      queue.bytes -= first.bytes;
+      this.#queues.delete(owner);
+      if (queue.entries.length > 0) this.#queues.set(owner, queue);
+      lot.push(first);
+      bytes += first.bytes;
+    }
+    this.#items -= lot.length;
+    this.#bytes -= bytes;
+    return lot;
+  }
+
+  async #settle(lot: readonly Waiting<Item, Result>[]): Promise<void> {
+    try {
+      const outcomes = await this.#execute(lot.map(({ item }) => item));
+      for (const [index, { resolve, reject }] of lot.entries()) {
+        const outcome = outcomes[index];
+        if (outcome?.status === 'fulfilled') resolve(outcome.value);
+        else reject(outcome?.reason ?? new Error('an item has no outcome'));
+      }
+    } catch (error) {
+      if (lot.length > 1 && isRefusal(error)) {
+        const middle = lot.length >> 1;
+        await this.#settle(lot.slice(0, middle));
+        await this.#settle(lot.slice(middle));
+      } else {
+        for (const { reject } of lot) reject(error);
+      }
+    }
+  }
+}
+
+/**
+ * Whether the database refused the content: SQLSTATE classes 22 (data exception), 23 (constraint violation) and 54 (limit
+ * exceeded). Such a statement has changed nothing, and a part of it may be good.
+ */
+function isRefusal(error: unknown): boolean {
+  return /^(22|23|54)...$/.test(String((error as { code?: unknown } | null)?.code));
+}

@@ -1,0 +1,155 @@
+/**
+ * Requests of one event each, which share statements and commits (see database/collector.ts). Each request has its own
+ * response, and a bad one refuses itself alone.
+ *
+ * Events with an id that their publisher chose, and requests with an `Idempotency-Key`, need a transaction of several
+ * statements, which can wait for another node that works on the same id. They are collected apart from all others.
+ */
+
+import { Collector } from '../database/collector.ts';
+import type { Database, Transaction } from '../database/database.ts';
+import type { Answer } from '../http/answer.ts';
+import { claimKeys, type KeyedRequest, keepAnswers } from '../http/idempotency.ts';
+import { Problem } from '../http/problem.ts';
+import type { PublishedEvent } from './batch.ts';
+import {
+  insertEvents,
+  reusedId,
+  type StoredEvent,
+  takeIds,
+  unknownAccount,
+  unknownAccounts,
+} from './store.ts';
+
+export interface SingleEvent {
+  event: PublishedEvent;
+  /** Whether the publisher chose its id. */
+  isChosen: boolean;
+  keyed: KeyedRequest | undefined;
+  /** Where the event is in the body, as the start of a JSON pointer. */
+  pointer: string;
+  /** The response once the event is durable. */
+  answer: Answer;
+}
+
+/** Bytes that a waiting request takes beside the event's body, about. */
+const requestBytes = 1_024;
+
+/** @returns a function that stores an event, for a client, and resolves to the response */
+export function collectSingles(
+  db: Database,
+  onPublished: (events: StoredEvent[]) => void,
+): (clientId: string, single: SingleEvent) => Promise<Answer> {
+  const plain = new Collector<SingleEvent, Answer>({
+    execute: async (singles) => {
+      const { outcomes, stored } = await storeKnown(db, singles);
+      onPublished(stored);
+      return outcomes;
+    },
+  });
+  const guarded = new Collector<SingleEvent, Answer>({
+    execute: async (singles) => {
+      const { outcomes, stored } = await db.transaction().execute((tx) => storeGuarded(tx, singles));
+      onPublished(stored);
+      return outcomes;
+    },
+  });
+  return (clientId, single) => {
+    const collector = single.isChosen || single.keyed !== undefined ? guarded : plain;
+    return collector.add(clientId, single, single.event.body.length + requestBytes);
+  };
+}
+
+type Outcome = PromiseSettledResult<Answer>;
+
+interface Stored {
+  /** Of each request, in their order. */
+  outcomes: Outcome[];
+  /** The new events. */
+  stored: StoredEvent[];
+}
+
+/** Stores the events of accounts that exist. One statement where all do. */
+async function storeKnown(db: Database | Transaction, singles: readonly SingleEvent[]): Promise<Stored> {
+  const unknown = new Set<string>();
+  for (;;) {
+    const good = singles.filter(({ event }) => !unknown.has(event.accountId)).map(({ event }) => event);
+    const stored = good.length === 0 ? [] : await insertEvents(db, good);
+    if (stored !== undefined) {
+      const outcomes = singles.map(({ event, pointer, answer }) =>
+        unknown.has(event.accountId) ? refused(unknownAccount([pointer])) : fulfilled(answer),
+      );
+      return { outcomes, stored };
+    }
+    for (const accountId of await unknownAccounts(db, good)) unknown.add(accountId);
+  }
+}
+
+/** Requests with keys or chosen ids: those that were done before, or are refused, are found first; the rest is stored. */
+async function storeGuarded(tx: Transaction, singles: readonly SingleEvent[]): Promise<Stored> {
+  const outcomes = new Map<SingleEvent, Outcome>();
+  await answerKeyed(tx, singles, outcomes);
+  await refuseUnknown(tx, singles, outcomes);
+  const open = singles.filter((single) => !outcomes.has(single));
+  const events = open.map(({ event }) => event);
+  const chosen = open.keys().filter((index) => open[index]?.isChosen === true);
+  const { taken, reused } = await takeIds(tx, events, [...chosen]);
+  const fresh = events.filter((_event, index) => !taken.has(index) && !reused.has(index));
+  const stored = fresh.length === 0 ? [] : await insertEvents(tx, fresh);
+  // Accounts are never deleted.
+  if (stored === undefined) throw new Error('an account has disappeared');
+  const kept: { request: KeyedRequest; answer: Answer }[] = [];
+  for (const [index, single] of open.entries()) {
+    const { pointer, answer, keyed } = single;
+    outcomes.set(single, reused.has(index) ? refused(reusedId(pointer)) : fulfilled(answer));
+    if (keyed !== undefined && !reused.has(index)) kept.push({ request: keyed, answer });
+  }
+  if (kept.length > 0) await keepAnswers(tx, kept);
+  return { outcomes: singles.map((single) => outcomes.get(single) as Outcome), stored };
+}
+
+/** Requests whose key was used before get the first response again, or a refusal. */
+async function answerKeyed(
+  tx: Transaction,
+  singles: readonly SingleEvent[],
+  outcomes: Map<SingleEvent, Outcome>,
+): Promise<void> {
+  const requests = singles.flatMap((single) =>
+    single.keyed === undefined ? [] : [{ single, keyed: single.keyed }],
+  );
+  if (requests.length === 0) return;
+  const found = await claimKeys(
+    tx,
+    requests.map(({ keyed }) => keyed),
+  );
+  for (const [index, { single }] of requests.entries()) {
+    const answer = found[index];
+    if (answer instanceof Problem) outcomes.set(single, refused(answer));
+    else if (answer !== undefined) outcomes.set(single, fulfilled(answer));
+  }
+}
+
+/** Before ids are taken: an event that is refused must leave its id free. */
+async function refuseUnknown(
+  tx: Transaction,
+  singles: readonly SingleEvent[],
+  outcomes: Map<SingleEvent, Outcome>,
+): Promise<void> {
+  const open = singles.filter((single) => !outcomes.has(single));
+  if (open.length === 0) return;
+  const unknown = await unknownAccounts(
+    tx,
+    open.map(({ event }) => event),
+  );
+  for (const single of open) {
+    if (unknown.has(single.event.accountId)) outcomes.set(single, refused(unknownAccount([single.pointer])));
+  }
+}
+
+function fulfilled(value: Answer): Outcome {
+  return { status: 'fulfilled', value };
+}
+
+function refused(reason: Problem): Outcome {
+  return { status: 'rejected', reason };
+}

@@ -1,0 +1,201 @@
+/** Writing published events: an event, its place in the outbox and the ids that publishers chose, in one transaction. */
+
+import { createHash } from 'node:crypto';
+import { sql } from 'kysely';
+import { textArray, uuidArray } from '../database/arrays.ts';
+import { type Database, inTransaction, type Transaction } from '../database/database.ts';
+import { bodyProblem, type Problem } from '../http/problem.ts';
+import { faultsMax, type PublishedEvent } from './batch.ts';
+
+/** Where a published event is found again. */
+export interface StoredEvent extends PublishedEvent {
+  day: string;
+  position: number;
+  createdAt: Date;
+}
+
+/**
+ * Writes a list in one transaction, whole or not at all.
+ * @param chosen indexes of the events whose id the publisher chose
+ * @returns those that are new
+ * @throws Problem 422 where an account does not exist, or a chosen id belongs to an event with another content
+ */
+export async function storeEvents(
+  db: Database | Transaction,
+  events: readonly PublishedEvent[],
+  chosen: readonly number[],
+): Promise<StoredEvent[]> {
+  // One statement is a transaction by itself.
+  if (chosen.length === 0) return insertList(db, events);
+  return inTransaction(db, async (tx) => {
+    refuseUnknown(events, await unknownAccounts(tx, events));
+    const { taken, reused } = await takeIds(tx, events, chosen);
+    if (reused.size > 0) throw reusedId(`/${Math.min(...reused)}`);
+    const fresh = events.filter((_event, index) => !taken.has(index));
+    return fresh.length === 0 ? [] : insertList(tx, fresh);
+  });
+}
+
+async function insertList(
+  db: Database | Transaction,
+  events: readonly PublishedEvent[],
+): Promise<StoredEvent[]> {
+  const stored = await insertEvents(db, events);
+  if (stored !== undefined) return stored;
+  refuseUnknown(events, await unknownAccounts(db, events));
+  // There by now.
+  return insertList(db, events);
+}
+
+/** An event of an account that does not exist would be lost in silence. */
+function refuseUnknown(events: readonly PublishedEvent[], unknown: ReadonlySet<string>): void {
+  if (unknown.size === 0) return;
+  const pointers = [...events.entries()]
+    .filter(([, { accountId }]) => unknown.has(accountId))
+    .map(([index]) => `/${index}`);
+  throw unknownAccount(pointers.slice(0, faultsMax));
+}
+
+/** @param pointers of the events in the body */
+export function unknownAccount(pointers: readonly string[]): Problem {
+  return bodyProblem(
+    pointers.map((pointer) => ({
+      pointer: `${pointer}/account`,
+      message: 'must be the id of an account',
+      code: 'unknown-account',
+    })),
+  );
+}
+
+/** @param pointer of the event in the body */
+export function reusedId(pointer: string): Problem {
+  const message = 'is the id of another event already';
+  return bodyProblem([{ pointer: `${pointer}/id`, message, code: 'id-reused' }]);
+}
+
+/** @returns ids as the events have them */
+export async function unknownAccounts(
+  db: Database | Transaction,
+  events: readonly PublishedEvent[],
+): Promise<ReadonlySet<string>> {
+  const accounts = [...new Set(events.map(({ accountId }) => accountId))];
+  const { rows } = await sql<{ id: string }>`
+    select given.id from unnest(${accounts}::text[]) as given (id)
+    where not exists (select from accounts where accounts.id = given.id::uuid offset 0)`.execute(db);
+  return new Set(rows.map(({ id }) => id));
+}
+
+export interface TakenIds {
+  /** Indexes of the events that are there already. */
+  taken: ReadonlySet<number>;
+  /** Indexes of those whose id belongs to an event with another content. */
+  reused: ReadonlySet<number>;
+}
+
+/**
+ * Reserves the ids that publishers chose. Of several events with one new id the first is new.
+ * @param chosen indexes of these events
+ */
+export async function takeIds(
+  tx: Transaction,
+  events: readonly PublishedEvent[],
+  chosen: readonly number[],
+): Promise<TakenIds> {
+  if (chosen.length === 0) return { taken: new Set(), reused: new Set() };
+  const given = chosen.map((index) => {
+    const event = events[index] as PublishedEvent;
+    return { index, id: event.id, content: contentOf(event) };
+  });
+  const firsts = new Map<string, (typeof given)[number]>();
+  for (const each of given) if (!firsts.has(each.id)) firsts.set(each.id, each);
+  // Sorted, so that two batches with the same ids wait for each other and never in a circle.
+  const ids = [...firsts.keys()].sort();
+  const { rows: added } = await sql<{ id: string }>`
+    insert into event_ids (id, content)
+    select id, decode(content, 'hex')
+    from unnest(${ids}::text[], ${ids.map((id) => firsts.get(id)?.content)}::text[]) as given (id, content)
+    order by id
+    on conflict (id) do nothing
+    returning id`.execute(tx);
+  const fresh = new Set(added.map(({ id }) => id));
+  const stored = await contentsOf(
+    tx,
+    ids.filter((id) => !fresh.has(id)),
+  );
+  const taken = new Set<number>();
+  const reused = new Set<number>();
+  for (const { index, id, content } of given) {
+    const first = firsts.get(id);
+    if (content !== (stored.get(id) ?? first?.content)) reused.add(index);
+    else if (!fresh.has(id) || index !== first?.index) taken.add(index);
+  }
+  return { taken, reused };
+}
+
+/** What the events with these ids are, as `contentOf` tells it. */
+async function contentsOf(tx: Transaction, ids: readonly string[]): Promise<Map<string, string>> {
+  if (ids.length === 0) return new Map();
+  const { rows } = await sql<{ id: string; content: string }>`
+    select id, encode(content, 'hex') as content from event_ids where id = any(${ids}::text[])`.execute(tx);
+  return new Map(rows.map(({ id, content }) => [id, content]));
+}
+
+function contentOf({ kind, accountId, body }: PublishedEvent): string {
+  return createHash('sha256').update(`${kind}\n${accountId}\n`).update(body).digest('hex');
+}
+
+/** @returns undefined where an account is unknown; nothing is written then */
+export async function insertEvents(
+  db: Database | Transaction,
+  events: readonly PublishedEvent[],
+): Promise<StoredEvent[] | undefined> {
+  const accounts = [...new Set(events.map(({ accountId }) => accountId))];
+  // Positions first, in the order of the events: nothing needs to come back from what is added and be sorted again.
+  const { rows } = await sql<{ day: string; first: string; positions: string | null; created_at: Date }>`
+    with known as materialized (
+      select count(*) as count from unnest(${uuidArray(accounts)}::uuid[]) as given (id)
+      where exists (select from accounts where id = given.id offset 0)
+    ),
+    place as materialized (
+      select array(select nextval('event_positions') from generate_series(1, ${events.length}::int)) as positions
+      from known where count = ${accounts.length}::int
+    ),
+    added as (
+      insert into events (day, position, id, account_id, kind, body, created_at, traceparent)
+      select (now() at time zone 'utc')::date, position, id, account_id, kind, body, statement_timestamp(), traceparent
+      from (
+        select unnest(place.positions) as position,
+          unnest(${textArray(events.map(({ id }) => id))}::text[]) as id,
+          unnest(${uuidArray(events.map(({ accountId }) => accountId))}::uuid[]) as account_id,
+          unnest(${textArray(events.map(({ kind }) => kind))}::text[]) as kind,
+          unnest(${textArray(events.map(({ body }) => body))}::text[]) as body,
+          unnest(${textArray(events.map(({ traceparent }) => traceparent))}::text[]) as traceparent
+        from place
+      ) as given
+    ),
+    -- One row for each account: accounts take turns.
+    waiting as (
+      insert into outbox (day, turn, positions)
+      select (now() at time zone 'utc')::date, account_id, array_agg(position order by position)
+      from (
+        select unnest(place.positions) as position,
+          unnest(${uuidArray(events.map(({ accountId }) => accountId))}::uuid[]) as account_id
+        from place
+      ) as given
+      group by account_id
+    )
+    select (now() at time zone 'utc')::date::text as day, positions[1] as first, statement_timestamp() as created_at,
+      -- Told one by one only where others took some in between.
+      case when positions[cardinality(positions)] - positions[1] >= cardinality(positions)
+        then array_to_string(positions, ',') end as positions
+    from place`.execute(db);
+  if (rows[0] === undefined) return undefined;
+  const { day, first, positions, created_at: createdAt } = rows[0];
+  const told = positions?.split(',');
+  return events.map((event, index) => ({
+    ...event,
+    day,
+    position: told === undefined ? Number(first) + index : Number(told[index]),
+    createdAt,
+  }));
+}
