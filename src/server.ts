@@ -191,7 +191,12 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
       { name: 'apps', href: '/apps', scopes: ['read:apps', 'write:apps'] },
     );
     registerRoot(api, limited, authorization.subjectOf, links);
-    registerCollections(api, { db, guard: limited, wake: () => outbox.wake() }, platform.collections);
+    const { onPublished } = webhooks;
+    registerCollections(
+      api,
+      { db, guard: limited, wake: () => outbox.wake(), onPublished },
+      platform.collections,
+    );
     webhooks.registerRoutes(api);
     const { clients, checkMetadata } = authorization;
     const sealer = createSealer(secret, 'app-secret');

@@ -1,47 +1,62 @@
-/** POST on a collection or sub-collection: a new resource and the event that tells of it, in one transaction. */
+/**
+ * POST on a collection or sub-collection: new resources and the events that tell of them, in one transaction. Several
+ * requests share it (creations.ts).
+ */
 
 import { sql } from 'kysely';
-import { isId, newId } from '../crypto/ids.ts';
+import { newId } from '../crypto/ids.ts';
 import type { Transaction } from '../database/database.ts';
-import { appendEvent } from '../events/event.ts';
+import { insertEvents, type StoredEvent } from '../events/store.ts';
 import type { Principal } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
 import { type ColumnType, toColumn } from './column.ts';
 import { eventBody } from './kinds.ts';
 import { fragment, identifier } from './literal.ts';
-import {
-  columnList,
-  findVisible,
-  notFound,
-  type OwnedRow,
-  readableByAll,
-  tableOf,
-  toMembers,
-} from './resource.ts';
+import { columnList, type OwnedRow, readableByAll, tableOf, toMembers } from './resource.ts';
 import type { Field, ResourceType } from './resource_type.ts';
 
+/** One resource to be made. */
+export interface NewResource {
+  author: string;
+  /** Checked, defaults filled in. */
+  values: Readonly<Record<string, unknown>>;
+  /** Of a sub-collection; null otherwise. */
+  parentId: string | null;
+  /** Of the span of its request; null where that is not recorded. */
+  traceparent: string | null;
+}
+
 /**
- * @param values checked, defaults filled in
- * @param parentId of a sub-collection
- * @throws Problem 404 when the parent may not be seen, 403 when one may not add to it
+ * @returns for each its row, in order; undefined where the parent is not there for its author, or takes nothing from
+ *   them. The events are those that tell of the rows.
  */
-export async function createResource(
+export async function createResources(
   tx: Transaction,
   type: ResourceType,
-  principal: Principal,
-  values: Readonly<Record<string, unknown>>,
-  parentId?: string,
-): Promise<OwnedRow> {
-  const author = requireUser(principal);
-  const row =
-    type.parent === null
-      ? await insertResource(tx, type, author, values)
-      : await insertChild(tx, type, type.parent, principal, author, values, parentId ?? '');
-  if (type.events.has('created')) {
-    const body = eventBody(type, toMembers(type, row), row.parent_id ?? row.id);
-    await appendEvent(tx, { accountId: row._owner, kind: `${type.item}.created`, body });
-  }
-  return row;
+  given: readonly NewResource[],
+): Promise<{ rows: (OwnedRow | undefined)[]; events: StoredEvent[] }> {
+  const ids = given.map(() => newId());
+  const inserted = await insertResources(tx, type, ids, given);
+  const byId = new Map(inserted.map((row) => [row.id, row]));
+  const rows = ids.map((id) => byId.get(id));
+  if (!type.events.has('created') || inserted.length === 0) return { rows, events: [] };
+  const events = await insertEvents(
+    tx,
+    rows.flatMap((row, index) => {
+      if (row === undefined) return [];
+      const body = eventBody(type, toMembers(type, row), row.parent_id ?? row.id);
+      return {
+        id: newId(),
+        accountId: row._owner,
+        kind: `${type.item}.created`,
+        body: Buffer.from(JSON.stringify(body)),
+        traceparent: given[index]?.traceparent ?? null,
+      };
+    }),
+  );
+  // Accounts are never deleted.
+  if (events === undefined) throw new Error('an account has disappeared');
+  return { rows, events };
 }
 
 /** @throws Problem 403 for a client that speaks for itself: a resource has an author */
@@ -52,63 +67,76 @@ export function requireUser(principal: Principal): string {
   });
 }
 
-async function insertResource(
+async function insertResources(
   tx: Transaction,
   type: ResourceType,
-  author: string,
-  values: Readonly<Record<string, unknown>>,
-): Promise<OwnedRow> {
+  ids: readonly string[],
+  given: readonly NewResource[],
+): Promise<OwnedRow[]> {
+  const columns = [
+    { column: 'uuid' as const, values: ids },
+    { column: 'uuid' as const, values: given.map(({ author }) => author) },
+    ...type.fields.map((field) => ({
+      column: field.column,
+      values: given.map(({ values }) =>
+        toColumn(field.column, Object.hasOwn(values, field.name) ? values[field.name] : field.default),
+      ),
+    })),
+  ];
+  // Names of its own: a field may be called like anything.
+  const names = columns.map((_column, index) => `c${index}`);
+  const arrays = sql.join(columns.map(({ column, values }) => sql`${values}::${fragment(column)}[]`));
+  const fields = names.slice(2);
   const createdAt = new Date();
-  const { rows } = await sql<OwnedRow>`
-    insert into ${tableOf(type)} (id, author, created_at, updated_at, ${fieldList(type.fields)})
-    values (${newId()}, ${author}, ${createdAt}, ${createdAt}, ${valueList(type.fields, values)})
-    returning ${columnList(type)}, author as _owner`.execute(tx);
-  return rows[0] as OwnedRow;
+  if (type.parent === null) {
+    const { rows } = await sql<OwnedRow>`
+      insert into ${tableOf(type)} (id, author, created_at, updated_at, ${fieldList(type.fields)})
+      select c0, c1, ${createdAt}::timestamptz, ${createdAt}::timestamptz, ${fragment(fields.join(', '))}
+      from unnest(${arrays}) as given (${fragment(names.join(', '))})
+      returning ${columnList(type)}, author as _owner`.execute(tx);
+    return rows;
+  }
+  return insertChildren(tx, type, type.parent, { names, fields, arrays, createdAt, given });
+}
+
+interface Unnested {
+  names: readonly string[];
+  fields: readonly string[];
+  arrays: ReturnType<typeof sql.join>;
+  createdAt: Date;
+  given: readonly NewResource[];
 }
 
 /** One statement says both: the parent is there to be seen, and what is added belongs to it. */
-async function insertChild(
+async function insertChildren(
   tx: Transaction,
   type: ResourceType,
   parent: ResourceType,
-  principal: Principal,
-  author: string,
-  values: Readonly<Record<string, unknown>>,
-  parentId: string,
-): Promise<OwnedRow> {
-  if (!isId(parentId)) throw notFound(parent);
-  const mayAdd =
-    type.createdBy === 'owner'
-      ? sql`p.author = ${author}`
-      : sql`(p.author = ${author} or ${readableByAll(parent, 'p')})`;
+  { names, fields, arrays, createdAt, given }: Unnested,
+): Promise<OwnedRow[]> {
+  const parents = given.map(({ parentId }) => parentId);
+  const mayAdd = type.createdBy === 'owner' ? sql`false` : readableByAll(parent, 'p');
   const { rows } = await sql<OwnedRow>`
-    with parent as (
-      select id, author from ${tableOf(parent)} p where p.id = ${parentId} and ${mayAdd} for key share
+    with parent as materialized (
+      select p.id, p.author, ${mayAdd} as is_open from ${tableOf(parent)} p
+      where p.id = any(${parents}::uuid[]) for key share
     ),
     added as (
       insert into ${tableOf(type)} (id, parent_id, author, created_at, ${fieldList(type.fields)})
-      select ${newId()}, parent.id, ${author}, ${new Date()}, ${valueList(type.fields, values)} from parent
+      select c0, parent.id, c1, ${createdAt}::timestamptz, ${fragment(fields.join(', '))}
+      from unnest(${arrays}, ${parents}::uuid[]) as given (${fragment([...names, '_parent'].join(', '))})
+      join parent on parent.id = given._parent
+      where parent.author = given.c1 or parent.is_open
       returning ${columnList(type)}
     )
-    select added.*, parent.author as _owner from added, parent`.execute(tx);
-  const row = rows[0];
-  if (row !== undefined) return row;
-  if ((await findVisible(tx, parent, principal, parentId)) === undefined) throw notFound(parent);
-  throw new Problem(403, `Only the owner of the ${parent.item} may add ${type.name} to it.`, {
-    code: 'not-owner',
-  });
-}
-
-export function fieldList(fields: readonly Field[]) {
-  return fragment(fields.map((field) => identifier(field.name)).join(', '));
-}
-
-function valueList(fields: readonly Field[], values: Readonly<Record<string, unknown>>) {
-  return sql.join(
-    fields.map((field) =>
-      typed(field.column, Object.hasOwn(values, field.name) ? values[field.name] : field.default),
-    ),
+    select added.*, parent.author as _owner from added join parent on parent.id = added.parent_id`.execute(
+    tx,
   );
+  return rows;
+}
+
+function fieldList(fields: readonly Field[]) {
+  return fragment(fields.map((field) => identifier(field.name)).join(', '));
 }
 
 /** A parameter with its type said, for statements that do not show it by the place alone. */

@@ -4,17 +4,21 @@
  */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { isId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
+import type { StoredEvent } from '../events/store.ts';
 import type { Guard, Principal } from '../grants/principal.ts';
 import { type Answer, sendAnswer } from '../http/answer.ts';
 import { jsonPatchType } from '../http/api.ts';
 import { isNotModified } from '../http/conditional.ts';
 import { answerOnce, readIdempotencyKey } from '../http/idempotency.ts';
 import { mediaType } from '../http/media_types.ts';
-import { inSpan } from '../http/tracing.ts';
+import { Problem } from '../http/problem.ts';
+import { activeTraceparent, inSpan } from '../http/tracing.ts';
 import { cellsOf } from './cells.ts';
 import { actOn, deleteResource, lockOwn, updateResource } from './change.ts';
-import { createResource } from './create.ts';
+import { requireUser } from './create.ts';
+import { collectCreations } from './creations.ts';
 import { embed } from './expansions.ts';
 import { listResources } from './list.ts';
 import { mergedValues, patchedValues, replacedValues } from './patch.ts';
@@ -28,7 +32,7 @@ import {
   writeAll,
   writeResource,
 } from './representation.ts';
-import { notFound, type OwnedRow, type Row } from './resource.ts';
+import { findVisible, notFound, type OwnedRow, type Row } from './resource.ts';
 import { type ResourceAction, type ResourceType, withChildren } from './resource_type.ts';
 import { actionSchema, createSchema, replaceSchema } from './schemas.ts';
 import { bodyCheck } from './validation.ts';
@@ -38,7 +42,12 @@ export interface CollectionsContext {
   guard: Guard;
   /** To be called after a commit that may have added events. */
   wake: () => void;
+  /** The same, with the events. */
+  onPublished: (events: StoredEvent[]) => void;
 }
+
+/** Bytes that a creation takes in memory beside its body, about. */
+const creationBytes = 1_024;
 
 /** A request that passed the guard. */
 interface Call {
@@ -149,13 +158,36 @@ function readHandler({ db }: CollectionsContext, type: ResourceType): Handler {
 
 function createHandler(context: CollectionsContext, type: ResourceType): Handler {
   const check = bodyCheck(createSchema(type), type.fields);
+  const create = collectCreations(context.db, type, context.onPublished);
   return async ({ request, principal, parentId }) => {
     const values = check(request.body);
-    return changeOnce(context, request, principal, async (tx) => {
-      const row = await createResource(tx, type, principal, values, parentId);
-      return show(type, row, principal, 201, { location: pathOf(type, row) });
+    const author = requireUser(principal);
+    if (type.parent !== null && !isId(parentId ?? '')) throw notFound(type.parent);
+    const owner = ownerOf(principal);
+    const keyed = readIdempotencyKey(request.headers['idempotency-key'], owner, request);
+    const bytes = Number(request.headers['content-length'] ?? 0) + creationBytes;
+    const answer = await inSpan('database transaction', () => {
+      const traceparent = activeTraceparent();
+      const shown = (row: OwnedRow) => show(type, row, principal, 201, { location: pathOf(type, row) });
+      const creation = { author, values, parentId: parentId ?? null, traceparent, keyed, show: shown };
+      return create(owner, creation, bytes);
     });
+    return answer ?? refuseChild(context.db, type, principal, parentId as string);
   };
+}
+
+/** Why nothing was added to a resource. @throws Problem 404 when it may not be seen, 403 when one may not add to it */
+async function refuseChild(
+  db: Database,
+  type: ResourceType,
+  principal: Principal,
+  parentId: string,
+): Promise<never> {
+  const parent = type.parent as ResourceType;
+  if ((await findVisible(db, parent, principal, parentId)) === undefined) throw notFound(parent);
+  throw new Problem(403, `Only the owner of the ${parent.item} may add ${type.name} to it.`, {
+    code: 'not-owner',
+  });
 }
 
 function replaceHandler(context: CollectionsContext, type: ResourceType): Handler {
@@ -218,12 +250,16 @@ async function change(
 function changeOnce(
   context: CollectionsContext,
   request: FastifyRequest,
-  { accountId, clientId }: Principal,
+  principal: Principal,
   work: (tx: Transaction) => Promise<Answer>,
 ): Promise<Answer> {
-  const owner = `${accountId ?? '-'} ${clientId}`;
-  const keyed = readIdempotencyKey(request.headers['idempotency-key'], owner, request);
+  const keyed = readIdempotencyKey(request.headers['idempotency-key'], ownerOf(principal), request);
   return change(context, keyed === undefined ? work : (tx) => answerOnce(tx, keyed, work));
+}
+
+/** Whose keys a request's is one of, and in whose turn it is done. */
+function ownerOf({ accountId, clientId }: Principal): string {
+  return `${accountId ?? '-'} ${clientId}`;
 }
 
 function show(

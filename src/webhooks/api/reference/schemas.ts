@@ -2,10 +2,10 @@
 
 import Type, { type TSchema } from 'typebox';
 import { retryStepSecondsMax, retryStepsMax } from '../../../config/config.ts';
+import { batchEventsMax } from '../../../events/batch.ts';
 import { disabledName, failingName, pingName } from '../../../events/built_in_names.ts';
 import type { EventKind } from '../../../events/kind.ts';
 import { patternsOf } from '../../../events/kind_pattern.ts';
-import { batchEventsMax } from '../../../events/batch.ts';
 import { requestSchema } from '../../../http/request_schema.ts';
 import { recoverableStates } from '../../fan_out/recovery.ts';
 import { deliveryStates } from '../../log/delivery.ts';
