@@ -16,6 +16,7 @@ import { registerCollections } from './collections/routes.ts';
 import type { Config } from './config/config.ts';
 import { createSealer } from './crypto/sealing.ts';
 import { type Database, openDatabase } from './database/database.ts';
+import { enterEpoch } from './database/epoch.ts';
 import { Notifications } from './database/notifications.ts';
 import type { ConnectorOptions } from './egress/connector.ts';
 import { readEgressProxy } from './egress/proxy.ts';
@@ -89,7 +90,18 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
 async function openServer(options: ServerOptions, opened: AsyncDisposableStack): Promise<string> {
   const { config, platform, databaseUrl, secret, logger } = options;
   const onDatabaseError = (error: Error) => logger.warn({ err: error }, 'database connection lost');
-  const db = openDatabase({ connectionString: databaseUrl, connectionsMax, onIdleError: onDatabaseError });
+  let epoch: string | undefined;
+  const db = openDatabase({
+    connectionString: databaseUrl,
+    connectionsMax,
+    onIdleError: onDatabaseError,
+    onConnect: async (client) => {
+      const entered = await enterEpoch(client);
+      // Whatever is kept in memory and was heard of by notifications is read again.
+      if (epoch !== undefined && entered !== epoch) notifications.reconnect();
+      epoch = entered;
+    },
+  });
   opened.defer(() => db.destroy());
   const notifications = new Notifications(databaseUrl, onDatabaseError);
   opened.defer(() => notifications.stop());

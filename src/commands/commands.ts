@@ -85,6 +85,11 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./keys_rotate.ts')).keysRotate,
   },
   {
+    name: 'epoch begin',
+    summary: 'after a snapshot was restored: give new deliveries ids that no lost one had',
+    load: async () => (await import('./epoch_begin.ts')).epochBegin,
+  },
+  {
     name: 'audit',
     summary: 'show what was granted, withdrawn, registered and issued',
     load: async () => (await import('./audit.ts')).audit,

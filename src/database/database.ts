@@ -36,6 +36,8 @@ export interface DatabaseOptions {
   answerTimeoutMs?: number;
   /** Told of connections that broke while idle; they are replaced by themselves. */
   onIdleError?: (error: Error) => void;
+  /** Called with each new connection before anything else uses it. Where it throws, the connection is closed. */
+  onConnect?: (client: Pick<pg.ClientBase, 'query'>) => Promise<void>;
 }
 
 /** Opens lazily: the first statement connects. Close it with `db.destroy()`. */
@@ -51,6 +53,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     max: options.connectionsMax,
     idleTimeoutMillis: 30_000,
     Client: PreparingClient,
+    ...(options.onConnect === undefined ? {} : { onConnect: options.onConnect }),
   });
   pool.on('error', (error) => options.onIdleError?.(error));
   // A connection that breaks while it is used says so to whoever waits for its answer; the driver says it a second

@@ -85,6 +85,12 @@ export class Notifications {
     }
   }
 
+  /** Listens over a new connection: the one that there is may lead to a database that is not in use any more. */
+  reconnect(): void {
+    const client = this.#client;
+    if (client !== undefined) this.#lost(client, new Error('the database has begun another epoch'));
+  }
+
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#retry);

@@ -60,6 +60,8 @@ export class WithdrawalList {
   readonly #entries = new Map<string, number>();
   /** Every transaction before this one has been seen. */
   #cursor = '0';
+  /** In which epoch of the database: in another one transactions are numbered otherwise, and all are looked at. */
+  #epoch = '';
   #lookedAt = Number.NEGATIVE_INFINITY;
   #look: Promise<void> | undefined;
   #sweptAt = performance.now();
@@ -97,11 +99,12 @@ export class WithdrawalList {
       // Cursor by transaction ids: of everything older than the oldest one that is still open, all is visible.
       const { rows } = await within(
         lookMs,
-        sql<WithdrawalRow & { cursor: string }>`
-        select w.kind, w.subject, s.cursor,
+        sql<WithdrawalRow & { cursor: string; epoch: string }>`
+        select w.kind, w.subject, s.cursor, s.epoch,
           extract(epoch from w.until - now())::float8 * 1000 as left_ms
-        from (select pg_snapshot_xmin(pg_current_snapshot())::text as cursor) s
-        left join withdrawals w on w.transaction_id >= ${this.#cursor}::xid8 and w.until > now()`.execute(
+        from (select pg_snapshot_xmin(pg_current_snapshot())::text as cursor, current_epoch()::text as epoch) s
+        left join withdrawals w on w.until > now()
+          and w.transaction_id >= case when s.epoch = ${this.#epoch} then ${this.#cursor}::xid8 else '0'::xid8 end`.execute(
           this.#db,
         ),
       );
@@ -110,6 +113,7 @@ export class WithdrawalList {
         this.#entries.set(`${row.kind}:${row.subject}`, startedAt + row.left_ms);
       }
       this.#cursor = rows[0]?.cursor ?? this.#cursor;
+      this.#epoch = rows[0]?.epoch ?? this.#epoch;
       this.#lookedAt = startedAt;
       if (startedAt - this.#sweptAt > sweepMs) this.#sweep(startedAt);
     } finally {

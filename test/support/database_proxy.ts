@@ -14,20 +14,19 @@ export interface DatabaseProxy {
   freeze(): void;
   /** Lets connections through again. */
   mend(): void;
+  /** Leads new connections to another PostgreSQL. */
+  lead(databaseUrl: string): void;
   close(): Promise<void>;
 }
 
 /** @param databaseUrl of a PostgreSQL on a Unix socket (`?host=`) or a TCP port */
 export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseProxy> {
-  const target = new URL(databaseUrl);
-  const directory = target.searchParams.get('host');
-  const port = Number(target.port || 5432);
+  let target = databaseUrl;
   const sockets = new Set<Socket>();
   let isCut = false;
   const server = createServer((inner) => {
     if (isCut) return void inner.destroy();
-    const outer =
-      directory === null ? connect(port, target.hostname) : connect(`${directory}/.s.PGSQL.${port}`);
+    const outer = connectTo(target);
     for (const [socket, other] of [
       [inner, outer],
       [outer, inner],
@@ -60,9 +59,19 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
       isCut = false;
       for (const socket of sockets) socket.resume();
     },
+    lead(next) {
+      target = next;
+    },
     async close() {
       cut();
       await new Promise((resolve) => server.close(resolve));
     },
   };
+}
+
+function connectTo(databaseUrl: string): Socket {
+  const url = new URL(databaseUrl);
+  const directory = url.searchParams.get('host');
+  const port = Number(url.port || 5432);
+  return directory === null ? connect(port, url.hostname) : connect(`${directory}/.s.PGSQL.${port}`);
 }

@@ -4,12 +4,16 @@
  * must not keep it waiting, nor it them. What other nodes change it hears from the database itself.
  *
  *   made → started → stopping (what is under way is finished and written down) → stopped
+ *
+ * An engine belongs to one epoch of the database (src/database/epoch.ts). In another one nothing that it has in memory is
+ * true, and it opens no connection: it ends at once and writes nothing. Another one starts with an empty memory.
  */
 
 import type { MessagePort } from 'node:worker_threads';
 import { Registry } from 'prom-client';
 import { createSealer } from '../../crypto/sealing.ts';
 import { type Database, isDatabaseUnavailable, openDatabase } from '../../database/database.ts';
+import { enterEpoch } from '../../database/epoch.ts';
 import { Notifications } from '../../database/notifications.ts';
 import { readStandstillNews, standstillChannel } from '../../grants/standstill.ts';
 import { EventCache } from '../fan_out/event_cache.ts';
@@ -70,6 +74,9 @@ class Engine {
   readonly #predecessors: readonly string[];
   #isStarted = false;
   #isStopping = false;
+  /** Of the database; undefined until the first connection. */
+  #epoch: string | undefined;
+  #isAbandoned = false;
 
   constructor(settings: EngineSettings, tell: (message: FromEngine) => void) {
     this.#tell = tell;
@@ -81,6 +88,7 @@ class Engine {
       connectionString: withSessionSettings(databaseUrl),
       connectionsMax,
       onIdleError: this.#onError,
+      onConnect: async (client) => this.#enter(await enterEpoch(client)),
     });
     this.#db = db;
     this.#sender = new Sender({
@@ -117,6 +125,9 @@ class Engine {
       signers: (now) => keys.signers(now),
       retryScheduleSeconds: settings.retryScheduleSeconds,
       quotas: settings.quotas,
+      onEpoch: (epoch) => {
+        if (epoch !== this.#epoch) this.#abandon();
+      },
       onGone: (lane) => {
         disableByWorker(db, lane, 'gone').then(wake, this.#onError);
       },
@@ -186,7 +197,37 @@ class Engine {
     this.#isStarted = true;
   }
 
+  /** @throws Error where the epoch is not the one that the engine belongs to */
+  #enter(epoch: string): void {
+    this.#epoch ??= epoch;
+    if (epoch === this.#epoch && !this.#isAbandoned) return;
+    this.#abandon();
+    throw new Error('the engine belongs to another epoch of the database');
+  }
+
+  /** Ends without writing anything. What is in flight is cut off. */
+  #abandon(): void {
+    if (this.#isAbandoned || this.#isStopping) return;
+    this.#isAbandoned = true;
+    this.#isStopping = true;
+    for (const timer of this.#timers) clearInterval(timer);
+    clearTimeout(this.#retentionTimer);
+    this.#worker.abandon();
+    this.#keys.stop();
+    // Not waited for: the database that they are connected to may be silent.
+    for (const closing of [this.#sender.close(), this.#notifications.stop(), this.#db.destroy()]) {
+      closing.catch(() => {});
+    }
+    this.#tell({
+      type: 'warning',
+      fields: {},
+      message: 'the database has begun another epoch: the delivery engine starts anew',
+    });
+    this.#tell({ type: 'renew' });
+  }
+
   async #stop(): Promise<void> {
+    if (this.#isAbandoned) return;
     this.#isStopping = true;
     for (const timer of this.#timers) clearInterval(timer);
     clearTimeout(this.#retentionTimer);
@@ -240,6 +281,8 @@ class Engine {
   }
 
   readonly #onError = (error: Error): void => {
+    // What an engine that has ended itself still tried is of no account.
+    if (this.#isAbandoned) return;
     this.#tell({ type: 'warning', fields: { err: describe(error) }, message: 'delivery engine' });
   };
 }

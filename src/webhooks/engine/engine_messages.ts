@@ -67,6 +67,8 @@ export type FromEngine =
   | { type: 'taken'; bytes: number }
   /** Undefined where it cannot be told. */
   | { type: 'answer'; id: number; value: EngineAnswers[keyof EngineAnswers] | undefined }
+  /** The database is not the one that it was: the engine has ended itself, and another one is to start. */
+  | { type: 'renew' }
   | { type: 'stopped' };
 
 /** Bytes that a message takes beside the bodies in it, about, and each event of it. */

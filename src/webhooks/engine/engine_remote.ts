@@ -5,6 +5,7 @@
  * memory left) is started again, and the server goes on meanwhile; an engine that keeps dying ends the process.
  *
  *   made (the thread loads its code) → started ⇄ (dead: nothing is delivered, /readyz says so) → stopped
+ *   started → ended by itself, in another epoch of the database → started again at once
  */
 
 import type { StoredEvent } from '../../events/store.ts';
@@ -64,6 +65,8 @@ export class RemoteEngine {
   /** What a thread that is being ended could not go on after. */
   #cause: unknown;
   #isOutage = false;
+  /** Whether it ends because the database has begun another epoch, and not for a fault of its own. */
+  #isRenewal = false;
   readonly #restarts = new Restarts();
   #restartTimer: NodeJS.Timeout | undefined;
 
@@ -157,6 +160,7 @@ export class RemoteEngine {
     const { onWarning, onWake, onSpan } = this.#options;
     if (message.type === 'node') this.#node = message.id;
     else if (message.type === 'started') this.#onStarted();
+    else if (message.type === 'renew') this.#onRenew();
     else if (message.type === 'failed') this.#onFailed(message.error, message.isOutage);
     else if (message.type === 'warning') onWarning(message.fields, message.message);
     else if (message.type === 'wake') onWake();
@@ -201,12 +205,23 @@ export class RemoteEngine {
     this.#carrier.end().catch(() => {});
   }
 
+  /** The engine belongs to an epoch of the database that is over. */
+  #onRenew(): void {
+    this.#isUp = false;
+    this.#isRenewal = true;
+    const ended = this.#carrier.end();
+    if (this.#options.place === 'here') this.#onDeath(undefined);
+    else ended.catch(() => {});
+  }
+
   /** The thread is gone. What was in flight is attempted again by the next one. */
   #onDeath(error: unknown): void {
     const isOutage = this.#isOutage;
+    const isRenewal = this.#isRenewal;
     this.#isUp = false;
     this.#cause = undefined;
     this.#isOutage = false;
+    this.#isRenewal = false;
     if (!this.#isStarted || this.#isStopping) {
       this.#giveUp(error);
       return;
@@ -214,14 +229,20 @@ export class RemoteEngine {
     if (this.#node !== undefined) this.#deadNodes.push(this.#node);
     this.#untakenBytes = 0;
     for (const resolve of this.#asked.values()) resolve(undefined);
+    if (isRenewal) {
+      this.#startAgain();
+      return;
+    }
     const pauseMs = isOutage ? outagePauseMs : this.#restarts.next(performance.now());
     if (pauseMs === undefined) throw error;
     const { message } = error as Error;
     this.#options.onError({ err: error, restarts: this.#restarts.count }, `delivery engine died: ${message}`);
-    this.#restartTimer = setTimeout(() => {
-      this.#carrier = this.#open();
-      this.#carrier.postMessage({ type: 'start' });
-    }, pauseMs);
+    this.#restartTimer = setTimeout(() => this.#startAgain(), pauseMs);
+  }
+
+  #startAgain(): void {
+    this.#carrier = this.#open();
+    this.#carrier.postMessage({ type: 'start' });
   }
 
   #giveUp(error: unknown): void {

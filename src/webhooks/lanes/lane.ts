@@ -103,7 +103,7 @@ export class Lane {
     this.subscription = state.subscription;
     this.#secrets = state.secrets;
     this.revision = state.revision;
-    this.template = createTemplate(state.subscription, state.headerLines);
+    this.template = createTemplate(state.subscription, state.headerLines, state.epochs);
     this.isOpen = state.isOpen;
     this.head = state.head;
     this.cursor = state.cursor;
@@ -131,7 +131,7 @@ export class Lane {
     this.#secrets = state.secrets;
     this.#keys = null;
     this.revision = state.revision;
-    this.template = createTemplate(state.subscription, state.headerLines);
+    this.template = createTemplate(state.subscription, state.headerLines, state.epochs);
     this.isOpen = state.isOpen;
     this.head = Math.max(this.head, state.head);
     // Whichever is earlier: a failure may not be written yet. To look too early costs a look.

@@ -8,6 +8,7 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import { bigintArray } from '../../database/arrays.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
+import type { LaneEpoch } from '../subscriptions/delivery_id.ts';
 import { headerLines, openHeaders } from '../subscriptions/static_headers.ts';
 import {
   openSecrets,
@@ -27,6 +28,8 @@ export interface LaneState {
   revision: number;
   /** Whether anything is to be sent: the subscription is active, and so are its account and client. */
   isOpen: boolean;
+  /** Of the database, after the first: from which sequences on the ids of its deliveries are of a later one. */
+  epochs: LaneEpoch[];
   /** Sequence of the last delivery that there is. */
   head: number;
   cursor: number;
@@ -66,6 +69,7 @@ type LaneRow = SubscriptionRow &
     headers: Buffer | null;
     revision: number;
     is_open: boolean;
+    epochs: string | null;
     head: string;
     cursor: string;
     attempted: string;
@@ -84,7 +88,8 @@ export async function loadLanes(
   onError: (error: Error) => void,
 ): Promise<LaneState[]> {
   const { rows } = await sql<LaneRow>`
-    select s.*, l.next_sequence - 1 as head, p.cursor, p.failures,
+    select s.*, l.next_sequence - 1 as head, least(p.cursor, l.next_sequence - 1) as cursor, p.failures,
+      (select string_agg(e.first || ' ' || e.tag, ',') from lane_epochs e where e.lane = p.lane) as epochs,
       s.state = 'active'
         and not exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null)
         and not exists (
@@ -122,6 +127,7 @@ export async function loadLanes(
       headerLines: opened?.lines ?? '',
       revision: row.revision,
       isOpen: row.is_open && opened !== null,
+      epochs: readEpochs(row.epochs),
       head: Number(row.head),
       cursor: Number(row.cursor),
       attempted: row.attempted === '' ? [] : row.attempted.split(',').map(Number),
@@ -130,6 +136,14 @@ export async function loadLanes(
       retryMs: row.retry_ms,
       retriesPending: Number(row.retries_pending),
     }));
+}
+
+function readEpochs(text: string | null): LaneEpoch[] {
+  if (text === null) return [];
+  return text.split(',').map((pair) => {
+    const [first, tag] = pair.split(' ').map(Number) as [number, number];
+    return { first, tag };
+  });
 }
 
 /** A lane to let go of, with what its node believes of it. */

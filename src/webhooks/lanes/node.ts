@@ -20,22 +20,28 @@ const renewPauseMs = 5_000;
 /** Milliseconds that are left for an exchange begun at the last moment, and for writing down what became of it. */
 const marginMs = exchangeTimeoutMs + 5_000;
 
+export interface NodeOptions {
+  onError: (error: Error) => void;
+  /** Others took the node for dead: it holds nothing any more. */
+  onLost: () => void;
+  /** The database's epoch, each time that the node is renewed. */
+  onEpoch: (epoch: string) => void;
+}
+
 export class Node {
   /** New at each start, so that it tells apart what an earlier life of the process did. */
   readonly id = String(randomBytes(8).readBigUInt64BE() >> 2n);
   readonly #db: Database;
-  readonly #onError: (error: Error) => void;
-  readonly #onLost: () => void;
+  readonly #options: NodeOptions;
   /** Of the process's own clock: what the time of day does is of no account. */
   #safeUntil = 0;
   #clockOffset = 0;
+  #isAbandoned = false;
   #timer: NodeJS.Timeout | undefined;
 
-  /** @param onLost told when others took the node for dead: it holds nothing any more */
-  constructor(db: Database, onError: (error: Error) => void, onLost: () => void) {
+  constructor(db: Database, options: NodeOptions) {
     this.#db = db;
-    this.#onError = onError;
-    this.#onLost = onLost;
+    this.#options = options;
   }
 
   /** Whether other nodes send, too. */
@@ -54,7 +60,7 @@ export class Node {
   async join(): Promise<void> {
     await this.#renew();
     this.#timer = setInterval(() => {
-      this.#renew().catch(this.#onError);
+      this.#renew().catch(this.#options.onError);
     }, renewPauseMs);
     this.#timer.unref();
   }
@@ -66,16 +72,24 @@ export class Node {
     await sql`delete from nodes where id = ${this.id}`.execute(this.#db);
   }
 
+  /** Ends without a word to the database. */
+  abandon(): void {
+    clearInterval(this.#timer);
+    this.#safeUntil = 0;
+    this.#isAbandoned = true;
+  }
+
   async #renew(): Promise<void> {
     const askedAt = performance.now();
-    const { rows } = await sql<{ now: number; is_new: boolean }>`
+    const { rows } = await sql<{ now: number; is_new: boolean; epoch: string }>`
       insert into nodes (id, host, process, alive_until)
       values (${this.id}, ${place.host}, ${place.process}, now() + make_interval(secs => ${leaseSeconds}))
       on conflict (id) do update set alive_until = excluded.alive_until
-      returning (extract(epoch from clock_timestamp()) * 1000)::float8 as now, xmax = 0 as is_new`.execute(
-      this.#db,
-    );
-    if (rows[0]?.is_new && this.#safeUntil > 0) this.#onLost();
+      returning (extract(epoch from clock_timestamp()) * 1000)::float8 as now, xmax = 0 as is_new,
+        current_epoch()::text as epoch`.execute(this.#db);
+    this.#options.onEpoch(rows[0]?.epoch ?? '');
+    if (this.#isAbandoned) return;
+    if (rows[0]?.is_new && this.#safeUntil > 0) this.#options.onLost();
     // Counted from before the question: the database began to count later.
     this.#safeUntil = askedAt + leaseSeconds * 1_000 - marginMs;
     this.#clockOffset = (rows[0]?.now ?? 0) - (askedAt + performance.now()) / 2;

@@ -52,6 +52,8 @@ export interface WorkerOptions {
   metrics: WorkerMetrics;
   /** Lanes that have failed often. */
   onFailing: (lanes: number[]) => void;
+  /** The database's epoch, each time that the node is renewed. */
+  onEpoch: (epoch: string) => void;
   /** A subscriber said 410. */
   onGone: (lane: number) => void;
   onError: (error: Error) => void;
@@ -86,9 +88,13 @@ export class Worker {
     };
     this.#onError = onError;
     this.#counts = new DeliveryCounts(db);
-    this.node = new Node(db, onError, () => {
-      this.#loader.lose(this.#lanes.ids());
-      this.#keeper.doubt();
+    this.node = new Node(db, {
+      onError,
+      onLost: () => {
+        this.#loader.lose(this.#lanes.ids());
+        this.#keeper.doubt();
+      },
+      onEpoch: options.onEpoch,
     });
     this.#background = new Background(onError);
     this.#recorder = new Recorder({
@@ -213,6 +219,16 @@ export class Worker {
     await storeCursors(this.#options.db, this.node.id, behind).catch(this.#onError);
     await this.node.leave().catch(this.#onError);
     await this.#counts.flush().catch(this.#options.onError);
+  }
+
+  /** Ends at once. Nothing is started any more, and nothing is written. */
+  abandon(): void {
+    this.#isStopping = true;
+    this.node.abandon();
+    clearInterval(this.#timer);
+    clearInterval(this.#countTimer);
+    this.#loader.lose(this.#lanes.ids());
+    void this.#fanOut.stop();
   }
 
   /** Starts and reads what may be started and read by now. */

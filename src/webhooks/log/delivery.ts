@@ -47,6 +47,7 @@ export interface DeliveryFilter {
 interface DeliveryRow {
   lane: string;
   sequence: string;
+  epoch_tag: number;
   created_at: Date;
   event_id: string;
   kind: string;
@@ -72,6 +73,7 @@ export function described(lane: number, condition: ReturnType<typeof sql>) {
 function describeRows(lane: number, rows: ReturnType<typeof sql>) {
   return sql`
     select d.lane, d.sequence, d.day, d.event, d.created_at, e.id as event_id, e.kind, attempt.count as attempt_count,
+      ${epochTagOf(sql`d.lane`, sql`d.sequence`)} as epoch_tag,
       ${stateOf(sql`r.state`, sql`attempt.count > 0`)} as state,
       case
         when s.state <> 'active' then null
@@ -91,6 +93,12 @@ function describeRows(lane: number, rows: ReturnType<typeof sql>) {
       select count(*) as count from attempts a
       where a.lane = d.lane and a.sequence = d.sequence and a.day = d.day offset 0
     ) as attempt`;
+}
+
+/** The tag of the epoch in which a lane's delivery was made (see delivery_id.ts). */
+function epochTagOf(lane: ReturnType<typeof sql>, sequence: ReturnType<typeof sql>) {
+  return sql`coalesce((
+    select tag from lane_epochs where lane = ${lane} and first <= ${sequence} order by first desc limit 1), 0)`;
 }
 
 /** The state of a delivery `d` of a subscription `s`. */
@@ -127,7 +135,7 @@ export async function listDeliveries(
 ): Promise<DeliveryList> {
   const { lane } = subscription;
   const { id = null } = filter;
-  const wanted = id === null ? null : sequenceOf(subscription, id);
+  const wanted = id === null ? null : await sequenceOf(db, subscription, id);
   if (wanted === undefined) return { deliveries: [], more: null };
   const stretch =
     wanted === null
@@ -235,11 +243,26 @@ function ofDays({ since, until }: DeliveryFilter) {
 }
 
 /** Of a delivery of the subscription; undefined for another's id. */
-function sequenceOf({ id: subscriptionId, lane }: Subscription, id: string): number | undefined {
+async function sequenceOf(
+  db: Database,
+  { id: subscriptionId, lane }: Subscription,
+  id: string,
+): Promise<number | undefined> {
   const place = parseDeliveryId(id);
   if (place?.lane !== lane) return undefined;
-  const own = deliveryId(deliveryIdPrefix(lane, subscriptionId), place.sequence);
-  return own === id ? place.sequence : undefined;
+  const { rows } = await sql<{ epoch_tag: number }>`
+    select ${epochTagOf(sql`${lane}::bigint`, sql`${place.sequence}::bigint`)} as epoch_tag`.execute(db);
+  return isIdOf(id, subscriptionId, place, rows[0]?.epoch_tag) ? place.sequence : undefined;
+}
+
+/** Half of an id is not enough: it must be the one that was given out. */
+function isIdOf(
+  id: string,
+  subscriptionId: string,
+  { lane, sequence }: { lane: number; sequence: number },
+  epochTag: number | undefined,
+): boolean {
+  return deliveryId(deliveryIdPrefix(lane, subscriptionId, epochTag), sequence) === id;
 }
 
 export interface Place {
@@ -255,13 +278,12 @@ export async function locateDelivery(
 ): Promise<Place | undefined> {
   const place = parseDeliveryId(id);
   if (place === undefined) return undefined;
-  const { rows } = await sql<{ id: string; state: string }>`
-    select id, state from subscriptions where lane = ${place.lane} and ${seenBy(owner)}`.execute(db);
+  const { rows } = await sql<{ id: string; state: string; epoch_tag: number }>`
+    select id, state, ${epochTagOf(sql`lane`, sql`${place.sequence}::bigint`)} as epoch_tag
+    from subscriptions where lane = ${place.lane} and ${seenBy(owner)}`.execute(db);
   const row = rows[0];
-  // Half of an id is not enough: it must be the one that was given out.
-  if (row === undefined || deliveryId(deliveryIdPrefix(place.lane, row.id), place.sequence) !== id)
-    return undefined;
-  return { subscription: { ...row, lane: place.lane }, sequence: place.sequence };
+  if (row === undefined || !isIdOf(id, row.id, place, row.epoch_tag)) return undefined;
+  return { subscription: { id: row.id, state: row.state, lane: place.lane }, sequence: place.sequence };
 }
 
 export interface DeliveryDetails extends Delivery {
@@ -408,7 +430,7 @@ async function mayGet(
 function toDelivery(row: DeliveryRow, subscriptionId: string): Delivery {
   const sequence = Number(row.sequence);
   return {
-    id: deliveryId(deliveryIdPrefix(Number(row.lane), subscriptionId), sequence),
+    id: deliveryId(deliveryIdPrefix(Number(row.lane), subscriptionId, row.epoch_tag), sequence),
     eventId: row.event_id,
     kind: row.kind,
     subscriptionId,
@@ -473,17 +495,17 @@ export async function sendTest(
   return inTransaction(db, async (tx) => {
     const ping = { kind: pingName, body: { subscription: subscription.id, at: new Date().toISOString() } };
     const event = await recordEvent(tx, { accountId: null, ...(example ?? ping) });
-    const { rows } = await sql<{ sequence: string }>`
+    const { rows } = await sql<{ sequence: string; epoch_tag: number }>`
       with head as (
         update lanes set next_sequence = next_sequence + 1 where id = ${subscription.lane}
         returning id, next_sequence - 1 as sequence
       )
       insert into deliveries (day, lane, sequence, event)
       select ${event.day}::date, id, sequence, ${event.position}::bigint from head
-      returning sequence`.execute(tx);
+      returning sequence, ${epochTagOf(sql`lane`, sql`sequence`)} as epoch_tag`.execute(tx);
     await wakeLane(tx, subscription.lane);
-    const { sequence } = rows[0] as { sequence: string };
-    return deliveryId(deliveryIdPrefix(subscription.lane, subscription.id), Number(sequence));
+    const { sequence, epoch_tag } = rows[0] as { sequence: string; epoch_tag: number };
+    return deliveryId(deliveryIdPrefix(subscription.lane, subscription.id, epoch_tag), Number(sequence));
   });
 }
 

@@ -33,6 +33,11 @@ export async function keepDays(db: Database, days = retentionDays): Promise<bool
     delete from recoveries where state <> 'running' and created_at < now() - make_interval(days => ${days}::int)`.execute(
     db,
   );
+  // Of a lane's epochs those stay whose deliveries may still be looked up.
+  await sql`
+    delete from lane_epochs e using lane_epochs next
+    where next.lane = e.lane and next.first > e.first
+      and next.began_at < now() - make_interval(days => ${days + 1}::int)`.execute(db);
   await dropOldStats(db);
   return areMade && areDropped;
 }

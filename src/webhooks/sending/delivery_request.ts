@@ -5,7 +5,7 @@
 
 import type { KeyObject } from 'node:crypto';
 import { version } from '../../version.ts';
-import { deliveryId, deliveryIdPrefix } from '../subscriptions/delivery_id.ts';
+import { DeliveryIds, type LaneEpoch } from '../subscriptions/delivery_id.ts';
 import type { HmacKey } from '../subscriptions/hmac.ts';
 import {
   type SignatureShape,
@@ -52,7 +52,7 @@ export interface EventContent {
 export interface RequestTemplate {
   origin: string;
   path: string;
-  idPrefix: string;
+  ids: DeliveryIds;
   /** Of its static headers, each with its end. */
   headerLines: string;
 }
@@ -60,12 +60,13 @@ export interface RequestTemplate {
 export function createTemplate(
   subscription: Pick<Subscription, 'id' | 'lane' | 'url'>,
   headerLines = '',
+  epochs: readonly LaneEpoch[] = [],
 ): RequestTemplate {
   const url = new URL(subscription.url);
   return {
     origin: url.origin,
     path: url.pathname + url.search,
-    idPrefix: deliveryIdPrefix(subscription.lane, subscription.id),
+    ids: new DeliveryIds(subscription.lane, subscription.id, epochs),
     headerLines,
   };
 }
@@ -118,7 +119,7 @@ export function buildRequest(
   signers: DeploymentSigners,
 ): OutgoingRequest {
   const { format, signature } = subscription;
-  const id = deliveryId(template.idPrefix, facts.sequence);
+  const id = template.ids.of(facts.sequence);
   const body = format === 'cloudevents' ? cloudEventBody(event) : event.body;
   const headers =
     `${constantLines[format]}${names.event}: ${event.kind}\r\n${names.sequence}: ${facts.sequence}\r\n` +

@@ -1,0 +1,93 @@
+-- Epochs of the database. A failover to a standby that lagged, or a restored backup, leaves a database that does not know
+-- what was committed last: sequences and positions are given out a second time, to other events. Each such change begins
+-- an epoch. Owner: src/database/epoch.ts.
+
+create table database_epochs (
+  number integer primary key,
+  id uuid not null default gen_random_uuid(),
+  -- Part of the ids of the deliveries that are made in this epoch; 0 for the first epoch.
+  tag integer not null unique default 1 + floor(random() * 1048575)::integer check (tag between 0 and 1048575),
+  -- System identifier and timeline of PostgreSQL; null where they cannot be read.
+  identity text,
+  began_at timestamptz not null default now()
+);
+
+-- From which sequence on the deliveries of a lane belong to a later epoch than the first. Lanes that were made since the
+-- last change have no row: their number is new.
+create table lane_epochs (
+  lane bigint not null references subscriptions (lane) on delete cascade,
+  first bigint not null,
+  tag integer not null,
+  began_at timestamptz not null default now(),
+  primary key (lane, first)
+);
+
+create function database_identity() returns text language plpgsql as $$
+begin
+  return (select system_identifier from pg_control_system())
+    || ' ' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
+exception
+  when insufficient_privilege or undefined_function or feature_not_supported or object_not_in_prerequisite_state then
+    return null;
+end $$;
+
+-- A cursor past the last delivery was written by a node that believed in deliveries that this database does not know.
+-- What was attempted is looked up again from the oldest delivery on.
+create function mend_cursors() returns void language sql as $$
+  update lane_progress p set cursor = least(l.next_sequence - 1, greatest(
+    (select min(d.sequence) - 1 from deliveries d where d.lane = p.lane),
+    (select max(h.last) from held_stretches h where h.lane = p.lane)))
+  from lanes l where l.id = p.lane and p.cursor >= l.next_sequence
+$$;
+
+-- Begins an epoch after the given one, unless another session has begun it already.
+create function begin_epoch(after integer, identity text) returns uuid language plpgsql as $$
+declare
+  begun database_epochs;
+begin
+  insert into database_epochs (number, identity) values (after + 1, begin_epoch.identity)
+    on conflict (number) do nothing
+    returning * into begun;
+  if begun.number is not null then
+    -- Nodes keep events in memory by their position: none is given out twice.
+    perform setval('event_positions', (select last_value from event_positions) + 1000000000);
+    insert into lane_epochs (lane, first, tag)
+      select l.id, l.next_sequence, begun.tag
+      from lanes l join subscriptions s on s.lane = l.id where s.state <> 'ended'
+      on conflict (lane, first) do update set tag = excluded.tag, began_at = excluded.began_at;
+    perform mend_cursors();
+    -- What its holder knows of a lane is not true any more.
+    update lane_progress set owner = null, due_at = greatest(now(), coalesce(paused_until, now()))
+    where owner is not null;
+  end if;
+  return (select id from database_epochs order by number desc limit 1);
+end $$;
+
+-- Called on each new connection before anything else: begins an epoch where this is not the database that it was.
+create function enter_epoch() returns uuid language plpgsql as $$
+declare
+  here text;
+  latest database_epochs;
+begin
+  if pg_is_in_recovery() then
+    raise exception 'the database is a standby' using errcode = 'read_only_sql_transaction';
+  end if;
+  here := database_identity();
+  select * into latest from database_epochs order by number desc limit 1;
+  if here is null or latest.identity = here then
+    return latest.id;
+  end if;
+  if latest.identity is null then
+    update database_epochs set identity = here where number = latest.number;
+    return latest.id;
+  end if;
+  return begin_epoch(latest.number, here);
+end $$;
+
+create function current_epoch() returns uuid language sql stable as $$
+  select id from database_epochs order by number desc limit 1
+$$;
+
+insert into database_epochs (number, tag, identity) values (0, 0, database_identity());
+-- Left by earlier failovers.
+select mend_cursors();

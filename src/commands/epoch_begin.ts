@@ -1,0 +1,24 @@
+/** `nuncio epoch begin`: for a database that was put back to an earlier state in a way that nothing in it tells of. */
+
+import { sql } from 'kysely';
+import { beginEpoch } from '../database/epoch.ts';
+import { type Command, CommandError } from './command.ts';
+import { withDatabase } from './storage.ts';
+
+export const epochBegin: Command = {
+  options: {},
+  help: [],
+  async run(_given, { config, print }) {
+    const number = await withDatabase(config, async (db) => {
+      const { rows } = await sql<{ host: string }>`
+        select split_part(host, ' ', 1) as host from nodes where alive_until > now() limit 1`.execute(db);
+      if (rows[0] !== undefined) {
+        throw new CommandError(
+          `a server still sends deliveries (on ${rows[0].host}): stop all servers first (one that was killed counts for up to 45 seconds)`,
+        );
+      }
+      return beginEpoch(db);
+    });
+    print(`epoch ${number} has begun`);
+  },
+};
