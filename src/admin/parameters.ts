@@ -44,6 +44,6 @@ export function readTimeParameter(parameters: Parameters, name: string): Date | 
   return time;
 }
 
-export function wrong(detail: string): Problem {
-  return new Problem(400, detail, { code: 'invalid-parameter' });
+export function wrong(detail: string, code = 'invalid-parameter'): Problem {
+  return new Problem(400, detail, { code });
 }

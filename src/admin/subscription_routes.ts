@@ -33,7 +33,7 @@ export function registerAdminSubscriptions(options: AdminOptions): void {
     const state = readChoice(page.parameters, 'state', ['active', 'disabled']);
     const isFailing = readChoice(page.parameters, 'failing', ['true']) !== null;
     if (isFailing && (account ?? client) !== null) {
-      throw wrong('failing=true lists those of all accounts and clients.');
+      throw wrong('failing=true lists those of all accounts and clients.', 'parameters-exclude-each-other');
     }
     const key = isFailing ? failingKey : ({ id }: Subscription) => id;
     if (page.after !== null && !(isFailing ? isFailingKey(page.after) : isId(page.after)))

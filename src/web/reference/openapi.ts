@@ -68,11 +68,11 @@ export function openApiDocument({ baseUrl, parts, kinds, scopes }: ReferenceSour
 }
 
 /** Problems that every operation with a token can answer. */
-const commonProblems = [400, 401, 403, 406, 429, 503];
+const commonProblems = [400, 401, 403, 406, 429, 431, 503];
 
 function operationObject(operation: Operation): Json {
   const { scopes } = operation;
-  const statuses = [...(scopes === null ? [406, 503] : commonProblems), ...operation.problems];
+  const statuses = [...(scopes === null ? [406, 431, 503] : commonProblems), ...operation.problems];
   const responses: Record<string, Json> = {};
   for (const [status, answer] of Object.entries(operation.answers))
     responses[status] = answerObject(answer, scopes);
@@ -160,6 +160,7 @@ const problems: Readonly<Record<number, string>> = {
   415: 'The body is of a type that is not taken.',
   422: 'The body is not valid; `errors` says where.',
   429: 'Too many requests; `Retry-After` says when to come again.',
+  431: 'The address and the headers are longer than 16 KiB together.',
   503: 'The database cannot be reached at the moment.',
 };
 
