@@ -11,6 +11,7 @@ import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { measureAllocations } from './deliveries/allocations.ts';
 import { measureBacklog } from './deliveries/backlog.ts';
+import { measureBurst } from './deliveries/burst.ts';
 import { measureDatabase } from './deliveries/database.ts';
 import { measureIsolation } from './deliveries/isolation.ts';
 import { measureLatency } from './deliveries/latency.ts';
@@ -39,6 +40,7 @@ const other = {
   isolation: measureIsolation,
   backlog: measureBacklog,
   database: measureDatabase,
+  burst: measureBurst,
   single: measureSingle,
 }[mode];
 if (other !== undefined) {

@@ -64,7 +64,7 @@ const reservedNames = new Set(
   `access_tokens account accounts admin api app_invitations app_members apps assets asyncapi attempts audit_entries authorization_codes
   client_secrets clients collections console deliveries delivery_keys delivery_stats device device_codes docs event_ids event_kinds
   events failing_warnings grants health held_stretches idempotency_keys initial_access_tokens interaction interactions lane_progress lanes livez
-  login login_sessions logout_notices meta metrics migrations nodes oauth openapi outbox public pushed_requests
+  login login_sessions logout_notices meta metrics migrations nodes oauth openapi outbox parked_events public pushed_requests
   rate_windows readyz recoveries refresh_tokens registration_access_tokens registration_tokens registration_windows retries sessions sign_in_failures signing_keys
   subscription_revisions subscriptions token used_proofs webhooks withdrawals`.split(/\s+/),
 );

@@ -12,7 +12,10 @@ import { type Database, openDatabase } from '../../src/database/database.ts';
 import { createCatalogue } from '../../src/events/catalogue.ts';
 import { storeEvents } from '../../src/events/store.ts';
 import { loadPlatform } from '../../src/platform.ts';
-import { fanOut, kindArrays, type LaneAddition, markDue } from '../../src/webhooks/fan_out/fan_out.ts';
+import { fanOut, kindArrays, type LaneAddition } from '../../src/webhooks/fan_out/fan_out.ts';
+import { markDue } from '../../src/webhooks/fan_out/mark_due.ts';
+import { passLimits } from '../../src/webhooks/fan_out/outbox_turns.ts';
+import { Rotation } from '../../src/webhooks/fan_out/rotation.ts';
 import { writeOutcomes } from '../../src/webhooks/lanes/outcome.ts';
 import { createSubscribers, databaseWork, eventBody, openBench, percentile } from './support.ts';
 
@@ -55,9 +58,10 @@ export async function measureDatabase([eventsText = '20000', ...sizeTexts]: stri
         }
         const published = meter.lap();
         const additions: LaneAddition[] = [];
-        for (;;) {
-          const pass = await fanOut(engine, kinds, new Date().toISOString().slice(0, 10));
-          if (pass.day === null) break;
+        const rotation = new Rotation(new Date().toISOString().slice(0, 10));
+        for (let isDrained = false; !isDrained; ) {
+          const pass = await fanOut(engine, kinds, rotation.range(passLimits));
+          isDrained = rotation.advance(pass);
           // Afterwards the node would know that it holds the lanes.
           if (round === 0) await markDue(engine, pass.additions, node);
           additions.push(...pass.additions);

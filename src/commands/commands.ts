@@ -90,6 +90,16 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./epoch_begin.ts')).epochBegin,
   },
   {
+    name: 'parked list',
+    summary: 'list events that could not become deliveries and were set aside, with the reason',
+    load: async () => (await import('./parked_list.ts')).parkedList,
+  },
+  {
+    name: 'parked retry',
+    summary: 'have parked events become deliveries after all',
+    load: async () => (await import('./parked_retry.ts')).parkedRetry,
+  },
+  {
     name: 'audit',
     summary: 'show what was granted, withdrawn, registered and issued',
     load: async () => (await import('./audit.ts')).audit,

@@ -47,7 +47,7 @@ export async function appendEvent(tx: Transaction, event: NewEvent, lanes?: stri
 function turnOf({ accountId }: NewEvent, lanes: readonly string[] = []): string {
   return (
     accountId ??
-    BigInt(lanes[0] ?? 0)
+    BigInt(lanes[0] ?? 1)
       .toString(16)
       .padStart(32, '0')
   );

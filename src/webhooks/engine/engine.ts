@@ -18,7 +18,7 @@ import { Notifications } from '../../database/notifications.ts';
 import { readStandstillNews, standstillChannel } from '../../grants/standstill.ts';
 import { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
-import { stepRecovery } from '../fan_out/recovery.ts';
+import { type RecoveryTurns, stepRecovery } from '../fan_out/recovery.ts';
 import { createWorkerMetrics, type WorkerMetrics } from '../lanes/metrics.ts';
 import { buryNodes } from '../lanes/node.ts';
 import { Worker } from '../lanes/worker.ts';
@@ -70,6 +70,7 @@ class Engine {
   #retentionTimer: NodeJS.Timeout | undefined;
   readonly #replayable: KindArrays;
   #recovering: Promise<void> | undefined;
+  readonly #recoveryTurns: RecoveryTurns = { after: '' };
   #takenBytes = 0;
   readonly #predecessors: readonly string[];
   #isStarted = false;
@@ -258,7 +259,7 @@ class Engine {
   #recover(): void {
     this.#recovering ??= (async () => {
       try {
-        while (!this.#isStopping && (await stepRecovery(this.#db, this.#replayable)));
+        while (!this.#isStopping && (await stepRecovery(this.#db, this.#replayable, this.#recoveryTurns)));
       } catch (error) {
         this.#onError(error as Error);
       } finally {

@@ -2,18 +2,30 @@
  * Who fans out: one node of all, the one that holds an advisory lock on a connection of its own. When the node or
  * its connection is gone, so is the lock, and another takes over within a second.
  *
+ * A pass begins at once when there was none for some milliseconds. Under load it waits for those, so that it serves many
+ * events. A pass that the database cannot finish is cut (pass_size.ts), and a single event that fails is parked.
+ *
  *   asking for the lock (every second) → leading: pass after pass while there is something, then waiting to be woken
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
-import { type FanOutPass, fanOut, type KindArrays, type LaneAddition, markDue } from './fan_out.ts';
+import { type FanOutPass, fanOut, type KindArrays, type LaneAddition } from './fan_out.ts';
+import { markDue } from './mark_due.ts';
+import { OutboxVacuum } from './outbox_vacuum.ts';
+import { findNextEvent, type NextEvent, parkEvent } from './parked_events.ts';
+import { isTooMuch, PassSize } from './pass_size.ts';
+import { Rotation } from './rotation.ts';
 
 /** An arbitrary number that says "fanning out" to every node of a database. */
 const lockKey = 7_236_501_129n;
 /** Milliseconds between looks into the outbox that nobody asked for, and between tries to lead. */
 const pollMs = 1_000;
+/** Milliseconds from the beginning of a pass that left nothing behind to the next one, at least. */
+const paceMs = 5;
+/** Milliseconds after which the database ends a pass: one of many events, and one of a single event. */
+const passTimeoutMs = { many: 4_000, single: 9_000 };
 /**
  * Seconds after which the database ends the session of a leader that asks nothing, and with it the lock: its node is
  * paused or cut off. A leader with nothing to do asks every `pollMs`.
@@ -44,8 +56,10 @@ export class FanOutLoop {
   #isWoken = false;
   #resume: (() => void) | undefined;
   #running: Promise<void> = Promise.resolve();
-  /** The day that the outbox was of when it was last looked into. */
-  #day = new Date().toISOString().slice(0, 10);
+  readonly #rotation = new Rotation(new Date().toISOString().slice(0, 10));
+  readonly #size = new PassSize();
+  readonly #vacuum = new OutboxVacuum();
+  #begunAt = Number.NEGATIVE_INFINITY;
   /** A pass that is committed, of which some lanes are still to be marked. */
   #unmarked: Pick<FanOutPass, 'additions' | 'events'> | undefined;
   /** When it last did what was to be done, or found that another does it. */
@@ -101,21 +115,79 @@ export class FanOutLoop {
     this.#options.onLead();
     try {
       await sql.raw(`set idle_session_timeout = '${leaderIdleSecondsMax}s'`).execute(connection);
-      while (!this.#isStopped) {
-        this.#isWoken = false;
-        await this.#mark(connection);
-        this.#options.onBegin();
-        const pass = await fanOut(connection, this.#options.kinds, this.#day);
-        this.#aliveAt = performance.now();
-        if (pass.day === null) await this.#wait(true);
-        else if (pass.day !== this.#day) this.#day = pass.day;
-        else this.#hand(pass);
-      }
+      await setPassTimeout(connection, passTimeoutMs.many);
       await this.#mark(connection);
+      while (!this.#isStopped) {
+        await this.#keepPace();
+        this.#isWoken = false;
+        const isDrained = await this.#pass(connection);
+        this.#aliveAt = performance.now();
+        await this.#vacuum.run(connection, isDrained && !this.#isWoken);
+        if (isDrained) await this.#wait(true);
+      }
     } finally {
       await sql`select pg_advisory_unlock(${lockKey}::bigint)`.execute(connection).catch(() => {});
       await sql`reset idle_session_timeout`.execute(connection).catch(() => {});
+      await sql`reset statement_timeout`.execute(connection).catch(() => {});
     }
+  }
+
+  /** No timer where there was no pass lately. */
+  async #keepPace(): Promise<void> {
+    const restMs = this.#begunAt + paceMs - performance.now();
+    if (restMs > 0 && !this.#isStopped) await sleep(restMs);
+  }
+
+  /** @returns whether nothing is left to do */
+  async #pass(connection: Database): Promise<boolean> {
+    const { onBegin, kinds } = this.#options;
+    const { limits, isSingle } = this.#size;
+    const range = this.#rotation.range(limits);
+    const next = isSingle ? await findNextEvent(connection, range) : undefined;
+    if (isSingle) await setPassTimeout(connection, passTimeoutMs.single);
+    this.#begunAt = performance.now();
+    onBegin();
+    let pass: FanOutPass;
+    try {
+      pass = await fanOut(connection, kinds, range);
+    } catch (error) {
+      if (!isTooMuch(error)) throw error;
+      await this.#yieldTo(connection, error as Error, next);
+      return false;
+    } finally {
+      if (isSingle) await setPassTimeout(connection, passTimeoutMs.many);
+    }
+    const isDrained = this.#rotation.advance(pass);
+    if (isDrained) this.#size.reset();
+    else {
+      this.#size.grow();
+      this.#begunAt = Number.NEGATIVE_INFINITY;
+    }
+    this.#vacuum.count(pass.rows);
+    this.#hand(pass);
+    await this.#mark(connection);
+    return isDrained;
+  }
+
+  /**
+   * After a pass that the database could not finish: takes less the next time, or parks the one event that it was. That the
+   * event can be parked shows that the database works.
+   */
+  async #yieldTo(connection: Database, cause: Error, next: NextEvent | undefined): Promise<void> {
+    const { onError } = this.#options;
+    this.#aliveAt = performance.now();
+    onError(new Error('a pass of the fan-out failed', { cause }));
+    if (!this.#size.isSingle) {
+      this.#size.cut();
+      return;
+    }
+    const after = await findNextEvent(connection, this.#rotation.range(this.#size.limits));
+    // An older one may have come in between, so that it was not this one that failed.
+    if (next === undefined || after?.id !== next.id || after.position !== next.position) return;
+    if (!(await parkEvent(connection, next, cause.message))) return;
+    this.#size.grow();
+    const { position, turn } = next;
+    onError(Object.assign(new Error('the fan-out parked an event', { cause }), { position, turn }));
   }
 
   #hand({ additions, events }: FanOutPass): void {
@@ -154,4 +226,8 @@ export class FanOutLoop {
     });
     this.#resume = undefined;
   }
+}
+
+function setPassTimeout(connection: Database, ms: number): Promise<unknown> {
+  return sql.raw(`set statement_timeout = ${ms}`).execute(connection);
 }

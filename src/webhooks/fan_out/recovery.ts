@@ -1,7 +1,7 @@
 /**
  * Recoveries: all deliveries of a stretch of time that failed or were held, sent again, and the events of it from before
  * the subscription was. A job of its own that is done some hundred deliveries at a time, by whichever node comes first;
- * it survives restarts and can be cancelled. How fast they are sent is the lane's matter. Owns the table `recoveries`.
+ * it survives restarts and can be cancelled. Accounts take turns. How fast they are sent is the lane's matter. Owns the table `recoveries`.
  *
  *   running: resending → missing (where it begins before the subscription; see replay.ts) → done;   at any point → cancelled
  */
@@ -62,8 +62,8 @@ export async function startRecovery(
     // One after the other: of several that come together each counts those before it.
     await sql`select from subscriptions where lane = ${lane} for no key update`.execute(tx);
     const { rows } = await sql<RecoveryRow>`
-      insert into recoveries (id, lane, since, until, states, missing_day)
-      select ${newId()}, lane, ${range.since}, coalesce(${range.until}::timestamptz, now()), ${range.states}::text[],
+      insert into recoveries (id, lane, turn, since, until, states, missing_day)
+      select ${newId()}, lane, coalesce(account_id::text, client_id), ${range.since}, coalesce(${range.until}::timestamptz, now()), ${range.states}::text[],
         case when 'missing' = any(${range.states}::text[]) and ${range.since}::timestamptz < created_at
           then ${firstDay} end
       from subscriptions where lane = ${lane}
@@ -89,30 +89,49 @@ export async function cancelRecovery(db: Database, lane: number, id: string): Pr
 
 interface Job {
   id: string;
+  turn: string;
   lane: string;
   position: string;
   phase: 'resending' | 'missing';
   is_active: boolean;
 }
 
+/** Whose turn it was last: accounts, and apps for their own subscriptions, take turns, however many recoveries each has. */
+export interface RecoveryTurns {
+  after: string;
+}
+
 /**
- * One step of one job, the one that was not looked at for longest. One whose step fails goes behind the others: they
- * are not to wait for it.
+ * One step of one job: of the account whose turn it is, the one that was not looked at for longest. One whose step fails
+ * goes behind the others: they are not to wait for it.
  * @param kinds those of events that can be replayed
+ * @param turns is written
  * @returns whether there was one
  * @throws Error of the step
  */
-export async function stepRecovery(db: Database, kinds: KindArrays): Promise<boolean> {
+export async function stepRecovery(
+  db: Database,
+  kinds: KindArrays,
+  turns: RecoveryTurns = { after: '' },
+): Promise<boolean> {
+  const isStep = await stepAfter(db, kinds, turns);
+  if (isStep || turns.after === '') return isStep;
+  turns.after = '';
+  return stepAfter(db, kinds, turns);
+}
+
+async function stepAfter(db: Database, kinds: KindArrays, turns: RecoveryTurns): Promise<boolean> {
   let begun: string | undefined;
   const step = db.transaction().execute(async (tx) => {
     const { rows: jobs } = await sql<Job>`
-      select r.id, r.lane, r.position, r.phase, s.state = 'active' as is_active
+      select r.id, r.turn, r.lane, r.position, r.phase, s.state = 'active' as is_active
       from recoveries r join subscriptions s on s.lane = r.lane
-      where r.state = 'running' and s.state <> 'disabled'
-      order by r.updated_at limit 1 for update of r skip locked`.execute(tx);
+      where r.state = 'running' and s.state <> 'disabled' and r.turn > ${turns.after}
+      order by r.turn, r.updated_at limit 1 for update of r skip locked`.execute(tx);
     const job = jobs[0];
     if (job === undefined) return false;
     begun = job.id;
+    turns.after = job.turn;
     if (!job.is_active) {
       await sql`update recoveries set state = 'cancelled', updated_at = now() where id = ${job.id}`.execute(
         tx,

@@ -9,6 +9,10 @@ import type { AttemptError } from '../sending/attempt_error.ts';
 
 /** Upper bounds in seconds: from at once to a retry schedule's end. */
 const lagBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 15, 60, 300, 3_600, 86_400];
+/** Accounts with events without deliveries that are looked at for the age of the oldest. */
+const accountsMax = 1_000;
+/** Parked events are counted up to this. */
+const parkedMax = 10_000;
 /** Subscriptions that are named, those with the most attempts under way. */
 const busiestMax = 10;
 
@@ -83,9 +87,21 @@ export function createWorkerMetrics(
       // What cannot be asked is left out: the rest is wanted most while the database is away.
       this.reset();
       const { rows } = await sql<{ outbox: number; lanes: number }>`
+        with recursive next as (
+          (select turn, day, positions[1] as position, 1 as number from outbox order by turn, id limit 1)
+          union all
+          select each.turn, each.day, each.position, next.number + 1
+          from next
+          cross join lateral (
+            select turn, day, positions[1] as position from outbox where turn > next.turn order by turn, id limit 1
+          ) as each
+          where next.number < ${accountsMax}::int
+        )
         select coalesce((
-            select extract(epoch from now() - e.created_at) from outbox o
-            join events e on e.day = o.day and e.position = o.positions[1] order by o.id limit 1
+            select extract(epoch from now() - min(e.created_at)) from next
+            cross join lateral (
+              select created_at from events where day = next.day and position = next.position offset 0
+            ) as e
           ), 0)::float8 as outbox,
           coalesce((
             select extract(epoch from now() - min(due_at)) from lane_progress where owner is null and due_at <= now()
@@ -95,6 +111,19 @@ export function createWorkerMetrics(
       if (rows[0] === undefined) return;
       this.set({ of: 'outbox' }, rows[0].outbox);
       this.set({ of: 'lanes' }, rows[0].lanes);
+    },
+  });
+  new Gauge({
+    name: 'nuncio_events_parked',
+    help: 'Events that could not become deliveries and were set aside: see `nuncio parked list`.',
+    registers,
+    async collect() {
+      this.reset();
+      const { rows } = await sql<{ count: number }>`
+        select count(*)::int as count from (select from parked_events limit ${parkedMax}) as parked`
+        .execute(db)
+        .catch(() => ({ rows: [] }));
+      if (rows[0] !== undefined) this.set(rows[0].count);
     },
   });
   new Gauge({

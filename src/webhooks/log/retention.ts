@@ -24,6 +24,9 @@ export async function keepDays(db: Database, days = retentionDays): Promise<bool
   const areDropped = await dropPartitions(db, dayTables, days);
   await sql`delete from retries where day < (now() at time zone 'utc')::date - ${days}::int`.execute(db);
   await sql`delete from event_ids where created_at < now() - make_interval(days => ${days}::int)`.execute(db);
+  await sql`delete from parked_events where day < (now() at time zone 'utc')::date - ${days}::int`.execute(
+    db,
+  );
   // Of a subscription's revisions those stay that an attempt in the log may have been made by.
   await sql`
     delete from subscription_revisions r using subscription_revisions next

@@ -1,0 +1,95 @@
+/**
+ * What a pass of the fan-out takes from the outbox. Accounts take turns: a pass visits them in the order of their ids,
+ * begins after the account where the pass before it ended, and takes the oldest events of each. What it takes is bounded
+ * before anything is matched, by counting who could get an event: the subscriptions of its account and those of apps
+ * that act for it. Each account gets an equal share of the pass, and at least one event.
+ *
+ *   after the last account of the pass before → accounts, until a bound is reached → a share for each → rows and positions
+ */
+
+import { sql } from 'kysely';
+
+/** Bounds of one pass. */
+export interface PassLimits {
+  accounts: number;
+  events: number;
+  /** Deliveries that the first events of all accounts may become, and again those that the shares may become. */
+  deliveries: number;
+}
+
+export const passLimits: PassLimits = { accounts: 1_000, events: 2_000, deliveries: 20_000 };
+/** Rows of one account that a pass takes at most. */
+export const accountRowsMax = 500;
+/** Less than every account. */
+export const beforeFirstTurn = '00000000-0000-0000-0000-000000000000';
+
+/** Where a pass begins, and what it may take. */
+export interface PassRange {
+  /** Events of this day (UTC) are taken: one that is known beforehand spares the look into every day's partition. */
+  day: string;
+  /** The account after which the pass begins. */
+  after: string;
+  limits: PassLimits;
+}
+
+/**
+ * Common table expressions, for a statement that has `subscriber` (clients with subscriptions of their own):
+ * `walk` (the accounts that were looked at), `taking` (those that have their turn, with their share in events) and `chosen`
+ * (rows of the outbox: `take` of its `size` events, `positions` of those).
+ */
+export function chooseFromOutbox({ day, after, limits }: PassRange) {
+  const candidatesMax = limits.deliveries + 1;
+  return sql`
+    walk as (
+      select ${after}::uuid as turn, null::date as day, 0 as candidates, 0 as number, 0 as total
+      union all
+      select next.turn, next.day, candidate.count, walk.number + 1, walk.total + candidate.count
+      from walk
+      cross join lateral (
+        select turn, day, lanes from outbox
+        where turn > walk.turn order by turn, id limit 1
+      ) as next
+      cross join lateral (
+        select case when next.day = ${day}::date then greatest(coalesce(cardinality(next.lanes), 0), (
+          select count(*) from (
+            select from subscriptions s where s.account_id = next.turn and s.state <> 'ended'
+            limit ${candidatesMax}::int
+          ) as few
+        ) + (
+          select count(*) from (
+            select from subscriptions s
+            where exists (select from subscriber) and s.owner = 'client' and s.state <> 'ended'
+              and s.client_id in (
+                select g.client_id from grants g
+                where g.account_id = next.turn and g.withdrawn_at is null
+                  and g.client_id in (select id from subscriber))
+            limit ${candidatesMax}::int
+          ) as few
+        ))::int else 0 end as count
+      ) as candidate
+      where walk.number < ${limits.accounts}::int and walk.total < ${limits.deliveries}::int
+    ),
+    taking as materialized (
+      select turn, greatest(1, least(
+        ${limits.events}::int / count(*) over (),
+        ${limits.deliveries}::int / count(*) over () / greatest(candidates, 1)
+      ))::int as share
+      from walk where day = ${day}::date
+    ),
+    chosen as materialized (
+      select taking.turn, taking.share, o.place, o.id, o.lanes, o.size, o.take, o.positions[1:o.take] as positions
+      from taking
+      cross join lateral (
+        select place, id, positions, lanes, size, least(size, taking.share - before) as take
+        from (
+          select each.*, sum(size) over earlier - size as before, bool_and(day = ${day}::date) over earlier as is_due
+          from (
+            select ctid as place, id, day, positions, lanes, size from outbox
+            where turn = taking.turn order by id limit least(taking.share, ${accountRowsMax}::int)
+          ) as each
+          window earlier as (order by id rows unbounded preceding)
+        ) as summed
+        where before < taking.share and is_due
+      ) as o
+    )`;
+}

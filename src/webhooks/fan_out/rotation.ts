@@ -1,0 +1,40 @@
+/**
+ * Where the fan-out is in the rotation of accounts. A rotation visits every account that has events waiting once, in one
+ * pass or in many, and takes events of one day. Where others have events of another day first, that day's rotation is next.
+ *
+ *   rotation of a day: begun → pass after pass, each after the account where the last one ended → through → the next day's
+ */
+
+import type { FanOutPass } from './fan_out.ts';
+import { beforeFirstTurn, type PassLimits, type PassRange } from './outbox_turns.ts';
+
+export class Rotation {
+  #day: string;
+  #after = beforeFirstTurn;
+  readonly #otherDays = new Set<string>();
+  /** Whether a pass of this rotation left events of an account behind. */
+  #hasMore = false;
+
+  /** @param day the day (UTC) of most events at first */
+  constructor(day: string) {
+    this.#day = day;
+  }
+
+  range(limits: PassLimits): PassRange {
+    return { day: this.#day, after: this.#after, limits };
+  }
+
+  /** @returns whether the outbox was empty after this pass, as far as the rotation saw */
+  advance({ last, isEnd, hasMore, otherDays }: FanOutPass): boolean {
+    this.#hasMore ||= hasMore;
+    for (const day of otherDays) this.#otherDays.add(day);
+    this.#after = isEnd ? beforeFirstTurn : last;
+    if (!isEnd) return false;
+    const isDrained = !this.#hasMore && this.#otherDays.size === 0;
+    const days = [...this.#otherDays].sort();
+    this.#day = days.find((day) => day > this.#day) ?? days[0] ?? this.#day;
+    this.#otherDays.clear();
+    this.#hasMore = false;
+    return isDrained;
+  }
+}
