@@ -1,13 +1,13 @@
 /**
- * The recorder: gathers outcomes of all lanes and writes them together, the next lot while the last one is on its
- * way to the disk at the latest. Where the database is away it keeps them, and says when there are too many to go on.
+ * The recorder: gathers outcomes of all lanes and writes them together: at once after a pause, and under load one statement
+ * every few milliseconds. Where the database is away it keeps them, and says when there are too many to go on.
  */
 
 import type { Database } from '../../database/database.ts';
 import type { Lane } from './lane.ts';
 import { type Outcome, type Progress, withoutWritten, writeOutcomes } from './outcome.ts';
 
-/** Milliseconds that an outcome waits for company. */
+/** Milliseconds between the end of a statement and the next one. */
 const gatherMs = 4;
 /** Outcomes of one statement at most. */
 const batchMax = 2_000;
@@ -38,6 +38,10 @@ export class Recorder {
   #lanes = new Set<Lane>();
   #beingWritten: ReadonlySet<Lane> = new Set();
   #timer: NodeJS.Timeout | undefined;
+  /** Whether the next statement begins at the end of this turn. */
+  #isDue = false;
+  /** When the last statement ended. */
+  #writtenAt = Number.NEGATIVE_INFINITY;
   #writing: Promise<void> | undefined;
 
   constructor(options: RecorderOptions) {
@@ -62,8 +66,18 @@ export class Recorder {
     this.#outcomes.push(outcome);
     this.#holders.push(lane);
     this.#lanes.add(lane);
-    if (this.#writing === undefined && this.#timer === undefined) {
-      this.#timer = setTimeout(() => this.#begin(), gatherMs);
+    this.#schedule();
+  }
+
+  /** The statement after a pause begins at the end of the turn, which may bring more outcomes. */
+  #schedule(): void {
+    if (this.#writing !== undefined || this.#timer !== undefined || this.#isDue) return;
+    const waitMs = this.#writtenAt + gatherMs - performance.now();
+    if (waitMs > 0) {
+      this.#timer = setTimeout(() => this.#begin(), waitMs);
+    } else {
+      this.#isDue = true;
+      setImmediate(() => this.#begin());
     }
   }
 
@@ -83,9 +97,11 @@ export class Recorder {
   #begin(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
+    this.#isDue = false;
     if (this.#writing !== undefined || this.#outcomes.length === 0) return;
     this.#writing = this.#write().finally(() => {
       this.#writing = undefined;
+      this.#writtenAt = performance.now();
       if (this.#outcomes.length > 0 && this.#timer === undefined) {
         this.#timer = setTimeout(() => this.#begin(), this.#failed ? errorPauseMs : gatherMs);
       }
