@@ -1,8 +1,8 @@
 /**
  * Which grant an authorization request leads to: a new one for each, so that what is done to the tokens of one
- * authorization leaves those of another alone. What a user confirmed once need not be confirmed again while a
- * grant of it lives, unless nobody can know whether it is the same app that asks. What a user confirms on a page counts
- * for the grants that are there, too (storage/consent.ts).
+ * authorization leaves those of another alone. Only the console continues with the grant of its login session. What a
+ * user confirmed once need not be confirmed again while a grant of it lives, unless nobody can know whether it is the same
+ * app that asks. What a user confirms on a page counts for the grants that are there, too (storage/consent.ts).
  */
 
 import { sql } from 'kysely';
@@ -43,6 +43,8 @@ export async function grantFor(
   const apis = Object.keys(ctx.oidc.resourceServers ?? {});
   if (!isConfirmed && !(await wasConfirmed(db, ctx, client, { accountId, requested, apis })))
     return undefined;
+  const before = await grantOfSession(ctx, client, { accountId, requested, apis });
+  if (before !== undefined) return before;
 
   const grant = new provider.Grant({ accountId, clientId: client.id });
   if (requested.length > 0) grant.addOIDCScope(requested.join(' '));
@@ -119,6 +121,33 @@ async function wasConfirmed(
     const confirmed = new Set(texts.flatMap((text) => text.split(' ')));
     return texts.length > 0 && requested.every((scope) => confirmed.has(scope));
   });
+}
+
+/**
+ * A page of the console that is loaded again continues with the grant of its browser's login session: the same account
+ * with the same scopes. Another browser has a grant of its own, so that signing out ends only one.
+ */
+async function grantOfSession(
+  ctx: KoaContextWithOIDC,
+  client: Client,
+  { accountId, requested, apis }: Requested,
+): Promise<EngineGrant | undefined> {
+  if (client.id !== consoleClientId || ctx.oidc.requestParamClaims.size > 0) return undefined;
+  const id = ctx.oidc.session?.grantIdFor(client.id);
+  // A withdrawn one is not found.
+  const grant = id === undefined ? undefined : await ctx.oidc.provider.Grant.find(id);
+  if (grant === undefined || grant.accountId !== accountId || grant.clientId !== client.id) return undefined;
+  const { openid, resources } = grant as unknown as GrantDetails;
+  const wanted = requested.join(' ');
+  const isSame =
+    isSameSet(openid?.scope, wanted) &&
+    isSameSet(Object.keys(resources ?? {}).join(' '), apis.join(' ')) &&
+    apis.every((api) => isSameSet(resources?.[api], wanted));
+  return isSame ? grant : undefined;
+}
+
+function isSameSet(one = '', other = ''): boolean {
+  return one.split(' ').sort().join(' ') === other.split(' ').sort().join(' ');
 }
 
 /**

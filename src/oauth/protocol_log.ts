@@ -6,6 +6,7 @@
 import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
 import type { Logger } from 'pino';
 import type { AuditLog } from '../audit/audit_log.ts';
+import { consoleClientId } from '../clients/own_clients.ts';
 
 /** Events by which the engine tells of refusals. */
 const refusals = [
@@ -74,6 +75,8 @@ export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog)
   });
   on('grant.success', (ctx: KoaContextWithOIDC) => {
     const { entities, params, client } = ctx.oidc;
+    // A page of the console that is loaded again; that somebody signed in to it is told by `grant.created`.
+    if (client?.clientId === consoleClientId && params?.grant_type === 'authorization_code') return;
     const token = entities.AccessToken ?? entities.ClientCredentials;
     audit.add({
       kind: 'token.issued',

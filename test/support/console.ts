@@ -46,23 +46,32 @@ export async function createConsoleUser(
   return { account, accessToken, request: requester(server, accessToken) };
 }
 
-/** Signs in to the console through its page; no consent is asked for. @returns the token response */
+/**
+ * Signs in to the console through its page; no consent is asked for.
+ * @param browser one that is signed in already is not asked again
+ * @returns the token response
+ */
 export async function signInToConsole(
   server: Pick<TestServer, 'baseUrl'>,
   account: Pick<Account, 'email'> & { password: string },
   parameters: Record<string, string | undefined> = {},
+  browser = new TestBrowser(server.baseUrl),
 ): Promise<{ tokens: Record<string, unknown> }> {
   const client = consoleClientOf(server);
   const { verifier, challenge } = createPkce();
-  const browser = new TestBrowser(server.baseUrl);
   const url = authorizationUrl(server, client, {
     code_challenge: challenge,
     code_challenge_method: 'S256',
     ...parameters,
   });
-  const login = await browser.open(url);
+  const first = await browser.open(url);
   const { email, password } = account;
-  const { url: arrived } = await browser.submit(login, { email, password, action: 'login' });
+  const hasCode = ({ url: at }: { url: string }) => new URL(at).searchParams.has('code');
+  let page = first;
+  if (!hasCode(page)) page = await browser.submit(page, { email, password, action: 'login' });
+  // Somebody else was signed in: their session is ended by a form that submits itself.
+  if (!hasCode(page)) page = await browser.submit(page, {});
+  const arrived = page.url;
   const code = new URL(arrived).searchParams.get('code');
   if (code === null) throw new Error(`no code: ${arrived}`);
   const { body } = await postForm(server, '/oauth/token', client, {
