@@ -35,6 +35,7 @@ const index = await get('/console');
 const assets = [...index.body.toString().matchAll(/(?:src|href)="(\/console\/assets\/[^"]+)"/g)].map(
   ([, path]) => path as string,
 );
+const application = await applicationFiles();
 
 test('every address of the console gives the page, which is not stored and lets nothing inline or foreign in', async () => {
   for (const path of ['/console', '/console/', '/console/callback?code=x', '/console/subscriptions/1']) {
@@ -63,9 +64,32 @@ test('files of the console have hashed names and are kept for ever', async () =>
   }
 });
 
+/** What the first script loads where somebody is signed in: the application, and what it imports before it runs. */
+async function applicationFiles(): Promise<string[]> {
+  const read = async (path: string) => (await get(path)).body.toString();
+  const first = assets.find((path) => /\/index-[^/]+\.js$/.test(path)) ?? '';
+  const found = new Set((await read(first)).match(/application-[\w-]{8}\.js/g) ?? []);
+  for (const name of found) {
+    const code = await read(`/console/assets/${name}`);
+    for (const [, imported] of code.matchAll(/(?:\bfrom|\bimport)\s*["'`]\.\/([^"'`]+\.js)["'`]/g)) {
+      found.add(imported as string);
+    }
+  }
+  return [...found].map((name) => `/console/assets/${name}`).filter((path) => !assets.includes(path));
+}
+
+test('whoever is not signed in loads 10 kB of script at most before the way to the sign-in page', async () => {
+  let total = 0;
+  for (const path of assets.filter((name) => name.endsWith('.js'))) {
+    total += (await get(path, { 'accept-encoding': 'br' })).body.length;
+  }
+  assert.ok(total > 0 && total < 10_000, `${total} bytes`);
+});
+
 test('files come compressed as the browser takes them, and the first view has 250 kB at most', async () => {
   let total = 0;
-  for (const path of assets) {
+  assert.ok(application.length >= 3, String(application));
+  for (const path of [...assets, ...application]) {
     const plain = await get(path);
     const gzip = await get(path, { 'accept-encoding': 'gzip, deflate' });
     const brotli = await get(path, { 'accept-encoding': 'gzip, deflate, br, zstd' });

@@ -37,7 +37,7 @@ const apart = ['protect', 'console'];
 /** What is run or published: everything else must be reached from these. */
 const entries = [
   'src/cli.ts',
-  'src/console/main.tsx',
+  'src/console/main.ts',
   'src/console/vite.config.ts',
   'src/index.ts',
   'src/protect/protect.ts',

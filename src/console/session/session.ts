@@ -5,13 +5,9 @@
  */
 
 import * as oauth from 'oauth4webapi';
+import { clientId, issuer, redirectUri, SignInError, takePending } from './sign_in.ts';
 
 export type SessionState = 'starting' | 'signed-in' | 'ended';
-
-/** A sign-in that cannot go on by itself; the message is for the user. */
-export class SignInError extends Error {
-  override readonly name = 'SignInError';
-}
 
 interface Tokens {
   access: string;
@@ -22,29 +18,16 @@ interface Tokens {
   scopes: ReadonlySet<string>;
 }
 
-/** What the page remembers while the browser is at the authorization endpoint. No secret of any use elsewhere. */
-interface PendingSignIn {
-  state: string;
-  nonce: string;
-  verifier: string;
-  /** The path to go on at. */
-  returnTo: string;
-}
-
-export const issuer = document.documentElement.dataset.issuer ?? location.origin;
-const redirectUri = `${issuer}/console/callback`;
-const pendingKey = 'nuncio-sign-in';
 /** Milliseconds before its end at which an access token is replaced. */
 const renewAheadMs = 60_000;
 
 const server: oauth.AuthorizationServer = {
   issuer,
-  authorization_endpoint: `${issuer}/oauth/authorize`,
   token_endpoint: `${issuer}/oauth/token`,
   revocation_endpoint: `${issuer}/oauth/revoke`,
   authorization_response_iss_parameter_supported: true,
 };
-const client: oauth.Client = { client_id: 'nuncio-console' };
+const client: oauth.Client = { client_id: clientId };
 // Plain http is for a server on the developer's own machine: there the library has to be told.
 const options = { [oauth.allowInsecureRequests]: issuer.startsWith('http:') };
 
@@ -74,55 +57,19 @@ export function hasScope(name: string): boolean {
 }
 
 /**
- * Begins the session, or finishes a sign-in that the browser comes back from.
- * @returns the path to show, or null while the browser is on its way to the authorization endpoint
+ * Finishes a sign-in that the browser comes back from.
+ * @returns the path to show
  * @throws SignInError
  */
-export async function beginSession(): Promise<string | null> {
-  if (new URL(issuer).origin !== location.origin) {
-    location.replace(`${issuer}${location.pathname}${location.search}`);
-    return null;
-  }
+export async function finishSignIn(): Promise<string> {
   if (!isSecureContext) {
     throw new SignInError(
-      'The console needs https: browsers keep what signing in needs from pages over http.',
+      'The console needs https. On plain http, browsers block the cryptography that signing in needs.',
     );
   }
-  if (location.pathname === '/console/callback') return finishSignIn();
-  await signIn(location.pathname + location.search + location.hash);
-  return null;
-}
-
-/** Everything that the console can do. Who is no administrator gets the rest. */
-const requestedScopes = 'openid read:profile read:webhooks write:webhooks read:apps write:apps admin';
-
-/** Sends the browser to the authorization endpoint. */
-export async function signIn(returnTo: string): Promise<void> {
-  const pending: PendingSignIn = {
-    state: oauth.generateRandomState(),
-    nonce: oauth.generateRandomNonce(),
-    verifier: oauth.generateRandomCodeVerifier(),
-    returnTo,
-  };
-  sessionStorage.setItem(pendingKey, JSON.stringify(pending));
-  const url = new URL(server.authorization_endpoint as string);
-  url.search = new URLSearchParams({
-    client_id: client.client_id,
-    response_type: 'code',
-    scope: requestedScopes,
-    redirect_uri: redirectUri,
-    state: pending.state,
-    nonce: pending.nonce,
-    code_challenge: await oauth.calculatePKCECodeChallenge(pending.verifier),
-    code_challenge_method: 'S256',
-  }).toString();
-  location.replace(url);
-}
-
-async function finishSignIn(): Promise<string> {
   const pending = takePending();
   // Somebody opened an old address of the kind, or the answer is to a question of another tab.
-  if (pending === null) throw new SignInError('This sign-in was begun elsewhere, or it is over.');
+  if (pending === null) throw new SignInError('This sign-in has expired, or it was started in another tab.');
   try {
     const answer = oauth.validateAuthResponse(server, client, new URL(location.href), pending.state);
     const response = await oauth.authorizationCodeGrantRequest(
@@ -146,15 +93,9 @@ async function finishSignIn(): Promise<string> {
   return pending.returnTo;
 }
 
-function takePending(): PendingSignIn | null {
-  const text = sessionStorage.getItem(pendingKey);
-  sessionStorage.removeItem(pendingKey);
-  return text === null ? null : (JSON.parse(text) as PendingSignIn);
-}
-
 function explain(error: unknown): string {
   if (error instanceof oauth.AuthorizationResponseError) {
-    if (error.error === 'access_denied') return 'You did not sign in.';
+    if (error.error === 'access_denied') return 'You cancelled the sign-in.';
     return error.error_description ?? error.error;
   }
   if (error instanceof oauth.ResponseBodyError) return error.error_description ?? error.error;

@@ -3,7 +3,8 @@
 import { useSyncExternalStore } from 'react';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
-import { onSessionChange, sessionState, signIn } from './session.ts';
+import { onSessionChange, sessionState } from './session.ts';
+import { signIn } from './sign_in.ts';
 
 export function SessionEnded() {
   const state = useSyncExternalStore(onSessionChange, sessionState);
@@ -14,9 +15,7 @@ export function SessionEnded() {
       onClose={() => undefined}
       isDismissable={false}
     >
-      <p>
-        Your session has ended: you signed out, or you were away for long. Sign in to go on where you are.
-      </p>
+      <p>Your session has ended. Sign in to continue where you left off.</p>
       <div className="form-actions">
         <Button look="primary" onPress={() => void signIn(location.pathname + location.search)}>
           Sign in again

@@ -3,7 +3,7 @@
 import { CircleAlert } from 'lucide-react';
 import { Button } from '../ui/button.tsx';
 import { Empty } from '../ui/states.tsx';
-import { signIn } from './session.ts';
+import { signIn } from './sign_in.ts';
 
 export function SignInFailed({ error }: { error: unknown }) {
   return (
@@ -11,7 +11,7 @@ export function SignInFailed({ error }: { error: unknown }) {
       <div className="card">
         <Empty
           icon={CircleAlert}
-          title="You are not signed in"
+          title="Sign-in failed"
           action={
             isSecureContext ? (
               <Button look="primary" onPress={() => void signIn('/console')}>
