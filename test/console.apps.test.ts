@@ -41,22 +41,22 @@ test('a developer makes an app, is told at once what is wrong with an address, t
   const home = await startSubscriber(t, answer(200));
   const account = await createTestAccount(server);
   const { page, problems } = await openConsole(browser, server, account, '/console/apps');
-  await page.getByText('You have no app yet').waitFor();
+  await page.getByText('No apps yet').waitFor();
   assert.deepEqual(await accessibilityFaults(page), []);
   await page.getByRole('link', { name: 'New app' }).first().click();
   await button(page, 'Create app').click();
-  await page.getByText('Give it a name.').waitFor();
+  await page.getByText('Enter a name.').waitFor();
   await field(page, 'Name').fill('Reader');
   const redirect = field(page, 'Redirect URI');
   for (const [uri, message] of [
-    ['reader.example/callback', 'This is not a whole URL.'],
-    ['http://reader.example/callback', 'It must begin with https://. Plain http is for localhost alone'],
-    ['https://reader.example/callback#here', 'It must not have a fragment'],
-    ['https://*.reader.example/', 'wildcards do not work'],
-    ['https://me:secret@reader.example/', 'It must not contain a user name or password.'],
-    ['javascript:alert(1)', 'URIs that begin with javascript: are refused.'],
+    ['reader.example/callback', 'Enter a full URL'],
+    ['http://reader.example/callback', 'Use https://. Plain http is allowed for localhost only.'],
+    ['https://reader.example/callback#here', 'Fragments (#…) are not allowed.'],
+    ['https://*.reader.example/', 'Wildcards are not supported'],
+    ['https://me:secret@reader.example/', 'User names and passwords are not allowed.'],
+    ['javascript:alert(1)', 'URIs that begin with javascript: are not allowed.'],
     ['com.example.reader:/callback', 'Other schemes are for installed apps.'],
-    [`${server.baseUrl}/console/callback`, 'This is this server itself'],
+    [`${server.baseUrl}/console/callback`, 'This is an address of this server.'],
   ] as const) {
     await redirect.fill(uri);
     await page.getByText(message).waitFor();
@@ -69,22 +69,22 @@ test('a developer makes an app, is told at once what is wrong with an address, t
   assert.deepEqual(await accessibilityFaults(page), []);
   await button(page, 'Create app').click();
 
-  await page.getByText('it is shown only this once').waitFor();
+  await page.getByText('It is shown only once').waitFor();
   assert.deepEqual(await accessibilityFaults(page), []);
-  await button(page, 'I have copied it').click();
+  await button(page, 'I saved it').click();
   await page.getByRole('tab', { name: 'Try it' }).click();
-  await button(page, 'Make the request').click();
+  await button(page, 'Create the request').click();
   await page.getByText('code_challenge_method=S256').waitFor();
   const opened = page.context().waitForEvent('page');
-  await page.getByRole('link', { name: 'Open it in a window' }).click();
+  await page.getByRole('link', { name: 'Open in a new tab' }).click();
   const consent = await opened;
   await consent.getByRole('button', { name: 'Allow' }).click();
   await consent.waitForURL((url) => url.href.startsWith(home.url));
-  const pasted = field(page, 'Address that the window came back to');
+  const pasted = field(page, 'Address of the new tab');
   await pasted.fill(consent.url().replace(/state=[^&]+/, 'state=another'));
-  await page.getByText('An app must refuse this answer').waitFor();
+  await page.getByText('An app must refuse this response').waitFor();
   await pasted.fill(consent.url());
-  await page.getByText('State and issuer are right').waitFor();
+  await page.getByText('State and issuer match').waitFor();
   await button(page, 'Exchange the code').click();
   await page.getByText('"token_type": "Bearer"').waitFor();
   assert.match(
@@ -101,7 +101,7 @@ test('a developer makes an app, is told at once what is wrong with an address, t
   await page.getByRole('link', { name: 'New subscription' }).click();
   await field(page, 'URL').fill(`${home.url}/hooks`);
   await page.getByText('All kinds').click();
-  await button(page, 'Subscribe').click();
+  await button(page, 'Create subscription').click();
   await page.getByRole('heading', { name: 'Verify deliveries' }).waitFor();
   const hooks = () => home.received.filter(({ path }) => path === '/hooks');
   await publish(publisher, account, ['allowed']);
@@ -132,9 +132,9 @@ test('an app has two secrets at most, each shown once, and keeps its last', asyn
   const app = await createAppFor(user);
   const path = `/console/apps/${app.client_id}?tab=credentials`;
   const { page, problems } = await openConsole(browser, server, account, path);
-  await page.getByText('The last one stays.').waitFor();
+  await page.getByText('The last secret cannot be deleted.').waitFor();
   await button(page, 'New secret').click();
-  const shown = page.getByRole('status').filter({ hasText: 'it is shown only this once' });
+  const shown = page.getByRole('status').filter({ hasText: 'It is shown only once' });
   const secret = String(await shown.locator('code').textContent());
   assert.ok(await button(page, 'New secret').isDisabled());
   const client = { id: app.client_id, secret, authMethod: app.token_endpoint_auth_method } as TestClient;
@@ -151,7 +151,7 @@ test('an app has two secrets at most, each shown once, and keeps its last', asyn
   assert.ok(!(await page.content()).includes(secret));
   await button(page, 'Delete secret 1').click();
   await page.getByRole('alertdialog').getByRole('button', { name: 'Delete' }).click();
-  await page.getByText('The last one stays.').waitFor();
+  await page.getByText('The last secret cannot be deleted.').waitFor();
   assert.ok(await isTaken(client));
   assert.ok(!(await isTaken({ ...client, secret: app.client_secret })));
   assert.deepEqual(problems, []);
@@ -164,10 +164,10 @@ test('an owner invites a developer, who accepts, works on the app, manages nobod
   });
   const members = `/console/apps/${app.client_id}?tab=members`;
   const first = await openConsole(browser, server, owner, members);
-  await first.page.getByText('The last owner stays.').waitFor();
+  await first.page.getByText('An app needs an owner.').waitFor();
   await field(first.page, 'E-mail address').fill(developer.email);
   await button(first.page, 'Invite').click();
-  await first.page.getByText('invited', { exact: true }).waitFor();
+  await first.page.getByText('Invited', { exact: true }).waitFor();
   assert.deepEqual(await accessibilityFaults(first.page), []);
 
   const second = await openConsole(browser, server, developer, '/console/apps');
@@ -189,13 +189,13 @@ test('an owner invites a developer, who accepts, works on the app, manages nobod
   await first.page.reload();
   await first.page.getByRole('button', { name: /Role of/ }).click();
   await first.page.getByRole('option', { name: 'Owner' }).click();
-  await first.page.getByText('is an owner now.').waitFor();
+  await first.page.getByText('is now an owner.').waitFor();
   await second.page.reload();
   await button(second.page, 'Delete app').waitFor();
   await second.page.getByRole('tab', { name: 'Members' }).click();
   await button(second.page, 'Leave the app').click();
   await second.page.getByRole('alertdialog').getByRole('button', { name: 'Leave' }).click();
-  await second.page.getByText('You have no app yet').waitFor();
+  await second.page.getByText('No apps yet').waitFor();
   assert.deepEqual([...first.problems, ...second.problems], []);
 });
 
@@ -208,7 +208,7 @@ test('an app’s own subscription is made on its page', async (t) => {
   await page.getByRole('link', { name: 'New subscription' }).click();
   await field(page, 'URL').fill(subscriber.url);
   await page.getByText('All kinds').click();
-  await button(page, 'Subscribe').click();
+  await button(page, 'Create subscription').click();
   await button(page, 'Send test event').click();
   await subscriber.waitFor(1);
   await page.goBack();
@@ -226,7 +226,7 @@ test('an app is changed and, once its name is typed, deleted; a verified one is 
   const { page, problems } = await openConsole(browser, server, account, path);
   await page.getByText('Logo, privacy and terms').click();
   await field(page, 'Privacy policy').fill('https://reader.example/privacy');
-  assert.equal(await page.getByText('The app will be unverified again').count(), 0);
+  assert.equal(await page.getByText('Saving removes the verification').count(), 0);
   await button(page, 'Save').click();
   await page.getByText('Saved.').waitFor();
   const read = async () => (await user.request('GET', `/apps/${app.client_id}`)).body;
@@ -236,19 +236,19 @@ test('an app is changed and, once its name is typed, deleted; a verified one is 
   );
   await button(page, 'Add another').click();
   await field(page, 'Redirect URI 2').fill('https://reader.example/second');
-  await page.getByText('The app will be unverified again').waitFor();
+  await page.getByText('Saving removes the verification').waitFor();
   assert.deepEqual(await accessibilityFaults(page), []);
   await button(page, 'Save').click();
-  await page.getByText('unverified', { exact: true }).waitFor();
+  await page.getByText('Unverified', { exact: true }).waitFor();
   assert.equal((await read()).redirect_uris.length, 2);
 
   await button(page, 'Delete app').click();
   const dialog = page.getByRole('alertdialog');
-  assert.ok(await dialog.getByRole('button', { name: 'Delete for good' }).isDisabled());
+  assert.ok(await dialog.getByRole('button', { name: 'Delete permanently' }).isDisabled());
   assert.deepEqual(await accessibilityFaults(page), []);
   await dialog.getByRole('textbox').fill('Reader');
-  await dialog.getByRole('button', { name: 'Delete for good' }).click();
-  await page.getByText('You have no app yet').waitFor();
+  await dialog.getByRole('button', { name: 'Delete permanently' }).click();
+  await page.getByText('No apps yet').waitFor();
   assert.equal((await user.request('GET', `/apps/${app.client_id}`)).status, 404);
   assert.deepEqual(problems, []);
 });
@@ -266,7 +266,7 @@ test('an app is made by the keyboard alone', async () => {
     }
     assert.fail(`${role} ${name} is not reached`);
   };
-  await page.getByText('You have no app yet').waitFor();
+  await page.getByText('No apps yet').waitFor();
   await reach('link', 'New app');
   await press('Enter');
   await page.getByRole('heading', { name: 'New app' }).waitFor();
@@ -277,7 +277,7 @@ test('an app is made by the keyboard alone', async () => {
   await press('ArrowDown');
   await reach('textbox', 'Redirect URI');
   await page.keyboard.type('com.example.reader:/callback');
-  await reach('button', 'Choose all');
+  await reach('button', 'Select all');
   await press('Space');
   await reach('button', 'Create app');
   await press('Enter');
@@ -330,7 +330,7 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
       await page.goto(`${server.baseUrl}/console/apps/${app.client_id}`);
       for (const tab of ['Overview', 'Credentials', 'Try it', 'Subscriptions', 'Members', 'Settings']) {
         await page.getByRole('tab', { name: tab, exact: true }).click();
-        if (tab === 'Try it') await button(page, 'Make the request').click();
+        if (tab === 'Try it') await button(page, 'Create the request').click();
         if (tab === 'Try it') await page.getByText('code_challenge_method=S256').waitFor();
         await check(tab);
       }

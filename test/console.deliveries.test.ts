@@ -27,11 +27,11 @@ test('a delivery arrives live, fails with a reason, is resent, and the rest is r
   const { id } = await subscribe(user, { url: subscriber.url, description: 'Warehouse' });
   const path = `/console/subscriptions/${id}?tab=deliveries`;
   const { page, problems } = await openConsole(browser, server, user.account, path);
-  await page.getByText('Nothing was sent yet').waitFor();
+  await page.getByText('No deliveries yet').waitFor();
 
   await publish(publisher, user.account, ['first']);
   await page.getByRole('link', { name: 'push' }).waitFor();
-  await page.getByText('live', { exact: true }).waitFor();
+  await page.getByText('Live', { exact: true }).waitFor();
   await page.locator('td').getByText('succeeded').waitFor();
 
   subscriber.behave((_received, response) => response.writeHead(500).end('warehouse offline'));
@@ -40,24 +40,24 @@ test('a delivery arrives live, fails with a reason, is resent, and the rest is r
   assert.deepEqual(await accessibilityFaults(page), []);
   await page.locator('tr', { hasText: 'failed' }).last().getByRole('link').click();
   await page.getByText('500: The receiver failed.').waitFor();
-  await page.getByText('No more attempts are made by themselves.').waitFor();
+  await page.getByText('No automatic attempts are left.').waitFor();
   await page.getByText('warehouse offline').waitFor();
   await page.getByText(`curl -i '${subscriber.url}/'`).waitFor();
   await page.getByRole('button', { name: 'Attempt 1 500' }).click();
-  await page.getByRole('list', { name: 'Where the time went' }).getByText('First byte').waitFor();
+  await page.getByRole('list', { name: 'Timing' }).getByText('First byte').waitFor();
   assert.deepEqual(await accessibilityFaults(page), []);
 
   subscriber.behave(accept);
   await page.getByRole('button', { name: 'Resend' }).click();
   await page.locator('h1 ~ .badge').getByText('succeeded').waitFor();
 
-  await page.getByRole('link', { name: 'Open', exact: true }).click();
+  await page.getByRole('link', { name: 'Warehouse', exact: true }).click();
   await page.getByRole('button', { name: 'Recover' }).click();
   const dialog = page.getByRole('dialog', { name: 'Recover deliveries' });
   assert.deepEqual(await accessibilityFaults(page), []);
   await dialog.getByRole('button', { name: 'Recover' }).click();
   await dialog.getByText('Done').waitFor();
-  await dialog.getByText('1 sent again, 0 added.').waitFor();
+  await dialog.getByText('1 resent, 0 added.').waitFor();
   await dialog.getByRole('button', { name: 'Close' }).click();
   await page.locator('tr', { hasText: 'succeeded' }).nth(2).waitFor();
   const marks = subscriber.received.map(({ body }) => JSON.parse(body).ref.split('/').at(-1));
@@ -88,13 +88,13 @@ test('the log is filtered by state, kind, time and id', async (t) => {
   const delivery = (await rows.getByRole('link').getAttribute('href'))?.split('/').at(-1) as string;
   await choose('Kind', 'All kinds');
   await rows.nth(2).waitFor();
-  await choose('State', 'failed');
-  await page.getByText('None of these').waitFor();
-  await page.getByRole('button', { name: 'Show all' }).click();
+  await choose('State', 'Failed');
+  await page.getByText('No matching deliveries').waitFor();
+  await page.getByRole('button', { name: 'Clear filters' }).click();
   await rows.nth(2).waitFor();
   await choose('Time', 'Last hour');
   await rows.nth(2).waitFor();
-  await page.getByRole('textbox', { name: 'Id' }).fill(delivery);
+  await page.getByRole('textbox', { name: 'Delivery ID' }).fill(delivery);
   await rows.filter({ hasText: 'push' }).first().waitFor({ state: 'detached' });
   await rows.first().waitFor();
   assert.match((await rows.first().textContent()) ?? '', /ping/);
@@ -106,7 +106,7 @@ test('a user subscribes and reads a delivery by the keyboard alone', async (t) =
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/subscriptions');
   await page.keyboard.press('Tab');
-  assert.equal(await page.locator(':focus').textContent(), 'Skip to the page');
+  assert.equal(await page.locator(':focus').textContent(), 'Skip to content');
   await page.keyboard.press('Enter');
   await tabTo(page, page.getByRole('link', { name: 'New subscription' }).first());
   await page.keyboard.press('Enter');
@@ -115,7 +115,7 @@ test('a user subscribes and reads a delivery by the keyboard alone', async (t) =
   await page.keyboard.type(subscriber.url);
   await tabTo(page, page.getByRole('checkbox', { name: /^All kinds/ }));
   await page.keyboard.press('Space');
-  await tabTo(page, page.getByRole('button', { name: 'Subscribe' }));
+  await tabTo(page, page.getByRole('button', { name: 'Create subscription' }));
   await page.keyboard.press('Enter');
   await page.getByRole('heading', { name: 'Verify deliveries' }).waitFor();
   await tabTo(page, page.getByRole('button', { name: 'Send test event' }));

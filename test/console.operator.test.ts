@@ -40,12 +40,12 @@ test('an example of a kind is sent from the catalogue, and health counts it', as
   await publish(publisher, user.account, ['fails']);
   await subscriber.waitFor(3);
   await follow(`/console/subscriptions/${id}?tab=health`);
-  await page.getByText('Failed (5xx)').waitFor();
+  await page.getByText('Server error (5xx)').waitFor();
   await page.getByRole('img', { name: 'Deliveries over time by outcome' }).waitFor();
   await page.getByText('As a table').first().click();
   assert.deepEqual(await accessibilityFaults(page), []);
   await follow('/console/health');
-  await page.getByText('Accepted in the end').waitFor();
+  await page.getByText('Success rate').waitFor();
   assert.deepEqual(problems, []);
 });
 
@@ -58,7 +58,7 @@ test('an administrator verifies and suspends apps, disables accounts and subscri
   const { id } = await subscribe(developer, { url: 'https://example.com/zeppelin' });
   const admin = await createTestAccount(server, { isAdmin: true });
   const { page, problems } = await openConsole(browser, server, admin, '/console/operator');
-  await page.getByText('Events waiting').waitFor();
+  await page.getByText('Pending events').waitFor();
   await page.getByText('alive').waitFor();
 
   await page.getByRole('link', { name: 'All apps' }).click();
@@ -115,7 +115,7 @@ test('the tokens of a suspended app stop, its owner reads why, and a reinstated 
   const dialog = page.getByRole('alertdialog');
   await dialog.getByRole('textbox', { name: 'Reason' }).fill('It collects what it should not.');
   await dialog.getByRole('button', { name: 'Suspend' }).click();
-  await page.locator('td').getByText('suspended', { exact: true }).waitFor();
+  await page.locator('td').getByText('Suspended', { exact: true }).waitFor();
   await until(
     () => ask(accessToken),
     (status) => status === 401,
@@ -129,7 +129,7 @@ test('the tokens of a suspended app stop, its owner reads why, and a reinstated 
   await page.getByRole('searchbox', { name: 'Name begins with' }).fill('susp');
   await page.getByRole('button', { name: 'Reinstate Suspicious' }).click();
   await dialog.getByRole('button', { name: 'Reinstate' }).click();
-  await page.getByText('Suspicious works again.').waitFor();
+  await page.getByText('Suspicious reinstated.').waitFor();
   assert.equal(await ask((await mint()).accessToken), 200);
   assert.deepEqual([...problems, ...owner.problems], []);
 });
@@ -155,7 +155,7 @@ test('an administrator enables an account again, and is not offered to disable t
 test('who is no administrator sees nothing of the operator’s, also by its address', async () => {
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/operator/accounts');
-  await page.getByText('This could not be loaded').waitFor();
+  await page.getByText('You do not have access').waitFor();
   assert.equal(await page.getByRole('link', { name: 'Audit log' }).count(), 0);
 });
 

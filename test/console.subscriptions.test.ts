@@ -27,16 +27,16 @@ test('a user subscribes a URL on a page, tries it, pauses, changes, rotates and 
   await page.getByRole('link', { name: 'New subscription' }).first().click();
   const url = page.getByRole('textbox', { name: 'URL' });
   await url.fill('ftp://example.com');
-  await page.getByText('It must begin with https://').waitFor();
+  await page.getByText('Use https://.').waitFor();
   await url.fill(subscriber.url);
-  await page.getByText('Taken in development alone').waitFor();
-  await page.getByRole('button', { name: 'Subscribe' }).click();
-  await page.getByText('Choose one kind at least.').waitFor();
+  await page.getByText('Allowed in development only').waitFor();
+  await page.getByRole('button', { name: 'Create subscription' }).click();
+  await page.getByText('Select at least one kind.').waitFor();
   await page.getByRole('button', { name: 'Show push' }).click();
   await page.getByText('refs/heads/main').waitFor();
   await page.getByText('All kinds').click();
   assert.deepEqual(await accessibilityFaults(page), []);
-  await page.getByRole('button', { name: 'Subscribe' }).click();
+  await page.getByRole('button', { name: 'Create subscription' }).click();
   await page.getByRole('heading', { name: 'Verify deliveries' }).waitFor();
 
   await publish(publisher, account, ['once']);
@@ -53,17 +53,17 @@ test('a user subscribes a URL on a page, tries it, pauses, changes, rotates and 
   assert.match(secret ?? '', /^whsec_/);
   await page.getByRole('button', { name: 'Rotate' }).click();
   await page.getByRole('alertdialog').getByRole('button', { name: 'Rotate' }).click();
-  await page.getByText('The one before signs as well until').waitFor();
+  await page.getByText('The previous secret also signs until').waitFor();
 
   await page.getByRole('button', { name: 'Pause' }).click();
-  await page.getByText('Nothing is sent at the moment').waitFor();
+  await page.getByText('Deliveries are paused').waitFor();
   await page.getByRole('button', { name: 'Resume' }).click();
   await page.getByRole('button', { name: 'Pause' }).waitFor();
 
   await page.getByRole('tab', { name: 'Settings' }).click();
   await page.getByRole('textbox', { name: 'Description' }).fill('Warehouse');
-  await page.getByText('More settings').click();
-  await page.getByRole('textbox', { name: 'Pauses between attempts' }).fill('1s, 2min');
+  await page.getByText('Advanced settings').click();
+  await page.getByRole('textbox', { name: 'Retry schedule' }).fill('1s, 2min');
   await page.getByRole('button', { name: 'Save' }).click();
   await page.getByRole('heading', { name: 'Warehouse' }).waitFor();
   await page.getByRole('tab', { name: 'Overview' }).click();
@@ -72,7 +72,7 @@ test('a user subscribes a URL on a page, tries it, pauses, changes, rotates and 
 
   await page.getByRole('button', { name: 'Delete' }).click();
   await page.getByRole('alertdialog').getByRole('button', { name: 'Delete' }).click();
-  await page.getByText('No URL is told of anything yet').waitFor();
+  await page.getByText('No subscriptions yet').waitFor();
   assert.deepEqual(problems, []);
 });
 
@@ -82,7 +82,7 @@ test('what the server refuses of a URL is said beside the field', async () => {
   await page.getByText('All kinds').click();
   // The page cannot know that this name is not public: the server does.
   await page.getByRole('textbox', { name: 'URL' }).fill('https://hooks.internal/x');
-  await page.getByRole('button', { name: 'Subscribe' }).click();
+  await page.getByRole('button', { name: 'Create subscription' }).click();
   await page.getByText('It must have a host on the public internet.').waitFor();
   assert.equal(await page.getByRole('textbox', { name: 'URL' }).getAttribute('aria-invalid'), 'true');
 });
@@ -102,7 +102,7 @@ test('a reload goes on where it was without a question; sign-out ends every tab'
   assert.doesNotMatch(String(stored), /eyJ|token|verifier/i);
   const second = await page.context().newPage();
   await second.goto(`${server.baseUrl}/console/subscriptions`);
-  await second.getByRole('heading', { name: 'Subscriptions' }).waitFor();
+  await second.getByRole('heading', { name: 'Subscriptions', exact: true }).waitFor();
   await page.getByRole('button', { name: account.name }).click();
   await page.getByRole('menuitem', { name: 'Sign out' }).click();
   await second.getByRole('dialog', { name: 'You are signed out' }).waitFor();
@@ -110,7 +110,7 @@ test('a reload goes on where it was without a question; sign-out ends every tab'
   await page.getByText('You are signed out').waitFor();
   await second.getByRole('button', { name: 'Sign in again' }).click();
   await signIn(second, account);
-  await second.getByRole('heading', { name: 'Subscriptions' }).waitFor();
+  await second.getByRole('heading', { name: 'Subscriptions', exact: true }).waitFor();
   await follow('/console/subscriptions');
   assert.deepEqual(problems, []);
 });
@@ -134,9 +134,9 @@ test('an answer that nobody asked for signs nobody in', async () => {
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/subscriptions');
   await page.goto(`${server.baseUrl}/console/callback?code=stolen&state=x&iss=${server.baseUrl}`);
-  await page.getByText('This sign-in was begun elsewhere, or it is over.').waitFor();
+  await page.getByText('This sign-in has expired, or it was started in another tab.').waitFor();
   await page.getByRole('button', { name: 'Sign in' }).click();
-  await page.getByRole('heading', { name: 'Apps' }).waitFor();
+  await page.getByRole('heading', { name: 'Apps', exact: true }).waitFor();
 });
 
 for (const [name, size] of Object.entries({ phone, desktop })) {
@@ -154,7 +154,7 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
       assert.deepEqual(await accessibilityFaults(page), []);
       await page.getByRole('link', { name: 'New subscription' }).first().click();
       await page.getByText('All kinds').click();
-      await page.getByText('More settings').click();
+      await page.getByText('Advanced settings').click();
       assert.deepEqual(await accessibilityFaults(page), []);
       const overflow = await page.evaluate('document.documentElement.scrollWidth - innerWidth');
       assert.equal(overflow, 0);

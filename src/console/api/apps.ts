@@ -52,10 +52,10 @@ export interface Scope {
 
 /** The scopes of OpenID Connect: the reference lists those of the API alone. */
 const openidScopes: readonly Scope[] = [
-  { name: 'openid', description: 'know who the user is here' },
+  { name: 'openid', description: 'identify the user' },
   { name: 'profile', description: 'see the user’s name' },
   { name: 'email', description: 'see the user’s e-mail address' },
-  { name: 'offline_access', description: 'go on while the user is away' },
+  { name: 'offline_access', description: 'keep access while the user is away' },
 ];
 
 interface ReferenceScopes {

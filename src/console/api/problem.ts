@@ -11,7 +11,7 @@ export class ApiError extends Error {
   readonly requestId: string | null;
 
   constructor(status: number, problem: Partial<Problem>, requestId: string | null) {
-    super(problem.detail ?? `The server answered ${status}.`);
+    super(problem.detail ?? `The server responded with ${status}.`);
     this.status = status;
     this.code = problem.code ?? null;
     this.faults = new Map((problem.errors ?? []).map(({ pointer, message }) => [pointer, message]));

@@ -7,18 +7,18 @@ import { Empty } from '../ui/states.tsx';
 
 export function NotFound() {
   return (
-    <Page title="Nothing here">
+    <Page title="Page not found">
       <div className="card">
         <Empty
           icon={Compass}
-          title="There is no such page"
+          title="This page does not exist"
           action={
             <ButtonLink look="primary" to="/">
-              Go to the start
+              Go to Apps
             </ButtonLink>
           }
         >
-          It may have been deleted, or the address has a mistake in it.
+          Check the address. What it led to may have been deleted.
         </Empty>
       </div>
     </Page>

@@ -17,7 +17,7 @@ import { signOut } from '../session/session.ts';
 import { applyTheme, readTheme, type Theme } from '../ui/theme.ts';
 
 const themes = [
-  { id: 'system', title: 'As the system', icon: Monitor },
+  { id: 'system', title: 'System', icon: Monitor },
   { id: 'light', title: 'Light', icon: Sun },
   { id: 'dark', title: 'Dark', icon: Moon },
 ] as const;

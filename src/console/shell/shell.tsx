@@ -12,7 +12,7 @@ export function Shell() {
   return (
     <>
       <a className="skip-link" href="#main">
-        Skip to the page
+        Skip to content
       </a>
       <div className="shell">
         <header className="sidebar">
@@ -54,7 +54,7 @@ function Topbar() {
   return (
     <header className="topbar">
       <Brand />
-      <Button look="ghost" isIcon aria-label="Open the navigation" onPress={() => setOpen(true)}>
+      <Button look="ghost" isIcon aria-label="Open navigation" onPress={() => setOpen(true)}>
         <Menu size={20} aria-hidden />
       </Button>
       <ModalOverlay className="overlay" isOpen={isOpen} onOpenChange={setOpen} isDismissable>

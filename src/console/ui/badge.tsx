@@ -5,7 +5,13 @@ import type { ReactNode } from 'react';
 export type BadgeLook = 'good' | 'warn' | 'bad' | 'info' | 'still';
 
 export function Badge({ look = 'still', children }: { look?: BadgeLook; children: ReactNode }) {
-  return <span className={`badge badge-${look}`}>{children}</span>;
+  const shown = typeof children === 'string' ? capitalize(children) : children;
+  return <span className={`badge badge-${look}`}>{shown}</span>;
+}
+
+/** States of the API are written in lower case. */
+export function capitalize(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 const deliveryLooks: Readonly<Record<string, BadgeLook>> = {

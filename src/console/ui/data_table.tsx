@@ -31,7 +31,7 @@ export function DataTable<Item>({ query, columns, keyOf, nothing }: DataTablePro
       <div className="card">
         {items.length === 0 ? (
           <Empty icon={Search} title={nothing}>
-            {hasNextPage ? 'None among those looked through. Look further.' : 'Change what you look for.'}
+            {hasNextPage ? 'No match so far. Load more to search further.' : 'Try other filters.'}
           </Empty>
         ) : (
           <table className="table table-cards">
@@ -61,7 +61,7 @@ export function DataTable<Item>({ query, columns, keyOf, nothing }: DataTablePro
       {hasNextPage && (
         <div>
           <Button isPending={isFetchingNextPage} onPress={() => void fetchNextPage()}>
-            Show more
+            Load more
           </Button>
         </div>
       )}

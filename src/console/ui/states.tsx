@@ -49,14 +49,24 @@ export function Notice({ look = 'info', title, children, role }: NoticeProps) {
   );
 }
 
+/** What trying again does not change. */
+const refusals: Readonly<Record<number, { title: string; text: string }>> = {
+  403: { title: 'You do not have access', text: 'Your account has no permission to view this page.' },
+  404: { title: 'Not found', text: 'It does not exist, was deleted, or you have no access to it.' },
+};
+
 /** Why something could not be shown, with a way on. */
 export function Failure({ error, onRetry }: { error: unknown; onRetry?: () => void }) {
-  const requestId = error instanceof ApiError ? error.requestId : null;
+  const { status, requestId } = error instanceof ApiError ? error : { status: null, requestId: null };
+  const { title, text } = refusals[status ?? 0] ?? {
+    title: 'Could not load this',
+    text: describeFailure(error),
+  };
   return (
-    <Notice look="bad" title="This could not be loaded" role="alert">
-      <p>{describeFailure(error)}</p>
-      {requestId !== null && <p className="soft small">Request {requestId}</p>}
-      {onRetry !== undefined && (
+    <Notice look="bad" title={title} role="alert">
+      <p>{text}</p>
+      {requestId !== null && <p className="soft small">Request ID: {requestId}</p>}
+      {onRetry !== undefined && !(status !== null && status in refusals) && (
         <div>
           <Button isSmall onPress={onRetry}>
             Try again

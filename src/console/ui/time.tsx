@@ -3,6 +3,7 @@
 import { useSyncExternalStore } from 'react';
 
 const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'narrow' });
+const minute = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'short' });
 const exact = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'medium' });
 
 const units: readonly [unit: Intl.RelativeTimeFormatUnit, seconds: number][] = [
@@ -20,6 +21,11 @@ export function formatAgo(time: string, now: number): string {
 
 export function formatExact(time: string): string {
   return exact.format(new Date(time));
+}
+
+/** For sentences, where seconds say nothing. */
+export function formatMinute(time: string): string {
+  return minute.format(new Date(time));
 }
 
 let tick = 0;

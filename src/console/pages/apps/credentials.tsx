@@ -26,10 +26,10 @@ export function Credentials({ app }: { app: App }) {
   return (
     <div className="stack-large">
       <NewSecret app={app} />
-      <Card title="Client id" description="It names the app and is no secret.">
+      <Card title="Client ID" description="Identifies the app. It is not secret.">
         <div className="secret">
           <code>{app.client_id}</code>
-          <CopyButton text={app.client_id} label="Copy the client id" />
+          <CopyButton text={app.client_id} label="Copy the client ID" />
         </div>
       </Card>
       {hasSecret(app.token_endpoint_auth_method) ? <Secrets app={app} /> : <NoSecrets app={app} />}
@@ -41,17 +41,17 @@ function NewSecret({ app }: { app: App }) {
   const shown = useShownSecret(app.client_id);
   if (shown === undefined || !shown.isOpen) return null;
   return (
-    <Notice look="good" title="Copy the secret now: it is shown only this once" role="status">
+    <Notice look="good" title="Copy the secret now. It is shown only once." role="status">
       <div className="secret">
         <code>{shown.value}</code>
         <CopyButton text={shown.value} label="Copy the secret" />
       </div>
       <p className="soft small">
-        Keep it where your app’s other secrets are. The server has only a digest of it.
+        Store it with your app’s other secrets. The server keeps only a hash of it.
       </p>
       <div>
         <Button isSmall onPress={() => closeSecret(app.client_id)}>
-          I have copied it
+          I saved it
         </Button>
       </div>
     </Notice>
@@ -63,7 +63,7 @@ function NoSecrets({ app }: { app: App }) {
   return (
     <Card title="Secrets">
       <Empty icon={KeyRound} title="This app has no secret">
-        {method?.description ?? `It authenticates by ${app.token_endpoint_auth_method}.`}
+        {method?.description ?? `It authenticates with ${app.token_endpoint_auth_method}.`}
       </Empty>
     </Card>
   );
@@ -83,18 +83,18 @@ function Secrets({ app }: { app: App }) {
   return (
     <Card
       title="Secrets"
-      description="Two at most work at the same time: make a new one, put it into your app, then delete the old one."
+      description="Up to two secrets work at the same time. To rotate, create a new secret, deploy it, then delete the old one."
       isFlush
       actions={
         <Button isSmall isDisabled={isFull} isPending={isPending} onPress={add}>
           <Plus size={16} aria-hidden /> New secret
         </Button>
       }
-      foot={isFull ? <p className="soft small">Delete one before you make the next.</p> : undefined}
+      foot={isFull ? <p className="soft small">Delete a secret before you create another one.</p> : undefined}
     >
       {app.secrets.length === 0 ? (
-        <Empty icon={KeyRound} title="There is no secret yet">
-          The app cannot authenticate before it has one.
+        <Empty icon={KeyRound} title="No secrets yet">
+          The app needs a secret to authenticate.
         </Empty>
       ) : (
         <ul className="list-rows">
@@ -118,12 +118,12 @@ function SecretRow({ app, secret, number }: { app: App; secret: AppSecret; numbe
       <div>
         <strong>Secret {number}</strong>
         <p className="soft small">
-          Made <Ago time={secret.created_at} />
+          Created <Ago time={secret.created_at} />
           <MadeBy app={app} accountId={secret.created_by} />
         </p>
       </div>
       {isLast ? (
-        <span className="soft small">The last one stays.</span>
+        <span className="soft small">The last secret cannot be deleted.</span>
       ) : (
         <Button isSmall look="danger" aria-label={`Delete secret ${number}`} onPress={() => setAsking(true)}>
           Delete
@@ -138,11 +138,12 @@ function SecretRow({ app, secret, number }: { app: App; secret: AppSecret; numbe
           await request('DELETE /apps/{id}/secrets/{secret}', { path: { id, secret: secret.id } });
           if (shown?.id === secret.id) forgetSecret(id);
           await cache.invalidateQueries({ queryKey: ['app', id] });
-          tell('The secret is deleted.');
+          tell('Secret deleted.');
         }}
       >
         <p>
-          Whatever still uses it is refused from now on. Tokens that were got with it go on until they end.
+          Requests with this secret are refused from now on. Tokens that were issued with it stay valid until
+          they expire.
         </p>
       </ConfirmDialog>
     </li>
@@ -155,5 +156,5 @@ function MadeBy({ app, accountId }: { app: App; accountId: string | null }) {
   if (accountId === null) return null;
   if (accountId === user?.sub) return ' by you';
   const member = members?.items.find(({ account }) => account === accountId);
-  return ` by ${member?.name ?? member?.email ?? 'somebody who is no member any more'}`;
+  return ` by ${member?.name ?? member?.email ?? 'a former member'}`;
 }

@@ -70,7 +70,7 @@ function AppDetails({ app }: { app: App }) {
           void navigate({ to: '.', search: { tab: String(key) as AppTab }, replace: true })
         }
       >
-        <TabList className="tab-list" aria-label="Parts of the app">
+        <TabList className="tab-list" aria-label="Sections of the app">
           {tabs.map((each) => (
             <Tab key={each} id={each} className="tab">
               {titles[each]}
@@ -104,16 +104,16 @@ function StateNotice({ app }: { app: App }) {
     return (
       <Notice look="bad" title="This app is suspended">
         <p>
-          An administrator of this server has stopped it: its tokens are refused, nobody can allow it, and
-          nothing is delivered to it. Nothing is lost: it goes on when it is reinstated.
+          An administrator of this server suspended it. Its tokens are refused, users cannot connect it, and
+          nothing is delivered to it. Nothing is deleted: the app works again once it is reinstated.
         </p>
       </Notice>
     );
   }
   if (app.role !== 'admin') return null;
   return (
-    <Notice title="You see this app as an administrator">
-      <p>You are no member of it. What you change here is recorded under your name.</p>
+    <Notice title="You are viewing this app as an administrator">
+      <p>You are not a member of it. Your changes are recorded in the audit log under your name.</p>
     </Notice>
   );
 }

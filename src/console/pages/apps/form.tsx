@@ -70,7 +70,7 @@ export function AppForm({ first, action, isNew = false, warn, onSubmit, onCancel
       <Technical {...parts} />
       {warn?.(draft)}
       {failure !== null && (
-        <Notice look="bad" title="It was not saved" role="alert">
+        <Notice look="bad" title="Your changes were not saved" role="alert">
           <p>{failure}</p>
         </Notice>
       )}
@@ -90,7 +90,7 @@ function Identity({ draft, faults, onChange, isNew }: PartProps & { isNew: boole
     return isSame && applicationType === draft.applicationType && authMethod === draft.authMethod;
   });
   return (
-    <Card title="What it is" description="Users read this when the app asks for their permission.">
+    <Card title="Basics" description="Shown to users when the app asks for access.">
       <div className="stack">
         <TextField
           label="Name"
@@ -103,7 +103,7 @@ function Identity({ draft, faults, onChange, isNew }: PartProps & { isNew: boole
         />
         {isNew && (
           <ChoiceField
-            label="Kind of app"
+            label="What do you build?"
             value={preset?.id ?? ''}
             onChange={(id) => onChange(presets.find((each) => each.id === id)?.draft ?? {})}
             choices={presets}
@@ -171,7 +171,7 @@ function RedirectUris({ draft, faults, onChange }: PartProps) {
   return (
     <Card
       title="Redirect URIs"
-      description="Where users come back to with a code. Compared as a whole, so write each one out. On localhost the port may differ."
+      description="Where users return after they allow the app. A URI must match exactly; only on localhost may the port differ."
     >
       <div className="stack">
         {uris.map((uri, index) => (
@@ -216,7 +216,7 @@ function RedirectUris({ draft, faults, onChange }: PartProps) {
 
 function redirectError(uri: string, index: number, draft: AppDraft, faults: Faults): string | null {
   if (uri.trim() !== '') {
-    if (draft.redirectUris.indexOf(uri) < index) return 'It is there already.';
+    if (draft.redirectUris.indexOf(uri) < index) return 'This URI is already in the list.';
     const fault = redirectFault(uri.trim(), draft.applicationType);
     if (fault !== null) return fault;
   }
@@ -224,7 +224,9 @@ function redirectError(uri: string, index: number, draft: AppDraft, faults: Faul
 }
 
 function goodWords(uri: string): string | null {
-  return uri.startsWith('http:') ? 'Taken as it leads to the user’s own device. Any port works.' : null;
+  return uri.startsWith('http:')
+    ? 'Allowed, because it leads to the user’s own device. Any port works.'
+    : null;
 }
 
 function Scopes({ draft, faults, onChange }: PartProps) {
@@ -232,11 +234,11 @@ function Scopes({ draft, faults, onChange }: PartProps) {
   return (
     <Card
       title="Scopes"
-      description="The most that the app may ask for. Users see these sentences, and may allow less."
+      description="The most that the app can request. Users see these descriptions when they connect it."
       actions={
         data === undefined ? undefined : (
           <Button isSmall onPress={() => onChange({ scopes: data.map(({ name }) => name) })}>
-            Choose all
+            Select all
           </Button>
         )
       }
@@ -295,10 +297,10 @@ function Technical({ draft, faults, onChange }: PartProps) {
     ? authMethods
     : [
         ...authMethods,
-        { id: draft.authMethod, title: draft.authMethod, description: 'Set up over the API.' },
+        { id: draft.authMethod, title: draft.authMethod, description: 'Configured through the API.' },
       ];
   return (
-    <Card title="How it connects" description="What standard libraries ask for.">
+    <Card title="OAuth settings" description="OAuth libraries ask for these values.">
       <div className="stack">
         <ChoiceField
           label="Application type"
@@ -308,14 +310,14 @@ function Technical({ draft, faults, onChange }: PartProps) {
           error={faults.applicationType}
         />
         <CheckList
-          label="Grants"
+          label="Grant types"
           choices={grants}
           value={draft.grants}
           onChange={(chosen) => onChange({ grants: chosen })}
           error={faults.grants}
         />
         <ChoiceField
-          label="How it authenticates"
+          label="Client authentication"
           value={draft.authMethod}
           onChange={(authMethod) => onChange({ authMethod })}
           choices={methods}
@@ -323,7 +325,7 @@ function Technical({ draft, faults, onChange }: PartProps) {
         />
         {draft.authMethod === 'private_key_jwt' && (
           <TextField
-            label="Address of the public keys (JWKS)"
+            label="JWKS URL"
             name="jwks_uri"
             value={draft.jwksUri}
             onChange={(jwksUri) => onChange({ jwksUri })}
@@ -340,16 +342,15 @@ function faultsOf(draft: AppDraft): Faults {
   const faults: Faults = {};
   const uris = draft.redirectUris.map((uri) => uri.trim()).filter(Boolean);
   const usesCode = draft.grants.includes('authorization_code');
-  if (draft.name.trim() === '') faults.name = 'Give it a name.';
-  if (draft.grants.length === 0) faults.grants = 'Choose one at least.';
-  if (usesCode && uris.length === 0)
-    faults.redirectUris = 'One is needed, as users have to get back to the app.';
+  if (draft.name.trim() === '') faults.name = 'Enter a name.';
+  if (draft.grants.length === 0) faults.grants = 'Select at least one.';
+  if (usesCode && uris.length === 0) faults.redirectUris = 'Enter at least one redirect URI.';
   if (usesCode && uris.some((uri) => redirectFault(uri, draft.applicationType) !== null)) {
-    faults.redirectUris = 'One of them cannot be used.';
+    faults.redirectUris = 'At least one redirect URI is not valid.';
   }
-  if (draft.scopes.length === 0) faults.scopes = 'Choose one at least.';
+  if (draft.scopes.length === 0) faults.scopes = 'Select at least one.';
   if (draft.grants.includes('client_credentials') && draft.authMethod === 'none') {
-    faults.authMethod = 'An app that acts for itself has to authenticate.';
+    faults.authMethod = 'The client credentials grant needs client authentication.';
   }
   for (const field of ['clientUri', 'logoUri', 'policyUri', 'tosUri', 'jwksUri'] as const) {
     const fault = pageFault(draft[field]);

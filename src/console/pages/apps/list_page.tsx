@@ -9,9 +9,10 @@ import { request } from '../../api/request.ts';
 import { Button, ButtonLink } from '../../ui/button.tsx';
 import { Page } from '../../ui/page.tsx';
 import { Empty, Failure, Notice, Skeletons } from '../../ui/states.tsx';
-import { Ago, formatExact } from '../../ui/time.tsx';
+import { Ago, formatMinute } from '../../ui/time.tsx';
 import { useAction } from '../../ui/use_action.ts';
 import { AppBadge } from './app_badge.tsx';
+import { titleOfRole } from './words.ts';
 
 const newLink = (
   <ButtonLink look="primary" to="/apps/new">
@@ -21,7 +22,7 @@ const newLink = (
 
 export function AppsPage() {
   return (
-    <Page title="Apps" description="Programs that act here for the users who allow them." actions={newLink}>
+    <Page title="Apps" description="The apps that you develop." actions={newLink}>
       <Invitations />
       <Apps />
     </Page>
@@ -42,7 +43,7 @@ function Apps() {
       </div>
       {hasNextPage && (
         <Button isPending={isFetchingNextPage} onPress={() => void fetchNextPage()}>
-          Show more
+          Load more
         </Button>
       )}
     </div>
@@ -52,8 +53,8 @@ function Apps() {
 function NoApps() {
   return (
     <div className="card">
-      <Empty icon={AppWindow} title="You have no app yet" action={newLink}>
-        An app gets a client id, and access to what its users allow. Make one, and try it on its page at once.
+      <Empty icon={AppWindow} title="No apps yet" action={newLink}>
+        Create an app to get a client ID, then test its sign-in from its page.
       </Empty>
     </div>
   );
@@ -67,7 +68,7 @@ function AppTable({ apps }: { apps: readonly App[] }) {
           <th scope="col">App</th>
           <th scope="col">State</th>
           <th scope="col">Your role</th>
-          <th scope="col">Made</th>
+          <th scope="col">Created</th>
         </tr>
       </thead>
       <tbody>
@@ -79,8 +80,8 @@ function AppTable({ apps }: { apps: readonly App[] }) {
             <td>
               <AppBadge state={app.state} />
             </td>
-            <td data-label="Your role">{app.role}</td>
-            <td className="soft" data-label="Made">
+            <td data-label="Your role">{titleOfRole(app.role)}</td>
+            <td className="soft" data-label="Created">
               <Ago time={app.created_at} />
             </td>
           </tr>
@@ -124,12 +125,11 @@ function Invitation({ invitation }: { invitation: AppInvitation }) {
         cache.invalidateQueries({ queryKey: ['apps'] }),
       ]);
     }, done);
-  const from = inviter === null ? 'You are' : `${inviter.name} (${inviter.email}) has`;
+  const from = inviter === null ? 'You are invited' : `${inviter.name} (${inviter.email}) invited you`;
   return (
-    <Notice title={`${from} invited ${inviter === null ? '' : 'you '}to ${app.client_name}`}>
+    <Notice title={`${from} to ${app.client_name}`}>
       <p>
-        As {role === 'owner' ? 'an owner' : 'a developer'} you would {whatRoleDoes(role)}. The invitation
-        lasts until {formatExact(expiresAt)}.
+        {whatRoleDoes(role)} The invitation expires on {formatMinute(expiresAt)}.
       </p>
       <div className="row">
         <Button
@@ -139,7 +139,7 @@ function Invitation({ invitation }: { invitation: AppInvitation }) {
           onPress={() =>
             settle(
               () => request('POST /app-invitations/{id}/accept', { path: { id }, body: {} }),
-              `You work on ${app.client_name} now.`,
+              `You are now a member of ${app.client_name}.`,
             )
           }
         >
@@ -148,7 +148,9 @@ function Invitation({ invitation }: { invitation: AppInvitation }) {
         <Button
           isSmall
           isPending={isPending}
-          onPress={() => settle(() => request('DELETE /app-invitations/{id}', { path: { id } }), 'Declined.')}
+          onPress={() =>
+            settle(() => request('DELETE /app-invitations/{id}', { path: { id } }), 'Invitation declined.')
+          }
         >
           Decline
         </Button>
@@ -159,6 +161,6 @@ function Invitation({ invitation }: { invitation: AppInvitation }) {
 
 function whatRoleDoes(role: string): string {
   return role === 'owner'
-    ? 'change it, choose who else works on it, and be able to delete it'
-    : 'change it, its secrets and its subscriptions';
+    ? 'As an owner, you can change the app, manage its members and delete it.'
+    : 'As a developer, you can change the app, its secrets and its subscriptions.';
 }

@@ -14,14 +14,10 @@ import { ConfirmDialog } from '../../ui/dialog.tsx';
 import { SelectField, TextField } from '../../ui/fields.tsx';
 import { Card } from '../../ui/page.tsx';
 import { Failure, Skeletons } from '../../ui/states.tsx';
-import { Ago, formatExact } from '../../ui/time.tsx';
+import { Ago, formatMinute } from '../../ui/time.tsx';
 import { tell } from '../../ui/toasts.tsx';
 import { useAction } from '../../ui/use_action.ts';
-
-const roles = [
-  { id: 'owner', title: 'Owner' },
-  { id: 'developer', title: 'Developer' },
-];
+import { roles, titleOfRole } from './words.ts';
 
 type Role = AppMember['role'];
 
@@ -35,17 +31,17 @@ export function Members({ app }: { app: App }) {
     <div className="stack-large">
       <Card
         title="Members"
-        description="Developers change the app, its secrets and its subscriptions. Owners also choose the members and delete the app."
+        description="Developers can change the app, its secrets and its subscriptions. Owners can also manage members and delete the app."
         isFlush
       >
         <table className="table table-cards">
           <thead>
             <tr>
-              <th scope="col">Person</th>
+              <th scope="col">Member</th>
               <th scope="col">Role</th>
-              <th scope="col">Since</th>
+              <th scope="col">Added</th>
               <th scope="col" className="end">
-                <span className="visually-hidden">What to do</span>
+                <span className="visually-hidden">Actions</span>
               </th>
             </tr>
           </thead>
@@ -84,28 +80,24 @@ function MemberRow({ app, member, isLastOwner }: MemberRowProps) {
         {isInvited && <Badge look="warn">invited</Badge>}
         <p className="soft small">
           {member.name !== null && member.email}
-          {isInvited && member.expires_at !== null && ` until ${formatExact(member.expires_at)}`}
+          {isInvited && member.expires_at !== null && ` Expires on ${formatMinute(member.expires_at)}`}
         </p>
       </td>
       <td data-label="Role">
         {mayManage && !isLastOwner ? <RoleSelect app={app} member={member} /> : titleOfRole(member.role)}
       </td>
-      <td className="soft" data-label="Since">
+      <td className="soft" data-label="Added">
         <Ago time={member.created_at} />
       </td>
       <td className="end">
         {isLastOwner ? (
-          <span className="soft small">The last owner stays.</span>
+          <span className="soft small">An app needs an owner.</span>
         ) : (
           (mayManage || isSelf) && <RemoveButton app={app} member={member} isSelf={isSelf} />
         )}
       </td>
     </tr>
   );
-}
-
-function titleOfRole(role: Role): string {
-  return roles.find(({ id }) => id === role)?.title ?? role;
 }
 
 function nameOf(member: AppMember): string {
@@ -125,7 +117,7 @@ function RoleSelect({ app, member }: { app: App; member: AppMember }) {
         });
         await cache.invalidateQueries({ queryKey: ['app', app.client_id] });
       },
-      `${nameOf(member)} is ${role === 'owner' ? 'an owner' : 'a developer'} now.`,
+      `${nameOf(member)} is now ${role === 'owner' ? 'an owner' : 'a developer'}.`,
     );
   };
   return (
@@ -146,19 +138,19 @@ function RemoveButton({ app, member, isSelf }: { app: App; member: AppMember; is
   const cache = useQueryClient();
   const navigate = useNavigate();
   const isInvited = member.state === 'invited';
-  const action = isSelf ? 'Leave' : isInvited ? 'Take back' : 'Remove';
+  const action = isSelf ? 'Leave' : isInvited ? 'Revoke' : 'Remove';
   const remove = async () => {
     const path = { id: app.client_id, account: member.account ?? member.email };
     await request('DELETE /apps/{id}/members/{account}', { path });
     await cache.invalidateQueries({ queryKey: ['apps'] });
     if (!isSelf) {
       await cache.invalidateQueries({ queryKey: ['app', app.client_id] });
-      tell(isInvited ? 'The invitation is taken back.' : `${nameOf(member)} is no member any more.`);
+      tell(isInvited ? 'Invitation revoked.' : `${nameOf(member)} was removed.`);
       return;
     }
     await navigate({ to: '/apps' });
     cache.removeQueries({ queryKey: ['app', app.client_id] });
-    tell(`You have left ${app.client_name}.`);
+    tell(`You left ${app.client_name}.`);
   };
   return (
     <>
@@ -179,10 +171,10 @@ function RemoveButton({ app, member, isSelf }: { app: App; member: AppMember; is
       >
         <p>
           {isSelf
-            ? 'You do not see the app any more. An owner can invite you again.'
+            ? 'You lose access to the app. An owner can invite you again.'
             : isInvited
-              ? 'The invitation ends at once. You can invite the person again.'
-              : 'The person does not see the app any more. Secrets that they know go on working: replace them.'}
+              ? 'The invitation stops working immediately. You can invite this person again.'
+              : 'This person loses access to the app. Secrets that they know keep working: replace them.'}
         </p>
       </ConfirmDialog>
     </>
@@ -198,7 +190,7 @@ function Invite({ app }: { app: App }) {
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     const address = email.trim();
-    if (!/^[^\s@]+@[^\s@]+$/.test(address)) return setFault('This is not an e-mail address.');
+    if (!/^[^\s@]+@[^\s@]+$/.test(address)) return setFault('Enter an e-mail address.');
     setPending(true);
     setFault(null);
     try {
@@ -208,7 +200,7 @@ function Invite({ app }: { app: App }) {
       });
       await cache.invalidateQueries({ queryKey: ['app', app.client_id] });
       setEmail('');
-      tell(`${address} is invited. The invitation is on their page of apps.`);
+      tell(`${address} is invited. The invitation appears on their Apps page.`);
     } catch (error) {
       setFault(describeFailure(error));
     } finally {
@@ -217,8 +209,8 @@ function Invite({ app }: { app: App }) {
   };
   return (
     <Card
-      title="Invite somebody"
-      description="Whoever signs in with this address finds the invitation under Apps, for 14 days."
+      title="Invite a member"
+      description="The invitation appears under Apps when they sign in with this address. It expires after 14 days."
     >
       <form className="invite" onSubmit={submit} noValidate>
         <TextField

@@ -15,7 +15,7 @@ export function NewAppPage() {
   return (
     <Page
       title="New app"
-      description="It works at once, for every user who allows it."
+      description="Register an app that users can connect to their accounts."
       crumbs={[{ title: 'Apps', to: '/apps' }]}
     >
       <AppForm
@@ -28,7 +28,7 @@ export function NewAppPage() {
           const id = made.client_id;
           if (made.client_secret !== undefined) keepSecret(id, made.secrets[0]?.id ?? '', made.client_secret);
           await cache.invalidateQueries({ queryKey: ['apps'] });
-          tell(`${made.client_name} is made.`);
+          tell(`${made.client_name} created.`);
           await navigate({ to: '/apps/$id', params: { id }, search: { tab: 'credentials' } });
         }}
       />

@@ -2,22 +2,22 @@
 
 import { Tab, TabList, TabPanel, Tabs } from 'react-aria-components';
 import type { App } from '../../api/generated.ts';
-import { issuer } from '../../session/session.ts';
+import { issuer } from '../../session/sign_in.ts';
 import { CodeBlock, CopyButton } from '../../ui/copy.tsx';
 import { Card } from '../../ui/page.tsx';
 import { Ago } from '../../ui/time.tsx';
 import { samplesFor } from './sample_code.ts';
-import { applicationTypes, authMethods, grants, titleOf } from './words.ts';
+import { applicationTypes, authMethods, grants, titleOf, titleOfRole } from './words.ts';
 
 export function Overview({ app }: { app: App }) {
   return (
     <div className="stack-large">
-      <Card title="At a glance">
+      <Card title="Details">
         <Facts app={app} />
       </Card>
-      <Card title="Addresses" description="Libraries find the rest by the issuer.">
+      <Card title="Configuration" description="Libraries discover the endpoints from the issuer.">
         <div className="stack-small">
-          <Copyable label="Client id" value={app.client_id} />
+          <Copyable label="Client ID" value={app.client_id} />
           <Copyable label="Issuer" value={issuer} />
           {app.redirect_uris.map((uri) => (
             <Copyable key={uri} label="Redirect URI" value={uri} />
@@ -37,19 +37,19 @@ function Facts({ app }: { app: App }) {
         <dd>{titleOf(applicationTypes, app.application_type ?? 'web')}</dd>
       </div>
       <div>
-        <dt>Authenticates by</dt>
+        <dt>Client authentication</dt>
         <dd>{titleOf(authMethods, app.token_endpoint_auth_method)}</dd>
       </div>
       <div>
-        <dt>Grants</dt>
+        <dt>Grant types</dt>
         <dd>{app.grant_types.map((grant) => titleOf(grants, grant)).join(', ')}</dd>
       </div>
       <div>
         <dt>Your role</dt>
-        <dd>{app.role}</dd>
+        <dd>{titleOfRole(app.role)}</dd>
       </div>
       <div>
-        <dt>Made</dt>
+        <dt>Created</dt>
         <dd>
           <Ago time={app.created_at} />
         </dd>
@@ -58,7 +58,7 @@ function Facts({ app }: { app: App }) {
         <dt>Home page</dt>
         <dd>
           {app.client_uri === null ? (
-            <span className="soft">none</span>
+            <span className="soft">None</span>
           ) : (
             <a href={app.client_uri} target="_blank" rel="noopener noreferrer">
               {app.client_uri}
@@ -99,8 +99,8 @@ function Code({ app }: { app: App }) {
   const samples = samplesFor(app, issuer);
   return (
     <Card
-      title="Code"
-      description="With this app’s values. Secrets come from the environment, never from the code."
+      title="Sample code"
+      description="Contains the values of this app. Keep the secret in the environment, not in the code."
     >
       <Tabs>
         <TabList className="tab-list" aria-label="Library">

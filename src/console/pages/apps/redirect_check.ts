@@ -9,26 +9,23 @@ const dangerousSchemes = new Set(['javascript:', 'data:', 'vbscript:', 'file:', 
 /** @returns what is wrong with it, or null where it is good */
 export function redirectFault(text: string, applicationType: string): string | null {
   const url = URL.parse(text);
-  if (url === null) return 'This is not a whole URL. It looks like https://app.example/callback.';
-  if (new TextEncoder().encode(text).length > bytesMax) return 'It may have 2,048 bytes at most.';
-  if (/\s/.test(text)) return 'It must not contain spaces.';
-  if (text.includes('*'))
-    return 'It is compared as a whole: wildcards do not work. Add one URI for each address.';
-  if (text.includes('#')) return 'It must not have a fragment (#…).';
-  if (url.username !== '' || url.password !== '') return 'It must not contain a user name or password.';
-  if (dangerousSchemes.has(url.protocol)) return `URIs that begin with ${url.protocol} are refused.`;
-  if (url.origin === location.origin) return 'This is this server itself: it must lead to your app.';
+  if (url === null) return 'Enter a full URL, such as https://app.example/callback.';
+  if (new TextEncoder().encode(text).length > bytesMax) return 'A URI has at most 2,048 bytes.';
+  if (/\s/.test(text)) return 'Spaces are not allowed.';
+  if (text.includes('*')) return 'Wildcards are not supported. Add each URI in full.';
+  if (text.includes('#')) return 'Fragments (#…) are not allowed.';
+  if (url.username !== '' || url.password !== '') return 'User names and passwords are not allowed.';
+  if (dangerousSchemes.has(url.protocol)) return `URIs that begin with ${url.protocol} are not allowed.`;
+  if (url.origin === location.origin)
+    return 'This is an address of this server. Enter an address of your app.';
   if (url.protocol === 'https:') return null;
   if (url.protocol === 'http:') {
-    return isLoopback(url.hostname)
-      ? null
-      : 'It must begin with https://. Plain http is for localhost alone: codes would be sent in the clear.';
+    return isLoopback(url.hostname) ? null : 'Use https://. Plain http is allowed for localhost only.';
   }
-  if (applicationType === 'web')
-    return 'A web app’s URI begins with https://. Other schemes are for installed apps.';
+  if (applicationType === 'web') return 'A web app must use https://. Other schemes are for installed apps.';
   return url.protocol.includes('.')
     ? null
-    : 'A scheme of your own must be a domain name in reverse, like com.example.app:/callback.';
+    : 'A custom scheme must be a reversed domain name, such as com.example.app:/callback.';
 }
 
 function isLoopback(host: string): boolean {
@@ -39,8 +36,8 @@ function isLoopback(host: string): boolean {
 export function pageFault(text: string): string | null {
   if (text.trim() === '') return null;
   const url = URL.parse(text);
-  if (url === null) return 'This is not a whole URL. It looks like https://app.example.';
+  if (url === null) return 'Enter a full URL, such as https://app.example.';
   const isGood = url.protocol === 'https:' || (url.protocol === 'http:' && isLoopback(url.hostname));
-  if (!isGood) return 'It must begin with https://.';
-  return url.username === '' && url.password === '' ? null : 'It must not contain a user name or password.';
+  if (!isGood) return 'Use https://.';
+  return url.username === '' && url.password === '' ? null : 'User names and passwords are not allowed.';
 }

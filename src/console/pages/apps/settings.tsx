@@ -17,9 +17,9 @@ import { AppForm } from './form.tsx';
 import { forgetSecret } from './shown_secrets.ts';
 
 const origins: Readonly<Record<string, string>> = {
-  operator: 'The operator of this server has registered it and changes it.',
-  registration: 'It has registered itself over the API, and changes itself there.',
-  document: 'It describes itself in the document that its client id leads to.',
+  operator: 'The operator of this server registered it and manages it.',
+  registration: 'It registered itself through the API and is changed there.',
+  document: 'Its settings come from the metadata document at its client ID.',
 };
 
 export function AppSettings({ app }: { app: App }) {
@@ -51,8 +51,8 @@ function Form({ app }: { app: App }) {
       warn={(draft) =>
         app.state === 'verified' &&
         endsVerification(toPatch(first, draft)) && (
-          <Notice look="warn" title="The app will be unverified again" role="status">
-            <p>An administrator has verified its name, logo, home page and redirect URIs as they were.</p>
+          <Notice look="warn" title="Saving removes the verification" role="status">
+            <p>An administrator verified the name, logo, home page and redirect URIs as they are now.</p>
           </Notice>
         )
       }
@@ -76,10 +76,10 @@ function DeleteCard({ app }: { app: App }) {
     <>
       <Card
         isDanger
-        title="Delete"
+        title="Delete this app"
         description={
           isAllowed
-            ? 'Its users lose it at once: tokens, secrets and subscriptions end.'
+            ? 'Disconnects every user and deletes the app’s tokens, secrets and subscriptions.'
             : 'Only an owner can delete the app.'
         }
         actions={
@@ -92,7 +92,7 @@ function DeleteCard({ app }: { app: App }) {
       />
       <ConfirmDialog
         title={`Delete ${app.client_name}?`}
-        action="Delete for good"
+        action="Delete permanently"
         typed={app.client_name}
         isOpen={isOpen}
         onClose={() => setOpen(false)}
@@ -102,11 +102,12 @@ function DeleteCard({ app }: { app: App }) {
           forgetSecret(id);
           cache.removeQueries({ queryKey: ['app', id] });
           await cache.invalidateQueries({ queryKey: ['apps'] });
-          tell(`${app.client_name} is deleted.`);
+          tell(`${app.client_name} deleted.`);
         }}
       >
         <p>
-          Every user’s permission, every token and every subscription of it ends now. This cannot be undone.
+          This disconnects every user and deletes every token and subscription of the app. It cannot be
+          undone.
         </p>
       </ConfirmDialog>
     </>

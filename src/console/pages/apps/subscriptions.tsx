@@ -20,9 +20,9 @@ export function AppSubscriptions({ app }: { app: App }) {
   if (data.items.length === 0) {
     return (
       <div className="card">
-        <Empty icon={Webhook} title="This app is told of nothing yet" action={link}>
-          A subscription of the app’s own gets the events of every user who allows the app, as far as they
-          allow it.
+        <Empty icon={Webhook} title="No subscriptions yet" action={link}>
+          An app’s subscription receives the events of every user who connected the app, within the scopes
+          that they allowed.
         </Empty>
       </div>
     );
@@ -30,7 +30,9 @@ export function AppSubscriptions({ app }: { app: App }) {
   return (
     <div className="stack">
       <div className="row-between">
-        <p className="soft">They get the events of every user who allows the app, as far as they allow it.</p>
+        <p className="soft">
+          They receive the events of every user who connected the app, within the scopes that they allowed.
+        </p>
         {link}
       </div>
       <div className="card table-scroll">

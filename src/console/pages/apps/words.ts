@@ -4,11 +4,11 @@ import type { Choice } from '../../ui/fields.tsx';
 import { deviceGrant } from './device_grant.ts';
 
 export const applicationTypes: readonly Choice[] = [
-  { id: 'web', title: 'Web', description: 'People use it in a browser, at addresses that begin with https.' },
+  { id: 'web', title: 'Web', description: 'Runs on a server or in a browser, at https addresses.' },
   {
     id: 'native',
     title: 'Installed',
-    description: 'It runs on people’s own devices: desktop, phone, terminal.',
+    description: 'Runs on a user’s own device: desktop, phone or terminal.',
   },
 ];
 
@@ -16,22 +16,22 @@ export const grants: readonly Choice[] = [
   {
     id: 'authorization_code',
     title: 'Authorization code',
-    description: 'Users are sent here to allow the app, and sent back to a redirect URI. PKCE is required.',
+    description: 'Users allow the app here and return to a redirect URI. PKCE is required.',
   },
   {
     id: 'refresh_token',
     title: 'Refresh token',
-    description: 'The app goes on after an access token has ended, without asking the user again.',
+    description: 'The app renews its access without asking the user again.',
   },
   {
     id: deviceGrant,
     title: 'Device code',
-    description: 'For televisions and terminals: the user types a code on another device.',
+    description: 'For TVs and terminals: the user enters a code on another device.',
   },
   {
     id: 'client_credentials',
     title: 'Client credentials',
-    description: 'The app acts for itself, without a user. It needs a way to authenticate.',
+    description: 'The app acts for itself, without a user. Needs client authentication.',
   },
 ];
 
@@ -49,14 +49,26 @@ export const authMethods: readonly Choice[] = [
   {
     id: 'private_key_jwt',
     title: 'Private key',
-    description: 'private_key_jwt: the app signs with a key of its own, and publishes the public one.',
+    description: 'private_key_jwt: the app signs with its private key and publishes the public key.',
   },
   {
     id: 'none',
     title: 'None',
-    description: 'A public app: it runs where no secret can be kept, and is protected by PKCE alone.',
+    description: 'A public client: it cannot keep a secret and relies on PKCE.',
   },
 ];
+
+export const roles: readonly Choice[] = [
+  { id: 'owner', title: 'Owner' },
+  { id: 'developer', title: 'Developer' },
+];
+
+/** The role that an app shows an administrator who is not a member. */
+const adminRole: Choice = { id: 'admin', title: 'Administrator' };
+
+export function titleOfRole(role: string): string {
+  return titleOf([...roles, adminRole], role);
+}
 
 export function titleOf(choices: readonly Choice[], id: string): string {
   return choices.find((choice) => choice.id === id)?.title ?? id;
@@ -75,7 +87,7 @@ export const presets: readonly Preset[] = [
   {
     id: 'server',
     title: 'Web app with a server',
-    description: 'The server keeps a secret and calls the API.',
+    description: 'A server keeps the secret and calls the API.',
     draft: {
       applicationType: 'web',
       grants: ['authorization_code', 'refresh_token'],
@@ -85,7 +97,7 @@ export const presets: readonly Preset[] = [
   {
     id: 'page',
     title: 'Single-page app',
-    description: 'Everything runs in the browser: there is no secret.',
+    description: 'Runs in the browser, without a secret.',
     draft: { applicationType: 'web', grants: ['authorization_code', 'refresh_token'], authMethod: 'none' },
   },
   {
@@ -100,8 +112,8 @@ export const presets: readonly Preset[] = [
   },
   {
     id: 'machine',
-    title: 'Machine',
-    description: 'A program that acts for itself: no user is asked.',
+    title: 'Machine to machine',
+    description: 'A service that acts for itself, without a user.',
     draft: { applicationType: 'web', grants: ['client_credentials'], authMethod: 'client_secret_basic' },
   },
 ];

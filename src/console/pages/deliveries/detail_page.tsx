@@ -6,6 +6,7 @@ import { RefreshCw } from 'lucide-react';
 import { useState } from 'react';
 import { deliveryQuery } from '../../api/deliveries.ts';
 import type { Attempt, DeliveryDetails } from '../../api/generated.ts';
+import { subscriptionQuery } from '../../api/queries.ts';
 import { request } from '../../api/request.ts';
 import { Badge, DeliveryBadge } from '../../ui/badge.tsx';
 import { Button } from '../../ui/button.tsx';
@@ -14,6 +15,7 @@ import { Card, Page } from '../../ui/page.tsx';
 import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
 import { Ago, formatExact, formatMs } from '../../ui/time.tsx';
 import { tell, tellFailure } from '../../ui/toasts.tsx';
+import { nameOf } from '../subscriptions/list_page.tsx';
 import { adviceFor } from './advice.ts';
 import { curlOf } from './curl.ts';
 import { Waterfall } from './waterfall.tsx';
@@ -38,11 +40,11 @@ export function DeliveryPage() {
       actions={<Resend delivery={data} />}
     >
       <Outcome delivery={data} />
-      <Card title="At a glance">
+      <Card title="Details">
         <Facts delivery={data} />
       </Card>
       <Attempts delivery={data} />
-      <Card title="Body" description="As it was sent, set out for reading.">
+      <Card title="Body" description="Formatted for reading.">
         {data.body === null ? (
           <p className="soft">The body of this event was erased.</p>
         ) : (
@@ -61,7 +63,7 @@ function Resend({ delivery: { id, state } }: { delivery: DeliveryDetails }) {
     setPending(true);
     try {
       await request('POST /deliveries/{id}/resend', { path: { id }, body: {} });
-      tell('It is sent again, under the same id.');
+      tell('Resent with the same ID.');
     } catch (error) {
       tellFailure(error);
     }
@@ -81,7 +83,7 @@ function Outcome({ delivery }: { delivery: DeliveryDetails }) {
   if (delivery.state === 'held') {
     return (
       <Notice look="warn" title="Held">
-        <p>Its subscription is paused. Resume the subscription, and recover what was held.</p>
+        <p>The subscription is paused. Resume it, then recover the held deliveries.</p>
       </Notice>
     );
   }
@@ -91,8 +93,8 @@ function Outcome({ delivery }: { delivery: DeliveryDetails }) {
       <p>{advice.todo}</p>
       <p className="soft small">
         {delivery.next_attempt_at !== null
-          ? `The next attempt is on ${formatExact(delivery.next_attempt_at)}. Resend does not wait for it.`
-          : 'No more attempts are made by themselves. Resend it when the receiver is ready.'}
+          ? `The next attempt is on ${formatExact(delivery.next_attempt_at)}. Resend to send it now.`
+          : 'No automatic attempts are left. Resend it when the receiver is ready.'}
       </p>
     </Notice>
   );
@@ -102,7 +104,7 @@ function Facts({ delivery }: { delivery: DeliveryDetails }) {
   return (
     <dl className="facts">
       <div>
-        <dt>Made</dt>
+        <dt>Created</dt>
         <dd>
           <Ago time={delivery.created_at} />
         </dd>
@@ -118,9 +120,7 @@ function Facts({ delivery }: { delivery: DeliveryDetails }) {
       <div>
         <dt>Subscription</dt>
         <dd>
-          <Link to="/subscriptions/$id" params={{ id: delivery.subscription }} search={{ tab: 'deliveries' }}>
-            Open
-          </Link>
+          <SubscriptionLink id={delivery.subscription} />
         </dd>
       </div>
       <div>
@@ -131,13 +131,22 @@ function Facts({ delivery }: { delivery: DeliveryDetails }) {
   );
 }
 
+function SubscriptionLink({ id }: { id: string }) {
+  const { data } = useQuery(subscriptionQuery(id));
+  return (
+    <Link to="/subscriptions/$id" params={{ id }} search={{ tab: 'deliveries' }}>
+      {data === undefined ? 'View' : nameOf(data)}
+    </Link>
+  );
+}
+
 function Attempts({ delivery }: { delivery: DeliveryDetails }) {
   const { attempts } = delivery;
   const [chosen, setChosen] = useState<string | null>(null);
   if (attempts.length === 0) {
     return (
       <Card title="Attempts">
-        <p className="soft">It has not been sent yet.</p>
+        <p className="soft">No attempts yet.</p>
       </Card>
     );
   }
@@ -181,14 +190,21 @@ function AttemptBadge({ attempt: { error, status } }: { attempt: Attempt }) {
   return <Badge look={error === null ? 'good' : 'bad'}>{status ?? (error ?? '').replaceAll('_', ' ')}</Badge>;
 }
 
+const connectionNames: Readonly<Record<string, string>> = {
+  kept: 'reused connection',
+  'new, IPv4': 'new IPv4 connection',
+  'new, IPv6': 'new IPv6 connection',
+};
+
 function AttemptDetails({ attempt, body }: { attempt: Attempt; body: unknown }) {
   const { request: sent, response } = attempt;
   return (
     <div className="stack">
       <p className="soft small">
         {formatExact(attempt.at)}
-        {attempt.connection != null && ` · connection ${attempt.connection}`}
-        {attempt.error_detail != null && ` · ${attempt.error_detail}`}
+        {attempt.connection != null && ` · ${connectionNames[attempt.connection] ?? attempt.connection}`}
+        {/* A status says it by itself. */}
+        {attempt.status === null && attempt.error_detail != null && ` · ${attempt.error_detail}`}
       </p>
       <Waterfall attempt={attempt} />
       {sent !== null && (
@@ -196,12 +212,12 @@ function AttemptDetails({ attempt, body }: { attempt: Attempt; body: unknown }) 
       )}
       {response !== null && (
         <CodeBlock
-          label="Answer"
-          title={response.truncated ? 'Answer (the first 16 KiB)' : 'Answer'}
+          label="Response"
+          title={response.truncated ? 'Response (first 16 KiB)' : 'Response'}
           code={`${attempt.status}\n${writeHeaders(response.headers)}\n\n${response.body}`}
         />
       )}
-      {sent !== null && body !== null && <CodeBlock label="As curl" code={curlOf(attempt, body)} />}
+      {sent !== null && body !== null && <CodeBlock label="curl" code={curlOf(attempt, body)} />}
     </div>
   );
 }

@@ -12,7 +12,7 @@ import { DeliveryLog } from './log.tsx';
 
 export function DeliveriesPage() {
   return (
-    <Page title="Deliveries" description="What was sent, what came back, and what is sent again.">
+    <Page title="Deliveries" description="Every delivery, with its attempts and responses.">
       <ChooseSubscription />
     </Page>
   );
@@ -31,14 +31,14 @@ function ChooseSubscription() {
       <div className="card">
         <Empty
           icon={Webhook}
-          title="There is nothing to deliver to"
+          title="No subscriptions yet"
           action={
             <ButtonLink look="primary" to="/subscriptions/new">
               New subscription
             </ButtonLink>
           }
         >
-          Subscribe a URL first: its deliveries are then listed here.
+          Create a subscription to see its deliveries here.
         </Empty>
       </div>
     );

@@ -7,7 +7,7 @@ import { useState } from 'react';
 import { type DeliveryFilter, deliveriesQuery } from '../../api/deliveries.ts';
 import type { Delivery } from '../../api/generated.ts';
 import { kindsQuery } from '../../api/queries.ts';
-import { Badge, DeliveryBadge } from '../../ui/badge.tsx';
+import { Badge, capitalize, DeliveryBadge } from '../../ui/badge.tsx';
 import { Button } from '../../ui/button.tsx';
 import { SelectField, TextField } from '../../ui/fields.tsx';
 import { Empty, Failure, Skeletons } from '../../ui/states.tsx';
@@ -15,10 +15,13 @@ import { Ago } from '../../ui/time.tsx';
 import { useLiveDeliveries } from './live.ts';
 
 const states = ['pending', 'held', 'succeeded', 'failed', 'cancelled'];
-const stateChoices = [{ id: 'all', title: 'All states' }, ...states.map((id) => ({ id, title: id }))];
+const stateChoices = [
+  { id: 'all', title: 'All states' },
+  ...states.map((id) => ({ id, title: capitalize(id) })),
+];
 const hourMs = 3_600_000;
 const ranges = [
-  { id: '0', title: 'All of the time' },
+  { id: '0', title: 'All time' },
   { id: '1', title: 'Last hour' },
   { id: '24', title: 'Last 24 hours' },
   { id: '168', title: 'Last 7 days' },
@@ -72,10 +75,10 @@ function Filters({ filter, onChange }: FiltersProps) {
         choices={ranges}
       />
       <TextField
-        label="Id"
+        label="Delivery ID"
         value={filter.id ?? ''}
         onChange={(text) => change({ id: text.trim() === '' ? undefined : text.trim() })}
-        placeholder="Id of a delivery"
+        placeholder=""
         isMono
       />
     </div>
@@ -93,25 +96,29 @@ function Deliveries({ id, filter, onReset }: { id: string; filter: DeliveryFilte
   return (
     <div className="stack">
       <div className="row">
-        <Badge look={isLive ? 'good' : 'still'}>{isLive ? 'live' : 'refreshed every few seconds'}</Badge>
+        <Badge look={isLive ? 'good' : 'still'}>{isLive ? 'live' : 'Refreshes every few seconds'}</Badge>
       </div>
       <div className="card">
         {deliveries.length > 0 ? (
           <DeliveryTable deliveries={deliveries} />
         ) : isFiltered ? (
-          <Empty icon={Inbox} title="None of these" action={<Button onPress={onReset}>Show all</Button>}>
-            No delivery matches{hasNextPage ? ' among the newest. Look further back, or' : ':'} choose other
+          <Empty
+            icon={Inbox}
+            title="No matching deliveries"
+            action={<Button onPress={onReset}>Clear filters</Button>}
+          >
+            {hasNextPage ? 'None of the newest deliveries match. Load older ones, or choose' : 'Choose'} other
             filters.
           </Empty>
         ) : (
-          <Empty icon={Inbox} title="Nothing was sent yet">
-            Deliveries appear here the moment they are made. Send a test event to see one.
+          <Empty icon={Inbox} title="No deliveries yet">
+            Deliveries appear here as they happen. Send a test event to see one.
           </Empty>
         )}
       </div>
       {hasNextPage && (
         <Button isPending={isFetchingNextPage} onPress={() => void fetchNextPage()}>
-          Look further back
+          Load older
         </Button>
       )}
     </div>
@@ -125,9 +132,9 @@ function DeliveryTable({ deliveries }: { deliveries: readonly Delivery[] }) {
         <tr>
           <th scope="col">State</th>
           <th scope="col">Kind</th>
-          <th scope="col">Delivery</th>
+          <th scope="col">Sequence</th>
           <th scope="col">Attempts</th>
-          <th scope="col">Made</th>
+          <th scope="col">Created</th>
         </tr>
       </thead>
       <tbody>
@@ -141,11 +148,9 @@ function DeliveryTable({ deliveries }: { deliveries: readonly Delivery[] }) {
                 {delivery.kind}
               </Link>
             </td>
-            <td className="mono soft" data-label="Delivery">
-              {delivery.id.slice(-12)}
-            </td>
+            <td data-label="Sequence">{delivery.sequence}</td>
             <td data-label="Attempts">{delivery.attempt_count}</td>
-            <td className="soft" data-label="Made">
+            <td className="soft" data-label="Created">
               <Ago time={delivery.created_at} />
             </td>
           </tr>

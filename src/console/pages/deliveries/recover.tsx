@@ -13,9 +13,9 @@ import { Notice } from '../../ui/states.tsx';
 import { tell, tellFailure } from '../../ui/toasts.tsx';
 
 const states = [
-  { id: 'failed', title: 'Failed', description: 'all attempts were used up' },
-  { id: 'held', title: 'Held', description: 'came while the subscription was paused' },
-  { id: 'missing', title: 'Missing', description: 'happened before the subscription was made' },
+  { id: 'failed', title: 'Failed', description: 'all attempts failed' },
+  { id: 'held', title: 'Held', description: 'while the subscription was paused' },
+  { id: 'missing', title: 'Missing', description: 'events from before the subscription existed' },
 ] as const;
 
 type State = (typeof states)[number]['id'];
@@ -88,8 +88,8 @@ function RecoverForm({
   return (
     <>
       <p>
-        Everything of a stretch of time is sent again, under the same ids: a receiver that has seen one can
-        tell.
+        Sends the deliveries of a time range again. They keep their IDs, so that a receiver can detect
+        duplicates.
       </p>
       <TextField label="From" type="datetime-local" value={since} onChange={setSince} />
       <TextField
@@ -97,10 +97,10 @@ function RecoverForm({
         type="datetime-local"
         value={until}
         onChange={setUntil}
-        description="Empty: until now."
+        description="Leave empty for now."
       />
       <fieldset className="field kind-picker stack-small">
-        <legend className="field-label">What</legend>
+        <legend className="field-label">Include</legend>
         {states.map((state) => (
           <Checkbox
             key={state.id}
@@ -140,7 +140,7 @@ function Progress({ id, job, onClose }: { id: string; job: string; onClose: () =
   const cancel = async () => {
     try {
       await request('DELETE /subscriptions/{id}/recoveries/{job}', { path: { id, job } });
-      tell('It does not go on. What is due already is still sent.');
+      tell('Recovery stopped. Deliveries that are already due are still sent.');
       onClose();
     } catch (error) {
       tellFailure(error);
@@ -155,13 +155,13 @@ function Progress({ id, job, onClose }: { id: string; job: string; onClose: () =
       ) : (
         <Notice look="good" title={data.state === 'done' ? 'Done' : 'Cancelled'} role="status">
           <p>
-            {data.resent} sent again, {data.added} added.
+            {data.resent} resent, {data.added} added.
           </p>
         </Notice>
       )}
       {isRunning && (
         <p role="status">
-          {data?.resent ?? 0} sent again, {data?.added ?? 0} added until now.
+          {data?.resent ?? 0} resent, {data?.added ?? 0} added so far.
         </p>
       )}
       <div className="form-actions">

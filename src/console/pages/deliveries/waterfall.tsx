@@ -29,7 +29,7 @@ function phasesOf({ timings, duration_ms: total }: Attempt): Phase[] {
     return phases;
   }
   phases.push({ name: 'First byte', from: at, ms: Math.max(firstByte - at, 0) });
-  phases.push({ name: 'Answer', from: firstByte, ms: Math.max(end - firstByte, 0) });
+  phases.push({ name: 'Response', from: firstByte, ms: Math.max(end - firstByte, 0) });
   return phases;
 }
 
@@ -37,7 +37,7 @@ export function Waterfall({ attempt }: { attempt: Attempt }) {
   const phases = phasesOf(attempt);
   const total = Math.max(attempt.duration_ms ?? 0, ...phases.map(({ from, ms }) => from + ms), 0.1);
   return (
-    <ol className="waterfall" aria-label="Where the time went">
+    <ol className="waterfall" aria-label="Timing">
       {phases.map(({ name, from, ms }) => (
         <li key={name} className="waterfall-row">
           <span className="waterfall-name">{name}</span>

@@ -14,10 +14,10 @@ export function KindDetails({ kind, level = 3 }: { kind: EventKind; level?: 2 | 
       <p>{kind.description}</p>
       <p className="soft small">
         {kind.scope === null ? (
-          'Every subscription may get it.'
+          'Available to every subscription.'
         ) : (
           <>
-            An app needs the scope <code>{kind.scope}</code> to get it.
+            Apps need the scope <code>{kind.scope}</code>.
           </>
         )}
       </p>
@@ -30,10 +30,10 @@ export function KindDetails({ kind, level = 3 }: { kind: EventKind; level?: 2 | 
             Schema
           </Tab>
         </TabList>
-        <TabPanel id="example">
+        <TabPanel id="example" className="tab-panel-small">
           <CodeBlock label={`Example of ${kind.name}`} title="Body" code={format(kind.example)} />
         </TabPanel>
-        <TabPanel id="schema">
+        <TabPanel id="schema" className="tab-panel-small">
           <CodeBlock label={`Schema of ${kind.name}`} title="JSON Schema" code={format(kind.schema)} />
         </TabPanel>
       </Tabs>

@@ -12,11 +12,12 @@ import { SelectField } from '../../ui/fields.tsx';
 import { Card, Page } from '../../ui/page.tsx';
 import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
 import { tellFailure } from '../../ui/toasts.tsx';
+import { nameOf } from '../subscriptions/list_page.tsx';
 import { KindDetails } from './kind_details.tsx';
 
 export function EventsPage() {
   return (
-    <Page title="Events" description="Everything that subscriptions can hear of.">
+    <Page title="Events" description="Every event that a subscription can receive.">
       <Catalogue />
     </Page>
   );
@@ -30,7 +31,7 @@ function Catalogue() {
   const chosen = data.items.find(({ name }) => name === kind) ?? data.items[0];
   return (
     <div className="catalogue">
-      <nav aria-label="Kinds" className="card card-body nav">
+      <nav aria-label="Kinds" className="card catalogue-list nav">
         {data.items.map(({ name }) => (
           <Link
             key={name}
@@ -66,9 +67,9 @@ function SendExample({ kind }: { kind: EventKind }) {
   const id = chosen ?? subscriptions[0]?.id;
   if (id === undefined) {
     return (
-      <Notice title="Try it">
+      <Notice title="Send this example">
         <p>
-          <Link to="/subscriptions/new">Subscribe a URL</Link>, and this example can be sent to it.
+          <Link to="/subscriptions/new">Create a subscription</Link> to send this example to it.
         </p>
       </Notice>
     );
@@ -87,15 +88,18 @@ function SendExample({ kind }: { kind: EventKind }) {
     }
   };
   return (
-    <Card title="Send the example" description="To this subscription alone, signed like any delivery.">
-      <div className="redirect-row">
+    <Card
+      title="Send this example"
+      description="It goes to the selected subscription only, signed like any delivery."
+    >
+      <div className="field-with-button">
         <SelectField
           label="Subscription"
           value={id}
           onChange={setChosen}
           choices={subscriptions.map(({ id: each, url, description }) => ({
             id: each,
-            title: description || url,
+            title: nameOf({ description, url }),
           }))}
         />
         <Button look="primary" isPending={isPending} onPress={sendIt}>

@@ -51,8 +51,8 @@ export function HealthDetails({ health }: { health: Health }) {
   if (totals.attempts === 0 && backlog.pending === 0) {
     return (
       <div className="card">
-        <Empty icon={HeartPulse} title="Nothing was sent in this time">
-          Outcomes, latencies and errors are shown here as soon as there are deliveries.
+        <Empty icon={HeartPulse} title="No deliveries in this period">
+          Outcomes, latency and errors appear here once there are deliveries.
         </Empty>
       </div>
     );
@@ -74,26 +74,30 @@ function Figures({ health: { totals, backlog } }: { health: Health }) {
   const rate = done === 0 ? '–' : `${((totals.succeeded / done) * 100).toFixed(done > 999 ? 2 : 1)} %`;
   return (
     <dl className="grid-4">
-      <Figure title="Accepted in the end" value={rate} note={`${totals.succeeded} of ${done}`} />
+      <Figure
+        title="Success rate"
+        value={rate}
+        note={`${formatCount(totals.succeeded)} of ${formatCount(done)} deliveries`}
+      />
       <Figure
         title="Attempts"
-        value={String(totals.attempts)}
-        note={`${totals.retried} failed and repeated`}
+        value={formatCount(totals.attempts)}
+        note={`${formatCount(totals.retried)} retried`}
       />
       <Figure
-        title="Half answer within"
+        title="Median latency"
         value={totals.latency_ms.p50 === null ? '–' : formatMs(totals.latency_ms.p50)}
-        note={totals.latency_ms.p99 === null ? '' : `99 % within ${formatMs(totals.latency_ms.p99)}`}
+        note={totals.latency_ms.p99 === null ? '' : `p99 ${formatMs(totals.latency_ms.p99)}`}
       />
       <Figure
-        title="Waiting"
-        value={`${backlog.pending}${backlog.is_capped ? ' +' : ''}`}
+        title="Backlog"
+        value={`${formatCount(backlog.pending)}${backlog.is_capped ? '+' : ''}`}
         note={
           backlog.oldest_at === null ? (
-            'nothing is late'
+            backlog.pending === 0 && 'nothing pending'
           ) : (
             <>
-              the oldest <Ago time={backlog.oldest_at} />
+              oldest <Ago time={backlog.oldest_at} />
             </>
           )
         }
@@ -129,9 +133,9 @@ function filled(health: Health): { moments: string[]; buckets: (Health['buckets'
 function Outcomes({ health }: { health: Health }) {
   const { moments, buckets } = filled(health);
   const series = [
-    { name: 'accepted', look: 'good', values: buckets.map((bucket) => bucket?.succeeded ?? 0) },
-    { name: 'repeated', look: 'warn', values: buckets.map((bucket) => bucket?.retried ?? 0) },
-    { name: 'given up', look: 'bad', values: buckets.map((bucket) => bucket?.failed ?? 0) },
+    { name: 'Succeeded', look: 'good', values: buckets.map((bucket) => bucket?.succeeded ?? 0) },
+    { name: 'Retried', look: 'warn', values: buckets.map((bucket) => bucket?.retried ?? 0) },
+    { name: 'Failed', look: 'bad', values: buckets.map((bucket) => bucket?.failed ?? 0) },
   ];
   return (
     <Card title="Deliveries over time">
@@ -140,33 +144,35 @@ function Outcomes({ health }: { health: Health }) {
   );
 }
 
+const numbers = new Intl.NumberFormat('en', { maximumFractionDigits: 1 });
+
 function formatCount(value: number): string {
-  return Number.isInteger(value) ? String(value) : value.toFixed(1);
+  return numbers.format(value);
 }
 
 function Latency({ health }: { health: Health }) {
   const { moments, buckets } = filled(health);
   const series = [
-    { name: '50 %', look: 'good', values: buckets.map((bucket) => bucket?.latency_ms.p50 ?? null) },
-    { name: '90 %', look: 'info', values: buckets.map((bucket) => bucket?.latency_ms.p90 ?? null) },
-    { name: '99 %', look: 'bad', values: buckets.map((bucket) => bucket?.latency_ms.p99 ?? null) },
+    { name: 'p50', look: 'good', values: buckets.map((bucket) => bucket?.latency_ms.p50 ?? null) },
+    { name: 'p90', look: 'info', values: buckets.map((bucket) => bucket?.latency_ms.p90 ?? null) },
+    { name: 'p99', look: 'bad', values: buckets.map((bucket) => bucket?.latency_ms.p99 ?? null) },
   ];
   return (
-    <Card title="Latency" description="So many are answered within this time.">
+    <Card title="Latency" description="Response time percentiles.">
       <Lines title="Latency over time" data={{ moments, series }} format={formatMs} />
     </Card>
   );
 }
 
 const errorNames: Readonly<Record<string, string>> = {
-  dns: 'Name not found',
-  connect: 'No connection',
+  dns: 'DNS',
+  connect: 'Connection',
   tls: 'TLS',
   timeout: 'Timeout',
-  protocol: 'Not HTTP',
+  protocol: 'Invalid HTTP',
   redirect: 'Redirect (3xx)',
-  client_error: 'Refused (4xx)',
-  server_error: 'Failed (5xx)',
+  client_error: 'Client error (4xx)',
+  server_error: 'Server error (5xx)',
   refused: 'Address not public',
   other: 'Other',
 };
@@ -175,9 +181,9 @@ function Errors({ health: { totals } }: { health: Health }) {
   const errors = Object.entries(totals.errors as Record<string, number>).sort(([, a], [, b]) => b - a);
   const most = errors[0]?.[1] ?? 1;
   return (
-    <Card title="Errors" description="What failed attempts failed of.">
+    <Card title="Errors" description="Failed attempts by cause.">
       {errors.length === 0 ? (
-        <p className="soft">No attempt has failed.</p>
+        <p className="soft">No failed attempts.</p>
       ) : (
         <ul className="error-bars">
           {errors.map(([name, count]) => (
@@ -189,7 +195,7 @@ function Errors({ health: { totals } }: { health: Health }) {
                   style={{ width: `${(count / most) * 100}%` }}
                 />
               </span>
-              <span className="waterfall-ms">{count}</span>
+              <span className="waterfall-ms">{formatCount(count)}</span>
             </li>
           ))}
         </ul>

@@ -11,12 +11,13 @@ import { ButtonLink } from '../../ui/button.tsx';
 import { SelectField } from '../../ui/fields.tsx';
 import { Page } from '../../ui/page.tsx';
 import { Empty, Failure, Notice, Skeletons } from '../../ui/states.tsx';
-import { formatExact } from '../../ui/time.tsx';
+import { formatMinute } from '../../ui/time.tsx';
+import { nameOf } from '../subscriptions/list_page.tsx';
 import { HealthView } from './health_view.tsx';
 
 export function HealthPage() {
   return (
-    <Page title="Health" description="How deliveries do, over time.">
+    <Page title="Health" description="Success rate, latency and errors of deliveries.">
       <Overview />
     </Page>
   );
@@ -32,10 +33,13 @@ function Overview() {
   if (subscriptions.data === undefined || apps.data === undefined) return <Skeletons />;
   const own = subscriptions.data.pages.flatMap((page) => page.items);
   const choices = [
-    ...own.map(({ id, url, description }) => ({ id: `subscription ${id}`, title: description || url })),
+    ...own.map(({ id, url, description }) => ({
+      id: `subscription ${id}`,
+      title: nameOf({ description, url }),
+    })),
     ...apps.data.pages
       .flatMap((page) => page.items)
-      .map(({ client_id: id, client_name: name }) => ({ id: `app ${id}`, title: `App ${name}` })),
+      .map(({ client_id: id, client_name: name }) => ({ id: `app ${id}`, title: `App: ${name}` })),
   ];
   const chosen = choices.find(({ id }) => id === of) ?? choices[0];
   if (chosen === undefined) {
@@ -43,14 +47,14 @@ function Overview() {
       <div className="card">
         <Empty
           icon={HeartPulse}
-          title="There is nothing to be well or ill"
+          title="No subscriptions yet"
           action={
             <ButtonLink look="primary" to="/subscriptions/new">
               New subscription
             </ButtonLink>
           }
         >
-          Subscribe a URL first: how its deliveries do is then shown here.
+          Create a subscription to see how its deliveries perform.
         </Empty>
       </div>
     );
@@ -60,7 +64,7 @@ function Overview() {
     <div className="stack">
       <Failing subscriptions={own} />
       <SelectField
-        label="Of"
+        label="Show"
         value={chosen.id}
         onChange={(next) => void navigate({ to: '/health', search: { of: next }, replace: true })}
         choices={choices}
@@ -74,12 +78,12 @@ function Failing({ subscriptions }: { subscriptions: readonly Subscription[] }) 
   return subscriptions
     .filter(({ failing_since: since, state }) => since !== null && state === 'active')
     .map(({ id, url, description, failing_since: since, disables_at: at }) => (
-      <Notice key={id} look="bad" title={`${description || url} fails`}>
+      <Notice key={id} look="bad" title={`${nameOf({ description, url })} is failing`}>
         <p>
-          Nothing was accepted since {formatExact(since ?? '')}.
-          {at !== null && ` It will be disabled on ${formatExact(at)} unless something is.`}{' '}
+          No delivery has succeeded since {formatMinute(since ?? '')}.
+          {at !== null && ` It will be disabled on ${formatMinute(at)} unless one does.`}{' '}
           <Link to="/subscriptions/$id" params={{ id }} search={{ tab: 'deliveries' }}>
-            See its deliveries
+            View deliveries
           </Link>
         </p>
       </Notice>

@@ -26,12 +26,12 @@ export function AccountsPage() {
   const filter = { email: useDeferredValue(email.trim()), state };
   const query = useInfiniteQuery(adminListQuery('GET /admin/accounts', filter));
   return (
-    <Page title="Accounts" description="Everybody who can sign in.">
+    <Page title="Accounts" description="Everyone who can sign in.">
       <div className="filters">
         <TextField label="E-mail begins with" type="search" value={email} onChange={setEmail} />
         <SelectField label="State" value={state} onChange={setState} choices={states} />
       </div>
-      <DataTable query={query} columns={columns} keyOf={({ id }) => id} nothing="No such account" />
+      <DataTable query={query} columns={columns} keyOf={({ id }) => id} nothing="No matching accounts" />
     </Page>
   );
 }
@@ -57,7 +57,7 @@ const columns: readonly Column<AdminAccount>[] = [
       </span>
     ),
   },
-  { title: 'Made', show: ({ created_at: at }) => <Ago time={at} /> },
+  { title: 'Created', show: ({ created_at: at }) => <Ago time={at} /> },
   {
     title: '',
     show: (account) => (
@@ -89,7 +89,7 @@ function AccountAction({ account: { id, email, state } }: { account: AdminAccoun
         done={`${email} can sign in again.`}
         onConfirm={() => request('POST /admin/accounts/{id}/enable', { path, body: {} })}
       >
-        They can sign in again. Apps have to be connected anew.
+        They can sign in again. Apps must be connected again.
       </Action>
     );
   }
@@ -102,7 +102,7 @@ function AccountAction({ account: { id, email, state } }: { account: AdminAccoun
       done={`${email} is disabled.`}
       onConfirm={() => request('POST /admin/accounts/{id}/disable', { path, body: {} })}
     >
-      They are signed out everywhere and cannot sign in, and no app acts for them any more.
+      They are signed out everywhere and cannot sign in. All their apps are disconnected.
     </Action>
   );
 }

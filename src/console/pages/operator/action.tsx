@@ -57,7 +57,12 @@ export function Action({
       >
         <p>{children}</p>
         {hasReason && (
-          <TextField label="Reason" value={reason} onChange={setReason} description="For the audit log." />
+          <TextField
+            label="Reason"
+            value={reason}
+            onChange={setReason}
+            description="Recorded in the audit log."
+          />
         )}
       </ConfirmDialog>
     </>

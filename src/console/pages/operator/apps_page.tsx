@@ -22,10 +22,10 @@ const states = [
 
 const origins = [
   { id: '', title: 'All' },
-  { id: 'account', title: 'Made by a user' },
-  { id: 'operator', title: 'Made by the operator' },
-  { id: 'registration', title: 'Registered itself' },
-  { id: 'document', title: 'By a metadata document' },
+  { id: 'account', title: 'User' },
+  { id: 'operator', title: 'Operator' },
+  { id: 'registration', title: 'Dynamic registration' },
+  { id: 'document', title: 'Metadata document' },
 ];
 
 export function AllAppsPage() {
@@ -35,13 +35,18 @@ export function AllAppsPage() {
   const filter = { name: useDeferredValue(name.trim()), state, origin };
   const query = useInfiniteQuery(adminListQuery('GET /admin/apps', filter));
   return (
-    <Page title="All apps" description="Everything that acts for users here.">
+    <Page title="All apps" description="Every app on this server.">
       <div className="filters">
         <TextField label="Name begins with" type="search" value={name} onChange={setName} />
         <SelectField label="State" value={state} onChange={setState} choices={states} />
-        <SelectField label="From" value={origin} onChange={setOrigin} choices={origins} />
+        <SelectField label="Origin" value={origin} onChange={setOrigin} choices={origins} />
       </div>
-      <DataTable query={query} columns={columns} keyOf={({ client_id: id }) => id} nothing="No such app" />
+      <DataTable
+        query={query}
+        columns={columns}
+        keyOf={({ client_id: id }) => id}
+        nothing="No matching apps"
+      />
     </Page>
   );
 }
@@ -62,10 +67,10 @@ const columns: readonly Column<AdminApp>[] = [
   },
   { title: 'State', show: ({ state }) => <AppBadge state={state} /> },
   {
-    title: 'From',
+    title: 'Origin',
     show: ({ origin }) => origins.find(({ id }) => id === origin)?.title ?? origin,
   },
-  { title: 'Made', show: ({ created_at: at }) => <Ago time={at} /> },
+  { title: 'Created', show: ({ created_at: at }) => <Ago time={at} /> },
   {
     title: '',
     show: (app) => (
@@ -93,10 +98,10 @@ function AppActions({ app }: { app: AdminApp }) {
         of={name}
         hasReason
         question={`Reinstate ${name}?`}
-        done={`${name} works again.`}
+        done={`${name} reinstated.`}
         onConfirm={(reason) => request('POST /admin/apps/{id}/reinstate', input(reason))}
       >
-        It gets tokens again, for the users who still allow it.
+        It can get tokens again for users who are still connected.
       </Action>
     );
   }
@@ -118,7 +123,7 @@ function AppActions({ app }: { app: AdminApp }) {
             });
           }}
         >
-          Users are told that you have looked at who makes it.
+          Users see that you verified this app.
         </Action>
       )}
       {/* Apps of the operator count as verified. */}
@@ -127,11 +132,11 @@ function AppActions({ app }: { app: AdminApp }) {
           title="Unverify"
           of={name}
           hasReason
-          question={`Take the verification of ${name} back?`}
+          question={`Unverify ${name}?`}
           done={`${name} is unverified.`}
           onConfirm={(reason) => request('POST /admin/apps/{id}/unverify', input(reason))}
         >
-          It goes on working, and users are told that nobody has looked at it.
+          It keeps working. Users see that it is not verified.
         </Action>
       )}
       <Action
@@ -143,7 +148,7 @@ function AppActions({ app }: { app: AdminApp }) {
         done={`${name} is suspended.`}
         onConfirm={(reason) => request('POST /admin/apps/{id}/suspend', input(reason))}
       >
-        Its tokens stop working within a second, and it hears of nothing any more.
+        Its tokens stop working within a second, and so do its deliveries.
       </Action>
     </>
   );

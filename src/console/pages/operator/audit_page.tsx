@@ -13,7 +13,7 @@ import type { AuditSearch } from './audit_search.ts';
 
 const dayMs = 86_400_000;
 const ranges = [
-  { id: '0', title: 'All of the time' },
+  { id: '0', title: 'All time' },
   { id: '1', title: 'Last 24 hours' },
   { id: '7', title: 'Last 7 days' },
   { id: '30', title: 'Last 30 days' },
@@ -39,7 +39,7 @@ function AuditLog({ account: firstAccount = '', client: firstClient = '' }: Audi
   };
   const query = useInfiniteQuery(adminListQuery('GET /admin/audit', filter));
   return (
-    <Page title="Audit log" description="Who granted, withdrew, registered and changed what.">
+    <Page title="Audit log" description="Who did what, and when.">
       <div className="filters">
         <TextField
           label="Kind begins with"
@@ -49,8 +49,8 @@ function AuditLog({ account: firstAccount = '', client: firstClient = '' }: Audi
           placeholder="grant"
           isMono
         />
-        <TextField label="Account id" type="search" value={account} onChange={setAccount} isMono />
-        <TextField label="Client id" type="search" value={client} onChange={setClient} isMono />
+        <TextField label="Account ID" type="search" value={account} onChange={setAccount} isMono />
+        <TextField label="Client ID" type="search" value={client} onChange={setClient} isMono />
         <SelectField
           label="Time"
           value={days}
@@ -61,7 +61,7 @@ function AuditLog({ account: firstAccount = '', client: firstClient = '' }: Audi
           choices={ranges}
         />
       </div>
-      <DataTable query={query} columns={columns} keyOf={({ id }) => id} nothing="No such entry" />
+      <DataTable query={query} columns={columns} keyOf={({ id }) => id} nothing="No matching entries" />
     </Page>
   );
 }
@@ -86,13 +86,17 @@ const columns: readonly Column<AuditEntry>[] = [
   { title: 'Details', isMain: true, show: ({ details }) => <Details details={details} /> },
 ];
 
+function writeValue(value: unknown): string {
+  if (Array.isArray(value) && value.every((each) => typeof each === 'string')) return value.join(' ');
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
 function Details({ details }: { details: object }) {
   return (
     <dl className="entry-details small">
       {Object.entries(details).map(([name, value]) => (
         <div key={name}>
-          <dt className="soft">{name.replaceAll('_', ' ')}</dt>{' '}
-          <dd className="mono">{typeof value === 'string' ? value : JSON.stringify(value)}</dd>
+          <dt className="soft">{name.replaceAll('_', ' ')}</dt> <dd className="mono">{writeValue(value)}</dd>
         </div>
       ))}
     </dl>

@@ -12,7 +12,7 @@ const number = new Intl.NumberFormat('en');
 
 export function OverviewPage() {
   return (
-    <Page title="Server" description="The last 24 hours of everything.">
+    <Page title="Server" description="Activity of this server in the last 24 hours.">
       <Stats />
       <Nodes />
     </Page>
@@ -26,9 +26,9 @@ function Stats() {
   const counts = [
     ['Accounts', data.accounts],
     ['Apps', data.apps],
-    ['Permissions', data.grants],
+    ['Grants', data.grants],
     ['Subscriptions', data.subscriptions],
-    ['Events waiting', data.events_waiting],
+    ['Pending events', data.events_waiting],
   ] as const;
   return (
     <>

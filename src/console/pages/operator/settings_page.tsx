@@ -11,7 +11,7 @@ export function SettingsPage() {
   return (
     <Page
       title="Settings"
-      description="As they are in force. They are changed in the environment and in nuncio.config.ts."
+      description="The settings in force. Change them in the environment and in nuncio.config.ts."
     >
       <Settings />
       <Keys />
@@ -53,7 +53,7 @@ function Keys() {
   return (
     <Card
       title="Keys"
-      description="nuncio keys rotate makes new ones; the old ones stay until nothing they signed lives."
+      description="Run nuncio keys rotate to create new keys. Old keys stay until everything they signed has expired."
       isFlush
     >
       <ul className="list-rows">
@@ -71,7 +71,7 @@ function Keys() {
         {data.delivery_keys.map((key) => (
           <li key={key.kid} className="row-between">
             <span>
-              <strong>Ed25519 of deliveries</strong> <span className="mono soft">{key.kid}</span>
+              <strong>Ed25519 (deliveries)</strong> <span className="mono soft">{key.kid}</span>
             </span>
             <span className="soft small">
               <Ago time={key.created_at} />

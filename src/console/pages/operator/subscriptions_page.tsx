@@ -15,7 +15,7 @@ import { Action } from './action.tsx';
 
 const choices = [
   { id: 'all', title: 'All' },
-  { id: 'failing', title: 'Failing, those to be disabled soonest first' },
+  { id: 'failing', title: 'Failing' },
   { id: 'active', title: 'Active' },
   { id: 'disabled', title: 'Paused' },
 ];
@@ -31,17 +31,19 @@ export function AllSubscriptionsPage() {
   const [chosen, setChosen] = useState('all');
   const query = useInfiniteQuery(adminListQuery('GET /admin/subscriptions', filters[chosen] ?? {}));
   return (
-    <Page title="All subscriptions" description="Every URL that is told of something.">
-      <SelectField label="Show" value={chosen} onChange={setChosen} choices={choices} />
-      <DataTable query={query} columns={columns} keyOf={({ id }) => id} nothing="No such subscription" />
+    <Page title="All subscriptions" description="Every subscription on this server.">
+      <div className="filters">
+        <SelectField label="Show" value={chosen} onChange={setChosen} choices={choices} />
+      </div>
+      <DataTable query={query} columns={columns} keyOf={({ id }) => id} nothing="No matching subscriptions" />
     </Page>
   );
 }
 
 const owners: Readonly<Record<string, string>> = {
-  grant: 'an app for a user',
-  user: 'a user',
-  client: 'an app',
+  grant: 'App, for a user',
+  user: 'User',
+  client: 'App',
 };
 
 const columns: readonly Column<AdminSubscription>[] = [
@@ -50,18 +52,20 @@ const columns: readonly Column<AdminSubscription>[] = [
     isMain: true,
     show: ({ id, url }) => (
       <>
-        <strong>{url}</strong>
+        <strong className="breakable">{url}</strong>
         <p className="soft small mono">{id}</p>
       </>
     ),
   },
   { title: 'Kinds', isMain: true, show: ({ kinds }) => <KindTags kinds={kinds} /> },
   {
-    title: 'Of',
+    title: 'Owner',
     show: ({ owner, client, account }) => (
       <span>
         {owners[owner] ?? owner}
-        <p className="soft small mono">{client ?? account}</p>
+        <span className="soft mono truncate id-short" title={client ?? account ?? ''}>
+          {client ?? account}
+        </span>
       </span>
     ),
   },
@@ -75,7 +79,7 @@ const columns: readonly Column<AdminSubscription>[] = [
         )}
         {subscription.disables_at !== null && (
           <p className="soft small">
-            disabled <Ago time={subscription.disables_at} />
+            Disabled <Ago time={subscription.disables_at} />
           </p>
         )}
       </span>
@@ -90,10 +94,10 @@ const columns: readonly Column<AdminSubscription>[] = [
           of={url}
           isDanger
           question="Disable this subscription?"
-          done="It is disabled."
+          done="Subscription disabled."
           onConfirm={() => request('POST /admin/subscriptions/{id}/disable', { path: { id }, body: {} })}
         >
-          Nothing is sent to {url} any more. What happens meanwhile is held; its owner can resume it.
+          Deliveries to {url} stop. Events are held, and the owner can resume the subscription.
         </Action>
       ),
   },

@@ -12,7 +12,7 @@ import { Button } from '../../ui/button.tsx';
 import { ConfirmDialog } from '../../ui/dialog.tsx';
 import { Card, Page } from '../../ui/page.tsx';
 import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
-import { Ago, formatExact } from '../../ui/time.tsx';
+import { Ago, formatMinute } from '../../ui/time.tsx';
 import { tell, tellFailure } from '../../ui/toasts.tsx';
 import { DeliveryLog } from '../deliveries/log.tsx';
 import { Recover } from '../deliveries/recover.tsx';
@@ -71,7 +71,7 @@ function SubscriptionDetails({ subscription }: { subscription: Subscription }) {
           void navigate({ to: '.', search: { tab: String(key) as SubscriptionTab }, replace: true })
         }
       >
-        <TabList className="tab-list" aria-label="Parts of the subscription">
+        <TabList className="tab-list" aria-label="Sections of the subscription">
           <Tab id="overview" className="tab">
             Overview
           </Tab>
@@ -108,17 +108,17 @@ function Warnings({ subscription }: { subscription: Subscription }) {
   const { state, disabled_reason: reason, failing_since: since, disables_at: at } = subscription;
   if (state === 'disabled') {
     return (
-      <Notice look="warn" title="Nothing is sent at the moment">
-        <p>{explainDisabled(reason)} What happens meanwhile is held: resume, and it can be recovered.</p>
+      <Notice look="warn" title="Deliveries are paused">
+        <p>{explainDisabled(reason)} Events are held: resume the subscription, then recover them.</p>
       </Notice>
     );
   }
   if (since === null) return null;
   return (
-    <Notice look="bad" title="Its deliveries fail">
+    <Notice look="bad" title="Deliveries are failing">
       <p>
-        None has been accepted since {formatExact(since)}.
-        {at !== null && ` Unless one is, it will be disabled on ${formatExact(at)}.`}
+        No delivery has succeeded since {formatMinute(since)}.
+        {at !== null && ` The subscription will be disabled on ${formatMinute(at)} unless one does.`}
       </p>
     </Notice>
   );
@@ -148,13 +148,13 @@ function Actions({ subscription }: { subscription: Subscription }) {
   return (
     <>
       {state === 'active' && (
-        <Button isPending={isPending} onPress={() => act(test, 'A ping is on its way.')}>
+        <Button isPending={isPending} onPress={() => act(test, 'Test event sent.')}>
           <Send size={16} aria-hidden /> Send test event
         </Button>
       )}
       {mayChange(subscription) && state === 'active' && <Recover id={id} />}
       {mayChange(subscription) && state === 'active' && (
-        <Button isPending={isPending} onPress={() => act(() => setState('disabled'), 'Paused.')}>
+        <Button isPending={isPending} onPress={() => act(() => setState('disabled'), 'Subscription paused.')}>
           <Pause size={16} aria-hidden /> Pause
         </Button>
       )}
@@ -162,7 +162,7 @@ function Actions({ subscription }: { subscription: Subscription }) {
         <Button
           look="primary"
           isPending={isPending}
-          onPress={() => act(() => setState('active'), 'It sends again.')}
+          onPress={() => act(() => setState('active'), 'Subscription resumed.')}
         >
           <Play size={16} aria-hidden /> Resume
         </Button>
@@ -174,7 +174,7 @@ function Actions({ subscription }: { subscription: Subscription }) {
 function Overview({ subscription }: { subscription: Subscription }) {
   return (
     <div className="stack-large">
-      <Card title="At a glance">
+      <Card title="Details">
         <Facts subscription={subscription} />
       </Card>
       {mayChange(subscription) ? (
@@ -183,9 +183,10 @@ function Overview({ subscription }: { subscription: Subscription }) {
           <Verification subscription={subscription} />
         </>
       ) : (
-        <Notice title="An app has made this subscription for you">
+        <Notice title="Managed by an app">
           <p>
-            Its URL and secret are the app’s to change. You can test it, see what it was sent, and delete it.
+            The app that created this subscription manages its URL and secret. You can test it, view its
+            deliveries and delete it.
           </p>
         </Notice>
       )}
@@ -215,24 +216,24 @@ function Facts({ subscription }: { subscription: Subscription }) {
       </div>
       <div>
         <dt>Order</dt>
-        <dd>{subscription.ordered ? 'In order, one at a time' : 'As fast as it can'}</dd>
+        <dd>{subscription.ordered ? 'Ordered' : 'Not ordered'}</dd>
       </div>
       <div>
-        <dt>Rate</dt>
-        <dd>{rate === null ? 'No limit' : `${rate} a second at most`}</dd>
+        <dt>Rate limit</dt>
+        <dd>{rate === null ? 'No limit' : `${rate} per second`}</dd>
       </div>
       <div>
-        <dt>Pauses between attempts</dt>
-        <dd>{schedule === null ? 'As this server has them' : writeSchedule(schedule)}</dd>
+        <dt>Retry schedule</dt>
+        <dd>{schedule === null ? 'Server default' : writeSchedule(schedule)}</dd>
       </div>
       <div>
-        <dt>Made</dt>
+        <dt>Created</dt>
         <dd>
           <Ago time={subscription.created_at} />
         </dd>
       </div>
       <div>
-        <dt>Id</dt>
+        <dt>ID</dt>
         <dd className="mono">{subscription.id}</dd>
       </div>
     </dl>
@@ -254,7 +255,7 @@ function Settings({ subscription }: { subscription: Subscription }) {
         });
         cache.setQueryData(subscriptionQuery(id).queryKey, changed);
         await cache.invalidateQueries({ queryKey: ['subscriptions'] });
-        tell('Saved. The next delivery goes out by it.');
+        tell('Saved. Applies to the next delivery.');
       }}
     />
   );
@@ -268,8 +269,8 @@ function DeleteCard({ subscription: { id, url } }: { subscription: Subscription 
     <>
       <Card
         isDanger
-        title="Delete"
-        description="Nothing is sent any more, and its deliveries are no longer shown."
+        title="Delete this subscription"
+        description="Stops its deliveries and hides its delivery log."
         actions={
           <Button look="danger" onPress={() => setOpen(true)}>
             <Trash2 size={16} aria-hidden /> Delete
@@ -286,11 +287,12 @@ function DeleteCard({ subscription: { id, url } }: { subscription: Subscription 
           await navigate({ to: '/subscriptions' });
           cache.removeQueries({ queryKey: ['subscription', id] });
           await cache.invalidateQueries({ queryKey: ['subscriptions'] });
-          tell('Deleted.');
+          tell('Subscription deleted.');
         }}
       >
         <p>
-          <code>{url}</code> gets nothing from now on: what waits is cancelled. This cannot be undone.
+          <code>{url}</code> receives nothing from now on. Pending deliveries are cancelled. This cannot be
+          undone.
         </p>
       </ConfirmDialog>
     </>

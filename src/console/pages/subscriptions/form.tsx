@@ -56,7 +56,7 @@ export function SubscriptionForm({ first, action, onSubmit, onCancel }: Subscrip
       <WhereAndWhat draft={draft} faults={faults} onChange={change} />
       <HowItIsSent draft={draft} faults={faults} onChange={change} />
       {failure !== null && (
-        <Notice look="bad" title="It was not saved" role="alert">
+        <Notice look="bad" title="Your changes were not saved" role="alert">
           <p>{failure}</p>
         </Notice>
       )}
@@ -79,7 +79,7 @@ interface PartProps {
 function WhereAndWhat({ draft, faults, onChange }: PartProps) {
   const opinion = checkUrl(draft.url);
   return (
-    <Card title="Where to, and what">
+    <Card title="Endpoint">
       <div className="stack">
         <TextField
           label="URL"
@@ -90,7 +90,8 @@ function WhereAndWhat({ draft, faults, onChange }: PartProps) {
           onChange={(url) => onChange({ url })}
           placeholder="https://app.example.com/webhooks"
           description={
-            opinion.warning ?? 'Deliveries are sent here by POST. It answers with 2xx within 15 seconds.'
+            opinion.warning ??
+            'Deliveries are sent here by POST. Respond with a 2xx status within 15 seconds.'
           }
           error={faults.url ?? opinion.fault}
         />
@@ -99,7 +100,7 @@ function WhereAndWhat({ draft, faults, onChange }: PartProps) {
           name="description"
           value={draft.description}
           onChange={(description) => onChange({ description })}
-          placeholder="What it is for"
+          placeholder="What this subscription is for"
           error={faults.description}
         />
         <KindPicker
@@ -114,7 +115,7 @@ function WhereAndWhat({ draft, faults, onChange }: PartProps) {
 
 function HowItIsSent({ draft, faults, onChange }: PartProps) {
   return (
-    <Card title="How it is sent">
+    <Card title="Delivery">
       <div className="stack">
         <ChoiceField
           label="Signature"
@@ -124,7 +125,7 @@ function HowItIsSent({ draft, faults, onChange }: PartProps) {
           error={faults.signature}
         />
         <details className="more">
-          <summary>More settings</summary>
+          <summary>Advanced settings</summary>
           <div className="stack">
             <ChoiceField
               label="Format"
@@ -134,13 +135,13 @@ function HowItIsSent({ draft, faults, onChange }: PartProps) {
               error={faults.format}
             />
             <SwitchField
-              label="In order"
-              description="One at a time: the next is sent only when the one before was accepted or given up."
+              label="Ordered"
+              description="Sends one delivery at a time. The next one waits until the one before has succeeded or failed."
               isSelected={draft.ordered}
               onChange={(ordered) => onChange({ ordered })}
             />
             <TextField
-              label="Deliveries a second, at most"
+              label="Rate limit (deliveries per second)"
               name="rate_limit"
               inputMode="numeric"
               value={draft.rateLimit}
@@ -149,12 +150,12 @@ function HowItIsSent({ draft, faults, onChange }: PartProps) {
               error={faults.rateLimit}
             />
             <TextField
-              label="Pauses between attempts"
+              label="Retry schedule"
               name="retry_schedule"
               value={draft.retrySchedule}
               onChange={(retrySchedule) => onChange({ retrySchedule })}
               placeholder="5s, 30s, 2min, 10min, 30min, 1h"
-              description="Empty: the schedule of this server, twelve attempts in about three days."
+              description="Pauses between attempts. Leave empty for the schedule of this server."
               error={faults.retrySchedule}
             />
             <Headers draft={draft} faults={faults} onChange={onChange} />
@@ -173,9 +174,10 @@ function Headers({ draft: { headers }, faults, onChange }: PartProps) {
     onChange({ headers: headers.with(index, { ...(headers[index] as StaticHeader), ...part }) });
   return (
     <fieldset className="field kind-picker stack-small">
-      <legend className="field-label">Headers of your own</legend>
+      <legend className="field-label">Custom headers</legend>
       <p className="field-description">
-        Sent with every delivery, like a key of your gateway. Values are sealed and never shown again.
+        Sent with every delivery, for example the API key of a gateway. Values are encrypted and never shown
+        again.
       </p>
       {headers.map(({ name, value }, index) => (
         // biome-ignore lint/suspicious/noArrayIndexKey: they have nothing else that stays while one types
@@ -200,7 +202,7 @@ function Headers({ draft: { headers }, faults, onChange }: PartProps) {
       {headers.length < headersMax && (
         <div>
           <Button isSmall onPress={() => onChange({ headers: [...headers, { name: '', value: '' }] })}>
-            <Plus size={14} aria-hidden /> Header
+            <Plus size={14} aria-hidden /> Add header
           </Button>
         </div>
       )}
@@ -210,13 +212,13 @@ function Headers({ draft: { headers }, faults, onChange }: PartProps) {
 
 function faultsOf(draft: SubscriptionDraft): Faults {
   const faults: Faults = {};
-  const url = draft.url.trim() === '' ? 'Say where deliveries go.' : checkUrl(draft.url).fault;
+  const url = draft.url.trim() === '' ? 'Enter a URL.' : checkUrl(draft.url).fault;
   if (url !== null) faults.url = url;
-  if (draft.kinds.length === 0) faults.kinds = 'Choose one kind at least.';
+  if (draft.kinds.length === 0) faults.kinds = 'Select at least one kind.';
   if (!/^\s*(?:[1-9]\d{0,4})?\s*$/.test(draft.rateLimit))
-    faults.rateLimit = 'A whole number from 1 to 10,000.';
+    faults.rateLimit = 'Enter a whole number from 1 to 10,000.';
   if (readSchedule(draft.retrySchedule) === undefined) {
-    faults.retrySchedule = 'Pauses with a unit, divided by commas, like 5s, 2min, 1h.';
+    faults.retrySchedule = 'Enter pauses separated by commas, such as 5s, 2min, 1h.';
   }
   return faults;
 }

@@ -24,7 +24,7 @@ export function KindPicker({ value, onChange, error }: KindPickerProps) {
   const details = kinds.find(({ name }) => name === shown);
   return (
     <fieldset className="field kind-picker">
-      <legend className="field-label">Kinds of events</legend>
+      <legend className="field-label">Events</legend>
       {error !== null && (
         <p className="field-error" role="alert">
           {error}
@@ -34,7 +34,8 @@ export function KindPicker({ value, onChange, error }: KindPickerProps) {
         <div className="kind-list">
           <div className="kind-row">
             <Checkbox isSelected={value.includes('*')} onChange={(isOn) => onChange(isOn ? ['*'] : [])}>
-              <strong>All kinds</strong> <span className="soft small">also those that are added later</span>
+              <strong>All kinds</strong>{' '}
+              <span className="soft small">including kinds that are added later</span>
             </Checkbox>
           </div>
           {groupsOf(kinds).map((group) => (
@@ -50,7 +51,7 @@ export function KindPicker({ value, onChange, error }: KindPickerProps) {
         </div>
         <div className="kind-preview" aria-live="polite">
           {details === undefined ? (
-            <p className="soft">Press Show beside a kind to see its schema and an example.</p>
+            <p className="soft">Select Show to see an example and the schema of a kind.</p>
           ) : (
             <KindDetails kind={details} />
           )}

@@ -20,7 +20,7 @@ const newLink = (
 
 export function SubscriptionsPage() {
   return (
-    <Page title="Subscriptions" description="URLs that are told of events as they happen." actions={newLink}>
+    <Page title="Subscriptions" description="URLs that receive events as they happen." actions={newLink}>
       <Subscriptions />
     </Page>
   );
@@ -40,7 +40,7 @@ function Subscriptions() {
       </div>
       {hasNextPage && (
         <Button isPending={isFetchingNextPage} onPress={() => void fetchNextPage()}>
-          Show more
+          Load more
         </Button>
       )}
     </div>
@@ -50,8 +50,8 @@ function Subscriptions() {
 function NoSubscriptions() {
   return (
     <div className="card">
-      <Empty icon={Webhook} title="No URL is told of anything yet" action={newLink}>
-        Subscribe a URL to kinds of events: each one is sent there, signed, and repeated until it is accepted.
+      <Empty icon={Webhook} title="No subscriptions yet" action={newLink}>
+        Subscribe a URL to events. Each event is signed, sent to the URL, and retried until it is accepted.
       </Empty>
     </div>
   );
@@ -62,10 +62,10 @@ export function SubscriptionTable({ subscriptions }: { subscriptions: readonly S
     <table className="table table-cards">
       <thead>
         <tr>
-          <th scope="col">URL</th>
+          <th scope="col">Endpoint</th>
           <th scope="col">Kinds</th>
           <th scope="col">State</th>
-          <th scope="col">Made</th>
+          <th scope="col">Created</th>
         </tr>
       </thead>
       <tbody>
@@ -73,20 +73,18 @@ export function SubscriptionTable({ subscriptions }: { subscriptions: readonly S
           <tr key={subscription.id}>
             <td>
               <Link className="table-link" to="/subscriptions/$id" params={{ id: subscription.id }}>
-                {subscription.url}
-              </Link>
-              <p className="soft small">
-                {subscription.description === '' ? null : subscription.description}{' '}
-                {subscription.owner === 'grant' && <Badge look="still">of an app</Badge>}
-              </p>
+                {nameOf(subscription)}
+              </Link>{' '}
+              {subscription.owner === 'grant' && <Badge look="still">by an app</Badge>}
+              {subscription.description !== '' && <p className="soft mono breakable">{subscription.url}</p>}
             </td>
-            <td>
+            <td className="kind-column">
               <KindTags kinds={subscription.kinds} />
             </td>
             <td>
               <SubscriptionBadge subscription={subscription} />
             </td>
-            <td className="soft" data-label="Made">
+            <td className="soft" data-label="Created">
               <Ago time={subscription.created_at} />
             </td>
           </tr>
@@ -94,6 +92,11 @@ export function SubscriptionTable({ subscriptions }: { subscriptions: readonly S
       </tbody>
     </table>
   );
+}
+
+/** The description that its owner gave it, or else its URL. */
+export function nameOf({ description, url }: Pick<Subscription, 'description' | 'url'>): string {
+  return description === '' ? url : description;
 }
 
 /** Kinds shown before the rest is only counted. */

@@ -17,14 +17,14 @@ export function NewSubscriptionPage() {
       title="New subscription"
       description={
         app === undefined
-          ? 'Have a URL told of your own events as they happen.'
-          : 'Have a URL told of the events of every user who allowed the app.'
+          ? 'Send your events to a URL as they happen.'
+          : 'Send the events of every user who connected the app to a URL.'
       }
       crumbs={[{ title: 'Subscriptions', to: '/subscriptions' }]}
     >
       <SubscriptionForm
         first={emptyDraft}
-        action="Subscribe"
+        action="Create subscription"
         onCancel={() => history.back()}
         onSubmit={async (draft) => {
           const body = toBody(draft);
@@ -34,7 +34,7 @@ export function NewSubscriptionPage() {
               : await request('POST /apps/{id}/subscriptions', { path: { id: app }, body });
           await cache.invalidateQueries({ queryKey: ['subscriptions'] });
           if (app !== undefined) await cache.invalidateQueries({ queryKey: ['app', app, 'subscriptions'] });
-          tell('Subscribed. Send a test event to see it arrive.');
+          tell('Subscription created. Send a test event to see it arrive.');
           await navigate({ to: '/subscriptions/$id', params: { id } });
         }}
       />

@@ -11,22 +11,22 @@ import { ConfirmDialog } from '../../ui/dialog.tsx';
 import { SelectField } from '../../ui/fields.tsx';
 import { Card } from '../../ui/page.tsx';
 import { Failure } from '../../ui/states.tsx';
-import { formatExact } from '../../ui/time.tsx';
+import { formatMinute } from '../../ui/time.tsx';
 import { tell } from '../../ui/toasts.tsx';
 
 const overlaps = [
-  { id: '0', title: 'Not at all: it stops signing now' },
-  { id: '3600', title: '1 hour' },
-  { id: '86400', title: '24 hours' },
-  { id: '604800', title: '7 days' },
+  { id: '0', title: 'Now' },
+  { id: '3600', title: 'After 1 hour' },
+  { id: '86400', title: 'After 24 hours' },
+  { id: '604800', title: 'After 7 days' },
 ];
 
 export function SecretCard({ subscription }: { subscription: Subscription }) {
   const [isRotating, setRotating] = useState(false);
   return (
     <Card
-      title="Secret"
-      description="It signs deliveries. Whoever has it can forge them."
+      title="Signing secret"
+      description="Signs deliveries. Anyone who has it can forge them."
       actions={
         <Button isSmall onPress={() => setRotating(true)}>
           Rotate
@@ -49,9 +49,9 @@ function Secrets({ id }: { id: string }) {
       {data.previous_secret !== null && data.previous_secret_until !== null && (
         <>
           <p className="soft small">
-            The one before signs as well until {formatExact(data.previous_secret_until)}.
+            The previous secret also signs until {formatMinute(data.previous_secret_until)}.
           </p>
-          <Secret value={data.previous_secret} label="the secret before" />
+          <Secret value={data.previous_secret} label="the previous secret" />
         </>
       )}
     </div>
@@ -74,16 +74,14 @@ function RotateDialog({ id, isOpen, onClose }: { id: string; isOpen: boolean; on
           body: { overlap: Number(overlap) },
         });
         cache.setQueryData(secretQuery(id).queryKey, secrets);
-        tell('The secret was rotated. Put the new one into your receiver.');
+        tell('Secret rotated. Deploy the new secret to your receiver.');
       }}
     >
-      <p>A new secret is made. For a while both sign, so that your receiver can be changed in peace.</p>
-      <SelectField
-        label="The old one goes on signing for"
-        value={overlap}
-        onChange={setOverlap}
-        choices={overlaps}
-      />
+      <p>
+        Creates a new secret. Both secrets sign until the old one expires, so that you can update your
+        receiver without downtime.
+      </p>
+      <SelectField label="The old secret expires" value={overlap} onChange={setOverlap} choices={overlaps} />
     </ConfirmDialog>
   );
 }

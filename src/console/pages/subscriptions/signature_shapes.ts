@@ -6,20 +6,18 @@ export const signatureShapes: readonly Choice[] = [
   {
     id: 'timestamp',
     title: 'Timestamp',
-    description:
-      'HMAC-SHA256 over time and body, as Stripe sends it. Old requests can be told from new ones.',
+    description: 'HMAC-SHA256 over time and body, as Stripe sends it. Protects against replays.',
   },
   { id: 'sha256', title: 'SHA-256', description: 'HMAC-SHA256 over the body, as GitHub sends it.' },
   {
     id: 'standard',
     title: 'Standard Webhooks',
-    description:
-      'HMAC-SHA256 with the headers webhook-id, -timestamp and -signature; libraries for many languages.',
+    description: 'HMAC-SHA256 in the headers of standardwebhooks.com. Libraries exist for many languages.',
   },
   {
     id: 'ed25519',
     title: 'Ed25519',
-    description: 'Asymmetric: verified by a public key, so that your receiver keeps no secret.',
+    description: 'Verified with a public key, so that your receiver keeps no secret.',
   },
 ];
 
@@ -27,11 +25,11 @@ export const formats: readonly Choice[] = [
   {
     id: 'json',
     title: 'JSON',
-    description: 'The body of the event as it is; what describes it is in headers.',
+    description: 'The body of the event as it is, with its metadata in headers.',
   },
   {
     id: 'cloudevents',
     title: 'CloudEvents 1.0',
-    description: 'The body inside an envelope (structured mode).',
+    description: 'The body in a CloudEvents envelope (structured mode).',
   },
 ];

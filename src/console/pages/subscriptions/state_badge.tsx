@@ -14,10 +14,10 @@ export function SubscriptionBadge({
 }
 
 const reasons: Readonly<Record<string, string>> = {
-  owner: 'It was paused here or over the API.',
-  failing: 'Its deliveries failed for five days in a row.',
-  gone: 'The URL answered 410 Gone.',
-  operator: 'The operator of this server has stopped it.',
+  owner: 'It was paused in the console or through the API.',
+  failing: 'Its deliveries failed for five days.',
+  gone: 'The URL responded with 410 Gone.',
+  operator: 'The operator of this server disabled it.',
 };
 
 export function explainDisabled(reason: string | null | undefined): string {

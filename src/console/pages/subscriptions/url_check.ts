@@ -15,22 +15,22 @@ const bytesMax = 2_048;
 export function checkUrl(text: string): UrlOpinion {
   if (text.trim() === '') return good;
   const url = URL.parse(text);
-  if (url === null) return fault('This is not a URL. It begins with https:// and has a host.');
-  if (new TextEncoder().encode(text).length > bytesMax) return fault('It may have 2,048 bytes at most.');
-  if (url.protocol !== 'https:' && url.protocol !== 'http:') return fault('It must begin with https://');
+  if (url === null) return fault('Enter a full URL, such as https://app.example.com/webhooks.');
+  if (new TextEncoder().encode(text).length > bytesMax) return fault('A URL has at most 2,048 bytes.');
+  if (url.protocol !== 'https:' && url.protocol !== 'http:') return fault('Use https://.');
   if (url.username !== '' || url.password !== '') {
-    return fault('It must not contain a user name or password. Use a header of your own instead.');
+    return fault('User names and passwords are not allowed. Use a custom header instead.');
   }
-  if (text.includes('#')) return fault('It must not have a fragment (#…).');
+  if (text.includes('#')) return fault('Fragments (#…) are not allowed.');
   if (url.port !== '' && url.port !== '443' && Number(url.port) < 1_024) {
-    return fault('The port may be 443, or 1024 and up.');
+    return fault('Use port 443, or a port from 1024 up.');
   }
   const isLoopback = /^(?:localhost|.*\.localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(url.hostname);
   if (!isLoopback && !url.hostname.includes('.') && !url.hostname.startsWith('[')) {
-    return fault('The host must be on the public internet, like app.example.com.');
+    return fault('Use a host on the public internet, such as app.example.com.');
   }
   if (isLoopback || url.protocol === 'http:') {
-    return { fault: null, warning: 'Taken in development alone: elsewhere it must be https and public.' };
+    return { fault: null, warning: 'Allowed in development only. In production, use a public https URL.' };
   }
   return good;
 }

@@ -1,7 +1,7 @@
 /** Charts as SVG: stacked bars and lines over time, each with the same as a table for who does not see it. */
 
 import type { ReactNode } from 'react';
-import { formatExact } from '../time.tsx';
+import { formatExact, formatMinute } from '../time.tsx';
 import { type ChartData, roundTop, type Series } from './series.ts';
 
 interface ChartProps {
@@ -93,7 +93,7 @@ function Frame({ title, data, format, top, children }: FrameProps) {
         <span className="chart-axis" aria-hidden>
           <span>{format(top)}</span>
           <span>{format(top / 2)}</span>
-          <span>{format(0)}</span>
+          <span>0</span>
         </span>
         <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" role="img" aria-label={title}>
           <path className="chart-grid" d={`M0 0H${width}M0 ${height / 2}H${width}M0 ${height}H${width}`} />
@@ -101,8 +101,8 @@ function Frame({ title, data, format, top, children }: FrameProps) {
         </svg>
       </div>
       <figcaption className="chart-times soft small">
-        <span>{first !== undefined && formatExact(first)}</span>
-        <span>{last !== undefined && formatExact(last)}</span>
+        <span>{first !== undefined && formatMinute(first)}</span>
+        <span>{last !== undefined && formatMinute(last)}</span>
       </figcaption>
       <Numbers title={title} data={data} format={format} />
     </figure>

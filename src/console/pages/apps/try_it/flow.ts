@@ -5,7 +5,7 @@
 
 import * as oauth from 'oauth4webapi';
 import type { App } from '../../../api/generated.ts';
-import { issuer } from '../../../session/session.ts';
+import { issuer } from '../../../session/sign_in.ts';
 import type { Exchange, Pending } from './trial.ts';
 
 const server: oauth.AuthorizationServer = { issuer, authorization_response_iss_parameter_supported: true };
@@ -65,12 +65,12 @@ export function readAnswer(app: App, pending: Pending, text: string): Answer {
 
 function explainAnswer(error: unknown, parameters: URLSearchParams): string {
   if (error instanceof oauth.AuthorizationResponseError) {
-    return `The server answered ${error.error}: ${error.error_description ?? 'no more is said'}.`;
+    return `The server responded with ${error.error}: ${error.error_description ?? 'no description'}.`;
   }
   if (!parameters.has('state') && !parameters.has('code')) {
-    return 'This is not the address that the window came back to: it has no code and no state.';
+    return 'This is not the address that the tab came back to: it has no code and no state.';
   }
-  if (error instanceof Error) return `An app must refuse this answer: ${error.message}.`;
+  if (error instanceof Error) return `An app must refuse this response: ${error.message}.`;
   return String(error);
 }
 

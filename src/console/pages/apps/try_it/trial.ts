@@ -51,15 +51,15 @@ export function emptyTrial(app: App): Trial {
 export function whyNotTried(app: App): string | null {
   const { grant_types: grants, token_endpoint_auth_method: method } = app;
   if (!grants.includes('authorization_code') && !grants.includes('client_credentials')) {
-    return 'It uses the device code grant alone. The code under Overview walks through it.';
+    return 'It uses only the device code grant. Use the sample code under Overview.';
   }
   if (!['none', 'client_secret_basic', 'client_secret_post'].includes(method)) {
-    return `It authenticates by ${method}: its key stays with you and does not come to this page.`;
+    return `It authenticates with ${method}. Its private key must not be entered on this page.`;
   }
-  if (app.dpop_bound_access_tokens === true) return 'Its tokens are bound to a key of its own (DPoP).';
+  if (app.dpop_bound_access_tokens === true) return 'Its tokens are bound to its own key (DPoP).';
   if (app.require_pushed_authorization_requests === true) {
-    return 'It has to push its requests to this server first (PAR).';
+    return 'It must push its authorization requests (PAR).';
   }
-  if (app.require_signed_request_object === true) return 'It has to sign its requests.';
+  if (app.require_signed_request_object === true) return 'It must sign its authorization requests.';
   return null;
 }

@@ -44,7 +44,7 @@ export function TryIt({ app, trial, onChange }: TryItProps) {
   const reason = whyNotTried(app);
   if (reason !== null) {
     return (
-      <Notice title="This app cannot be tried on a page">
+      <Notice title="This app cannot be tested here">
         <p>{reason}</p>
       </Notice>
     );
@@ -55,8 +55,8 @@ export function TryIt({ app, trial, onChange }: TryItProps) {
     <div className="steps">
       <div className="row-between">
         <p className="soft">
-          The page does what your app will do, with real requests. What you allow is real as well: take it
-          back at{' '}
+          This page sends the requests that your app will send. The access that you allow is real: you can
+          withdraw it in{' '}
           <a href="/account" target="_blank" rel="noopener">
             your account
           </a>
@@ -64,7 +64,7 @@ export function TryIt({ app, trial, onChange }: TryItProps) {
         </p>
         {trial.pending !== null || trial.token !== null ? (
           <Button isSmall onPress={() => onChange({ ...emptyTrial(app), secret: trial.secret })}>
-            Start again
+            Start over
           </Button>
         ) : null}
       </div>
@@ -82,12 +82,12 @@ function ModeChoice({ app, trial, change }: StepProps) {
   if (!grants.includes('authorization_code') || !grants.includes('client_credentials')) return null;
   return (
     <ChoiceField
-      label="Whom it acts for"
+      label="Act as"
       value={trial.mode}
       onChange={(mode) => change({ ...emptyTrial(app), mode: mode as Trial['mode'], secret: trial.secret })}
       choices={[
         { id: 'user', title: 'A user', description: 'Authorization code with PKCE' },
-        { id: 'app', title: 'Itself', description: 'Client credentials' },
+        { id: 'app', title: 'The app', description: 'Client credentials' },
       ]}
     />
   );
@@ -127,7 +127,7 @@ function AuthorizationStep({ app, trial, change }: StepProps) {
   return (
     <StepCard
       number={1}
-      title="Ask the user"
+      title="Authorize"
       description="Your app sends the user’s browser to the authorization endpoint."
       isDone={trial.pending !== null}
     >
@@ -141,7 +141,7 @@ function AuthorizationStep({ app, trial, change }: StepProps) {
               isDisabled={trial.scopes.length === 0}
               onPress={() => void begin()}
             >
-              Make the request
+              Create the request
             </Button>
           </div>
         </>
@@ -149,12 +149,12 @@ function AuthorizationStep({ app, trial, change }: StepProps) {
         <>
           <CodeBlock label="Authorization request" code={showAuthorization(trial.pending)} />
           <p className="soft small">
-            The challenge is the SHA-256 of a secret that the page keeps (PKCE). The state ties the answer to
-            this page.
+            The code challenge is the SHA-256 hash of a secret that this page keeps (PKCE). The state ties the
+            response to this page.
           </p>
           <div className="row">
             <a className="button button-primary" href={trial.pending.url} target="_blank" rel="noopener">
-              <ExternalLink size={16} aria-hidden /> Open it in a window
+              <ExternalLink size={16} aria-hidden /> Open in a new tab
             </a>
           </div>
         </>
@@ -181,7 +181,7 @@ function AuthorizationFields({ app, trial, change }: StepProps) {
         />
       )}
       <CheckList
-        label="Scopes to ask for"
+        label="Scopes to request"
         choices={choices}
         value={trial.scopes}
         onChange={(chosen) => change({ scopes: chosen })}
@@ -206,8 +206,8 @@ function SecretField({ app, trial, change }: StepProps) {
       autoComplete="off"
       value={trial.secret}
       onChange={(secret) => change({ secret: secret.trim() })}
-      placeholder={shown === undefined ? '' : 'The one that was made a moment ago'}
-      description="It stays in this page and goes to the token endpoint alone. Lost it? Make a new one under Credentials."
+      placeholder={shown === undefined ? '' : 'The secret that you just created'}
+      description="Stays on this page and is sent to the token endpoint only. Lost it? Create a new one under Credentials."
     />
   );
 }
@@ -230,18 +230,18 @@ function AnswerStep(step: StepProps) {
     <StepCard
       number={2}
       title="Exchange the code for a token"
-      description="The user comes back to your redirect URI with a code, which works once and for a minute."
+      description="The user returns to your redirect URI with a code. It works once, within a minute."
       isDone={trial.accessToken !== null}
     >
       <TextField
-        label="Address that the window came back to"
+        label="Address of the new tab"
         value={trial.answer}
         onChange={(text) => change({ answer: text })}
         isMono
         autoComplete="off"
         spellCheck="false"
         placeholder={`${pending.redirectUri}?code=…&state=…&iss=…`}
-        description="Copy it from the window’s address bar, even if the page there does not load. The code alone will do."
+        description="Copy it from the address bar, even if the page there does not load. The code alone works, too."
         error={answer.fault}
         good={goodAnswer(answer)}
       />
@@ -264,8 +264,8 @@ function AnswerStep(step: StepProps) {
 function goodAnswer(answer: ReturnType<typeof readAnswer>): string | null {
   if (answer.code === null) return null;
   return answer.isChecked
-    ? 'State and issuer are right: it is the answer to the request above.'
-    : 'A code. Your app must also check the state and the issuer that come with it.';
+    ? 'State and issuer match: this is the response to the request above.'
+    : 'This is a code. Your app must also check the state and the issuer that come with it.';
 }
 
 function OwnTokenStep(step: StepProps) {
@@ -307,7 +307,7 @@ function CallStep({ trial, change }: StepProps) {
     <StepCard
       number={trial.mode === 'user' ? 3 : 2}
       title="Call the API"
-      description="The access token goes into a header. It works for minutes; the refresh token gets the next one."
+      description="The access token goes into the Authorization header. It expires after minutes; the refresh token gets a new one."
       isDone={trial.call?.isGood === true}
     >
       <TextField
@@ -333,7 +333,7 @@ function ExchangeView({ name, exchange }: { name: string; exchange: Exchange }) 
   return (
     <div className="stack-small" role="status">
       <p className={exchange.isGood ? 'field-good' : 'field-error'}>
-        {exchange.isGood ? 'It worked.' : 'The server refused it. The response says why.'}
+        {exchange.isGood ? 'It worked.' : 'The server refused the request. The response says why.'}
       </p>
       <div className="exchange">
         <CodeBlock label={`${name} request`} code={exchange.request} />
