@@ -7,7 +7,13 @@ import { mkdtemp, rename, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import chromium from '@sparticuz/chromium';
-import { type Browser, type BrowserContextOptions, chromium as driver, type Page } from 'playwright-core';
+import {
+  type Browser,
+  type BrowserContext,
+  type BrowserContextOptions,
+  chromium as driver,
+  type Page,
+} from 'playwright-core';
 
 interface Scope {
   after: (close: () => Promise<void>) => unknown;
@@ -24,13 +30,32 @@ const quietArguments = [
 
 /** Starts a browser for a test or file. */
 export async function startBrowser(scope: Scope): Promise<Browser> {
-  const browser = await driver.launch({
+  const browser = await driver.launch(await launchOptions());
+  scope.after(() => browser.close());
+  return browser;
+}
+
+/** Starts a browser that another program can drive as well. Its pages share one profile. @param port of its protocol */
+export async function startDebuggedBrowser(scope: Scope, port: number): Promise<BrowserContext> {
+  const profile = await mkdtemp(join(tmpdir(), 'nuncio-profile-'));
+  const { args, ...options } = await launchOptions();
+  const context = await driver.launchPersistentContext(profile, {
+    ...options,
+    args: [...args, `--remote-debugging-port=${port}`],
+  });
+  scope.after(async () => {
+    await context.close();
+    await rm(profile, { recursive: true, force: true });
+  });
+  return context;
+}
+
+async function launchOptions() {
+  return {
     executablePath: await unpackedChromium(),
     args: [...chromium.args.filter((argument) => !argument.startsWith('--headless')), ...quietArguments],
     headless: true,
-  });
-  scope.after(() => browser.close());
-  return browser;
+  };
 }
 
 /**

@@ -1,0 +1,111 @@
+/**
+ * What Lighthouse says of the pages, in the same Chromium as the tests: performance, accessibility and best practices, before
+ * and after signing in. Lighthouse itself comes by `npx` (79 packages that nothing else needs).
+ *
+ *   npm test -- bench/lighthouse.ts        (needs a database: the runner of the tests brings one)
+ *
+ * FORM=mobile measures a phone on slow 4G instead of a desktop; PAGES is a pattern for the names of pages.
+ */
+
+import { execFile } from 'node:child_process';
+import { after, test } from 'node:test';
+import { promisify } from 'node:util';
+import { startDebuggedBrowser } from '../test/support/chromium.ts';
+import { createConsoleUser } from '../test/support/console.ts';
+import { signIn, startConsoleServer } from '../test/support/console_page.ts';
+import { freePort } from '../test/support/server.ts';
+import { startSubscriber } from '../test/support/subscriber.ts';
+import { createPublisher, publish, subscribe } from '../test/support/webhooks.ts';
+
+const lighthouse = 'lighthouse@13.5.0';
+const isMobile = process.env.FORM === 'mobile';
+const wanted = new RegExp(process.env.PAGES ?? '');
+const categories = ['performance', 'accessibility', 'best-practices'];
+const run = promisify(execFile);
+
+const server = await startConsoleServer({ after });
+const user = await createConsoleUser(server, { isAdmin: true });
+const subscriber = await startSubscriber({ after });
+const app = await user.request('POST', '/apps', {
+  json: { client_name: 'Reader', redirect_uris: ['https://reader.example/callback'], scope: 'read:posts' },
+});
+const { id } = await subscribe(user, { url: subscriber.url, description: 'Warehouse' });
+await publish(await createPublisher(server), user.account, ['one', 'two', 'three']);
+await subscriber.waitFor(3);
+
+const strangersPages = ['/', '/docs/', '/account', '/console', '/device', '/nowhere'];
+const signedInPages = [
+  '/account',
+  '/console/apps',
+  `/console/apps/${app.body.client_id}`,
+  '/console/apps/new',
+  '/console/subscriptions',
+  `/console/subscriptions/${id}`,
+  '/console/subscriptions/new',
+  '/console/deliveries',
+  '/console/health',
+  '/console/events',
+  '/console/operator',
+  '/console/operator/audit',
+];
+
+interface Report {
+  categories: Record<string, { score: number | null; auditRefs: { id: string; weight: number }[] }>;
+  audits: Record<string, { score: number | null; title: string; displayValue?: string }>;
+}
+
+async function scoresOf(path: string, port: number): Promise<Report> {
+  const { stdout } = await run(
+    'npx',
+    [
+      '--yes',
+      lighthouse,
+      server.baseUrl + path,
+      `--port=${port}`,
+      '--output=json',
+      '--quiet',
+      '--disable-storage-reset',
+      `--only-categories=${categories.join(',')}`,
+      ...(isMobile ? [] : ['--preset=desktop']),
+    ],
+    { maxBuffer: 64 * 1_024 * 1_024, env: { ...process.env, NODE_ENV: '' } },
+  );
+  return JSON.parse(stdout) as Report;
+}
+
+function print(name: string, { categories: scores, audits }: Report): void {
+  const shown = categories.map((each) => String(Math.round((scores[each]?.score ?? 0) * 100)).padStart(5));
+  console.log(`${shown.join('')}  ${name}`);
+  for (const { auditRefs } of Object.values(scores)) {
+    for (const { id: audit, weight } of auditRefs) {
+      const { score, title, displayValue = '' } = audits[audit] ?? { score: null, title: audit };
+      if (weight > 0 && score !== null && score < 0.9)
+        console.log(`        ${audit}: ${title} ${displayValue}`);
+    }
+  }
+}
+
+async function measure(pages: readonly string[], isSignedIn: boolean): Promise<void> {
+  const closers: (() => Promise<void>)[] = [];
+  const port = await freePort();
+  const context = await startDebuggedBrowser({ after: (close) => closers.push(close) }, port);
+  if (isSignedIn) {
+    const [page = await context.newPage()] = context.pages();
+    await page.goto(`${server.baseUrl}/console`);
+    await signIn(page, user.account);
+    await page.getByRole('heading', { level: 1 }).first().waitFor();
+  }
+  for (const path of pages.filter((each) => wanted.test(each))) {
+    print(
+      `${path.replaceAll(/[0-9a-f]{8}-[0-9a-f-]{27}/g, '<id>')}${isSignedIn ? '' : ' (signed out)'}`,
+      await scoresOf(path, port),
+    );
+  }
+  for (const close of closers) await close();
+}
+
+test('the pages load fast, are accessible and keep to good practice', async () => {
+  console.log(`perf a11y best  (${isMobile ? 'phone' : 'desktop'})`);
+  await measure(strangersPages, false);
+  await measure(signedInPages, true);
+});
