@@ -13,6 +13,8 @@ import { eventually, newDataDir, query, start } from './embedded_process.ts';
 export interface Replicated {
   primary: EmbeddedPostgres;
   standby: EmbeddedPostgres;
+  /** Data directory of the standby. */
+  standbyDir: string;
   /** Waits until the standby has everything that was committed. */
   caughtUp: () => Promise<void>;
   /** From here on the standby hears nothing of the primary. */
@@ -25,6 +27,15 @@ export interface Replicated {
 export async function startReplicated(t: TestContext): Promise<Replicated> {
   const dataDir = newDataDir(t);
   const primary = await start(dataDir, 'server');
+  return replicate(t, primary, dataDir);
+}
+
+/** Starts a standby of a PostgreSQL that runs. @param dataDir its own */
+export async function replicate(
+  t: TestContext,
+  primary: EmbeddedPostgres,
+  dataDir: string,
+): Promise<Replicated> {
   const standbyDir = newDataDir(t);
   await copyCluster(primary.connectionString, dataDir, standbyDir);
   const standby = await start(standbyDir, 'server');
@@ -32,6 +43,7 @@ export async function startReplicated(t: TestContext): Promise<Replicated> {
   return {
     primary,
     standby,
+    standbyDir,
     async caughtUp() {
       const [{ lsn } = { lsn: '' }] = await query<{ lsn: string }>(
         primary.connectionString,
