@@ -7,6 +7,7 @@ import { createSealer } from '../src/crypto/sealing.ts';
 import { makeSecret } from '../src/webhooks/subscriptions/signature.ts';
 import { createSubscription } from '../src/webhooks/subscriptions/subscription.ts';
 import { disableByWorker } from '../src/webhooks/subscriptions/subscription_state.ts';
+import { requester } from './support/api.ts';
 import { createTestAccount, mintAccessToken } from './support/oauth.ts';
 import { startTestServer, testSecret } from './support/server.ts';
 import { startSubscriber } from './support/subscriber.ts';
@@ -147,8 +148,17 @@ test('webhooks 73: nothing that the owner could not read then, or may not read n
   await sql`update grants set scopes = array['read:profile', 'read:webhooks', 'write:webhooks'] where id = ${app.grantId}`.execute(
     server.db,
   );
-  const narrowed = await subscribe(app, { url: subscriber.url, kinds: ['*'] });
-  assert.equal((await recover(app.request, narrowed.id, { since: daysAgo(1) })).added, 0);
+  // The token from before the narrowing has ended.
+  const { accessToken } = await mintAccessToken(server, {
+    account,
+    client: { id: app.clientId },
+    scopes: ['read:webhooks', 'write:webhooks'],
+    grantId: app.grantId,
+    claims: { grant_revision: 1 },
+  });
+  const request = requester(server, accessToken);
+  const narrowed = await subscribe({ request }, { url: subscriber.url, kinds: ['*'] });
+  assert.equal((await recover(request, narrowed.id, { since: daysAgo(1) })).added, 0);
 });
 
 test('webhooks 73: a client gets what those who granted it had then; a user what is their own', async (t) => {

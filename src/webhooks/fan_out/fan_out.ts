@@ -17,7 +17,7 @@ import { textArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
-import { accountRowsMax, chooseFromOutbox, type PassRange } from './outbox_turns.ts';
+import { accountRowsMax, actingApps, chooseFromOutbox, type PassRange } from './outbox_turns.ts';
 
 /** What a pass added to one lane: deliveries `first` … `first + events.length - 1`. */
 export interface LaneAddition {
@@ -94,13 +94,6 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
       from unnest(${kinds.names}::text[], ${kinds.objects}::text[], ${kinds.patterns}::text[])
         as given (name, object, patterns)
     ),
-    -- Clients with subscriptions of their own are few, and mostly there is none: nothing is looked up for them then.
-    subscriber as materialized (
-      select c.id
-      from (select distinct client_id from subscriptions where owner = 'client' and state <> 'ended') as s
-      join clients c on c.id = s.client_id
-      where ${mayHaveOwn(kinds.appSubscriptions)}
-    ),
     ${chooseFromOutbox(range)},
     pair as materialized (
       select account_id, kind, array_agg(position) as positions, array_agg(created_at) as times
@@ -128,14 +121,14 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
               select from clients c where c.id = s.client_id and c.is_stopped offset 0)
           union all
           select s.lane, s.created_at
-          from subscriptions s
-          where exists (select from subscriber)
-            and s.owner = 'client' and s.state <> 'ended' and s.kinds && catalogue.patterns
-            and s.client_id in (
-              select g.client_id from grants g
-              where g.account_id = pair.account_id and g.withdrawn_at is null
-                and g.client_id in (select id from subscriber)
-                and (catalogue.scopes is null or g.scopes @> catalogue.scopes))
+          from ${actingApps(sql`pair.account_id`, sql`(catalogue.scopes is null or g.scopes @> catalogue.scopes)`)} as app
+          cross join lateral (
+            select lane, created_at from subscriptions
+            where client_id = app.client_id and owner = 'client' and state <> 'ended' and kinds && catalogue.patterns
+            offset 0
+          ) as s
+          where exists (
+            select from clients c where c.id = app.client_id and ${mayHaveOwn(kinds.appSubscriptions)} offset 0)
           offset 0
         ) as found
         where not exists (

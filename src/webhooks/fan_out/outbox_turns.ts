@@ -7,7 +7,7 @@
  *   after the last account of the pass before → accounts, until a bound is reached → a share for each → rows and positions
  */
 
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 
 /** Bounds of one pass. */
 export interface PassLimits {
@@ -23,6 +23,20 @@ export const accountRowsMax = 500;
 /** Less than every account. */
 export const beforeFirstTurn = '00000000-0000-0000-0000-000000000000';
 
+/**
+ * Apps that act for an account; none where no app at all has subscriptions of its own. For `from`; its column is
+ * `client_id`. Never joined the other way round, which would read the subscriptions of all apps for each account.
+ * @param condition on the grant `g`
+ */
+export function actingApps(account: RawBuilder<unknown>, condition: RawBuilder<unknown> = sql`true`) {
+  return sql`(
+    select distinct g.client_id from grants g
+    where exists (select from subscriptions where owner = 'client' and state <> 'ended')
+      and g.account_id = ${account} and g.withdrawn_at is null and ${condition}
+    offset 0
+  )`;
+}
+
 /** Where a pass begins, and what it may take. */
 export interface PassRange {
   /** Events of this day (UTC) are taken: one that is known beforehand spares the look into every day's partition. */
@@ -33,9 +47,8 @@ export interface PassRange {
 }
 
 /**
- * Common table expressions, for a statement that has `subscriber` (clients with subscriptions of their own):
- * `walk` (the accounts that were looked at), `taking` (those that have their turn, with their share in events) and `chosen`
- * (rows of the outbox: `take` of its `size` events, `positions` of those).
+ * Common table expressions: `walk` (the accounts that were looked at), `taking` (those that have their turn, with their share
+ * in events) and `chosen` (rows of the outbox: `take` of its `size` events, `positions` of those).
  */
 export function chooseFromOutbox({ day, after, limits }: PassRange) {
   const candidatesMax = limits.deliveries + 1;
@@ -57,12 +70,11 @@ export function chooseFromOutbox({ day, after, limits }: PassRange) {
           ) as few
         ) + (
           select count(*) from (
-            select from subscriptions s
-            where exists (select from subscriber) and s.owner = 'client' and s.state <> 'ended'
-              and s.client_id in (
-                select g.client_id from grants g
-                where g.account_id = next.turn and g.withdrawn_at is null
-                  and g.client_id in (select id from subscriber))
+            select from ${actingApps(sql`next.turn`)} as app
+            cross join lateral (
+              select from subscriptions s
+              where s.client_id = app.client_id and s.owner = 'client' and s.state <> 'ended' offset 0
+            ) as own
             limit ${candidatesMax}::int
           ) as few
         ))::int else 0 end as count
