@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { Collector, CollectorFullError, type CollectorLimits } from '../src/database/collector.ts';
+import { isDatabaseUnavailable } from '../src/database/database.ts';
 
 interface Lot {
   items: readonly string[];
@@ -181,4 +182,21 @@ test('a lot that is stuck does not keep the next ones, up to a number of lots', 
   assert.deepEqual(lots[3]?.items, ['x', 'y']);
   await lots[3]?.end();
   await Promise.all(last);
+});
+
+test('an item that waits for too long is told so, and is not done later', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const { lots, add } = startCollector({ slowLotMs: 1_000_000, waitMsMax: 0 });
+  const stuck = add('a', 'stuck');
+  await turn();
+  const late = [add('a', 'late'), add('b', 'late')];
+  const results = Promise.allSettled(late);
+  t.mock.timers.tick(1);
+  for (const result of await results) {
+    assert.equal(result.status, 'rejected');
+    assert.ok(isDatabaseUnavailable(result.reason));
+  }
+  await lots[0]?.end();
+  assert.equal(await stuck, 'stuck');
+  assert.equal(lots.length, 1);
 });

@@ -7,8 +7,11 @@
  * result. A lot that the database refuses for its content is split until the item that it refuses is found.
  *
  *   added → waiting → in a lot → settled
- *                        ↳ (refused) → in each half of the lot → settled
+ *              │            ↳ (refused) → in each half of the lot → settled
+ *              ↳ (too long) → told that the database did not answer
  */
+
+import { connectionTimeoutMs, lateMessage } from './database.ts';
 
 export interface CollectorOptions<Item, Result> {
   /**
@@ -32,6 +35,8 @@ export interface CollectorLimits {
   lotsInFlightMax: number;
   /** Milliseconds after which a lot counts as slow: the next one no longer waits for it. */
   slowLotMs: number;
+  /** Milliseconds that an item waits at most: the same as for a connection of the pool. */
+  waitMsMax: number;
 }
 
 const usualLimits: CollectorLimits = {
@@ -43,6 +48,7 @@ const usualLimits: CollectorLimits = {
   waitingBytesMax: 67_108_864,
   lotsInFlightMax: 4,
   slowLotMs: 100,
+  waitMsMax: connectionTimeoutMs,
 };
 
 /** Thrown where too much waits already. */
@@ -60,6 +66,8 @@ export class CollectorFullError extends Error {
 interface Waiting<Item, Result> {
   item: Item;
   bytes: number;
+  /** When it was added. */
+  at: number;
   resolve: (result: Result) => void;
   reject: (error: unknown) => void;
 }
@@ -80,6 +88,8 @@ export class Collector<Item, Result> {
   #inFlight = 0;
   #slow = 0;
   #isScheduled = false;
+  /** Runs while something waits. */
+  #expiry: NodeJS.Timeout | undefined;
 
   constructor({ execute, limits }: CollectorOptions<Item, Result>) {
     this.#execute = execute;
@@ -101,13 +111,37 @@ export class Collector<Item, Result> {
     if (this.#items >= waitingItemsMax || (this.#items > 0 && this.#bytes + bytes > waitingBytesMax))
       throw new CollectorFullError(false);
     const { promise, resolve, reject } = Promise.withResolvers<Result>();
-    queue.entries.push({ item, bytes, resolve, reject });
+    queue.entries.push({ item, bytes, at: performance.now(), resolve, reject });
     queue.bytes += bytes;
     this.#queues.set(owner, queue);
     this.#items += 1;
     this.#bytes += bytes;
     this.#schedule();
+    this.#expiry ??= setTimeout(() => this.#expire(), this.#limits.waitMsMax);
     return promise;
+  }
+
+  /** Nobody may wait for long: who asked may not be allowed to any more by then. */
+  #expire(): void {
+    const before = performance.now() - this.#limits.waitMsMax;
+    for (const [owner, queue] of this.#queues) {
+      while (queue.entries[0] !== undefined && queue.entries[0].at <= before)
+        this.#shift(owner, queue).reject(new Error(lateMessage));
+    }
+    const oldest = Math.min(...this.#queues.values().map(({ entries: [first] }) => first?.at ?? 0));
+    this.#expiry =
+      this.#items === 0 ? undefined : setTimeout(() => this.#expire(), Math.max(oldest - before, 1));
+  }
+
+  /** Takes the first item of an owner, who goes to the end. */
+  #shift(owner: string, queue: Queue<Item, Result>): Waiting<Item, Result> {
+    const first = queue.entries.shift() as Waiting<Item, Result>;
+    queue.bytes -= first.bytes;
+    this.#bytes -= first.bytes;
+    this.#items -= 1;
+    this.#queues.delete(owner);
+    if (queue.entries.length > 0) this.#queues.set(owner, queue);
+    return first;
   }
 
   #schedule(): void {
@@ -145,15 +179,13 @@ export class Collector<Item, Result> {
     for (const [owner, queue] of this.#queues) {
       const [first] = queue.entries as [Waiting<Item, Result>];
       if (lot.length >= lotItemsMax || (lot.length > 0 && bytes + first.bytes > lotBytesMax)) break;
-      queue.entries.shift();
-      queue.bytes -= first.bytes;
-      this.#queues.delete(owner);
-      if (queue.entries.length > 0) this.#queues.set(owner, queue);
-      lot.push(first);
+      lot.push(this.#shift(owner, queue));
       bytes += first.bytes;
     }
-    this.#items -= lot.length;
-    this.#bytes -= bytes;
+    if (this.#items === 0) {
+      clearTimeout(this.#expiry);
+      this.#expiry = undefined;
+    }
     return lot;
   }
 

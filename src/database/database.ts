@@ -15,7 +15,7 @@ export type Database = Kysely<Tables>;
 export type Transaction = KyselyTransaction<Tables>;
 
 /** Milliseconds after which waiting for a connection is given up: the answer is then 503. */
-const connectionTimeoutMs = 5_000;
+export const connectionTimeoutMs = 5_000;
 /** Milliseconds after which the database itself ends a statement that nobody can still be waiting for. */
 const statementTimeoutMs = 60_000;
 /** Milliseconds after which an answer is not waited for any more: whoever should give it has gone without a word. */
@@ -72,7 +72,8 @@ export function inTransaction<T>(
   return db.isTransaction ? work(db as Transaction) : db.transaction().execute(work);
 }
 
-const lateMessage = 'the database did not answer in time';
+/** Of an error that counts as "the database is unavailable". */
+export const lateMessage = 'the database did not answer in time';
 
 /** @throws Error when the database takes longer; it is not waited for any more */
 export function within<Result>(ms: number, work: Promise<Result>): Promise<Result> {

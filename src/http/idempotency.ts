@@ -167,10 +167,10 @@ function contextOf({ owner, key }: KeyedRequest): string {
 /** Keys forgotten in one statement at most. */
 const sweepRowsMax = 10_000;
 
-/** Forgets what has been kept long enough. */
+/** Forgets what has been kept long enough. Waits for nobody who renews some of these keys in one transaction. */
 export async function sweepIdempotencyKeys(db: Database): Promise<void> {
   await sql`
     delete from idempotency_keys where ctid = any(array(
       select ctid from idempotency_keys where created_at <= now() - make_interval(hours => ${keptHours})
-      limit ${sweepRowsMax}))`.execute(db);
+      limit ${sweepRowsMax} for update skip locked))`.execute(db);
 }
