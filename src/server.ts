@@ -15,6 +15,7 @@ import { registerRoot } from './collections/root.ts';
 import { registerCollections } from './collections/routes.ts';
 import type { Config } from './config/config.ts';
 import { createSealer } from './crypto/sealing.ts';
+import { divideConnections, findConnectionShortage } from './database/connections.ts';
 import { type Database, openDatabase } from './database/database.ts';
 import { enterEpoch } from './database/epoch.ts';
 import { Notifications } from './database/notifications.ts';
@@ -69,8 +70,11 @@ export interface RunningServer {
   close(): Promise<void>;
 }
 
-/** Connections to the database for everything but the notifications. */
-const connectionsMax = 20;
+/**
+ * Requests of the delivery log: milliseconds that the database may take for a statement, and that a free connection is
+ * waited for.
+ */
+const logTimeouts = { statementTimeoutMs: 10_000, connectionTimeoutMs: 3_000 };
 
 /**
  * @throws Error of the system when the port is taken; nothing stays open then
@@ -90,11 +94,12 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
 async function openServer(options: ServerOptions, opened: AsyncDisposableStack): Promise<string> {
   const { config, platform, databaseUrl, secret, logger } = options;
   const onDatabaseError = (error: Error) => logger.warn({ err: error }, 'database connection lost');
+  const shares = divideConnections(config.databaseConnections);
+  const shared = { connectionString: databaseUrl, onIdleError: onDatabaseError };
   let epoch: string | undefined;
   const db = openDatabase({
-    connectionString: databaseUrl,
-    connectionsMax,
-    onIdleError: onDatabaseError,
+    ...shared,
+    connectionsMax: shares.requests,
     onConnect: async (client) => {
       const entered = await enterEpoch(client);
       // Whatever is kept in memory and was heard of by notifications is read again.
@@ -103,6 +108,8 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     },
   });
   opened.defer(() => db.destroy());
+  const logDb = openDatabase({ ...shared, ...logTimeouts, connectionsMax: shares.log });
+  opened.defer(() => logDb.destroy());
   const notifications = new Notifications(databaseUrl, onDatabaseError);
   opened.defer(() => notifications.stop());
   const outbox = new Outbox(db, notifications);
@@ -174,7 +181,9 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   const limited = limitGuard(guard, limiter);
   const webhooks = createWebhooks({
     db,
+    logDb,
     databaseUrl,
+    engineConnections: shares.engine,
     outbox,
     config,
     secret,
@@ -202,7 +211,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
       { name: 'events', href: '/events', scopes: ['write:events'] },
       { name: 'apps', href: '/apps', scopes: ['read:apps', 'write:apps'] },
     );
-    registerRoot(api, limited, authorization.subjectOf, links);
+    registerRoot(api, limited, authorization.subjectOf, links, (principal) => webhooks.quotasOf(principal));
     const { onPublished } = webhooks;
     registerCollections(
       api,
@@ -228,6 +237,8 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     scopes: scopes.values().toArray(),
   });
 
+  const shortage = await findConnectionShortage(db, config.databaseConnections);
+  if (shortage !== undefined) logger.warn(shortage);
   await notifications.start();
   await webhooks.start();
   await app.listen({ port: config.port, host: config.host });

@@ -11,7 +11,7 @@ import { consoleClientId, docsClientId } from '../src/clients/own_clients.ts';
 import { newId } from '../src/crypto/ids.ts';
 import { withdrawGrantsOfClient } from '../src/grants/grant.ts';
 import { ensureOwnClients } from '../src/web/own_clients.ts';
-import { subscriptionsMax } from '../src/webhooks/subscriptions/subscription.ts';
+import { defaultQuotas } from '../src/webhooks/subscriptions/quotas.ts';
 import { requester } from './support/api.ts';
 import { TestBrowser } from './support/browser.ts';
 import {
@@ -229,11 +229,11 @@ test('a user has as many of their own as anybody, whatever their apps have', asy
     select gen_random_uuid(), (random() * 1e15)::bigint, ${owner}, case when ${owner} = 'grant' then s.grant_id end,
       s.account_id, case when ${owner} = 'grant' then s.client_id end, s.url, s.kinds, s.signature, s.secret
     from subscriptions s, generate_series(1, ${count}::int) where s.id = ${id}`.execute(db);
-  await fill('grant', subscriptionsMax - 1);
-  assert.equal((await app.request('POST', '/subscriptions', { json: { url, kinds: ['*'] } })).status, 409);
-  await fill('user', subscriptionsMax - 1);
+  await fill('grant', defaultQuotas.subscriptionsPerGrant - 1);
+  assert.equal((await app.request('POST', '/subscriptions', { json: { url, kinds: ['*'] } })).status, 422);
+  await fill('user', defaultQuotas.subscriptionsPerGrant - 1);
   await subscribe(user, { url });
-  assert.equal((await user.request('POST', '/subscriptions', { json: { url, kinds: ['*'] } })).status, 409);
+  assert.equal((await user.request('POST', '/subscriptions', { json: { url, kinds: ['*'] } })).status, 422);
 });
 
 const consoleClient = {

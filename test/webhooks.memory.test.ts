@@ -123,6 +123,7 @@ test('an engine that does not get on is told no more than it can be', async (t) 
   const engine = new RemoteEngine({
     settings: {
       databaseUrl: server.databaseUrl,
+      connectionsMax: 6,
       secret: Buffer.alloc(32),
       egress: { allowLoopback: false },
       retryScheduleSeconds: [],

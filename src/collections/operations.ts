@@ -360,6 +360,16 @@ const rootSchema = Type.Object(
     account: Type.Union([Type.Object({ id: Type.String() }), Type.Null()]),
     client: Type.Object({ id: Type.String() }),
     scopes: Type.Array(Type.String()),
+    quotas: Type.Optional(
+      Type.Record(
+        Type.String(),
+        Type.Object({ limit: Type.Integer({ minimum: 0 }), left: Type.Integer({ minimum: 0 }) }),
+        {
+          description:
+            'For tokens with `read:webhooks` or `write:webhooks`: how many subscriptions the grant (or the user or app itself), the account and the app may have, how many deliveries one event of the account may become, and how many are left of each. Creating a subscription past one of them is 422 with a code such as `quota-account-subscriptions`.',
+        },
+      ),
+    ),
     _links: Type.Record(Type.String(), { $ref: '#/components/schemas/Link' } as TSchema),
   },
   { additionalProperties: false },
@@ -371,7 +381,8 @@ const rootOperation: Operation = {
   path: '/api',
   tag: 'api',
   summary: 'Read who the token acts for',
-  description: 'Returns the account, the client, the scopes of the token, and links to what it may use.',
+  description:
+    'Returns the account, the client, the scopes of the token, what is left of quotas, and links to what it may use.',
   scopes: [],
   parameters: [],
   answers: {
@@ -382,7 +393,8 @@ const rootOperation: Operation = {
       example: {
         account: { id: exampleIds.author },
         client: { id: 'reader' },
-        scopes: ['read:posts'],
+        scopes: ['read:posts', 'read:webhooks'],
+        quotas: { account_subscriptions: { limit: 2000, left: 1990 } },
         _links: { self: { href: '/api' }, articles: { href: '/articles' } },
       },
     },

@@ -6,6 +6,7 @@
 import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import pg from 'pg';
+import { connectionsDefault, connectionsMin } from './connections.ts';
 import { parseDurationSeconds } from './duration.ts';
 import type { Environment } from './environment.ts';
 
@@ -20,6 +21,8 @@ export interface Config {
   readonly host: string;
   /** Null: the embedded PostgreSQL. */
   readonly databaseUrl: string | null;
+  /** Connections to the database that this node opens at most. */
+  readonly databaseConnections: number;
   /** Absolute path. */
   readonly dataDir: string;
   /** Null: made and kept in the data directory. */
@@ -116,6 +119,14 @@ export function loadConfig(environment: Environment, mode: Mode, unknown: readon
     port,
     host: environment.HOST ?? (mode === 'start' ? '0.0.0.0' : '127.0.0.1'),
     databaseUrl,
+    databaseConnections: readInteger(
+      environment,
+      'NUNCIO_DATABASE_CONNECTIONS',
+      connectionsDefault,
+      connectionsMin,
+      1_000,
+      wrong,
+    ),
     dataDir: resolve(environment.NUNCIO_DATA_DIR ?? './data'),
     secret,
     insecureSubscribers: insecureSubscribers && baseUrl !== undefined && mayBeInsecure(baseUrl),
@@ -135,7 +146,7 @@ type Wrong = (name: keyof Environment, was: string, mayBe: string) => void;
 
 function readInteger(
   environment: Environment,
-  name: 'PORT' | 'NUNCIO_RATE_LIMIT',
+  name: 'PORT' | 'NUNCIO_RATE_LIMIT' | 'NUNCIO_DATABASE_CONNECTIONS',
   fallback: number,
   min: number,
   max: number,

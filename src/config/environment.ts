@@ -10,6 +10,7 @@ export interface Environment {
   readonly PORT?: string;
   readonly HOST?: string;
   readonly DATABASE_URL?: string;
+  readonly NUNCIO_DATABASE_CONNECTIONS?: string;
   readonly NUNCIO_DATA_DIR?: string;
   readonly NUNCIO_SECRET?: string;
   readonly NUNCIO_INSECURE_HTTP?: string;
@@ -30,6 +31,7 @@ const names = [
   'PORT',
   'HOST',
   'DATABASE_URL',
+  'NUNCIO_DATABASE_CONNECTIONS',
   'NUNCIO_DATA_DIR',
   'NUNCIO_SECRET',
   'NUNCIO_INSECURE_HTTP',

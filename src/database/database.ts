@@ -32,6 +32,10 @@ export interface DatabaseOptions {
   connectionString: string;
   /** Connections at most. */
   connectionsMax: number;
+  /** Milliseconds after which the database ends a statement; a minute where left out. */
+  statementTimeoutMs?: number;
+  /** Milliseconds that a free connection is waited for. */
+  connectionTimeoutMs?: number;
   /** Milliseconds that an answer is waited for; by default longer than the database lets a statement run. */
   answerTimeoutMs?: number;
   /** Told of connections that broke while idle; they are replaced by themselves. */
@@ -44,9 +48,9 @@ export interface DatabaseOptions {
 export function openDatabase(options: DatabaseOptions): Database {
   const pool = new pg.Pool({
     connectionString: options.connectionString,
-    connectionTimeoutMillis: connectionTimeoutMs,
+    connectionTimeoutMillis: options.connectionTimeoutMs ?? connectionTimeoutMs,
     keepAlive: true,
-    statement_timeout: statementTimeoutMs,
+    statement_timeout: options.statementTimeoutMs ?? statementTimeoutMs,
     idle_in_transaction_session_timeout: idleTransactionTimeoutMs,
     query_timeout: options.answerTimeoutMs ?? answerTimeoutMs,
     application_name: 'nuncio',
@@ -185,6 +189,11 @@ function prepareAnew(error: Error, name: string, text: string): string | undefin
  */
 const unavailable =
   /^(08...|53...|57P0[1-5]|25P0[34]|25006|ECONNABORTED|ECONNREFUSED|ECONNRESET|EHOSTDOWN|EHOSTUNREACH|ENETDOWN|ENETUNREACH|ENOENT|ENOTFOUND|EPIPE|ETIMEDOUT|EAI_AGAIN)$/;
+
+/** Whether the database ended a statement because it took too long (or because somebody asked for its end). */
+export function isStatementTimeout(error: unknown): boolean {
+  return error instanceof Error && (error as { code?: unknown }).code === '57014';
+}
 
 /** Whether an error says that the database cannot be reached or is shutting down or full of connections. */
 export function isDatabaseUnavailable(error: unknown): boolean {

@@ -14,13 +14,13 @@ import type { EventKind } from '../events/kind.ts';
 import type { Outbox } from '../events/outbox.ts';
 import { registerPublishing } from '../events/publish.ts';
 import type { StoredEvent } from '../events/store.ts';
-import type { Guard } from '../grants/principal.ts';
+import type { Guard, Principal } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
 import { registerAppSubscriptions } from './api/app_subscription_routes.ts';
 import { registerDeliveries } from './api/delivery_routes.ts';
 import { registerHealthRoutes } from './api/health_routes.ts';
 import { registerRecoveries } from './api/recovery_routes.ts';
-import { registerSubscriptions } from './api/subscription_routes.ts';
+import { ownerOf, registerSubscriptions } from './api/subscription_routes.ts';
 import { RemoteEngine } from './engine/engine_remote.ts';
 import { kindArrays } from './fan_out/fan_out.ts';
 import { eraseEvent } from './log/retention.ts';
@@ -28,11 +28,16 @@ import { registerMeta } from './meta.ts';
 import { recordAttemptSpan } from './sending/attempt_span.ts';
 import type { DeliveryKeyring } from './sending/delivery_keyring.ts';
 import type { WebhookSettings } from './settings.ts';
+import { readQuotaUse } from './subscriptions/subscription_quotas.ts';
 
 export interface WebhooksOptions {
   /** For requests. */
   db: Database;
+  /** For requests of the delivery log. */
+  logDb: Database;
   databaseUrl: string;
+  /** Connections that the engine opens at most. */
+  engineConnections: number;
   outbox: Outbox;
   config: Config;
   secret: Buffer;
@@ -53,6 +58,8 @@ export interface Webhooks {
   /** To be called after each commit that has stored events, with those events. */
   onPublished(events: StoredEvent[]): void;
   registerRoutes(api: FastifyInstance): void;
+  /** For `GET /api`: what a token may still make. Null for one that is not about subscriptions. */
+  quotasOf(principal: Principal): Promise<Record<string, { limit: number; left: number }> | null>;
   /** Which parts of the engine run on this node, by the names that `/readyz` gives them. */
   workers(): Promise<Readonly<Record<string, boolean>>>;
   /** The engine's, in Prometheus' text format. */
@@ -71,6 +78,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
   const engine = new RemoteEngine({
     settings: {
       databaseUrl: options.databaseUrl,
+      connectionsMax: options.engineConnections,
       secret,
       egress: { ...options.egress, allowLoopback: config.insecureSubscribers },
       retryScheduleSeconds: config.retryScheduleSeconds,
@@ -104,12 +112,13 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
         catalogue,
         onPublished,
       });
-      const { appSubscriptions, headers: headerNames } = options.settings;
-      const routes = { api, db, guard, catalogue, sealer, config, appSubscriptions, headerNames };
+      const { appSubscriptions, quotas, headers: headerNames } = options.settings;
+      const routes = { api, db, guard, catalogue, sealer, config, appSubscriptions, quotas, headerNames };
       registerSubscriptions(routes);
       registerAppSubscriptions(routes);
-      registerHealthRoutes(routes);
-      registerDeliveries({ api, db, guard, sealer, headerNames: options.settings.headers, catalogue });
+      const { logDb } = options;
+      registerHealthRoutes({ ...routes, logDb });
+      registerDeliveries({ api, db, logDb, guard, sealer, headerNames: options.settings.headers, catalogue });
       registerRecoveries({ api, db, guard, sealer, wake: () => engine.recover() });
       registerMeta(api, config, options.settings, options.deliveryKeys);
       api.delete<{ Params: { id: string } }>('/events/:id/body', async (request, reply) => {
@@ -121,6 +130,13 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
         engine.forget(positions);
         return reply.code(204).send();
       });
+    },
+    async quotasOf(principal) {
+      if (!principal.scopes.has('read:webhooks') && !principal.scopes.has('write:webhooks')) return null;
+      const uses = await readQuotaUse(db, ownerOf(principal, 'read'), options.settings.quotas);
+      return Object.fromEntries(
+        uses.map(({ name, limit, used }) => [name, { limit, left: Math.max(limit - used, 0) }]),
+      );
     },
     async workers() {
       const { fanOut, sending } = await engine.state();

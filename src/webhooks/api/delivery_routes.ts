@@ -27,12 +27,15 @@ import {
 import type { HeaderNames } from '../sending/delivery_request.ts';
 import { readNothing } from '../subscriptions/subscription_body.ts';
 import { DeliveryStreams, watchedMax } from './delivery_stream.ts';
+import { fromLog } from './log_reads.ts';
 import { sendOnce } from './once.ts';
 import { ownerOf, requireSubscription } from './subscription_routes.ts';
 
 export interface DeliveryRoutesOptions {
   api: FastifyInstance;
   db: Database;
+  /** For what reads the log. */
+  logDb: Database;
   guard: Guard;
   sealer: Sealer;
   headerNames: HeaderNames;
@@ -44,7 +47,7 @@ interface IdRoute {
 }
 
 export function registerDeliveries(options: DeliveryRoutesOptions): void {
-  const { api, db, guard, headerNames, catalogue } = options;
+  const { api, db, logDb, guard, headerNames, catalogue } = options;
   const scopeOf = (kind: string) => {
     const object = catalogue.kinds.get(kind)?.object ?? null;
     return object === null ? null : `read:${object}`;
@@ -63,7 +66,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
         // The token may have ended meanwhile, and so may a membership or the subscription.
         const now = ownerOf(await guard(request, 'read:webhooks'), 'read');
         const current = await requireSubscription(db, now, id);
-        const { deliveries } = await listDeliveries(db, current, filter, watchedMax, null);
+        const { deliveries } = await fromLog(listDeliveries(logDb, current, filter, watchedMax, null));
         return deliveries.map((delivery) => ({
           ...represent(delivery),
           id: delivery.id,
@@ -74,7 +77,9 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
     }
     if (page.after !== null && !/^\d{1,15}$/.test(page.after)) throw page.invalid();
     const before = page.after === null ? null : Number(page.after);
-    const { deliveries, more } = await listDeliveries(db, subscription, filter, page.limit + 1, before);
+    const { deliveries, more } = await fromLog(
+      listDeliveries(logDb, subscription, filter, page.limit + 1, before),
+    );
     const key = ({ sequence }: Delivery) => String(sequence);
     return sendPage(request, reply, page, deliveries, represent, key, more === null ? null : String(more));
   });
@@ -82,7 +87,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
   api.get<IdRoute>('/deliveries/:id', async (request) => {
     const owner = ownerOf(await guard(request, 'read:webhooks'), 'read');
     return representDetails(
-      await requireDelivery(readDelivery(db, owner, request.params.id, headerNames, scopeOf)),
+      await requireDelivery(fromLog(readDelivery(logDb, owner, request.params.id, headerNames, scopeOf))),
     );
   });
 

@@ -4,6 +4,7 @@ import type { FastifyRequest } from 'fastify';
 import { sql } from 'kysely';
 import { actorOf } from '../../apps/actor.ts';
 import { requireApp } from '../../apps/api/app_routes.ts';
+import type { Database } from '../../database/database.ts';
 import { Problem } from '../../http/problem.ts';
 import { readTime } from '../../http/time.ts';
 import {
@@ -17,6 +18,7 @@ import {
   type Stats,
   type StatsRange,
 } from '../log/delivery_stats.ts';
+import { fromLog } from './log_reads.ts';
 import { ownerOf, type RoutesOptions, requireSubscription } from './subscription_routes.ts';
 
 interface IdRoute {
@@ -25,13 +27,18 @@ interface IdRoute {
 
 const dayMs = 86_400_000;
 
-export function registerHealthRoutes({ api, db, guard }: Pick<RoutesOptions, 'api' | 'db' | 'guard'>): void {
+interface HealthRoutesOptions extends Pick<RoutesOptions, 'api' | 'db' | 'guard'> {
+  /** For what reads the log. */
+  logDb: Database;
+}
+
+export function registerHealthRoutes({ api, db, logDb, guard }: HealthRoutesOptions): void {
   api.get<IdRoute>('/subscriptions/:id/health', async (request) => {
     const owner = ownerOf(await guard(request, 'read:webhooks'), 'read');
     const { lane } = await requireSubscription(db, owner, request.params.id);
     const range = readStatsRange(request);
-    const stats = await readStats(db, [lane], range);
-    return representHealth(request, range, stats, await readBacklog(db, [lane]));
+    const stats = await fromLog(readStats(logDb, [lane], range));
+    return representHealth(request, range, stats, await fromLog(readBacklog(logDb, [lane])));
   });
 
   api.get<IdRoute>('/apps/:id/health', async (request) => {
@@ -42,8 +49,8 @@ export function registerHealthRoutes({ api, db, guard }: Pick<RoutesOptions, 'ap
       select lane from subscriptions
       where client_id = ${client.id} and owner = 'client' and state <> 'ended' limit 1000`.execute(db);
     const lanes = rows.map(({ lane }) => Number(lane));
-    const stats = await readStats(db, lanes, range);
-    return representHealth(request, range, stats, await readBacklog(db, lanes));
+    const stats = await fromLog(readStats(logDb, lanes, range));
+    return representHealth(request, range, stats, await fromLog(readBacklog(logDb, lanes)));
   });
 }
 

@@ -22,6 +22,7 @@ import { bodyProblem, Problem } from '../../http/problem.ts';
 import { sendTest } from '../log/delivery.ts';
 import type { HeaderNames } from '../sending/delivery_request.ts';
 import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
+import type { Quotas } from '../subscriptions/quotas.ts';
 import { makeSecret } from '../subscriptions/signature.ts';
 import { maskedValue, patchHeaders, type StaticHeaders } from '../subscriptions/static_headers.ts';
 import {
@@ -46,6 +47,7 @@ import {
   readSubscriptionPatch,
   readTestKind,
 } from '../subscriptions/subscription_body.ts';
+import { QuotaExceeded, type QuotaUse } from '../subscriptions/subscription_quotas.ts';
 import { disableByOwner, enableByOwner } from '../subscriptions/subscription_state.ts';
 import { sendOnce } from './once.ts';
 
@@ -57,6 +59,7 @@ export interface RoutesOptions {
   sealer: Sealer;
   config: Config;
   appSubscriptions: AppSubscriptions;
+  quotas: Quotas;
   headerNames: HeaderNames;
 }
 
@@ -245,22 +248,38 @@ function notFound(): Problem {
   return new Problem(404, 'There is no such subscription.');
 }
 
-/** @throws Problem 409 where the owner has as many as it may */
+/** @throws Problem 422 where a quota leaves no room, 409 where the owner is gone */
 export async function createAnswer(
   tx: Database | Transaction,
-  { sealer }: Pick<RoutesOptions, 'sealer'>,
+  { sealer, quotas }: Pick<RoutesOptions, 'sealer' | 'quotas'>,
   owner: Owner,
   { headers, ...fields }: SubscriptionFields & { headers: StaticHeaders },
   secret: string,
 ): Promise<Answer> {
-  const subscription = await createSubscription(tx, owner, fields, secret, sealer, headers);
+  const subscription = await createSubscription(tx, owner, fields, secret, sealer, headers, quotas).catch(
+    (error) => {
+      throw error instanceof QuotaExceeded ? quotaProblem(error.quota) : error;
+    },
+  );
   if (subscription === undefined) {
-    throw new Problem(409, 'There are as many subscriptions as there may be, or their owner is gone.', {
-      code: 'no-more-subscriptions',
-    });
+    throw new Problem(409, 'The grant, the account or the app is gone.', { code: 'owner-gone' });
   }
   const body = JSON.stringify({ ...representSubscription(subscription, owner), secret });
   return { status: 201, headers: { location: `/subscriptions/${subscription.id}` }, body };
+}
+
+const counted: Readonly<Record<QuotaUse['name'], string>> = {
+  account_subscriptions: 'subscriptions of the account',
+  client_subscriptions: 'subscriptions of the app',
+  grant_subscriptions: 'subscriptions of the grant',
+  own_subscriptions: 'subscriptions of its own',
+  event_deliveries: 'deliveries of one event',
+};
+
+function quotaProblem({ name, limit }: QuotaUse): Problem {
+  return new Problem(422, `No more than ${limit} ${counted[name]} are allowed.`, {
+    code: `quota-${name.replace('_', '-')}`,
+  });
 }
 
 /** The operator says which apps have subscriptions of their own. @throws Problem 403 */

@@ -35,7 +35,6 @@ import {
   weightOf,
 } from './engine_messages.ts';
 
-const connectionsMax = 6;
 /** Milliseconds between two times of keeping days: as a rule, and where others held locks. */
 const retentionPauseMs = { usual: 3_600_000, locked: 60_000 };
 /** Milliseconds between looks for subscriptions whose owners are to be warned. */
@@ -83,7 +82,7 @@ class Engine {
     this.#tell = tell;
     this.#replayable = settings.replayableKinds;
     this.#predecessors = settings.predecessors ?? [];
-    const { databaseUrl } = settings;
+    const { databaseUrl, connectionsMax } = settings;
     const secret = Buffer.from(settings.secret);
     const db = openDatabase({
       connectionString: withSessionSettings(databaseUrl),

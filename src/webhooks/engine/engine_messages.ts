@@ -13,6 +13,8 @@ import type { Quotas } from '../subscriptions/quotas.ts';
 /** All that an engine has to know at its start. */
 export interface EngineSettings {
   databaseUrl: string;
+  /** Connections to the database at most, beside the one for notifications. */
+  connectionsMax: number;
   /** Key material. */
   secret: Uint8Array;
   /** How subscribers are connected to. */

@@ -16,11 +16,10 @@ import {
   claimLanes,
   findChangedLanes,
   findHeldLanes,
-  freeOrphans,
   type Release,
   readHeads,
   releaseLanes,
-  wakeForgottenLanes,
+  sweepLanes,
 } from './lane_store.ts';
 import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
@@ -30,6 +29,8 @@ import type { StandingLanes } from './standing_lanes.ts';
 /** Lanes taken, and let go of, at once at most. */
 const claimMax = 500;
 const releaseMax = 2_000;
+/** Lanes that a sweep looks at in each look around. */
+const sweepMax = 5_000;
 /** Milliseconds that a lane without work is kept; and where this node holds nearly as many lanes as it may. */
 const lingerMs = 10_000;
 const crowdedLingerMs = 1_000;
@@ -65,6 +66,8 @@ export class LaneKeeper {
   #lookAt = 0;
   #sweepAt = 0;
   #sweptAt = Number.NEGATIVE_INFINITY;
+  /** The last lane that this sweep has looked at; null between sweeps. */
+  #sweepAfter: number | null = null;
   /** When the last look around began that was answered. */
   #newsAt = 0;
   #isLooking = false;
@@ -253,17 +256,25 @@ export class LaneKeeper {
       if (now >= this.#sweepAt) {
         this.#sweptAt = now;
         this.#sweepAt = now + sweepPauseMs;
+        this.#sweepAfter ??= 0;
         await forgetAnswers(db);
-        if ((await freeOrphans(db)) > 0) this.#claimAt = 0;
-        if ((await wakeForgottenLanes(db)) > 0) this.#claimAt = 0;
-        this.#isUnsure = true;
       }
+      if (this.#sweepAfter !== null) await this.#sweep(this.#sweepAfter);
       if (this.#isUnsure) {
         this.#isUnsure = false;
         const held = await findHeldLanes(db, node.id);
         loader.load(held.filter((id) => !lanes.has(id) && !loader.isLoading(id)));
       }
     });
+  }
+
+  /** One slice of all lanes in each look around, so that what it costs does not grow with their number. */
+  async #sweep(after: number): Promise<void> {
+    const { db, node, lanes, loader } = this.#options;
+    const { last, held, mended } = await sweepLanes(db, node.id, after, sweepMax);
+    this.#sweepAfter = last;
+    if (mended > 0) this.#claimAt = 0;
+    loader.load(held.filter((id) => !lanes.has(id) && !loader.isLoading(id)));
   }
 }
 

@@ -230,26 +230,56 @@ export async function findHeldLanes(db: Database, node: string): Promise<number[
   return rows.map(({ lane }) => Number(lane));
 }
 
-/** Frees lanes of nodes that are no more and that nobody buried: they took them after they were taken for dead. */
-export async function freeOrphans(db: Database): Promise<number> {
-  const { rows } = await sql`
-    update lane_progress set owner = null, due_at = greatest(now(), coalesce(paused_until, now()))
-    where owner is not null and not exists (select from nodes n where n.id = lane_progress.owner)
-    returning 1 as freed`.execute(db);
-  return rows.length;
+/** What was found amiss in a slice of all lanes. */
+export interface Sweep {
+  /** The last lane of the slice; null where there is none after it. */
+  last: number | null;
+  /** Lanes that name this node. */
+  held: number[];
+  /** Lanes that were freed or made due. */
+  mended: number;
 }
 
-/** What the database knows that nobody was told of: a lane with deliveries to come that nobody holds or waits for. */
-export async function wakeForgottenLanes(db: Database): Promise<number> {
-  const { rows } = await sql`
-    update lane_progress set due_at = now()
-    from lanes, subscriptions s
-    where lanes.id = lane_progress.lane and s.lane = lane_progress.lane and s.state = 'active'
-      and lane_progress.owner is null and lane_progress.due_at is null
-      and (lanes.next_sequence - 1 > lane_progress.cursor
-        or exists (select from retries r where r.lane = lanes.id and r.due_at is not null))
-    returning 1 as woken`.execute(db);
-  return rows.length;
+/**
+ * Looks through the lanes past `after`, in the order of their numbers. Frees those of nodes that are no more and that
+ * nobody buried: they took them after they were taken for dead. Makes those due of which nobody was told: with deliveries
+ * to come, while nobody holds them or waits for them.
+ * @param limit lanes at most
+ */
+export async function sweepLanes(db: Database, node: string, after: number, limit: number): Promise<Sweep> {
+  const { rows } = await sql<{ last: string | null; count: number; held: string; mended: number }>`
+    with slice as materialized (
+      select lane, owner, due_at, cursor from lane_progress where lane > ${after}::bigint order by lane limit ${limit}::int
+    ),
+    orphan as (
+      update lane_progress set owner = null, due_at = greatest(now(), coalesce(lane_progress.paused_until, now()))
+      from slice
+      where lane_progress.lane = slice.lane and lane_progress.owner = slice.owner
+        and not exists (select from nodes n where n.id = slice.owner offset 0)
+      returning 1 as mended
+    ),
+    forgotten as materialized (
+      select slice.lane from slice
+      cross join lateral (select next_sequence from lanes where id = slice.lane offset 0) as head
+      cross join lateral (select state from subscriptions where lane = slice.lane offset 0) as s
+      where slice.owner is null and slice.due_at is null and s.state = 'active'
+        and (head.next_sequence - 1 > slice.cursor
+          or exists (select from retries r where r.lane = slice.lane and r.due_at is not null offset 0))
+    ),
+    woken as (
+      update lane_progress set due_at = now() from forgotten
+      where lane_progress.lane = forgotten.lane and lane_progress.owner is null and lane_progress.due_at is null
+      returning 1 as mended
+    )
+    select (select max(lane) from slice) as last, (select count(*)::int from slice) as count,
+      (select coalesce(string_agg(lane::text, ','), '') from slice where owner = ${node}::bigint) as held,
+      (select count(*)::int from orphan) + (select count(*)::int from woken) as mended`.execute(db);
+  const { last, count, held, mended } = rows[0] as (typeof rows)[number];
+  return {
+    last: count < limit ? null : Number(last),
+    held: held === '' ? [] : held.split(',').map(Number),
+    mended,
+  };
 }
 
 /** Heads of lanes that a node holds and that grew without its knowing (another node fanned out). */

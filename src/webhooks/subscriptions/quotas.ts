@@ -4,6 +4,14 @@
  */
 
 export interface Quotas {
+  /** Subscriptions that have not ended: of one account, whoever made them. */
+  readonly subscriptionsPerAccount: number;
+  /** Of one app: those of its users' grants and its own. */
+  readonly subscriptionsPerClient: number;
+  /** Of what one user grants one app; also those that a user has of their own. */
+  readonly subscriptionsPerGrant: number;
+  /** Subscriptions that may get one event of an account: the account's, and the own ones of the apps that act for it. */
+  readonly deliveriesPerEvent: number;
   /** Bytes of event bodies that the engine keeps in memory for deliveries that wait or are in flight. */
   readonly waitingBytes: number;
   /** The same for the deliveries of one account. */
@@ -15,6 +23,10 @@ export interface Quotas {
 }
 
 export const defaultQuotas: Quotas = Object.freeze({
+  subscriptionsPerAccount: 2_000,
+  subscriptionsPerClient: 100_000,
+  subscriptionsPerGrant: 1_000,
+  deliveriesPerEvent: 2_500,
   waitingBytes: 67_108_864,
   waitingBytesPerAccount: 16_777_216,
   lanes: 20_000,
@@ -23,6 +35,10 @@ export const defaultQuotas: Quotas = Object.freeze({
 
 /** The least and the greatest value of each. */
 const ranges: Readonly<Record<keyof Quotas, readonly [number, number]>> = {
+  subscriptionsPerAccount: [0, 1_000_000],
+  subscriptionsPerClient: [0, 10_000_000],
+  subscriptionsPerGrant: [0, 1_000_000],
+  deliveriesPerEvent: [0, 1_000_000],
   waitingBytes: [4_194_304, 4_294_967_296],
   waitingBytesPerAccount: [1_048_576, 4_294_967_296],
   lanes: [100, 1_000_000],

@@ -9,21 +9,14 @@ import { sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
 import type { Sealer } from '../../crypto/sealing.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
-import { appSubscriptionsMax } from './app_subscriptions.ts';
 import { newLane } from './delivery_id.ts';
+import type { Owner } from './owner.ts';
+import { defaultQuotas, type Quotas } from './quotas.ts';
 import type { SignatureShape } from './signature.ts';
 import { type StaticHeaders, sealHeaders } from './static_headers.ts';
+import { lockQuotas, requireQuota } from './subscription_quotas.ts';
 
-/** Whose subscription it is: what it gets, and who sees it. */
-export type Owner =
-  | ({ kind: 'grant'; grantId: string; accountId: string; clientId: string } & AppMember)
-  | ({ kind: 'user'; accountId: string } & AppMember)
-  | { kind: 'client'; clientId: string };
-
-export interface AppMember {
-  /** An account whose token is also good for the own subscriptions of apps that it is a member of. */
-  memberId?: string | null;
-}
+export type { Owner } from './owner.ts';
 
 export const formats = ['json', 'cloudevents'] as const;
 export type Format = (typeof formats)[number];
@@ -63,21 +56,6 @@ export interface Subscription extends SubscriptionFields {
   createdAt: Date;
   updatedAt: Date;
 }
-
-/** Whose subscriptions are counted together: those that `belongsTo` finds. */
-function subjectOf(owner: Owner): string[] {
-  switch (owner.kind) {
-    case 'grant':
-      return [owner.accountId, owner.clientId];
-    case 'user':
-      return [owner.accountId];
-    case 'client':
-      return [owner.clientId];
-  }
-}
-
-/** Subscriptions of one owner at most. */
-export const subscriptionsMax = 1_000;
 
 export interface SubscriptionRow {
   id: string;
@@ -156,7 +134,8 @@ export function seenBy(owner: Owner) {
 
 /**
  * @param secret as its owner sees it
- * @returns undefined where the owner may have none: the grant was withdrawn meanwhile, or there are too many
+ * @returns undefined where the owner is gone: the grant was withdrawn meanwhile
+ * @throws QuotaExceeded
  */
 export async function createSubscription(
   db: Database | Transaction,
@@ -165,12 +144,11 @@ export async function createSubscription(
   secret: string,
   sealer: Sealer,
   headers: StaticHeaders = {},
+  quotas: Quotas = defaultQuotas,
 ): Promise<Subscription | undefined> {
   const id = newId();
   return inTransaction(db, async (tx) => {
-    // One after the other, so that the count below counts.
-    const name = [owner.kind, ...subjectOf(owner)].join(' ');
-    await sql`select pg_advisory_xact_lock(hashtextextended(${name}, 51))`.execute(tx);
+    await lockQuotas(tx, owner);
     // The lock makes a withdrawal wait, or makes us see it: no subscription outlives its grant.
     if (owner.kind === 'grant') {
       const { rows } = await sql`
@@ -187,31 +165,24 @@ export async function createSubscription(
         select from clients where id = ${owner.clientId} and not is_stopped for key share`.execute(tx);
       if (rows.length === 0) return undefined;
     }
+    await requireQuota(tx, owner, quotas);
     const { rows } = await sql<SubscriptionRow>`
       insert into subscriptions (
         id, lane, owner, grant_id, account_id, client_id, url, kinds, signature, format, ordered, rate_limit,
         description, retry_schedule, secret, headers, header_names)
-      select ${id}, ${newLane()}, ${owner.kind}, ${owner.kind === 'grant' ? owner.grantId : null}::uuid,
+      values (${id}, ${newLane()}, ${owner.kind}, ${owner.kind === 'grant' ? owner.grantId : null}::uuid,
         ${owner.kind === 'client' ? null : owner.accountId}::uuid,
         ${owner.kind === 'user' ? null : owner.clientId}::text,
         ${fields.url}, ${fields.kinds}::text[], ${fields.signature}, ${fields.format}, ${fields.ordered},
         ${fields.rateLimit}::int, ${fields.description}, ${fields.retrySchedule}::int[], ${sealer.seal(secret, id)},
-        ${sealHeaders(headers, id, sealer)}::bytea, ${Object.keys(headers)}::text[]
-      where (select count(*) from subscriptions where ${belongsTo(owner)}) < ${limitOf(owner)}::int
+        ${sealHeaders(headers, id, sealer)}::bytea, ${Object.keys(headers)}::text[])
       returning *`.execute(tx);
-    const row = rows[0];
-    if (row === undefined) return undefined;
+    const row = rows[0] as SubscriptionRow;
     await sql`
       with head as (insert into lanes (id) values (${row.lane}))
       insert into lane_progress (lane) values (${row.lane})`.execute(tx);
     return toSubscription(row);
   });
-}
-
-function limitOf(owner: Owner) {
-  if (owner.kind !== 'client') return sql`${subscriptionsMax}`;
-  return sql`(select case when may_subscribe then ${subscriptionsMax}::int else ${appSubscriptionsMax}::int end
-    from clients where id = ${owner.clientId})`;
 }
 
 /** Entries that the transaction writes to the audit log name whose token it was. */

@@ -1,0 +1,106 @@
+/**
+ * How many subscriptions an account, an app and a grant may have, and how many deliveries one event of an account may
+ * become. Counted under locks, so that two that are made at the same moment cannot pass a quota together. A quota that
+ * was lowered keeps nothing from being read, changed or deleted.
+ */
+
+import { type RawBuilder, sql } from 'kysely';
+import type { Database, Transaction } from '../../database/database.ts';
+import { appSubscriptionsMax } from './app_subscriptions.ts';
+import type { Owner } from './owner.ts';
+import type { Quotas } from './quotas.ts';
+
+export interface QuotaUse {
+  /** As the API names it. */
+  name:
+    | 'account_subscriptions'
+    | 'client_subscriptions'
+    | 'grant_subscriptions'
+    | 'own_subscriptions'
+    | 'event_deliveries';
+  limit: number;
+  used: number;
+}
+
+/** A quota leaves no room for one more. */
+export class QuotaExceeded extends Error {
+  override readonly name = 'QuotaExceeded';
+  readonly quota: QuotaUse;
+
+  constructor(quota: QuotaUse) {
+    super(`the quota ${quota.name} is ${quota.limit}`);
+    this.quota = quota;
+  }
+}
+
+/** The locks that creations of an owner's subscriptions take, always in this order. */
+export async function lockQuotas(tx: Transaction, owner: Owner): Promise<void> {
+  const names = [
+    ...(owner.kind === 'client' ? [] : [`account ${owner.accountId}`]),
+    ...(owner.kind === 'user' ? [] : [`client ${owner.clientId}`]),
+  ];
+  for (const name of names) {
+    await sql`select pg_advisory_xact_lock(hashtextextended(${name}, 51))`.execute(tx);
+  }
+}
+
+/** @throws QuotaExceeded for the first quota that leaves no room */
+export async function requireQuota(tx: Transaction, owner: Owner, quotas: Quotas): Promise<void> {
+  const full = (await readQuotaUse(tx, owner, quotas)).find(({ limit, used }) => used >= limit);
+  if (full !== undefined) throw new QuotaExceeded(full);
+}
+
+/** What is used of each quota that a creation by the owner counts towards; counted up to the quota. */
+export async function readQuotaUse(
+  db: Database | Transaction,
+  owner: Owner,
+  quotas: Quotas,
+): Promise<QuotaUse[]> {
+  const ofAccount = (accountId: string) => sql`subscriptions.account_id = ${accountId}`;
+  const counted: { name: QuotaUse['name']; limit: number; rows: RawBuilder<unknown> }[] = [];
+  const count = (name: QuotaUse['name'], limit: number, which: RawBuilder<unknown>) => {
+    const rows = sql`select from subscriptions where ${which} and subscriptions.state <> 'ended'`;
+    counted.push({ name, limit, rows });
+  };
+  if (owner.kind === 'grant') {
+    const ofApp = sql`subscriptions.owner = 'grant' and ${ofAccount(owner.accountId)}
+      and subscriptions.client_id = ${owner.clientId}`;
+    count('grant_subscriptions', quotas.subscriptionsPerGrant, ofApp);
+  } else if (owner.kind === 'user') {
+    const own = sql`subscriptions.owner = 'user' and ${ofAccount(owner.accountId)}`;
+    count('own_subscriptions', quotas.subscriptionsPerGrant, own);
+  } else {
+    const own = sql`subscriptions.owner = 'client' and subscriptions.client_id = ${owner.clientId}`;
+    count('own_subscriptions', await ownLimit(db, owner.clientId, quotas), own);
+  }
+  if (owner.kind !== 'client') {
+    count('account_subscriptions', quotas.subscriptionsPerAccount, ofAccount(owner.accountId));
+    counted.push({
+      name: 'event_deliveries',
+      limit: quotas.deliveriesPerEvent,
+      rows: sql`
+        (select from subscriptions where ${ofAccount(owner.accountId)} and subscriptions.state <> 'ended')
+        union all
+        (select from subscriptions where subscriptions.owner = 'client' and subscriptions.state <> 'ended'
+          and subscriptions.client_id in (
+            select client_id from grants where account_id = ${owner.accountId} and withdrawn_at is null))`,
+    });
+  }
+  if (owner.kind !== 'user') {
+    const ofClient = sql`subscriptions.client_id = ${owner.clientId}`;
+    count('client_subscriptions', quotas.subscriptionsPerClient, ofClient);
+  }
+  const counts = counted.map(
+    ({ rows, limit }) =>
+      sql`(select count(*)::int from (select from (${rows}) as found limit ${limit}::int) as counted)`,
+  );
+  const { rows } = await sql<{ used: number[] }>`select array[${sql.join(counts)}] as used`.execute(db);
+  return counted.map(({ name, limit }, index) => ({ name, limit, used: rows[0]?.used[index] ?? 0 }));
+}
+
+/** Clients that the operator marked have as many as a grant. */
+async function ownLimit(db: Database | Transaction, clientId: string, quotas: Quotas): Promise<number> {
+  const { rows } = await sql<{ may_subscribe: boolean }>`
+    select may_subscribe from clients where id = ${clientId}`.execute(db);
+  return rows[0]?.may_subscribe ? quotas.subscriptionsPerGrant : appSubscriptionsMax;
+}
