@@ -69,7 +69,7 @@ test(`webhooks 62: servers and a standby in trouble lose nothing that the surviv
     NUNCIO_INSECURE_SUBSCRIBERS: '1',
     NUNCIO_RATE_LIMIT: '0',
     NUNCIO_RETRY_SCHEDULE: Array(20).fill('1s').join(','),
-    LOG_LEVEL: 'fatal',
+    LOG_LEVEL: 'error',
   };
   const cluster = await NodeCluster.start(t, 3, settings);
   const db = openDatabase({ connectionString: cluster.proxy.url, connectionsMax: 4, onIdleError: () => {} });
@@ -342,7 +342,11 @@ test(`webhooks 62: servers and a standby in trouble lose nothing that the surviv
   }
   const { rows } = await sql<{ left: string }>`select count(*) as left from outbox`.execute(db);
   assert.equal(rows[0]?.left, '0');
-  assert.deepEqual(await cluster.end(), [0, 0, 0]);
+  const codes = await cluster.end();
+  const outputs = cluster.nodes.map((node, index) =>
+    codes[index] === 0 ? '' : node.process.output().slice(-4_000),
+  );
+  assert.deepEqual(codes, [0, 0, 0], outputs.join('\n'));
 });
 
 /** Deliveries of one epoch that first came after a later one. */

@@ -20,6 +20,7 @@ import { type ConnectorOptions, comparePeer, vettedLookup } from '../src/egress/
 import { resolveVetted } from '../src/egress/resolve.ts';
 import { answerBodyBytesMax } from '../src/webhooks/sending/http1_answer.ts';
 import { type Answer, exchangeTimeoutMs, Sender } from '../src/webhooks/sending/sender.ts';
+import { headerLines } from '../src/webhooks/subscriptions/static_headers.ts';
 
 const pem = (name: string) => readFileSync(new URL(`support/certificates/${name}`, import.meta.url), 'utf8');
 const certificate = (name: string) => ({ key: pem(`${name}.key`), cert: pem(`${name}.pem`) });
@@ -116,6 +117,39 @@ test('HTTP/2 is spoken where the subscriber offers it', async (t) => {
   assert.equal(answer.error, null);
   assert.equal(answer.status, 200);
   assert.deepEqual(versions, ['2.0']);
+});
+
+test('header lines arrive over HTTP/2 as over HTTP/1.1, with colons and commas in their values', async (t) => {
+  const seen: Record<string, unknown>[] = [];
+  const take: RequestListener = (request, response) => {
+    const { 'x-api-key': key, authorization, 'x-list': list } = request.headers;
+    seen.push({ version: request.httpVersion, key, authorization, list });
+    response.end();
+  };
+  const both = [
+    createHttp2({ ...certificate('good'), allowHTTP1: false }, take as never),
+    createHttps(certificate('good'), take),
+  ];
+  const lines = headerLines({ 'X-Api-Key': 'a: b', Authorization: 'Basic dXNlcjpwYXNz', 'X-List': 'a, b' });
+  for (const server of both) {
+    const port = await listen(t, server as unknown as Server);
+    const request = {
+      origin: `https://hooks.example:${port}`,
+      path: '/',
+      headers: `content-type: application/json\r\n${lines}`,
+      body: Buffer.from('{}'),
+      traced: null,
+    };
+    const { status } = await new Promise<Answer>((resolve) =>
+      createSender(t).send(request, resolve, undefined),
+    );
+    assert.equal(status, 200);
+  }
+  const expected = { key: 'a: b', authorization: 'Basic dXNlcjpwYXNz', list: 'a, b' };
+  assert.deepEqual(seen, [
+    { version: '2.0', ...expected },
+    { version: '1.1', ...expected },
+  ]);
 });
 
 test('an HTTP/2 response whose header section exceeds the limit is refused, as with HTTP/1.1', async (t) => {
