@@ -173,6 +173,7 @@ function describeConfig(config: Config): Setting[] {
     setting('NUNCIO_INSECURE_SUBSCRIBERS', config.insecureSubscribers),
     setting('NUNCIO_RETRY_SCHEDULE', config.retryScheduleSeconds),
     setting('NUNCIO_RATE_LIMIT', config.rateLimitPerMinute),
+    setting('NUNCIO_NODE_NAME', config.nodeName),
     setting('NUNCIO_TRUST_PROXY', config.trustProxy),
     setting('NUNCIO_EGRESS_PROXY', config.egressProxy, true),
     setting('NUNCIO_TLS_CERT_FILE', config.tls?.certFile ?? null),

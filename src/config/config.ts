@@ -32,6 +32,8 @@ export interface Config {
   readonly retryScheduleSeconds: readonly number[];
   /** Requests a minute for each token; 0 is none. */
   readonly rateLimitPerMinute: number;
+  /** Of this server among all on the database; null where the operator has not named it. */
+  readonly nodeName: string | null;
   /** Addresses or CIDR ranges of reverse proxies whose `X-Forwarded-*` is believed. */
   readonly trustProxy: readonly string[];
   /** URL of the proxy that outgoing connections go through, perhaps with credentials; null for none. */
@@ -132,6 +134,7 @@ export function loadConfig(environment: Environment, mode: Mode, unknown: readon
     insecureSubscribers: insecureSubscribers && baseUrl !== undefined && mayBeInsecure(baseUrl),
     retryScheduleSeconds: readRetrySchedule(environment, wrong),
     rateLimitPerMinute: readInteger(environment, 'NUNCIO_RATE_LIMIT', 600, 0, 1_000_000_000, wrong),
+    nodeName: readNodeName(environment, wrong),
     trustProxy: readTrustProxy(environment, wrong),
     egressProxy: readEgressProxy(environment, wrong),
     tls,
@@ -140,6 +143,15 @@ export function loadConfig(environment: Environment, mode: Mode, unknown: readon
   };
   if (problems.length > 0) throw new ConfigError(problems);
   return Object.freeze(config);
+}
+
+function readNodeName(environment: Environment, wrong: Wrong): string | null {
+  const name = environment.NUNCIO_NODE_NAME;
+  if (name === undefined) return null;
+  if (!/^[\x21-\x7e]{1,255}$/.test(name)) {
+    wrong('NUNCIO_NODE_NAME', name, '1 to 255 visible ASCII characters');
+  }
+  return name;
 }
 
 type Wrong = (name: keyof Environment, was: string, mayBe: string) => void;

@@ -17,6 +17,7 @@ export interface Environment {
   readonly NUNCIO_INSECURE_SUBSCRIBERS?: string;
   readonly NUNCIO_RETRY_SCHEDULE?: string;
   readonly NUNCIO_RATE_LIMIT?: string;
+  readonly NUNCIO_NODE_NAME?: string;
   readonly NUNCIO_TRUST_PROXY?: string;
   readonly NUNCIO_EGRESS_PROXY?: string;
   readonly NUNCIO_TLS_CERT_FILE?: string;
@@ -38,6 +39,7 @@ const names = [
   'NUNCIO_INSECURE_SUBSCRIBERS',
   'NUNCIO_RETRY_SCHEDULE',
   'NUNCIO_RATE_LIMIT',
+  'NUNCIO_NODE_NAME',
   'NUNCIO_TRUST_PROXY',
   'NUNCIO_EGRESS_PROXY',
   'NUNCIO_TLS_CERT_FILE',

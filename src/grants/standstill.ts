@@ -88,7 +88,8 @@ async function allStandStill(db: Database, id: string): Promise<void> {
   for (let pauseMs = pollMs.first; ; pauseMs = Math.min(2 * pauseMs, pollMs.most)) {
     const { rows } = await sql`
       select from nodes
-      where alive_until > now()
+      -- One that died is taken away by the others within seconds; those of earlier versions have a time.
+      where (looks > 0 or alive_until > now())
         and not exists (select from standstill_answers a where a.standstill = ${id} and a.node = nodes.id)
       limit 1`.execute(db);
     if (rows.length === 0 || performance.now() - askedAt >= answersMsMax) return;

@@ -82,6 +82,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
       secret,
       egress: { ...options.egress, allowLoopback: config.insecureSubscribers },
       retryScheduleSeconds: config.retryScheduleSeconds,
+      nodeName: config.nodeName,
       headerNames: options.settings.headers,
       quotas: options.settings.quotas,
       kinds: kindArrays(catalogue, options.settings.appSubscriptions),

@@ -125,6 +125,7 @@ class Engine {
       signers: (now) => keys.signers(now),
       retryScheduleSeconds: settings.retryScheduleSeconds,
       quotas: settings.quotas,
+      nodeName: settings.nodeName ?? null,
       onEpoch: (epoch) => {
         if (epoch !== this.#epoch) this.#abandon();
       },
@@ -190,7 +191,10 @@ class Engine {
       setInterval(() => this.#recover(), recoveryPauseMs),
       setInterval(() => void this.#warn().catch(this.#onError), warnPauseMs),
     );
-    await buryNodes(this.#db, this.#predecessors);
+    await buryNodes(
+      this.#db,
+      this.#predecessors.map((id) => ({ id, looks: null })),
+    );
     await this.#worker.start();
     // Not waited for: it reads every lane.
     void this.#warn().catch(this.#onError);

@@ -27,6 +27,8 @@ export interface EngineSettings {
   replayableKinds: KindArrays;
   /** Nodes that engines of this process were, which have died. */
   predecessors?: readonly string[];
+  /** Of this node, as the operator has named it. */
+  nodeName?: string | null;
 }
 
 /** Which parts of the engine do what they are there for. */

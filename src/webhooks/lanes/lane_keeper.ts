@@ -238,6 +238,8 @@ export class LaneKeeper {
     }
     background.run(async () => {
       try {
+        // First: whoever ends a right waits for a node that is there, and what is read from here on was true after that.
+        await node.look();
         await standing.look();
         for (const lane of await findChangedLanes(db, waiting)) this.review(lane);
         this.#newsAt = now;

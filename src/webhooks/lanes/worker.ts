@@ -52,6 +52,8 @@ export interface WorkerOptions {
   metrics: WorkerMetrics;
   /** Lanes that have failed often. */
   onFailing: (lanes: number[]) => void;
+  /** Given by the operator; null for none. */
+  nodeName: string | null;
   /** The database's epoch, each time that the node is renewed. */
   onEpoch: (epoch: string) => void;
   /** A subscriber said 410. */
@@ -89,6 +91,7 @@ export class Worker {
     this.#onError = onError;
     this.#counts = new DeliveryCounts(db);
     this.node = new Node(db, {
+      name: options.nodeName,
       onError,
       onLost: () => {
         this.#loader.lose(this.#lanes.ids());
