@@ -1,6 +1,6 @@
 /**
  * What deliveries cost: `npx node bench/deliveries.ts [throughput|statements|profile] [events] [subscriptions…]`, and
- * `allocations`, `latency`, `single`, `isolation` and `backlog`, each described in its file in bench/deliveries.
+ * `allocations`, `latency`, `single`, `isolation`, `strangers` and `backlog`, each described in its file in bench/deliveries.
  *
  * All in one run, on the same cores: the bare loop (an `undici` pool that signs and POSTs), and Nuncio from
  * `POST /events` in batches of 1,000 to the last receipt, everything durable, with 1, 100 and 10,000 subscriptions.
@@ -17,6 +17,7 @@ import { measureIsolation } from './deliveries/isolation.ts';
 import { measureLatency } from './deliveries/latency.ts';
 import { measureSingle } from './deliveries/single.ts';
 import { readStatements, resetStatements, type StatementCost } from './deliveries/statements.ts';
+import { measureStrangers } from './deliveries/strangers.ts';
 import {
   cpuMicros,
   createAudience,
@@ -42,6 +43,7 @@ const other = {
   database: measureDatabase,
   burst: measureBurst,
   single: measureSingle,
+  strangers: measureStrangers,
 }[mode];
 if (other !== undefined) {
   await other(process.argv.slice(3));

@@ -188,19 +188,19 @@ export interface NuncioServer {
 export async function startNuncio(
   bench: Bench,
   nodeFlags: string[] = [],
-  { isAsked = false } = {},
+  { isAsked = false, port = String(bench.config.port) } = {},
 ): Promise<NuncioServer> {
   const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
   const { PATH, HOME, BENCH_NODE_FLAGS = '' } = process.env;
   const flags = [...nodeFlags, ...BENCH_NODE_FLAGS.split(' ').filter((flag) => flag !== '')];
   const child = spawn(process.execPath, [...flags, cli, 'start'], {
     stdio: isAsked ? ['ignore', 'inherit', 'inherit', 'ipc'] : ['ignore', 'inherit', 'inherit'],
-    env: { PATH, HOME, ...settings(bench.databaseUrl, String(bench.config.port)) },
+    env: { PATH, HOME, ...settings(bench.databaseUrl, port), NUNCIO_BASE_URL: bench.baseUrl },
   });
   const ended = new Promise((resolve) => child.once('exit', resolve));
   for (;;) {
     if (child.exitCode !== null) throw new Error('the server ended');
-    const isReady = await fetch(`${bench.baseUrl}/readyz`).then(
+    const isReady = await fetch(`http://localhost:${port}/readyz`).then(
       ({ ok }) => ok,
       () => false,
     );
@@ -232,9 +232,42 @@ export async function createAudience(
   return { accounts, publisherToken: accessToken };
 }
 
+export interface GrantPlace {
+  accountId: string;
+  clientId: string;
+  grantId: string;
+}
+
+/** One subscription of a grant, to pushes. */
+export async function addSubscription(
+  bench: Pick<Bench, 'db'>,
+  grant: GrantPlace,
+  url: string,
+  fields: { rateLimit?: number; ordered?: boolean } = {},
+): Promise<void> {
+  const sealer = createSealer(testSecret, 'subscription-secret');
+  const made = await createSubscription(
+    bench.db,
+    { kind: 'grant', ...grant },
+    {
+      url,
+      kinds: ['push'],
+      signature: 'timestamp',
+      format: 'json',
+      ordered: false,
+      rateLimit: null,
+      description: '',
+      retrySchedule: null,
+      ...fields,
+    },
+    makeSecret(),
+    sealer,
+  );
+  if (made === undefined) throw new Error('the subscription was refused');
+}
+
 /** The same without a token, which needs a server that was started. */
 export async function createSubscribers(bench: Bench, size: number, urlOf: (index: number) => string) {
-  const sealer = createSealer(testSecret, 'subscription-secret');
   const scopes = ['read:posts', 'read:webhooks', 'write:webhooks'];
   const client = await createTestClient(bench, { scopes: [...scopes, 'write:events'] });
   const accounts: string[] = [];
@@ -244,22 +277,7 @@ export async function createSubscribers(bench: Bench, size: number, urlOf: (inde
       password: null,
     });
     const grantId = await createGrant(bench.db, { accountId: account.id, clientId: client.id, scopes });
-    await createSubscription(
-      bench.db,
-      { kind: 'grant', grantId, accountId: account.id, clientId: client.id },
-      {
-        url: urlOf(index),
-        kinds: ['push'],
-        signature: 'timestamp',
-        format: 'json',
-        ordered: false,
-        rateLimit: null,
-        description: '',
-        retrySchedule: null,
-      },
-      makeSecret(),
-      sealer,
-    );
+    await addSubscription(bench, { accountId: account.id, clientId: client.id, grantId }, urlOf(index));
     accounts[index] = account.id;
   };
   for (let index = 0; index < size; index += 50) {

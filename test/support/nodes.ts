@@ -30,6 +30,10 @@ interface ServerNode {
   proxy: DatabaseProxy;
   settings: Environment;
   process: NuncioProcess;
+  /** Whether a fault keeps it down for the moment. */
+  isStruck: boolean;
+  /** Its start under way: one at a time, or two would want its port. */
+  starting: Promise<void>;
 }
 
 /** Bytes of the file system of a database whose disk can be filled. */
@@ -72,6 +76,8 @@ export class NodeCluster {
         proxy: own,
         settings: { ...settings, PORT: port, DATABASE_URL: own.url },
         process: undefined as never,
+        isStruck: false,
+        starting: Promise.resolve(),
       });
     }
     for (const node of cluster.nodes) await cluster.#run(node);
@@ -89,10 +95,10 @@ export class NodeCluster {
 
   async strikeNode(node: ServerNode, fault: NodeFault, random: () => number): Promise<void> {
     const { proxy } = node;
+    node.isStruck = true;
     if (fault === 'kill') {
       await node.process.end('SIGKILL');
       await sleep(random() * 2_000);
-      await this.#run(node);
     } else if (fault === 'stop') {
       const span = { from: Date.now(), until: Number.POSITIVE_INFINITY };
       this.stops.push(span);
@@ -105,8 +111,9 @@ export class NodeCluster {
       else proxy.freeze();
       await sleep(random() * 6_000);
       proxy.mend();
-      await this.#revive(node);
     }
+    node.isStruck = false;
+    await this.#revive(node);
   }
 
   async strikeDatabase(fault: DatabaseFault, random: () => number): Promise<void> {
@@ -157,8 +164,11 @@ export class NodeCluster {
 
   /** A server that finds no database ends: whoever watches over it starts it again. */
   async #revive(node: ServerNode): Promise<void> {
-    const { exitCode, signalCode } = node.process.child;
-    if (exitCode !== null || signalCode !== null) await this.#run(node);
+    node.starting = node.starting.then(async () => {
+      const { exitCode, signalCode } = node.process.child;
+      if (!node.isStruck && (exitCode !== null || signalCode !== null)) await this.#run(node);
+    });
+    await node.starting;
   }
 
   async #run(node: ServerNode): Promise<void> {
