@@ -13,7 +13,8 @@ interface Lot {
 }
 
 /** A collector whose lots the test ends itself. */
-function startCollector(limits: Partial<CollectorLimits> = {}) {
+function startCollector(given: Partial<CollectorLimits> = {}) {
+  const limits = { paceMs: 0, ...given };
   const lots: Lot[] = [];
   const collector = new Collector<string, string>({
     limits,
@@ -199,4 +200,32 @@ test('an item that waits for too long is told so, and is not done later', async 
   await lots[0]?.end();
   assert.equal(await stuck, 'stuck');
   assert.equal(lots.length, 1);
+});
+
+test('under load lots begin at a pace; a full one begins at once', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const paceMs = 1_000_000;
+  const { lots, add } = startCollector({
+    paceMs,
+    lotItemsMax: 3,
+    slowLotMs: 10 * paceMs,
+    waitMsMax: 10 * paceMs,
+  });
+  const first = add('a', 'a1');
+  await turn();
+  await lots[0]?.end();
+  assert.equal(await first, 'a1');
+  const second = [add('a', 'a2'), add('b', 'b2')];
+  await turn();
+  await turn();
+  assert.equal(lots.length, 1);
+  t.mock.timers.tick(paceMs);
+  assert.deepEqual(lots[1]?.items, ['a2', 'b2']);
+  await lots[1]?.end();
+  await Promise.all(second);
+  const third = [add('a', 'a3'), add('a', 'a4'), add('a', 'a5')];
+  await turn();
+  assert.deepEqual(lots[2]?.items, ['a3', 'a4', 'a5']);
+  await lots[2]?.end();
+  await Promise.all(third);
 });

@@ -1,7 +1,7 @@
 /**
  * A collector: work of many requests that shares statements and commits. What comes while a lot is in flight waits and
- * shares the next one; when nothing is in flight, a lot begins at the end of the running turn of the event loop. No item waits
- * for a timer.
+ * shares the next one. After a pause a lot begins at the end of the running turn of the event loop; under load one begins every
+ * few milliseconds, or when it is full.
  *
  * Owners take turns, so that one owner's flood does not delay another's item by more than a lot. Each item has its own
  * result. A lot that the database refuses for its content is split until the item that it refuses is found.
@@ -33,6 +33,8 @@ export interface CollectorLimits {
   waitingBytesMax: number;
   /** Lots in flight at most. */
   lotsInFlightMax: number;
+  /** Milliseconds from the beginning of a lot to the next one at least, unless that is full: a commit costs more than an item. */
+  paceMs: number;
   /** Milliseconds after which a lot counts as slow: the next one no longer waits for it. */
   slowLotMs: number;
   /** Milliseconds that an item waits at most: the same as for a connection of the pool. */
@@ -47,6 +49,7 @@ const usualLimits: CollectorLimits = {
   waitingItemsMax: 20_000,
   waitingBytesMax: 67_108_864,
   lotsInFlightMax: 4,
+  paceMs: 4,
   slowLotMs: 100,
   waitMsMax: connectionTimeoutMs,
 };
@@ -88,6 +91,9 @@ export class Collector<Item, Result> {
   #inFlight = 0;
   #slow = 0;
   #isScheduled = false;
+  /** Until the next lot may begin. */
+  #timer: NodeJS.Timeout | undefined;
+  #begunAt = Number.NEGATIVE_INFINITY;
   /** Runs while something waits. */
   #expiry: NodeJS.Timeout | undefined;
 
@@ -144,28 +150,40 @@ export class Collector<Item, Result> {
     return first;
   }
 
+  #mayBegin(): boolean {
+    const isFree = this.#inFlight === this.#slow && this.#inFlight < this.#limits.lotsInFlightMax;
+    return isFree && this.#items > 0;
+  }
+
   #schedule(): void {
-    if (this.#isScheduled || this.#items === 0) return;
-    if (this.#inFlight - this.#slow >= 1 || this.#inFlight >= this.#limits.lotsInFlightMax) return;
+    if (this.#isScheduled || !this.#mayBegin()) return;
+    const waitMs = this.#begunAt + this.#limits.paceMs - performance.now();
+    if (waitMs > 0 && this.#items < this.#limits.lotItemsMax) {
+      this.#timer ??= setTimeout(() => void this.#begin(), waitMs);
+      return;
+    }
     this.#isScheduled = true;
     // At the end of the turn: what this turn reads from other connections shares the lot.
-    setImmediate(() => {
-      this.#isScheduled = false;
-      void this.#begin();
-    });
+    setImmediate(() => void this.#begin());
   }
 
   async #begin(): Promise<void> {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#isScheduled = false;
+    // What waited may have been given up meanwhile.
+    if (!this.#mayBegin()) return;
+    this.#begunAt = performance.now();
     const lot = this.#takeLot();
     let isSlow = false;
     this.#inFlight += 1;
-    const timer = setTimeout(() => {
+    const slow = setTimeout(() => {
       isSlow = true;
       this.#slow += 1;
       this.#schedule();
     }, this.#limits.slowLotMs);
     await this.#settle(lot);
-    clearTimeout(timer);
+    clearTimeout(slow);
     if (isSlow) this.#slow -= 1;
     this.#inFlight -= 1;
     this.#schedule();

@@ -3,7 +3,7 @@
  * was checked is kept until it expires, so that nothing of it is done again for every request.
  */
 
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { createLocalJWKSet, errors, type JWK, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose';
 import { LRUCache } from 'lru-cache';
 import { accessTokenAlgorithms } from './settings.ts';
@@ -74,7 +74,7 @@ export class AccessTokenVerifier {
   /** @returns undefined for whatever is not a good access token of this server, whichever API it is for */
   async verifyForAny(token: string): Promise<AccessTokenClaims | undefined> {
     if (token.length > tokenLengthMax) return undefined;
-    const key = createHash('sha256').update(token).digest('base64');
+    const key = hash('sha256', token, 'base64');
     const remembered = this.#remembered.get(key);
     if (remembered !== undefined) return isAlive(remembered) ? remembered : undefined;
     const claims = token.includes('.') ? await this.#check(token) : await this.#lookUp(token);
