@@ -1,6 +1,7 @@
 /**
  * What deliveries cost: `npx node bench/deliveries.ts [throughput|statements|profile] [events] [subscriptions…]`, and
- * `allocations`, `latency`, `single`, `isolation`, `strangers` and `backlog`, each described in its file in bench/deliveries.
+ * `allocations`, `latency`, `single`, `isolation`, `strangers`, `backlog`, `burst` and `event-cache`, each described in its
+ * file in bench/deliveries.
  *
  * All in one run, on the same cores: the bare loop (an `undici` pool that signs and POSTs), and Nuncio from
  * `POST /events` in batches of 1,000 to the last receipt, everything durable, with 1, 100 and 10,000 subscriptions.
@@ -13,6 +14,7 @@ import { measureAllocations } from './deliveries/allocations.ts';
 import { measureBacklog } from './deliveries/backlog.ts';
 import { measureBurst } from './deliveries/burst.ts';
 import { measureDatabase } from './deliveries/database.ts';
+import { measureEventCache } from './deliveries/event_cache.ts';
 import { measureIsolation } from './deliveries/isolation.ts';
 import { measureLatency } from './deliveries/latency.ts';
 import { measureSingle } from './deliveries/single.ts';
@@ -42,6 +44,7 @@ const other = {
   backlog: measureBacklog,
   database: measureDatabase,
   burst: measureBurst,
+  'event-cache': measureEventCache,
   single: measureSingle,
   strangers: measureStrangers,
 }[mode];

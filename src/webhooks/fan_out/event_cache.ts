@@ -8,21 +8,32 @@
 
 import { LRUCache } from 'lru-cache';
 import type { EventContent } from '../sending/delivery_request.ts';
-import { findInBatch, type PublishedBatch, unpackEvent } from './published_batch.ts';
+import { findPosition, type PublishedBatch, unpackEvent } from './published_batch.ts';
 
 /** Bytes kept at most: of events that were read, of those published, and of these once the fan-out has taken them. */
 const readBytesMax = 8_388_608;
 const publishedBytesMax = 67_108_864;
 const takenBytesMax = 25_165_824;
-/** Bytes that an event takes beside its body, about. */
+/** What is left of those when they are too many: the oldest go together, not one for each that comes. */
+const takenBytesLeft = 20_971_520;
+/** Bytes that an event takes beside its body, about, and those published together. */
 const eventBytes = 400;
+const batchBytes = 1_000;
+/**
+ * Events of a batch up to which each is unpacked at once. A batch has three buffers of its own: tens of thousands of them,
+ * left behind by single events, make garbage collections long.
+ */
+const smallBatchMax = 8;
 /** Neighbouring positions that are found by one number: among what was published one by one nothing is searched for. */
 const stretchLength = 64;
 /** Milliseconds after which nobody here is going to take a published one: another node fans out. */
 const publishedMsMax = 10_000;
 
 interface Published {
-  batch: PublishedBatch;
+  /** Ascending. */
+  positions: ArrayLike<number>;
+  /** Undefined where all were unpacked. */
+  batch: PublishedBatch | undefined;
   /** Those in use, each made once. */
   contents: (EventContent | undefined)[];
   bytes: number;
@@ -36,17 +47,19 @@ export class EventCache {
     maxSize: readBytesMax,
     sizeCalculation: (event) => event.body.length + eventBytes,
   });
-  /** In the order in which they came. */
-  readonly #published = new Set<Published>();
-  /** The same by the stretches of positions that they have some of. */
+  /** Those that the fan-out has not taken, in the order in which they came. */
+  readonly #waiting = new Set<Published>();
+  /** Those that it has taken, or that are too old for it. */
+  readonly #taken = new Set<Published>();
+  /** Both by the stretches of positions that they have some of. */
   readonly #byStretch = new Map<number, Published[]>();
   #publishedBytes = 0;
 
   get(position: number): EventContent | undefined {
     const published = this.#find(position);
     if (published === undefined) return this.#read.get(position);
-    const index = findInBatch(published.batch, position);
-    published.contents[index] ??= unpackEvent(published.batch, index);
+    const index = findPosition(published.positions, position);
+    if (published.batch !== undefined) published.contents[index] ??= unpackEvent(published.batch, index);
     return published.contents[index];
   }
 
@@ -58,17 +71,16 @@ export class EventCache {
   /** Keeps those that were just published, where there is room. */
   putPublished(batch: PublishedBatch): void {
     const now = performance.now();
-    const bytes = batch.bodies.length + batch.ids.length * eventBytes;
-    for (const published of this.#published) {
+    for (const published of this.#waiting) {
       if (now - published.at < publishedMsMax) break;
-      published.left = 0;
+      this.#setAside(published);
     }
-    this.#makeRoom(publishedBytesMax - bytes);
-    if (this.#publishedBytes + bytes > publishedBytesMax) return;
-    const published: Published = { batch, contents: [], bytes, left: batch.ids.length, at: now };
-    this.#published.add(published);
-    this.#publishedBytes += bytes;
-    for (const stretch of stretchesOf(batch)) {
+    const published = toPublished(batch, now);
+    this.#makeRoom(publishedBytesMax - published.bytes);
+    if (this.#publishedBytes + published.bytes > publishedBytesMax) return;
+    this.#waiting.add(published);
+    this.#publishedBytes += published.bytes;
+    for (const stretch of stretchesOf(published)) {
       const others = this.#byStretch.get(stretch);
       if (others === undefined) this.#byStretch.set(stretch, [published]);
       else others.push(published);
@@ -81,9 +93,9 @@ export class EventCache {
       const published = this.#find(position);
       if (published === undefined) continue;
       published.left -= 1;
-      if (published.left === 0) published.contents = [];
+      if (published.left === 0) this.#setAside(published);
     }
-    this.#makeRoom(takenBytesMax);
+    if (this.#publishedBytes > takenBytesMax) this.#makeRoom(takenBytesLeft);
   }
 
   /** An event's body was erased. */
@@ -95,21 +107,28 @@ export class EventCache {
 
   #find(position: number): Published | undefined {
     const near = this.#byStretch.get(Math.floor(position / stretchLength));
-    return near?.find(({ batch }) => findInBatch(batch, position) >= 0);
+    return near?.find(({ positions }) => findPosition(positions, position) >= 0);
+  }
+
+  #setAside(published: Published): void {
+    if (!this.#waiting.delete(published)) return;
+    this.#taken.add(published);
+    if (published.batch !== undefined) published.contents = [];
   }
 
   /** Lets go of what the fan-out has taken, the oldest first, down to so many bytes. */
   #makeRoom(bytesMax: number): void {
-    for (const published of this.#published) {
+    for (const published of this.#taken) {
       if (this.#publishedBytes <= bytesMax) return;
-      if (published.left <= 0) this.#remove(published);
+      this.#remove(published);
     }
   }
 
   #remove(published: Published): void {
-    this.#published.delete(published);
+    this.#waiting.delete(published);
+    this.#taken.delete(published);
     this.#publishedBytes -= published.bytes;
-    for (const stretch of stretchesOf(published.batch)) {
+    for (const stretch of stretchesOf(published)) {
       const others = this.#byStretch.get(stretch)?.filter((other) => other !== published) ?? [];
       if (others.length === 0) this.#byStretch.delete(stretch);
       else this.#byStretch.set(stretch, others);
@@ -117,11 +136,24 @@ export class EventCache {
   }
 }
 
-/** Of ascending positions, so that each is told once. */
-function stretchesOf({ positions }: PublishedBatch): number[] {
+function toPublished(batch: PublishedBatch, at: number): Published {
+  const count = batch.ids.length;
+  const isSmall = count <= smallBatchMax;
+  return {
+    positions: isSmall ? [...batch.positions] : batch.positions,
+    batch: isSmall ? undefined : batch,
+    contents: isSmall ? batch.ids.map((_id, index) => unpackEvent(batch, index)) : [],
+    bytes: batch.bodies.length + count * eventBytes + batchBytes,
+    left: count,
+    at,
+  };
+}
+
+/** Each once. */
+function stretchesOf({ positions }: Published): number[] {
   const stretches: number[] = [];
-  for (const position of positions) {
-    const stretch = Math.floor(position / stretchLength);
+  for (let index = 0; index < positions.length; index += 1) {
+    const stretch = Math.floor((positions[index] as number) / stretchLength);
     if (stretch !== stretches.at(-1)) stretches.push(stretch);
   }
   return stretches;

@@ -56,8 +56,8 @@ export function heldBy({ positions, offsets, bodies }: PublishedBatch): ArrayBuf
   return [positions.buffer, offsets.buffer, bodies.buffer];
 }
 
-/** @returns the event's index in the batch; negative where it is not one of it */
-export function findInBatch({ positions }: PublishedBatch, position: number): number {
+/** @param positions ascending @returns the index of one of them; negative where it is none of them */
+export function findPosition(positions: ArrayLike<number>, position: number): number {
   // Most batches have their positions without a gap.
   const guess = position - (positions[0] as number);
   if (positions[guess] === position) return guess;
