@@ -422,7 +422,13 @@ test('webhooks 63, 65: a node that was taken for dead has lost its lanes; the ti
   const db = openDatabase({ connectionString: server.databaseUrl, connectionsMax: 2 });
   const fail = (error: Error) => assert.fail(error);
   let lost = 0;
-  const node = new Node(db, { name: null, onError: fail, onLost: () => lost++, onEpoch: () => {} });
+  const node = new Node(db, {
+    name: null,
+    onError: fail,
+    onLost: () => lost++,
+    onEpoch: () => {},
+    onClockBack: () => {},
+  });
   t.after(async () => {
     await node.leave();
     await db.destroy();

@@ -95,6 +95,18 @@ export function poolStatus(db: Database): { total: number; idle: number; waiting
   return { total: pool?.totalCount ?? 0, idle: pool?.idleCount ?? 0, waiting: pool?.waitingCount ?? 0 };
 }
 
+/** Days for which partitions are made ahead. */
+export const partitionDaysAhead = 7;
+
+/**
+ * The table that has no partition for a row: those of the days to come are made ahead of time, but the database's clock may
+ * have gone further ahead. Undefined for any other error.
+ */
+function unpartitionedTable(error: unknown): string | undefined {
+  if (!(error instanceof pg.DatabaseError) || error.code !== '23514') return undefined;
+  return error.message.startsWith('no partition of relation') ? error.table : undefined;
+}
+
 /** What the driver says when an answer did not come. */
 const queryTimeoutMessage = 'Query read timeout';
 
@@ -108,13 +120,21 @@ let preparedGeneration = 0;
  */
 class PreparingClient extends pg.Client {
   #inTransaction = false;
+  /** A table whose partition a transaction did not find. */
+  #unpartitioned: string | undefined;
 
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
   #prepared(name: string, text: string, values: any[], rest: any[]): any {
     // biome-ignore lint/suspicious/noExplicitAny: the driver returns a promise where there is no callback
     const answer: any = super.query({ name, text, values }, ...(rest as []));
     if (typeof answer?.catch !== 'function') return answer;
-    return answer.catch((error: Error) => {
+    return answer.catch(async (error: Error) => {
+      const table = unpartitionedTable(error);
+      if (table !== undefined) {
+        if (this.#inTransaction) this.#unpartitioned = table;
+        else if (await this.#makePartitions(table))
+          return super.query({ name, text, values }, ...(rest as []));
+      }
       const anew = prepareAnew(error, name, text);
       // The error has ended a transaction; outside of one nothing has happened yet.
       if (anew === undefined || this.#inTransaction) throw error;
@@ -125,6 +145,7 @@ class PreparingClient extends pg.Client {
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
   override query(...parameters: any[]): any {
     const [text, values, ...rest] = parameters;
+    if (text === 'rollback' && this.#unpartitioned !== undefined) return this.#rollBack();
     if (text === 'begin') this.#inTransaction = true;
     else if (text === 'commit' || text === 'rollback') this.#inTransaction = false;
     if (typeof text === 'string' && Array.isArray(values) && values.length > 0) {
@@ -138,6 +159,25 @@ class PreparingClient extends pg.Client {
       if (name !== undefined) return this.#watched(this.#prepared(name, text, converted, rest));
     }
     return this.#watched(super.query(...(parameters as [string])));
+  }
+
+  /** Whoever tries the transaction again finds the partition. */
+  async #rollBack(): Promise<unknown> {
+    const table = this.#unpartitioned as string;
+    this.#unpartitioned = undefined;
+    this.#inTransaction = false;
+    const result = await this.#watched(super.query('rollback'));
+    await this.#makePartitions(table);
+    return result;
+  }
+
+  /** @returns whether they are there now */
+  async #makePartitions(table: string): Promise<boolean> {
+    const made = super.query('select ensure_day_partitions($1, $2)', [table, partitionDaysAhead]);
+    return made.then(
+      () => true,
+      () => false,
+    );
   }
 
   #watched(result: unknown): unknown {
@@ -200,6 +240,8 @@ export function isDatabaseUnavailable(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const code = (error as { code?: unknown }).code;
   if (typeof code === 'string' && unavailable.test(code)) return true;
+  // Made by now, or soon.
+  if (unpartitionedTable(error) !== undefined) return true;
   return /Connection terminated|Query read timeout|the database did not answer in time|timeout exceeded when trying to connect|Client has encountered a connection error/.test(
     error.message,
   );

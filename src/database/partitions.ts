@@ -8,10 +8,8 @@
 
 import { sql } from 'kysely';
 import pg from 'pg';
-import type { Database } from './database.ts';
+import { type Database, partitionDaysAhead } from './database.ts';
 
-/** Days for which partitions are made ahead. */
-const daysAhead = 7;
 /** Waiting to detach blocks nobody; waiting to drop would make readers of that one day wait. */
 const lockTimeouts = { detach: '2s', drop: '200ms' };
 /** An arbitrary number: one node at a time drops partitions. */
@@ -24,21 +22,30 @@ export async function ensurePartitions(db: Database, tables: readonly string[]):
   let isComplete = true;
   for (const table of tables) {
     const done = await unlessLocked(() =>
-      sql`select ensure_day_partitions(${table}, ${daysAhead}::int)`.execute(db),
+      sql`select ensure_day_partitions(${table}, ${partitionDaysAhead}::int)`.execute(db),
     );
     isComplete &&= done;
   }
   return isComplete;
 }
 
+export interface Expiry {
+  /** The day that counts as today, like `2026-01-31`. */
+  before: string;
+  /** Days before it that stay. */
+  days: number;
+  /** Older days that stay, too. */
+  kept: readonly string[];
+}
+
 /**
- * Drops the partitions of the days before the last `days`.
+ * Drops the partitions of days that are over.
  * @returns false where a lock was not to be had in time, or another node is at it
  */
 export async function dropPartitions(
   db: Database,
   tables: readonly string[],
-  days: number,
+  expiry: Expiry,
 ): Promise<boolean> {
   return db.connection().execute(async (connection) => {
     const { rows } = await sql<{ is_ours: boolean }>`
@@ -47,7 +54,7 @@ export async function dropPartitions(
     try {
       let isComplete = true;
       for (const table of tables) {
-        for (const partition of await listExpired(connection, table, days)) {
+        for (const partition of await listExpired(connection, table, expiry)) {
           const done = await unlessLocked(() => dropPartition(connection, table, partition));
           isComplete &&= done;
         }
@@ -65,7 +72,11 @@ interface Partition {
   state: 'attached' | 'pending' | 'detached';
 }
 
-async function listExpired(connection: Database, table: string, days: number): Promise<Partition[]> {
+async function listExpired(
+  connection: Database,
+  table: string,
+  { before, days, kept }: Expiry,
+): Promise<Partition[]> {
   const { rows } = await sql<Partition>`
     select c.relname as name,
       case when i.inhrelid is null then 'detached' when i.inhdetachpending then 'pending' else 'attached' end as state
@@ -73,7 +84,8 @@ async function listExpired(connection: Database, table: string, days: number): P
     join pg_class c on c.relnamespace = parent.relnamespace and c.relkind = 'r' and c.relname ~ ('^' || ${table} || '_\\d{8}$')
     left join pg_inherits i on i.inhrelid = c.oid and i.inhparent = parent.oid
     where parent.oid = ${table}::regclass
-      and to_date(right(c.relname, 8), 'YYYYMMDD') < (now() at time zone 'utc')::date - ${days}::int
+      and to_date(right(c.relname, 8), 'YYYYMMDD') < ${before}::date - ${days}::int
+      and to_date(right(c.relname, 8), 'YYYYMMDD') <> all(${kept}::date[])
     order by c.relname`.execute(connection);
   return rows;
 }

@@ -18,6 +18,7 @@ import {
   type SubscriptionRow,
   toSubscription,
 } from '../subscriptions/subscription.ts';
+import { pauseSecondsMax } from './clock_steps.ts';
 
 /** A lane as it is when a node takes it or looks at it again. */
 export interface LaneState {
@@ -99,7 +100,9 @@ export async function loadLanes(
         select a.sequence from attempts a where a.lane = p.lane and a.sequence > p.cursor
         union select r.sequence from retries r where r.lane = p.lane and r.sequence > p.cursor
       ), ',') else '' end as attempted,
-      (extract(epoch from p.paused_until - now()) * 1000)::float8 as pause_ms,
+      -- A longer pause was written while the clock was ahead.
+      (extract(epoch from case when p.paused_until < now() + make_interval(secs => ${pauseSecondsMax})
+        then p.paused_until - now() end) * 1000)::float8 as pause_ms,
       (select (extract(epoch from min(due_at) - now()) * 1000)::float8
         from retries r where r.lane = p.lane and r.due_at is not null) as retry_ms,
       case when s.ordered then (

@@ -14,6 +14,7 @@ import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import { beginEpoch } from '../../database/epoch.ts';
 import { exchangeTimeoutMs } from '../sending/sender.ts';
+import { stepMsMin } from './clock_steps.ts';
 import { abandonLanes } from './lane_store.ts';
 import { type Peer, Peers } from './peers.ts';
 
@@ -29,6 +30,8 @@ export interface NodeOptions {
   onError: (error: Error) => void;
   /** Others took the node for dead: it holds nothing any more. */
   onLost: () => void;
+  /** The database's clock has gone back. */
+  onClockBack: () => void;
   /** The database's epoch, each time that the node is renewed. */
   onEpoch: (epoch: string) => void;
 }
@@ -148,7 +151,9 @@ export class Node {
     }
     // Counted from before the question: the database began to count later.
     this.#safeUntil = askedAt + leaseSeconds * 1_000 - marginMs;
-    this.#clockOffset = (rows[0]?.now ?? 0) - (askedAt + performance.now()) / 2;
+    const clockOffset = (rows[0]?.now ?? 0) - (askedAt + performance.now()) / 2;
+    if (clockOffset < this.#clockOffset - stepMsMin) this.#options.onClockBack();
+    this.#clockOffset = clockOffset;
   }
 
   /** Nodes that have been silent, and those of this machine whose process is gone: nobody needs to wait for them. */

@@ -22,6 +22,7 @@ import { failuresMin } from '../subscriptions/failing.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
 import { AttemptStarter } from './attempt_starter.ts';
 import { Background } from './background.ts';
+import { mendTimes } from './clock_steps.ts';
 import { HeldLanes } from './held_lanes.ts';
 import type { Lane } from './lane.ts';
 import { LaneKeeper } from './lane_keeper.ts';
@@ -98,6 +99,7 @@ export class Worker {
         this.#keeper.doubt();
       },
       onEpoch: options.onEpoch,
+      onClockBack: () => this.#background.run(() => mendTimes(db)),
     });
     this.#background = new Background(onError);
     this.#recorder = new Recorder({
@@ -156,6 +158,7 @@ export class Worker {
 
   async start(): Promise<void> {
     await this.node.join();
+    this.#background.run(() => mendTimes(this.#options.db));
     await this.#keeper.start();
     this.#fanOut.start();
     this.#timer = setInterval(() => this.#tick(), tickMs);

@@ -16,14 +16,24 @@ export const retentionDays = 30;
 const dayTables = ['attempts', 'deliveries', 'events'];
 
 /**
- * Makes the partitions of the coming days and drops those that are over.
+ * Makes the partitions of the coming days and drops those that are over. The clock may be wrong: what retention takes for
+ * today follows it by one day with each call at most, and never leads the youngest event by more than a day. A day with
+ * deliveries that are still to be made stays.
  * @returns false where others hold locks on them, such as a backup: to be called again soon
  */
 export async function keepDays(db: Database, days = retentionDays): Promise<boolean> {
   const areMade = await ensurePartitions(db, dayTables);
-  const areDropped = await dropPartitions(db, dayTables, days);
-  await sql`delete from retries where day < (now() at time zone 'utc')::date - ${days}::int`.execute(db);
-  await sql`delete from event_ids where created_at < now() - make_interval(days => ${days}::int)`.execute(db);
+  const today = await followClock(db);
+  const kept = await pendingDays(db, today, days);
+  const areDropped = await dropPartitions(db, dayTables, { before: today, days, kept });
+  await sql`
+    delete from retries where day < ${today}::date - ${days}::int and day <> all(${kept}::date[])`.execute(
+    db,
+  );
+  const now = sql`least(now(), ${today}::date + interval '1 day')`;
+  await sql`delete from event_ids where created_at < ${now} - make_interval(days => ${days}::int)`.execute(
+    db,
+  );
   await sql`delete from parked_events where day < (now() at time zone 'utc')::date - ${days}::int`.execute(
     db,
   );
@@ -31,18 +41,50 @@ export async function keepDays(db: Database, days = retentionDays): Promise<bool
   await sql`
     delete from subscription_revisions r using subscription_revisions next
     where next.lane = r.lane and next.revision = r.revision + 1
-      and next.created_at < now() - make_interval(days => ${days + 1}::int)`.execute(db);
+      and next.created_at < ${now} - make_interval(days => ${days + 1}::int)`.execute(db);
   await sql`
-    delete from recoveries where state <> 'running' and created_at < now() - make_interval(days => ${days}::int)`.execute(
-    db,
-  );
+    delete from recoveries
+    where state <> 'running' and created_at < ${now} - make_interval(days => ${days}::int)`.execute(db);
   // Of a lane's epochs those stay whose deliveries may still be looked up.
   await sql`
     delete from lane_epochs e using lane_epochs next
     where next.lane = e.lane and next.first > e.first
-      and next.began_at < now() - make_interval(days => ${days + 1}::int)`.execute(db);
+      and next.began_at < ${now} - make_interval(days => ${days + 1}::int)`.execute(db);
   await dropOldStats(db);
   return areMade && areDropped;
+}
+
+/** @returns the day that counts as today */
+async function followClock(db: Database): Promise<string> {
+  const { rows } = await sql<{ day: string }>`
+    update retention_day set day = least(
+      (now() at time zone 'utc')::date, day + 1, (select day + 1 from events order by day desc limit 1))
+    returning day::text`.execute(db);
+  return (rows[0] as { day: string }).day;
+}
+
+/** Days that are over and that have something to be delivered yet, to an active subscription. */
+async function pendingDays(db: Database, today: string, days: number): Promise<string[]> {
+  const isOver = sql`day < ${today}::date - ${days}::int`;
+  const { rows } = await sql<{ day: string }>`
+    select distinct day::text from (
+      select day from outbox where ${isOver}
+      union all
+      select r.day from retries r join subscriptions s on s.lane = r.lane and s.state = 'active'
+      where r.${isOver} and r.due_at is not null
+      union all
+      select d.day
+      from lane_progress p
+      join lanes l on l.id = p.lane and l.next_sequence - 1 > p.cursor
+      join subscriptions s on s.lane = p.lane and s.state = 'active'
+      cross join lateral (
+        select distinct day from deliveries d
+        where d.lane = p.lane and d.sequence > p.cursor and d.${isOver}
+          and not exists (select from attempts a where a.lane = d.lane and a.sequence = d.sequence and a.day = d.day)
+          and not exists (select from retries r where r.lane = d.lane and r.sequence = d.sequence)
+      ) as d
+    ) as pending`.execute(db);
+  return rows.map(({ day }) => day);
 }
 
 /**

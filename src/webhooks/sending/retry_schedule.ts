@@ -3,7 +3,7 @@
  */
 
 /** The most that is added to a pause, as a part of it. */
-const jitterMax = 0.2;
+export const jitterMax = 0.2;
 /** The longest that a subscriber's Retry-After is honoured, in seconds. */
 export const retryAfterSecondsMax = 86_400;
 
