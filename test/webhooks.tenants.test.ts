@@ -22,9 +22,12 @@ import {
 
 const range = (count: number) => Array.from({ length: count }, (_, index) => index);
 
+/** What is limited by hosts is shown elsewhere. */
+const unlimitedHosts = { attemptsPerUnknownHost: 10_000, unknownHostRate: 10_000, attemptsPerApp: 10_000 };
+
 async function startWith(t: TestContext, quotas: Partial<Quotas>): Promise<TestServer> {
   const platform = await loadPlatform(null);
-  const webhooks = { ...platform.webhooks, quotas: { ...defaultQuotas, ...quotas } };
+  const webhooks = { ...platform.webhooks, quotas: { ...defaultQuotas, ...unlimitedHosts, ...quotas } };
   return startTestServer(t, { NUNCIO_RETRY_SCHEDULE: '1h' }, 'dev', { ...platform, webhooks });
 }
 

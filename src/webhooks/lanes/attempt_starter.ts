@@ -9,6 +9,7 @@
 import { buildRequest, type DeploymentSigners, type HeaderNames } from '../sending/delivery_request.ts';
 import type { Answer, Sender } from '../sending/sender.ts';
 import type { HeldLanes } from './held_lanes.ts';
+import type { HostLimits, HostSlot } from './host_limits.ts';
 import type { Lane, Waiting } from './lane.ts';
 import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
@@ -31,6 +32,7 @@ const turnMax = 64;
 /** An attempt under way. */
 interface Attempt {
   lane: Lane;
+  slot: HostSlot;
   waiting: Waiting;
   number: number;
   /** Of the subscription, when it was started. */
@@ -43,6 +45,7 @@ interface Attempt {
 export interface AttemptStarterOptions {
   node: Node;
   lanes: HeldLanes;
+  hosts: HostLimits;
   repetitions: Repetitions;
   sender: Sender;
   headerNames: HeaderNames;
@@ -89,6 +92,7 @@ export class AttemptStarter {
       attempt.lane.tenant.recent -= 1;
     }
     const { lanes } = this.#options;
+    this.#options.hosts.tick(now, this.#onRoom);
     lanes.ready.reviveAll();
     lanes.hungry.reviveAll();
     for (const lane of lanes.sleeping) {
@@ -115,6 +119,7 @@ export class AttemptStarter {
         if (mustYield || lane.wakeAt(now) !== undefined) lanes.sleeping.add(lane);
         continue;
       }
+      if (this.#isRefusedByHost(lane, now)) continue;
       left -= 1;
       this.#start(lane, lane.take());
       // At the end of the line: all take turns.
@@ -122,6 +127,20 @@ export class AttemptStarter {
     }
     return true;
   }
+
+  /** Whether the lane's host or app has no room: the lane is ready again when there is some, or after a time. */
+  #isRefusedByHost(lane: Lane, now: number): boolean {
+    const { hosts, lanes } = this.#options;
+    const until = hosts.refusal(lane, now);
+    if (until === null) return false;
+    if (until > now) {
+      lane.pausedUntil = Math.max(lane.pausedUntil, until);
+      lanes.sleeping.add(lane);
+    }
+    return true;
+  }
+
+  readonly #onRoom = (lane: Lane): void => this.#options.lanes.mark(lane);
 
   /** A tenant may have in flight what nobody uses, so that there is room for one more tenant at any time. */
   readonly #mayGoOn = ({ inFlight, recent }: Tenant): boolean =>
@@ -134,7 +153,7 @@ export class AttemptStarter {
   }
 
   #start(lane: Lane, waiting: Waiting): void {
-    const { node, sender, headerNames, signers, metrics, retryScheduleSeconds } = this.#options;
+    const { node, sender, hosts, headerNames, signers, metrics, retryScheduleSeconds } = this.#options;
     const { subscription, revision } = lane;
     const number = Math.min((waiting.retry?.attempts ?? 0) + 1, attemptNumberMax);
     const facts = { sequence: waiting.sequence, number, now: node.now() };
@@ -142,7 +161,9 @@ export class AttemptStarter {
     const request = buildRequest(subscription, template, keys, headerNames, waiting.event, facts, signers);
     if (number === 1) metrics.lag(Math.max(facts.now - waiting.event.createdAt, 0) / 1_000);
     const scheduleSeconds = subscription.retrySchedule ?? retryScheduleSeconds;
-    const attempt = { lane, waiting, number, revision, scheduleSeconds, startedAt: performance.now() };
+    const startedAt = performance.now();
+    const slot = hosts.begin(lane, startedAt);
+    const attempt = { lane, slot, waiting, number, revision, scheduleSeconds, startedAt };
     this.#inFlight += 1;
     this.#recent.add(attempt);
     lane.tenant.recent += 1;
@@ -150,7 +171,7 @@ export class AttemptStarter {
   }
 
   readonly #onAnswer = (answer: Answer, attempt: Attempt): void => {
-    const { node, lanes, metrics, onGone } = this.#options;
+    const { node, lanes, hosts, metrics, onGone } = this.#options;
     const { lane, waiting, number, revision, scheduleSeconds } = attempt;
     const { tenant } = lane;
     this.#inFlight -= 1;
@@ -159,6 +180,9 @@ export class AttemptStarter {
     lanes.forgetTenant(tenant);
     lanes.ready.revive(tenant);
     lanes.hungry.revive(tenant);
+    const isAccepted =
+      answer.error === null && answer.status !== null && Math.floor(answer.status / 100) === 2;
+    hosts.end(attempt.slot, answer.isCalledOff ? null : isAccepted, performance.now(), this.#onRoom);
     if (answer.isCalledOff) {
       this.#putBack(lane, waiting);
       return;

@@ -86,6 +86,8 @@ export class Lane {
   readonly #retrying = new Set<number>();
   /** Attempted, past `reached`. */
   readonly #done = new Set<number>();
+  /** Whether its last attempt before this node took it was accepted, as far as its row tells. */
+  readonly wasAccepted: boolean;
   /** Whether it has answered well since this node took it, last of all. */
   isProven = false;
   #window = windowStart;
@@ -100,6 +102,7 @@ export class Lane {
     this.id = state.subscription.lane;
     this.tenant = tenant;
     this.takenAt = now;
+    this.wasAccepted = state.cursor > 0 && state.failures === 0;
     this.subscription = state.subscription;
     this.#secrets = state.secrets;
     this.revision = state.revision;

@@ -24,6 +24,7 @@ import { AttemptStarter } from './attempt_starter.ts';
 import { Background } from './background.ts';
 import { mendTimes } from './clock_steps.ts';
 import { HeldLanes } from './held_lanes.ts';
+import { HostLimits } from './host_limits.ts';
 import type { Lane } from './lane.ts';
 import { LaneKeeper } from './lane_keeper.ts';
 import { LaneLoader } from './lane_loader.ts';
@@ -139,6 +140,7 @@ export class Worker {
     this.#starter = new AttemptStarter({
       ...shared,
       node: this.node,
+      hosts: new HostLimits(options.quotas),
       repetitions: this.#repetitions,
       mayStart: (now) =>
         !this.#isStopping && !this.#recorder.isFull && this.node.maySend && this.#keeper.hasNews(now),

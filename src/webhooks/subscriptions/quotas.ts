@@ -12,6 +12,13 @@ export interface Quotas {
   readonly subscriptionsPerGrant: number;
   /** Subscriptions that may get one event of an account: the account's, and the own ones of the apps that act for it. */
   readonly deliveriesPerEvent: number;
+  /** Attempts in flight to one host, once it has accepted as many. */
+  readonly attemptsPerHost: number;
+  /** The same of a host that has never accepted anything; and how many may follow in a second. */
+  readonly attemptsPerUnknownHost: number;
+  readonly unknownHostRate: number;
+  /** Attempts in flight of one app. */
+  readonly attemptsPerApp: number;
   /** Bytes of event bodies that the engine keeps in memory for deliveries that wait or are in flight. */
   readonly waitingBytes: number;
   /** The same for the deliveries of one account. */
@@ -27,6 +34,10 @@ export const defaultQuotas: Quotas = Object.freeze({
   subscriptionsPerClient: 100_000,
   subscriptionsPerGrant: 1_000,
   deliveriesPerEvent: 2_500,
+  attemptsPerHost: 512,
+  attemptsPerUnknownHost: 4,
+  unknownHostRate: 5,
+  attemptsPerApp: 1_024,
   waitingBytes: 67_108_864,
   waitingBytesPerAccount: 16_777_216,
   lanes: 20_000,
@@ -39,6 +50,10 @@ const ranges: Readonly<Record<keyof Quotas, readonly [number, number]>> = {
   subscriptionsPerClient: [0, 10_000_000],
   subscriptionsPerGrant: [0, 1_000_000],
   deliveriesPerEvent: [0, 1_000_000],
+  attemptsPerHost: [1, 100_000],
+  attemptsPerUnknownHost: [1, 100_000],
+  unknownHostRate: [1, 100_000],
+  attemptsPerApp: [1, 100_000],
   waitingBytes: [4_194_304, 4_294_967_296],
   waitingBytesPerAccount: [1_048_576, 4_294_967_296],
   lanes: [100, 1_000_000],

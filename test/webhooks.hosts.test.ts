@@ -1,0 +1,97 @@
+/** Hosts: what never accepted anything is asked seldom, and what accepts is not held back. */
+
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { defaultQuotas } from '../src/webhooks/subscriptions/quotas.ts';
+import { startTestServer } from './support/server.ts';
+import { type Behaviour, startSubscriber } from './support/subscriber.ts';
+import { type App, createApp, createPublisher, publish, subscribe } from './support/webhooks.ts';
+
+const range = (count: number) => Array.from({ length: count }, (_, index) => index);
+const window = defaultQuotas.attemptsPerUnknownHost;
+
+async function subscribeMany(app: App, url: string, count: number): Promise<void> {
+  for (let first = 0; first < count; first += 20) {
+    await Promise.all(range(20).map((index) => subscribe(app, { url: `${url}/${first + index}` })));
+  }
+}
+
+/** A subscriber that tells how many requests it had at once. */
+async function startCounting(t: TestContext, respond: Behaviour) {
+  const counted = { atOnce: 0, most: 0 };
+  const subscriber = await startSubscriber(t, (received, response) => {
+    counted.atOnce += 1;
+    counted.most = Math.max(counted.most, counted.atOnce);
+    response.on('close', () => {
+      counted.atOnce -= 1;
+    });
+    respond(received, response);
+  });
+  return { subscriber, counted };
+}
+
+test('a host that accepts nothing is asked seldom, however many subscriptions name it, and opens once it accepts', async (t) => {
+  const server = await startTestServer(t, { NUNCIO_RETRY_SCHEDULE: '1s,1s,1s,1s,1s' });
+  const publisher = await createPublisher(server);
+  let accepts = false;
+  const { subscriber, counted } = await startCounting(t, (_received, response) => {
+    setTimeout(() => response.writeHead(accepts ? 204 : 404).end(), 20);
+  });
+  const app = await createApp(server);
+  await subscribeMany(app, subscriber.url, 200);
+  await publish(publisher, app.account, [1]);
+  await subscriber.waitFor(10);
+  const healthy = await createApp(server);
+  const accepting = await startSubscriber(t);
+  await subscribe(healthy, { url: accepting.url });
+  await publish(publisher, healthy.account, range(500));
+  await accepting.waitFor(500);
+  // Ten failures, those in flight with the tenth, and then a probe after each of some seconds.
+  assert.ok(subscriber.received.length < 50, `${subscriber.received.length} requests came`);
+  assert.ok(counted.most <= window, `${counted.most} requests at once`);
+  accepts = true;
+  const paths = () => new Set(subscriber.received.map(({ path }) => path)).size;
+  while (paths() < 200) await subscriber.waitFor(subscriber.received.length + 1);
+});
+
+test('a host that accepts gets more and more at once', async (t) => {
+  const server = await startTestServer(t);
+  const publisher = await createPublisher(server);
+  const { subscriber, counted } = await startCounting(t, (_received, response) => {
+    setTimeout(() => response.writeHead(204).end(), 100);
+  });
+  const app = await createApp(server);
+  await subscribeMany(app, subscriber.url, 200);
+  await publish(publisher, app.account, range(5));
+  await subscriber.waitFor(1_000);
+  assert.ok(counted.most > 4 * window, `${counted.most} requests at once`);
+});
+
+for (const isKnown of [true, false]) {
+  const name = isKnown ? 'known' : 'unknown';
+  test(`hanging subscriptions of one account at a shared ${name} host keep nothing from another there`, async (t) => {
+    const server = await startTestServer(t);
+    const publisher = await createPublisher(server);
+    const { promise: ended, resolve: end } = Promise.withResolvers<void>();
+    t.after(async () => end());
+    const subscriber = await startSubscriber(t, async ({ path }, response) => {
+      if (path !== '/healthy') await ended;
+      response.writeHead(204).end();
+    });
+    const [hostile, healthy] = [await createApp(server), await createApp(server)];
+    const come = async (count: number) => {
+      const healthyOnes = () => subscriber.received.filter(({ path }) => path === '/healthy').length;
+      while (healthyOnes() < count) await subscriber.waitFor(subscriber.received.length + 1);
+    };
+    await subscribe(healthy, { url: `${subscriber.url}/healthy` });
+    if (isKnown) await publish(publisher, healthy.account, range(50));
+    if (isKnown) await come(50);
+    await subscribeMany(hostile, `${subscriber.url}/hanging`, 100);
+    await publish(publisher, hostile.account, range(10));
+    await subscriber.waitFor(subscriber.received.length + 1);
+    await publish(publisher, healthy.account, range(300));
+    await come(isKnown ? 350 : 300);
+    const hanging = subscriber.received.filter(({ path }) => path !== '/healthy').length;
+    assert.ok(hanging < 500, `${hanging} of 1000 hostile deliveries came before`);
+  });
+}
