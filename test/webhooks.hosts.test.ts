@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
+import { addressKey } from '../src/webhooks/sending/address_limits.ts';
 import { defaultQuotas } from '../src/webhooks/subscriptions/quotas.ts';
 import { startTestServer } from './support/server.ts';
 import { type Behaviour, startSubscriber } from './support/subscriber.ts';
@@ -95,3 +96,35 @@ for (const isKnown of [true, false]) {
     assert.ok(hanging < 500, `${hanging} of 1000 hostile deliveries came before`);
   });
 }
+
+test('a wildcard of names at one address that accepts nothing opens few connections to it', async (t) => {
+  const resolveHost = async () => ['127.0.0.1'];
+  const server = await startTestServer(t, {}, 'dev', undefined, { resolveHost }, 'here');
+  const publisher = await createPublisher(server);
+  const { promise: ended, resolve: end } = Promise.withResolvers<void>();
+  t.after(async () => end());
+  const { subscriber, counted } = await startCounting(t, async (_received, response) => {
+    await ended;
+    response.writeHead(404).end();
+  });
+  for (let apps = 0; apps < 4; apps += 1) {
+    const app = await createApp(server);
+    for (let count = 0; count < 15; count += 1) {
+      await subscribe(app, { url: `http://name-${apps}-${count}.example:${subscriber.port}/` });
+    }
+    await publish(publisher, app.account, [1]);
+  }
+  await subscriber.waitFor(2 * window);
+  const healthy = await createApp(server);
+  const accepting = await startSubscriber(t);
+  await subscribe(healthy, { url: accepting.url });
+  await publish(publisher, healthy.account, range(300));
+  await accepting.waitFor(300);
+  assert.ok(counted.most <= 2 * window, `${counted.most} requests at once`);
+});
+
+test('an IPv6 address counts by its /64, an IPv4 address by itself', () => {
+  assert.equal(addressKey('2606:4700:1:2:3:4:5:6', '443'), '2606:4700:1:2');
+  assert.equal(addressKey('2606:4700::5', '443'), '2606:4700:0:0');
+  assert.equal(addressKey('93.184.215.14', '443'), '93.184.215.14');
+});

@@ -243,7 +243,12 @@ test('a request that the system has not taken yet is not written over by the nex
     const timings = { dnsMs: 0, connectMs: 0, tlsMs: null, family: 4 as const };
     const memory = { bytes: null, head: null };
     const origin = new URL('http://hooks.example');
-    return new Http1Connection({ socket: socket as Socket, timings }, origin, memory, 1_000);
+    return new Http1Connection(
+      { socket: socket as Socket, timings, address: '127.0.0.1' },
+      origin,
+      memory,
+      1_000,
+    );
   };
   const bodies = Array.from({ length: 20 }, (_, index) => `body ${index} `.repeat(100));
   for (const body of bodies) {

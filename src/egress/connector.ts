@@ -40,7 +40,12 @@ export interface ConnectorOptions extends EgressPolicy {
 export interface GuardedConnection {
   socket: Socket;
   timings: ConnectTimings;
+  /** Whom it is connected to (behind a proxy, whom the proxy was asked for). */
+  address: string;
 }
+
+/** Told of the judged addresses before any of them is connected to. @throws Error where none is to be */
+export type Admit = (addresses: readonly string[]) => Promise<void>;
 
 type Connect = buildConnector.connector;
 
@@ -58,9 +63,13 @@ export function createGuardedConnector(options: ConnectorOptions): Connect {
  * Opens one connection to an origin.
  * @throws EgressError
  */
-export function connectGuarded(origin: URL, options: ConnectorOptions): Promise<GuardedConnection> {
+export function connectGuarded(
+  origin: URL,
+  options: ConnectorOptions,
+  admit?: Admit,
+): Promise<GuardedConnection> {
   const { hostname, port, protocol } = origin;
-  return open(hostname, port, protocol === 'https:' ? bare(hostname) : null, options);
+  return open(hostname, port, protocol === 'https:' ? bare(hostname) : null, options, admit);
 }
 
 /** A literal IPv6 address without its brackets. */
@@ -73,12 +82,15 @@ async function open(
   portText: string,
   servername: string | null,
   options: ConnectorOptions,
+  admit?: Admit,
 ): Promise<GuardedConnection> {
   const host = bare(hostname);
   const port = Number(portText) || (servername === null ? 80 : 443);
   const startedAt = performance.now();
   const addresses = await resolveVetted(host, options);
   const resolvedAt = performance.now();
+  await admit?.(addresses);
+  const admittedAt = performance.now();
   const { socket: tcp, address } =
     options.proxy === undefined
       ? await openDirectly(host, port, addresses)
@@ -87,11 +99,11 @@ async function open(
   const socket = servername === null ? tcp : await startTls(tcp, servername, options);
   const timings: ConnectTimings = {
     dnsMs: resolvedAt - startedAt,
-    connectMs: connectedAt - resolvedAt,
+    connectMs: connectedAt - admittedAt,
     tlsMs: servername === null ? null : performance.now() - connectedAt,
     family: isIP(address) === 6 ? 6 : 4,
   };
-  return { socket, timings };
+  return { socket, timings, address };
 }
 
 async function openDirectly(

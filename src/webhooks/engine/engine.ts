@@ -23,9 +23,11 @@ import { createWorkerMetrics, type WorkerMetrics } from '../lanes/metrics.ts';
 import { buryNodes } from '../lanes/node.ts';
 import { Worker } from '../lanes/worker.ts';
 import { keepDays } from '../log/retention.ts';
+import type { AddressQuotas } from '../sending/address_limits.ts';
 import { DeliveryKeyring } from '../sending/delivery_keyring.ts';
 import { Sender } from '../sending/sender.ts';
 import { disableFailing, warnFailing } from '../subscriptions/failing.ts';
+import type { Quotas } from '../subscriptions/quotas.ts';
 import { disableByWorker } from '../subscriptions/subscription_state.ts';
 import {
   type EngineAnswers,
@@ -95,6 +97,7 @@ class Engine {
       ...settings.egress,
       onSpan: (span) => tell({ type: 'span', span }),
       mayBegin: () => this.#worker.hasNews,
+      addresses: addressQuotas(settings.quotas),
     });
     // Of the state of subscriptions there is an event.
     const wake = () => tell({ type: 'wake' });
@@ -288,6 +291,16 @@ class Engine {
     // What an engine that has ended itself still tried is of no account.
     if (this.#isAbandoned) return;
     this.#tell({ type: 'warning', fields: { err: describe(error) }, message: 'delivery engine' });
+  };
+}
+
+/** An address may have several hosts: twice what one of them may have while unknown, and four times afterwards. */
+function addressQuotas(quotas: Quotas): AddressQuotas {
+  const { attemptsPerHost, attemptsPerUnknownHost, unknownHostRate } = quotas;
+  return {
+    unknown: 2 * attemptsPerUnknownHost,
+    known: 4 * attemptsPerHost,
+    unknownRate: 2 * unknownHostRate,
   };
 }
 

@@ -14,6 +14,7 @@ import {
   type GuardedConnection,
 } from '../../egress/connector.ts';
 import { EgressError } from '../../egress/error.ts';
+import { AddressLimits, type AddressQuotas, addressKey } from './address_limits.ts';
 import type { AttemptError } from './attempt_error.ts';
 import type { AttemptSpan } from './attempt_span.ts';
 import { type Connection, type Exchange, type OutgoingRequest, ProtocolError } from './connection.ts';
@@ -66,6 +67,8 @@ export interface SenderOptions extends ConnectorOptions {
   onSpan?: (span: AttemptSpan) => void;
   /** Whether an exchange may begin at this moment: asked last of all, before its first byte. */
   mayBegin?: () => boolean;
+  /** Without limits where left out. */
+  addresses?: AddressQuotas;
 }
 
 /** What the connections to one origin have in common. */
@@ -79,6 +82,9 @@ interface Place {
 export class Sender {
   readonly #options: SenderOptions;
   readonly #places = new Map<string, Place>();
+  readonly #addresses: AddressLimits | undefined;
+  /** Whom connections are to, as `addressKey` tells. */
+  readonly #keys = new WeakMap<Connection, string>();
   #idleCount = 0;
   /** In the order in which they began, so that the first is the first to be late. */
   readonly #exchanges = new Set<SentExchange<unknown>>();
@@ -89,6 +95,7 @@ export class Sender {
 
   constructor(options: SenderOptions) {
     this.#options = options;
+    this.#addresses = options.addresses && new AddressLimits(options.addresses);
     this.#timer = setInterval(() => this.#tick(), timerGrainMs);
     this.#timer.unref();
   }
@@ -158,14 +165,49 @@ export class Sender {
 
   #open(exchange: SentExchange<unknown>): void {
     const { place } = exchange;
-    connectGuarded(place.origin, this.#options).then(
+    const limits = this.#addresses;
+    let key: string | undefined;
+    const admit = async ([address = '']: readonly string[]) => {
+      const wanted = addressKey(address, place.origin.port);
+      await limits?.acquire(wanted);
+      key = wanted;
+      if (exchange.isOver) throw new EgressError('connect_timeout');
+    };
+    connectGuarded(place.origin, this.#options, limits && admit).then(
       (opened) => {
+        if (key !== undefined && !this.#hold(opened, place, key)) {
+          exchange.onFailure(new EgressError('connect_error'), false);
+          return;
+        }
         const connection = speak(opened, place);
+        this.#keys.set(connection, addressKey(opened.address, place.origin.port));
         if (exchange.isOver) connection.destroy();
         else this.#begin(exchange, connection);
       },
-      (error: Error) => exchange.onFailure(error, false),
+      (error: Error) => {
+        if (key !== undefined) limits?.release(key);
+        exchange.onFailure(error, false);
+      },
     );
+  }
+
+  /** Counts a connection for as long as it is open. @returns whether it may stay */
+  #hold({ socket, address }: GuardedConnection, { origin }: Place, expected: string): boolean {
+    const limits = this.#addresses as AddressLimits;
+    const key = addressKey(address, origin.port);
+    const hasRoom = limits.move(expected, key);
+    if (socket.closed) limits.release(key);
+    else socket.once('close', () => limits.release(key));
+    if (!hasRoom) socket.destroy();
+    return hasRoom;
+  }
+
+  /** @returns whether the connection may carry another exchange, as far as its address is concerned */
+  #judgeAddress(connection: Connection, { status, error }: Answer): boolean {
+    const key = this.#keys.get(connection);
+    if (this.#addresses === undefined || key === undefined) return true;
+    if (error === null && status !== null && Math.floor(status / 100) === 2) this.#addresses.accepted(key);
+    return this.#addresses.isKnown(key);
   }
 
   readonly #owner: ExchangeOwner = {
@@ -173,7 +215,7 @@ export class Sender {
     onEnd: (exchange, mayGoOn) => {
       const { via, request, place } = exchange;
       this.#exchanges.delete(exchange);
-      if (via !== null) this.#give(via, place, mayGoOn);
+      if (via !== null) this.#give(via, place, this.#judgeAddress(via, exchange) && mayGoOn);
       if (request.traced !== null && !exchange.isCalledOff) this.#tellSpan(request, exchange);
     },
     onTryAgain: (exchange) => this.#open(exchange),
@@ -204,6 +246,7 @@ export class Sender {
 
   #tick(): void {
     const now = performance.now();
+    this.#addresses?.tick(now);
     for (const exchange of this.#exchanges) {
       if (now - exchange.startedAt < exchangeTimeoutMs) break;
       exchange.expire();
