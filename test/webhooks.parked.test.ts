@@ -127,31 +127,34 @@ test('of a batch the one event that fails is parked, and one that fails again af
   assert.equal(markOf((await subscriber.waitFor(99))[98] as { body: string }), 'after');
 });
 
-test('an event that cannot be fanned out because its lane is locked is not parked', async (t) => {
+test('an event whose lane is locked is not parked, and another account’s arrives meanwhile', async (t) => {
   const server = await startTestServer(t);
   const { db } = server;
-  const subscriber = await startSubscriber(t);
+  const subscribers = { locked: await startSubscriber(t), healthy: await startSubscriber(t) };
   const publisher = await createPublisher(server);
-  const app = await createApp(server);
-  await subscribe(app, { url: subscriber.url });
-  const held = Promise.withResolvers<void>();
-  const locked = Promise.withResolvers<void>();
+  const [locked, healthy] = [await createApp(server), await createApp(server)];
+  const { id } = await subscribe(locked, { url: subscribers.locked.url });
+  await subscribe(healthy, { url: subscribers.healthy.url });
+  const [isLocked, isThrough] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const transaction = db.transaction().execute(async (tx) => {
-    await sql`select from lanes for update`.execute(tx);
-    locked.resolve();
-    await held.promise;
+    await sql`set local idle_in_transaction_session_timeout = 0`.execute(tx);
+    await sql`
+      select from lanes where id = (select lane from subscriptions where id = ${id}) for update`.execute(tx);
+    isLocked.resolve();
+    await isThrough.promise;
   });
-  await locked.promise;
-  await publish(publisher, app.account, [1]);
-  await until(
-    async () =>
-      (await sql`select from pg_stat_activity where wait_event_type = 'Lock' and query ~ 'walk'`.execute(db))
-        .rows.length,
-    (count) => count > 0,
-  );
-  held.resolve();
-  await transaction;
-  await subscriber.waitFor(1);
+  try {
+    await isLocked.promise;
+    await publish(publisher, locked.account, numbers(3));
+    await publish(publisher, healthy.account, numbers(3));
+    await subscribers.healthy.waitFor(3);
+    assert.equal(subscribers.locked.received.length, 0);
+  } finally {
+    isThrough.resolve();
+    await transaction;
+  }
+  const received = await subscribers.locked.waitFor(3);
+  assert.deepEqual(received.map(markOf).toSorted(), ['0', '1', '2']);
   const { rows } = await sql`select from parked_events`.execute(db);
   assert.equal(rows.length, 0);
 });

@@ -15,7 +15,7 @@ import { type FanOutPass, fanOut, type KindArrays, type LaneAddition } from './f
 import { markDue } from './mark_due.ts';
 import { OutboxVacuum } from './outbox_vacuum.ts';
 import { findNextEvent, type NextEvent, parkEvent } from './parked_events.ts';
-import { isTooMuch, PassSize } from './pass_size.ts';
+import { isLocked, isTooMuch, PassSize } from './pass_size.ts';
 import { Rotation } from './rotation.ts';
 
 /** An arbitrary number that says "fanning out" to every node of a database. */
@@ -26,6 +26,8 @@ const pollMs = 1_000;
 const paceMs = 5;
 /** Milliseconds after which the database ends a pass: one of many events, and one of a single event. */
 const passTimeoutMs = { many: 4_000, single: 9_000 };
+/** Milliseconds that a pass waits for a lane that somebody else has locked. */
+const lockTimeoutMs = 1_000;
 /**
  * Seconds after which the database ends the session of a leader that asks nothing, and with it the lock: its node is
  * paused or cut off. A leader with nothing to do asks every `pollMs`.
@@ -60,8 +62,8 @@ export class FanOutLoop {
   readonly #size = new PassSize();
   readonly #vacuum = new OutboxVacuum();
   #begunAt = Number.NEGATIVE_INFINITY;
-  /** A pass that is committed, of which some lanes are still to be marked. */
-  #unmarked: Pick<FanOutPass, 'additions' | 'events'> | undefined;
+  /** Passes that are committed, of which some lanes are still to be marked. */
+  readonly #unmarked: Pick<FanOutPass, 'additions' | 'events'>[] = [];
   /** When it last did what was to be done, or found that another does it. */
   #aliveAt = Number.NEGATIVE_INFINITY;
 
@@ -115,6 +117,7 @@ export class FanOutLoop {
     this.#options.onLead();
     try {
       await sql.raw(`set idle_session_timeout = '${leaderIdleSecondsMax}s'`).execute(connection);
+      await sql.raw(`set lock_timeout = ${lockTimeoutMs}`).execute(connection);
       await setPassTimeout(connection, passTimeoutMs.many);
       await this.#mark(connection);
       while (!this.#isStopped) {
@@ -128,6 +131,7 @@ export class FanOutLoop {
     } finally {
       await sql`select pg_advisory_unlock(${lockKey}::bigint)`.execute(connection).catch(() => {});
       await sql`reset idle_session_timeout`.execute(connection).catch(() => {});
+      await sql`reset lock_timeout`.execute(connection).catch(() => {});
       await sql`reset statement_timeout`.execute(connection).catch(() => {});
     }
   }
@@ -166,12 +170,12 @@ export class FanOutLoop {
     this.#vacuum.count(pass.rows);
     this.#hand(pass);
     await this.#mark(connection);
-    return isDrained;
+    return isDrained && this.#unmarked.length === 0;
   }
 
   /**
-   * After a pass that the database could not finish: takes less the next time, or parks the one event that it was. That the
-   * event can be parked shows that the database works.
+   * After a pass that the database could not finish: takes less the next time, or parks the one event that it was, unless a
+   * lane was locked. That the event can be parked shows that the database works.
    */
   async #yieldTo(connection: Database, cause: Error, next: NextEvent | undefined): Promise<void> {
     const { onError } = this.#options;
@@ -184,6 +188,11 @@ export class FanOutLoop {
     const after = await findNextEvent(connection, this.#rotation.range(this.#size.limits));
     // An older one may have come in between, so that it was not this one that failed.
     if (next === undefined || after?.id !== next.id || after.position !== next.position) return;
+    if (isLocked(cause)) {
+      // Its account waits for the next rotation.
+      this.#rotation.skip(next.turn);
+      return;
+    }
     if (!(await parkEvent(connection, next, cause.message))) return;
     this.#size.grow();
     const { position, turn } = next;
@@ -197,7 +206,7 @@ export class FanOutLoop {
     const others: LaneAddition[] = [];
     for (const addition of additions) (holds(addition.lane) ? own : others).push(addition);
     for (const addition of own) addition.owner = node;
-    if (others.length > 0) this.#unmarked = { additions: others, events };
+    if (others.length > 0) this.#unmarked.push({ additions: others, events });
     onPass(own, others.length > 0 ? [] : events);
   }
 
@@ -206,12 +215,18 @@ export class FanOutLoop {
    * where the process has died, whoever fans out next has them looked for.
    */
   async #mark(connection: Database): Promise<void> {
-    const { holder, onPass } = this.#options;
-    if (this.#unmarked === undefined) return;
-    const { additions, events } = this.#unmarked;
-    await markDue(connection, additions, holder());
-    this.#unmarked = undefined;
-    onPass(additions, events);
+    const { holder, onPass, onError } = this.#options;
+    for (let [first] = this.#unmarked; first !== undefined; [first] = this.#unmarked) {
+      try {
+        await markDue(connection, first.additions, holder());
+      } catch (error) {
+        if (!isLocked(error)) throw error;
+        onError(new Error('lanes that were added to are locked', { cause: error }));
+        return;
+      }
+      this.#unmarked.shift();
+      onPass(first.additions, first.events);
+    }
   }
 
   async #wait(untilWoken: boolean): Promise<void> {

@@ -51,9 +51,13 @@ export class PassSize {
 
 /**
  * SQLSTATE of what a smaller pass may not meet: cancelled by a timeout (57014), out of memory (53200), beyond a limit of
- * the database (54…), or a value that it cannot deal with (22…).
+ * the database (54…), a value that it cannot deal with (22…), or a lane that somebody else has locked (55P03).
  */
-const tooMuch = /^(57014|53200|54\w{3}|22\w{3})$/;
+const tooMuch = /^(57014|53200|54\w{3}|22\w{3}|55P03)$/;
+
+export function isLocked(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === '55P03';
+}
 
 /** Whether a pass failed because of what it took, not because the database was away. */
 export function isTooMuch(error: unknown): boolean {

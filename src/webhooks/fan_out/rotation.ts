@@ -24,6 +24,12 @@ export class Rotation {
     return { day: this.#day, after: this.#after, limits };
   }
 
+  /** An account that cannot have its turn now. */
+  skip(turn: string): void {
+    this.#after = turn;
+    this.#hasMore = true;
+  }
+
   /** @returns whether the outbox was empty after this pass, as far as the rotation saw */
   advance({ last, isEnd, hasMore, otherDays }: FanOutPass): boolean {
     this.#hasMore ||= hasMore;
