@@ -100,3 +100,149 @@ print(json.dumps([verify(body.encode(), given["headers"], given["secret"]) for b
     assert.deepEqual(JSON.parse((await child).stdout), [true, false]);
   });
 }
+
+/** A language, as it is found on this machine. */
+interface Toolchain {
+  language: string;
+  command: string;
+  version: readonly string[];
+  file: string;
+  /** A whole program of the code: reads the cases, and prints for each whether the signature is good. */
+  program: (code: string, signature: string) => string;
+  /** How a whole program is run. */
+  run: (file: string) => readonly string[];
+}
+
+/** Go refuses imports that nothing uses. */
+const goPackages = [
+  ...[
+    'bytes',
+    'crypto/ed25519',
+    'crypto/hmac',
+    'crypto/sha256',
+    'encoding/base64',
+    'encoding/hex',
+    'encoding/json',
+  ],
+  ...['fmt', 'net/http', 'os', 'strconv', 'strings', 'time'],
+];
+
+function goProgram(code: string, signature: string): string {
+  const key = signature === 'ed25519' ? '' : ', each.Secret';
+  const main = `
+type given struct {
+	Body, Secret string
+	Headers      map[string]string
+}
+
+func main() {
+	var cases []given
+	if err := json.NewDecoder(os.Stdin).Decode(&cases); err != nil {
+		panic(err)
+	}
+	taken := []bool{}
+	for _, each := range cases {
+		header := http.Header{}
+		for name, value := range each.Headers {
+			header.Set(name, value)
+		}
+		taken = append(taken, Verify([]byte(each.Body), header${key}))
+	}
+	text, _ := json.Marshal(taken)
+	fmt.Println(string(text))
+}`;
+  const used = goPackages.filter((path) => `${code}${main}`.includes(`${path.split('/').at(-1)}.`));
+  return `package main\n\nimport (\n${used.map((path) => `\t"${path}"`).join('\n')}\n)\n\n${code}\n${main}\n`;
+}
+
+/** Each case is three lines of base64: the body, the header, the secret. */
+function javaProgram(code: string): string {
+  return `import static java.nio.charset.StandardCharsets.UTF_8;
+
+import java.security.*;
+import java.time.Instant;
+import java.util.*;
+import javax.crypto.Mac;
+import javax.crypto.spec.SecretKeySpec;
+
+public class Sample {
+  ${code}
+
+  public static void main(String[] arguments) throws Exception {
+    Scanner lines = new Scanner(System.in);
+    List<Boolean> taken = new ArrayList<>();
+    while (lines.hasNextLine()) {
+      byte[] body = Base64.getDecoder().decode(lines.nextLine());
+      String header = new String(Base64.getDecoder().decode(lines.nextLine()), UTF_8);
+      String secret = new String(Base64.getDecoder().decode(lines.nextLine()), UTF_8);
+      taken.add(verify(body, header, secret));
+    }
+    System.out.println(taken);
+  }
+}
+`;
+}
+
+const toolchains: readonly Toolchain[] = [
+  {
+    language: 'Go',
+    command: 'go',
+    version: ['version'],
+    file: 'sample.go',
+    program: goProgram,
+    run: (file) => ['run', file],
+  },
+  {
+    language: 'Java',
+    command: 'java',
+    version: ['-version'],
+    file: 'Sample.java',
+    program: javaProgram,
+    run: (file) => [file],
+  },
+];
+
+const shapesOf: Readonly<Record<string, readonly string[]>> = {
+  Go: ['timestamp', 'sha256', 'ed25519'],
+  // The code for Ed25519 takes the request of a servlet, whose library is not here.
+  Java: ['timestamp', 'sha256'],
+};
+
+for (const { language, command, version, file, program, run: commandLine } of toolchains) {
+  const isThere = await run(command, [...version]).then(
+    () => true,
+    () => false,
+  );
+  for (const signature of shapesOf[language] ?? []) {
+    test(`the code for ${language} takes a delivery signed by ${signature}, and no other`, {
+      skip: isThere ? false : `there is no ${language} here`,
+    }, async () => {
+      const { received, secret } = await deliver(signature);
+      const place = await mkdtemp(join(folder, 'program-'));
+      const path = join(place, file);
+      await writeFile(path, program(await codeOf(signature, language), signature));
+      const headers = Object.fromEntries(
+        Object.entries(received.headers).map(([name, value]) => [name, String(value)]),
+      );
+      const bodies = [received.body, received.body.replace('example', 'changed')];
+      const cases = bodies.map((body) => ({ Body: body, Secret: secret, Headers: headers }));
+      const lines = bodies.flatMap((body) => [body, headers['nuncio-signature'] ?? '', secret]);
+      const input =
+        language === 'Go'
+          ? JSON.stringify(cases)
+          : lines.map((line) => `${Buffer.from(line).toString('base64')}\n`).join('');
+      const child = run(command, [...commandLine(path)], {
+        cwd: place,
+        env: { ...process.env, GO111MODULE: 'off' },
+      });
+      child.child.stdin?.end(input);
+      assert.deepEqual(JSON.parse((await child).stdout), [true, false]);
+    });
+  }
+}
+
+for (const language of ['Ruby', 'PHP']) {
+  test(`the code for ${language} is run`, {
+    skip: `there is no ${language} where this project is tested`,
+  }, () => {});
+}

@@ -2,13 +2,13 @@
 
 import { useQuery } from '@tanstack/react-query';
 import { Plus, X } from 'lucide-react';
-import { type FormEvent, type ReactNode, useState } from 'react';
+import type { ReactNode } from 'react';
 import { scopesQuery } from '../../api/apps.ts';
-import { ApiError, describeFailure } from '../../api/problem.ts';
 import { Button } from '../../ui/button.tsx';
+import { DraftForm, type DraftPart, type Faults } from '../../ui/draft_form.tsx';
 import { Checkbox, type Choice, ChoiceField, TextField } from '../../ui/fields.tsx';
 import { Card } from '../../ui/page.tsx';
-import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
+import { Failure, Skeletons } from '../../ui/states.tsx';
 import type { AppDraft } from './draft.ts';
 import { pageFault, redirectFault } from './redirect_check.ts';
 import { applicationTypes, authMethods, grants, presets } from './words.ts';
@@ -24,63 +24,24 @@ interface AppFormProps {
   onCancel?: () => void;
 }
 
-type Faults = Partial<Record<keyof AppDraft, string>>;
-
-interface PartProps {
-  draft: AppDraft;
-  faults: Faults;
-  onChange: (part: Partial<AppDraft>) => void;
-}
+type PartProps = DraftPart<AppDraft>;
 
 export function AppForm({ first, action, isNew = false, warn, onSubmit, onCancel }: AppFormProps) {
-  const [draft, setDraft] = useState(first);
-  const [faults, setFaults] = useState<Faults>({});
-  const [failure, setFailure] = useState<string | null>(null);
-  const [isPending, setPending] = useState(false);
-  const change = (part: Partial<AppDraft>) => {
-    setDraft({ ...draft, ...part });
-    // What was said of the old value is not about the new one.
-    setFaults(Object.fromEntries(Object.entries(faults).filter(([name]) => !(name in part))));
-  };
-  const submit = async (event: FormEvent) => {
-    event.preventDefault();
-    const form = event.currentTarget;
-    const found = faultsOf(draft);
-    setFaults(found);
-    setFailure(null);
-    if (Object.keys(found).length > 0) return focusFirstFault(form);
-    setPending(true);
-    try {
-      await onSubmit(draft);
-    } catch (error) {
-      const refused = error instanceof ApiError ? serverFaults(error) : {};
-      setFaults(refused);
-      if (Object.keys(refused).length === 0) setFailure(describeFailure(error));
-      else focusFirstFault(form);
-    } finally {
-      setPending(false);
-    }
-  };
-  const parts = { draft, faults, onChange: change };
   return (
-    <form className="stack-large" onSubmit={submit} noValidate>
-      <Identity {...parts} isNew={isNew} />
-      {draft.grants.includes('authorization_code') && <RedirectUris {...parts} />}
-      <Scopes {...parts} />
-      <Technical {...parts} />
-      {warn?.(draft)}
-      {failure !== null && (
-        <Notice look="bad" title="Your changes were not saved" role="alert">
-          <p>{failure}</p>
-        </Notice>
+    <DraftForm
+      {...{ first, action, faultsOf, members, onSubmit, onCancel }}
+      sayRefusal={(message) => `The server says: ${message}.`}
+    >
+      {(part) => (
+        <>
+          <Identity {...part} isNew={isNew} />
+          {part.draft.grants.includes('authorization_code') && <RedirectUris {...part} />}
+          <Scopes {...part} />
+          <Technical {...part} />
+          {warn?.(part.draft)}
+        </>
       )}
-      <div className="form-actions">
-        {onCancel !== undefined && <Button onPress={onCancel}>Cancel</Button>}
-        <Button look="primary" type="submit" isPending={isPending}>
-          {action}
-        </Button>
-      </div>
-    </form>
+    </DraftForm>
   );
 }
 
@@ -121,7 +82,13 @@ function Identity({ draft, faults, onChange, isNew }: PartProps & { isNew: boole
         <details className="more">
           <summary>Logo, privacy and terms</summary>
           <div className="stack">
-            <PageField label="Logo" name="logo_uri" field="logoUri" {...{ draft, faults, onChange }} />
+            <PageField
+              label="Logo"
+              name="logo_uri"
+              field="logoUri"
+              description="Kept with the app’s data. Pages of this server load nothing from elsewhere and show its initial."
+              {...{ draft, faults, onChange }}
+            />
             <PageField
               label="Privacy policy"
               name="policy_uri"
@@ -145,9 +112,10 @@ interface PageFieldProps extends PartProps {
   label: string;
   name: string;
   field: 'logoUri' | 'policyUri' | 'tosUri';
+  description?: string;
 }
 
-function PageField({ label, name, field, draft, faults, onChange }: PageFieldProps) {
+function PageField({ label, name, field, description, draft, faults, onChange }: PageFieldProps) {
   return (
     <TextField
       label={label}
@@ -156,6 +124,7 @@ function PageField({ label, name, field, draft, faults, onChange }: PageFieldPro
       value={draft[field]}
       onChange={(value) => onChange({ [field]: value })}
       placeholder="https://"
+      {...(description === undefined ? {} : { description })}
       error={faults[field] ?? pageFault(draft[field])}
     />
   );
@@ -214,7 +183,7 @@ function RedirectUris({ draft, faults, onChange }: PartProps) {
   );
 }
 
-function redirectError(uri: string, index: number, draft: AppDraft, faults: Faults): string | null {
+function redirectError(uri: string, index: number, draft: AppDraft, faults: Faults<AppDraft>): string | null {
   if (uri.trim() !== '') {
     if (draft.redirectUris.indexOf(uri) < index) return 'This URI is already in the list.';
     const fault = redirectFault(uri.trim(), draft.applicationType);
@@ -338,8 +307,8 @@ function Technical({ draft, faults, onChange }: PartProps) {
   );
 }
 
-function faultsOf(draft: AppDraft): Faults {
-  const faults: Faults = {};
+function faultsOf(draft: AppDraft): Faults<AppDraft> {
+  const faults: Faults<AppDraft> = {};
   const uris = draft.redirectUris.map((uri) => uri.trim()).filter(Boolean);
   const usesCode = draft.grants.includes('authorization_code');
   if (draft.name.trim() === '') faults.name = 'Enter a name.';
@@ -373,19 +342,3 @@ const members: readonly [member: string, field: keyof AppDraft][] = [
   ['jwks_uri', 'jwksUri'],
   ['jwks', 'jwksUri'],
 ];
-
-function serverFaults(error: ApiError): Faults {
-  const faults: Faults = {};
-  for (const [member, field] of members) {
-    const message = error.faultAt(member);
-    if (message !== undefined) faults[field] = `The server says: ${message}.`;
-  }
-  return faults;
-}
-
-/** After the faults are shown: whoever cannot see the page is led to the first. */
-function focusFirstFault(form: EventTarget & Element): void {
-  requestAnimationFrame(() =>
-    form.querySelector<HTMLElement>('[aria-invalid="true"], [role="alert"]')?.focus(),
-  );
-}

@@ -8,7 +8,8 @@ import type { App, AppInvitation } from '../../api/generated.ts';
 import { request } from '../../api/request.ts';
 import { Button, ButtonLink } from '../../ui/button.tsx';
 import { Page } from '../../ui/page.tsx';
-import { Empty, Failure, Notice, Skeletons } from '../../ui/states.tsx';
+import { PagedList } from '../../ui/paged_list.tsx';
+import { Empty, Notice } from '../../ui/states.tsx';
 import { Ago, formatMinute } from '../../ui/time.tsx';
 import { useAction } from '../../ui/use_action.ts';
 import { AppBadge } from './app_badge.tsx';
@@ -30,33 +31,18 @@ export function AppsPage() {
 }
 
 function Apps() {
-  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } =
-    useInfiniteQuery(appsQuery);
-  if (error !== null) return <Failure error={error} onRetry={refetch} />;
-  if (data === undefined) return <Skeletons />;
-  const apps = data.pages.flatMap((page) => page.items);
-  if (apps.length === 0) return <NoApps />;
   return (
-    <div className="stack">
-      <div className="card table-scroll">
-        <AppTable apps={apps} />
-      </div>
-      {hasNextPage && (
-        <Button isPending={isFetchingNextPage} onPress={() => void fetchNextPage()}>
-          Load more
-        </Button>
-      )}
-    </div>
+    <PagedList query={useInfiniteQuery(appsQuery)} nothing={() => <NoApps />}>
+      {(apps) => <AppTable apps={apps} />}
+    </PagedList>
   );
 }
 
 function NoApps() {
   return (
-    <div className="card">
-      <Empty icon={AppWindow} title="No apps yet" action={newLink}>
-        Create an app to get a client ID, then test its sign-in from its page.
-      </Empty>
-    </div>
+    <Empty icon={AppWindow} title="No apps yet" action={newLink}>
+      Create an app to get a client ID, then test its sign-in from its page.
+    </Empty>
   );
 }
 

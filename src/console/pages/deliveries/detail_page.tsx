@@ -123,7 +123,7 @@ function Facts({ delivery }: { delivery: DeliveryDetails }) {
           <SubscriptionLink id={delivery.subscription} />
         </dd>
       </div>
-      <div>
+      <div className="fact-wide">
         <dt>Event</dt>
         <dd className="mono">{delivery.event}</dd>
       </div>

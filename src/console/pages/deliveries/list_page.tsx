@@ -4,10 +4,10 @@ import { useInfiniteQuery } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';
 import { Webhook } from 'lucide-react';
 import { subscriptionsQuery } from '../../api/queries.ts';
-import { ButtonLink } from '../../ui/button.tsx';
 import { SelectField } from '../../ui/fields.tsx';
 import { Page } from '../../ui/page.tsx';
-import { Empty, Failure, Skeletons } from '../../ui/states.tsx';
+import { Failure, Skeletons } from '../../ui/states.tsx';
+import { NoSubscriptionsYet } from '../subscriptions/none_yet.tsx';
 import { DeliveryLog } from './log.tsx';
 
 export function DeliveriesPage() {
@@ -29,17 +29,9 @@ function ChooseSubscription() {
   if (chosen === undefined) {
     return (
       <div className="card">
-        <Empty
-          icon={Webhook}
-          title="No subscriptions yet"
-          action={
-            <ButtonLink look="primary" to="/subscriptions/new">
-              New subscription
-            </ButtonLink>
-          }
-        >
+        <NoSubscriptionsYet icon={Webhook}>
           Create a subscription to see its deliveries here.
-        </Empty>
+        </NoSubscriptionsYet>
       </div>
     );
   }

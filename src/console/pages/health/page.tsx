@@ -7,12 +7,12 @@ import { appsQuery } from '../../api/apps.ts';
 import type { Subscription } from '../../api/generated.ts';
 import type { HealthSource } from '../../api/health.ts';
 import { subscriptionsQuery } from '../../api/queries.ts';
-import { ButtonLink } from '../../ui/button.tsx';
 import { SelectField } from '../../ui/fields.tsx';
 import { Page } from '../../ui/page.tsx';
-import { Empty, Failure, Notice, Skeletons } from '../../ui/states.tsx';
+import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
 import { formatMinute } from '../../ui/time.tsx';
 import { nameOf } from '../subscriptions/list_page.tsx';
+import { NoSubscriptionsYet } from '../subscriptions/none_yet.tsx';
 import { HealthView } from './health_view.tsx';
 
 export function HealthPage() {
@@ -45,17 +45,9 @@ function Overview() {
   if (chosen === undefined) {
     return (
       <div className="card">
-        <Empty
-          icon={HeartPulse}
-          title="No subscriptions yet"
-          action={
-            <ButtonLink look="primary" to="/subscriptions/new">
-              New subscription
-            </ButtonLink>
-          }
-        >
+        <NoSubscriptionsYet icon={HeartPulse}>
           Create a subscription to see how its deliveries perform.
-        </Empty>
+        </NoSubscriptionsYet>
       </div>
     );
   }

@@ -232,7 +232,7 @@ function Facts({ subscription }: { subscription: Subscription }) {
           <Ago time={subscription.created_at} />
         </dd>
       </div>
-      <div>
+      <div className="fact-wide">
         <dt>ID</dt>
         <dd className="mono">{subscription.id}</dd>
       </div>

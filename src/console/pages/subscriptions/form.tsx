@@ -1,12 +1,10 @@
 /** The form of a subscription, for a new one and for a change. */
 
 import { Plus, X } from 'lucide-react';
-import { type FormEvent, useState } from 'react';
-import { ApiError, describeFailure } from '../../api/problem.ts';
 import { Button } from '../../ui/button.tsx';
+import { DraftForm, type DraftPart, type Faults } from '../../ui/draft_form.tsx';
 import { ChoiceField, SwitchField, TextField } from '../../ui/fields.tsx';
 import { Card } from '../../ui/page.tsx';
-import { Notice } from '../../ui/states.tsx';
 import { readSchedule, type StaticHeader, type SubscriptionDraft } from './draft.ts';
 import { KindPicker } from './kind_picker.tsx';
 import { formats, signatureShapes } from './signature_shapes.ts';
@@ -20,60 +18,22 @@ interface SubscriptionFormProps {
   onCancel?: () => void;
 }
 
-type Faults = Partial<Record<keyof SubscriptionDraft, string>>;
+type PartProps = DraftPart<SubscriptionDraft>;
 
 export function SubscriptionForm({ first, action, onSubmit, onCancel }: SubscriptionFormProps) {
-  const [draft, setDraft] = useState(first);
-  const [faults, setFaults] = useState<Faults>({});
-  const [failure, setFailure] = useState<string | null>(null);
-  const [isPending, setPending] = useState(false);
-  const change = (part: Partial<SubscriptionDraft>) => {
-    setDraft({ ...draft, ...part });
-    // What the server said of the old value is not about the new one.
-    setFaults(Object.fromEntries(Object.entries(faults).filter(([name]) => !(name in part))));
-  };
-  const submit = async (event: FormEvent) => {
-    event.preventDefault();
-    const form = event.currentTarget;
-    const found = faultsOf(draft);
-    setFaults(found);
-    setFailure(null);
-    if (Object.keys(found).length > 0) return focusFirstFault(form);
-    setPending(true);
-    try {
-      await onSubmit(draft);
-    } catch (error) {
-      const refused = error instanceof ApiError ? serverFaults(error) : {};
-      setFaults(refused);
-      if (Object.keys(refused).length === 0) setFailure(describeFailure(error));
-      else focusFirstFault(form);
-    } finally {
-      setPending(false);
-    }
-  };
   return (
-    <form className="stack-large" onSubmit={submit} noValidate>
-      <WhereAndWhat draft={draft} faults={faults} onChange={change} />
-      <HowItIsSent draft={draft} faults={faults} onChange={change} />
-      {failure !== null && (
-        <Notice look="bad" title="Your changes were not saved" role="alert">
-          <p>{failure}</p>
-        </Notice>
+    <DraftForm
+      {...{ first, action, faultsOf, members, onSubmit, onCancel }}
+      sayRefusal={(message) => `It ${message}.`}
+    >
+      {(part) => (
+        <>
+          <WhereAndWhat {...part} />
+          <HowItIsSent {...part} />
+        </>
       )}
-      <div className="form-actions">
-        {onCancel !== undefined && <Button onPress={onCancel}>Cancel</Button>}
-        <Button look="primary" type="submit" isPending={isPending}>
-          {action}
-        </Button>
-      </div>
-    </form>
+    </DraftForm>
   );
-}
-
-interface PartProps {
-  draft: SubscriptionDraft;
-  faults: Faults;
-  onChange: (part: Partial<SubscriptionDraft>) => void;
 }
 
 function WhereAndWhat({ draft, faults, onChange }: PartProps) {
@@ -210,8 +170,8 @@ function Headers({ draft: { headers }, faults, onChange }: PartProps) {
   );
 }
 
-function faultsOf(draft: SubscriptionDraft): Faults {
-  const faults: Faults = {};
+function faultsOf(draft: SubscriptionDraft): Faults<SubscriptionDraft> {
+  const faults: Faults<SubscriptionDraft> = {};
   const url = draft.url.trim() === '' ? 'Enter a URL.' : checkUrl(draft.url).fault;
   if (url !== null) faults.url = url;
   if (draft.kinds.length === 0) faults.kinds = 'Select at least one kind.';
@@ -233,19 +193,3 @@ const members: readonly [member: string, field: keyof SubscriptionDraft][] = [
   ['retry_schedule', 'retrySchedule'],
   ['headers', 'headers'],
 ];
-
-function serverFaults(error: ApiError): Faults {
-  const faults: Faults = {};
-  for (const [member, field] of members) {
-    const message = error.faultAt(member);
-    if (message !== undefined) faults[field] = `It ${message}.`;
-  }
-  return faults;
-}
-
-/** After the faults are shown: whoever cannot see the page is led to the first. */
-function focusFirstFault(form: EventTarget & Element): void {
-  requestAnimationFrame(() =>
-    form.querySelector<HTMLElement>('[aria-invalid="true"], [role="alert"]')?.focus(),
-  );
-}

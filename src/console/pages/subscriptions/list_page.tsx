@@ -2,58 +2,40 @@
 
 import { useInfiniteQuery } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';
-import { Plus, Webhook } from 'lucide-react';
+import { Webhook } from 'lucide-react';
 import type { Subscription } from '../../api/generated.ts';
 import { subscriptionsQuery } from '../../api/queries.ts';
 import { Badge } from '../../ui/badge.tsx';
-import { Button, ButtonLink } from '../../ui/button.tsx';
 import { Page } from '../../ui/page.tsx';
-import { Empty, Failure, Skeletons } from '../../ui/states.tsx';
+import { PagedList } from '../../ui/paged_list.tsx';
 import { Ago } from '../../ui/time.tsx';
+import { NoSubscriptionsYet, newSubscriptionLink } from './none_yet.tsx';
 import { SubscriptionBadge } from './state_badge.tsx';
-
-const newLink = (
-  <ButtonLink look="primary" to="/subscriptions/new">
-    <Plus size={16} aria-hidden /> New subscription
-  </ButtonLink>
-);
 
 export function SubscriptionsPage() {
   return (
-    <Page title="Subscriptions" description="URLs that receive events as they happen." actions={newLink}>
+    <Page
+      title="Subscriptions"
+      description="URLs that receive events as they happen."
+      actions={newSubscriptionLink}
+    >
       <Subscriptions />
     </Page>
   );
 }
 
 function Subscriptions() {
-  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } =
-    useInfiniteQuery(subscriptionsQuery);
-  if (error !== null) return <Failure error={error} onRetry={refetch} />;
-  if (data === undefined) return <Skeletons />;
-  const subscriptions = data.pages.flatMap((page) => page.items);
-  if (subscriptions.length === 0) return <NoSubscriptions />;
   return (
-    <div className="stack">
-      <div className="card table-scroll">
-        <SubscriptionTable subscriptions={subscriptions} />
-      </div>
-      {hasNextPage && (
-        <Button isPending={isFetchingNextPage} onPress={() => void fetchNextPage()}>
-          Load more
-        </Button>
+    <PagedList
+      query={useInfiniteQuery(subscriptionsQuery)}
+      nothing={() => (
+        <NoSubscriptionsYet icon={Webhook}>
+          Subscribe a URL to events. Each event is signed, sent to the URL, and retried until it is accepted.
+        </NoSubscriptionsYet>
       )}
-    </div>
-  );
-}
-
-function NoSubscriptions() {
-  return (
-    <div className="card">
-      <Empty icon={Webhook} title="No subscriptions yet" action={newLink}>
-        Subscribe a URL to events. Each event is signed, sent to the URL, and retried until it is accepted.
-      </Empty>
-    </div>
+    >
+      {(subscriptions) => <SubscriptionTable subscriptions={subscriptions} />}
+    </PagedList>
   );
 }
 

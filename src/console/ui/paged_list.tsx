@@ -1,0 +1,34 @@
+/** A list of the API, page by page, with what to show where there is nothing. */
+
+import type { InfiniteData, UseInfiniteQueryResult } from '@tanstack/react-query';
+import type { ReactNode } from 'react';
+import { Button } from './button.tsx';
+import { Failure, Skeletons } from './states.tsx';
+
+export type ListQuery<Item> = UseInfiniteQueryResult<InfiniteData<{ items: Item[] }>>;
+
+interface PagedListProps<Item> {
+  query: ListQuery<Item>;
+  /** Shown in the place of an empty list. @param hasMore whether more could be looked through */
+  nothing: (hasMore: boolean) => ReactNode;
+  children: (items: readonly Item[]) => ReactNode;
+}
+
+export function PagedList<Item>({ query, nothing, children }: PagedListProps<Item>) {
+  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } = query;
+  if (error !== null) return <Failure error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <Skeletons count={6} />;
+  const items = data.pages.flatMap((page) => page.items);
+  return (
+    <div className="stack">
+      <div className="card table-scroll">{items.length === 0 ? nothing(hasNextPage) : children(items)}</div>
+      {hasNextPage && (
+        <div>
+          <Button isPending={isFetchingNextPage} onPress={() => void fetchNextPage()}>
+            Load more
+          </Button>
+        </div>
+      )}
+    </div>
+  );
+}
