@@ -133,6 +133,24 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
   }
 }
 
+test('a page says when the server cannot be reached, and when it fails', async () => {
+  const account = await createTestAccount(server);
+  const { page } = await openConsole(browser, server, account, '/console/apps');
+  await page.getByText('No apps yet').waitFor();
+  const answers = (url: URL) => url.pathname === '/subscriptions';
+  await page.route(answers, (route) => route.abort());
+  await page.getByRole('link', { name: 'Subscriptions' }).click();
+  await page.getByText('The server cannot be reached.').waitFor();
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await page.unroute(answers);
+  await page.route(answers, (route) => route.fulfill({ status: 500, body: 'oops' }));
+  await page.getByRole('button', { name: 'Try again' }).click();
+  await page.getByText('The server responded with 500.').waitFor();
+  await page.unroute(answers);
+  await page.getByRole('button', { name: 'Try again' }).click();
+  await page.getByText('No subscriptions yet').waitFor();
+});
+
 test('an administrator verifies an app, disables an account and reads the audit log by the keyboard alone', async () => {
   const developer = await createConsoleUser(server);
   const json = { client_name: 'Keyboardist', redirect_uris: ['https://k.example/cb'] };

@@ -37,94 +37,102 @@ async function createAppFor(user: Awaited<ReturnType<typeof createConsoleUser>>,
   return made.body;
 }
 
-test('a developer makes an app, is told at once what is wrong with an address, tries it to a first request, has it hear of events, and withdraws it: it hears no more', async (t) => {
-  const home = await startSubscriber(t, answer(200));
-  const account = await createTestAccount(server);
-  const { page, problems } = await openConsole(browser, server, account, '/console/apps');
-  await page.getByText('No apps yet').waitFor();
-  assert.deepEqual(await accessibilityFaults(page), []);
-  await page.getByRole('link', { name: 'New app' }).first().click();
-  await button(page, 'Create app').click();
-  await page.getByText('Enter a name.').waitFor();
-  await field(page, 'Name').fill('Reader');
-  const redirect = field(page, 'Redirect URI');
-  for (const [uri, message] of [
-    ['reader.example/callback', 'Enter a full URL'],
-    ['http://reader.example/callback', 'Use https://. Plain http is allowed for localhost only.'],
-    ['https://reader.example/callback#here', 'Fragments (#…) are not allowed.'],
-    ['https://*.reader.example/', 'Wildcards are not supported'],
-    ['https://me:secret@reader.example/', 'User names and passwords are not allowed.'],
-    ['javascript:alert(1)', 'URIs that begin with javascript: are not allowed.'],
-    ['com.example.reader:/callback', 'Other schemes are for installed apps.'],
-    [`${server.baseUrl}/console/callback`, 'This is an address of this server.'],
-  ] as const) {
-    await redirect.fill(uri);
-    await page.getByText(message).waitFor();
-  }
-  await redirect.fill(`${home.url}/callback`);
-  await page.getByText('Any port works.').waitFor();
-  await page.getByText('read your articles and comments').click();
-  await page.getByText('see its subscriptions to your events').click();
-  await page.getByText('be told of your events as they happen').click();
-  assert.deepEqual(await accessibilityFaults(page), []);
-  await button(page, 'Create app').click();
+/** The stories are the same wherever they are told. */
+const places = [
+  ['on a desktop in light', desktop],
+  ['on a phone in dark', { ...phone, colorScheme: 'dark' }],
+] as const;
 
-  await page.getByText('It is shown only once').waitFor();
-  assert.deepEqual(await accessibilityFaults(page), []);
-  await button(page, 'I saved it').click();
-  await page.getByRole('tab', { name: 'Try it' }).click();
-  await button(page, 'Create the request').click();
-  await page.getByText('code_challenge_method=S256').waitFor();
-  const opened = page.context().waitForEvent('page');
-  await page.getByRole('link', { name: 'Open in a new tab' }).click();
-  const consent = await opened;
-  await consent.getByRole('button', { name: 'Allow' }).click();
-  await consent.waitForURL((url) => url.href.startsWith(home.url));
-  const pasted = field(page, 'Address of the new tab');
-  await pasted.fill(consent.url().replace(/state=[^&]+/, 'state=another'));
-  await page.getByText('An app must refuse this response').waitFor();
-  await pasted.fill(consent.url());
-  await page.getByText('State and issuer match').waitFor();
-  await button(page, 'Exchange the code').click();
-  await page.getByText('"token_type": "Bearer"').waitFor();
-  assert.match(
-    String(await page.getByRole('region', { name: 'Token request' }).textContent()),
-    /base64\(.*•/,
-  );
-  await button(page, 'Send the request').click();
-  const response = page.getByRole('region', { name: 'API response' });
-  await response.getByText(account.id).waitFor();
-  assert.match(String(await response.textContent()), /^200/);
-  assert.deepEqual(await accessibilityFaults(page), []);
+for (const [where, options] of places) {
+  test(`a developer makes an app, is told at once what is wrong with an address, tries it to a first request, has it hear of events, and withdraws it: it hears no more, ${where}`, async (t) => {
+    const home = await startSubscriber(t, answer(200));
+    const account = await createTestAccount(server);
+    const { page, problems } = await openConsole(browser, server, account, '/console/apps', options);
+    await page.getByText('No apps yet').waitFor();
+    assert.deepEqual(await accessibilityFaults(page), []);
+    await page.getByRole('link', { name: 'New app' }).first().click();
+    await button(page, 'Create app').click();
+    await page.getByText('Enter a name.').waitFor();
+    await field(page, 'Name').fill('Reader');
+    const redirect = field(page, 'Redirect URI');
+    for (const [uri, message] of [
+      ['reader.example/callback', 'Enter a full URL'],
+      ['http://reader.example/callback', 'Use https://. Plain http is allowed for localhost only.'],
+      ['https://reader.example/callback#here', 'Fragments (#…) are not allowed.'],
+      ['https://*.reader.example/', 'Wildcards are not supported'],
+      ['https://me:secret@reader.example/', 'User names and passwords are not allowed.'],
+      ['javascript:alert(1)', 'URIs that begin with javascript: are not allowed.'],
+      ['com.example.reader:/callback', 'Other schemes are for installed apps.'],
+      [`${server.baseUrl}/console/callback`, 'This is an address of this server.'],
+    ] as const) {
+      await redirect.fill(uri);
+      await page.getByText(message).waitFor();
+    }
+    await redirect.fill(`${home.url}/callback`);
+    await page.getByText('Any port works.').waitFor();
+    await page.getByText('read your articles and comments').click();
+    await page.getByText('see its subscriptions to your events').click();
+    await page.getByText('be told of your events as they happen').click();
+    assert.deepEqual(await accessibilityFaults(page), []);
+    await button(page, 'Create app').click();
 
-  await page.getByRole('tab', { name: 'Subscriptions' }).click();
-  await page.getByRole('link', { name: 'New subscription' }).click();
-  await field(page, 'URL').fill(`${home.url}/hooks`);
-  await page.getByText('All kinds').click();
-  await button(page, 'Create subscription').click();
-  await page.getByRole('heading', { name: 'Verify deliveries' }).waitFor();
-  const hooks = () => home.received.filter(({ path }) => path === '/hooks');
-  await publish(publisher, account, ['allowed']);
-  await until(
-    async () => hooks().length,
-    (count) => count === 1,
-  );
-  assert.match(hooks()[0]?.body ?? '', /allowed/);
+    await page.getByText('It is shown only once').waitFor();
+    assert.deepEqual(await accessibilityFaults(page), []);
+    await button(page, 'I saved it').click();
+    await page.getByRole('tab', { name: 'Try it' }).click();
+    await button(page, 'Create the request').click();
+    await page.getByText('code_challenge_method=S256').waitFor();
+    const opened = page.context().waitForEvent('page');
+    await page.getByRole('link', { name: 'Open in a new tab' }).click();
+    const consent = await opened;
+    await consent.getByRole('button', { name: 'Allow' }).click();
+    await consent.waitForURL((url) => url.href.startsWith(home.url));
+    const pasted = field(page, 'Address of the new tab');
+    await pasted.fill(consent.url().replace(/state=[^&]+/, 'state=another'));
+    await page.getByText('An app must refuse this response').waitFor();
+    await pasted.fill(consent.url());
+    await page.getByText('State and issuer match').waitFor();
+    await button(page, 'Exchange the code').click();
+    await page.getByText('"token_type": "Bearer"').waitFor();
+    assert.match(
+      String(await page.getByRole('region', { name: 'Token request' }).textContent()),
+      /base64\(.*•/,
+    );
+    await button(page, 'Send the request').click();
+    const response = page.getByRole('region', { name: 'API response' });
+    await response.getByText(account.id).waitFor();
+    assert.match(String(await response.textContent()), /^200/);
+    assert.deepEqual(await accessibilityFaults(page), []);
 
-  await consent.goto(`${server.baseUrl}/account`);
-  const reader = consent.locator('li', { hasText: 'Reader' });
-  await reader.locator('summary').first().click();
-  await reader.getByRole('button').click();
-  await consent.getByText('no longer acts for you').waitFor();
-  await publish(publisher, account, ['withdrawn']);
-  await button(page, 'Send test event').click();
-  await until(
-    async () => hooks().length,
-    (count) => count === 2,
-  );
-  assert.equal(hooks()[1]?.headers['nuncio-event'], 'ping');
-  assert.deepEqual(problems, []);
-});
+    await page.getByRole('tab', { name: 'Subscriptions' }).click();
+    await page.getByRole('link', { name: 'New subscription' }).click();
+    await field(page, 'URL').fill(`${home.url}/hooks`);
+    await page.getByText('All kinds').click();
+    await button(page, 'Create subscription').click();
+    await page.getByRole('heading', { name: 'Verify deliveries' }).waitFor();
+    const hooks = () => home.received.filter(({ path }) => path === '/hooks');
+    await publish(publisher, account, ['allowed']);
+    await until(
+      async () => hooks().length,
+      (count) => count === 1,
+    );
+    assert.match(hooks()[0]?.body ?? '', /allowed/);
+
+    await consent.goto(`${server.baseUrl}/account`);
+    const reader = consent.locator('li', { hasText: 'Reader' });
+    await reader.locator('summary').first().click();
+    await reader.getByRole('button').click();
+    await consent.getByText('no longer acts for you').waitFor();
+    await publish(publisher, account, ['withdrawn']);
+    await button(page, 'Send test event').click();
+    await until(
+      async () => hooks().length,
+      (count) => count === 2,
+    );
+    assert.equal(hooks()[1]?.headers['nuncio-event'], 'ping');
+    assert.deepEqual(problems, []);
+  });
+}
 
 test('an app has two secrets at most, each shown once, and keeps its last', async () => {
   const account = await createTestAccount(server);

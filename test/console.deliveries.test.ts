@@ -21,48 +21,87 @@ const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s'
 const browser = await startBrowser({ after });
 const publisher = await createPublisher(server);
 
-test('a delivery arrives live, fails with a reason, is resent, and the rest is recovered', async (t) => {
-  const subscriber = await startSubscriber(t);
-  const user = await createConsoleUser(server);
-  const { id } = await subscribe(user, { url: subscriber.url, description: 'Warehouse' });
-  const path = `/console/subscriptions/${id}?tab=deliveries`;
-  const { page, problems } = await openConsole(browser, server, user.account, path);
-  await page.getByText('No deliveries yet').waitFor();
+/** The stories are the same wherever they are told. */
+const places = [
+  ['on a desktop in light', desktop],
+  ['on a phone in dark', { ...phone, colorScheme: 'dark' }],
+] as const;
 
-  await publish(publisher, user.account, ['first']);
-  await page.getByRole('link', { name: 'push' }).waitFor();
-  await page.getByText('Live', { exact: true }).waitFor();
-  await page.locator('td').getByText('succeeded').waitFor();
+for (const [where, options] of places) {
+  test(`a delivery arrives live, fails with a reason, is resent, and the rest is recovered ${where}`, async (t) => {
+    const subscriber = await startSubscriber(t);
+    const user = await createConsoleUser(server);
+    const { id } = await subscribe(user, { url: subscriber.url, description: 'Warehouse' });
+    const path = `/console/subscriptions/${id}?tab=deliveries`;
+    const { page, problems } = await openConsole(browser, server, user.account, path, options);
+    await page.getByText('No deliveries yet').waitFor();
 
-  subscriber.behave((_received, response) => response.writeHead(500).end('warehouse offline'));
-  await publish(publisher, user.account, ['second', 'third']);
-  await page.locator('tr', { hasText: 'failed' }).nth(1).waitFor();
-  assert.deepEqual(await accessibilityFaults(page), []);
-  await page.locator('tr', { hasText: 'failed' }).last().getByRole('link').click();
+    await publish(publisher, user.account, ['first']);
+    await page.getByRole('link', { name: 'push' }).waitFor();
+    await page.getByText('Live', { exact: true }).waitFor();
+    await page.locator('td').getByText('succeeded').waitFor();
+
+    subscriber.behave((_received, response) => response.writeHead(500).end('warehouse offline'));
+    await publish(publisher, user.account, ['second', 'third']);
+    await page.locator('tr', { hasText: 'failed' }).nth(1).waitFor();
+    assert.deepEqual(await accessibilityFaults(page), []);
+    await page.locator('tr', { hasText: 'failed' }).last().getByRole('link').click();
+    await page.getByText('500: The receiver failed.').waitFor();
+    await page.getByText('No automatic attempts are left.').waitFor();
+    await page.getByText('warehouse offline').waitFor();
+    await page.getByText(`curl -i '${subscriber.url}/'`).waitFor();
+    await page.getByRole('button', { name: 'Attempt 1 500' }).click();
+    await page.getByRole('list', { name: 'Timing' }).getByText('First byte').waitFor();
+    assert.deepEqual(await accessibilityFaults(page), []);
+
+    subscriber.behave(accept);
+    await page.getByRole('button', { name: 'Resend' }).click();
+    await page.locator('h1 ~ .badge').getByText('succeeded').waitFor();
+
+    await page.getByRole('link', { name: 'Warehouse', exact: true }).click();
+    await page.getByRole('button', { name: 'Recover' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Recover deliveries' });
+    assert.deepEqual(await accessibilityFaults(page), []);
+    await dialog.getByRole('button', { name: 'Recover' }).click();
+    await dialog.getByText('Done').waitFor();
+    await dialog.getByText('1 resent, 0 added.').waitFor();
+    await dialog.getByRole('button', { name: 'Close' }).click();
+    await page.locator('tr', { hasText: 'succeeded' }).nth(2).waitFor();
+    const marks = subscriber.received.map(({ body }) => JSON.parse(body).ref.split('/').at(-1));
+    assert.deepEqual([...new Set(marks)].sort(), ['first', 'second', 'third']);
+    assert.deepEqual(problems, []);
+  });
+}
+
+test('a second member sees the deliveries of an app, resends one, and sees nothing once removed', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const owner = await createConsoleUser(server);
+  const member = await createConsoleUser(server);
+  const json = { client_name: 'Shared', redirect_uris: ['https://shared.example/cb'], scope: 'read:posts' };
+  const { body: app } = await owner.request('POST', '/apps', { json });
+  const members = `/apps/${app.client_id}/members`;
+  await owner.request('PUT', `${members}/${member.account.email}`, { json: { role: 'developer' } });
+  const { body: invitations } = await member.request('GET', '/app-invitations');
+  await member.request('POST', `/app-invitations/${invitations.items[0].id}/accept`, { json: {} });
+  const made = await owner.request('POST', `/apps/${app.client_id}/subscriptions`, {
+    json: { url: subscriber.url, description: 'Of the app', kinds: ['*'] },
+  });
+  await owner.request('POST', `/subscriptions/${made.body.id}/test`, { json: {} });
+  await subscriber.waitFor(2);
+
+  const path = `/console/apps/${app.client_id}?tab=subscriptions`;
+  const { page } = await openConsole(browser, server, member.account, path);
+  await page.getByRole('link', { name: 'Of the app' }).click();
+  await page.getByRole('tab', { name: 'Deliveries' }).click();
+  await page.getByRole('link', { name: 'ping' }).click();
   await page.getByText('500: The receiver failed.').waitFor();
-  await page.getByText('No automatic attempts are left.').waitFor();
-  await page.getByText('warehouse offline').waitFor();
-  await page.getByText(`curl -i '${subscriber.url}/'`).waitFor();
-  await page.getByRole('button', { name: 'Attempt 1 500' }).click();
-  await page.getByRole('list', { name: 'Timing' }).getByText('First byte').waitFor();
-  assert.deepEqual(await accessibilityFaults(page), []);
-
   subscriber.behave(accept);
   await page.getByRole('button', { name: 'Resend' }).click();
   await page.locator('h1 ~ .badge').getByText('succeeded').waitFor();
 
-  await page.getByRole('link', { name: 'Warehouse', exact: true }).click();
-  await page.getByRole('button', { name: 'Recover' }).click();
-  const dialog = page.getByRole('dialog', { name: 'Recover deliveries' });
-  assert.deepEqual(await accessibilityFaults(page), []);
-  await dialog.getByRole('button', { name: 'Recover' }).click();
-  await dialog.getByText('Done').waitFor();
-  await dialog.getByText('1 resent, 0 added.').waitFor();
-  await dialog.getByRole('button', { name: 'Close' }).click();
-  await page.locator('tr', { hasText: 'succeeded' }).nth(2).waitFor();
-  const marks = subscriber.received.map(({ body }) => JSON.parse(body).ref.split('/').at(-1));
-  assert.deepEqual([...new Set(marks)].sort(), ['first', 'second', 'third']);
-  assert.deepEqual(problems, []);
+  await owner.request('DELETE', `${members}/${member.account.id}`);
+  await page.reload();
+  await page.getByText('Not found').waitFor();
 });
 
 test('the log is filtered by state, kind, time and id', async (t) => {

@@ -46,7 +46,7 @@ function assertPage(page: Page, status: number, heading: RegExp): void {
 test('a mistyped address is a page for a browser, and a problem for a program', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const page = await browser.open(`${server.baseUrl}/acount`, asBrowser);
-  assertPage(page, 404, /<h1>There is nothing here<\/h1>[\s\S]*<a href="\/">/);
+  assertPage(page, 404, /<h1>Page not found<\/h1>[\s\S]*<a href="\/">/);
   for (const accept of ['*/*', 'application/json', 'application/json, text/html']) {
     const response = await fetch(`${server.baseUrl}/acount`, { headers: { accept } });
     assert.equal(response.status, 404);

@@ -74,10 +74,9 @@ export function renderExpiredPage(requestId: string): string {
 export function renderProblemPage(problem: Problem, requestId: string): string {
   if (problem.status === 404) {
     return renderPage(
-      'There is nothing here',
-      html`<h1>There is nothing here</h1>
-<p>The address is not one of this server’s: it may have been mistyped.</p>
-<p><a href="/">Go to the start page</a></p>`,
+      'Page not found',
+      html`<h1>Page not found</h1>
+<p>Check the address, or go to the <a href="/">start page</a>.</p>`,
     );
   }
   return renderPage(
