@@ -47,7 +47,14 @@ for (const [where, options] of places) {
   test(`a developer makes an app, is told at once what is wrong with an address, tries it to a first request, has it hear of events, and withdraws it: it hears no more, ${where}`, async (t) => {
     const home = await startSubscriber(t, answer(200));
     const account = await createTestAccount(server);
-    const { page, problems } = await openConsole(browser, server, account, '/console/apps', options);
+    const { page, problems } = await openConsole(
+      // A browser that runs in one process opens one window of another origin policy, and no second one.
+      await startBrowser(t),
+      server,
+      account,
+      '/console/apps',
+      options,
+    );
     await page.getByText('No apps yet').waitFor();
     assert.deepEqual(await accessibilityFaults(page), []);
     await page.getByRole('link', { name: 'New app' }).first().click();
