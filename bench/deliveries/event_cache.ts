@@ -28,6 +28,8 @@ export async function measureEventCache(): Promise<void> {
   const startedAt = now();
   for (let position = burst + 1; position <= burst + measured; position += 1) publish(position);
   const putMicros = ((now() - startedAt) * 1_000) / measured;
+  // The first one takes what the burst itself left.
+  collect();
   const collectedAt = now();
   collect();
   console.log(
