@@ -399,3 +399,42 @@ async function laneOf(db: Database, id: string) {
   const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(db);
   return { clientId: null, accountId: null, lane: Number(rows[0]?.lane) };
 }
+
+test('a PATCH holds deliveries back only where it changes where they go, or the right to them', async (t) => {
+  const own = await startTestServer(t);
+  const app = await createApp(own);
+  const { id } = await subscribe(app, { url: 'http://127.0.0.1:20001/', kinds: ['push', 'article.*'] });
+  await sql`create table asked (lane bigint)`.execute(own.db);
+  await sql`
+    create function note_standstill() returns trigger language plpgsql as $$
+    begin
+      insert into asked values (new.lane);
+      return null;
+    end $$`.execute(own.db);
+  await sql`
+    create trigger note_standstill after insert on standstills for each row execute function note_standstill()`.execute(
+    own.db,
+  );
+  const standstills = async (json: Record<string, unknown>) => {
+    await sql`delete from asked`.execute(own.db);
+    const { status, text } = await app.request('PATCH', `/subscriptions/${id}`, { json });
+    assert.equal(status, 200, text);
+    return (await sql`select from asked`.execute(own.db)).rows.length;
+  };
+  for (const json of [
+    {},
+    { description: 'another' },
+    { rate_limit: 5, retry_schedule: [5] },
+    { url: 'http://127.0.0.1:20001/', kinds: ['push', 'article.*', 'comment.*'] },
+  ]) {
+    assert.equal(await standstills(json), 0, JSON.stringify(json));
+  }
+  for (const json of [
+    { url: 'http://127.0.0.1:20001/other' },
+    { headers: { 'x-key': 'value' } },
+    { kinds: ['push'] },
+    { state: 'disabled' },
+  ]) {
+    assert.equal(await standstills(json), 1, JSON.stringify(json));
+  }
+});

@@ -128,17 +128,23 @@ export function registerSubscriptions(options: RoutesOptions): void {
     const { id, lane } = current;
     // What is wrong anyway keeps nothing back.
     readSubscriptionPatch(request.body, current, rules);
-    const mustEnable = await duringStandstill(db, deliveriesOf(lane), async (tx) => {
+    /** @returns whether it must be enabled after that; undefined where deliveries must stand still, and do not */
+    const change = async (tx: Transaction, isStandstill: boolean): Promise<boolean | undefined> => {
       await actAsOwner(tx, owner);
       await lockSubscription(tx, owner, id);
       const subscription = await requireSubscription(tx, owner, id);
-      const { state, headers, ...fields } = readSubscriptionPatch(request.body, subscription, rules);
+      const patched = readSubscriptionPatch(request.body, subscription, rules);
+      if (!isStandstill && endsDeliveries(subscription, patched)) return undefined;
+      const { state, headers, ...fields } = patched;
       const isMoved = new URL(fields.url).origin !== new URL(subscription.url).origin;
       await patchHeaders(tx, id, headers, isMoved, sealer);
       await changeSubscription(tx, owner, id, fields);
       if (state === 'disabled') await disableByOwner(tx, owner, id);
       return state === 'active' && subscription.state === 'disabled';
-    });
+    };
+    const mustEnable =
+      (await db.transaction().execute((tx) => change(tx, false))) ??
+      (await duringStandstill(db, deliveriesOf(lane), (tx) => change(tx, true)));
     if (mustEnable) await enable(db, owner, id);
     return representSubscription(await requireSubscription(db, owner, id), owner);
   });
@@ -299,6 +305,19 @@ export async function requireMaySubscribe(
     {
       code: 'app-subscriptions-off',
     },
+  );
+}
+
+/** Whether a change ends the right to deliveries, or where they go: none may start as before after it. */
+function endsDeliveries(
+  current: Subscription,
+  { url, kinds, state, headers }: ReturnType<typeof readSubscriptionPatch>,
+): boolean {
+  return (
+    url !== current.url ||
+    headers !== undefined ||
+    state === 'disabled' ||
+    !current.kinds.every((kind) => kinds.includes(kind))
   );
 }
 
