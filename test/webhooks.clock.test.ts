@@ -16,6 +16,40 @@ const server = await startTestServer({ after });
 const { db } = server;
 const publisher = await createPublisher(server);
 
+test('webhooks 65: steps of the machine’s clock neither repeat a delivery nor hold one up', async (t) => {
+  // In this thread, whose clock the test can set.
+  const own = await startTestServer(t, {}, 'dev', undefined, undefined, 'here');
+  const toPublish = await createPublisher(own);
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    setTimeout(() => response.writeHead(204).end(), 20);
+  });
+  const app = await createApp(own);
+  await subscribe(app, { url: subscriber.url });
+  const realNow = Date.now;
+  t.after(() => {
+    Date.now = realNow;
+  });
+  let count = 0;
+  for (const days of [0, 40, -40, 0]) {
+    // What was published before the step is sent after it.
+    await publish(
+      toPublish,
+      app.account,
+      Array.from({ length: 100 }, (_, index) => count + index),
+    );
+    count += 100;
+    Date.now = () => realNow() + days * 86_400_000;
+    await subscriber.waitFor(count - 50);
+    Date.now = realNow;
+    await subscriber.waitFor(count);
+  }
+  const sequences = subscriber.received.map(({ headers }) => Number(headers['nuncio-sequence']));
+  assert.deepEqual(
+    sequences.toSorted((one, other) => one - other),
+    Array.from({ length: count }, (_, index) => index + 1),
+  );
+});
+
 test('webhooks 65: a write whose day has no partition makes it', async (t) => {
   const own = await startTestServer(t);
   const toPublish = await createPublisher(own);

@@ -111,6 +111,15 @@ test('webhooks 60: deleting or disabling a subscription stops what has not start
     const count = subscriber.received.length;
     await pause(1_500);
     assert.equal(subscriber.received.length, count, stop);
+    assert.ok(count < 50, stop);
+    // What was in flight is recorded, as it would have been.
+    const { rows } = await sql<{ sequence: number; status: number }>`
+      select a.sequence::int, a.status from attempts a join subscriptions s on s.lane = a.lane
+      where s.id = ${id} order by a.sequence`.execute(server.db);
+    assert.deepEqual(
+      rows,
+      range(count).map((index) => ({ sequence: index + 1, status: 204 })),
+    );
     if (stop === 'disable') assert.equal((await list(app, id, '&status=held')).length, 50 - count);
   }
 });
