@@ -8,7 +8,17 @@ import { defaultQuotas, type Quotas } from '../src/webhooks/subscriptions/quotas
 import { requester } from './support/api.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from './support/oauth.ts';
 import { startTestServer, type TestServer } from './support/server.ts';
-import { type App, appScopes, createApp, createSubscribingClient, subscribe } from './support/webhooks.ts';
+import { startSubscriber } from './support/subscriber.ts';
+import {
+  type App,
+  appScopes,
+  createApp,
+  createPublisher,
+  createSubscribingClient,
+  publish,
+  subscribe,
+  until,
+} from './support/webhooks.ts';
 
 const json = { url: 'https://example.com/hooks', kinds: ['push'] };
 const range = (count: number) => Array.from({ length: count }, (_, index) => index);
@@ -97,4 +107,36 @@ test('GET /api says what is left, and a lowered quota ends nothing', async (t) =
   await subscribe(app, json);
   const reader = await createApp(server, { scopes: ['read:posts'] });
   assert.equal('quotas' in (await reader.request('GET', '/api')).body, false);
+});
+
+test('past the budget of the day attempts are stored without responses, and those of other accounts with them', async (t) => {
+  const server = await startWith(t, { responseBytesPerDay: 40_000 });
+  const publisher = await createPublisher(server);
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    response.writeHead(200, { 'x-long': 'h'.repeat(4_000) }).end('b'.repeat(16_000));
+  });
+  const [talkative, other] = [await createApp(server), await createApp(server)];
+  const omittedOf = async (app: App, count: number) => {
+    const { id } = await subscribe(app, { url: subscriber.url });
+    const before = subscriber.received.length;
+    await publish(publisher, app.account, range(count));
+    await subscriber.waitFor(before + count);
+    const { items } = await until(
+      async () =>
+        (await app.request('GET', `/subscriptions/${id}/deliveries?limit=100&status=succeeded`)).body,
+      (page) => page.items.length === count,
+    );
+    const attempts = [];
+    for (const delivery of items) {
+      attempts.push((await app.request('GET', `/deliveries/${delivery.id}`)).body.attempts[0]);
+    }
+    for (const { status, response, response_omitted } of attempts) {
+      assert.deepEqual([status, response === null], [200, response_omitted]);
+    }
+    return attempts.filter(({ response_omitted }) => response_omitted).length;
+  };
+  assert.equal(await omittedOf(talkative, 20), 19);
+  assert.equal(await omittedOf(other, 1), 0);
+  const left = async () => (await talkative.request('GET', '/api')).body.quotas.response_bytes;
+  await until(left, (quota) => quota.limit === 40_000 && quota.left < 20_000);
 });

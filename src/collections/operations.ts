@@ -366,7 +366,7 @@ const rootSchema = Type.Object(
         Type.Object({ limit: Type.Integer({ minimum: 0 }), left: Type.Integer({ minimum: 0 }) }),
         {
           description:
-            'For tokens with `read:webhooks` or `write:webhooks`: how many subscriptions the grant (or the user or app itself), the account and the app may have, how many deliveries one event of the account may become, and how many are left of each. Creating a subscription past one of them is 422 with a code such as `quota-account-subscriptions`.',
+            'For tokens with `read:webhooks` or `write:webhooks`: how many subscriptions the grant (or the user or app itself), the account and the app may have, how many deliveries one event of the account may become, how many bytes of responses the log stores today, and how many are left of each. Creating a subscription past one of them is 422 with a code such as `quota-account-subscriptions`.',
         },
       ),
     ),

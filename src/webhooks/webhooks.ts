@@ -28,7 +28,7 @@ import { registerMeta } from './meta.ts';
 import { recordAttemptSpan } from './sending/attempt_span.ts';
 import type { DeliveryKeyring } from './sending/delivery_keyring.ts';
 import type { WebhookSettings } from './settings.ts';
-import { readQuotaUse } from './subscriptions/subscription_quotas.ts';
+import { readQuotaUse, readResponseUse } from './subscriptions/subscription_quotas.ts';
 
 export interface WebhooksOptions {
   /** For requests. */
@@ -134,7 +134,9 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
     },
     async quotasOf(principal) {
       if (!principal.scopes.has('read:webhooks') && !principal.scopes.has('write:webhooks')) return null;
-      const uses = await readQuotaUse(db, ownerOf(principal, 'read'), options.settings.quotas);
+      const owner = ownerOf(principal, 'read');
+      const { quotas } = options.settings;
+      const uses = [...(await readQuotaUse(db, owner, quotas)), await readResponseUse(db, owner, quotas)];
       return Object.fromEntries(
         uses.map(({ name, limit, used }) => [name, { limit, left: Math.max(limit - used, 0) }]),
       );

@@ -195,6 +195,7 @@ function representAttempt(attempt: Attempt): Record<string, unknown> {
     revision: attempt.revision,
     request: attempt.request,
     response: attempt.responseHeaders === null ? null : representResponse(attempt),
+    response_omitted: attempt.isResponseOmitted,
   };
 }
 

@@ -8,6 +8,7 @@
 
 import { buildRequest, type DeploymentSigners, type HeaderNames } from '../sending/delivery_request.ts';
 import type { Answer, Sender } from '../sending/sender.ts';
+import type { AttemptBudget } from './attempt_budget.ts';
 import type { HeldLanes } from './held_lanes.ts';
 import type { HostLimits, HostSlot } from './host_limits.ts';
 import type { Lane, Waiting } from './lane.ts';
@@ -46,6 +47,7 @@ export interface AttemptStarterOptions {
   node: Node;
   lanes: HeldLanes;
   hosts: HostLimits;
+  budget: AttemptBudget;
   repetitions: Repetitions;
   sender: Sender;
   headerNames: HeaderNames;
@@ -171,7 +173,7 @@ export class AttemptStarter {
   }
 
   readonly #onAnswer = (answer: Answer, attempt: Attempt): void => {
-    const { node, lanes, hosts, metrics, onGone } = this.#options;
+    const { node, lanes, hosts, budget, metrics, onGone } = this.#options;
     const { lane, waiting, number, revision, scheduleSeconds } = attempt;
     const { tenant } = lane;
     this.#inFlight -= 1;
@@ -190,6 +192,7 @@ export class AttemptStarter {
     const now = node.now();
     const settlement = settleAttempt({ lane, waiting, number, revision, answer, now, scheduleSeconds });
     const { outcome, askedMs, isGone } = settlement;
+    if (outcome.attempt !== null) budget.apply(tenant.key, outcome.attempt, now);
     metrics.attempt(outcome.attempt?.error ?? null);
     if (isGone) {
       // At once; the database is told and will tell everybody.

@@ -41,6 +41,8 @@ export interface AttemptRecord {
   headers: string | null;
   body: Buffer | null;
   truncated: boolean;
+  /** Whether headers and body were left out, because the budget of the day is used up. */
+  isResponseOmitted?: boolean;
 }
 
 export interface RetryRecord {
@@ -153,9 +155,9 @@ export async function writeOutcomes(
     added as (
       insert into attempts (
         day, lane, sequence, started_at, number, trigger, status, truncated, revision, duration_ms, first_byte_ms,
-        error, connection, headers, body)
+        error, connection, headers, body, response_omitted)
       select day, lane, sequence, now() - ago_ms * interval '1 millisecond', number, trigger, status,
-        truncated, revision, duration_ms, first_byte_ms, error, connection, headers, body
+        truncated, revision, duration_ms, first_byte_ms, error, connection, headers, body, nullif(response_omitted, false)
       from (
         -- Side by side in the list of what is selected, not in "from", where each array would be written out first.
         select unnest(${dateArray(attempted.map(({ day }) => day))}::date[]) as day,
@@ -172,7 +174,8 @@ export async function writeOutcomes(
           unnest(${textArray(attempts.map(({ error }) => error))}::text[]) as error,
           unnest(${textArray(attempts.map(({ connection }) => connection))}::text[]) as connection,
           unnest(${textArray(attempts.map(({ headers }) => headers))}::text[]) as headers,
-          unnest(${byteaArray(attempts.map(({ body }) => body))}::bytea[]) as body
+          unnest(${byteaArray(attempts.map(({ body }) => body))}::bytea[]) as body,
+          unnest(${booleanArray(attempts.map(({ isResponseOmitted = false }) => isResponseOmitted))}::boolean[]) as response_omitted
       ) as given
       where ${isHeld}
     )`;

@@ -20,6 +20,7 @@ import type { DeploymentSigners, HeaderNames } from '../sending/delivery_request
 import type { Sender } from '../sending/sender.ts';
 import { failuresMin } from '../subscriptions/failing.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
+import { AttemptBudget } from './attempt_budget.ts';
 import { AttemptStarter } from './attempt_starter.ts';
 import { Background } from './background.ts';
 import { mendTimes } from './clock_steps.ts';
@@ -78,6 +79,7 @@ export class Worker {
   readonly #stretches: StretchReader;
   readonly #starter: AttemptStarter;
   readonly #counts: DeliveryCounts;
+  readonly #budget: AttemptBudget;
   #isStopping = false;
   #timer: NodeJS.Timeout | undefined;
   #countTimer: NodeJS.Timeout | undefined;
@@ -92,6 +94,7 @@ export class Worker {
     };
     this.#onError = onError;
     this.#counts = new DeliveryCounts(db);
+    this.#budget = new AttemptBudget(db, options.quotas.responseBytesPerDay);
     this.node = new Node(db, {
       name: options.nodeName,
       onError,
@@ -141,6 +144,7 @@ export class Worker {
       ...shared,
       node: this.node,
       hosts: new HostLimits(options.quotas),
+      budget: this.#budget,
       repetitions: this.#repetitions,
       mayStart: (now) =>
         !this.#isStopping && !this.#recorder.isFull && this.node.maySend && this.#keeper.hasNews(now),
@@ -167,6 +171,7 @@ export class Worker {
     this.#countTimer = setInterval(() => {
       // Of no account for the lanes, so that these are not doubted.
       this.#counts.flush().catch(this.#options.onError);
+      this.#budget.flush().catch(this.#options.onError);
     }, countMs);
   }
 
@@ -227,6 +232,7 @@ export class Worker {
     await storeCursors(this.#options.db, this.node.id, behind).catch(this.#onError);
     await this.node.leave().catch(this.#onError);
     await this.#counts.flush().catch(this.#options.onError);
+    await this.#budget.flush().catch(this.#options.onError);
   }
 
   /** Ends at once. Nothing is started any more, and nothing is written. */

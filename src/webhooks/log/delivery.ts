@@ -307,6 +307,8 @@ export interface Attempt {
   responseHeaders: Record<string, unknown> | null;
   responseBody: Buffer | null;
   isTruncated: boolean;
+  /** Whether the response was left out, because the account's budget of the day was used up. */
+  isResponseOmitted: boolean;
 }
 
 interface AttemptRow {
@@ -322,6 +324,7 @@ interface AttemptRow {
   headers: string | null;
   body: Buffer | null;
   truncated: boolean;
+  response_omitted: boolean | null;
   url: string | null;
   signature: SignatureShape;
   format: Format;
@@ -403,6 +406,7 @@ export async function readDelivery(
       responseHeaders: attempt.headers === null ? null : JSON.parse(attempt.headers),
       responseBody: attempt.body,
       isTruncated: attempt.truncated,
+      isResponseOmitted: attempt.response_omitted ?? false,
     })),
   };
 }

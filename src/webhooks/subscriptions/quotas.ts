@@ -12,6 +12,8 @@ export interface Quotas {
   readonly subscriptionsPerGrant: number;
   /** Subscriptions that may get one event of an account: the account's, and the own ones of the apps that act for it. */
   readonly deliveriesPerEvent: number;
+  /** Bytes of headers and bodies of responses that attempts of one account store in a day (UTC). */
+  readonly responseBytesPerDay: number;
   /** Attempts in flight to one host, once it has accepted as many. */
   readonly attemptsPerHost: number;
   /** The same of a host that has never accepted anything; and how many may follow in a second. */
@@ -34,6 +36,7 @@ export const defaultQuotas: Quotas = Object.freeze({
   subscriptionsPerClient: 100_000,
   subscriptionsPerGrant: 1_000,
   deliveriesPerEvent: 2_500,
+  responseBytesPerDay: 67_108_864,
   attemptsPerHost: 512,
   attemptsPerUnknownHost: 4,
   unknownHostRate: 5,
@@ -50,6 +53,7 @@ const ranges: Readonly<Record<keyof Quotas, readonly [number, number]>> = {
   subscriptionsPerClient: [0, 10_000_000],
   subscriptionsPerGrant: [0, 1_000_000],
   deliveriesPerEvent: [0, 1_000_000],
+  responseBytesPerDay: [0, 1_099_511_627_776],
   attemptsPerHost: [1, 100_000],
   attemptsPerUnknownHost: [1, 100_000],
   unknownHostRate: [1, 100_000],

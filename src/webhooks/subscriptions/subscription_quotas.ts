@@ -104,3 +104,17 @@ async function ownLimit(db: Database | Transaction, clientId: string, quotas: Qu
     select may_subscribe from clients where id = ${clientId}`.execute(db);
   return rows[0]?.may_subscribe ? quotas.subscriptionsPerGrant : appSubscriptionsMax;
 }
+
+/** Bytes of responses that attempts stored today, for the account or for the app's own subscriptions. */
+export async function readResponseUse(
+  db: Database,
+  owner: Owner,
+  { responseBytesPerDay }: Quotas,
+): Promise<{ name: 'response_bytes'; limit: number; used: number }> {
+  const tenant = owner.kind === 'client' ? `client:${owner.clientId}` : owner.accountId;
+  const { rows } = await sql<{ bytes: string }>`
+    select bytes from attempt_bytes where day = (now() at time zone 'utc')::date and tenant = ${tenant}`.execute(
+    db,
+  );
+  return { name: 'response_bytes', limit: responseBytesPerDay, used: Number(rows[0]?.bytes ?? 0) };
+}

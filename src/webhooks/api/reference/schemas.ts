@@ -239,6 +239,12 @@ export const schemas: Record<string, TSchema> = {
           strict,
         ),
       ),
+      response_omitted: Type.Optional(
+        Type.Boolean({
+          description:
+            'Whether the response was not stored, because the account had used up its budget of the day for responses.',
+        }),
+      ),
     },
     strict,
   ),

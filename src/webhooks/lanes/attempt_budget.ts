@@ -1,0 +1,87 @@
+/**
+ * The daily budget of each account for headers and bodies of responses in the log. Past it attempts are stored without
+ * them: what strangers respond with must not fill the disk. Each node counts in memory and adds its counts to the table
+ * `attempt_bytes` every few seconds, so nodes exceed the budget together by what they store in that time. Owns the table.
+ */
+
+import { sql } from 'kysely';
+import { bigintArray, textArray } from '../../database/arrays.ts';
+import type { Database } from '../../database/database.ts';
+import type { AttemptRecord } from './outcome.ts';
+
+/** Days that counts are kept. */
+const keptDays = 2;
+
+interface Used {
+  /** As the database knew it last. */
+  stored: number;
+  /** Not added there yet. */
+  counted: number;
+}
+
+export class AttemptBudget {
+  readonly #db: Database;
+  readonly #bytesPerDay: number;
+  #day = '';
+  #used = new Map<string, Used>();
+
+  constructor(db: Database, bytesPerDay: number) {
+    this.#db = db;
+    this.#bytesPerDay = bytesPerDay;
+  }
+
+  /**
+   * Counts the response of an attempt, or leaves it out where the budget of the day is used up.
+   * @param now milliseconds since 1970
+   */
+  apply(tenant: string, attempt: AttemptRecord, now: number): void {
+    const bytes = (attempt.headers?.length ?? 0) + (attempt.body?.length ?? 0);
+    if (bytes === 0) return;
+    const used = this.#usedBy(tenant, dayOf(now));
+    if (used.stored + used.counted + bytes <= this.#bytesPerDay) {
+      used.counted += bytes;
+      return;
+    }
+    attempt.headers = null;
+    attempt.body = null;
+    attempt.isResponseOmitted = true;
+  }
+
+  /** Adds what was counted to the table, and learns what other nodes have counted. */
+  async flush(): Promise<void> {
+    const [day, all] = [this.#day, this.#used];
+    const counted = [...all].filter(([, used]) => used.counted > 0);
+    if (counted.length === 0) return;
+    const given = counted.map(([, used]) => used.counted);
+    const tenants = counted.map(([tenant]) => tenant);
+    const { rows } = await sql<{ tenant: string; bytes: string }>`
+      insert into attempt_bytes (day, tenant, bytes)
+      select ${day}::date, tenant, bytes
+      from unnest(${textArray(tenants)}::text[], ${bigintArray(given)}::bigint[]) as given (tenant, bytes)
+      -- Two nodes that add at the same moment do not deadlock.
+      order by tenant
+      on conflict (day, tenant) do update set bytes = attempt_bytes.bytes + excluded.bytes
+      returning tenant, bytes`.execute(this.#db);
+    const stored = new Map(rows.map(({ tenant, bytes }) => [tenant, Number(bytes)]));
+    for (const [index, [tenant, used]] of counted.entries()) {
+      used.counted -= given[index] as number;
+      used.stored = stored.get(tenant) ?? used.stored;
+    }
+    await sql`delete from attempt_bytes where day < ${day}::date - ${keptDays}::int`.execute(this.#db);
+  }
+
+  #usedBy(tenant: string, day: string): Used {
+    if (day !== this.#day) {
+      this.#day = day;
+      this.#used = new Map();
+    }
+    let used = this.#used.get(tenant);
+    if (used === undefined) {
+      used = { stored: 0, counted: 0 };
+      this.#used.set(tenant, used);
+    }
+    return used;
+  }
+}
+
+const dayOf = (now: number): string => new Date(now).toISOString().slice(0, 10);
