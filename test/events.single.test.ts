@@ -7,7 +7,8 @@ import { sql } from 'kysely';
 import { pino } from 'pino';
 import { loadConfig } from '../src/config/config.ts';
 import { openDatabase } from '../src/database/database.ts';
-import { collectSingles } from '../src/events/single.ts';
+import { collectSingles, type SingleEvent } from '../src/events/single.ts';
+import type { StoredEvent } from '../src/events/store.ts';
 import { loadPlatform } from '../src/platform.ts';
 import { startServer } from '../src/server.ts';
 import { type ApiAnswer, requester } from './support/api.ts';
@@ -374,23 +375,41 @@ test('an event that the database refuses fails alone', async (t) => {
   assert.equal((await storedIds(run)).length, 29);
 });
 
-test('one client’s flood does not starve another’s request', async () => {
-  const app = await createApp(server);
-  const run = randomUUID();
-  const store = collectSingles(server.db, () => {});
-  const single = (name: string) => ({
-    event: {
-      id: `${run}-${name}`,
-      accountId: app.account.id,
-      kind: 'push',
-      body: Buffer.from(JSON.stringify(pushBody(run))),
-      traceparent: null,
-    },
+/** An event as the route hands it on. */
+function singleOf(accountId: string, id: string, mark: string): SingleEvent {
+  const body = Buffer.from(JSON.stringify(pushBody(mark)));
+  return {
+    event: { id, accountId, kind: 'push', body, traceparent: null },
     isChosen: false,
     keyed: undefined,
     pointer: '',
     answer: { status: 202, headers: {}, body: null },
+  };
+}
+
+test('on an idle server a single event is one statement, and waits for no timer', async (t) => {
+  const app = await createApp(server);
+  let statements = 0;
+  const counting = server.db.withPlugin({
+    transformQuery({ node }) {
+      statements += 1;
+      return node;
+    },
+    transformResult: async ({ result }) => result,
   });
+  const stored: StoredEvent[] = [];
+  const store = collectSingles(counting, (events) => stored.push(...events));
+  t.mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
+  await store('client', singleOf(app.account.id, randomUUID(), 'alone'));
+  assert.equal(statements, 1);
+  assert.equal(stored.length, 1);
+});
+
+test('one client’s flood does not starve another’s request', async () => {
+  const app = await createApp(server);
+  const run = randomUUID();
+  const store = collectSingles(server.db, () => {});
+  const single = (name: string) => singleOf(app.account.id, `${run}-${name}`, run);
   const flood = Array.from({ length: 1_500 }, (_, index) => store('flood', single(`flood-${index}`)));
   const other = store('other', single('other'));
   await Promise.all([...flood, other]);
