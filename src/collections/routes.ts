@@ -165,7 +165,7 @@ function createHandler(context: CollectionsContext, type: ResourceType): Handler
     if (type.parent !== null && !isId(parentId ?? '')) throw notFound(type.parent);
     const owner = ownerOf(principal);
     const keyed = readIdempotencyKey(request.headers['idempotency-key'], owner, request);
-    const bytes = Number(request.headers['content-length'] ?? 0) + creationBytes;
+    const bytes = bodyBytes(request) + creationBytes;
     const answer = await inSpan('database transaction', () => {
       const traceparent = activeTraceparent();
       const shown = (row: OwnedRow) => show(type, row, principal, 201, { location: pathOf(type, row) });
@@ -174,6 +174,12 @@ function createHandler(context: CollectionsContext, type: ResourceType): Handler
     });
     return answer ?? refuseChild(context.db, type, principal, parentId as string);
   };
+}
+
+/** About; a body that comes in chunks does not say its length. */
+function bodyBytes({ headers, body }: FastifyRequest): number {
+  const length = headers['content-length'];
+  return length === undefined ? JSON.stringify(body).length : Number(length);
 }
 
 /** Why nothing was added to a resource. @throws Problem 404 when it may not be seen, 403 when one may not add to it */
