@@ -78,6 +78,8 @@ export function chooseFromOutbox({ day, after, limits }: PassRange) {
             limit ${candidatesMax}::int
           ) as few
         ))::int else 0 end as count
+        -- Counted once, although it is used twice.
+        offset 0
       ) as candidate
       where walk.number < ${limits.accounts}::int and walk.total < ${limits.deliveries}::int
     ),
