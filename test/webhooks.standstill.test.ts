@@ -438,3 +438,43 @@ test('a PATCH holds deliveries back only where it changes where they go, or the 
     assert.equal(await standstills(json), 1, JSON.stringify(json));
   }
 });
+
+test('deliveries go on while a node that does not answer is found to be silent', async (t) => {
+  const own = await startTestServer(t);
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(own);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  const lane = await laneOf(own.db, id);
+  const load = publishOnAndOn(t, await createPublisher(own), app.account);
+  await subscriber.waitFor(100);
+  await sql`
+    insert into nodes (id, host, process, alive_until, looks)
+    values (7, 'elsewhere', '1 1', now() + interval '1 day', 5)`.execute(own.db);
+  await sql`create table asked (id uuid)`.execute(own.db);
+  await sql`
+    create function note_standstill() returns trigger language plpgsql as $$
+    begin
+      insert into asked values (new.id);
+      return null;
+    end $$`.execute(own.db);
+  await sql`
+    create trigger note_standstill after insert on standstills for each row execute function note_standstill()`.execute(
+    own.db,
+  );
+  const count = async (table: string) =>
+    (await sql`select from ${sql.table(table)}`.execute(own.db)).rows.length;
+  const done = duringStandstill(own.db, lane, async () => {
+    const before = await countNow(subscriber);
+    await sleep(200);
+    assert.equal(subscriber.received.length, before);
+  });
+  // Called off after a moment, with nothing done.
+  await until(
+    async () => (await count('asked')) === 1 && (await count('standstills')) === 0,
+    (isCalledOff) => isCalledOff,
+  );
+  await subscriber.waitFor(subscriber.received.length + 20);
+  await done;
+  await load.stop();
+  assert.equal(await count('asked'), 2);
+});

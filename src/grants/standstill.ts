@@ -5,6 +5,7 @@
  *
  *   asked for (row, notification) → answered by every node that sends → the transaction, which takes the row away
  *   a node that does not answer starts nothing either once it has had no news for `newsMsMax`: waited for that long
+ *   a node is known not to have looked for that long: not waited for. The others go on while that is found out
  *   whoever asked is gone before the transaction: the row is taken away by any node once its time is over
  *
  * A node looks at the rows at least that often, besides being notified. One that stands still itself, or is cut off
@@ -20,8 +21,15 @@ import type { Database, Transaction } from '../database/database.ts';
 export const newsMsMax = 3_000;
 /** Milliseconds that answers are waited for: by then whoever has not looked starts nothing. */
 const answersMsMax = newsMsMax + 250;
+/**
+ * Milliseconds after which a standstill that some node has not answered is called off, so that the others go on while that
+ * node is found to be silent. It is asked for again then.
+ */
+const patienceMs = 250;
 /** Milliseconds between looks for answers: at first, and at most. */
 const pollMs = { first: 2, most: 25 };
+/** The same while nodes are found to be silent. */
+const silencePollMs = 100;
 /** Seconds in which the transaction must have begun. */
 const lifeSeconds = 10;
 /** How often it is asked for anew where it was over before the transaction began. */
@@ -46,12 +54,19 @@ export async function duringStandstill<T>(
   subject: StandstillSubject,
   work: (tx: Transaction) => Promise<T>,
 ): Promise<T> {
+  const silent = new Map<string, string>();
   for (let count = 0; count < triesMax; count += 1) {
     const id = newId();
     let isOver = false;
     try {
       await ask(db, id, subject);
-      await allStandStill(db, id);
+      const unanswered = await allStandStill(db, id, silent, count === 0);
+      if (unanswered.length > 0) {
+        await end(db, id);
+        isOver = true;
+        for (const { id, looks } of await findSilent(db, unanswered)) silent.set(id, looks);
+        continue;
+      }
       const done = await db.transaction().execute(async (tx) => {
         // Nobody else takes the row away from here on; the nodes see it until the commit.
         if (!(await end(tx, id))) return undefined;
@@ -82,18 +97,53 @@ async function ask(
     from asked`.execute(db);
 }
 
-/** Waits until no node starts what is asked for. */
-async function allStandStill(db: Database, id: string): Promise<void> {
+interface NodeLooks {
+  id: string;
+  /** How often it has looked at the database; 0 for nodes of earlier versions, which do not count. */
+  looks: string;
+}
+
+/**
+ * Waits until no node starts what is asked for.
+ * @param silent nodes that start nothing until they look again, by id: how often each had looked
+ * @param mayGiveUp whether nodes that do not answer soon may be found out about first
+ * @returns those; empty where nothing is started any more
+ */
+async function allStandStill(
+  db: Database,
+  id: string,
+  silent: ReadonlyMap<string, string>,
+  mayGiveUp: boolean,
+): Promise<NodeLooks[]> {
   const askedAt = performance.now();
   for (let pauseMs = pollMs.first; ; pauseMs = Math.min(2 * pauseMs, pollMs.most)) {
-    const { rows } = await sql`
-      select from nodes
+    const { rows } = await sql<NodeLooks>`
+      select id, looks from nodes
       -- One that died is taken away by the others within seconds; those of earlier versions have a time.
       where (looks > 0 or alive_until > now())
-        and not exists (select from standstill_answers a where a.standstill = ${id} and a.node = nodes.id)
-      limit 1`.execute(db);
-    if (rows.length === 0 || performance.now() - askedAt >= answersMsMax) return;
+        and not exists (select from standstill_answers a where a.standstill = ${id} and a.node = nodes.id)`.execute(
+      db,
+    );
+    const unanswered = rows.filter((node) => silent.get(node.id) !== node.looks);
+    const waitedMs = performance.now() - askedAt;
+    if (unanswered.length === 0 || waitedMs >= answersMsMax) return [];
+    const isCounting = unanswered.every(({ looks }) => looks !== '0');
+    if (mayGiveUp && isCounting && waitedMs >= patienceMs) return unanswered;
     await sleep(pauseMs);
+  }
+}
+
+/** @returns those of the nodes that have not looked since, for so long that they start nothing until they do */
+async function findSilent(db: Database, nodes: readonly NodeLooks[]): Promise<NodeLooks[]> {
+  const since = performance.now();
+  let left = [...nodes];
+  for (;;) {
+    const { rows } = await sql<NodeLooks>`
+      select id, looks from nodes where id = any(${left.map(({ id }) => id)}::bigint[])`.execute(db);
+    const looks = new Map(rows.map((row) => [row.id, row.looks]));
+    left = left.filter((node) => looks.get(node.id) === node.looks);
+    if (left.length === 0 || performance.now() - since >= answersMsMax) return left;
+    await sleep(silencePollMs);
   }
 }
 

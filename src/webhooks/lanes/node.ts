@@ -137,16 +137,17 @@ export class Node {
 
   async #renew(): Promise<void> {
     const askedAt = performance.now();
-    const { rows } = await sql<{ now: number; is_new: boolean; epoch: string }>`
+    const { rows } = await sql<{ now: number; is_new: boolean; looks: string; epoch: string }>`
       insert into nodes (id, host, process, alive_until, looks, name)
-      values (${this.id}, ${place.host}, ${place.process}, now() + make_interval(secs => ${leaseSeconds}), 1,
-        ${this.#options.name})
+      values (${this.id}, ${place.host}, ${place.process}, now() + make_interval(secs => ${leaseSeconds}),
+        -- Another number than in an earlier life: whoever has noted that one as silent must not take it for this one.
+        1 + floor(random() * 1000000000)::bigint, ${this.#options.name})
       on conflict (id) do update set alive_until = excluded.alive_until
-      returning (extract(epoch from clock_timestamp()) * 1000)::float8 as now, xmax = 0 as is_new,
+      returning (extract(epoch from clock_timestamp()) * 1000)::float8 as now, xmax = 0 as is_new, looks,
         current_epoch()::text as epoch`.execute(this.#db);
     this.#heedEpoch(rows[0]?.epoch ?? '');
     if (rows[0]?.is_new) {
-      this.#looks = 1;
+      this.#looks = Number(rows[0].looks);
       if (this.#safeUntil > 0) this.#options.onLost();
     }
     // Counted from before the question: the database began to count later.
