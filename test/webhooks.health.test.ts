@@ -65,6 +65,23 @@ test('the backlog says how much waits, and since when', async (t) => {
   assert.ok(Date.parse(body.backlog.oldest_at) <= Date.now());
 });
 
+test('health of all subscriptions adds up those that the token lists, and no others', async (t) => {
+  const [subscriber, refusing] = [await startSubscriber(t), await startSubscriber(t, answer(500))];
+  const app = await createApp(server);
+  const stranger = await createApp(server);
+  for (const each of [app, app, stranger]) await subscribe(each, { url: subscriber.url, kinds: ['push'] });
+  await subscribe(app, { url: refusing.url, kinds: ['push'] });
+  await publish(publisher, app.account, ['one', 'two']);
+  await publish(publisher, stranger.account, ['other']);
+  const { totals } = await until(
+    async () => (await app.request('GET', '/subscriptions/health')).body,
+    ({ totals: { failed, succeeded } }) => failed + succeeded === 6,
+  );
+  assert.deepEqual([totals.attempts, totals.succeeded, totals.retried, totals.failed], [8, 4, 2, 2]);
+  const bad = await app.request('GET', '/subscriptions/health?since=yesterday');
+  assert.equal(bad.status, 400);
+});
+
 test('health of an app is that of its own subscriptions, for its members', async (t) => {
   const subscriber = await startSubscriber(t);
   const owner = await createConsoleUser(server);

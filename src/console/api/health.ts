@@ -6,7 +6,8 @@ import { request } from './request.ts';
 /** Hours that are looked back on. */
 export type HealthHours = 1 | 24 | 168 | 720;
 
-export type HealthSource = { kind: 'subscription' | 'app'; id: string };
+/** One, or all that the user sees: the id is empty then. */
+export type HealthSource = { kind: 'subscription' | 'app' | 'all'; id: string };
 
 const hourMs = 3_600_000;
 const refreshMs = 15_000;
@@ -15,11 +16,9 @@ export const healthQuery = ({ kind, id }: HealthSource, hours: HealthHours) =>
   queryOptions({
     queryKey: ['health', kind, id, hours],
     queryFn: ({ signal }) => {
-      const input = {
-        path: { id },
-        query: { since: new Date(Date.now() - hours * hourMs).toISOString() },
-        signal,
-      };
+      const query = { since: new Date(Date.now() - hours * hourMs).toISOString() };
+      if (kind === 'all') return request('GET /subscriptions/health', { query, signal });
+      const input = { path: { id }, query, signal };
       return kind === 'app'
         ? request('GET /apps/{id}/health', input)
         : request('GET /subscriptions/{id}/health', input);

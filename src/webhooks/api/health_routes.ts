@@ -1,4 +1,4 @@
-/** Health over HTTP: of one subscription, and of all own subscriptions of an app. Read from counts, never from the log. */
+/** Health over HTTP: of one subscription, of all that a token sees, and of all own ones of an app. Read from counts, never from the log. */
 
 import type { FastifyRequest } from 'fastify';
 import { sql } from 'kysely';
@@ -18,6 +18,7 @@ import {
   type Stats,
   type StatsRange,
 } from '../log/delivery_stats.ts';
+import { listSubscriptions } from '../subscriptions/subscription.ts';
 import { fromLog } from './log_reads.ts';
 import { ownerOf, type RoutesOptions, requireSubscription } from './subscription_routes.ts';
 
@@ -26,6 +27,8 @@ interface IdRoute {
 }
 
 const dayMs = 86_400_000;
+/** Subscriptions whose health is added up at most. */
+const summedMax = 1_000;
 
 interface HealthRoutesOptions extends Pick<RoutesOptions, 'api' | 'db' | 'guard'> {
   /** For what reads the log. */
@@ -41,13 +44,23 @@ export function registerHealthRoutes({ api, db, logDb, guard }: HealthRoutesOpti
     return representHealth(request, range, stats, await fromLog(readBacklog(logDb, [lane])));
   });
 
+  api.get('/subscriptions/health', async (request) => {
+    const owner = ownerOf(await guard(request, 'read:webhooks'), 'read');
+    const range = readStatsRange(request);
+    const lanes = (await listSubscriptions(db, owner, summedMax, null)).map(({ lane }) => lane);
+    const stats = await fromLog(readStats(logDb, lanes, range));
+    return representHealth(request, range, stats, await fromLog(readBacklog(logDb, lanes)));
+  });
+
   api.get<IdRoute>('/apps/:id/health', async (request) => {
     const actor = await actorOf(db, await guard(request, 'read:apps', 'read:webhooks'));
     const { client } = await requireApp(db, actor, request.params.id);
     const range = readStatsRange(request);
     const { rows } = await sql<{ lane: string }>`
       select lane from subscriptions
-      where client_id = ${client.id} and owner = 'client' and state <> 'ended' limit 1000`.execute(db);
+      where client_id = ${client.id} and owner = 'client' and state <> 'ended' limit ${summedMax}`.execute(
+      db,
+    );
     const lanes = rows.map(({ lane }) => Number(lane));
     const stats = await fromLog(readStats(logDb, lanes, range));
     return representHealth(request, range, stats, await fromLog(readBacklog(logDb, lanes)));

@@ -41,8 +41,7 @@ function Overview() {
       .flatMap((page) => page.items)
       .map(({ client_id: id, client_name: name }) => ({ id: `app ${id}`, title: `App: ${name}` })),
   ];
-  const chosen = choices.find(({ id }) => id === of) ?? choices[0];
-  if (chosen === undefined) {
+  if (choices.length === 0) {
     return (
       <div className="card">
         <NoSubscriptionsYet icon={HeartPulse}>
@@ -51,6 +50,8 @@ function Overview() {
       </div>
     );
   }
+  const all = { id: 'all ', title: 'All subscriptions' };
+  const chosen = choices.find(({ id }) => id === of) ?? all;
   const [kind, id] = chosen.id.split(' ') as [HealthSource['kind'], string];
   return (
     <div className="stack">
@@ -59,7 +60,7 @@ function Overview() {
         label="Show"
         value={chosen.id}
         onChange={(next) => void navigate({ to: '/health', search: { of: next }, replace: true })}
-        choices={choices}
+        choices={[all, ...choices]}
       />
       <HealthView key={chosen.id} source={{ kind, id }} />
     </div>

@@ -190,6 +190,18 @@ export const healthOperations: Operation[] = [
     problems: [404],
   },
   {
+    id: 'read_health',
+    method: 'get',
+    path: '/subscriptions/health',
+    tag: 'subscriptions',
+    summary: 'Read the health of all subscriptions that the token lists',
+    description: `${healthDescription} At most 1,000 subscriptions are added up, the oldest first.`,
+    scopes: read,
+    parameters: rangeParameters,
+    answers: { 200: { description: 'Counts, latencies, errors, backlog.', schema: 'Health' } },
+    problems: [],
+  },
+  {
     id: 'read_app_health',
     method: 'get',
     path: '/apps/{id}/health',
