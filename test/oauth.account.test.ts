@@ -35,7 +35,10 @@ test('oauth 98: a user sees each app with its scopes, first and last use, and wi
   assert.ok(page.text.includes('A &lt;b&gt;bold&lt;/b&gt; app'));
   assert.match(page.text, /read your articles/);
   assert.match(page.text, /see your profile/);
-  assert.match(page.text, /since \d{4}-\d\d-\d\d, last used \d{4}-\d\d-\d\d/);
+  assert.match(
+    page.text,
+    /Since <time datetime="\d{4}-\d\d-\d\d">\w+ \d+, \d{4}<\/time>, last used <time datetime="\d{4}-\d\d-\d\d">/,
+  );
   const after = await browser.submit(page, {});
   assert.match(after.text, /No app acts for you/);
   for (const { refreshToken } of [first, second]) {

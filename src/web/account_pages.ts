@@ -160,11 +160,12 @@ ${
 function appContent(app: ConnectedApp, token: string, scopes: ScopeCatalogue): Html {
   return html`<li>
 <strong>${app.name}</strong>
-<p class="soft small">may ${app.scopes.map((name) => describeScope(name, scopes).description).join('; ')}</p>
-<p class="soft small">since ${day(app.since)}, last used ${day(app.lastUsedAt)}</p>
+<p class="soft small">Since ${day(app.since)}, last used ${day(app.lastUsedAt)}</p>
+<p class="small">This app may:</p>
+<ul class="may small">${app.scopes.map((name) => html`<li>${describeScope(name, scopes).description}</li>`)}</ul>
 <details>
 <summary class="small" aria-label="Withdraw what ${app.name} may do">Withdraw</summary>
-<p class="small">It loses access at once, and is told of nothing more. What it was given before stays with it.</p>
+<p class="small">The app loses access at once and receives no more events. It keeps what it has already received.</p>
 <form method="post" action="/account/withdraw">
 <input type="hidden" name="${formTokenField}" value="${token}">
 <input type="hidden" name="client_id" value="${app.clientId}">
@@ -174,6 +175,8 @@ function appContent(app: ConnectedApp, token: string, scopes: ScopeCatalogue): H
 </li>`;
 }
 
-function day(date: Date): string {
-  return date.toISOString().slice(0, 10);
+const dayFormat = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeZone: 'UTC' });
+
+function day(date: Date): Html {
+  return html`<time datetime="${date.toISOString().slice(0, 10)}">${dayFormat.format(date)}</time>`;
 }
