@@ -29,6 +29,8 @@ for (const [worker, table] of [
   test(`not ready while ${worker} does not get on, and ready again afterwards`, async () => {
     const isDown = ({ status, body }: ApiAnswer) => status === 503 && body.detail.includes(worker);
     await server.db.transaction().execute(async (tx) => {
+      // This process is slower than a node would be allowed to be.
+      await sql`set local idle_in_transaction_session_timeout = 0`.execute(tx);
       await sql`lock table ${sql.table(table)} in access exclusive mode`.execute(tx);
       const { body, headers } = await until(ask, isDown);
       assert.equal(body.code, 'workers-down');

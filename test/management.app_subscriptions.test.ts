@@ -191,7 +191,9 @@ test('an app has 20 of its own at most, also of those made at the same moment, b
     ...[1, 2, 3].map(() => owner.request('POST', `/apps/${app.client_id}/subscriptions`, { json })),
     ...[1, 2, 3].map(() => asApp('POST', '/subscriptions', { json })),
   ]);
-  assert.deepEqual(made.map(({ status }) => status).sort(), [201, 201, 201, 409, 409, 409]);
+  assert.deepEqual(made.map(({ status }) => status).sort(), [201, 201, 201, 422, 422, 422]);
+  const codes = made.flatMap(({ status, body }) => (status === 422 ? [body.code] : []));
+  assert.deepEqual(new Set(codes), new Set(['quota-own-subscriptions']));
 });
 
 test('what was held while a grant was withdrawn is not shown', async () => {

@@ -74,11 +74,11 @@ test('health of all subscriptions adds up those that the token lists, and no oth
   await publish(publisher, app.account, ['one', 'two']);
   await publish(publisher, stranger.account, ['other']);
   const { totals } = await until(
-    async () => (await app.request('GET', '/subscriptions/health')).body,
+    async () => (await app.request('GET', '/deliveries/health')).body,
     ({ totals: { failed, succeeded } }) => failed + succeeded === 6,
   );
   assert.deepEqual([totals.attempts, totals.succeeded, totals.retried, totals.failed], [8, 4, 2, 2]);
-  const bad = await app.request('GET', '/subscriptions/health?since=yesterday');
+  const bad = await app.request('GET', '/deliveries/health?since=yesterday');
   assert.equal(bad.status, 400);
 });
 

@@ -17,7 +17,7 @@ export const healthQuery = ({ kind, id }: HealthSource, hours: HealthHours) =>
     queryKey: ['health', kind, id, hours],
     queryFn: ({ signal }) => {
       const query = { since: new Date(Date.now() - hours * hourMs).toISOString() };
-      if (kind === 'all') return request('GET /subscriptions/health', { query, signal });
+      if (kind === 'all') return request('GET /deliveries/health', { query, signal });
       const input = { path: { id }, query, signal };
       return kind === 'app'
         ? request('GET /apps/{id}/health', input)

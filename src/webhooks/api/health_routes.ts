@@ -44,7 +44,7 @@ export function registerHealthRoutes({ api, db, logDb, guard }: HealthRoutesOpti
     return representHealth(request, range, stats, await fromLog(readBacklog(logDb, [lane])));
   });
 
-  api.get('/subscriptions/health', async (request) => {
+  api.get('/deliveries/health', async (request) => {
     const owner = ownerOf(await guard(request, 'read:webhooks'), 'read');
     const range = readStatsRange(request);
     const lanes = (await listSubscriptions(db, owner, summedMax, null)).map(({ lane }) => lane);

@@ -124,7 +124,6 @@ export class FanOutLoop {
         await this.#keepPace();
         this.#isWoken = false;
         const isDrained = await this.#pass(connection);
-        this.#aliveAt = performance.now();
         await this.#vacuum.run(connection, isDrained && !this.#isWoken);
         if (isDrained) await this.#wait(true);
       }
@@ -161,6 +160,7 @@ export class FanOutLoop {
     } finally {
       if (isSingle) await setPassTimeout(connection, passTimeoutMs.many);
     }
+    this.#aliveAt = performance.now();
     const isDrained = this.#rotation.advance(pass);
     if (isDrained) this.#size.reset();
     else {
@@ -179,7 +179,8 @@ export class FanOutLoop {
    */
   async #yieldTo(connection: Database, cause: Error, next: NextEvent | undefined): Promise<void> {
     const { onError } = this.#options;
-    this.#aliveAt = performance.now();
+    // To be told to take less is to get on; to wait for a lock is not.
+    if (!isLocked(cause)) this.#aliveAt = performance.now();
     onError(new Error('a pass of the fan-out failed', { cause }));
     if (!this.#size.isSingle) {
       this.#size.cut();

@@ -192,7 +192,7 @@ export const healthOperations: Operation[] = [
   {
     id: 'read_health',
     method: 'get',
-    path: '/subscriptions/health',
+    path: '/deliveries/health',
     tag: 'subscriptions',
     summary: 'Read the health of all subscriptions that the token lists',
     description: `${healthDescription} At most 1,000 subscriptions are added up, the oldest first.`,
