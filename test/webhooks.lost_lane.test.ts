@@ -5,11 +5,12 @@ import type { ServerResponse } from 'node:http';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
+import { platformWithPatientHosts } from './support/platform.ts';
 import { startTestServer } from './support/server.ts';
 import { startSubscriber } from './support/subscriber.ts';
 import { createApp, createPublisher, publish, subscribe, until } from './support/webhooks.ts';
 
-const server = await startTestServer({ after });
+const server = await startTestServer({ after }, {}, 'dev', await platformWithPatientHosts());
 const { db } = server;
 const publisher = await createPublisher(server);
 

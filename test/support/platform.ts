@@ -11,7 +11,8 @@ import {
   Timestamp,
   Type,
 } from '../../src/index.ts';
-import { createPlatform } from '../../src/platform.ts';
+import { createPlatform, loadPlatform } from '../../src/platform.ts';
+import { defaultQuotas } from '../../src/webhooks/subscriptions/quotas.ts';
 
 /** No children, no actions: everybody reads everything. */
 export const bookmarks = defineCollection({
@@ -82,3 +83,10 @@ export const testScopes = ['posts', 'links', 'tickets'].flatMap((object) => [
   `read:${object}`,
   `write:${object}`,
 ]);
+
+/** The platform as shipped, with hosts that never accept anything asked as often as others: for what is not about them. */
+export async function platformWithPatientHosts() {
+  const platform = await loadPlatform(null);
+  const many = { attemptsPerUnknownHost: 10_000, unknownHostRate: 10_000, attemptsPerApp: 10_000 };
+  return { ...platform, webhooks: { ...platform.webhooks, quotas: { ...defaultQuotas, ...many } } };
+}
