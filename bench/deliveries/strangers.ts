@@ -48,7 +48,8 @@ const troubles: Record<string, (scene: Scene) => Promise<Trouble>> = {
     const [place] = await strangers(bench, 1);
     await subscribeAll(bench, place as GrantPlace, 1_000, `http://127.0.0.1:${others.ports.hang}/hooks`);
     return async ({ publisherToken }) => {
-      const body = { ...eventBody('large'), padding: 'x'.repeat(64_000) };
+      const commits = [{ id: '9c1185a5c5e9fc54612808977ee8f548b2258d31', message: 'x'.repeat(64_000) }];
+      const body = { ...eventBody('large'), commits };
       const event = { kind: 'push', account: place?.accountId, body };
       for (let count = 0; count < 5; count += 1) await publishEvents(bench, publisherToken, [event]);
       return () => endSubscriptions(bench, [place as GrantPlace]);
