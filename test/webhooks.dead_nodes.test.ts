@@ -71,6 +71,11 @@ test('webhooks 62: the lanes of a frozen node are taken long before its lease en
   const { db, first, firstNode, subscriber, app, publisher } = await startTwo(t);
   await publish(publisher, app.account, ['before']);
   await subscriber.waitFor(1);
+  // Or it would be sent again, and rightly so.
+  await until(
+    async () => (await sql`select from attempts`.execute(db)).rows.length,
+    (count) => count === 1,
+  );
   first.child.kill('SIGSTOP');
   // If others waited for its time, they would wait for a day.
   await sql`
