@@ -45,7 +45,7 @@ test('an example of a kind is sent from the catalogue, and health counts it', as
   await page.getByText('As a table').first().click();
   assert.deepEqual(await accessibilityFaults(page), []);
   await follow('/console/health');
-  await page.getByText('Success rate').waitFor();
+  await page.getByText('Success rate', { exact: true }).waitFor();
   assert.deepEqual(problems, []);
 });
 

@@ -3,13 +3,13 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
-import { loadConfig } from '../src/config/config.ts';
 import { openDatabase } from '../src/database/database.ts';
 import { Peers, silentNodeMsMax } from '../src/webhooks/lanes/peers.ts';
 import { createDatabase } from './support/database.ts';
 import { startProcess } from './support/process.ts';
-import { freePort, startTestServer, type TestServer, testSecret } from './support/server.ts';
+import { freePort, startTestServer, testSecret } from './support/server.ts';
 import { startSubscriber } from './support/subscriber.ts';
+import { startTwoNodes } from './support/two_nodes.ts';
 import { createApp, createPublisher, publish, subscribe, until } from './support/webhooks.ts';
 
 test('peers: one whose counter stands is silent after seven seconds that the observer saw without a gap', () => {
@@ -29,37 +29,12 @@ test('peers: one whose counter stands is silent after seven seconds that the obs
   assert.deepEqual(silentAt(100_000 + silentNodeMsMax + 1_000, '6'), ['1']);
 });
 
-/** Two nodes, processes of their own. The first one leads the fan-out and holds the lane. */
 async function startTwo(t: TestContext) {
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 4 });
-  t.after(async () => {
-    await db.destroy();
-    await database.drop();
-  });
-  const [portA, portB] = [String(await freePort()), String(await freePort())];
-  const settings = {
-    NUNCIO_BASE_URL: `http://localhost:${portA}`,
-    DATABASE_URL: database.url,
-    NUNCIO_SECRET: testSecret.toString(),
-    NUNCIO_INSECURE_SUBSCRIBERS: '1',
-    NUNCIO_RATE_LIMIT: '0',
-    LOG_LEVEL: 'error',
-  };
-  const config = loadConfig({ ...settings, PORT: portA }, 'start');
-  // Also where the test fails, it hears that it is to end.
-  t.after(async () => {
-    first.child.kill('SIGCONT');
-  });
-  const first = startProcess(t, ['start'], { ...settings, PORT: portA });
-  await first.ready();
-  const { rows } = await sql<{ id: string }>`select id from nodes`.execute(db);
-  startProcess(t, ['start'], { ...settings, PORT: portB });
-  const serverB = { db, config, baseUrl: `http://localhost:${portB}` } as unknown as TestServer;
-  await until(
-    async () => (await fetch(`${serverB.baseUrl}/readyz`).catch(() => undefined))?.status,
-    (status) => status === 200,
-  );
+  const { db, first, serverB } = await startTwoNodes(t);
+  const { child } = first;
+  // The row says which process it is.
+  const { rows } = await sql<{ id: string }>`
+    select id from nodes where split_part(process, ' ', 1) = ${String(child.pid)}`.execute(db);
   const subscriber = await startSubscriber(t);
   const app = await createApp(serverB);
   await subscribe(app, { url: subscriber.url });

@@ -14,9 +14,9 @@ import { startServer } from '../src/server.ts';
 import { requester } from './support/api.ts';
 import { createDatabase } from './support/database.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from './support/oauth.ts';
-import { startProcess } from './support/process.ts';
 import { freePort, testSecret } from './support/server.ts';
 import { startSubscriber } from './support/subscriber.ts';
+import { startTwoNodes } from './support/two_nodes.ts';
 import { appScopes, publish, subscribe, until } from './support/webhooks.ts';
 
 /**
@@ -183,40 +183,12 @@ for (const [what, statement] of [
 }
 
 test('webhooks 63, 66: two nodes share the work; one that stands still is replaced, and does no harm when it goes on', async (t) => {
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
-  const [portA, portB] = [String(await freePort()), String(await freePort())];
-  const settings = {
-    NUNCIO_BASE_URL: `http://localhost:${portA}`,
-    DATABASE_URL: database.url,
-    NUNCIO_SECRET: testSecret.toString(),
-    NUNCIO_INSECURE_SUBSCRIBERS: '1',
-    NUNCIO_RATE_LIMIT: '0',
-    LOG_LEVEL: 'error',
-  };
-  const config = loadConfig({ ...settings, PORT: portA }, 'start');
-  const server = { db, config, baseUrl: config.baseUrl };
-  // Whatever happens, it can hear that it is to end.
-  t.after(async () => {
-    first.child.kill('SIGCONT');
-  });
-  const first = startProcess(t, ['start'], { ...settings, PORT: portA });
-  await first.ready();
-  startProcess(t, ['start'], { ...settings, PORT: portB });
-  await until(
-    async () => (await fetch(`http://localhost:${portB}/readyz`).catch(() => undefined))?.status,
-    (status) => status === 200,
-  );
-  // After the servers, which are taken down in the order in which they were started.
-  t.after(async () => {
-    await db.destroy();
-    await database.drop();
-  });
+  const { first, serverA: server, serverB } = await startTwoNodes(t);
   const subscriber = await startSubscriber(t);
-  const app = await createParticipants(server, config as never);
+  const app = await createParticipants(server, server.config as never);
   const user = { request: requester(server, app.userToken) };
   for (let count = 0; count < 10; count += 1) await subscribe(user, { url: `${subscriber.url}/${count}` });
-  const throughB = requester({ baseUrl: `http://localhost:${portB}` }, app.machineToken);
+  const throughB = requester(serverB, app.machineToken);
   await publish(
     throughB,
     app.account,

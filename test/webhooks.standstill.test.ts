@@ -8,7 +8,6 @@ import assert from 'node:assert/strict';
 import { after, type TestContext, test } from 'node:test';
 import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
 import { sql } from 'kysely';
-import { loadConfig } from '../src/config/config.ts';
 import { newId } from '../src/crypto/ids.ts';
 import { type Database, openDatabase } from '../src/database/database.ts';
 import { createGrant, endClient, withdrawGrant, withdrawGrantsOfClient } from '../src/grants/grant.ts';
@@ -24,9 +23,9 @@ import {
   mintAccessToken,
   postForm,
 } from './support/oauth.ts';
-import { startProcess } from './support/process.ts';
-import { freePort, startTestServer, type TestServer, testSecret } from './support/server.ts';
+import { startTestServer } from './support/server.ts';
 import { type Subscriber, startSubscriber } from './support/subscriber.ts';
+import { startTwoNodes } from './support/two_nodes.ts';
 import {
   type App,
   appScopes,
@@ -297,40 +296,10 @@ test('an attempt that still waits for its connection is called off, and is none'
   ]);
 });
 
-/** Two nodes, processes of their own; the first one leads the fan-out and holds the lanes. */
 async function startNodes(t: TestContext) {
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 4 });
-  const [portA, portB] = [String(await freePort()), String(await freePort())];
-  const settings = {
-    NUNCIO_BASE_URL: `http://localhost:${portA}`,
-    DATABASE_URL: database.url,
-    NUNCIO_SECRET: testSecret.toString(),
-    NUNCIO_INSECURE_SUBSCRIBERS: '1',
-    NUNCIO_RATE_LIMIT: '0',
-    LOG_LEVEL: 'error',
-  };
-  const config = loadConfig({ ...settings, PORT: portA }, 'start');
-  // Whatever happens, it can hear that it is to end.
-  t.after(async () => {
-    first.child.kill('SIGCONT');
-  });
-  const first = startProcess(t, ['start'], { ...settings, PORT: portA });
-  await first.ready();
-  startProcess(t, ['start'], { ...settings, PORT: portB });
-  await until(
-    async () => (await fetch(`http://localhost:${portB}/readyz`).catch(() => undefined))?.status,
-    (status) => status === 200,
-  );
-  t.after(async () => {
-    await db.destroy();
-    await database.drop();
-  });
-  await silence(db);
-  // As much of a test server as what asks by HTTP needs: the two servers are processes of their own.
-  const serverA = { db, config, baseUrl: config.baseUrl } as unknown as TestServer;
-  const serverB = { ...serverA, baseUrl: `http://localhost:${portB}` };
-  return { db, first, serverA, serverB, publisher: await createPublisher(serverB) };
+  const nodes = await startTwoNodes(t);
+  await silence(nodes.db);
+  return { ...nodes, publisher: await createPublisher(nodes.serverB) };
 }
 
 test('nothing starts on one node after it has ended on another', async (t) => {

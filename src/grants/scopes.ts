@@ -105,3 +105,8 @@ export function isClaimAllowed(claim: string, scopes: readonly string[]): boolea
   const giving = Object.keys(scopeClaims).filter((scope) => scopeClaims[scope]?.includes(claim));
   return giving.length === 0 || giving.some((scope) => scopes.includes(scope));
 }
+
+/** Whether two scope texts name the same, in whatever order (RFC 6749 section 3.3); none is the empty text. */
+export function isSameScope(one = '', other = ''): boolean {
+  return one.split(' ').sort().join(' ') === other.split(' ').sort().join(' ');
+}

@@ -122,6 +122,7 @@ export function createApplication(
     );
     done();
   });
+  // Its type provider does not matter there.
   closeUnreadBodies(app as unknown as FastifyInstance, bodyBytesMax);
   app.setErrorHandler(answerError);
   app.setNotFoundHandler((request: FastifyRequest, reply) =>

@@ -14,7 +14,7 @@ import type { Client } from '../clients/client.ts';
 import { consoleClientId, isOwnClient } from '../clients/own_clients.ts';
 import { newId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
-import { adminScope, isClaimAllowed } from '../grants/scopes.ts';
+import { adminScope, isClaimAllowed, isSameScope } from '../grants/scopes.ts';
 import { dropAdminScope } from './scope_policy.ts';
 import { currentMemo, type GrantDetails, type PendingGrant } from './storage/memo.ts';
 
@@ -137,17 +137,14 @@ async function grantOfSession(
   // A withdrawn one is not found.
   const grant = id === undefined ? undefined : await ctx.oidc.provider.Grant.find(id);
   if (grant === undefined || grant.accountId !== accountId || grant.clientId !== client.id) return undefined;
+  // The engine's type leaves out what the model keeps.
   const { openid, resources } = grant as unknown as GrantDetails;
   const wanted = requested.join(' ');
   const isSame =
-    isSameSet(openid?.scope, wanted) &&
-    isSameSet(Object.keys(resources ?? {}).join(' '), apis.join(' ')) &&
-    apis.every((api) => isSameSet(resources?.[api], wanted));
+    isSameScope(openid?.scope, wanted) &&
+    isSameScope(Object.keys(resources ?? {}).join(' '), apis.join(' ')) &&
+    apis.every((api) => isSameScope(resources?.[api], wanted));
   return isSame ? grant : undefined;
-}
-
-function isSameSet(one = '', other = ''): boolean {
-  return one.split(' ').sort().join(' ') === other.split(' ').sort().join(' ');
 }
 
 /**

@@ -11,7 +11,7 @@
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
 import { changeGrantsOfClient } from '../../grants/grant.ts';
-import { isClaimAllowed } from '../../grants/scopes.ts';
+import { isClaimAllowed, isSameScope } from '../../grants/scopes.ts';
 import type { GrantDetails, PendingGrant } from './memo.ts';
 
 /** The names of all scopes that are granted for whatever resource. */
@@ -66,16 +66,14 @@ async function findChanges(
     select id, details from grants
     where account_id = ${accountId} and client_id = ${clientId} and withdrawn_at is null
     order by id ${lock}`.execute(db);
-  return rows.flatMap((row) => {
-    const next = confirmedDetails(row.details, details);
-    const changed = [...textsOf(row.details), ...textsOf(next)].some(
-      ([api]) => !isEqual(scopesOf(row.details, api), scopesOf(next, api)),
-    );
-    if (!changed) return [];
-    const isNarrower = textsOf(row.details).some(([api]) =>
-      [...scopesOf(row.details, api)].some((scope) => !scopesOf(next, api).has(scope)),
-    );
-    return [{ id: row.id, details: next, isNarrower }];
+  return rows.flatMap(({ id, details: before }) => {
+    const next = confirmedDetails(before, details);
+    const pairs = [
+      [before.openid?.scope, next.openid?.scope],
+      ...Object.keys(before.resources ?? {}).map((api) => [before.resources?.[api], next.resources?.[api]]),
+    ] as const;
+    if (pairs.every(([had, has]) => isSameScope(had, has))) return [];
+    return [{ id, details: next, isNarrower: pairs.some(([had, has]) => !includesScope(has, had)) }];
   });
 }
 
@@ -92,16 +90,8 @@ function confirmedDetails(before: GrantDetails, consent: GrantDetails): GrantDet
   return { ...before, openid, resources };
 }
 
-/** By API; what belongs to none has the empty name. */
-function textsOf({ openid, resources }: GrantDetails): [api: string, scopes: string][] {
-  return [['', openid?.scope ?? ''], ...Object.entries(resources ?? {})];
-}
-
-function scopesOf(details: GrantDetails, api: string): Set<string> {
-  const text = api === '' ? details.openid?.scope : details.resources?.[api];
-  return new Set((text ?? '').split(' ').filter(Boolean));
-}
-
-function isEqual(left: ReadonlySet<string>, right: ReadonlySet<string>): boolean {
-  return left.size === right.size && [...left].every((scope) => right.has(scope));
+/** Whether one scope text names all of the other. */
+function includesScope(one = '', other = ''): boolean {
+  const names = new Set(one.split(' '));
+  return other === '' || other.split(' ').every((name) => names.has(name));
 }

@@ -13,17 +13,10 @@ import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
 import { readTime } from '../../http/time.ts';
 import { describeError } from '../lanes/settle.ts';
-import {
-  type Attempt,
-  type Delivery,
-  type DeliveryDetails,
-  type DeliveryFilter,
-  type DeliveryState,
-  deliveryStates,
-  listDeliveries,
-  readDelivery,
-  resendDelivery,
-} from '../log/delivery.ts';
+import { type Delivery, type DeliveryState, deliveryStates } from '../log/delivery.ts';
+import { type Attempt, type DeliveryDetails, readDelivery } from '../log/delivery_details.ts';
+import { type DeliveryFilter, listDeliveries } from '../log/delivery_list.ts';
+import { resendDelivery } from '../log/resend.ts';
 import type { HeaderNames } from '../sending/delivery_request.ts';
 import { readNothing } from '../subscriptions/subscription_body.ts';
 import { DeliveryStreams, watchedMax } from './delivery_stream.ts';

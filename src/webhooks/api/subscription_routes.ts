@@ -19,7 +19,7 @@ import type { Answer } from '../../http/answer.ts';
 import { jsonPatchType } from '../../http/api.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { bodyProblem, Problem } from '../../http/problem.ts';
-import { sendTest } from '../log/delivery.ts';
+import { sendTest } from '../log/resend.ts';
 import type { HeaderNames } from '../sending/delivery_request.ts';
 import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';

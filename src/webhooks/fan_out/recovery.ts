@@ -9,7 +9,8 @@
 import { sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
-import { type DeliveryState, described, wakeLane } from '../log/delivery.ts';
+import { type DeliveryState, described } from '../log/delivery.ts';
+import { wakeLane } from '../log/resend.ts';
 import { retentionDays } from '../log/retention.ts';
 import type { KindArrays } from './fan_out.ts';
 import { replayStep } from './replay.ts';

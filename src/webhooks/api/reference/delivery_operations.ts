@@ -5,7 +5,8 @@ import { keyParameter, pageParameters } from '../../../http/describe.ts';
 import type { Operation, Parameter } from '../../../http/operation.ts';
 import { requestSchema } from '../../../http/request_schema.ts';
 import { runningMax } from '../../fan_out/recovery.ts';
-import { deliveryStates, lookedThroughMax } from '../../log/delivery.ts';
+import { deliveryStates } from '../../log/delivery.ts';
+import { lookedThroughMax } from '../../log/delivery_list.ts';
 import { bodyProblems, Id, idParameter, jsonBody, madeOnce, Named, read, Time, write } from './parts.ts';
 
 export const deliveryOperations: Operation[] = [

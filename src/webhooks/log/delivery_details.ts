@@ -1,0 +1,154 @@
+/** One delivery with its body and every attempt. */
+
+import { sql } from 'kysely';
+import type { Database, Transaction } from '../../database/database.ts';
+import type { EventContent, HeaderNames } from '../sending/delivery_request.ts';
+import type { SignatureShape } from '../subscriptions/signature.ts';
+import type { Format, Owner } from '../subscriptions/subscription.ts';
+import { type Delivery, type DeliveryRow, described, locateDelivery, toDelivery } from './delivery.ts';
+import { type RecordedRequest, recordRequest } from './recorded_request.ts';
+
+export interface DeliveryDetails extends Delivery {
+  /** As it was sent; null once it was erased. */
+  body: string | null;
+  attempts: Attempt[];
+}
+
+export interface Attempt {
+  number: number;
+  trigger: 's' | 'm' | 'r';
+  startedAt: Date;
+  durationMs: number;
+  firstByteMs: number | null;
+  status: number | null;
+  error: string | null;
+  revision: number;
+  connection: Record<string, unknown> | null;
+  /** By which revision of the subscription it was made; null where that is not known any more. */
+  request: RecordedRequest | null;
+  responseHeaders: Record<string, unknown> | null;
+  responseBody: Buffer | null;
+  isTruncated: boolean;
+  /** Whether the response was left out, because the account's budget of the day was used up. */
+  isResponseOmitted: boolean;
+}
+
+interface AttemptRow {
+  number: number;
+  trigger: 's' | 'm' | 'r';
+  started_at: Date;
+  duration_ms: number;
+  first_byte_ms: number | null;
+  status: number | null;
+  error: string | null;
+  revision: number;
+  connection: string | null;
+  headers: string | null;
+  body: Buffer | null;
+  truncated: boolean;
+  response_omitted: boolean | null;
+  url: string | null;
+  signature: SignatureShape;
+  format: Format;
+  header_names: string[] | null;
+}
+
+/**
+ * @param scopeOf the scope that one needs to get events of a kind; null for none. What was never sent is shown only to
+ *   who would get it now: the right to it may have ended while it was held.
+ */
+export async function readDelivery(
+  db: Database | Transaction,
+  owner: Owner,
+  id: string,
+  names: HeaderNames,
+  scopeOf: (kind: string) => string | null,
+): Promise<DeliveryDetails | undefined> {
+  const place = await locateDelivery(db, owner, id);
+  if (place === undefined) return undefined;
+  const { subscription, sequence } = place;
+  const { rows } = await sql<
+    DeliveryRow & { day: string; body: string | null; account_id: string | null; happened_at: Date }
+  >`
+    select d.*, d.day::text as day, e.body, e.account_id, e.happened_at from (${described(subscription.lane, sql`d.sequence = ${sequence}`)}) as d
+    cross join lateral (
+      select body, account_id, created_at as happened_at
+      from events where day = d.day and position = d.event offset 0
+    ) as e`.execute(db);
+  const row = rows[0];
+  if (row === undefined) return undefined;
+  const delivery = toDelivery(row, subscription.id);
+  const wasSent = delivery.attemptCount > 0;
+  const isShown = wasSent || (await mayGet(db, subscription.lane, row.account_id, scopeOf(row.kind)));
+  if (!isShown) row.body = null;
+  const event: EventContent | null =
+    row.body === null
+      ? null
+      : {
+          id: row.event_id,
+          kind: row.kind,
+          accountId: row.account_id,
+          body: Buffer.from(row.body),
+          createdAt: row.happened_at.getTime(),
+          traceparent: null,
+        };
+  const { rows: attempts } = await sql<AttemptRow>`
+    select a.*, s.url, s.signature, s.format, s.header_names
+    from attempts a left join subscription_revisions s on s.lane = a.lane and s.revision = a.revision
+    where a.lane = ${subscription.lane} and a.sequence = ${sequence} and a.day = ${row.day}::date
+    order by a.started_at, a.number limit 1000`.execute(db);
+  return {
+    ...delivery,
+    body: row.body,
+    attempts: attempts.map((attempt) => ({
+      number: attempt.number,
+      trigger: attempt.trigger,
+      startedAt: attempt.started_at,
+      durationMs: attempt.duration_ms,
+      firstByteMs: attempt.first_byte_ms,
+      status: attempt.status,
+      error: attempt.error,
+      revision: attempt.revision,
+      connection: attempt.connection === null ? null : JSON.parse(attempt.connection),
+      request:
+        attempt.url === null
+          ? null
+          : recordRequest(
+              {
+                url: attempt.url,
+                signature: attempt.signature,
+                format: attempt.format,
+                headerNames: attempt.header_names ?? [],
+              },
+              delivery,
+              { number: attempt.number, startedAt: attempt.started_at },
+              event,
+              names,
+            ),
+      responseHeaders: attempt.headers === null ? null : JSON.parse(attempt.headers),
+      responseBody: attempt.body,
+      isTruncated: attempt.truncated,
+      isResponseOmitted: attempt.response_omitted ?? false,
+    })),
+  };
+}
+
+/** Whether the owner of a lane may get an account's events of a scope at this moment. */
+async function mayGet(
+  db: Database | Transaction,
+  lane: number,
+  accountId: string | null,
+  scope: string | null,
+): Promise<boolean> {
+  if (accountId === null) return true;
+  const { rows } = await sql`
+    select from subscriptions s
+    where s.lane = ${lane} and (s.owner = 'user' or exists (
+      select from grants g
+      where (g.id = s.grant_id
+          or (s.owner = 'client' and g.account_id = ${accountId} and g.client_id = s.client_id))
+        and g.withdrawn_at is null and (${scope}::text is null or g.scopes @> array[${scope}::text])))`.execute(
+    db,
+  );
+  return rows.length > 0;
+}

@@ -1,0 +1,168 @@
+/**
+ * The log of a subscription, page by page, the newest first. A page looks through a bounded number of deliveries by index;
+ * the states that `retries` keeps are found without reading the others.
+ */
+
+import { sql } from 'kysely';
+import type { Database } from '../../database/database.ts';
+import { parseDeliveryId } from '../subscriptions/delivery_id.ts';
+import type { Subscription } from '../subscriptions/subscription.ts';
+import {
+  type Delivery,
+  type DeliveryRow,
+  type DeliveryState,
+  describeRows,
+  epochTagOf,
+  isIdOf,
+  stateOf,
+  toDelivery,
+} from './delivery.ts';
+
+export interface DeliveryFilter {
+  state: DeliveryState | null;
+  kind: string | null;
+  /** By when the delivery was made: from `since` on, before `until`. */
+  since?: Date | null;
+  until?: Date | null;
+  /** One delivery's id. */
+  id?: string | null;
+}
+
+/** Deliveries that one page looks through at most, however few of them are wanted. */
+export const lookedThroughMax = 10_000;
+
+export interface DeliveryList {
+  deliveries: Delivery[];
+  /** Where there is more to look through: the sequence before which to go on. */
+  more: number | null;
+}
+
+/** The newest first. @param before the sequence of the last one seen */
+export async function listDeliveries(
+  db: Database,
+  subscription: Subscription,
+  filter: DeliveryFilter,
+  limit: number,
+  before: number | null,
+): Promise<DeliveryList> {
+  const { lane } = subscription;
+  const { id = null } = filter;
+  const wanted = id === null ? null : await sequenceOf(db, subscription, id);
+  if (wanted === undefined) return { deliveries: [], more: null };
+  const stretch =
+    wanted === null
+      ? await findStretch(db, lane, filter, before)
+      : { from: wanted + 1, lowest: wanted, more: null };
+  const { rows } = await sql<DeliveryRow>`
+    select * from (${describeRows(lane, lookThrough(lane, filter, stretch, limit))}) as d
+    order by sequence desc`.execute(db);
+  return { deliveries: rows.map((row) => toDelivery(row, subscription.id)), more: stretch.more };
+}
+
+/** Sequences that a page looks through, downwards: before `from`, to `lowest`. */
+interface Stretch {
+  from: number;
+  lowest: number;
+  /** Where there is more below. */
+  more: number | null;
+}
+
+async function findStretch(
+  db: Database,
+  lane: number,
+  filter: DeliveryFilter,
+  before: number | null,
+): Promise<Stretch> {
+  const { rows: ends } = await sql<{ head: string; oldest: string | null; newest: string | null }>`
+    select next_sequence as head,
+      (select min(sequence) from deliveries d where d.lane = l.id and ${ofDays(filter)}) as oldest,
+      (select max(sequence) from deliveries d where d.lane = l.id and ${ofDays(filter)}) as newest
+    from lanes l where l.id = ${lane}`.execute(db);
+  const { head = '1', oldest = null, newest = null } = ends[0] ?? {};
+  const from = Math.min(before ?? Number.POSITIVE_INFINITY, Number(head), Number(newest ?? 0) + 1);
+  const lowest = isKeptByState(filter.state)
+    ? await lowestOfState(db, lane, filter, from)
+    : // A sequence has no gap, so that this is how many there are.
+      from - lookedThroughMax;
+  return { from, lowest, more: oldest !== null && lowest > Number(oldest) ? lowest : null };
+}
+
+type KeptState = 'failed' | 'cancelled';
+
+/** Whether all deliveries of a state are in `retries` under that name: these are found without reading the others. */
+function isKeptByState(state: DeliveryState | null): state is KeptState {
+  return state === 'failed' || state === 'cancelled';
+}
+
+async function lowestOfState(
+  db: Database,
+  lane: number,
+  filter: DeliveryFilter,
+  from: number,
+): Promise<number> {
+  const { rows } = await sql<{ sequence: string }>`
+    select d.sequence from retries d
+    where d.lane = ${lane} and d.state = ${filter.state} and d.sequence < ${from}::bigint and ${ofDays(filter)}
+    order by d.sequence desc offset ${lookedThroughMax - 1}::int limit 1`.execute(db);
+  return Number(rows[0]?.sequence ?? 0);
+}
+
+/** Rows of `deliveries` that fit, the newest first. Nothing is looked up for those after the last that is wanted. */
+function lookThrough(lane: number, filter: DeliveryFilter, { from, lowest }: Stretch, limit: number) {
+  const { state, kind, since, until } = filter;
+  const within = sql`d.lane = ${lane} and d.sequence < ${from}::bigint and d.sequence >= ${lowest}::bigint
+    and ${ofDays(filter)}`;
+  const source = isKeptByState(state)
+    ? sql`
+      select r.lane, r.sequence, r.day, d.event, d.created_at from (
+        select d.lane, d.sequence, d.day from retries d where ${within} and d.state = ${state}
+        order by d.sequence desc limit ${lookedThroughMax}
+      ) as r
+      cross join lateral (
+        select event, created_at from deliveries
+        where lane = r.lane and sequence = r.sequence and day = r.day offset 0
+      ) as d`
+    : sql`select d.* from deliveries d where ${within} order by d.sequence desc limit ${lookedThroughMax}`;
+  const conditions = [
+    kind === null ? [] : sql`(select kind from events where day = d.day and position = d.event) = ${kind}`,
+    state === null || isKeptByState(state) ? [] : sql`${stateOf(sql`r.state`, wasAttempted)} = ${state}`,
+    since ? sql`d.created_at >= ${since}` : [],
+    until ? sql`d.created_at < ${until}` : [],
+  ].flat();
+  return sql`
+    select d.lane, d.sequence, d.day, d.event, d.created_at from (${source}) as d
+    join subscriptions s on s.lane = ${lane}
+    left join lateral (select state from retries where lane = d.lane and sequence = d.sequence offset 0) as r on true
+    where ${sql.join([sql`true`, ...conditions], sql` and `)}
+    order by d.sequence desc limit ${limit}`;
+}
+
+/** A scalar is looked up where it is needed; it is never made a join with the table. */
+const wasAttempted = sql`(
+  select true from attempts where lane = d.lane and sequence = d.sequence and day = d.day limit 1)`;
+
+/** On `d`: written out only where it is asked for, so that the days that are not are left out by the planner. */
+function ofDays({ since, until }: DeliveryFilter) {
+  return sql.join(
+    [
+      sql`true`,
+      // A delivery is kept with the day of its event, which it may follow by hours.
+      ...(since ? [sql`d.day >= (${since}::timestamptz at time zone 'utc' - interval '1 day')::date`] : []),
+      ...(until ? [sql`d.day <= (${until}::timestamptz at time zone 'utc')::date`] : []),
+    ],
+    sql` and `,
+  );
+}
+
+/** Of a delivery of the subscription; undefined for another's id. */
+async function sequenceOf(
+  db: Database,
+  { id: subscriptionId, lane }: Subscription,
+  id: string,
+): Promise<number | undefined> {
+  const place = parseDeliveryId(id);
+  if (place?.lane !== lane) return undefined;
+  const { rows } = await sql<{ epoch_tag: number }>`
+    select ${epochTagOf(sql`${lane}::bigint`, sql`${place.sequence}::bigint`)} as epoch_tag`.execute(db);
+  return isIdOf(id, subscriptionId, place, rows[0]?.epoch_tag) ? place.sequence : undefined;
+}

@@ -1,0 +1,85 @@
+/** What can be asked for by hand: a delivery once more, a test event, and that somebody looks at the lane. */
+
+import { sql } from 'kysely';
+import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
+import { pingName } from '../../events/built_in_names.ts';
+import { recordEvent } from '../../events/event.ts';
+import { deliveryId, deliveryIdPrefix } from '../subscriptions/delivery_id.ts';
+import type { Owner, Subscription } from '../subscriptions/subscription.ts';
+import { type DeliveryState, described, epochTagOf, locateDelivery } from './delivery.ts';
+
+export type ResendResult = 'due' | 'not-found' | 'disabled' | 'cancelled';
+
+/**
+ * Has a delivery sent once more, whatever became of it. One that still waits for its first attempt is sent anyway,
+ * and one that waits for a repetition is sent now instead.
+ */
+export async function resendDelivery(
+  db: Database | Transaction,
+  owner: Owner,
+  id: string,
+): Promise<ResendResult> {
+  return inTransaction(db, async (tx) => {
+    const place = await locateDelivery(tx, owner, id);
+    if (place === undefined) return 'not-found';
+    const { subscription, sequence } = place;
+    const { rows } = await sql<{ day: string; state: DeliveryState; attempt_count: string }>`
+      select day::text, state, attempt_count
+      from (${described(subscription.lane, sql`d.sequence = ${sequence}`)}) as d`.execute(tx);
+    const row = rows[0];
+    if (row === undefined) return 'not-found';
+    if (subscription.state !== 'active') return 'disabled';
+    if (row.state === 'cancelled') return 'cancelled';
+    if (row.state === 'pending' && row.attempt_count === '0') return 'due';
+    const base = row.state === 'held' ? 'pending' : row.state;
+    await sql`
+      insert into retries (lane, sequence, day, state, attempts, due_at, resends)
+      values (${subscription.lane}, ${sequence}, ${row.day}::date, ${base}, least(${row.attempt_count}::bigint, 32767), now(), 1)
+      on conflict (lane, sequence) do update set
+        resends = least(retries.resends + 1, 32767), due_at = now(),
+        state = case when retries.state = 'held' then 'pending' else retries.state end`.execute(tx);
+    // One that ended meanwhile was not among those counted; from here on, none is written without this row.
+    await sql`
+      update retries set attempts = greatest(attempts, (
+        select least(count(*), 32767) from attempts a
+        where a.lane = retries.lane and a.sequence = retries.sequence and a.day = retries.day))
+      where lane = ${subscription.lane} and sequence = ${sequence}`.execute(tx);
+    await wakeLane(tx, subscription.lane);
+    return 'due';
+  });
+}
+
+/**
+ * Sends something to one subscription alone: a `ping`, or the example of a kind, which is then nobody's event.
+ * @returns the delivery's id
+ */
+export async function sendTest(
+  db: Database | Transaction,
+  subscription: Subscription,
+  example: { kind: string; body: unknown } | null,
+): Promise<string> {
+  return inTransaction(db, async (tx) => {
+    const ping = { kind: pingName, body: { subscription: subscription.id, at: new Date().toISOString() } };
+    const event = await recordEvent(tx, { accountId: null, ...(example ?? ping) });
+    const { rows } = await sql<{ sequence: string; epoch_tag: number }>`
+      with head as (
+        update lanes set next_sequence = next_sequence + 1 where id = ${subscription.lane}
+        returning id, next_sequence - 1 as sequence
+      )
+      insert into deliveries (day, lane, sequence, event)
+      select ${event.day}::date, id, sequence, ${event.position}::bigint from head
+      returning sequence, ${epochTagOf(sql`lane`, sql`sequence`)} as epoch_tag`.execute(tx);
+    await wakeLane(tx, subscription.lane);
+    const { sequence, epoch_tag } = rows[0] as { sequence: string; epoch_tag: number };
+    return deliveryId(deliveryIdPrefix(subscription.lane, subscription.id, epoch_tag), Number(sequence));
+  });
+}
+
+/** Somebody is to look at the lane: its holder, or whoever takes it. */
+export async function wakeLane(tx: Transaction, lane: number): Promise<void> {
+  await sql`
+    -- Also where it is held: it may be let go of at this moment.
+    update lane_progress set due_at = greatest(now(), coalesce(paused_until, now()))
+    where lane = ${lane}`.execute(tx);
+  await sql`select notify_lane_changed(${lane})`.execute(tx);
+}
