@@ -71,8 +71,8 @@ async function timeColumns(): Promise<{ table: string; columns: string[] }[]> {
     select c.table_name as "table", array_agg(c.column_name::text) as columns
     from information_schema.columns c
     join information_schema.tables t using (table_schema, table_name)
-    join pg_class on pg_class.oid = (quote_ident(c.table_name))::regclass
-    where c.table_schema = 'public' and c.data_type = 'timestamp with time zone' and t.table_type = 'BASE TABLE'
+    join pg_class on pg_class.relnamespace = current_schema()::regnamespace and pg_class.relname = c.table_name
+    where c.table_schema = current_schema() and c.data_type = 'timestamp with time zone' and t.table_type = 'BASE TABLE'
       and not relispartition and c.table_name not in ('migrations', 'nodes', 'signing_keys')
     group by c.table_name`.execute(server.db);
   return rows;
@@ -90,7 +90,7 @@ async function passDay(tables: { table: string; columns: string[] }[]): Promise<
 async function countRows(): Promise<Record<string, number>> {
   const { rows } = await sql<{ table: string }>`
     select relname as "table" from pg_class
-    where relkind = 'r' and not relispartition and relnamespace = 'public'::regnamespace
+    where relkind = 'r' and not relispartition and relnamespace = current_schema()::regnamespace
     order by 1`.execute(server.db);
   const counts: Record<string, number> = {};
   for (const { table } of rows) {

@@ -23,6 +23,7 @@ const plainErrors = new Set([
   'PlatformError',
   'CollectionsError',
   'CommandError',
+  'SchemaError',
   'AccountError',
   'ClientError',
 ]);

@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import pg from 'pg';
 import { migrateCollections, requireCollections } from '../src/collections/migrate.ts';
+import { connectClient } from '../src/database/schema.ts';
 import {
   createOnly,
   defineChild,
@@ -52,7 +52,7 @@ test('a table has typed columns, and a second run changes nothing', async (t) =>
   const columns = await query(
     database.url,
     `select column_name || ' ' || data_type || ' ' || is_nullable as line from information_schema.columns
-      where table_name = 'notes' order by ordinal_position`,
+      where table_schema = 'nuncio' and table_name = 'notes' order by ordinal_position`,
   );
   assert.deepEqual(
     columns.map((row) => row.line),
@@ -310,8 +310,7 @@ test('guards, changes and inputs are typed through', () => {
 });
 
 async function query(url: string, statement: string): Promise<Record<string, unknown>[]> {
-  const client = new pg.Client({ connectionString: url });
-  await client.connect();
+  const client = await connectClient(url, 'test');
   try {
     return (await client.query(statement)).rows;
   } finally {

@@ -275,7 +275,9 @@ test('while the first still runs the second is 409, and after the first died the
   // Another node holds the key in a transaction that never ends properly.
   await other.connection().execute(async (connection) => {
     await sql`begin`.execute(connection);
-    await sql`select pg_advisory_xact_lock(hashtextextended(${lockName}, 50))`.execute(connection);
+    await sql`select pg_advisory_xact_lock(hashtextextended(current_schema() || ' ' || ${lockName}, 50))`.execute(
+      connection,
+    );
     const { status, body, headers } = await send();
     assert.equal(status, 409);
     assert.equal(body.code, 'idempotency-key-in-use');

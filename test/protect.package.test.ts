@@ -61,7 +61,7 @@ test('the package has what runs, and nothing of the tests', () => {
     'web/pages.css',
   ];
   for (const name of code) assert.ok(has(`dist/${name}`), name);
-  assert.ok(has('migrations/0001_accounts.sql'));
+  assert.ok(has('migrations/0001_database.sql'));
   assert.ok(has('LICENSE'));
   assert.ok(has('build/console/index.html'));
   const strange = files.filter((name) => /^package\/(src|test|bench|examples|data)\//.test(name));

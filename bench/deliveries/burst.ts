@@ -122,7 +122,7 @@ async function measurePhase(name: string, phase: Phase, pid: number): Promise<vo
 async function describeOutbox(db: Database): Promise<string> {
   const { rows } = await sql<{ dead: string; bytes: string; vacuums: string }>`
     select n_dead_tup as dead, pg_total_relation_size(relid) as bytes, autovacuum_count + vacuum_count as vacuums
-    from pg_stat_user_tables where relname = 'outbox'`.execute(db);
+    from pg_stat_user_tables where schemaname = current_schema() and relname = 'outbox'`.execute(db);
   const { dead, bytes, vacuums } = rows[0] as { dead: string; bytes: string; vacuums: string };
   return `the outbox: ${dead} dead rows, ${Math.round(Number(bytes) / 1_024)} KiB, vacuumed ${vacuums} times`;
 }

@@ -149,7 +149,9 @@ async function countUpTo(
 
 async function estimateRows(db: Database, table: string): Promise<number> {
   const { rows } = await sql<{ count: number }>`
-    select reltuples::float8 as count from pg_class where oid = to_regclass(${table})`.execute(db);
+    select reltuples::float8 as count from pg_class where relnamespace = current_schema()::regnamespace and relname = ${table}`.execute(
+    db,
+  );
   return Math.max(Math.round(rows[0]?.count ?? 0), 0);
 }
 
@@ -168,6 +170,7 @@ function describeConfig(config: Config): Setting[] {
     setting('PORT', config.port),
     setting('HOST', config.host),
     setting('DATABASE_URL', config.databaseUrl, true),
+    setting('NUNCIO_DATABASE_SCHEMA', config.databaseSchema),
     setting('NUNCIO_DATA_DIR', config.dataDir),
     setting('NUNCIO_SECRET', config.secret, true),
     setting('NUNCIO_INSECURE_SUBSCRIBERS', config.insecureSubscribers),

@@ -1,6 +1,6 @@
 /**
  * Clients in memory: every protocol request begins with a look at one. The database tells of changes
- * (channel `nuncio_client_changed`); what was said while nobody listened is made good by forgetting everything.
+ * (channel `client_changed`); what was said while nobody listened is made good by forgetting everything.
  */
 
 import { LRUCache } from 'lru-cache';
@@ -31,7 +31,7 @@ export class ClientCache {
   constructor(db: Database, notifications: Notifications) {
     this.#db = db;
     this.#notifications = notifications;
-    notifications.listen('nuncio_client_changed', {
+    notifications.listen('client_changed', {
       onNotification: (id) => this.#forget(id),
       onListening: () => {
         this.#clients.clear();

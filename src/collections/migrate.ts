@@ -5,13 +5,11 @@
  * tables of the collections.
  */
 
-import pg from 'pg';
+import type pg from 'pg';
+import { connectClient } from '../database/schema.ts';
 import { identifier } from './literal.ts';
 import { type ResourceType, withChildren } from './resource_type.ts';
 import { columnsOf, constraintsOf, indexesOf, indexPrefix, type TableColumn } from './table.ts';
-
-/** An arbitrary number that says "migrating the collections" to every node of a database. */
-const lockKey = 7_236_501_128n;
 
 /** A table that does not fit its declaration: one line for each problem. */
 export class CollectionsError extends Error {
@@ -33,11 +31,10 @@ export async function migrateCollections(
   connectionString: string,
   collections: readonly ResourceType[],
 ): Promise<string[]> {
-  const client = new pg.Client({ connectionString, application_name: 'nuncio migrate' });
-  await client.connect();
+  const client = await connectClient(connectionString, 'nuncio migrate');
   try {
     await client.query('begin');
-    await client.query('select pg_advisory_xact_lock($1)', [lockKey]);
+    await client.query(`select pg_advisory_xact_lock(lock_key('collections'))`);
     const plan = await planTables(client, collections);
     for (const statement of plan.statements) await client.query(statement);
     await client.query('commit');
@@ -55,8 +52,7 @@ export async function requireCollections(
   connectionString: string,
   collections: readonly ResourceType[],
 ): Promise<void> {
-  const client = new pg.Client({ connectionString, application_name: 'nuncio migrate' });
-  await client.connect();
+  const client = await connectClient(connectionString, 'nuncio migrate');
   try {
     const { done } = await planTables(client, collections);
     if (done.length > 0) throw new CollectionsError(done.map((line) => `not done yet: ${line}`));
@@ -163,8 +159,8 @@ interface ExistingTable {
 async function readTable(client: pg.Client, table: string): Promise<ExistingTable | undefined> {
   const found = await client.query<{ ours: boolean }>(
     `select exists (select from collections where name = $1) as ours
-       from pg_class where oid = to_regclass($2)`,
-    [table, identifier(table)],
+       from pg_class where relnamespace = current_schema()::regnamespace and relname = $2`,
+    [table, table],
   );
   const ours = found.rows[0]?.ours;
   if (ours === undefined) return undefined;
@@ -177,12 +173,12 @@ async function readTable(client: pg.Client, table: string): Promise<ExistingTabl
     `select attname as name, format_type(atttypid, atttypmod) as type, attnotnull as not_null,
             atthasdef as has_default
        from pg_attribute
-      where attrelid = to_regclass($1) and attnum > 0 and not attisdropped`,
+      where attrelid = to_regclass(quote_ident(current_schema()) || '.' || $1) and attnum > 0 and not attisdropped`,
     [identifier(table)],
   );
   const { rows: indexes } = await client.query<{ name: string }>(
     `select c.relname as name from pg_index i join pg_class c on c.oid = i.indexrelid
-      where i.indrelid = to_regclass($1) and starts_with(c.relname, $2)`,
+      where i.indrelid = to_regclass(quote_ident(current_schema()) || '.' || $1) and starts_with(c.relname, $2)`,
     [identifier(table), indexPrefix],
   );
   const { rows: some } = await client.query(`select from ${identifier(table)} limit 1`);

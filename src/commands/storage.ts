@@ -8,6 +8,7 @@ import { loadSecret } from '../config/secret.ts';
 import { type Database, openDatabase } from '../database/database.ts';
 import { startEmbedded } from '../database/embedded/embedded.ts';
 import { migrate } from '../database/migrate.ts';
+import { withSchema } from '../database/schema.ts';
 
 export interface Storage {
   databaseUrl: string;
@@ -29,7 +30,12 @@ export async function openStorage(
 ): Promise<Storage> {
   const secret = loadSecret(config);
   if (config.databaseUrl !== null) {
-    return { databaseUrl: config.databaseUrl, secret, description: null, close: async () => {} };
+    return {
+      databaseUrl: withSchema(config.databaseUrl, config.databaseSchema),
+      secret,
+      description: null,
+      close: async () => {},
+    };
   }
   const embedded = await startEmbedded({
     dataDir: config.dataDir,
@@ -37,7 +43,7 @@ export async function openStorage(
     ...(log === undefined ? {} : { log }),
   });
   return {
-    databaseUrl: embedded.connectionString,
+    databaseUrl: withSchema(embedded.connectionString, config.databaseSchema),
     secret,
     description: embedded.description,
     close: () => embedded.stop(),

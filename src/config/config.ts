@@ -6,6 +6,7 @@
 import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import pg from 'pg';
+import { defaultSchema, isSchemaName } from '../database/schema.ts';
 import { connectionsDefault, connectionsMin } from './connections.ts';
 import { parseDurationSeconds } from './duration.ts';
 import type { Environment } from './environment.ts';
@@ -21,6 +22,8 @@ export interface Config {
   readonly host: string;
   /** Null: the embedded PostgreSQL. */
   readonly databaseUrl: string | null;
+  /** The PostgreSQL schema that everything of Nuncio is in. */
+  readonly databaseSchema: string;
   /** Connections to the database that this node opens at most. */
   readonly databaseConnections: number;
   /** Absolute path. */
@@ -121,6 +124,7 @@ export function loadConfig(environment: Environment, mode: Mode, unknown: readon
     port,
     host: environment.HOST ?? (mode === 'start' ? '0.0.0.0' : '127.0.0.1'),
     databaseUrl,
+    databaseSchema: readDatabaseSchema(environment, wrong),
     databaseConnections: readInteger(
       environment,
       'NUNCIO_DATABASE_CONNECTIONS',
@@ -249,6 +253,14 @@ function readDatabaseUrl(environment: Environment, wrong: Wrong): string | null 
   return fault === undefined ? text : null;
 }
 
+function readDatabaseSchema(environment: Environment, wrong: Wrong): string {
+  const text = environment.NUNCIO_DATABASE_SCHEMA ?? defaultSchema;
+  if (!isSchemaName(text)) wrong('NUNCIO_DATABASE_SCHEMA', text, schemaShape);
+  return text;
+}
+
+const schemaShape =
+  'a name of up to 40 lower-case letters, digits and underscores that does not begin with a digit or pg_, and is not public';
 const databaseUrlShape = 'a URL like postgres://user:password@host:5432/database';
 
 /** What the driver cannot use of a URL: bad escapes, certificate files that cannot be read, ports that do not exist. */

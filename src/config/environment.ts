@@ -10,6 +10,7 @@ export interface Environment {
   readonly PORT?: string;
   readonly HOST?: string;
   readonly DATABASE_URL?: string;
+  readonly NUNCIO_DATABASE_SCHEMA?: string;
   readonly NUNCIO_DATABASE_CONNECTIONS?: string;
   readonly NUNCIO_DATA_DIR?: string;
   readonly NUNCIO_SECRET?: string;
@@ -32,6 +33,7 @@ const names = [
   'PORT',
   'HOST',
   'DATABASE_URL',
+  'NUNCIO_DATABASE_SCHEMA',
   'NUNCIO_DATABASE_CONNECTIONS',
   'NUNCIO_DATA_DIR',
   'NUNCIO_SECRET',

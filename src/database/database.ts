@@ -8,6 +8,7 @@
 
 import { Kysely, type Transaction as KyselyTransaction, PostgresDialect } from 'kysely';
 import pg from 'pg';
+import { searchPathStatement } from './schema.ts';
 
 /** No table is described to Kysely: rows are typed at the statement. */
 export type Tables = Record<never, never>;
@@ -40,7 +41,7 @@ export interface DatabaseOptions {
   answerTimeoutMs?: number;
   /** Told of connections that broke while idle; they are replaced by themselves. */
   onIdleError?: (error: Error) => void;
-  /** Called with each new connection before anything else uses it. Where it throws, the connection is closed. */
+  /** Called with each new connection, whose search path is set, before anything else uses it. Where it throws, the connection is closed. */
   onConnect?: (client: Pick<pg.ClientBase, 'query'>) => Promise<void>;
 }
 
@@ -57,7 +58,10 @@ export function openDatabase(options: DatabaseOptions): Database {
     max: options.connectionsMax,
     idleTimeoutMillis: 30_000,
     Client: PreparingClient,
-    ...(options.onConnect === undefined ? {} : { onConnect: options.onConnect }),
+    onConnect: async (client: Pick<pg.ClientBase, 'query'>) => {
+      await client.query(searchPathStatement(options.connectionString));
+      await options.onConnect?.(client);
+    },
   });
   pool.on('error', (error) => options.onIdleError?.(error));
   // A connection that breaks while it is used says so to whoever waits for its answer; the driver says it a second

@@ -1,38 +1,89 @@
 /**
- * Migrations: plain SQL files, forward only, each applied once, all in one transaction, by one node at a time.
- * Owns the table `migrations`.
+ * Migrations: plain SQL files, forward only, each applied once, all in one transaction, by one node at a time. They meet the
+ * schema as the only one in their search path, and may create nothing outside of it. Owns the table `migrations`.
+ *
+ *   no schema → schema → files in the order of their names → functions closed to PUBLIC
  */
 
 import { readdir, readFile } from 'node:fs/promises';
-import pg from 'pg';
+import type pg from 'pg';
+import { connectClient, schemaOf } from './schema.ts';
 
 const directory = new URL('../../migrations/', import.meta.url);
+const applicationName = 'nuncio migrate';
+/** SQLSTATE of a missing privilege. */
+const insufficientPrivilege = '42501';
 
-/** An arbitrary number that says "migrating Nuncio" to every node of a database. */
-const lockKey = 7_236_501_127n;
+/** The schema cannot be brought up to date, for a reason that the operator can do something about. */
+export class SchemaError extends Error {
+  override readonly name = 'SchemaError';
+}
 
 /**
  * Brings the schema up to date.
  * @returns names of the migrations that were applied now
- * @throws Error of PostgreSQL, with the file's name in the message; nothing is applied then
+ * @throws SchemaError, or an error of PostgreSQL with the file's name in the message; nothing is applied then
  */
 export async function migrate(connectionString: string): Promise<string[]> {
-  const client = new pg.Client({ connectionString, application_name: 'nuncio migrate' });
-  await client.connect();
+  const schema = schemaOf(connectionString);
+  const client = await connectClient(connectionString, applicationName);
   try {
     await client.query('begin');
-    await client.query('select pg_advisory_xact_lock($1)', [lockKey]);
-    await client.query(`
-      create table if not exists migrations (
-        name text primary key,
-        applied_at timestamptz not null default now()
-      )`);
+    // The function `lock_key` is not there yet.
+    await client.query('select pg_advisory_xact_lock(hashtextextended($1, 7236501127))', [
+      `${schema} migrate`,
+    ]);
+    await prepareSchema(client, schema);
     const applied = await pendingMigrations(client).then((pending) => applyAll(client, pending));
+    // PostgreSQL lets everybody execute a new function.
+    if (applied.length > 0)
+      await client.query(`revoke all on all functions in schema "${schema}" from public`);
     await client.query('commit');
     return applied;
+  } catch (error) {
+    throw explained(error, schema);
   } finally {
     await client.end();
   }
+}
+
+/** Makes the schema with the table of migrations, unless another application is in it. */
+async function prepareSchema(client: pg.Client, schema: string): Promise<void> {
+  const { rows } = await client.query<{ is_there: boolean; is_ours: boolean; has_others: boolean }>(
+    `select to_regnamespace($1) is not null as is_there,
+       exists (select from pg_class where relnamespace = to_regnamespace($1) and relname = 'migrations') as is_ours,
+       exists (select from pg_class where relnamespace = to_regnamespace($1)) as has_others`,
+    [schema],
+  );
+  const [{ is_there: isThere, is_ours: isOurs, has_others: hasOthers }] = rows as [(typeof rows)[number]];
+  if (hasOthers && !isOurs) {
+    throw new SchemaError(
+      `the schema "${schema}" holds tables of something else: set NUNCIO_DATABASE_SCHEMA to another name`,
+    );
+  }
+  await refusePrototype(client);
+  // Even with `if not exists` PostgreSQL asks for the privilege to create schemas.
+  if (!isThere) await client.query(`create schema "${schema}"`);
+  if (isOurs) return;
+  await client.query(`
+    create table migrations (
+      name text primary key,
+      applied_at timestamptz not null default now()
+    )`);
+}
+
+/** Versions before the first release kept their tables in `public`, and are not continued. */
+async function refusePrototype(client: pg.Client): Promise<void> {
+  const names = ['migrations', 'database_epochs', 'lane_progress', 'held_stretches', 'standstill_answers'];
+  const { rows } = await client.query<{ count: number }>(
+    `select count(*)::int as count from pg_class
+      where relnamespace = to_regnamespace('public') and relkind in ('r', 'p') and relname = any($1::text[])`,
+    [names],
+  );
+  if (rows[0]?.count !== names.length) return;
+  throw new SchemaError(
+    'this database was made by a version of Nuncio before its first release, whose data cannot be continued: use an empty database or, for the embedded one, another NUNCIO_DATA_DIR',
+  );
 }
 
 /** Names of migrations that a database still lacks: what `/readyz` and `start --no-migrate` ask. */
@@ -47,25 +98,40 @@ async function applyAll(client: pg.Client, names: string[]): Promise<string[]> {
   for (const name of names) {
     try {
       await client.query(await readFile(new URL(name, directory), 'utf8'));
-    } catch (error) {
-      throw new Error(`migration ${name}: ${(error as Error).message}`, { cause: error });
+    } catch (cause) {
+      const { message, code } = cause as pg.DatabaseError;
+      throw Object.assign(new Error(`migration ${name}: ${message}`, { cause }), { code });
     }
     await client.query('insert into migrations (name) values ($1)', [name]);
   }
   return names;
 }
 
+function explained(error: unknown, schema: string): unknown {
+  const { code, message } = error as pg.DatabaseError;
+  if (code !== insufficientPrivilege) return error;
+  return new SchemaError(
+    `${message}: the database user needs the privilege CREATE on the database, or on a schema "${schema}" that was made for it (create schema ${schema} authorization …)`,
+    { cause: error },
+  );
+}
+
 /**
  * For a server that may not change the schema.
- * @throws Error with the names that are missing
+ * @throws SchemaError with the names that are missing
  */
 export async function requireMigrated(connectionString: string): Promise<void> {
-  const client = new pg.Client({ connectionString, application_name: 'nuncio migrate' });
-  await client.connect();
+  const client = await connectClient(connectionString, applicationName);
   try {
-    const { rows } = await client.query(`select to_regclass('migrations') is not null as present`);
-    const missing = rows[0].present ? await pendingMigrations(client) : ['all of it'];
-    if (missing.length > 0) throw new Error(`the schema lacks ${missing.join(', ')}: run nuncio migrate`);
+    const { rows } = await client.query<{ present: boolean }>(
+      `select exists (
+         select from pg_class where relnamespace = to_regnamespace($1) and relname = 'migrations'
+       ) as present`,
+      [schemaOf(connectionString)],
+    );
+    const missing = rows[0]?.present ? await pendingMigrations(client) : ['all of it'];
+    if (missing.length > 0)
+      throw new SchemaError(`the schema lacks ${missing.join(', ')}: run nuncio migrate`);
   } finally {
     await client.end();
   }

@@ -1,12 +1,13 @@
 /**
  * Notifications: how nodes tell each other that something changed (LISTEN/NOTIFY). One connection listens for
- * the whole process. What was said while it was down is lost, so each listener is also told of a (re)connection
+ * the whole process. Channels belong to the whole database, so their names begin with the schema. What was said while it was down is lost, so each listener is also told of a (re)connection
  * and must then reload what it keeps.
  *
  *   connecting → listening → (connection lost) → connecting …
  */
 
 import pg from 'pg';
+import { schemaOf, searchPathStatement } from './schema.ts';
 
 /** Milliseconds between tries to listen again after the connection was lost. */
 const reconnectPauseMs = 250;
@@ -22,6 +23,7 @@ export interface Listener {
 
 export class Notifications {
   readonly #connectionString: string;
+  readonly #schema: string;
   readonly #onError: (error: Error) => void;
   readonly #listeners = new Map<string, Set<Listener>>();
   #client: pg.Client | undefined;
@@ -34,6 +36,7 @@ export class Notifications {
   /** @param onError told when it stops listening, or cannot begin to; not of each try to listen again */
   constructor(connectionString: string, onError: (error: Error) => void) {
     this.#connectionString = connectionString;
+    this.#schema = schemaOf(connectionString);
     this.#onError = onError;
   }
 
@@ -44,12 +47,13 @@ export class Notifications {
 
   /**
    * Adds a listener; to be called before `start`.
-   * @param channel a plain lower-case identifier
+   * @param channel a plain lower-case identifier; senders write `current_schema() || '.<channel>'`
    */
   listen(channel: string, listener: Listener): void {
-    if (!/^[a-z_]{1,63}$/.test(channel)) throw new Error(`not a channel name: ${channel}`);
-    const listeners = this.#listeners.get(channel) ?? new Set();
-    this.#listeners.set(channel, listeners.add(listener));
+    if (!/^[a-z_]{1,22}$/.test(channel)) throw new Error(`not a channel name: ${channel}`);
+    const name = `${this.#schema}.${channel}`;
+    const listeners = this.#listeners.get(name) ?? new Set();
+    this.#listeners.set(name, listeners.add(listener));
   }
 
   /** Connects; where that fails it goes on trying in the background. */
@@ -68,7 +72,8 @@ export class Notifications {
     });
     try {
       await client.connect();
-      for (const channel of this.#listeners.keys()) await client.query(`listen ${channel}`);
+      await client.query(searchPathStatement(this.#connectionString));
+      for (const channel of this.#listeners.keys()) await client.query(`listen "${channel}"`);
     } catch (error) {
       this.#lost(client, error as Error);
       return;

@@ -12,8 +12,6 @@ import { type Database, partitionDaysAhead } from './database.ts';
 
 /** Waiting to detach blocks nobody; waiting to drop would make readers of that one day wait. */
 const lockTimeouts = { detach: '2s', drop: '200ms' };
-/** An arbitrary number: one node at a time drops partitions. */
-const lockKey = 7_236_501_130n;
 /** SQLSTATE of `lock_timeout`. */
 const lockNotAvailable = '55P03';
 
@@ -49,7 +47,7 @@ export async function dropPartitions(
 ): Promise<boolean> {
   return db.connection().execute(async (connection) => {
     const { rows } = await sql<{ is_ours: boolean }>`
-      select pg_try_advisory_lock(${lockKey}::bigint) as is_ours`.execute(connection);
+      select pg_try_advisory_lock(lock_key('drop partitions')) as is_ours`.execute(connection);
     if (!rows[0]?.is_ours) return false;
     try {
       let isComplete = true;
@@ -62,7 +60,7 @@ export async function dropPartitions(
       return isComplete;
     } finally {
       await sql`reset lock_timeout`.execute(connection).catch(() => {});
-      await sql`select pg_advisory_unlock(${lockKey}::bigint)`.execute(connection).catch(() => {});
+      await sql`select pg_advisory_unlock(lock_key('drop partitions'))`.execute(connection).catch(() => {});
     }
   });
 }
@@ -83,7 +81,7 @@ async function listExpired(
     from pg_class parent
     join pg_class c on c.relnamespace = parent.relnamespace and c.relkind = 'r' and c.relname ~ ('^' || ${table} || '_\\d{8}$')
     left join pg_inherits i on i.inhrelid = c.oid and i.inhparent = parent.oid
-    where parent.oid = ${table}::regclass
+    where parent.relnamespace = current_schema()::regnamespace and parent.relname = ${table}
       and to_date(right(c.relname, 8), 'YYYYMMDD') < ${before}::date - ${days}::int
       and to_date(right(c.relname, 8), 'YYYYMMDD') <> all(${kept}::date[])
     order by c.relname`.execute(connection);

@@ -11,7 +11,7 @@ import { newId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 
-const channel = 'nuncio_events';
+const channel = 'events';
 /** Milliseconds between two notifications at least. */
 const notifyPauseMs = 20;
 
@@ -60,7 +60,7 @@ export class Outbox {
     // A notification that fails is made good by the other nodes' own look every second. Nothing of it needs to be on the
     // disk, and those who commit need not wait until it is.
     sql`
-      select pg_notify(${channel}, ${this.#node})
+      select pg_notify(current_schema() || '.' || ${channel}, ${this.#node})
       from (select set_config('synchronous_commit', 'off', true)) as local`
       .execute(this.#db)
       .catch(() => {});

@@ -35,7 +35,7 @@ const lifeSeconds = 10;
 /** How often it is asked for anew where it was over before the transaction began. */
 const triesMax = 3;
 /** Where nodes listen. */
-export const standstillChannel = 'nuncio_standstill';
+export const standstillChannel = 'standstill';
 
 /** Which deliveries: those that a client gets for an account (for all, where it is null), or those of one lane. */
 export type StandstillSubject =
@@ -92,7 +92,7 @@ async function ask(
       insert into standstills (id, client_id, account_id, lane, until)
       values (${id}, ${clientId}, ${accountId}, ${lane}, now() + ${lifeSeconds} * interval '1 second')
       returning *)
-    select pg_notify(${standstillChannel}, json_build_object(
+    select pg_notify(current_schema() || '.' || ${standstillChannel}, json_build_object(
       'id', id, 'clientId', client_id, 'accountId', account_id, 'lane', lane)::text)
     from asked`.execute(db);
 }
@@ -152,7 +152,7 @@ async function end(db: Database | Transaction, id: string): Promise<boolean> {
   const { rows } = await sql`
     with answers as (delete from standstill_answers where standstill = ${id}),
     ended as (delete from standstills where id = ${id} returning id)
-    select pg_notify(${standstillChannel}, json_build_object('id', id, 'isOver', true)::text) from ended`.execute(
+    select pg_notify(current_schema() || '.' || ${standstillChannel}, json_build_object('id', id, 'isOver', true)::text) from ended`.execute(
     db,
   );
   return rows.length > 0;

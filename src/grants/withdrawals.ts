@@ -68,7 +68,7 @@ export class WithdrawalList {
 
   constructor(db: Database, notifications: Notifications) {
     this.#db = db;
-    notifications.listen('nuncio_withdrawal', {
+    notifications.listen('withdrawal', {
       onNotification: (payload) => {
         this.#entries.set(payload, performance.now() + toldMs);
       },

@@ -88,7 +88,7 @@ export async function claimKeys(
   const names = requests.map(nameOf);
   // The locks end with the transaction, and with the connection of a process that died.
   const { rows: locks } = await sql<{ isFree: boolean }>`
-    select pg_try_advisory_xact_lock(hashtextextended(name, 50)) as "isFree"
+    select pg_try_advisory_xact_lock(hashtextextended(current_schema() || ' ' || name, 50)) as "isFree"
     from unnest(${names}::text[]) with ordinality as given (name, place) order by place`.execute(tx);
   const { rows } = await sql<Answer & { owner: string; key: string; digest: string }>`
     select k.owner, k.key, encode(k.request_digest, 'hex') as digest, k.status, k.headers, k.body

@@ -38,7 +38,7 @@ export class Keyring {
     this.#onChange = options.onChange;
     this.#onError = options.onError;
     const reload = () => void this.#reload().catch(this.#onError);
-    options.notifications.listen('nuncio_signing_keys', { onNotification: reload, onListening: reload });
+    options.notifications.listen('signing_keys', { onNotification: reload, onListening: reload });
   }
 
   /** @throws Error when the keys cannot be read */

@@ -19,16 +19,13 @@ export interface SigningKeys {
   publicKeys: readonly JWK[];
 }
 
-/** An arbitrary number that says "making signing keys" to every node of a database. */
-const lockKey = 7_236_501_128n;
-
 /**
  * Makes the keys that are missing, once for all nodes.
  * @param secret the deployment's key material
  */
 export async function ensureSigningKeys(db: Database, secret: Buffer): Promise<void> {
   await db.transaction().execute(async (tx) => {
-    await sql`select pg_advisory_xact_lock(${lockKey})`.execute(tx);
+    await sql`select pg_advisory_xact_lock(lock_key('signing keys'))`.execute(tx);
     const { rows } = await sql<{ algorithm: SigningAlgorithm }>`
       select distinct algorithm from signing_keys`.execute(tx);
     const present = new Set(rows.map((row) => row.algorithm));
@@ -104,7 +101,7 @@ export async function rotateSigningKeys(
   delaySeconds = publishedAheadSeconds,
 ): Promise<string[]> {
   return db.transaction().execute(async (tx) => {
-    await sql`select pg_advisory_xact_lock(${lockKey})`.execute(tx);
+    await sql`select pg_advisory_xact_lock(lock_key('signing keys'))`.execute(tx);
     await loadSigningKeys(tx, secret);
     await sql`
       update signing_keys set expires_at =

@@ -24,11 +24,20 @@ export interface TestDatabase {
 }
 
 /** A migrated, empty database. */
-export async function createDatabase(): Promise<TestDatabase> {
+export function createDatabase(): Promise<TestDatabase> {
+  return createFrom(templateName);
+}
+
+/** A database that Nuncio has never seen. */
+export function createForeignDatabase(): Promise<TestDatabase> {
+  return createFrom('template1');
+}
+
+async function createFrom(template: string): Promise<TestDatabase> {
   const adminUrl = process.env.TEST_DATABASE_URL;
   if (adminUrl === undefined) throw new Error('tests are run by `npm test` (with a file to run one of them)');
   const name = `test_${newId().replaceAll('-', '')}`;
-  await execute(adminUrl, `create database ${name} template ${templateName}`);
+  await execute(adminUrl, `create database ${name} template ${template}`);
   return {
     url: databaseUrl(adminUrl, name),
     drop: () => execute(adminUrl, `drop database if exists ${name} with (force)`),

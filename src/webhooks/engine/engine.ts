@@ -139,7 +139,7 @@ class Engine {
     });
     this.#worker = worker;
     tell({ type: 'node', id: worker.node.id });
-    this.#notifications.listen('nuncio_lane_changed', {
+    this.#notifications.listen('lane_changed', {
       onNotification: (payload) => {
         if (payload.startsWith('client:')) worker.reviewAll(payload.slice('client:'.length));
         else worker.review(Number(payload));
@@ -150,7 +150,7 @@ class Engine {
     this.#notifications.listen(standstillChannel, {
       onNotification: (payload) => worker.heed(readStandstillNews(payload)),
     });
-    this.#notifications.listen('nuncio_event_erased', {
+    this.#notifications.listen('event_erased', {
       onNotification: (positions) => {
         for (const position of positions.split(',')) this.#cache.drop(Number(position));
         worker.reviewAll();
@@ -331,8 +331,9 @@ const abandonedSettings = '-c idle_session_timeout=45s -c tcp_user_timeout=10s';
 const sessionSettings = `${plannerSettings} ${abandonedSettings}`;
 
 function withSessionSettings(connectionString: string): string {
-  const url = new URL(connectionString);
+  // An empty host is for a socket: the driver takes it, URLs do not.
+  const url = new URL(connectionString.replace('@/', '@socket/'));
   const given = url.searchParams.get('options') ?? '';
   url.searchParams.set('options', `${given} ${sessionSettings}`.trim());
-  return url.href;
+  return connectionString.includes('@/') ? url.href.replace('@socket/', '@/') : url.href;
 }

@@ -18,8 +18,6 @@ import { findNextEvent, type NextEvent, parkEvent } from './parked_events.ts';
 import { isLocked, isTooMuch, PassSize } from './pass_size.ts';
 import { Rotation } from './rotation.ts';
 
-/** An arbitrary number that says "fanning out" to every node of a database. */
-const lockKey = 7_236_501_129n;
 /** Milliseconds between looks into the outbox that nobody asked for, and between tries to lead. */
 const pollMs = 1_000;
 /** Milliseconds from the beginning of a pass that left nothing behind to the next one, at least. */
@@ -108,7 +106,7 @@ export class FanOutLoop {
 
   async #lead(connection: Database): Promise<void> {
     const { rows } = await sql<{ leads: boolean }>`
-      select pg_try_advisory_lock(${lockKey}::bigint) as leads`.execute(connection);
+      select pg_try_advisory_lock(lock_key('fan-out')) as leads`.execute(connection);
     if (!rows[0]?.leads) {
       this.#aliveAt = performance.now();
       await this.#wait(false);
@@ -128,7 +126,7 @@ export class FanOutLoop {
         if (isDrained) await this.#wait(true);
       }
     } finally {
-      await sql`select pg_advisory_unlock(${lockKey}::bigint)`.execute(connection).catch(() => {});
+      await sql`select pg_advisory_unlock(lock_key('fan-out'))`.execute(connection).catch(() => {});
       await sql`reset idle_session_timeout`.execute(connection).catch(() => {});
       await sql`reset lock_timeout`.execute(connection).catch(() => {});
       await sql`reset statement_timeout`.execute(connection).catch(() => {});

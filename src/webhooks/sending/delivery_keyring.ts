@@ -30,7 +30,7 @@ export class DeliveryKeyring {
     this.#secret = options.secret;
     this.#onError = options.onError;
     const reload = () => void this.#reload().catch(this.#onError);
-    options.notifications.listen('nuncio_delivery_keys', { onNotification: reload, onListening: reload });
+    options.notifications.listen('delivery_keys', { onNotification: reload, onListening: reload });
   }
 
   /** Makes the first key where there is none. @throws Error when the keys cannot be read */

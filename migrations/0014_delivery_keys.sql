@@ -1,4 +1,4 @@
--- The deployment's own key pairs, by which deliveries are signed for whoever asked for `ed25519`.
+-- The deployment's own key pairs, which sign deliveries of subscriptions with the signature `ed25519`.
 -- Owner: src/webhooks/sending/delivery_key.ts.
 
 create table delivery_keys (
@@ -9,15 +9,15 @@ create table delivery_keys (
   created_at timestamptz not null default now(),
   -- Published from the start, signing from here on: subscribers know it before they meet it.
   signs_from timestamptz not null default now(),
-  -- Replaced: it signs beside its successor until here, so that nobody has to change at one moment.
+  -- Replaced: it signs beside its successor until here, so that subscribers need not change at one moment.
   signs_until timestamptz,
-  -- No longer published: what it signed is too old to be taken.
+  -- No longer published: signatures made with it are too old to be accepted.
   expires_at timestamptz
 );
 
-create function notify_delivery_keys_changed() returns trigger language plpgsql as $$
+create function notify_delivery_keys_changed() returns trigger language plpgsql set search_path from current as $$
 begin
-  perform pg_notify('nuncio_delivery_keys', '');
+  perform pg_notify(current_schema() || '.delivery_keys', '');
   return null;
 end $$;
 

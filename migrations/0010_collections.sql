@@ -1,4 +1,4 @@
--- Which tables were made from declarations, so that no other table is ever taken for one. Owner: src/collections.
+-- The tables that were made from declarations, so that no other table is ever taken for one. Owner: src/collections.
 
 create table collections (
   -- The table's name.

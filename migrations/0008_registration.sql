@@ -1,12 +1,6 @@
--- Apps that nobody of the operator registered. Owners: src/clients (clients), src/oauth/registration (the rest).
+-- Apps that register themselves. Owner: src/oauth/registration.
 
-alter table clients
-  -- Who brought it in: the operator, the app itself (RFC 7591), or the document that its id is the URL of.
-  add column origin text not null default 'operator' check (origin in ('operator', 'registration', 'document'));
-
-create index clients_unused on clients (created_at) where origin <> 'operator';
-
--- RFC 7592 section 3: by which an app reads and changes its own registration. Stored as digests.
+-- RFC 7592 section 3: the token by which an app reads and changes its own registration. Stored as digests.
 create table registration_access_tokens (
   digest bytea primary key,
   client_id text not null references clients on delete cascade,
@@ -16,7 +10,7 @@ create table registration_access_tokens (
 
 create index registration_access_tokens_client on registration_access_tokens (client_id);
 
--- RFC 7591 section 3: what the operator hands to those who may register apps. Stored as digests.
+-- RFC 7591 section 3: the token that the operator gives to those who may register apps. Stored as digests.
 create table initial_access_tokens (
   digest bytea primary key,
   -- For whom it was made, in the operator's words.

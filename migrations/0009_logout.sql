@@ -1,4 +1,4 @@
--- Telling apps that a user signed out (OpenID Connect Back-Channel Logout). Owner: src/oauth/logout.
+-- Notices to apps that a user signed out (OpenID Connect Back-Channel Logout). Owner: src/oauth/logout.
 
 create table logout_notices (
   id uuid primary key,
@@ -7,10 +7,10 @@ create table logout_notices (
   -- The session as the app knows it; null where it never heard of one.
   session_id text,
   created_at timestamptz not null default now(),
-  -- Next attempt; while one is under way, the time at which another node may take it over.
+  -- Next attempt; while one is in flight, the time at which another node may take it over.
   due_at timestamptz not null default now(),
   attempts integer not null default 0,
-  -- What the last attempt met: a status, or why there was none.
+  -- What the last attempt got: a status, or why there was none.
   last_error text,
   delivered_at timestamptz,
   given_up_at timestamptz

@@ -1,5 +1,5 @@
--- Epochs of the database. A failover to a standby that lagged, or a restored backup, leaves a database that does not know
--- what was committed last: sequences and positions are given out a second time, to other events. Each such change begins
+-- Epochs of the database. After a failover to a standby that lagged, or after a backup was restored, the database does not
+-- know what was committed last: it gives sequences and positions out a second time, to other events. Each such change begins
 -- an epoch. Owner: src/database/epoch.ts.
 
 create table database_epochs (
@@ -12,8 +12,8 @@ create table database_epochs (
   began_at timestamptz not null default now()
 );
 
--- From which sequence on the deliveries of a lane belong to a later epoch than the first. Lanes that were made since the
--- last change have no row: their number is new.
+-- From which sequence on the deliveries of a lane belong to a later epoch than the first. A lane that was made since the last
+-- change has no row: its number is new.
 create table lane_epochs (
   lane bigint not null references subscriptions (lane) on delete cascade,
   first bigint not null,
@@ -22,7 +22,7 @@ create table lane_epochs (
   primary key (lane, first)
 );
 
-create function database_identity() returns text language plpgsql as $$
+create function database_identity() returns text language plpgsql set search_path from current as $$
 begin
   return (select system_identifier from pg_control_system())
     || ' ' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
@@ -31,17 +31,18 @@ exception
     return null;
 end $$;
 
--- A cursor past the last delivery was written by a node that believed in deliveries that this database does not know.
--- What was attempted is looked up again from the oldest delivery on.
-create function mend_cursors() returns void language sql as $$
+-- Moves back each cursor past the last delivery: a node wrote it that knew deliveries which this database does not have. What
+-- was attempted is looked up again from the oldest delivery on.
+create function mend_cursors() returns void language sql set search_path from current as $$
   update lane_progress p set cursor = least(l.next_sequence - 1, greatest(
     (select min(d.sequence) - 1 from deliveries d where d.lane = p.lane),
     (select max(h.last) from held_stretches h where h.lane = p.lane)))
   from lanes l where l.id = p.lane and p.cursor >= l.next_sequence
 $$;
 
--- Begins an epoch after the given one, unless another session has begun it already.
-create function begin_epoch(after integer, identity text) returns uuid language plpgsql as $$
+-- Begins the epoch after the given one, unless another session has begun it already.
+create function begin_epoch(after integer, identity text) returns uuid
+language plpgsql set search_path from current as $$
 declare
   begun database_epochs;
 begin
@@ -49,22 +50,22 @@ begin
     on conflict (number) do nothing
     returning * into begun;
   if begun.number is not null then
-    -- Nodes keep events in memory by their position: none is given out twice.
+    -- Nodes keep events in memory by their position: no position is given out twice.
     perform setval('event_positions', (select last_value from event_positions) + 1000000000);
     insert into lane_epochs (lane, first, tag)
       select l.id, l.next_sequence, begun.tag
       from lanes l join subscriptions s on s.lane = l.id where s.state <> 'ended'
       on conflict (lane, first) do update set tag = excluded.tag, began_at = excluded.began_at;
     perform mend_cursors();
-    -- What its holder knows of a lane is not true any more.
+    -- What the holder of a lease knows of its lane is not true any more.
     update lane_progress set owner = null, due_at = greatest(now(), coalesce(paused_until, now()))
     where owner is not null;
   end if;
   return (select id from database_epochs order by number desc limit 1);
 end $$;
 
--- Called on each new connection before anything else: begins an epoch where this is not the database that it was.
-create function enter_epoch() returns uuid language plpgsql as $$
+-- Called on each new connection before anything else: begins an epoch where the database is not the one that it was.
+create function enter_epoch() returns uuid language plpgsql set search_path from current as $$
 declare
   here text;
   latest database_epochs;
@@ -84,10 +85,8 @@ begin
   return begin_epoch(latest.number, here);
 end $$;
 
-create function current_epoch() returns uuid language sql stable as $$
+create function current_epoch() returns uuid language sql stable set search_path from current as $$
   select id from database_epochs order by number desc limit 1
 $$;
 
 insert into database_epochs (number, tag, identity) values (0, 0, database_identity());
--- Left by earlier failovers.
-select mend_cursors();

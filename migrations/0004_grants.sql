@@ -1,0 +1,157 @@
+-- Grants (what a user lets a client do), the withdrawal list, and standstills. Owner: src/grants.
+
+create table grants (
+  id uuid primary key,
+  account_id uuid not null references accounts on delete cascade,
+  client_id text not null,
+  -- Confirmed by the user; sorted.
+  scopes text[] not null default '{}',
+  -- What OpenID Connect adds (rejected scopes, claims, resources), as the authorization server writes it.
+  details jsonb not null default '{}',
+  created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now(),
+  -- When a token was last issued by it.
+  last_used_at timestamptz,
+  withdrawn_at timestamptz,
+  withdrawn_reason text,
+  -- A grant that loses scopes keeps its refresh tokens, which give narrower access tokens from then on. Access tokens that
+  -- were issued before carry the wider scopes and must die: each names the revision of its grant, and the withdrawal list
+  -- names revisions that ended.
+  revision integer not null default 0
+);
+
+create index grants_of_account on grants (account_id, id) where withdrawn_at is null;
+create index grants_of_client on grants (client_id, id) where withdrawn_at is null;
+
+-- The withdrawal list: what the API must refuse although the signature and expiry of the token are good. A row is of no use
+-- once every access token that it could stop has expired.
+create table withdrawals (
+  -- `grant_revision` has the grant's id and the revision as its subject, with a colon between them. `client` concerns
+  -- tokens that name no epoch of the client.
+  kind text not null check (kind in ('grant', 'token', 'client', 'client_epoch', 'grant_revision')),
+  -- A grant's id, the `jti` of one access token, a client's id, an epoch, or a revision.
+  subject text not null,
+  created_at timestamptz not null default clock_timestamp(),
+  until timestamptz not null,
+  -- By this every node knows what it has read.
+  transaction_id xid8 not null default pg_current_xact_id(),
+  primary key (kind, subject)
+);
+
+create index withdrawals_until on withdrawals (until);
+create index withdrawals_transaction on withdrawals (transaction_id);
+
+create function notify_withdrawal() returns trigger language plpgsql set search_path from current as $$
+begin
+  perform pg_notify(current_schema() || '.withdrawal', new.kind || ':' || new.subject);
+  return null;
+end $$;
+
+create trigger withdrawal_added after insert or update on withdrawals
+  for each row execute function notify_withdrawal();
+
+-- Any statement that withdraws a grant stops its access tokens, too.
+create function list_withdrawn_grant() returns trigger language plpgsql set search_path from current as $$
+begin
+  insert into withdrawals (kind, subject, until)
+  values ('grant', old.id::text, now() + interval '1 hour')
+  on conflict (kind, subject) do nothing;
+  return null;
+end $$;
+
+create trigger grant_withdrawn after update of withdrawn_at on grants
+  for each row when (old.withdrawn_at is null and new.withdrawn_at is not null)
+  execute function list_withdrawn_grant();
+
+create trigger grant_deleted after delete on grants
+  for each row when (old.withdrawn_at is null)
+  execute function list_withdrawn_grant();
+
+-- Any statement that takes a scope away begins a revision.
+create function begin_grant_revision() returns trigger language plpgsql set search_path from current as $$
+begin
+  new.revision := old.revision + 1;
+  return new;
+end $$;
+
+create trigger grant_narrowed before update of scopes on grants
+  for each row when (new.revision = old.revision and not new.scopes @> old.scopes)
+  execute function begin_grant_revision();
+
+create function list_ended_grant_revision() returns trigger language plpgsql set search_path from current as $$
+begin
+  insert into withdrawals (kind, subject, until)
+  values ('grant_revision', old.id || ':' || old.revision, now() + interval '1 hour')
+  on conflict (kind, subject) do nothing;
+  return null;
+end $$;
+
+create trigger grant_revised after update on grants
+  for each row when (new.revision <> old.revision)
+  execute function list_ended_grant_revision();
+
+-- A client that is deleted or disabled loses all its grants and all its tokens.
+create function withdraw_grants_of_client() returns trigger language plpgsql set search_path from current as $$
+begin
+  update grants set withdrawn_at = now(), updated_at = now(), withdrawn_reason = 'client_deleted'
+  where client_id = old.id and withdrawn_at is null;
+  insert into withdrawals (kind, subject, until)
+  values ('client', old.id, now() + interval '1 hour'), ('client_epoch', old.epoch::text, now() + interval '1 hour')
+  on conflict (kind, subject) do update
+    set created_at = clock_timestamp(), until = excluded.until, transaction_id = excluded.transaction_id;
+  return null;
+end $$;
+
+create trigger client_deleted after delete on clients
+  for each row execute function withdraw_grants_of_client();
+
+create trigger client_disabled after update of disabled_at on clients
+  for each row when (old.disabled_at is null and new.disabled_at is not null)
+  execute function withdraw_grants_of_client();
+
+-- A client that is suspended keeps its grants; its access tokens are dead at once and stay dead.
+create function withdraw_tokens_of_client() returns trigger language plpgsql set search_path from current as $$
+begin
+  insert into withdrawals (kind, subject, until)
+  values ('client', old.id, now() + interval '1 hour'), ('client_epoch', old.epoch::text, now() + interval '1 hour')
+  on conflict (kind, subject) do update
+    set created_at = clock_timestamp(), until = excluded.until, transaction_id = excluded.transaction_id;
+  return null;
+end $$;
+
+create trigger client_suspended after update of suspended_at on clients
+  for each row when (old.suspended_at is null and new.suspended_at is not null)
+  execute function withdraw_tokens_of_client();
+
+create function withdraw_grants_of_account() returns trigger language plpgsql set search_path from current as $$
+begin
+  update grants set withdrawn_at = now(), updated_at = now(), withdrawn_reason = 'account_disabled'
+  where account_id = new.id and withdrawn_at is null;
+  return null;
+end $$;
+
+create trigger account_disabled after update of disabled_at on accounts
+  for each row when (old.disabled_at is null and new.disabled_at is not null)
+  execute function withdraw_grants_of_account();
+
+-- Deliveries that no node starts for now, because the transaction that ends the right to them is about to commit. Unlogged:
+-- what they wait for does not outlive the sessions of the database. Owner: src/grants/standstill.ts.
+create unlogged table standstills (
+  id uuid primary key,
+  -- Deliveries of a client: those for one account, or all of them where there is no account.
+  client_id text,
+  account_id uuid,
+  -- Or those of one subscription.
+  lane bigint,
+  -- When whoever asked for it counts as gone, unless its transaction still runs.
+  until timestamptz not null,
+  check ((client_id is null) <> (lane is null)),
+  check (account_id is null or client_id is not null)
+);
+
+-- Nodes that have started nothing since, and will start nothing until it is over.
+create unlogged table standstill_answers (
+  standstill uuid not null,
+  node bigint not null,
+  primary key (standstill, node)
+);

@@ -1,0 +1,26 @@
+-- Apps that accounts make and manage together. Owner: src/apps.
+
+create table app_members (
+  client_id text not null references clients on delete cascade,
+  account_id uuid not null references accounts on delete cascade,
+  role text not null check (role in ('owner', 'developer')),
+  created_at timestamptz not null default now(),
+  primary key (client_id, account_id)
+);
+
+create index app_members_of_account on app_members (account_id, client_id);
+
+-- An invitation names an address, whether or not an account has it: the inviter does not learn which.
+create table app_invitations (
+  id uuid primary key,
+  client_id text not null references clients on delete cascade,
+  -- Lower case, as in accounts.
+  email text not null,
+  role text not null check (role in ('owner', 'developer')),
+  invited_by uuid references accounts on delete set null,
+  created_at timestamptz not null default now(),
+  expires_at timestamptz not null,
+  unique (client_id, email)
+);
+
+create index app_invitations_of_email on app_invitations (email, id);

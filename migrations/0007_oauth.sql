@@ -1,0 +1,116 @@
+-- Storage of the authorization server: a table for each thing that has a life of its own. Owner: src/oauth/storage.
+-- What a browser or an app holds (session ids, codes, tokens) is stored as its SHA-256 digest.
+-- Hot tables refer to grants without a foreign key: its check would lock the grant's row at each insert. A row whose grant is
+-- gone is never found, and leaves when it expires. Their pages are not filled, so that marking a row as used touches no index.
+
+create table login_sessions (
+  digest bytea primary key,
+  uid text not null unique,
+  -- Null until somebody signs in.
+  account_id uuid references accounts on delete cascade,
+  payload jsonb not null,
+  created_at timestamptz not null default now(),
+  expires_at timestamptz not null
+);
+
+create index login_sessions_account on login_sessions (account_id) where account_id is not null;
+create index login_sessions_expiry on login_sessions (expires_at);
+
+-- An authorization request that waits for the user: login, consent.
+create table interactions (
+  uid text primary key,
+  payload jsonb not null,
+  expires_at timestamptz not null
+);
+
+create index interactions_expiry on interactions (expires_at);
+
+create table authorization_codes (
+  digest bytea primary key,
+  grant_id uuid not null,
+  payload jsonb not null,
+  expires_at timestamptz not null,
+  consumed_at timestamptz
+) with (fillfactor = 60);
+
+create index authorization_codes_expiry on authorization_codes using brin (expires_at);
+
+create table refresh_tokens (
+  digest bytea primary key,
+  grant_id uuid not null,
+  payload jsonb not null,
+  created_at timestamptz not null default now(),
+  expires_at timestamptz not null,
+  consumed_at timestamptz
+) with (fillfactor = 60);
+
+create index refresh_tokens_grant on refresh_tokens (grant_id);
+create index refresh_tokens_expiry on refresh_tokens using brin (expires_at);
+
+-- Opaque access tokens only: JWTs are not stored.
+create table access_tokens (
+  digest bytea primary key,
+  -- The token's id, which is no secret.
+  token_id text not null unique,
+  grant_id uuid,
+  payload jsonb not null,
+  expires_at timestamptz not null
+);
+
+create index access_tokens_expiry on access_tokens (expires_at);
+
+-- RFC 8628.
+create table device_codes (
+  digest bytea primary key,
+  user_code_digest bytea not null unique,
+  client_id text not null,
+  payload jsonb not null,
+  expires_at timestamptz not null,
+  consumed_at timestamptz,
+  last_polled_at timestamptz,
+  -- Grows by 5 with each poll that came too soon.
+  interval_seconds integer not null default 5
+);
+
+create index device_codes_expiry on device_codes (expires_at);
+
+-- RFC 9126.
+create table pushed_requests (
+  digest bytea primary key,
+  payload jsonb not null,
+  expires_at timestamptz not null,
+  consumed_at timestamptz
+);
+
+create index pushed_requests_expiry on pushed_requests (expires_at);
+
+-- `jti` of assertions and proofs that were used (RFC 7523 section 3, RFC 9449 section 11.1).
+create table used_proofs (
+  digest bytea primary key,
+  expires_at timestamptz not null
+);
+
+create index used_proofs_expiry on used_proofs (expires_at);
+
+-- The keys that tokens are signed with. Owner: src/oauth/signing_keys.ts.
+create table signing_keys (
+  -- JWK thumbprint (RFC 7638): the `kid`.
+  id text primary key,
+  algorithm text not null check (algorithm in ('ES256', 'RS256')),
+  -- The private JWK, sealed with the deployment's secret.
+  sealed bytea not null,
+  created_at timestamptz not null default now(),
+  -- Published from the start, signing from here on: verifiers know it before they meet it.
+  signs_from timestamptz not null default now(),
+  -- No longer published: nothing that it signed is still valid.
+  expires_at timestamptz
+);
+
+create function notify_signing_keys_changed() returns trigger language plpgsql set search_path from current as $$
+begin
+  perform pg_notify(current_schema() || '.signing_keys', '');
+  return null;
+end $$;
+
+create trigger signing_keys_changed after insert or update or delete on signing_keys
+  for each statement execute function notify_signing_keys_changed();

@@ -1,0 +1,172 @@
+-- Subscriptions: who wants to hear what, and where. Owner: src/webhooks/subscriptions.
+
+create table subscriptions (
+  id uuid primary key,
+  -- Names the lane, the queue of this subscription: 52 random bits. Part of the id of each delivery.
+  lane bigint not null unique,
+  owner text not null check (owner in ('grant', 'user', 'client')),
+  grant_id uuid,
+  -- The user whose events these are; null where the owner is a client.
+  account_id uuid,
+  client_id text,
+  url text not null,
+  kinds text[] not null,
+  signature text not null,
+  format text not null default 'json',
+  ordered boolean not null default false,
+  -- Attempts a second; null for no limit.
+  rate_limit integer,
+  description text not null default '',
+  -- Seconds; null for the deployment's own.
+  retry_schedule integer[],
+  state text not null default 'active' check (state in ('active', 'disabled', 'ended')),
+  disabled_reason text,
+  -- Counts changes: each attempt names the revision that it was made by.
+  revision integer not null default 1,
+  -- Sealed.
+  secret bytea not null,
+  previous_secret bytea,
+  previous_secret_until timestamptz,
+  created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now(),
+  ended_at timestamptz,
+  -- Static headers: JSON of pairs, sealed; null for none. Their names are shown, also in the log of attempts.
+  headers bytea,
+  header_names text[] not null default '{}',
+  check ((owner = 'client') = (account_id is null)),
+  check ((owner = 'grant') = (grant_id is not null)),
+  check (owner = 'user' or client_id is not null)
+);
+
+create index subscriptions_of_account on subscriptions (account_id) where state <> 'ended';
+create index subscriptions_of_grant on subscriptions (grant_id) where state <> 'ended';
+create index subscriptions_of_client on subscriptions (client_id, id) where state <> 'ended';
+-- A client's own subscriptions are few, also where it has thousands of its users'.
+create index subscriptions_of_client_itself on subscriptions (client_id) where owner = 'client' and state <> 'ended';
+
+-- What decides how the requests of a subscription look, by revision. Only the trigger below writes it.
+create table subscription_revisions (
+  lane bigint not null references subscriptions (lane) on delete cascade,
+  revision integer not null,
+  url text not null,
+  signature text not null,
+  format text not null,
+  created_at timestamptz not null default now(),
+  header_names text[] not null default '{}',
+  primary key (lane, revision)
+);
+
+create function keep_subscription_revision() returns trigger language plpgsql set search_path from current as $$
+begin
+  insert into subscription_revisions (lane, revision, url, signature, format, header_names)
+  values (new.lane, new.revision, new.url, new.signature, new.format, new.header_names)
+  on conflict (lane, revision) do nothing;
+  return null;
+end $$;
+
+create trigger subscription_revised after insert or update of revision on subscriptions
+  for each row execute function keep_subscription_revision();
+
+-- The last warning that was given before a failing subscription is disabled. Owner: src/webhooks/subscriptions/failing.ts.
+create table failing_warnings (
+  lane bigint primary key references subscriptions (lane) on delete cascade,
+  -- Of lane_progress when the warning was given: a later series of failures is warned of again.
+  failing_since timestamptz not null,
+  warning text not null check (warning in ('half', 'last')),
+  given_at timestamptz not null default now(),
+  -- The subscription is not disabled earlier, nor without the last warning.
+  disables_at timestamptz not null
+);
+
+create index failing_warnings_next on failing_warnings (disables_at, lane);
+
+-- Nodes keep what they need of a subscription in memory. At the commit they are notified to read it again.
+create function notify_lane_changed(lane bigint) returns void language sql set search_path from current as $$
+  select pg_notify(current_schema() || '.lane_changed', lane::text)
+$$;
+
+create function subscription_changed() returns trigger language plpgsql set search_path from current as $$
+begin
+  perform notify_lane_changed(new.lane);
+  return null;
+end $$;
+
+create trigger subscription_changed after update on subscriptions
+  for each row execute function subscription_changed();
+
+-- A subscription ends in the transaction that withdraws its grant, whatever statement withdraws it. A client's own
+-- subscriptions go on without the events of that account.
+create function end_subscriptions_of_grant() returns trigger language plpgsql set search_path from current as $$
+begin
+  update subscriptions set state = 'ended', ended_at = now(), updated_at = now()
+  where grant_id = old.id and state <> 'ended';
+  if exists (select from subscriptions where client_id = old.client_id and owner = 'client' and state <> 'ended') then
+    perform pg_notify(current_schema() || '.lane_changed', 'client:' || old.client_id);
+  end if;
+  return null;
+end $$;
+
+create trigger grant_withdrawn_ends_subscriptions after update of withdrawn_at on grants
+  for each row when (old.withdrawn_at is null and new.withdrawn_at is not null)
+  execute function end_subscriptions_of_grant();
+
+create trigger grant_deleted_ends_subscriptions after delete on grants
+  for each row execute function end_subscriptions_of_grant();
+
+-- The scopes of a grant changed: nodes check again what waits in their memory.
+create function review_subscriptions_of_grant() returns trigger language plpgsql set search_path from current as $$
+begin
+  perform notify_lane_changed(s.lane) from subscriptions s where s.grant_id = new.id and s.state <> 'ended';
+  if exists (select from subscriptions where client_id = new.client_id and owner = 'client' and state <> 'ended') then
+    perform pg_notify(current_schema() || '.lane_changed', 'client:' || new.client_id);
+  end if;
+  return null;
+end $$;
+
+create trigger grant_scopes_changed after update of scopes on grants
+  for each row when (old.scopes is distinct from new.scopes)
+  execute function review_subscriptions_of_grant();
+
+-- The subscriptions of an account end with it, and stop while it is disabled.
+create function account_of_subscriptions_changed() returns trigger language plpgsql set search_path from current as $$
+begin
+  if tg_op = 'DELETE' then
+    update subscriptions set state = 'ended', ended_at = now(), updated_at = now()
+    where account_id = old.id and state <> 'ended';
+    return null;
+  end if;
+  perform notify_lane_changed(s.lane) from subscriptions s where s.account_id = new.id and s.state <> 'ended';
+  perform pg_notify(current_schema() || '.lane_changed', 'client:' || g.client_id)
+  from grants g where g.account_id = new.id and g.withdrawn_at is null
+    and exists (select from subscriptions s where s.client_id = g.client_id and s.owner = 'client');
+  return null;
+end $$;
+
+create trigger account_deleted_ends_subscriptions after delete on accounts
+  for each row execute function account_of_subscriptions_changed();
+
+create trigger account_disabled_stops_subscriptions after update of disabled_at on accounts
+  for each row when ((old.disabled_at is null) <> (new.disabled_at is null))
+  execute function account_of_subscriptions_changed();
+
+-- The same for a client.
+create function client_of_subscriptions_changed() returns trigger language plpgsql set search_path from current as $$
+begin
+  if tg_op = 'DELETE' then
+    update subscriptions set state = 'ended', ended_at = now(), updated_at = now()
+    where client_id = old.id and state <> 'ended';
+    return null;
+  end if;
+  perform pg_notify(current_schema() || '.lane_changed', 'client:' || new.id);
+  return null;
+end $$;
+
+create trigger client_deleted_ends_subscriptions after delete on clients
+  for each row execute function client_of_subscriptions_changed();
+
+create trigger client_disabled_stops_subscriptions
+  after update of disabled_at, suspended_at, verified_at, may_subscribe on clients
+  for each row when (
+    (old.disabled_at is null, old.suspended_at is null, old.verified_at is null, old.may_subscribe)
+    is distinct from (new.disabled_at is null, new.suspended_at is null, new.verified_at is null, new.may_subscribe))
+  execute function client_of_subscriptions_changed();

@@ -1,0 +1,118 @@
+-- Deliveries and what became of them. Owner: src/webhooks/log.
+
+-- One event for one subscription; never changed. Its state follows from attempts, retries and the lane's cursor. Its id, a
+-- UUIDv8, is made of the lane and the sequence.
+create table deliveries (
+  day date not null,
+  lane bigint not null,
+  sequence bigint not null,
+  -- events.position, of the same day.
+  event bigint not null,
+  created_at timestamptz not null default now(),
+  primary key (lane, sequence, day)
+) partition by range (day);
+
+-- One POST of a delivery; never changed.
+create table attempts (
+  day date not null,
+  lane bigint not null,
+  sequence bigint not null,
+  started_at timestamptz not null,
+  number smallint not null,
+  -- s: by the schedule, m: by hand, r: by a recovery
+  trigger "char" not null,
+  status smallint,
+  truncated boolean not null,
+  revision integer not null,
+  duration_ms real not null,
+  first_byte_ms real,
+  error text,
+  -- What opening a new connection took.
+  connection text,
+  headers text,
+  body bytea,
+  -- Whether headers and body of the response were left out because the daily budget was used up.
+  response_omitted boolean
+) partition by range (day);
+
+create index attempts_of_delivery on attempts (lane, sequence);
+
+select ensure_day_partitions('deliveries', 7), ensure_day_partitions('attempts', 7);
+
+-- Deliveries whose first attempt did not succeed, and those to be sent again by hand. A success deletes the row.
+--   pending → (succeeded: no row) | failed;   held → pending;   cancelled
+create table retries (
+  lane bigint not null,
+  sequence bigint not null,
+  day date not null,
+  state text not null check (state in ('pending', 'held', 'failed', 'succeeded', 'cancelled')),
+  attempts smallint not null,
+  -- Time of the next attempt; null for none.
+  due_at timestamptz,
+  -- How often it is still to be sent by hand.
+  resends smallint not null default 0,
+  primary key (lane, sequence)
+);
+
+create index retries_due on retries (lane, due_at) where due_at is not null;
+create index retries_day on retries (day);
+-- Lists and counts of one state need not read the other retries: failed ones stay as long as the log.
+create index retries_of_state on retries (lane, state, sequence);
+
+-- Recoveries: deliveries of a span of time that are sent again, some at a time. Owner: src/webhooks/fan_out/recovery.ts.
+--   running → done | cancelled
+create table recoveries (
+  id uuid primary key,
+  lane bigint not null references subscriptions (lane) on delete cascade,
+  since timestamptz not null,
+  until timestamptz not null,
+  states text[] not null,
+  state text not null default 'running' check (state in ('running', 'done', 'cancelled')),
+  -- The last sequence that was looked at, and how many deliveries are sent again.
+  position bigint not null default 0,
+  resent bigint not null default 0,
+  created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now(),
+  -- resending (through the lane's deliveries) → missing (through events from before the subscription) → done
+  phase text not null default 'resending' check (phase in ('resending', 'missing')),
+  -- How far the events were looked through: the day, and the last position within it.
+  missing_day date,
+  missing_position bigint not null default 0,
+  -- Deliveries that were made of events from before.
+  added bigint not null default 0,
+  -- Recoveries take turns by account, or by client for its own subscriptions.
+  turn text not null default '-'
+);
+
+create index recoveries_running on recoveries (turn, updated_at) where state = 'running';
+create index recoveries_of_lane on recoveries (lane);
+
+-- Outcomes of deliveries, counted by subscription and time, so that nobody has to read the log for them. Owner:
+-- src/webhooks/log/delivery_stats.ts.
+create table delivery_stats (
+  -- Of a subscription; 0 for all of them together.
+  lane bigint not null,
+  -- Length of the bucket: 300 or 3600.
+  seconds integer not null,
+  bucket timestamptz not null,
+  -- In the order of src/webhooks/log/delivery_stats.ts: outcomes, latencies, classes of errors.
+  counts bigint[] not null,
+  primary key (lane, seconds, bucket)
+) with (fillfactor = 70);
+
+create index delivery_stats_age on delivery_stats (seconds, bucket);
+
+create function add_counts(a bigint[], b bigint[]) returns bigint[]
+language sql immutable parallel safe set search_path from current as $$
+  select array_agg(coalesce(x, 0) + coalesce(y, 0) order by position)
+  from unnest(a, b) with ordinality as t (x, y, position)
+$$;
+
+-- The day that retention takes for today. It follows the database's clock by at most one day with each run, so that a clock
+-- that is wrong for a while deletes next to nothing. Owner: src/webhooks/log/retention.ts.
+create table retention_day (
+  is_only boolean primary key default true check (is_only),
+  day date not null
+);
+
+insert into retention_day (day) values ((now() at time zone 'utc')::date);
