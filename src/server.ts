@@ -10,6 +10,7 @@ import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
 import { registerAdministration } from './admin/admin.ts';
 import { registerAppRoutes } from './apps/api/app_routes.ts';
+import { registerLogoRoutes } from './apps/api/logo_routes.ts';
 import { registerMemberRoutes } from './apps/api/member_routes.ts';
 import { registerRoot } from './collections/root.ts';
 import { registerCollections } from './collections/routes.ts';
@@ -222,6 +223,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     const { clients, checkMetadata } = authorization;
     const sealer = createSealer(secret, 'app-secret');
     registerAppRoutes({ api, db, guard: limited, settings: platform.apps, clients, checkMetadata, sealer });
+    registerLogoRoutes({ api, db, guard: limited, clients });
     registerMemberRoutes({ api, db, guard: limited });
     const { oauth, webhooks: ofWebhooks, apps } = platform;
     const sections = { oauth, webhooks: ofWebhooks, apps };

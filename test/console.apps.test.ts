@@ -239,7 +239,7 @@ test('an app is changed and, once its name is typed, deleted; a verified one is 
   await sql`update clients set verified_at = now() where id = ${app.client_id}`.execute(server.db);
   const path = `/console/apps/${app.client_id}?tab=settings`;
   const { page, problems } = await openConsole(browser, server, account, path);
-  await page.getByText('Logo, privacy and terms').click();
+  await page.getByText('Privacy policy and terms').click();
   await field(page, 'Privacy policy').fill('https://reader.example/privacy');
   assert.equal(await page.getByText('Saving removes the verification').count(), 0);
   await button(page, 'Save').click();
@@ -340,7 +340,7 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
       await page.getByRole('link', { name: 'Reader' }).waitFor();
       await check('list');
       await page.getByRole('link', { name: 'New app' }).click();
-      await page.getByText('Logo, privacy and terms').click();
+      await page.getByText('Privacy policy and terms').click();
       await check('new');
       await page.goto(`${server.baseUrl}/console/apps/${app.client_id}`);
       for (const tab of ['Overview', 'Credentials', 'Try it', 'Subscriptions', 'Members', 'Settings']) {

@@ -65,9 +65,9 @@ test('the shell reads a curl sample with quotes in its body as one argument', ()
 
 test('the JavaScript sample is a program', () => {
   for (const operation of [...operationsByTag(document).values()].flat()) {
-    const media = Object.values(operation.requestBody?.content ?? {})[0];
+    const [type, media] = Object.entries(operation.requestBody?.content ?? {})[0] ?? [];
     const body = media && {
-      type: 'application/json',
+      type: String(type),
       value: media.example ?? sampleOf(document, media.schema),
     };
     const samples = requestSamples({

@@ -3,7 +3,7 @@
 import { sql } from 'kysely';
 import { type Actor, actAs } from '../apps/actor.ts';
 import { appNotFound } from '../apps/api/app_routes.ts';
-import { appPath, representClient } from '../apps/api/representation.ts';
+import { appPath, logoLink, representClient } from '../apps/api/representation.ts';
 import { recordEntry } from '../audit/entry.ts';
 import { type Client, type ClientRow, toClient } from '../clients/client.ts';
 import { ownClientIds } from '../clients/own_clients.ts';
@@ -184,6 +184,7 @@ function represent(client: Client): Record<string, unknown> {
     _links: {
       self: { href: self },
       app: { href: appPath(client.id) },
+      ...logoLink(client),
       grants: { href: `/admin/grants?client=${encodeURIComponent(client.id)}` },
       audit: { href: `/admin/audit?client=${encodeURIComponent(client.id)}` },
       ...(isSuspended ? { reinstate: post('reinstate') } : { suspend: post('suspend') }),

@@ -47,6 +47,8 @@ export interface Client {
   maySubscribe: boolean;
   /** Further metadata in the names of RFC 7591. */
   metadata: Readonly<Record<string, unknown>>;
+  /** Digest of the uploaded logo, which it is served under (src/apps/logo.ts); null without one. */
+  logo: string | null;
   state: ClientState;
   createdAt: Date;
   updatedAt: Date;
@@ -153,6 +155,7 @@ export interface ClientRow {
   require_pkce: boolean;
   may_subscribe: boolean;
   metadata: Record<string, unknown>;
+  logo: string | null;
   created_at: Date;
   updated_at: Date;
   disabled_at: Date | null;
@@ -173,12 +176,18 @@ export function toClient(row: ClientRow): Client {
     requirePkce: row.require_pkce,
     maySubscribe: row.may_subscribe,
     metadata: row.metadata,
+    logo: row.logo,
     state: stateOf(row),
     createdAt: row.created_at,
     updatedAt: row.updated_at,
     disabledAt: row.disabled_at,
     epoch: row.epoch,
   };
+}
+
+/** Where the uploaded logo of an app is found, on this server's own origin; null where there is none to show. */
+export function logoPath({ logo, state }: Pick<Client, 'logo' | 'state'>): string | null {
+  return logo === null || state === 'suspended' ? null : `/logos/${logo}`;
 }
 
 function stateOf(row: Pick<ClientRow, 'origin' | 'verified_at' | 'suspended_at'>): ClientState {

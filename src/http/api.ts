@@ -106,6 +106,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** The route also answers with server-sent events. */
     streamsEvents?: boolean;
+    /** Media types that the route takes, where it does not take JSON. */
+    takes?: readonly string[];
   }
 }
 
@@ -124,7 +126,8 @@ function checkBodyType(request: FastifyRequest): void {
       headers: { 'accept-encoding': 'identity' },
     });
   }
-  const taken: readonly string[] = request.method === 'PATCH' ? patchTypes : ['application/json'];
+  const taken: readonly string[] =
+    request.routeOptions.config.takes ?? (request.method === 'PATCH' ? patchTypes : ['application/json']);
   const type = mediaType(header);
   // Of what is not there the type is of no account.
   if (!hasBody(request)) return;

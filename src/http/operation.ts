@@ -38,7 +38,7 @@ export interface Operation {
   body?: {
     required: boolean;
     /** By media type: name of a schema, and an example. */
-    content: Readonly<Record<string, { schema: string; example: unknown }>>;
+    content: Readonly<Record<string, { schema: string; example?: unknown }>>;
   };
   answers: Readonly<Record<number, AnswerDescription>>;
   /** Statuses of problems beside those that every operation with a token has. */

@@ -8,6 +8,8 @@ import type { Database } from '../database/database.ts';
 export interface ConnectedApp {
   clientId: string;
   name: string;
+  /** Path of its logo; null where there is none to show. */
+  logo: string | null;
   /** Of all its grants together, sorted. */
   scopes: string[];
   since: Date;
@@ -20,11 +22,13 @@ export async function listConnectedApps(db: Database, accountId: string): Promis
   const { rows } = await sql<{
     client_id: string;
     name: string;
+    logo: string | null;
     scopes: string[];
     since: Date;
     last_used_at: Date;
   }>`
     select g.client_id, coalesce(max(c.name), g.client_id) as name,
+      max(c.logo) filter (where not c.is_stopped) as logo,
       array(select distinct unnest(string_to_array(string_agg(array_to_string(g.scopes, ' '), ' '), ' ')) order by 1)
         as scopes,
       min(g.created_at) as since,
@@ -39,6 +43,7 @@ export async function listConnectedApps(db: Database, accountId: string): Promis
   return rows.map((row) => ({
     clientId: row.client_id,
     name: row.name,
+    logo: row.logo === null ? null : `/logos/${row.logo}`,
     scopes: row.scopes,
     since: row.since,
     lastUsedAt: row.last_used_at,

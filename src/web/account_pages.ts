@@ -17,6 +17,7 @@ import type { LoginSessions } from '../oauth/login_session.ts';
 import { describeScope } from './consent_page.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
 import { type Html, html } from './html.ts';
+import { logoImage } from './logos.ts';
 import { sendPage } from './page.ts';
 import { type SignInFault, signInFault, signInFields, signInMessage } from './sign_in_form.ts';
 
@@ -159,7 +160,7 @@ ${
 /** To withdraw takes two steps: nothing brings back the subscriptions that end with it. */
 function appContent(app: ConnectedApp, token: string, scopes: ScopeCatalogue): Html {
   return html`<li>
-<strong>${app.name}</strong>
+<div class="app-name">${logoImage(app.logo)}<strong>${app.name}</strong></div>
 <p class="soft small">Since ${day(app.since)}, last used ${day(app.lastUsedAt)}</p>
 <p class="small">This app may:</p>
 <ul class="may small">${app.scopes.map((name) => html`<li>${describeScope(name, scopes).description}</li>`)}</ul>

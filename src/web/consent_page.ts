@@ -1,11 +1,12 @@
 /** Consent: what an app asks for, in words, and everything by which a user can judge it. Works without JavaScript. */
 
-import type { Client } from '../clients/client.ts';
+import { type Client, logoPath } from '../clients/client.ts';
 import { isLoopbackHost } from '../config/config.ts';
 import { openidScopes, type Scope, type ScopeCatalogue } from '../grants/scopes.ts';
 import type { OAuthSettings } from '../oauth/settings.ts';
 import { formTokenField } from './form_token.ts';
 import { type Html, html } from './html.ts';
+import { logoImage } from './logos.ts';
 
 export interface ConsentContent {
   client: Client | undefined;
@@ -28,7 +29,8 @@ export interface Api {
 /** The question itself. */
 export function consentForm({ client, name, token, email, scopes, apis, redirectUri }: ConsentContent): Html {
   const destination = redirectUri === null ? null : describeRedirect(redirectUri);
-  return html`<h1>Connect ${name}?</h1>
+  return html`${client !== undefined && logoImage(logoPath(client))}
+<h1>Connect ${name}?</h1>
 <p class="soft">Signed in as <strong>${email}</strong>.
 <button class="link" form="switch" type="submit" name="action" value="switch">Not you?</button></p>
 ${describeOrigin(client)}
@@ -108,8 +110,9 @@ function describeOrigin(client: Client | undefined): Html | null {
     return html`<p class="soft small">It comes from <strong class="host">${new URL(client.id).host}</strong>.</p>`;
   }
   if (client.origin === 'account') {
-    return html`<p class="soft small">The operator of this server has not verified this app; its name is its
-developer’s choice.</p>`;
+    return html`<p class="soft small">The operator of this server has not verified this app; its name${
+      logoPath(client) !== null && ' and logo'
+    } ${logoPath(client) === null ? 'is' : 'are'} its developer’s choice.</p>`;
   }
   return html`<p class="soft small">This app registered itself; its name is its own choice.</p>`;
 }

@@ -11,6 +11,7 @@ import { type AccountPagesOptions, registerAccountPages } from './account_pages.
 import { renderProblemPage } from './error_page.ts';
 import { createFormTokens } from './form_token.ts';
 import { type InteractionPagesOptions, registerInteractionPages } from './interaction_pages.ts';
+import { registerLogos } from './logos.ts';
 import { pageHeaders, registerStylesheet } from './page.ts';
 import { registerStartPage, type StartPageOptions } from './start_page.ts';
 
@@ -29,6 +30,7 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
   const formTokens = createFormTokens(options.secret, options.baseUrl);
   const knownDevices = createKnownDevices(options.secret, options.baseUrl);
   registerStylesheet(app);
+  registerLogos(app, options.db);
   registerStartPage(app, options);
   void app.register(async (scope) => {
     scope.removeAllContentTypeParsers();

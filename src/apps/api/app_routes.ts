@@ -17,7 +17,7 @@ import { sendOnce } from '../../http/once.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
 import { type Actor, actAs, actorOf, nameOf, requireAccount } from '../actor.ts';
-import { type App, appsMax, changeApp, createApp, findApp, listApps } from '../app.ts';
+import { type App, appsMax, changeApp, createApp, findApp, listApps, lockApp } from '../app.ts';
 import { type CheckMetadata, readAppPatch, readNewApp } from '../metadata.ts';
 import { addSecret, deleteSecret, listSecrets } from '../secret.ts';
 import type { AppSettings } from '../settings.ts';
@@ -34,7 +34,7 @@ export interface AppRoutesOptions {
   sealer: Sealer;
 }
 
-interface IdRoute {
+export interface IdRoute {
   Params: { id: string };
 }
 
@@ -183,7 +183,7 @@ export function registerAppRoutes(options: AppRoutesOptions): void {
   });
 }
 
-async function showApp(db: Database, app: App): Promise<Record<string, unknown>> {
+export async function showApp(db: Database, app: App): Promise<Record<string, unknown>> {
   const { id } = app.client;
   return representApp(app, (await listSecrets(db, [id])).get(id) ?? []);
 }
@@ -195,6 +195,13 @@ export async function requireApp(db: Database | Transaction, actor: Actor, id: s
   return app;
 }
 
+/** The role is read while nobody else changes it. @throws Problem 404 */
+export async function requireLocked(tx: Transaction, actor: Actor, id: string): Promise<App> {
+  const { client } = await requireApp(tx, actor, id);
+  await lockApp(tx, client.id);
+  return requireApp(tx, actor, id);
+}
+
 /** @throws Problem 403 for a developer */
 export function requireOwner({ role }: App): void {
   if (role !== 'developer') return;
@@ -202,7 +209,7 @@ export function requireOwner({ role }: App): void {
 }
 
 /** @throws Problem 403 for an app that is changed in another way */
-function requireManaged({ client }: App): void {
+export function requireManaged({ client }: App): void {
   if (client.origin === 'account') return;
   const where = {
     operator: 'by the operator’s commands',

@@ -10,7 +10,7 @@ import type { Transaction } from '../../database/database.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { bodyProblem, Problem } from '../../http/problem.ts';
 import { type Actor, actAs, actorOf, requireAccount } from '../actor.ts';
-import { type App, lockApp, type Role, roles } from '../app.ts';
+import { type App, type Role, roles } from '../app.ts';
 import {
   acceptInvitation,
   declineInvitation,
@@ -30,7 +30,7 @@ import {
   membersMax,
   removeMember,
 } from '../member.ts';
-import { type AppRoutesOptions, refuseBody, requireApp, requireOwner } from './app_routes.ts';
+import { type AppRoutesOptions, refuseBody, requireApp, requireLocked, requireOwner } from './app_routes.ts';
 import { representInvited, representMember, representReceived } from './representation.ts';
 
 interface IdRoute {
@@ -182,13 +182,6 @@ async function putMember(
   if ((await listMembers(tx, clientId)).length >= membersMax) throw tooMany();
   await addMember(tx, clientId, named.id, role);
   return { isNew: true, member: (await findMember(tx, clientId, named)) as Member };
-}
-
-/** The role is read while nobody else changes it. */
-async function requireLocked(tx: Transaction, actor: Actor, id: string): Promise<App> {
-  const { client } = await requireApp(tx, actor, id);
-  await lockApp(tx, client.id);
-  return requireApp(tx, actor, id);
 }
 
 async function requireOwned(tx: Transaction, actor: Actor, id: string): Promise<App> {

@@ -20,6 +20,8 @@ import {
 import type { Operation, ReferencePart } from '../../http/operation.ts';
 import { requestSchema } from '../../http/request_schema.ts';
 import { roles } from '../app.ts';
+import { imageSideMax, imageTypes } from '../images/image.ts';
+import { logoBytesMax } from '../logo.ts';
 import { asOptional, settableMembers } from '../metadata.ts';
 
 const states = ['unverified', 'verified', 'suspended'] as const;
@@ -121,6 +123,10 @@ const schemas: Record<string, TSchema> = {
     strict,
   ),
   AppInvitationList: listOf('AppInvitation'),
+  LogoImage: Type.String({
+    format: 'binary',
+    description: `A PNG, JPEG or WebP image that is not animated: ${logoBytesMax} bytes, and ${imageSideMax} by ${imageSideMax} pixels at most. Metadata and color profiles are removed.`,
+  }),
   EmptyBody: Type.Object({}, strict),
 };
 
@@ -198,6 +204,34 @@ const appOperations: Operation[] = [
     scopes: write,
     parameters: [appId],
     answers: { 204: { description: 'It is gone.' } },
+    problems: [404, 413, 415],
+  },
+  {
+    id: 'put_app_logo',
+    method: 'put',
+    path: '/apps/{id}/logo',
+    tag: 'apps',
+    summary: 'Upload or replace the logo of an app; a verified one with another logo is unverified again',
+    description:
+      'The link `logo` of the app leads to the logo. Another image has another address, so it may be kept for good. A suspended app has no logo to show.',
+    scopes: write,
+    parameters: [appId],
+    body: {
+      required: true,
+      content: Object.fromEntries(imageTypes.map((type) => [type, { schema: 'LogoImage' }])),
+    },
+    answers: { 200: { description: 'The app as it is now.', schema: 'App' } },
+    problems: [404, ...bodyProblems],
+  },
+  {
+    id: 'delete_app_logo',
+    method: 'delete',
+    path: '/apps/{id}/logo',
+    tag: 'apps',
+    summary: 'Remove the logo of an app; a verified one without its logo is unverified again',
+    scopes: write,
+    parameters: [appId],
+    answers: { 204: { description: 'There is none any more.' } },
     problems: [404, 413, 415],
   },
   {

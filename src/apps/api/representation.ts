@@ -1,6 +1,6 @@
 /** Apps, their secrets, members and invitations as JSON. */
 
-import type { Client } from '../../clients/client.ts';
+import { type Client, logoPath } from '../../clients/client.ts';
 import type { App } from '../app.ts';
 import type { Invitation, ReceivedInvitation } from '../invitation.ts';
 import type { Member } from '../member.ts';
@@ -26,6 +26,12 @@ export function representClient(client: Client): Json {
   };
 }
 
+/** Where its logo is shown; no link where there is none to show. */
+export function logoLink(client: Client): Json {
+  const path = logoPath(client);
+  return path === null ? {} : { logo: { href: path } };
+}
+
 export function representApp({ client, role }: App, secrets: readonly AppSecret[]): Json {
   const self = appPath(client.id);
   return {
@@ -38,6 +44,7 @@ export function representApp({ client, role }: App, secrets: readonly AppSecret[
       subscriptions: { href: `${self}/subscriptions` },
       health: { href: `${self}/health` },
       secrets: { href: `${self}/secrets`, method: 'POST' },
+      ...logoLink(client),
     },
   };
 }

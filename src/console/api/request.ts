@@ -40,7 +40,10 @@ export async function request<Name extends keyof Operations>(
   for (const [key, value] of Object.entries(query))
     if (value !== undefined) parameters.set(key, String(value));
   const headers: Record<string, string> = { accept: 'application/json' };
-  if (body !== undefined) {
+  // A file has a type of its own; everything else is JSON.
+  const isFile = body instanceof Blob;
+  if (isFile) headers['content-type'] = body.type;
+  else if (body !== undefined) {
     headers['content-type'] = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json';
   }
   // A lost answer is asked for again by the same key: nothing is done twice.
@@ -48,7 +51,7 @@ export async function request<Name extends keyof Operations>(
   const response = await send(parameters.size > 0 ? `${url}?${parameters}` : url, {
     method,
     headers,
-    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    ...(body === undefined ? {} : { body: isFile ? body : JSON.stringify(body) }),
     ...(signal === undefined ? {} : { signal }),
   });
   if (response.status === 204) return null as Operations[Name]['answer'];

@@ -10,6 +10,8 @@ export interface Crumb {
 
 interface PageProps {
   title: string;
+  /** In front of the title, like a logo. */
+  before?: ReactNode;
   /** Beside the title, like a state. */
   beside?: ReactNode;
   description?: ReactNode;
@@ -20,7 +22,7 @@ interface PageProps {
 
 let isFirstPage = true;
 
-export function Page({ title, beside, description, crumbs = [], actions, children }: PageProps) {
+export function Page({ title, before, beside, description, crumbs = [], actions, children }: PageProps) {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     document.title = `${title} · Nuncio console`;
@@ -46,6 +48,7 @@ export function Page({ title, beside, description, crumbs = [], actions, childre
             </nav>
           )}
           <div className="row">
+            {before}
             <h1 ref={heading} tabIndex={-1}>
               {title}
             </h1>

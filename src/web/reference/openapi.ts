@@ -96,7 +96,7 @@ function bodyObject({ required, content }: NonNullable<Operation['body']>): Json
     content: Object.fromEntries(
       Object.entries(content).map(([type, { schema, example }]) => [
         type,
-        { schema: { $ref: `#/components/schemas/${schema}` }, example },
+        { schema: { $ref: `#/components/schemas/${schema}` }, ...(example === undefined ? {} : { example }) },
       ]),
     ),
   };

@@ -9,6 +9,7 @@ import type { App } from '../../api/generated.ts';
 import { Page } from '../../ui/page.tsx';
 import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
 import { AppBadge } from './app_badge.tsx';
+import { AppLogo } from './app_logo.tsx';
 import { Credentials } from './credentials.tsx';
 import { Members } from './members.tsx';
 import { Overview } from './overview.tsx';
@@ -62,7 +63,12 @@ function AppDetails({ app }: { app: App }) {
   // Kept while somebody looks up something on another tab.
   const [trial, setTrial] = useState(() => emptyTrial(app));
   return (
-    <Page title={app.client_name} beside={<AppBadge state={app.state} />} crumbs={crumbs}>
+    <Page
+      title={app.client_name}
+      before={<AppLogo app={app} />}
+      beside={<AppBadge state={app.state} />}
+      crumbs={crumbs}
+    >
       <StateNotice app={app} />
       <Tabs
         selectedKey={tabs.find((each) => each === tab) ?? 'overview'}

@@ -8,7 +8,6 @@ export interface AppDraft {
   clientUri: string;
   policyUri: string;
   tosUri: string;
-  logoUri: string;
   redirectUris: readonly string[];
   applicationType: string;
   grants: readonly string[];
@@ -23,7 +22,6 @@ export const emptyDraft: AppDraft = {
   clientUri: '',
   policyUri: '',
   tosUri: '',
-  logoUri: '',
   redirectUris: [''],
   scopes: [],
   jwksUri: '',
@@ -36,7 +34,6 @@ export function draftOf(app: App): AppDraft {
     clientUri: app.client_uri ?? '',
     policyUri: app.policy_uri ?? '',
     tosUri: app.tos_uri ?? '',
-    logoUri: app.logo_uri ?? '',
     redirectUris: app.redirect_uris.length === 0 ? [''] : app.redirect_uris,
     applicationType: app.application_type ?? 'web',
     grants: app.grant_types,
@@ -55,7 +52,6 @@ export function toBody(draft: AppDraft) {
     client_uri: orNull(draft.clientUri),
     policy_uri: orNull(draft.policyUri),
     tos_uri: orNull(draft.tosUri),
-    logo_uri: orNull(draft.logoUri),
     redirect_uris: usesCode ? uris : [],
     application_type: draft.applicationType as 'web' | 'native',
     grant_types: [...draft.grants] as NonNullable<AppMergePatch['grant_types']>,
@@ -79,7 +75,7 @@ function orNull(text: string): string | null {
 }
 
 /** What was verified: a change of it is looked at again. */
-const verifiedMembers = ['client_name', 'client_uri', 'logo_uri', 'redirect_uris'];
+const verifiedMembers = ['client_name', 'client_uri', 'redirect_uris'];
 
 export function endsVerification(patch: AppMergePatch): boolean {
   return verifiedMembers.some((name) => name in patch);

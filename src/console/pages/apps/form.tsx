@@ -80,15 +80,8 @@ function Identity({ draft, faults, onChange, isNew }: PartProps & { isNew: boole
           error={faults.clientUri ?? pageFault(draft.clientUri)}
         />
         <details className="more">
-          <summary>Logo, privacy and terms</summary>
+          <summary>Privacy policy and terms</summary>
           <div className="stack">
-            <PageField
-              label="Logo"
-              name="logo_uri"
-              field="logoUri"
-              description="Kept with the app’s data. Pages of this server load nothing from elsewhere and show its initial."
-              {...{ draft, faults, onChange }}
-            />
             <PageField
               label="Privacy policy"
               name="policy_uri"
@@ -111,11 +104,10 @@ function Identity({ draft, faults, onChange, isNew }: PartProps & { isNew: boole
 interface PageFieldProps extends PartProps {
   label: string;
   name: string;
-  field: 'logoUri' | 'policyUri' | 'tosUri';
-  description?: string;
+  field: 'policyUri' | 'tosUri';
 }
 
-function PageField({ label, name, field, description, draft, faults, onChange }: PageFieldProps) {
+function PageField({ label, name, field, draft, faults, onChange }: PageFieldProps) {
   return (
     <TextField
       label={label}
@@ -124,7 +116,6 @@ function PageField({ label, name, field, description, draft, faults, onChange }:
       value={draft[field]}
       onChange={(value) => onChange({ [field]: value })}
       placeholder="https://"
-      {...(description === undefined ? {} : { description })}
       error={faults[field] ?? pageFault(draft[field])}
     />
   );
@@ -321,7 +312,7 @@ function faultsOf(draft: AppDraft): Faults<AppDraft> {
   if (draft.grants.includes('client_credentials') && draft.authMethod === 'none') {
     faults.authMethod = 'The client credentials grant needs client authentication.';
   }
-  for (const field of ['clientUri', 'logoUri', 'policyUri', 'tosUri', 'jwksUri'] as const) {
+  for (const field of ['clientUri', 'policyUri', 'tosUri', 'jwksUri'] as const) {
     const fault = pageFault(draft[field]);
     if (fault !== null) faults[field] = fault;
   }
@@ -331,7 +322,6 @@ function faultsOf(draft: AppDraft): Faults<AppDraft> {
 const members: readonly [member: string, field: keyof AppDraft][] = [
   ['client_name', 'name'],
   ['client_uri', 'clientUri'],
-  ['logo_uri', 'logoUri'],
   ['policy_uri', 'policyUri'],
   ['tos_uri', 'tosUri'],
   ['redirect_uris', 'redirectUris'],

@@ -13,6 +13,7 @@ import { Empty, Notice } from '../../ui/states.tsx';
 import { Ago, formatMinute } from '../../ui/time.tsx';
 import { useAction } from '../../ui/use_action.ts';
 import { AppBadge } from './app_badge.tsx';
+import { AppLogo } from './app_logo.tsx';
 import { titleOfRole } from './words.ts';
 
 const newLink = (
@@ -80,9 +81,7 @@ function AppTable({ apps }: { apps: readonly App[] }) {
 function AppName({ app }: { app: App }) {
   return (
     <span className="named">
-      <span className="avatar avatar-square" aria-hidden>
-        {[...app.client_name][0]?.toUpperCase()}
-      </span>
+      <AppLogo app={app} />
       <span>
         <Link className="table-link" to="/apps/$id" params={{ id: app.client_id }}>
           {app.client_name}

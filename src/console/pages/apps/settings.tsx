@@ -14,6 +14,7 @@ import { Notice } from '../../ui/states.tsx';
 import { tell } from '../../ui/toasts.tsx';
 import { draftOf, endsVerification, toPatch } from './draft.ts';
 import { AppForm } from './form.tsx';
+import { LogoCard } from './logo_card.tsx';
 import { forgetSecret } from './shown_secrets.ts';
 
 const origins: Readonly<Record<string, string>> = {
@@ -33,6 +34,7 @@ export function AppSettings({ app }: { app: App }) {
   }
   return (
     <div className="stack-large">
+      <LogoCard app={app} />
       <Form app={app} />
       <DeleteCard app={app} />
     </div>
@@ -52,7 +54,7 @@ function Form({ app }: { app: App }) {
         app.state === 'verified' &&
         endsVerification(toPatch(first, draft)) && (
           <Notice look="warn" title="Saving removes the verification" role="status">
-            <p>An administrator verified the name, logo, home page and redirect URIs as they are now.</p>
+            <p>An administrator verified the name, home page and redirect URIs as they are now.</p>
           </Notice>
         )
       }

@@ -11,6 +11,7 @@ import { SelectField, TextField } from '../../ui/fields.tsx';
 import { Page } from '../../ui/page.tsx';
 import { Ago } from '../../ui/time.tsx';
 import { AppBadge } from '../apps/app_badge.tsx';
+import { AppLogo } from '../apps/app_logo.tsx';
 import { Action } from './action.tsx';
 
 const states = [
@@ -55,14 +56,17 @@ const columns: readonly Column<AdminApp>[] = [
   {
     title: 'App',
     isMain: true,
-    show: ({ client_id: id, client_name: name, client_uri: uri }) => (
-      <>
-        <Link className="table-link" to="/apps/$id" params={{ id }}>
-          {name}
-        </Link>
-        <p className="soft small">{uri}</p>
-        <p className="soft small mono">{id}</p>
-      </>
+    show: ({ client_id: id, client_name: name, client_uri: uri, ...app }) => (
+      <span className="named">
+        <AppLogo app={{ ...app, client_name: name }} />
+        <span>
+          <Link className="table-link" to="/apps/$id" params={{ id }}>
+            {name}
+          </Link>
+          <p className="soft small">{uri}</p>
+          <p className="soft small mono">{id}</p>
+        </span>
+      </span>
     ),
   },
   { title: 'State', show: ({ state }) => <AppBadge state={state} /> },

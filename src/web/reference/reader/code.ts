@@ -29,8 +29,13 @@ export interface SampleRequest {
   method: string;
   url: string;
   needsToken: boolean;
-  /** With its media type; undefined for none. */
+  /** With its media type; undefined for none. Of an image the value is not shown. */
   body?: { type: string; value: unknown };
+}
+
+/** Whether a body of the type is a file, and not JSON. */
+export function isFile(type: string): boolean {
+  return type.startsWith('image/');
 }
 
 /** A request in each language, by the language's name. */
@@ -49,7 +54,8 @@ function curl({ method, url, needsToken, body }: SampleRequest): string {
   if (needsToken) lines.push(`-H "Authorization: Bearer $TOKEN"`);
   if (body !== undefined) {
     lines.push(`-H 'Content-Type: ${body.type}'`);
-    lines.push(`-d '${JSON.stringify(body.value, null, 2).replaceAll("'", `'\\''`)}'`);
+    if (isFile(body.type)) lines.push(`--data-binary @logo.${extension(body.type)}`);
+    else lines.push(`-d '${JSON.stringify(body.value, null, 2).replaceAll("'", `'\\''`)}'`);
   }
   return lines.join(' \\\n  ');
 }
@@ -63,10 +69,19 @@ function javascript({ method, url, needsToken, body }: SampleRequest): string {
   const options = [
     method === 'get' ? null : `  method: '${method.toUpperCase()}',`,
     headers.length === 0 ? null : `  headers: {\n${headers.join('\n')}\n  },`,
-    body === undefined ? null : `  body: JSON.stringify(${indent(JSON.stringify(body.value, null, 2), 2)}),`,
+    body === undefined ? null : `  body: ${javascriptBody(body)},`,
   ].filter((line) => line !== null);
   const argument = options.length === 0 ? '' : `, {\n${options.join('\n')}\n}`;
   return `const response = await fetch('${url}'${argument});`;
+}
+
+function javascriptBody({ type, value }: NonNullable<SampleRequest['body']>): string {
+  if (isFile(type)) return `await readFile('logo.${extension(type)}')`;
+  return `JSON.stringify(${indent(JSON.stringify(value, null, 2), 2)})`;
+}
+
+function extension(type: string): string {
+  return type.slice(type.indexOf('/') + 1);
 }
 
 function python({ method, url, needsToken, body }: SampleRequest): string {
@@ -77,10 +92,16 @@ function python({ method, url, needsToken, body }: SampleRequest): string {
   const parameters = [
     `"${url}"`,
     headers.length === 0 ? null : `headers={${headers.join(', ')}}`,
-    body === undefined ? null : `data=json.dumps(${indent(pythonLiteral(body.value), 4)})`,
+    body === undefined ? null : `data=${pythonBody(body)}`,
   ].filter((line) => line !== null);
-  const imports = body === undefined ? 'import requests' : 'import json\nimport requests';
+  const imports =
+    body === undefined || isFile(body.type) ? 'import requests' : 'import json\nimport requests';
   return `${imports}\n\nresponse = requests.${method}(\n    ${parameters.join(',\n    ')},\n)`;
+}
+
+function pythonBody({ type, value }: NonNullable<SampleRequest['body']>): string {
+  if (isFile(type)) return `open("logo.${extension(type)}", "rb")`;
+  return `json.dumps(${indent(pythonLiteral(value), 4)})`;
 }
 
 function pythonLiteral(value: unknown): string {

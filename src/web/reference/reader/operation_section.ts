@@ -1,12 +1,14 @@
 /** One operation: what it does and takes on one side, a request and its response on the other. */
 
 import { type Html, html } from '../../html.ts';
-import { codeBlock, colouredJson, requestSamples } from './code.ts';
+import { codeBlock, colouredJson, isFile, requestSamples } from './code.ts';
 import {
   type ApiDocument,
   type MediaType,
   type PlacedOperation,
+  resolve,
   resolveResponse,
+  type Schema,
   type ShownParameter,
 } from './document.ts';
 import { sampleOf } from './sample.ts';
@@ -65,11 +67,12 @@ function bodyFields(document: ApiDocument, { requestBody }: PlacedOperation): Ht
   if (requestBody === undefined) return null;
   return html`${Object.entries(requestBody.content).map(
     ([type, { schema }]) =>
-      html`<h4>Body <span class="type">${type}</span></h4>${schemaFields(document, schema) ?? html`<p class="about">${fieldlessBody(type)}</p>`}`,
+      html`<h4>Body <span class="type">${type}</span></h4>${schemaFields(document, schema) ?? html`<p class="about">${fieldlessBody(type, resolve(document, schema).schema)}</p>`}`,
   )}`;
 }
 
-function fieldlessBody(type: string): string {
+function fieldlessBody(type: string, { description }: Schema): string {
+  if (isFile(type)) return description ?? 'The content of the file.';
   return type === 'application/json-patch+json'
     ? 'Operations of a JSON Patch (RFC 6902).'
     : 'An empty object.';
@@ -123,7 +126,7 @@ function requestSection(document: ApiDocument, operation: PlacedOperation): Html
   )}</fieldset>${samples.map(
     ([language, code]) =>
       html`<div class="tab" data-language="${language}">${codeBlock(`Request in ${language}`, code)}</div>`,
-  )}</div>${tryForm(operation, body)}`;
+  )}</div>${body !== undefined && isFile(body.type) ? null : tryForm(operation, body)}`;
 }
 
 /** Shown by the page's script alone. */

@@ -1,0 +1,69 @@
+/**
+ * Logos that members upload for their apps. Owns the table `app_logos`, and writes `clients.logo`. A logo is served
+ * under a digest of the app, the type and the content: another image has another address, and so has the same image
+ * of another app.
+ */
+
+import { createHash } from 'node:crypto';
+import { sql } from 'kysely';
+import { recordEntry } from '../audit/entry.ts';
+import type { Database, Transaction } from '../database/database.ts';
+import type { Image, ImageType } from './images/image.ts';
+
+/** Bytes of an uploaded logo at most. */
+export const logoBytesMax = 65_536;
+
+export interface Logo {
+  type: ImageType;
+  content: Buffer;
+}
+
+/**
+ * Gives an app another logo, or none. The same logo again changes nothing.
+ * @param keepsVerification whether an administrator changed it: what a member makes of a verified app is not verified
+ */
+export async function changeLogo(
+  tx: Transaction,
+  clientId: string,
+  image: Image | null,
+  keepsVerification: boolean,
+): Promise<void> {
+  const digest = image === null ? null : digestOf(clientId, image);
+  const { rows } = await sql`
+    update clients set
+      logo = ${digest}, updated_at = now(), verified_at = case when ${keepsVerification} then verified_at end
+    where id = ${clientId} and origin = 'account' and logo is distinct from ${digest}
+    returning id`.execute(tx);
+  if (rows.length === 0) return;
+  if (image === null) {
+    await sql`delete from app_logos where client_id = ${clientId}`.execute(tx);
+    await recordEntry(tx, { kind: 'app.logo_removed', clientId });
+    return;
+  }
+  const { type, content, width, height } = image;
+  await sql`
+    insert into app_logos (client_id, digest, type, content)
+    values (${clientId}, ${digest}, ${type}, ${content})
+    on conflict (client_id) do update
+      set digest = excluded.digest, type = excluded.type, content = excluded.content, created_at = now()`.execute(
+    tx,
+  );
+  const details = { logo: digest, type, bytes: content.length, width, height };
+  await recordEntry(tx, { kind: 'app.logo_changed', clientId, details });
+}
+
+/** One that is shown: not of an app that is suspended or disabled. */
+export async function findLogo(db: Database, digest: string): Promise<Logo | undefined> {
+  const { rows } = await sql<Logo>`
+    select l.type, l.content from app_logos l
+    join clients c on c.id = l.client_id
+    where l.digest = ${digest} and not c.is_stopped`.execute(db);
+  return rows[0];
+}
+
+function digestOf(clientId: string, { type, content }: Image): string {
+  return createHash('sha256')
+    .update(`${JSON.stringify([clientId, type])}\n`)
+    .update(content)
+    .digest('base64url');
+}
