@@ -7,6 +7,7 @@ import { resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
+import { type AccountDeclaration, type AccountSettings, readAccountSettings } from './accounts/settings.ts';
 import { type AppSettings, readAppSettings } from './apps/settings.ts';
 import { compileCollection, type Report } from './collections/compile.ts';
 import { type Collection, readCollection } from './collections/declaration.ts';
@@ -27,6 +28,8 @@ export interface PlatformDeclaration {
   webhooks?: WebhookDeclaration;
   /** Who may make apps, and whether they are reviewed. */
   apps?: Partial<AppSettings>;
+  /** Whose users the accounts are, and how they sign in. */
+  accounts?: AccountDeclaration;
   /** Where the base URL leads: the operator's own page, `https`, or `http` on loopback. Left out: a page of the server. */
   startUrl?: string;
 }
@@ -40,6 +43,7 @@ export interface Platform {
   oauth: OAuthSettings;
   webhooks: WebhookSettings;
   apps: AppSettings;
+  accounts: AccountSettings;
   startUrl: string | null;
 }
 
@@ -61,7 +65,7 @@ export function defineConfig(declaration: PlatformDeclaration): PlatformDeclarat
 
 /** First parts of paths and names of tables that are the server's own. */
 const reservedNames = new Set(
-  `access_tokens account accounts admin api app_invitations app_members apps assets asyncapi attempt_bytes attempts audit_entries authorization_codes
+  `access_tokens account account-links account_links accounts admin api app_invitations app_members apps assets asyncapi attempt_bytes attempts audit_entries authorization_codes
   client_secrets clients collections console database_epochs deliveries delivery_keys delivery_stats device device_codes docs event_ids event_kinds
   events failing_warnings grants health held_stretches idempotency_keys initial_access_tokens interaction interactions lane_epochs lane_progress lanes livez
   login login_sessions logout_notices meta metrics migrations nodes oauth openapi outbox parked_events public pushed_requests
@@ -71,7 +75,7 @@ const reservedNames = new Set(
 /** Names of kinds that the server itself has. */
 const reservedKinds = new Set(['ping', 'subscription.disabled', 'subscription.failing']);
 /** Objects of scopes that have a meaning of their own. */
-const reservedObjects = new Set(['webhooks', 'events', 'tokens', 'apps']);
+const reservedObjects = new Set(['webhooks', 'events', 'tokens', 'apps', 'accounts', 'logins']);
 /** Collections and event kinds at most. */
 const collectionsMax = 200;
 const eventKindsMax = 2_000;
@@ -107,7 +111,7 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
   const problems: string[] = [];
   const report: Report = (place, reason) => problems.push(`${prefix}${place}: ${reason}`);
   for (const key of Object.keys(declaration)) {
-    if (!['collections', 'eventKinds', 'oauth', 'webhooks', 'apps', 'startUrl'].includes(key))
+    if (!['collections', 'eventKinds', 'oauth', 'webhooks', 'apps', 'accounts', 'startUrl'].includes(key))
       report(key, 'there is no such section');
   }
   const collections = compileCollections(declaration.collections ?? [], report);
@@ -121,6 +125,7 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
   const oauth = readOAuthSettings(declaration.oauth, report);
   const webhooks = readWebhookSettings(declaration.webhooks, report);
   const apps = readAppSettings(declaration.apps, report);
+  const accounts = readAccountSettings(declaration.accounts, report);
   const startUrl = readStartUrl(declaration.startUrl, report);
   if (problems.length > 0) throw new PlatformError(problems);
   const objects = [...collections.map((type) => type.scope), ...eventKinds.map((kind) => kind.object)];
@@ -131,6 +136,7 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
     oauth,
     webhooks,
     apps,
+    accounts,
     startUrl,
   });
 }

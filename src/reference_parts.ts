@@ -1,5 +1,6 @@
 /** What the reference describes, part by part. The server shows it, and the console's requests are typed by it. */
 
+import { describeAccountApi } from './account_api/operations.ts';
 import { describeAdministration } from './admin/operations.ts';
 import { describeApps } from './apps/api/operations.ts';
 import { describeCollections } from './collections/operations.ts';
@@ -12,6 +13,7 @@ export function referenceParts(platform: Platform): ReferencePart[] {
     describeCollections(platform.collections),
     describeWebhooks(platform.eventKinds),
     describeApps(),
+    describeAccountApi(),
     describeAdministration(),
   ];
 }

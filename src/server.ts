@@ -8,6 +8,7 @@ import './oauth/runtime_notice.ts';
 import type { Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
+import { registerAccountApi } from './account_api/account_api.ts';
 import { registerAdministration } from './admin/admin.ts';
 import { registerAppRoutes } from './apps/api/app_routes.ts';
 import { registerLogoRoutes } from './apps/api/logo_routes.ts';
@@ -210,6 +211,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     links.push(
       { name: 'subscriptions', href: '/subscriptions', scopes: ['read:webhooks', 'write:webhooks'] },
       { name: 'events', href: '/events', scopes: ['write:events'] },
+      { name: 'accounts', href: '/accounts', scopes: ['read:accounts', 'write:accounts'] },
       { name: 'apps', href: '/apps', scopes: ['read:apps', 'write:apps'] },
     );
     registerRoot(api, limited, authorization.subjectOf, links, (principal) => webhooks.quotasOf(principal));
@@ -225,8 +227,17 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     registerAppRoutes({ api, db, guard: limited, settings: platform.apps, clients, checkMetadata, sealer });
     registerLogoRoutes({ api, db, guard: limited, clients });
     registerMemberRoutes({ api, db, guard: limited });
-    const { oauth, webhooks: ofWebhooks, apps } = platform;
-    const sections = { oauth, webhooks: ofWebhooks, apps };
+    registerAccountApi({
+      api,
+      db,
+      guard: limited,
+      scopes,
+      sealer: createSealer(secret, 'account-answers'),
+      baseUrl: config.baseUrl,
+      returnOrigins: new Set(platform.accounts.returnTo),
+    });
+    const { oauth, webhooks: ofWebhooks, apps, accounts } = platform;
+    const sections = { oauth, webhooks: ofWebhooks, apps, accounts };
     registerAdministration({ api, db, guard: limited, clients, config, platform: sections });
   });
 

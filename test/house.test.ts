@@ -20,7 +20,7 @@ const rows: readonly (readonly string[])[] = [
   ['apps'],
   ['events'],
   ['oauth', 'collections', 'webhooks'],
-  ['web', 'admin'],
+  ['web', 'admin', 'account_api'],
   ['platform.ts'],
   ['reference_parts.ts'],
   ['server.ts', 'index.ts'],

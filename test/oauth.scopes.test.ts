@@ -152,7 +152,7 @@ test('discovery lists profile and email with their claims', async () => {
   const metadata = (await response.json()) as Record<string, string[]>;
   for (const scope of openid) assert.ok(metadata.scopes_supported?.includes(scope), scope);
   for (const claim of ['sub', 'name', 'email']) assert.ok(metadata.claims_supported?.includes(claim), claim);
-  assert.ok(!metadata.claims_supported?.includes('email_verified'));
+  assert.ok(metadata.claims_supported?.includes('email_verified'));
 });
 
 /** The scope that a request comes to at each endpoint, or its error. */

@@ -1,7 +1,9 @@
 /**
  * Accounts: the users, each the owner of its resources. Owns the table `accounts`.
  *
- *   created → (disabled: cannot sign in, and every grant it gave is withdrawn by the database) → (enabled)
+ *   created → (disabled: cannot sign in, and every grant it gave is withdrawn by the database) → (enabled) → (deleted)
+ *
+ * An account may belong to another application, which knows it by an id of its own (external_account.ts).
  */
 
 import { sql } from 'kysely';
@@ -11,11 +13,20 @@ import type { Database, Transaction } from '../database/database.ts';
 
 export interface Account {
   id: string;
-  email: string;
+  /** Lower case. Null where the application that the account belongs to has told none. */
+  email: string | null;
+  /** Whether that application vouches for the address; null for accounts that were made here. */
+  isEmailVerified: boolean | null;
+  /** Empty where nobody has told one. */
   name: string;
+  /** The user id in the application that the account belongs to; null for accounts that were made here. */
+  externalId: string | null;
   isAdmin: boolean;
   createdAt: Date;
 }
+
+/** An account that was made here: its user signs in by the address. */
+export type LocalAccount = Account & { email: string };
 
 export interface NewAccount {
   email: string;
@@ -40,7 +51,7 @@ export class AccountError extends Error {
 /**
  * @throws AccountError when a field is not valid or the address is taken
  */
-export async function createAccount(db: Database | Transaction, account: NewAccount): Promise<Account> {
+export async function createAccount(db: Database | Transaction, account: NewAccount): Promise<LocalAccount> {
   const email = normalizeEmail(account.email);
   if (email === undefined)
     throw new AccountError(`${JSON.stringify(account.email)} is not an e-mail address`);
@@ -53,16 +64,16 @@ export async function createAccount(db: Database | Transaction, account: NewAcco
   const { rows } = await sql<AccountRow>`
     insert into accounts (id, email, name, password_hash, is_admin)
     values (${newId()}, ${email}, ${name}, ${passwordHash}, ${account.isAdmin ?? false})
-    on conflict (email) do nothing
-    returning id, email, name, is_admin, created_at`.execute(db);
+    on conflict (email) where external_id is null do nothing
+    returning ${accountColumns}`.execute(db);
   if (rows[0] === undefined) throw new AccountError(`there is already an account for ${email}`);
-  return toAccount(rows[0]);
+  return { ...toAccount(rows[0]), email };
 }
 
 /** An account that may act: disabled ones are not found. */
 export async function findAccount(db: Database | Transaction, id: string): Promise<Account | undefined> {
   const { rows } = await sql<AccountRow>`
-    select id, email, name, is_admin, created_at
+    select ${accountColumns}
     from accounts
     where id = ${id} and disabled_at is null`.execute(db);
   return rows[0] && toAccount(rows[0]);
@@ -75,15 +86,18 @@ export async function isAdmin(db: Database | Transaction, id: string): Promise<b
   return rows.length > 0;
 }
 
-/** What signing in needs: the account and the hash that a password is compared with. */
+/**
+ * What signing in needs: the account and the hash that a password is compared with. Accounts of another application are
+ * not found by an address: their users sign in there.
+ */
 export async function findAccountByEmail(
   db: Database | Transaction,
   email: string,
 ): Promise<{ account: Account; passwordHash: string | null } | undefined> {
   const { rows } = await sql<AccountRow & { password_hash: string | null }>`
-    select id, email, name, is_admin, created_at, password_hash
+    select ${accountColumns}, password_hash
     from accounts
-    where email = ${email} and disabled_at is null`.execute(db);
+    where email = ${email} and external_id is null and disabled_at is null`.execute(db);
   return rows[0] && { account: toAccount(rows[0]), passwordHash: rows[0].password_hash };
 }
 
@@ -116,15 +130,23 @@ export async function changePassword(
   await sql`update accounts set password_hash = ${passwordHash} where id = ${id}`.execute(db);
 }
 
-/** What an operator names: an id or an address; disabled accounts are found, too. */
+/**
+ * What an operator names: an id or an address; disabled accounts are found, too.
+ * @throws AccountError where several accounts have the address
+ */
 export async function findAnyAccount(
   db: Database | Transaction,
   idOrEmail: string,
 ): Promise<Account | undefined> {
   const { rows } = await sql<AccountRow>`
-    select id, email, name, is_admin, created_at
+    select ${accountColumns}
     from accounts
-    where id::text = ${idOrEmail} or email = ${normalizeEmail(idOrEmail) ?? ''}`.execute(db);
+    where id::text = ${idOrEmail} or email = ${normalizeEmail(idOrEmail) ?? ''}
+    order by id limit 10`.execute(db);
+  if (rows.length > 1) {
+    const ids = rows.map(({ id }) => id).join(', ');
+    throw new AccountError(`several accounts have the address ${idOrEmail}: name one by its id (${ids})`);
+  }
   return rows[0] && toAccount(rows[0]);
 }
 
@@ -142,18 +164,29 @@ function checkPassword(password: string): void {
   }
 }
 
-interface AccountRow {
+export interface AccountRow {
   id: string;
-  email: string;
+  external_id: string | null;
+  email: string | null;
+  email_verified: boolean | null;
   name: string;
   is_admin: boolean;
   created_at: Date;
 }
 
-function toAccount(row: AccountRow): Account {
+/** Columns of `AccountRow`, of the table `accounts` by its own name. */
+export const accountColumns = sql.raw(
+  ['id', 'external_id', 'email', 'email_verified', 'name', 'is_admin', 'created_at']
+    .map((name) => `accounts.${name}`)
+    .join(', '),
+);
+
+export function toAccount(row: AccountRow): Account {
   return {
     id: row.id,
+    externalId: row.external_id,
     email: row.email,
+    isEmailVerified: row.email_verified,
     name: row.name,
     isAdmin: row.is_admin,
     createdAt: row.created_at,

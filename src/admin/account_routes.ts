@@ -15,14 +15,15 @@ import { readChoice, readTextParameter } from './parameters.ts';
 
 interface AccountRow {
   id: string;
-  email: string;
+  external_id: string | null;
+  email: string | null;
   name: string;
   is_admin: boolean;
   created_at: Date;
   disabled_at: Date | null;
 }
 
-const columns = sql`id, email, name, is_admin, created_at, disabled_at`;
+const columns = sql`id, external_id, email, name, is_admin, created_at, disabled_at`;
 
 export function registerAdminAccounts(options: AdminOptions): void {
   const { api, db } = options;
@@ -36,11 +37,10 @@ export function registerAdminAccounts(options: AdminOptions): void {
     const read = (after: string | null, count: number) =>
       listAccounts(db, prefix, state === 'disabled', after, count);
     const fits = state === 'active' ? (row: AccountRow) => row.disabled_at === null : null;
-    const key = (row: AccountRow) => row.email;
-    const { found, more } = await lookThrough(read, fits, key, {
-      ...page,
-      after: textCursor(page),
-    });
+    const key = (row: AccountRow) => `${row.email ?? lastOfAll}\n${row.id}`;
+    const after = textCursor(page);
+    if (after !== null && !isCursor(after)) throw page.invalid();
+    const { found, more } = await lookThrough(read, fits, key, { ...page, after });
     return sendPage(request, reply, page, found, represent, key, more);
   });
 
@@ -75,7 +75,15 @@ export function registerAdminAccounts(options: AdminOptions): void {
   });
 }
 
-/** By address, in the order of its bytes. */
+function isCursor(after: string): boolean {
+  const [, id = '', ...others] = after.split('\n');
+  return isId(id) && others.length === 0;
+}
+
+/** What an account without an address is sorted by. */
+const lastOfAll = String.fromCodePoint(0x10ffff);
+
+/** By address, in the order of its bytes, and those without one in the end. @param after address and id, a line each */
 async function listAccounts(
   db: Database,
   prefix: string | null,
@@ -85,15 +93,16 @@ async function listAccounts(
 ): Promise<AccountRow[]> {
   const disabled = onlyDisabled ? sql`and disabled_at is not null` : sql``;
   const from =
-    prefix === null
-      ? sql``
-      : sql`and email collate "C" >= ${prefix} and email collate "C" < ${prefix} || chr(1114111)`;
-  const next = after === null ? sql`` : sql`and email collate "C" > ${after}`;
+    prefix === null ? sql`` : sql`and ${sortedBy} >= ${prefix} and ${sortedBy} < ${prefix} || chr(1114111)`;
+  const [address, id] = after?.split('\n') ?? [];
+  const next = address === undefined ? sql`` : sql`and (${sortedBy}, id) > (${address}, ${id}::uuid)`;
   const { rows } = await sql<AccountRow>`
     select ${columns} from accounts where true ${disabled} ${from} ${next}
-    order by email collate "C" limit ${count}`.execute(db);
+    order by ${sortedBy}, id limit ${count}`.execute(db);
   return rows;
 }
+
+const sortedBy = sql`(coalesce(email, chr(1114111))) collate "C"`;
 
 async function requireAccount(db: Database, id: string): Promise<AccountRow> {
   const { rows } = isId(id)
@@ -108,6 +117,7 @@ function represent(row: AccountRow): Record<string, unknown> {
   const change = row.disabled_at === null ? 'disable' : 'enable';
   return {
     id: row.id,
+    external_id: row.external_id,
     email: row.email,
     name: row.name,
     is_admin: row.is_admin,

@@ -27,7 +27,8 @@ const schemas: Record<string, TSchema> = {
   AdminAccount: Type.Object(
     {
       id: Id(),
-      email: Type.String(),
+      external_id: Maybe(Type.String()),
+      email: Maybe(Type.String()),
       name: Type.String(),
       is_admin: Type.Boolean(),
       state: Named('active', 'disabled'),

@@ -13,7 +13,7 @@ import { lockApp, type Role } from './app.ts';
 export interface Member {
   accountId: string;
   name: string;
-  email: string;
+  email: string | null;
   role: Role;
   createdAt: Date;
 }
@@ -24,7 +24,7 @@ export const membersMax = 100;
 interface MemberRow {
   account_id: string;
   name: string;
-  email: string;
+  email: string | null;
   role: Role;
   created_at: Date;
 }

@@ -6,7 +6,7 @@
 import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import type { Transaction } from '../database/database.ts';
-import { insertEvents, type StoredEvent } from '../events/store.ts';
+import { accountDeleted, insertEvents, type StoredEvent } from '../events/store.ts';
 import type { Principal } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
 import { type ColumnType, toColumn } from './column.ts';
@@ -54,8 +54,7 @@ export async function createResources(
       };
     }),
   );
-  // Accounts are never deleted.
-  if (events === undefined) throw new Error('an account has disappeared');
+  if (events === undefined) throw accountDeleted();
   return { rows, events };
 }
 

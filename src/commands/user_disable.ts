@@ -18,10 +18,10 @@ export const userDisable: Command = {
         const account = await findAnyAccount(tx, user);
         if (account === undefined) throw new CommandError(`there is no user "${user}"`);
         if (!(await disableAccount(tx, account.id))) {
-          throw new CommandError(`the user ${account.email} is disabled already`);
+          throw new CommandError(`the user ${account.email ?? account.id} is disabled already`);
         }
         await endSessionsOf(tx, account.id);
-        return account.email;
+        return account.email ?? account.id;
       }),
     );
     print(`disabled the user ${email}; every app that acted for them is stopped`);

@@ -14,9 +14,9 @@ export const userEnable: Command = {
       const account = await findAnyAccount(db, user);
       if (account === undefined) throw new CommandError(`there is no user "${user}"`);
       if (!(await enableAccount(db, account.id))) {
-        throw new CommandError(`the user ${account.email} is not disabled`);
+        throw new CommandError(`the user ${account.email ?? account.id} is not disabled`);
       }
-      return account.email;
+      return account.email ?? account.id;
     });
     print(`enabled the user ${email}; apps have to be connected anew`);
   },

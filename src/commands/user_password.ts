@@ -19,7 +19,7 @@ export const userPassword: Command = {
         if (account === undefined) throw new CommandError(`there is no user "${user}"`);
         await changePassword(tx, account.id, password);
         await endSessionsOf(tx, account.id);
-        return account.email;
+        return account.email ?? account.id;
       }),
     );
     print(`changed the password of ${email}, who is signed out everywhere`);

@@ -1,7 +1,8 @@
 /** What `POST /events` takes: one event or a list of them, read and checked. */
 
 import { isUtf8 } from 'node:buffer';
-import { isId, newId } from '../crypto/ids.ts';
+import { mustNameAccount, readAccountName } from '../accounts/account_name.ts';
+import { newId } from '../crypto/ids.ts';
 import { jsonDepthMax } from '../http/json.ts';
 import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
 import { activeTraceparent } from '../http/tracing.ts';
@@ -21,7 +22,10 @@ export const faultsMax = 100;
 /** One event as it goes into the database. */
 export interface PublishedEvent {
   id: string;
+  /** Empty until the account of the external id is found or made (store.ts). */
   accountId: string;
+  /** Where the publisher named the account by its external id. */
+  externalId?: string;
   kind: string;
   /** The bytes to be sent. */
   body: Buffer;
@@ -124,7 +128,8 @@ function readEvent(
     if (!fields.has(name))
       fault(`/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`, 'is not a known property');
   }
-  if (typeof account !== 'string' || !isId(account)) fault('/account', 'must be the id of an account');
+  const owner = readAccountName(account);
+  if (owner === undefined) fault('/account', mustNameAccount);
   if (id !== undefined && !isEventId(id))
     fault('/id', `must be 1 to ${idCharactersMax} visible ASCII characters`);
   const declared = typeof kind === 'string' ? catalogue.kinds.get(kind) : undefined;
@@ -133,7 +138,7 @@ function readEvent(
   else if (isDeeper(body, jsonDepthMax)) {
     fault('/body', `may be nested ${jsonDepthMax} deep at most`, 'too-deep');
   } else faults.push(...catalogue.faultsOf(declared.name, body, `${pointer}/body`));
-  if (faults.length > count || declared === undefined) return undefined;
+  if (faults.length > count || declared === undefined || owner === undefined) return undefined;
   const bytes = Buffer.from(JSON.stringify(body));
   if (bytes.length > eventBodyBytesMax) {
     throw new Problem(413, `The body of an event may have ${eventBodyBytesMax} bytes at most.`, {
@@ -143,7 +148,8 @@ function readEvent(
   }
   return {
     id: (id as string | undefined) ?? '',
-    accountId: account as string,
+    accountId: owner.id ?? '',
+    ...(owner.externalId === undefined ? {} : { externalId: owner.externalId }),
     kind: declared.name,
     body: bytes,
     traceparent,

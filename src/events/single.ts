@@ -13,6 +13,9 @@ import { claimKeys, type KeyedRequest, keepAnswers } from '../http/idempotency.t
 import { Problem } from '../http/problem.ts';
 import type { PublishedEvent } from './batch.ts';
 import {
+  accountDeleted,
+  createOwners,
+  findOwners,
   insertEvents,
   reusedId,
   type StoredEvent,
@@ -42,7 +45,13 @@ export function collectSingles(
 ): (clientId: string, single: SingleEvent) => Promise<Answer> {
   const plain = new Collector<SingleEvent, Answer>({
     execute: async (singles) => {
-      const { outcomes, stored } = await storeKnown(db, singles);
+      const isKnown = await findOwners(db, eventsOf(singles));
+      const { outcomes, stored } = isKnown
+        ? await storeKnown(db, singles)
+        : await db.transaction().execute(async (tx) => {
+            await createOwners(tx, eventsOf(singles));
+            return storeKnown(tx, singles);
+          });
       onPublished(stored);
       return outcomes;
     },
@@ -58,6 +67,10 @@ export function collectSingles(
     const collector = single.isChosen || single.keyed !== undefined ? guarded : plain;
     return collector.add(clientId, single, single.event.body.length + requestBytes);
   };
+}
+
+function eventsOf(singles: readonly SingleEvent[]): PublishedEvent[] {
+  return singles.map(({ event }) => event);
 }
 
 type Outcome = PromiseSettledResult<Answer>;
@@ -89,6 +102,8 @@ async function storeKnown(db: Database | Transaction, singles: readonly SingleEv
 async function storeGuarded(tx: Transaction, singles: readonly SingleEvent[]): Promise<Stored> {
   const outcomes = new Map<SingleEvent, Outcome>();
   await answerKeyed(tx, singles, outcomes);
+  const unanswered = eventsOf(singles.filter((single) => !outcomes.has(single)));
+  if (!(await findOwners(tx, unanswered))) await createOwners(tx, unanswered);
   await refuseUnknown(tx, singles, outcomes);
   const open = singles.filter((single) => !outcomes.has(single));
   const events = open.map(({ event }) => event);
@@ -96,8 +111,7 @@ async function storeGuarded(tx: Transaction, singles: readonly SingleEvent[]): P
   const { taken, reused } = await takeIds(tx, events, [...chosen]);
   const fresh = events.filter((_event, index) => !taken.has(index) && !reused.has(index));
   const stored = fresh.length === 0 ? [] : await insertEvents(tx, fresh);
-  // Accounts are never deleted.
-  if (stored === undefined) throw new Error('an account has disappeared');
+  if (stored === undefined) throw accountDeleted();
   const kept: { request: KeyedRequest; answer: Answer }[] = [];
   for (const [index, single] of open.entries()) {
     const { pointer, answer, keyed } = single;

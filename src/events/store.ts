@@ -2,9 +2,10 @@
 
 import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
+import { ensureExternalAccounts, findExternalAccounts } from '../accounts/external_account.ts';
 import { textArray, uuidArray } from '../database/arrays.ts';
 import { type Database, inTransaction, type Transaction } from '../database/database.ts';
-import { bodyProblem, type Problem } from '../http/problem.ts';
+import { bodyProblem, Problem } from '../http/problem.ts';
 import { faultsMax, type PublishedEvent } from './batch.ts';
 
 /** Where a published event is found again. */
@@ -25,15 +26,49 @@ export async function storeEvents(
   events: readonly PublishedEvent[],
   chosen: readonly number[],
 ): Promise<StoredEvent[]> {
+  const isKnown = await findOwners(db, events);
   // One statement is a transaction by itself.
-  if (chosen.length === 0) return insertList(db, events);
+  if (chosen.length === 0 && isKnown) return insertList(db, events);
   return inTransaction(db, async (tx) => {
+    // Before ids are taken: every transaction locks in this order.
+    if (!isKnown) await createOwners(tx, events);
     refuseUnknown(events, await unknownAccounts(tx, events));
     const { taken, reused } = await takeIds(tx, events, chosen);
     if (reused.size > 0) throw reusedId(`/${Math.min(...reused)}`);
     const fresh = events.filter((_event, index) => !taken.has(index));
     return fresh.length === 0 ? [] : insertList(tx, fresh);
   });
+}
+
+/**
+ * Gives events that name their account by its external id the account's own id.
+ * @returns whether all of these accounts are known
+ */
+export async function findOwners(
+  db: Database | Transaction,
+  events: readonly PublishedEvent[],
+): Promise<boolean> {
+  return nameOwners(events, await findExternalAccounts(db, externalIdsOf(events)));
+}
+
+/** The same, creating the accounts that are not known yet: publishing does not depend on who has signed in before. */
+export async function createOwners(tx: Transaction, events: readonly PublishedEvent[]): Promise<void> {
+  const { ids } = await ensureExternalAccounts(tx, externalIdsOf(events));
+  nameOwners(events, ids);
+}
+
+function externalIdsOf(events: readonly PublishedEvent[]): string[] {
+  return events.flatMap(({ externalId }) => (externalId === undefined ? [] : [externalId]));
+}
+
+function nameOwners(events: readonly PublishedEvent[], ids: ReadonlyMap<string, string>): boolean {
+  let isKnown = true;
+  for (const event of events) {
+    if (event.externalId === undefined) continue;
+    event.accountId = ids.get(event.externalId) ?? '';
+    if (event.accountId === '') isKnown = false;
+  }
+  return isKnown;
 }
 
 async function insertList(
@@ -65,6 +100,11 @@ export function unknownAccount(pointers: readonly string[]): Problem {
       code: 'unknown-account',
     })),
   );
+}
+
+/** An account was deleted between two statements. */
+export function accountDeleted(): Problem {
+  return new Problem(409, 'The account is being deleted at this moment.', { code: 'account-deleted' });
 }
 
 /** @param pointer of the event in the body */

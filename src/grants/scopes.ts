@@ -11,6 +11,8 @@ export interface Scope {
   isForUsers: boolean;
   /** Manages apps or the server: for the console and for clients that the operator names, never for other apps. */
   isManagement?: boolean;
+  /** For machine clients that the operator named, by client credentials: whoever else has it gets nothing by it. */
+  isForMachines?: boolean;
 }
 
 export type ScopeCatalogue = ReadonlyMap<string, Scope>;
@@ -20,6 +22,12 @@ export const introspectionScope = 'read:tokens';
 
 /** Opens `/admin`: for accounts that are marked as administrators, and for machine clients of the operator. */
 export const adminScope = 'admin';
+
+/** Of an application whose users the accounts are. */
+export const readAccountsScope = 'read:accounts';
+export const writeAccountsScope = 'write:accounts';
+/** Says who a browser belongs to: for the application that users sign in to. */
+export const loginScope = 'write:logins';
 
 const fixedScopes: readonly Scope[] = [
   { name: 'read:profile', description: 'see your profile: your name and e-mail address', isForUsers: true },
@@ -38,6 +46,19 @@ const fixedScopes: readonly Scope[] = [
   { name: 'write:webhooks', description: 'be told of your events as they happen', isForUsers: true },
   { name: 'write:events', description: 'publish events', isForUsers: false },
   { name: introspectionScope, description: 'check other apps’ access tokens', isForUsers: false },
+  {
+    name: readAccountsScope,
+    description: 'see all accounts and what they let apps do',
+    isForUsers: false,
+    isForMachines: true,
+  },
+  {
+    name: writeAccountsScope,
+    description: 'create, change and delete accounts, and withdraw what they let apps do',
+    isForUsers: false,
+    isForMachines: true,
+  },
+  { name: loginScope, description: 'sign users in', isForUsers: false, isForMachines: true },
   {
     name: 'read:apps',
     description: 'see the apps that you develop',
@@ -68,13 +89,13 @@ export const openidScopes: readonly Scope[] = [
 
 /**
  * Claims that each scope gives (OpenID Connect Core section 5.4), as far as an account has them. `email_verified` is
- * not one of them: nobody verifies addresses here, and many clients take `false` for a refusal.
+ * left out for accounts that were made here: nobody verifies their addresses, and many clients take `false` for a refusal.
  */
 export const scopeClaims: Readonly<Record<string, readonly string[]>> = {
   openid: ['sub'],
   profile: ['name'],
-  email: ['email'],
-  'read:profile': ['name', 'email'],
+  email: ['email', 'email_verified'],
+  'read:profile': ['name', 'email', 'email_verified'],
 };
 
 const scopeName = /^(?:read|write):[a-z][a-z0-9_-]{0,62}$/;

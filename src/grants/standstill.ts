@@ -37,9 +37,13 @@ const triesMax = 3;
 /** Where nodes listen. */
 export const standstillChannel = 'standstill';
 
-/** Which deliveries: those that a client gets for an account (for all, where it is null), or those of one lane. */
+/**
+ * Which deliveries: those that a client gets for an account (for all, where it is null), those that all clients get for
+ * an account, or those of one lane.
+ */
 export type StandstillSubject =
   | { clientId: string; accountId: string | null; lane: null }
+  | { clientId: null; accountId: string; lane: null }
   | { clientId: null; accountId: null; lane: number };
 
 export type Standstill = StandstillSubject & { id: string };

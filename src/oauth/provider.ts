@@ -4,7 +4,7 @@
  */
 
 import type { Configuration, Provider } from 'oidc-provider';
-import { findAccount } from '../accounts/account.ts';
+import { type Account, findAccount } from '../accounts/account.ts';
 import { accessTokenSeconds } from '../clients/access_token_life.ts';
 import type { Config } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
@@ -81,7 +81,7 @@ export function createProvider(options: EngineOptions): Provider {
     async findAccount(_ctx, id) {
       const account = currentMemo().accounts.get(id) ?? (await findAccount(db, id));
       if (account === undefined) return undefined;
-      return { accountId: id, claims: () => ({ sub: id, name: account.name, email: account.email }) };
+      return { accountId: id, claims: () => claimsOf(account) };
     },
     renderError: errorRenderer(options.pages),
   };
@@ -210,6 +210,16 @@ function policy(options: EngineOptions): Configuration {
       RefreshToken: refreshTokenTtl,
     },
     interactions: { url: (_ctx, interaction) => `/interaction/${interaction.uid}` },
+  };
+}
+
+/** OpenID Connect Core section 5.1: what is not known is left out. */
+function claimsOf({ id, name, email, isEmailVerified }: Account): { sub: string } {
+  return {
+    sub: id,
+    ...(name === '' ? {} : { name }),
+    ...(email === null ? {} : { email }),
+    ...(email === null || isEmailVerified === null ? {} : { email_verified: isEmailVerified }),
   };
 }
 

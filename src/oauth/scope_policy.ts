@@ -11,7 +11,8 @@
  *
  * At a refresh a scope of an API that was not granted is `invalid_scope` (section 6), everything else that was not
  * granted is ignored. A user is never asked for what is the operator's machines' alone. Management scopes belong to the
- * console and to clients that the operator registered with them.
+ * console and to clients that the operator registered with them; scopes for machines to such clients by client
+ * credentials alone.
  */
 
 import { errors, type KoaContextWithOIDC, Provider } from 'oidc-provider';
@@ -41,6 +42,7 @@ export function applyScopePolicy(
     if (!client.scopes.includes(name)) return false;
     const known = catalogue.get(name);
     if (known?.isManagement === true) return client.origin === 'operator';
+    if (known?.isForMachines === true) return isMachine && client.origin === 'operator';
     return isMachine || openid.has(name) || known?.isForUsers === true;
   };
   if (scope === undefined || scope === '') {

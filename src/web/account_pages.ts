@@ -6,6 +6,7 @@
 import { randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { type Account, findAccount } from '../accounts/account.ts';
+import { endLinkSession, findLinkSession, linkSessionSeconds, useLink } from '../accounts/account_link.ts';
 import type { KnownDevices } from '../accounts/known_device.ts';
 import { signIn } from '../accounts/sign_in.ts';
 import type { Database } from '../database/database.ts';
@@ -30,38 +31,41 @@ export interface AccountPagesOptions {
   baseUrl: string;
 }
 
-/** The cookie that holds a browser's own value for the login form, where it has no session yet. */
-interface FormCookie {
+/** A cookie of the account page alone. */
+interface PageCookie {
   name: string;
   attributes: string;
 }
 
 /** Under https its name keeps hosts beside this one from setting it (draft-ietf-httpbis-rfc6265bis section 4.1.3.2). */
-function formCookieOf(baseUrl: string): FormCookie {
-  const shared = 'HttpOnly; SameSite=Strict';
+function pageCookie(baseUrl: string, name: string, attributes: string): PageCookie {
+  const shared = `HttpOnly; ${attributes}`;
   return baseUrl.startsWith('https:')
-    ? { name: '__Host-nuncio_form', attributes: `Path=/; ${shared}; Secure` }
-    : { name: 'nuncio_form', attributes: `Path=/account; ${shared}` };
+    ? { name: `__Host-nuncio_${name}`, attributes: `Path=/; ${shared}; Secure` }
+    : { name: `nuncio_${name}`, attributes: `Path=/account; ${shared}` };
 }
 
 export function registerAccountPages(app: FastifyInstance, options: AccountPagesOptions): void {
   const { db, scopes, formTokens, knownDevices, loginSessions } = options;
-  const formCookie = formCookieOf(options.baseUrl);
+  // The browser's own value for the login form, where it has no session yet.
+  const formCookie = pageCookie(options.baseUrl, 'form', 'SameSite=Strict');
+  // The session of a link from the application (account_link.ts). Lax: the browser comes from another site.
+  const linkCookie = pageCookie(options.baseUrl, 'link', `SameSite=Lax; Max-Age=${linkSessionSeconds}`);
 
   app.get('/account', async (request, reply) => {
-    const { accountId, secret } = await loginSessions.find(request, reply);
-    const account = accountId === null ? undefined : await findAccount(db, accountId);
-    if (account === undefined) return showSignIn(request, reply, {});
+    const session = await findSession(request, reply);
+    if (session === undefined) return showSignIn(request, reply, {});
+    const { account, secret, returnTo, isLink } = session;
     const apps = await listConnectedApps(db, account.id);
     const token = formTokens.make(accountContext(secret));
     const { withdrawn } = request.query as Record<string, unknown>;
     const ended = isText(withdrawn) ? await findWithdrawnApp(db, account.id, withdrawn) : undefined;
-    const content = accountContent({ account, apps, ended, token, scopes });
+    const content = accountContent({ account, apps, ended, token, scopes, returnTo, isLink });
     return sendPage(reply, 200, 'Your account', content);
   });
 
   app.post('/account/sign-in', async (request, reply) => {
-    formTokens.check(request, signInContext(readFormCookie(request, formCookie) ?? ''));
+    formTokens.check(request, signInContext(readCookie(request, formCookie) ?? ''));
     const form = request.body as Record<string, unknown>;
     const email = typeof form.email === 'string' ? form.email : '';
     const password = typeof form.password === 'string' ? form.password : '';
@@ -76,9 +80,38 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     return showSignIn(request, reply, signInFault(result, email, reply));
   });
 
+  // HEAD would use the link up, and so would a browser that fetches ahead.
+  app.get('/account/link', { exposeHeadRoute: false }, async (request, reply) => {
+    const { code } = request.query as Record<string, unknown>;
+    const isAhead = /prefetch|prerender/i.test(String(request.headers['sec-purpose'] ?? ''));
+    const secret = !isAhead && typeof code === 'string' ? await useLink(db, code) : undefined;
+    if (secret === undefined) return sendPage(reply, 400, 'This link cannot be used', usedLinkContent());
+    const before = readCookie(request, linkCookie);
+    if (before !== undefined) await endLinkSession(db, before);
+    reply.header('set-cookie', `${linkCookie.name}=${secret}; ${linkCookie.attributes}`);
+    return reply
+      .headers({ 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' })
+      .redirect('/account', 303);
+  });
+
+  app.post('/account/leave', async (request, reply) => {
+    const secret = readCookie(request, linkCookie);
+    if (secret !== undefined) {
+      formTokens.check(request, accountContext(secret));
+      await endLinkSession(db, secret);
+      reply.header(
+        'set-cookie',
+        `${linkCookie.name}=; ${linkCookie.attributes.replace(/Max-Age=\d+/, 'Max-Age=0')}`,
+      );
+    }
+    return reply.header('cache-control', 'no-store').redirect('/account', 303);
+  });
+
   app.post('/account/withdraw', async (request, reply) => {
-    const { accountId, secret } = await loginSessions.find(request, reply);
-    if (accountId === null) return reply.redirect('/account', 303);
+    const session = await findSession(request, reply);
+    if (session === undefined) return reply.redirect('/account', 303);
+    const { secret } = session;
+    const accountId = session.account.id;
     formTokens.check(request, accountContext(secret));
     const { client_id: clientId } = request.body as Record<string, unknown>;
     let shown = '/account';
@@ -93,12 +126,22 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     return reply.header('cache-control', 'no-store').redirect(shown, 303);
   });
 
+  /** Whose page it is. A link is the latest wish: it comes before the browser's login session. */
+  async function findSession(request: FastifyRequest, reply: FastifyReply): Promise<PageSession | undefined> {
+    const linkSecret = readCookie(request, linkCookie);
+    const link = linkSecret === undefined ? undefined : await findLinkSession(db, linkSecret);
+    if (link !== undefined && linkSecret !== undefined) return { ...link, secret: linkSecret, isLink: true };
+    const { accountId, secret } = await loginSessions.find(request, reply);
+    const account = accountId === null ? undefined : await findAccount(db, accountId);
+    return account && { account, secret, returnTo: null, isLink: false };
+  }
+
   function showSignIn(
     request: FastifyRequest,
     reply: FastifyReply,
     fault: Partial<SignInFault>,
   ): FastifyReply {
-    const own = readFormCookie(request, formCookie) ?? randomBytes(24).toString('base64url');
+    const own = readCookie(request, formCookie) ?? randomBytes(24).toString('base64url');
     reply.header('set-cookie', `${formCookie.name}=${own}; ${formCookie.attributes}`);
     const token = formTokens.make(signInContext(own));
     return sendPage(
@@ -110,10 +153,20 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
   }
 }
 
-function readFormCookie(request: FastifyRequest, { name }: FormCookie): string | undefined {
+interface PageSession {
+  account: Account;
+  /** Known to this browser and to us: forms are bound to it. */
+  secret: string;
+  /** Where the page leads back to. */
+  returnTo: string | null;
+  /** Whether the application sent the user here: the browser is not signed in otherwise. */
+  isLink: boolean;
+}
+
+function readCookie(request: FastifyRequest, { name }: PageCookie): string | undefined {
   const pairs = (request.headers.cookie ?? '').split('; ');
   const value = pairs.find((pair) => pair.startsWith(`${name}=`))?.slice(name.length + 1);
-  return value !== undefined && /^[A-Za-z0-9_-]{32}$/.test(value) ? value : undefined;
+  return value !== undefined && /^[A-Za-z0-9_-]{32,43}$/.test(value) ? value : undefined;
 }
 
 /** Whether it is one text that the database can be asked for: there may be none of it, or several, or a NUL in it. */
@@ -142,11 +195,20 @@ interface AccountContent {
   ended: string | undefined;
   token: string;
   scopes: ScopeCatalogue;
+  returnTo: string | null;
+  isLink: boolean;
 }
 
-function accountContent({ account, apps, ended, token, scopes }: AccountContent): Html {
-  return html`<h1>${account.name}</h1>
-<p class="soft">${account.email}</p>
+function usedLinkContent(): Html {
+  return html`<h1>This link cannot be used</h1>
+<p>A link to your account works once, and for a minute. Go back to the page that you came from and open your account
+from there again.</p>`;
+}
+
+function accountContent(shown: AccountContent): Html {
+  const { account, apps, ended, token, scopes } = shown;
+  return html`<h1>${nameOfAccount(account)}</h1>
+${account.email !== null && account.name !== '' && html`<p class="soft">${account.email}</p>`}
 ${ended !== undefined && html`<p class="notice" role="status"><strong>${ended}</strong> no longer acts for you.</p>`}
 <h2>Connected apps</h2>
 ${
@@ -154,7 +216,22 @@ ${
     ? html`<p class="soft">No app acts for you.</p>`
     : html`<ul class="apps">${apps.map((app) => appContent(app, token, scopes))}</ul>`
 }
-<p><a href="/oauth/logout">Sign out</a></p>`;
+${wayOut(shown)}`;
+}
+
+/** What a person is called where little is known of them. */
+export function nameOfAccount({ name, email }: Pick<Account, 'name' | 'email'>): string {
+  return name || email || 'Your account';
+}
+
+function wayOut({ returnTo, isLink, token }: AccountContent): Html {
+  if (!isLink) return html`<p><a href="/oauth/logout">Sign out</a></p>`;
+  const back = returnTo === null ? null : new URL(returnTo);
+  return html`${back !== null && html`<p><a href="${back.href}" rel="noreferrer">Back to ${back.host}</a></p>`}
+<form method="post" action="/account/leave">
+<input type="hidden" name="${formTokenField}" value="${token}">
+<button class="secondary" type="submit">Leave this page</button>
+</form>`;
 }
 
 /** To withdraw takes two steps: nothing brings back the subscriptions that end with it. */

@@ -16,6 +16,7 @@ import { passwordAcr } from '../oauth/authentication_context.ts';
 import type { AnswerInteraction } from '../oauth/interaction_binding.ts';
 import { withoutAdminScope } from '../oauth/scope_policy.ts';
 import type { OAuthSettings } from '../oauth/settings.ts';
+import { nameOfAccount } from './account_pages.ts';
 import { consentForm, describeScope, requestedApis } from './consent_page.ts';
 import { renderExpiredPage } from './error_page.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
@@ -101,7 +102,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       client,
       name,
       token: formTokens.make(tokenContext(interaction)),
-      email: account?.email ?? '',
+      email: account === undefined ? '' : (account.email ?? nameOfAccount(account)),
       scopes: asked.map((scope) => describeScope(scope, scopes)),
       apis: requestedApis(interaction.params.resource, options.resources, baseUrl),
       redirectUri: typeof redirectUri === 'string' ? redirectUri : null,

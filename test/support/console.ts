@@ -1,6 +1,6 @@
 /** The console as a user has signed in to it: its client, and tokens got by code and PKCE or minted. */
 
-import type { Account } from '../../src/accounts/account.ts';
+import type { LocalAccount } from '../../src/accounts/account.ts';
 import { consoleClientId } from '../../src/clients/own_clients.ts';
 import { requester } from './api.ts';
 import { TestBrowser } from './browser.ts';
@@ -53,7 +53,7 @@ export async function createConsoleUser(
  */
 export async function signInToConsole(
   server: Pick<TestServer, 'baseUrl'>,
-  account: Pick<Account, 'email'> & { password: string },
+  account: Pick<LocalAccount, 'email'> & { password: string },
   parameters: Record<string, string | undefined> = {},
   browser = new TestBrowser(server.baseUrl),
 ): Promise<{ tokens: Record<string, unknown> }> {

@@ -4,7 +4,7 @@
 
 import { createHash, randomBytes } from 'node:crypto';
 import { decodeJwt, importJWK, SignJWT } from 'jose';
-import { type Account, createAccount } from '../../src/accounts/account.ts';
+import { type Account, createAccount, type LocalAccount } from '../../src/accounts/account.ts';
 import { type Client, createClient, findClient, type NewClient } from '../../src/clients/client.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { createGrant } from '../../src/grants/grant.ts';
@@ -12,7 +12,7 @@ import { loadSigningKeys } from '../../src/oauth/signing_keys.ts';
 import { type Page, TestBrowser } from './browser.ts';
 import { type TestServer, testSecret } from './server.ts';
 
-export interface TestAccount extends Account {
+export interface TestAccount extends LocalAccount {
   password: string;
 }
 

@@ -96,7 +96,7 @@ const schemas: Record<string, TSchema> = {
     {
       account: Maybe(Id()),
       name: Maybe(Type.String()),
-      email: Type.String(),
+      email: Maybe(Type.String()),
       role: Named(...roles),
       state: Named('active', 'invited'),
       created_at: Time(),
@@ -115,7 +115,7 @@ const schemas: Record<string, TSchema> = {
         strict,
       ),
       role: Named(...roles),
-      invited_by: Maybe(Type.Object({ name: Type.String(), email: Type.String() }, strict)),
+      invited_by: Maybe(Type.Object({ name: Type.String(), email: Maybe(Type.String()) }, strict)),
       created_at: Time(),
       expires_at: Time(),
       _links: links,

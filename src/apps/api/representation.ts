@@ -62,7 +62,7 @@ export function representSecret(clientId: string, secret: AppSecret): Json {
 export function representMember(clientId: string, member: Member): Json {
   return {
     account: member.accountId,
-    name: member.name,
+    name: member.name === '' ? null : member.name,
     email: member.email,
     role: member.role,
     state: 'active',

@@ -38,7 +38,7 @@ export function authorizationCodeStorage(db: Database): ModelStorage {
     async find(code) {
       const { rows } = await sql<CodeRow & { is_expired: boolean }>`
         select c.payload, c.consumed_at, c.expires_at <= now() as is_expired, g.id, g.account_id, g.client_id, g.details, g.revision, g.created_at,
-          a.email, a.name, a.is_admin, a.created_at as account_created_at
+          a.external_id, a.email, a.email_verified, a.name, a.is_admin, a.created_at as account_created_at
         from authorization_codes c
         join grants g on g.id = c.grant_id and g.withdrawn_at is null
         join accounts a on a.id = g.account_id and a.disabled_at is null
@@ -78,7 +78,9 @@ export function authorizationCodeStorage(db: Database): ModelStorage {
 export interface CodeRow extends GrantRow {
   payload: AdapterPayload;
   consumed_at: Date | null;
-  email: string;
+  external_id: string | null;
+  email: string | null;
+  email_verified: boolean | null;
   name: string;
   is_admin: boolean;
   account_created_at: Date;
@@ -90,7 +92,9 @@ export function remember(row: CodeRow): void {
   memo.grants.set(row.id, toStoredGrant(row));
   const account: Account = {
     id: row.account_id,
+    externalId: row.external_id,
     email: row.email,
+    isEmailVerified: row.email_verified,
     name: row.name,
     isAdmin: row.is_admin,
     createdAt: row.account_created_at,

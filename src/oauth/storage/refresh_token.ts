@@ -40,7 +40,7 @@ export function refreshTokenStorage(db: Database): ModelStorage {
         select t.payload, t.consumed_at,
           t.consumed_at <= now() - ${graceSeconds} * interval '1 second' as is_spent,
           g.id, g.account_id, g.client_id, g.details, g.revision, g.created_at,
-          a.email, a.name, a.is_admin, a.created_at as account_created_at
+          a.external_id, a.email, a.email_verified, a.name, a.is_admin, a.created_at as account_created_at
         from refresh_tokens t
         join grants g on g.id = t.grant_id and g.withdrawn_at is null
         join accounts a on a.id = g.account_id and a.disabled_at is null

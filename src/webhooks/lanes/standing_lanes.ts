@@ -152,6 +152,6 @@ export class Watch {
 /** A client's own subscription has the events of all accounts: it stands still with each of them. */
 function concerns({ clientId, accountId, lane }: StandstillSubject, subscription: Subscription): boolean {
   if (lane !== null) return subscription.lane === lane;
-  if (subscription.clientId !== clientId) return false;
+  if (clientId !== null && subscription.clientId !== clientId) return false;
   return accountId === null || subscription.accountId === null || subscription.accountId === accountId;
 }

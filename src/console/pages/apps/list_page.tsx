@@ -110,7 +110,10 @@ function Invitation({ invitation }: { invitation: AppInvitation }) {
         cache.invalidateQueries({ queryKey: ['apps'] }),
       ]);
     }, done);
-  const from = inviter === null ? 'You are invited' : `${inviter.name} (${inviter.email}) invited you`;
+  const from =
+    inviter === null
+      ? 'You are invited'
+      : `${[inviter.name, inviter.email && `(${inviter.email})`].filter(Boolean).join(' ') || 'A member'} invited you`;
   return (
     <Notice title={`${from} to ${app.client_name}`}>
       <p>

@@ -48,7 +48,7 @@ export function Members({ app }: { app: App }) {
           <tbody>
             {data.items.map((member) => (
               <MemberRow
-                key={member.account ?? member.email}
+                key={keyOf(member)}
                 app={app}
                 member={member}
                 isLastOwner={owners.length === 1 && owners[0] === member}
@@ -76,7 +76,7 @@ function MemberRow({ app, member, isLastOwner }: MemberRowProps) {
   return (
     <tr>
       <td>
-        <strong>{member.name ?? member.email}</strong> {isSelf && <Badge look="info">you</Badge>}{' '}
+        <strong>{nameOf(member)}</strong> {isSelf && <Badge look="info">you</Badge>}{' '}
         {isInvited && <Badge look="warn">invited</Badge>}
         <p className="soft small">
           {member.name !== null && member.email}
@@ -101,7 +101,12 @@ function MemberRow({ app, member, isLastOwner }: MemberRowProps) {
 }
 
 function nameOf(member: AppMember): string {
-  return member.name ?? member.email;
+  return member.name ?? member.email ?? 'A member without a name';
+}
+
+/** Members have an account, invitations an address. */
+function keyOf(member: AppMember): string {
+  return member.account ?? member.email ?? '';
 }
 
 function RoleSelect({ app, member }: { app: App; member: AppMember }) {
@@ -112,7 +117,7 @@ function RoleSelect({ app, member }: { app: App; member: AppMember }) {
     void run(
       async () => {
         await request('PUT /apps/{id}/members/{account}', {
-          path: { id: app.client_id, account: member.account ?? member.email },
+          path: { id: app.client_id, account: keyOf(member) },
           body: { role: role as Role },
         });
         await cache.invalidateQueries({ queryKey: ['app', app.client_id] });
@@ -140,7 +145,7 @@ function RemoveButton({ app, member, isSelf }: { app: App; member: AppMember; is
   const isInvited = member.state === 'invited';
   const action = isSelf ? 'Leave' : isInvited ? 'Revoke' : 'Remove';
   const remove = async () => {
-    const path = { id: app.client_id, account: member.account ?? member.email };
+    const path = { id: app.client_id, account: keyOf(member) };
     await request('DELETE /apps/{id}/members/{account}', { path });
     await cache.invalidateQueries({ queryKey: ['apps'] });
     if (!isSelf) {

@@ -40,10 +40,11 @@ const columns: readonly Column<AdminAccount>[] = [
   {
     title: 'Account',
     isMain: true,
-    show: ({ id, name, email }) => (
+    show: ({ id, external_id: externalId, name, email }) => (
       <>
         <strong>{name}</strong>
         <p className="soft small">{email}</p>
+        {externalId !== null && <p className="soft small">External id {externalId}</p>}
         <p className="soft small mono">{id}</p>
       </>
     ),
@@ -65,7 +66,7 @@ const columns: readonly Column<AdminAccount>[] = [
         <Link
           to="/operator/audit"
           search={{ account: account.id }}
-          aria-label={`Audit log of ${account.email}`}
+          aria-label={`Audit log of ${nameOf(account)}`}
         >
           Audit log
         </Link>
@@ -75,7 +76,14 @@ const columns: readonly Column<AdminAccount>[] = [
   },
 ];
 
-function AccountAction({ account: { id, email, state } }: { account: AdminAccount }) {
+/** Accounts of another application may have no address. */
+function nameOf({ id, external_id: externalId, email }: AdminAccount): string {
+  return email ?? externalId ?? id;
+}
+
+function AccountAction({ account }: { account: AdminAccount }) {
+  const { id, state } = account;
+  const name = nameOf(account);
   const path = { id };
   const { data: user } = useQuery(userQuery);
   // The server refuses it as well: nobody locks themselves out.
@@ -84,9 +92,9 @@ function AccountAction({ account: { id, email, state } }: { account: AdminAccoun
     return (
       <Action
         title="Enable"
-        of={email}
-        question={`Enable ${email}?`}
-        done={`${email} can sign in again.`}
+        of={name}
+        question={`Enable ${name}?`}
+        done={`${name} can sign in again.`}
         onConfirm={() => request('POST /admin/accounts/{id}/enable', { path, body: {} })}
       >
         They can sign in again. Apps must be connected again.
@@ -96,10 +104,10 @@ function AccountAction({ account: { id, email, state } }: { account: AdminAccoun
   return (
     <Action
       title="Disable"
-      of={email}
+      of={name}
       isDanger
-      question={`Disable ${email}?`}
-      done={`${email} is disabled.`}
+      question={`Disable ${name}?`}
+      done={`${name} is disabled.`}
       onConfirm={() => request('POST /admin/accounts/{id}/disable', { path, body: {} })}
     >
       They are signed out everywhere and cannot sign in. All their apps are disconnected.

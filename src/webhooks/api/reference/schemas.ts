@@ -127,7 +127,12 @@ export function requestSchemas(declared: readonly EventKind[]): Record<string, T
   );
   const newEvent = (kind: EventKind) =>
     Type.Object(
-      { kind: Named(kind.name), account: Id(), body: kind.schema, id: Type.Optional(EventId()) },
+      {
+        kind: Named(kind.name),
+        account: reference('AccountName'),
+        body: kind.schema,
+        id: Type.Optional(EventId()),
+      },
       strict,
     );
   return {

@@ -1,0 +1,219 @@
+/**
+ * `/accounts`: the accounts, for the application whose users they are. It tells of its users by its own user ids
+ * (`external_id`), one by one or up to 1,000 in one request; what it leaves out stays as it is.
+ *
+ * An address never links accounts: an external account with the address of another account is an account of its own.
+ */
+
+import { sql } from 'kysely';
+import { type AccountRow, accountColumns } from '../accounts/account.ts';
+import {
+  type AccountMembers,
+  changeAccounts,
+  deleteAccount,
+  type ExternalAccount,
+  putExternalAccounts,
+} from '../accounts/external_account.ts';
+import { type Actor, actAs } from '../apps/actor.ts';
+import { isId } from '../crypto/ids.ts';
+import { type Database, inTransaction, type Transaction } from '../database/database.ts';
+import { readAccountsScope, writeAccountsScope } from '../grants/scopes.ts';
+import { duringStandstill } from '../grants/standstill.ts';
+import { jsonPatchType } from '../http/api.ts';
+import { sendOnce } from '../http/once.ts';
+import { readPage, sendPage } from '../http/page.ts';
+import { Problem } from '../http/problem.ts';
+import { endSessionsOf } from '../oauth/storage/session_end.ts';
+import { type AccountApiOptions, keyOwner, machineGuard } from './machine.ts';
+import { readExternalAccounts, readExternalId, readMembers } from './members.ts';
+
+interface IdRoute {
+  Params: { id: string };
+}
+
+interface ExternalRoute {
+  Params: { external_id: string };
+}
+
+export function registerAccounts(options: AccountApiOptions): void {
+  const { api, db } = options;
+  const reader = machineGuard(options, readAccountsScope);
+  const writer = machineGuard(options, writeAccountsScope);
+
+  api.get('/accounts', async (request, reply) => {
+    await reader(request);
+    const page = readPage(request, ['external_id']);
+    const { external_id: externalId } = page.parameters;
+    if (page.after !== null && !isId(page.after)) throw page.invalid();
+    const wanted = externalId === undefined ? null : readExternalId(externalId, 'external_id');
+    const found = await listAccounts(db, wanted, page.limit + 1, page.after);
+    return sendPage(request, reply, page, found, represent, ({ id }) => id);
+  });
+
+  api.post('/accounts', async (request, reply) => {
+    const actor = await writer(request);
+    const given = readExternalAccounts(request.body);
+    return sendOnce(options, request, reply, keyOwner(actor), async (within) => {
+      const items = await put(within, actor, given);
+      const body = {
+        items: items.map(({ id, externalId, isNew }) => ({
+          id,
+          external_id: externalId,
+          is_new: isNew,
+          _links: linksOf(id),
+        })),
+      };
+      return { status: 200, headers: {}, body: JSON.stringify(body) };
+    });
+  });
+
+  api.put<ExternalRoute>('/accounts/external/:external_id', async (request, reply) => {
+    const actor = await writer(request);
+    const externalId = readExternalId(request.params.external_id, 'The external id in the path');
+    const members = readMembers(request.body);
+    const [account] = await put(db, actor, [{ externalId, ...members }]);
+    const { id, isNew } = account as { id: string; isNew: boolean };
+    const row = await requireAccount(db, id);
+    if (isNew) reply.code(201).header('location', `/accounts/${id}`);
+    return reply.send(represent(row));
+  });
+
+  api.get<IdRoute>('/accounts/:id', async (request) => {
+    await reader(request);
+    return represent(await requireAccount(db, request.params.id));
+  });
+
+  api.patch<IdRoute>('/accounts/:id', async (request) => {
+    const actor = await writer(request);
+    if (request.headers['content-type']?.startsWith(jsonPatchType)) {
+      throw new Problem(415, 'An account is changed by application/merge-patch+json.', {
+        code: 'unsupported-media-type',
+      });
+    }
+    const members = readMembers(request.body);
+    const { id } = await requireAccount(db, request.params.id);
+    await db.transaction().execute(async (tx) => {
+      const row = await requireAccount(tx, id, true);
+      requireChangeable(row, members);
+      await actAs(tx, actor);
+      const changed = await changeAccounts(tx, [{ id, ...members }]);
+      if (changed === undefined) throw accountNotFound();
+      await endSessionsOf(tx, changed.disabled);
+    });
+    return represent(await requireAccount(db, id));
+  });
+
+  api.delete<IdRoute>('/accounts/:id', async (request, reply) => {
+    const actor = await writer(request);
+    const { id } = await requireAccount(db, request.params.id);
+    const isDeleted = await duringStandstill(
+      db,
+      { clientId: null, accountId: id, lane: null },
+      async (tx) => {
+        requireNoAdministrator(await requireAccount(tx, id, true));
+        await actAs(tx, actor);
+        await endSessionsOf(tx, [id]);
+        return deleteAccount(tx, id);
+      },
+    );
+    if (!isDeleted) throw accountNotFound();
+    return reply.code(204).send();
+  });
+}
+
+/** Creates or changes accounts of the application, all or none. */
+async function put(
+  given: Database | Transaction,
+  actor: Actor,
+  accounts: readonly ExternalAccount[],
+): Promise<{ id: string; externalId: string; isNew: boolean }[]> {
+  return inTransaction(given, async (tx) => {
+    await actAs(tx, actor);
+    const changed = await putExternalAccounts(tx, accounts);
+    if (changed === undefined) {
+      throw new Problem(409, 'One of the accounts is being deleted: try again.', { code: 'busy' });
+    }
+    if (changed.disabled.length > 0) {
+      await requireNoAdministrators(tx, changed.disabled);
+      await endSessionsOf(tx, changed.disabled);
+    }
+    return changed.accounts;
+  });
+}
+
+interface Row extends AccountRow {
+  disabled_at: Date | null;
+  updated_at: Date;
+}
+
+const columns = sql`${accountColumns}, accounts.disabled_at, accounts.updated_at`;
+
+/** In the order in which they were made. */
+async function listAccounts(
+  db: Database,
+  externalId: string | null,
+  count: number,
+  after: string | null,
+): Promise<Row[]> {
+  const only = externalId === null ? sql`` : sql`and external_id = ${externalId}`;
+  const next = after === null ? sql`` : sql`and id > ${after}`;
+  const { rows } = await sql<Row>`
+    select ${columns} from accounts where true ${only} ${next} order by id limit ${count}`.execute(db);
+  return rows;
+}
+
+/** @throws Problem 404 */
+export async function requireAccount(db: Database | Transaction, id: string, isLocked = false): Promise<Row> {
+  const lock = isLocked ? sql`for no key update` : sql``;
+  const { rows } = isId(id)
+    ? await sql<Row>`select ${columns} from accounts where id = ${id} ${lock}`.execute(db)
+    : { rows: [] };
+  if (rows[0] === undefined) throw accountNotFound();
+  return rows[0];
+}
+
+export function accountNotFound(): Problem {
+  return new Problem(404, 'There is no such account.');
+}
+
+/** What a person signs in with here is not the application's to change. */
+function requireChangeable(row: Row, { email, isEmailVerified, isDisabled }: AccountMembers): void {
+  if (row.external_id === null && (email !== undefined || isEmailVerified !== undefined)) {
+    throw new Problem(409, 'This account was made here: its address is not changed by machine clients.', {
+      code: 'local-account',
+    });
+  }
+  if (isDisabled === true) requireNoAdministrator(row);
+}
+
+/** The scope is not the administration: whoever has it cannot shut administrators out. */
+function requireNoAdministrator({ is_admin: isAdmin }: Pick<Row, 'is_admin'>): void {
+  if (!isAdmin) return;
+  throw new Problem(409, 'Administrators are not disabled or deleted by machine clients.', {
+    code: 'administrator',
+  });
+}
+
+async function requireNoAdministrators(tx: Transaction, ids: readonly string[]): Promise<void> {
+  const { rows } = await sql<{ is_admin: boolean }>`
+    select is_admin from accounts where id = any(${[...ids]}::uuid[]) and is_admin`.execute(tx);
+  for (const row of rows) requireNoAdministrator(row);
+}
+
+function represent(row: Row): Record<string, unknown> {
+  return {
+    id: row.id,
+    external_id: row.external_id,
+    email: row.email,
+    email_verified: row.email_verified,
+    name: row.name === '' ? null : row.name,
+    disabled: row.disabled_at !== null,
+    created_at: row.created_at.toISOString(),
+    updated_at: row.updated_at.toISOString(),
+    _links: linksOf(row.id),
+  };
+}
+
+function linksOf(id: string): Record<string, { href: string }> {
+  return { self: { href: `/accounts/${id}` }, grants: { href: `/accounts/${id}/grants` } };
+}

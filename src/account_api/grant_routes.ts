@@ -1,0 +1,113 @@
+/** `/accounts/<id>/grants` and `/grants/<id>`: connected apps, for the application's own settings page. */
+
+import { sql } from 'kysely';
+import { nameOf } from '../apps/actor.ts';
+import { isId } from '../crypto/ids.ts';
+import type { Database } from '../database/database.ts';
+import { withdrawGrant } from '../grants/grant.ts';
+import {
+  openidScopes,
+  readAccountsScope,
+  type ScopeCatalogue,
+  writeAccountsScope,
+} from '../grants/scopes.ts';
+import { readPage, sendPage } from '../http/page.ts';
+import { Problem } from '../http/problem.ts';
+import { requireAccount } from './account_routes.ts';
+import { type AccountApiOptions, machineGuard } from './machine.ts';
+
+interface IdRoute {
+  Params: { id: string };
+}
+
+interface GrantRow {
+  id: string;
+  account_id: string;
+  client_id: string;
+  client_name: string | null;
+  client_uri: string | null;
+  scopes: string[];
+  created_at: Date;
+  last_used_at: Date | null;
+}
+
+const selected = sql`
+  select g.id, g.account_id, g.client_id, g.scopes, g.created_at, g.last_used_at,
+    c.name as client_name, c.metadata ->> 'client_uri' as client_uri
+  from grants g left join clients c on c.id = g.client_id`;
+
+export function registerAccountGrants(options: AccountApiOptions): void {
+  const { api, db, scopes } = options;
+  const reader = machineGuard(options, readAccountsScope);
+  const writer = machineGuard(options, writeAccountsScope);
+  const show = (row: GrantRow) => represent(row, scopes);
+
+  api.get<IdRoute>('/accounts/:id/grants', async (request, reply) => {
+    await reader(request);
+    const page = readPage(request);
+    if (page.after !== null && !isId(page.after)) throw page.invalid();
+    const { id } = await requireAccount(db, request.params.id);
+    const found = await listGrants(db, id, page.limit + 1, page.after);
+    return sendPage(request, reply, page, found, show, (row) => row.id);
+  });
+
+  api.get<IdRoute>('/grants/:id', async (request) => {
+    await reader(request);
+    return show(await requireGrant(db, request.params.id));
+  });
+
+  api.delete<IdRoute>('/grants/:id', async (request, reply) => {
+    const actor = await writer(request);
+    const { id } = await requireGrant(db, request.params.id);
+    // The application asks for it because its user did.
+    if (!(await withdrawGrant(db, id, 'user', nameOf(actor)))) throw notFound();
+    return reply.code(204).send();
+  });
+}
+
+/** The newest first. */
+async function listGrants(
+  db: Database,
+  accountId: string,
+  count: number,
+  after: string | null,
+): Promise<GrantRow[]> {
+  const next = after === null ? sql`` : sql`and g.id < ${after}`;
+  const { rows } = await sql<GrantRow>`
+    ${selected} where g.account_id = ${accountId} and g.withdrawn_at is null ${next}
+    order by g.id desc limit ${count}`.execute(db);
+  return rows;
+}
+
+async function requireGrant(db: Database, id: string): Promise<GrantRow> {
+  const { rows } = isId(id)
+    ? await sql<GrantRow>`${selected} where g.id = ${id} and g.withdrawn_at is null`.execute(db)
+    : { rows: [] };
+  if (rows[0] === undefined) throw notFound();
+  return rows[0];
+}
+
+function notFound(): Problem {
+  return new Problem(404, 'There is no such grant.');
+}
+
+function represent(row: GrantRow, catalogue: ScopeCatalogue): Record<string, unknown> {
+  return {
+    id: row.id,
+    account: row.account_id,
+    client: row.client_id,
+    client_name: row.client_name ?? row.client_id,
+    client_uri: row.client_uri,
+    scopes: row.scopes,
+    // As the user read them.
+    scope_descriptions: Object.fromEntries(row.scopes.map((name) => [name, describe(name, catalogue)])),
+    created_at: row.created_at.toISOString(),
+    last_used_at: row.last_used_at?.toISOString() ?? null,
+    _links: { self: { href: `/grants/${row.id}` }, account: { href: `/accounts/${row.account_id}` } },
+  };
+}
+
+function describe(name: string, catalogue: ScopeCatalogue): string {
+  const known = catalogue.get(name) ?? openidScopes.find((scope) => scope.name === name);
+  return known?.description ?? name;
+}

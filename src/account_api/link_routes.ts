@@ -1,0 +1,86 @@
+/** `POST /account-links`: a single-use URL with which the application sends one of its users to their account page. */
+
+import { sql } from 'kysely';
+import { makeLink } from '../accounts/account_link.ts';
+import { type AccountName, mustNameAccount, readAccountName } from '../accounts/account_name.ts';
+import type { Database } from '../database/database.ts';
+import { loginScope } from '../grants/scopes.ts';
+import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
+import { type AccountApiOptions, machineGuard } from './machine.ts';
+
+/** Characters of `return_to` at most. */
+export const returnToCharactersMax = 2_048;
+
+export function registerAccountLinks(options: AccountApiOptions): void {
+  const { api, db, baseUrl, returnOrigins } = options;
+  const machine = machineGuard(options, loginScope);
+
+  api.post('/account-links', async (request, reply) => {
+    const { clientId } = await machine(request);
+    const { account, returnTo } = readLink(request.body, returnOrigins);
+    const accountId = await requireExternal(db, account);
+    const { secret, expiresAt } = await makeLink(db, { accountId, clientId, returnTo });
+    return reply
+      .code(201)
+      .header('cache-control', 'no-store')
+      .send({
+        url: `${baseUrl}/account/link?${new URLSearchParams({ code: secret })}`,
+        expires_at: expiresAt.toISOString(),
+      });
+  });
+}
+
+/** The application signs in its own users, and nobody who signs in here. @throws Problem 409, 422 */
+async function requireExternal(db: Database, { id, externalId }: AccountName): Promise<string> {
+  const { rows } = await sql<{ id: string; external_id: string | null; is_disabled: boolean }>`
+    select id, external_id, disabled_at is not null as is_disabled from accounts
+    where ${id === undefined ? sql`external_id = ${externalId}` : sql`id = ${id}`}`.execute(db);
+  const row = rows[0];
+  if (row === undefined) {
+    throw bodyProblem([{ pointer: '/account', message: 'is not known', code: 'unknown-account' }]);
+  }
+  if (row.external_id === null) {
+    throw new Problem(409, 'This account was made here: only its own user signs in to it.', {
+      code: 'local-account',
+    });
+  }
+  if (row.is_disabled) throw new Problem(409, 'The account is disabled.', { code: 'account-disabled' });
+  return row.id;
+}
+
+function readLink(
+  body: unknown,
+  returnOrigins: ReadonlySet<string>,
+): { account: AccountName; returnTo: string | null } {
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
+    throw bodyProblem([{ pointer: '', message: 'must be an object' }]);
+  }
+  const { account, return_to: returnTo = null, ...rest } = body as Record<string, unknown>;
+  const faults: BodyFault[] = Object.keys(rest).map((name) => ({
+    pointer: `/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`,
+    message: 'is not a known property',
+  }));
+  const named = readAccountName(account);
+  if (named === undefined) faults.push({ pointer: '/account', message: mustNameAccount });
+  const url = returnTo === null ? null : readReturnTo(returnTo, returnOrigins);
+  if (url === undefined) {
+    const origins = [...returnOrigins].join(', ') || 'none is declared (accounts.returnTo)';
+    faults.push({
+      pointer: '/return_to',
+      message: `must be a URL of one of these origins: ${origins}`,
+      code: 'return-to-not-allowed',
+    });
+  }
+  if (named === undefined || url === undefined || faults.length > 0) throw bodyProblem(faults);
+  return { account: named, returnTo: url };
+}
+
+/** @returns undefined for what users may not be sent to */
+function readReturnTo(value: unknown, origins: ReadonlySet<string>): string | undefined {
+  if (typeof value !== 'string' || value.length > returnToCharactersMax) return undefined;
+  const url = URL.parse(value);
+  // The origin of a `blob:` URL is that of the page that made it.
+  if (url === null || !/^https?:$/.test(url.protocol)) return undefined;
+  if (url.username !== '' || url.password !== '') return undefined;
+  return origins.has(url.origin) ? url.href : undefined;
+}

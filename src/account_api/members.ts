@@ -1,0 +1,114 @@
+/** What a request says of an account, checked by hand: an address means what this server makes of it. */
+
+import { normalizeEmail } from '../accounts/account.ts';
+import {
+  type AccountMembers,
+  type ExternalAccount,
+  externalIdCharactersMax,
+  isExternalId,
+} from '../accounts/external_account.ts';
+import { escapePointer } from '../http/json.ts';
+import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
+
+/** Accounts of one request at most. */
+export const accountsMax = 1_000;
+/** Characters of an address (RFC 5321 section 4.5.3.1.3) and of a name, at most. */
+export const emailCharactersMax = 254;
+export const nameCharactersMax = 200;
+/** Faults told of in one response at most. */
+const faultsMax = 100;
+
+const names = new Set(['email', 'email_verified', 'name', 'disabled']);
+
+/** @throws Problem 422 with every fault */
+export function readMembers(body: unknown): AccountMembers {
+  const faults: BodyFault[] = [];
+  const members = readObject(body, '', names, faults);
+  if (members === undefined || faults.length > 0) throw bodyProblem(faults);
+  return members;
+}
+
+/** One account or a list of them. @throws Problem 422 with the faults */
+export function readExternalAccounts(body: unknown): ExternalAccount[] {
+  const isList = Array.isArray(body);
+  const items: unknown[] = isList ? body : [body];
+  if (items.length === 0 || items.length > accountsMax) {
+    throw bodyProblem([{ pointer: '', message: `may have 1 to ${accountsMax} accounts` }]);
+  }
+  const faults: BodyFault[] = [];
+  const accounts: ExternalAccount[] = [];
+  const seen = new Set<string>();
+  for (const [index, item] of items.entries()) {
+    if (faults.length >= faultsMax) break;
+    const pointer = isList ? `/${index}` : '';
+    const members = readObject(item, pointer, namesWithId, faults);
+    if (members === undefined) continue;
+    const { external_id: externalId } = item as Record<string, unknown>;
+    if (!isExternalId(externalId))
+      faults.push({ pointer: `${pointer}/external_id`, message: mustBeExternalId });
+    else if (seen.has(externalId)) {
+      faults.push({ pointer: `${pointer}/external_id`, message: 'is in the list twice', code: 'duplicate' });
+    } else {
+      seen.add(externalId);
+      accounts.push({ externalId, ...members });
+    }
+  }
+  if (faults.length > 0) throw bodyProblem(faults);
+  return accounts;
+}
+
+const namesWithId = new Set([...names, 'external_id']);
+const mustBeExternalId = `must have 1 to ${externalIdCharactersMax} characters, without control characters`;
+
+/** @throws Problem 400 */
+export function readExternalId(value: string, place: string): string {
+  if (isExternalId(value)) return value;
+  throw new Problem(400, `${place} ${mustBeExternalId}.`, { code: 'invalid-external-id' });
+}
+
+function readObject(
+  value: unknown,
+  pointer: string,
+  known: ReadonlySet<string>,
+  faults: BodyFault[],
+): AccountMembers | undefined {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    faults.push({ pointer, message: 'must be an object' });
+    return undefined;
+  }
+  const fault = (name: string, message: string) =>
+    faults.push({ pointer: `${pointer}/${escapePointer(name)}`, message });
+  for (const name of Object.keys(value)) if (!known.has(name)) fault(name, 'is not a known property');
+  const { email, email_verified: isEmailVerified, name, disabled } = value as Record<string, unknown>;
+  const members: AccountMembers = {};
+  if (email !== undefined) {
+    const address = typeof email === 'string' ? normalizeEmail(email) : email;
+    if (typeof address === 'string' || address === null) members.email = address;
+    else fault('email', `must be an e-mail address of up to ${emailCharactersMax} characters, or null`);
+  }
+  if (isEmailVerified !== undefined) {
+    if (typeof isEmailVerified === 'boolean' || isEmailVerified === null) {
+      members.isEmailVerified = isEmailVerified;
+    } else fault('email_verified', 'must be true, false or null');
+  }
+  if (name !== undefined) {
+    if (name === null) members.name = '';
+    else if (isName(name)) members.name = name.trim();
+    else fault('name', `must have 1 to ${nameCharactersMax} visible characters, or be null`);
+  }
+  if (disabled !== undefined) {
+    if (typeof disabled === 'boolean') members.isDisabled = disabled;
+    else fault('disabled', 'must be true or false');
+  }
+  return members;
+}
+
+function isName(value: unknown): value is string {
+  return (
+    typeof value === 'string' &&
+    value.length <= 2 * nameCharactersMax &&
+    [...value].length <= nameCharactersMax &&
+    value.trim() !== '' &&
+    !/\p{Cc}/u.test(value)
+  );
+}

@@ -1,0 +1,279 @@
+/** The operations of the accounts API as the reference describes them. */
+
+import Type, { type TSchema } from 'typebox';
+import { externalIdCharactersMax } from '../accounts/external_account.ts';
+import { loginScope, readAccountsScope, writeAccountsScope } from '../grants/scopes.ts';
+import {
+  bodyProblems,
+  Id,
+  jsonBody,
+  keyParameter,
+  links,
+  listOf,
+  Maybe,
+  mergePatchBody,
+  pageParameters,
+  pathParameter,
+  queryParameter,
+  reference,
+  strict,
+  Time,
+} from '../http/describe.ts';
+import type { Operation, ReferencePart } from '../http/operation.ts';
+import { requestSchema } from '../http/request_schema.ts';
+import { returnToCharactersMax } from './link_routes.ts';
+import { accountsMax, emailCharactersMax, nameCharactersMax } from './members.ts';
+
+/** No control characters: C0, DEL and C1. */
+const ExternalId = () =>
+  Type.String({
+    minLength: 1,
+    maxLength: externalIdCharactersMax,
+    pattern: '^[^\\u0000-\\u001f\\u007f-\\u009f]+$',
+  });
+
+const members = {
+  email: Type.Optional(
+    Maybe(
+      Type.String({
+        minLength: 3,
+        maxLength: emailCharactersMax,
+        pattern: '^[^\\s@\\u0000-\\u001f\\u007f-\\u009f]+@[^\\s@\\u0000-\\u001f\\u007f-\\u009f]+$',
+      }),
+    ),
+  ),
+  email_verified: Type.Optional(Maybe(Type.Boolean())),
+  name: Type.Optional(
+    Maybe(
+      Type.String({
+        minLength: 1,
+        maxLength: nameCharactersMax,
+        pattern:
+          '^[^\\u0000-\\u001f\\u007f-\\u009f]*[^\\s\\u0000-\\u001f\\u007f-\\u009f][^\\u0000-\\u001f\\u007f-\\u009f]*$',
+      }),
+    ),
+  ),
+  disabled: Type.Optional(Type.Boolean()),
+};
+
+const schemas: Record<string, TSchema> = {
+  Account: Type.Object(
+    {
+      id: Id(),
+      external_id: Maybe(Type.String()),
+      email: Maybe(Type.String()),
+      email_verified: Maybe(Type.Boolean()),
+      name: Maybe(Type.String()),
+      disabled: Type.Boolean(),
+      created_at: Time(),
+      updated_at: Time(),
+      _links: links,
+    },
+    strict,
+  ),
+  AccountList: listOf('Account'),
+  AccountChange: requestSchema(Type.Object(members, strict)),
+  ExternalAccount: requestSchema(Type.Object({ external_id: ExternalId(), ...members }, strict)),
+  ExternalAccounts: Type.Union([
+    reference('ExternalAccount'),
+    Type.Array(reference('ExternalAccount'), { minItems: 1, maxItems: accountsMax }),
+  ]),
+  PutAccounts: Type.Object(
+    {
+      items: Type.Array(
+        Type.Object({ id: Id(), external_id: Type.String(), is_new: Type.Boolean(), _links: links }, strict),
+        { maxItems: accountsMax },
+      ),
+    },
+    strict,
+  ),
+  AccountGrant: Type.Object(
+    {
+      id: Id(),
+      account: Id(),
+      client: Type.String(),
+      client_name: Type.String(),
+      client_uri: Maybe(Type.String()),
+      scopes: Type.Array(Type.String()),
+      scope_descriptions: Type.Record(Type.String(), Type.String()),
+      created_at: Time(),
+      last_used_at: Maybe(Time()),
+      _links: links,
+    },
+    strict,
+  ),
+  AccountGrantList: listOf('AccountGrant'),
+  AccountName: requestSchema(
+    Type.Union([Id(), Type.Object({ external_id: ExternalId() }, strict)]) as TSchema,
+  ),
+  AccountLinkCreate: requestSchema(
+    Type.Object(
+      {
+        account: reference('AccountName'),
+        return_to: Type.Optional(Maybe(Type.String({ format: 'uri', maxLength: returnToCharactersMax }))),
+      },
+      strict,
+    ),
+  ),
+  AccountLink: Type.Object({ url: Type.String({ format: 'uri' }), expires_at: Time() }, strict),
+};
+
+const tag = 'accounts';
+const id = pathParameter('id', 'Which account.', Id());
+const grantId = pathParameter('id', 'Which grant.', Id());
+const reads = [readAccountsScope];
+const writes = [writeAccountsScope];
+const example = { external_id: 'user-4711', email: 'ann@example.com', email_verified: true, name: 'Ann' };
+const keep = 'Members that are left out stay as they are; null removes.';
+const noLink =
+  'An e-mail address never links accounts: several may have the same, and nobody signs in here by that of an account with an external id.';
+
+const operations: Operation[] = [
+  {
+    id: 'list_all_accounts',
+    method: 'get',
+    path: '/accounts',
+    tag,
+    summary: 'List accounts, or find one by its external id',
+    scopes: reads,
+    parameters: [
+      ...pageParameters,
+      queryParameter('external_id', 'Only the one with this external id, compared exactly.', ExternalId()),
+    ],
+    answers: { 200: { description: 'A page.', schema: 'AccountList', headers: ['Link'] } },
+    problems: [],
+  },
+  {
+    id: 'put_accounts',
+    method: 'post',
+    path: '/accounts',
+    tag,
+    summary: 'Create or change up to 1,000 accounts',
+    description: `Takes one account or an array. All are taken, or none. ${keep} ${noLink}`,
+    scopes: writes,
+    parameters: [keyParameter],
+    body: jsonBody('ExternalAccounts', [example]),
+    answers: {
+      200: { description: 'In the order given.', schema: 'PutAccounts', headers: ['Idempotency-Replayed'] },
+    },
+    problems: [409, ...bodyProblems],
+  },
+  {
+    id: 'put_external_account',
+    method: 'put',
+    path: '/accounts/external/{external_id}',
+    tag,
+    summary: 'Create or change an account by its external id',
+    description: `The external id in the path is percent-encoded. \`.\` and \`..\` cannot stand in a path: use \`POST /accounts\` for these. ${keep} ${noLink}`,
+    scopes: writes,
+    parameters: [pathParameter('external_id', 'The user id in the application.', ExternalId())],
+    body: jsonBody('AccountChange', { email: 'ann@example.com', email_verified: true, name: 'Ann' }),
+    answers: {
+      200: { description: 'It was known.', schema: 'Account' },
+      201: { description: 'It is new.', schema: 'Account', headers: ['Location'] },
+    },
+    problems: [404, 409, ...bodyProblems],
+  },
+  {
+    id: 'read_any_account',
+    method: 'get',
+    path: '/accounts/{id}',
+    tag,
+    summary: 'Read an account',
+    scopes: reads,
+    parameters: [id],
+    answers: { 200: { description: 'As it is now.', schema: 'Account' } },
+    problems: [404],
+  },
+  {
+    id: 'change_account',
+    method: 'patch',
+    path: '/accounts/{id}',
+    tag,
+    summary: 'Change an account',
+    description:
+      'Disabling signs it out everywhere and withdraws its grants. The address of an account that was made here is not changed (409 `local-account`), and an administrator is not disabled (409 `administrator`).',
+    scopes: writes,
+    parameters: [id],
+    body: mergePatchBody('AccountChange', { disabled: true }),
+    answers: { 200: { description: 'As it is now.', schema: 'Account' } },
+    problems: [404, 409, ...bodyProblems],
+  },
+  {
+    id: 'delete_account',
+    method: 'delete',
+    path: '/accounts/{id}',
+    tag,
+    summary: 'Delete an account',
+    description:
+      'In one transaction its grants are withdrawn, its subscriptions end, its sessions end, and its resources, address, name and external id are deleted. No delivery for it starts after that. Events that were published for it leave when they are 30 days old; erase the body of one with `DELETE /events/{id}/body`. The audit log keeps the account id.',
+    scopes: writes,
+    parameters: [id],
+    answers: { 204: { description: 'It is deleted.' } },
+    problems: [404, 409, 413, 415],
+  },
+  {
+    id: 'list_account_grants',
+    method: 'get',
+    path: '/accounts/{id}/grants',
+    tag,
+    summary: 'List what an account lets apps do, the newest first',
+    scopes: reads,
+    parameters: [id, ...pageParameters],
+    answers: { 200: { description: 'A page.', schema: 'AccountGrantList', headers: ['Link'] } },
+    problems: [404],
+  },
+  {
+    id: 'read_account_grant',
+    method: 'get',
+    path: '/grants/{id}',
+    tag,
+    summary: 'Read a grant',
+    scopes: reads,
+    parameters: [grantId],
+    answers: { 200: { description: 'As it is now.', schema: 'AccountGrant' } },
+    problems: [404],
+  },
+  {
+    id: 'withdraw_account_grant',
+    method: 'delete',
+    path: '/grants/{id}',
+    tag,
+    summary: 'Withdraw a grant, as its user asked for',
+    scopes: writes,
+    parameters: [grantId],
+    answers: { 204: { description: 'It is withdrawn.' } },
+    problems: [404, 413, 415],
+  },
+  {
+    id: 'create_account_link',
+    method: 'post',
+    path: '/account-links',
+    tag,
+    summary: 'Make a single-use URL to the account page of a user',
+    description:
+      'Send the browser of that very user there within 60 seconds. It opens the account page for an hour, and nothing else: it is no sign-in to apps or to the console. For accounts with an external id only.',
+    scopes: [loginScope],
+    parameters: [],
+    body: jsonBody('AccountLinkCreate', {
+      account: { external_id: 'user-4711' },
+      return_to: 'https://app.example.com/settings',
+    }),
+    answers: { 201: { description: 'The URL.', schema: 'AccountLink' } },
+    problems: [409, ...bodyProblems],
+  },
+];
+
+export function describeAccountApi(): ReferencePart {
+  return {
+    operations,
+    schemas,
+    tags: [
+      {
+        name: tag,
+        description:
+          'Accounts of an application that has its own users. For machine clients of the operator.',
+      },
+    ],
+  };
+}

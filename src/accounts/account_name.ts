@@ -1,0 +1,20 @@
+/**
+ * How a machine client names an account in a body: by its id, a text, or by the user id that the client's own
+ * application knows, `{ "external_id": "…" }`. The two forms never mix: an external id may look like an account id.
+ */
+
+import { isId } from '../crypto/ids.ts';
+import { externalIdCharactersMax, isExternalId } from './external_account.ts';
+
+export type AccountName = { id: string; externalId?: never } | { id?: never; externalId: string };
+
+/** What is said of a value that names no account. */
+export const mustNameAccount = `must be the id of an account, or an object with an external_id of 1 to ${externalIdCharactersMax} characters without control characters`;
+
+/** @returns undefined for what cannot name an account */
+export function readAccountName(value: unknown): AccountName | undefined {
+  if (typeof value === 'string') return isId(value) ? { id: value } : undefined;
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
+  const { external_id: externalId, ...rest } = value as Record<string, unknown>;
+  return isExternalId(externalId) && Object.keys(rest).length === 0 ? { externalId } : undefined;
+}
