@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { sql } from 'kysely';
 import { startBrowser } from './support/chromium.ts';
 import { createConsoleUser } from './support/console.ts';
 import {
@@ -14,7 +15,7 @@ import {
 } from './support/console_page.ts';
 import { createTestAccount } from './support/oauth.ts';
 import { accept, answer, startSubscriber } from './support/subscriber.ts';
-import { createPublisher, publish, subscribe } from './support/webhooks.ts';
+import { createPublisher, publish, subscribe, until } from './support/webhooks.ts';
 
 // One repetition, a second later: what fails is given up soon, and stays so for as long as the test looks at it.
 const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
@@ -102,6 +103,36 @@ test('a second member sees the deliveries of an app, resends one, and sees nothi
   await owner.request('DELETE', `${members}/${member.account.id}`);
   await page.reload();
   await page.getByText('Not found').waitFor();
+});
+
+test('a response that was not stored is explained, and one that is no text is named so', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const user = await createConsoleUser(server);
+  const { id } = await subscribe(user, { url: subscriber.url });
+  await user.request('POST', `/subscriptions/${id}/test`, { json: {} });
+  const { body } = await until(
+    () => user.request('GET', `/subscriptions/${id}/deliveries?status=failed`),
+    ({ body: list }) => list.items.length === 1,
+  );
+  const delivery = body.items[0];
+  const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(
+    server.db,
+  );
+  await sql`
+    update attempts set response_omitted = true, headers = null, body = null
+    where lane = ${rows[0]?.lane} and number = 2`.execute(server.db);
+  await sql`update attempts set body = '\\xff00ff' where lane = ${rows[0]?.lane} and number = 1`.execute(
+    server.db,
+  );
+  const path = `/console/deliveries/${delivery.id}`;
+  const { page, problems } = await openConsole(browser, server, user.account, path);
+  await page.getByText('The response is not stored').waitFor();
+  await page.getByText('had filled their storage for that day (UTC)').waitFor();
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await page.getByRole('button', { name: 'Attempt 1 500' }).click();
+  await page.getByText('Response (body in base64)').waitFor();
+  assert.equal(await page.getByText('The response is not stored').count(), 0);
+  assert.deepEqual(problems, []);
 });
 
 test('the log is filtered by state, kind, time and id', async (t) => {

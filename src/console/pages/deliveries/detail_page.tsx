@@ -213,13 +213,27 @@ function AttemptDetails({ attempt, body }: { attempt: Attempt; body: unknown }) 
       {response !== null && (
         <CodeBlock
           label="Response"
-          title={response.truncated ? 'Response (first 16 KiB)' : 'Response'}
+          title={titleOfResponse(response)}
           code={`${attempt.status}\n${writeHeaders(response.headers)}\n\n${response.body}`}
         />
+      )}
+      {attempt.response_omitted === true && (
+        <Notice title="The response is not stored">
+          <p>
+            The responses to this account’s deliveries had filled their storage for that day (UTC). Deliveries
+            are not affected. The status and the timing are kept. Short responses save storage: a 204 without
+            a body is enough.
+          </p>
+        </Notice>
       )}
       {sent !== null && body !== null && <CodeBlock label="curl" code={curlOf(attempt, body)} />}
     </div>
   );
+}
+
+function titleOfResponse({ truncated, encoding }: NonNullable<Attempt['response']>): string {
+  const notes = [truncated && 'first 16 KiB', encoding === 'base64' && 'body in base64'].filter(Boolean);
+  return notes.length === 0 ? 'Response' : `Response (${notes.join(', ')})`;
 }
 
 function writeHeaders(headers: Record<string, string | string[]>): string {
