@@ -31,6 +31,12 @@ export interface DeliveryFilter {
 /** Deliveries that one page looks through at most, however few of them are wanted. */
 export const lookedThroughMax = 10_000;
 
+/**
+ * The same where a kind is wanted of deliveries of a state that `retries` keeps. They lie far apart: each takes look-ups in
+ * three tables, in blocks of its own.
+ */
+export const lookedThroughByKindMax = 2_000;
+
 export interface DeliveryList {
   deliveries: Delivery[];
   /** Where there is more to look through: the sequence before which to go on. */
@@ -81,13 +87,17 @@ async function findStretch(
   const { head = '1', oldest = null, newest = null } = ends[0] ?? {};
   const from = Math.min(before ?? Number.POSITIVE_INFINITY, Number(head), Number(newest ?? 0) + 1);
   const lowest = isKeptByState(filter.state)
-    ? await lowestOfState(db, lane, filter, from)
+    ? await lowestOfState(db, lane, filter, from, lookedThroughFor(filter))
     : // A sequence has no gap, so that this is how many there are.
       from - lookedThroughMax;
   return { from, lowest, more: oldest !== null && lowest > Number(oldest) ? lowest : null };
 }
 
 type KeptState = 'failed' | 'cancelled';
+
+function lookedThroughFor({ state, kind }: DeliveryFilter): number {
+  return isKeptByState(state) && kind !== null ? lookedThroughByKindMax : lookedThroughMax;
+}
 
 /** Whether all deliveries of a state are in `retries` under that name: these are found without reading the others. */
 function isKeptByState(state: DeliveryState | null): state is KeptState {
@@ -99,11 +109,12 @@ async function lowestOfState(
   lane: number,
   filter: DeliveryFilter,
   from: number,
+  count: number,
 ): Promise<number> {
   const { rows } = await sql<{ sequence: string }>`
     select d.sequence from retries d
     where d.lane = ${lane} and d.state = ${filter.state} and d.sequence < ${from}::bigint and ${ofDays(filter)}
-    order by d.sequence desc offset ${lookedThroughMax - 1}::int limit 1`.execute(db);
+    order by d.sequence desc offset ${count - 1}::int limit 1`.execute(db);
   return Number(rows[0]?.sequence ?? 0);
 }
 
@@ -116,7 +127,7 @@ function lookThrough(lane: number, filter: DeliveryFilter, { from, lowest }: Str
     ? sql`
       select r.lane, r.sequence, r.day, d.event, d.created_at from (
         select d.lane, d.sequence, d.day from retries d where ${within} and d.state = ${state}
-        order by d.sequence desc limit ${lookedThroughMax}
+        order by d.sequence desc limit ${lookedThroughFor(filter)}
       ) as r
       cross join lateral (
         select event, created_at from deliveries
