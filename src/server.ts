@@ -9,6 +9,7 @@ import type { Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
 import { registerAccountApi } from './account_api/account_api.ts';
+import { returnOriginsOf } from './accounts/settings.ts';
 import { registerAdministration } from './admin/admin.ts';
 import { registerAppRoutes } from './apps/api/app_routes.ts';
 import { registerLogoRoutes } from './apps/api/logo_routes.ts';
@@ -162,6 +163,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     foreignKeys: () => deliveryKeys.published.map(({ publicJwk }) => publicJwk),
     settings: platform.oauth,
     apps: platform.apps,
+    login: platform.accounts.login,
     egress,
   });
   opened.defer(() => authorization.stop());
@@ -175,6 +177,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     baseUrl: config.baseUrl,
     resources,
     startUrl: platform.startUrl,
+    login: platform.accounts.login,
     tour: options.tour ?? null,
   });
   const { guard } = authorization;
@@ -234,7 +237,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
       scopes,
       sealer: createSealer(secret, 'account-answers'),
       baseUrl: config.baseUrl,
-      returnOrigins: new Set(platform.accounts.returnTo),
+      returnOrigins: returnOriginsOf(platform.accounts),
     });
     const { oauth, webhooks: ofWebhooks, apps, accounts } = platform;
     const sections = { oauth, webhooks: ofWebhooks, apps, accounts };

@@ -68,6 +68,7 @@ async function startNode(databaseUrl: string): Promise<Node> {
     foreignKeys: () => [],
     settings: defaultOAuthSettings,
     apps: defaultAppSettings,
+    login: null,
   });
   app.get('/posts', async (request) => {
     const { accountId, clientId } = await guard(request, 'read:posts');

@@ -9,6 +9,7 @@ import { audit } from '../src/commands/audit.ts';
 import { type Command, CommandError, UsageError } from '../src/commands/command.ts';
 import { readPassword } from '../src/commands/password_option.ts';
 import { trigger } from '../src/commands/trigger.ts';
+import { userCreate } from '../src/commands/user_create.ts';
 import { userDisable } from '../src/commands/user_disable.ts';
 import { userEnable } from '../src/commands/user_enable.ts';
 import { userPassword } from '../src/commands/user_password.ts';
@@ -147,4 +148,16 @@ test('a password of - is the first line of standard input', async () => {
   assert.equal(await readPassword({ password: 'staple' }), 'staple');
   await assert.rejects(readPassword({ password: '-' }, Readable.from([])), UsageError);
   await assert.rejects(readPassword({}), UsageError);
+});
+
+test('user create: the user of an application is made an administrator, whether or not it is known yet', async () => {
+  const [made] = await run(userCreate, { 'external-id': 'boss', json: true });
+  const [again] = await run(userCreate, { 'external-id': 'boss', admin: true, json: true });
+  assert.equal(JSON.parse(String(made)).id, JSON.parse(String(again)).id);
+  const { rows } = await sql`
+    select is_admin, password_hash from accounts where external_id = 'boss'`.execute(server.db);
+  assert.deepEqual(rows, [{ is_admin: true, password_hash: null }]);
+  for (const values of [{ 'external-id': 'a\n' }, { 'external-id': 'a', email: 'a@example.com' }]) {
+    await assert.rejects(run(userCreate, values), UsageError);
+  }
 });

@@ -100,14 +100,19 @@ function represent(row: GrantRow, catalogue: ScopeCatalogue): Record<string, unk
     client_uri: row.client_uri,
     scopes: row.scopes,
     // As the user read them.
-    scope_descriptions: Object.fromEntries(row.scopes.map((name) => [name, describe(name, catalogue)])),
+    scope_descriptions: describeScopes(row.scopes, catalogue),
     created_at: row.created_at.toISOString(),
     last_used_at: row.last_used_at?.toISOString() ?? null,
     _links: { self: { href: `/grants/${row.id}` }, account: { href: `/accounts/${row.account_id}` } },
   };
 }
 
-function describe(name: string, catalogue: ScopeCatalogue): string {
-  const known = catalogue.get(name) ?? openidScopes.find((scope) => scope.name === name);
-  return known?.description ?? name;
+/** Scopes in the words that users read. */
+export function describeScopes(names: readonly string[], catalogue: ScopeCatalogue): Record<string, string> {
+  return Object.fromEntries(
+    names.map((name) => {
+      const known = catalogue.get(name) ?? openidScopes.find((scope) => scope.name === name);
+      return [name, known?.description ?? name];
+    }),
+  );
 }

@@ -57,6 +57,21 @@ export function readExternalAccounts(body: unknown): ExternalAccount[] {
   return accounts;
 }
 
+/** The account of a sign-in: it does not say whether the account is disabled. */
+export function readAccountOfLogin(
+  value: unknown,
+  pointer: string,
+  faults: BodyFault[],
+): ExternalAccount | undefined {
+  const members = readObject(value, pointer, namesOfLogin, faults);
+  if (members === undefined) return undefined;
+  const { external_id: externalId } = value as Record<string, unknown>;
+  if (isExternalId(externalId)) return { externalId, ...members };
+  faults.push({ pointer: `${pointer}/external_id`, message: mustBeExternalId });
+  return undefined;
+}
+
+const namesOfLogin = new Set(['external_id', 'email', 'email_verified', 'name']);
 const namesWithId = new Set([...names, 'external_id']);
 const mustBeExternalId = `must have 1 to ${externalIdCharactersMax} characters, without control characters`;
 

@@ -12,6 +12,7 @@ import {
   listOf,
   Maybe,
   mergePatchBody,
+  Named,
   pageParameters,
   pathParameter,
   queryParameter,
@@ -22,6 +23,13 @@ import {
 import type { Operation, ReferencePart } from '../http/operation.ts';
 import { requestSchema } from '../http/request_schema.ts';
 import { returnToCharactersMax } from './link_routes.ts';
+import {
+  acrCharactersMax,
+  amrCharactersMax,
+  amrMax,
+  descriptionCharactersMax,
+  loginErrors,
+} from './login_answers.ts';
 import { accountsMax, emailCharactersMax, nameCharactersMax } from './members.ts';
 
 /** No control characters: C0, DEL and C1. */
@@ -115,12 +123,78 @@ const schemas: Record<string, TSchema> = {
       strict,
     ),
   ),
+  LoginRequest: Type.Object(
+    {
+      id: Type.String(),
+      client: Maybe(
+        Type.Object(
+          { client_id: Type.String(), client_name: Type.String(), client_uri: Maybe(Type.String()) },
+          strict,
+        ),
+      ),
+      scopes: Type.Array(Type.String()),
+      scope_descriptions: Type.Record(Type.String(), Type.String()),
+      login_hint: Maybe(Type.String()),
+      prompt: Maybe(Type.String()),
+      acr_values: Type.Array(Type.String()),
+      max_age: Maybe(Type.Integer()),
+      expires_at: Time(),
+      _links: links,
+    },
+    strict,
+  ),
+  LoginAcceptance: requestSchema(
+    Type.Object(
+      {
+        account: Type.Object(
+          {
+            external_id: ExternalId(),
+            email: members.email,
+            email_verified: members.email_verified,
+            name: members.name,
+          },
+          strict,
+        ),
+        auth_time: Type.Optional(Type.Integer({ minimum: 0 })),
+        amr: Type.Optional(
+          Maybe(
+            Type.Array(Type.String({ pattern: '^[!-~]+$', minLength: 1, maxLength: amrCharactersMax }), {
+              maxItems: amrMax,
+            }),
+          ),
+        ),
+        acr: Type.Optional(
+          Maybe(Type.String({ pattern: '^[!-~]+$', minLength: 1, maxLength: acrCharactersMax })),
+        ),
+      },
+      strict,
+    ),
+  ),
+  LoginRejection: requestSchema(
+    Type.Object(
+      {
+        error: Type.Optional(Named(...loginErrors)),
+        error_description: Type.Optional(
+          Maybe(
+            Type.String({
+              pattern: '^[ !#-\\[\\]-~]+$',
+              minLength: 1,
+              maxLength: descriptionCharactersMax,
+            }),
+          ),
+        ),
+      },
+      strict,
+    ),
+  ),
+  LoginAnswered: Type.Object({ redirect_to: Type.String({ format: 'uri' }) }, strict),
   AccountLink: Type.Object({ url: Type.String({ format: 'uri' }), expires_at: Time() }, strict),
 };
 
 const tag = 'accounts';
 const id = pathParameter('id', 'Which account.', Id());
 const grantId = pathParameter('id', 'Which grant.', Id());
+const loginId = pathParameter('id', 'Which sign-in.', Type.String({ pattern: '^[A-Za-z0-9_-]{43}$' }));
 const reads = [readAccountsScope];
 const writes = [writeAccountsScope];
 const example = { external_id: 'user-4711', email: 'ann@example.com', email_verified: true, name: 'Ann' };
@@ -261,6 +335,53 @@ const operations: Operation[] = [
     }),
     answers: { 201: { description: 'The URL.', schema: 'AccountLink' } },
     problems: [409, ...bodyProblems],
+  },
+  {
+    id: 'read_login_request',
+    method: 'get',
+    path: '/login-requests/{id}',
+    tag,
+    summary: 'Read a sign-in that was handed over to the application',
+    description:
+      'The id is `login_request` in the address of the login page. `client` is null where the user wants their account page.',
+    scopes: [loginScope],
+    parameters: [loginId],
+    answers: { 200: { description: 'What the app asks for.', schema: 'LoginRequest' } },
+    problems: [404, 409],
+  },
+  {
+    id: 'accept_login_request',
+    method: 'post',
+    path: '/login-requests/{id}/accept',
+    tag,
+    summary: 'Say who the user is',
+    description:
+      'Redirect the browser of that user to `redirect_to`. It works once, within ten minutes of the beginning, in the browser where the sign-in began. The account is created or changed as by `PUT /accounts/external/{external_id}`. `auth_time` is required where the request has `prompt=login` or `max_age`, and must satisfy it.',
+    scopes: [loginScope],
+    parameters: [loginId],
+    body: jsonBody('LoginAcceptance', {
+      account: { external_id: 'user-4711', email: 'ann@example.com', name: 'Ann' },
+      auth_time: 1_760_000_000,
+      amr: ['pwd'],
+    }),
+    answers: { 200: { description: 'Where the browser goes.', schema: 'LoginAnswered' } },
+    problems: [404, 409, ...bodyProblems],
+  },
+  {
+    id: 'reject_login_request',
+    method: 'post',
+    path: '/login-requests/{id}/reject',
+    tag,
+    summary: 'Refuse a sign-in: the app is told the error',
+    scopes: [loginScope],
+    parameters: [loginId],
+    body: jsonBody(
+      'LoginRejection',
+      { error: 'access_denied', error_description: 'The user cancelled' },
+      false,
+    ),
+    answers: { 200: { description: 'Where the browser goes.', schema: 'LoginAnswered' } },
+    problems: [404, 409, ...bodyProblems],
   },
 ];
 

@@ -86,6 +86,11 @@ export async function isAdmin(db: Database | Transaction, id: string): Promise<b
   return rows.length > 0;
 }
 
+/** For the operator alone. */
+export async function makeAdmin(tx: Transaction, id: string): Promise<void> {
+  await sql`update accounts set is_admin = true where id = ${id}`.execute(tx);
+}
+
 /**
  * What signing in needs: the account and the hash that a password is compared with. Accounts of another application are
  * not found by an address: their users sign in there.

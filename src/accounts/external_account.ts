@@ -139,7 +139,10 @@ export async function changeAccounts(
     update accounts set
       email = case when given.change ? 'email' then given.change ->> 'email' else email end,
       email_verified = case when given.change ? 'email_verified'
-        then (given.change ->> 'email_verified')::boolean else email_verified end,
+        then (given.change ->> 'email_verified')::boolean
+        -- What was said of the address before says nothing of another one.
+        when given.change ? 'email' and email is distinct from given.change ->> 'email' then null
+        else email_verified end,
       name = case when given.change ? 'name' then given.change ->> 'name' else name end,
       disabled_at = case when not given.change ? 'disabled' then disabled_at
         when (given.change -> 'disabled')::boolean then coalesce(disabled_at, now()) end,

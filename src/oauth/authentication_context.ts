@@ -1,15 +1,21 @@
 /**
  * How a user signed in, as `acr` (OpenID Connect Core section 2). There is one method, the password, so there is one
  * value: a name of SAML's authentication context classes, which other servers use too. Plain http (development) has its
- * own, because the other one promises a protected transport.
+ * own, because the other one promises a protected transport. Where the application signs users in, it says how.
  */
 
 import { errors } from 'oidc-provider';
+import type { AccountSettings } from '../accounts/settings.ts';
 
 const classes = 'urn:oasis:names:tc:SAML:2.0:ac:classes:';
 
 export function passwordAcr(baseUrl: string): string {
   return classes + (baseUrl.startsWith('https:') ? 'PasswordProtectedTransport' : 'Password');
+}
+
+/** Where the application signs users in, what it can reach. */
+export function supportedAcrs(login: AccountSettings['login'], baseUrl: string): string[] {
+  return login === null ? [passwordAcr(baseUrl)] : [...login.acrValues];
 }
 
 /**
@@ -18,11 +24,13 @@ export function passwordAcr(baseUrl: string): string {
  * @param claims the `claims` parameter
  * @throws CustomOIDCProviderError with the code of OpenID Connect Unmet Authentication Requirements
  */
-export function refuseUnmetAcr(claims: unknown, supported: string): void {
+export function refuseUnmetAcr(claims: unknown, supported: readonly string[]): void {
   const { acr } = (claims as { id_token?: { acr?: AcrRequest | null } }).id_token ?? {};
   if (typeof acr !== 'object' || acr === null || acr.essential !== true) return;
-  const { value = supported, values = [supported] } = acr;
-  if (value === supported && Array.isArray(values) && values.includes(supported)) return;
+  const { value, values } = acr;
+  const isMet = (wanted: unknown) => typeof wanted === 'string' && supported.includes(wanted);
+  const isAnyMet = values === undefined || (Array.isArray(values) && values.some(isMet));
+  if ((value === undefined || isMet(value)) && isAnyMet) return;
   throw new errors.CustomOIDCProviderError(
     'unmet_authentication_requirements',
     'none of the requested acr values is supported',

@@ -8,6 +8,7 @@ import type { FastifyInstance } from 'fastify';
 import type { JWK } from 'jose';
 import type { Provider } from 'oidc-provider';
 import type { Logger } from 'pino';
+import type { AccountSettings } from '../accounts/settings.ts';
 import type { CheckMetadata } from '../apps/metadata.ts';
 import type { AppSettings } from '../apps/settings.ts';
 import { AuditLog } from '../audit/audit_log.ts';
@@ -63,6 +64,8 @@ export interface AuthorizationOptions {
   egress?: Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
   settings: OAuthSettings;
   apps: AppSettings;
+  /** Where users sign in, if not here. */
+  login: AccountSettings['login'];
 }
 
 export interface Authorization {

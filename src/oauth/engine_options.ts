@@ -3,6 +3,7 @@
  */
 
 import type { JWK } from 'jose';
+import type { AccountSettings } from '../accounts/settings.ts';
 import type { AppSettings } from '../apps/settings.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
 import type { Config } from '../config/config.ts';
@@ -64,6 +65,8 @@ export interface EngineOptions {
   pages: EnginePages;
   settings: OAuthSettings;
   apps: AppSettings;
+  /** Where users sign in, if not here. */
+  login: AccountSettings['login'];
   /** For what clients keep elsewhere: their metadata, keys. */
   fetch: GuardedFetch;
   readCertificate: CertificateReader;

@@ -7,7 +7,7 @@ import { accessTokenSeconds, isAccessTokenLife } from '../clients/access_token_l
 import { isFapi2Client } from '../clients/metadata.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { introspectionScope, openidScopes } from '../grants/scopes.ts';
-import { passwordAcr, refuseUnmetAcr } from './authentication_context.ts';
+import { refuseUnmetAcr, supportedAcrs } from './authentication_context.ts';
 import type { EngineOptions } from './engine_options.ts';
 import { requireNonce } from './fapi2.ts';
 import { mtlsFeature } from './mtls/mtls.ts';
@@ -37,7 +37,7 @@ export function features(options: EngineOptions): Features {
       enabled: true,
       async assertClaimsParameter(_ctx, claims) {
         if (!isStorableJson(claims)) throw new errors.InvalidRequest('the claims parameter cannot be kept');
-        refuseUnmetAcr(claims, passwordAcr(options.config.baseUrl));
+        refuseUnmetAcr(claims, supportedAcrs(options.login, options.config.baseUrl));
       },
     },
     // RFC 9449. The proofs themselves are remembered by storage/used_proof.ts.

@@ -24,6 +24,7 @@ const rules: readonly [table: string, useless: string][] = [
   ['login_sessions', 'expires_at < now()'],
   ['interactions', 'expires_at < now()'],
   ['account_links', 'expires_at < now()'],
+  ['login_requests', 'expires_at < now()'],
   ['device_codes', "expires_at < now() - interval '1 hour'"],
   ['pushed_requests', "expires_at < now() - interval '1 hour'"],
   ['used_proofs', 'expires_at < now()'],

@@ -16,14 +16,22 @@ export interface LoginSession {
 export interface LoginSessions {
   find: (request: FastifyRequest, reply: FastifyReply) => Promise<LoginSession>;
   /** Signs the browser in, under a session id that nobody knew before. */
-  begin: (request: FastifyRequest, reply: FastifyReply, accountId: string) => Promise<void>;
+  begin: (request: FastifyRequest, reply: FastifyReply, login: NewLogin) => Promise<void>;
+}
+
+export interface NewLogin {
+  accountId: string;
+  /** Where the application signed the user in, what it says of that. */
+  authTime?: number;
+  amr?: string[] | null;
+  acr?: string | null;
 }
 
 /** The engine's own model, as far as it is used here. */
 interface EngineSession {
   jti: string;
   accountId?: string;
-  loginAccount: (details: { accountId: string; acr: string }) => void;
+  loginAccount: (details: { accountId: string; loginTs?: number; amr?: string[]; acr?: string }) => void;
   resetIdentifier: () => void;
   save: (ttlSeconds: number) => Promise<string>;
 }
@@ -49,9 +57,14 @@ export function createLoginSessions(baseUrl: string, provider: () => Provider): 
       const { session } = await load(request, reply);
       return { accountId: session.accountId ?? null, secret: session.jti };
     },
-    async begin(request, reply, accountId) {
+    async begin(request, reply, { accountId, authTime, amr, acr = passwordAcr(baseUrl) }) {
       const { engine, ctx, session } = await load(request, reply);
-      session.loginAccount({ accountId, acr: passwordAcr(baseUrl) });
+      session.loginAccount({
+        accountId,
+        ...(authTime === undefined ? {} : { loginTs: authTime }),
+        ...(amr == null ? {} : { amr }),
+        ...(acr === null ? {} : { acr }),
+      });
       session.resetIdentifier();
       await session.save(sessionSeconds);
       ctx.cookies.set(engine.cookieName('session'), session.jti, {

@@ -9,7 +9,7 @@ import { accessTokenSeconds } from '../clients/access_token_life.ts';
 import type { Config } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { openidScopes, scopeClaims } from '../grants/scopes.ts';
-import { passwordAcr } from './authentication_context.ts';
+import { supportedAcrs } from './authentication_context.ts';
 import { checkClientAssertion, clockToleranceSeconds, describeAssertionFaults } from './client_assertion.ts';
 import { outgoingRequests } from './client_keys.ts';
 import { completeKeySet, completeMetadata } from './discovery.ts';
@@ -141,9 +141,13 @@ function policy(options: EngineOptions): Configuration {
       code_verification: '/device',
       registration: '/oauth/register',
     },
-    acrValues: [passwordAcr(options.config.baseUrl)],
+    acrValues: supportedAcrs(options.login, options.config.baseUrl),
     scopes: openidScopes.map((scope) => scope.name),
-    claims: Object.fromEntries(Object.entries(scopeClaims).map(([scope, claims]) => [scope, [...claims]])),
+    claims: {
+      ...Object.fromEntries(Object.entries(scopeClaims).map(([scope, claims]) => [scope, [...claims]])),
+      // What the application says of a sign-in: every id_token has it.
+      ...(options.login === null ? {} : { openid: ['sub', 'acr', 'amr', 'auth_time'] }),
+    },
     responseTypes: options.settings.implicit ? ['code', 'id_token token'] : ['code'],
     clientAuthMethods: [
       ...(['client_secret_basic', 'client_secret_post', 'private_key_jwt', 'none'] as const),

@@ -17,6 +17,7 @@ import { type ConnectedApp, findWithdrawnApp, listConnectedApps } from '../oauth
 import type { LoginSessions } from '../oauth/login_session.ts';
 import { describeScope } from './consent_page.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
+import type { HandedOverLogin } from './handed_over_login.ts';
 import { type Html, html } from './html.ts';
 import { logoImage } from './logos.ts';
 import { sendPage } from './page.ts';
@@ -29,6 +30,8 @@ export interface AccountPagesOptions {
   knownDevices: KnownDevices;
   loginSessions: LoginSessions;
   baseUrl: string;
+  /** Null where users sign in here. */
+  handedOver: HandedOverLogin | null;
 }
 
 /** A cookie of the account page alone. */
@@ -46,7 +49,7 @@ function pageCookie(baseUrl: string, name: string, attributes: string): PageCook
 }
 
 export function registerAccountPages(app: FastifyInstance, options: AccountPagesOptions): void {
-  const { db, scopes, formTokens, knownDevices, loginSessions } = options;
+  const { db, scopes, formTokens, loginSessions, handedOver } = options;
   // The browser's own value for the login form, where it has no session yet.
   const formCookie = pageCookie(options.baseUrl, 'form', 'SameSite=Strict');
   // The session of a link from the application (account_link.ts). Lax: the browser comes from another site.
@@ -54,7 +57,11 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
 
   app.get('/account', async (request, reply) => {
     const session = await findSession(request, reply);
-    if (session === undefined) return showSignIn(request, reply, {});
+    if (session === undefined) {
+      return handedOver === null
+        ? showSignIn(request, reply, formTokens, formCookie, {})
+        : handedOver.begin(reply, { interactionUid: null, clientId: null, question: noQuestion });
+    }
     const { account, secret, returnTo, isLink } = session;
     const apps = await listConnectedApps(db, account.id);
     const token = formTokens.make(accountContext(secret));
@@ -64,21 +71,8 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     return sendPage(reply, 200, 'Your account', content);
   });
 
-  app.post('/account/sign-in', async (request, reply) => {
-    formTokens.check(request, signInContext(readCookie(request, formCookie) ?? ''));
-    const form = request.body as Record<string, unknown>;
-    const email = typeof form.email === 'string' ? form.email : '';
-    const password = typeof form.password === 'string' ? form.password : '';
-    const device = knownDevices.read(request.headers.cookie);
-    const result = await signIn(db, email, password, request.ip, device);
-    if (result.outcome === 'signed-in') {
-      await loginSessions.begin(request, reply, result.account.id);
-      // Beside the session's cookie, which the engine has set already.
-      if (result.deviceCookie !== undefined) reply.raw.appendHeader('set-cookie', result.deviceCookie);
-      return reply.header('cache-control', 'no-store').redirect('/account', 303);
-    }
-    return showSignIn(request, reply, signInFault(result, email, reply));
-  });
+  if (handedOver === null) registerSignIn(app, options, formCookie);
+  else registerContinue(app, options, handedOver);
 
   // HEAD would use the link up, and so would a browser that fetches ahead.
   app.get('/account/link', { exposeHeadRoute: false }, async (request, reply) => {
@@ -135,22 +129,65 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     const account = accountId === null ? undefined : await findAccount(db, accountId);
     return account && { account, secret, returnTo: null, isLink: false };
   }
+}
 
-  function showSignIn(
-    request: FastifyRequest,
-    reply: FastifyReply,
-    fault: Partial<SignInFault>,
-  ): FastifyReply {
-    const own = readCookie(request, formCookie) ?? randomBytes(24).toString('base64url');
-    reply.header('set-cookie', `${formCookie.name}=${own}; ${formCookie.attributes}`);
-    const token = formTokens.make(signInContext(own));
-    return sendPage(
-      reply,
-      fault.status ?? 200,
-      'Sign in',
-      signInContent(token, fault.email ?? '', fault.message),
-    );
-  }
+/** Signing in here, for the account page. */
+function registerSignIn(app: FastifyInstance, options: AccountPagesOptions, formCookie: PageCookie): void {
+  const { db, formTokens, knownDevices, loginSessions } = options;
+  app.post('/account/sign-in', async (request, reply) => {
+    formTokens.check(request, signInContext(readCookie(request, formCookie) ?? ''));
+    const form = request.body as Record<string, unknown>;
+    const email = typeof form.email === 'string' ? form.email : '';
+    const password = typeof form.password === 'string' ? form.password : '';
+    const device = knownDevices.read(request.headers.cookie);
+    const result = await signIn(db, email, password, request.ip, device);
+    if (result.outcome === 'signed-in') {
+      await loginSessions.begin(request, reply, { accountId: result.account.id });
+      // Beside the session's cookie, which the engine has set already.
+      if (result.deviceCookie !== undefined) reply.raw.appendHeader('set-cookie', result.deviceCookie);
+      return reply.header('cache-control', 'no-store').redirect('/account', 303);
+    }
+    return showSignIn(request, reply, formTokens, formCookie, signInFault(result, email, reply));
+  });
+}
+
+/** Signing in at the application's page, for the account page. */
+function registerContinue(
+  app: FastifyInstance,
+  { loginSessions }: AccountPagesOptions,
+  handedOver: HandedOverLogin,
+): void {
+  app.get('/account/continue', { exposeHeadRoute: false }, async (request, reply) => {
+    const answer = await handedOver.finish(request, reply, null);
+    if (answer === undefined) return reply;
+    if (answer.accountId === null) return sendPage(reply, 403, 'You are not signed in', refusedContent());
+    const { accountId, authTime, amr, acr } = answer;
+    await loginSessions.begin(request, reply, { accountId, authTime, amr, acr });
+    return reply
+      .headers({ 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' })
+      .redirect('/account', 303);
+  });
+}
+
+/** Nobody asks for anything but the user themselves. */
+const noQuestion = { scopes: [], loginHint: null, prompt: null, acrValues: [], maxAge: null };
+
+function refusedContent(): Html {
+  return html`<h1>You are not signed in</h1>
+<p>The sign-in was refused. <a href="/account">Try again</a></p>`;
+}
+
+function showSignIn(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  formTokens: FormTokens,
+  formCookie: PageCookie,
+  fault: Partial<SignInFault>,
+): FastifyReply {
+  const own = readCookie(request, formCookie) ?? randomBytes(24).toString('base64url');
+  reply.header('set-cookie', `${formCookie.name}=${own}; ${formCookie.attributes}`);
+  const content = signInContent(formTokens.make(signInContext(own)), fault.email ?? '', fault.message);
+  return sendPage(reply, fault.status ?? 200, 'Sign in', content);
 }
 
 interface PageSession {

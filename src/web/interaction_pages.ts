@@ -8,6 +8,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Provider } from 'oidc-provider';
 import { findAccount } from '../accounts/account.ts';
 import type { KnownDevices } from '../accounts/known_device.ts';
+import type { NewLoginRequest } from '../accounts/login_request.ts';
 import { signIn } from '../accounts/sign_in.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
 import type { Database } from '../database/database.ts';
@@ -20,6 +21,7 @@ import { nameOfAccount } from './account_pages.ts';
 import { consentForm, describeScope, requestedApis } from './consent_page.ts';
 import { renderExpiredPage } from './error_page.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
+import type { HandedOverLogin } from './handed_over_login.ts';
 import { type Html, html } from './html.ts';
 import { pageHeaders, sendPage } from './page.ts';
 import { type SignInFault, signInFault, signInFields, signInMessage } from './sign_in_form.ts';
@@ -35,6 +37,8 @@ export interface InteractionPagesOptions {
   baseUrl: string;
   /** APIs elsewhere, as the operator declared them. */
   resources: OAuthSettings['resources'];
+  /** Null where users sign in here. */
+  handedOver: HandedOverLogin | null;
 }
 
 type Interaction = Awaited<ReturnType<Provider['interactionDetails']>>;
@@ -44,12 +48,39 @@ const path = '/interaction/:uid';
 
 export function registerInteractionPages(app: FastifyInstance, options: InteractionPagesOptions): void {
   const { db, provider, clients, scopes, formTokens, knownDevices, answerInteraction, baseUrl } = options;
+  const { handedOver } = options;
 
   app.get(path, async (request, reply) => {
     const interaction = await load(request, reply);
     if (interaction === undefined) return reply;
+    if (interaction.prompt.name === 'login' && handedOver !== null) {
+      const refusal = unmetBySignIn(interaction);
+      if (refusal !== null) return finish(request, reply, refusal);
+      return handedOver.begin(reply, loginRequestOf(interaction, interaction.params.prompt));
+    }
     return show(interaction, reply);
   });
+
+  if (handedOver !== null) {
+    // HEAD would use the answer up.
+    app.get(`${path}/continue`, { exposeHeadRoute: false }, async (request, reply) => {
+      const interaction = await load(request, reply);
+      if (interaction === undefined) return reply;
+      const answer = await handedOver.finish(request, reply, interaction.uid);
+      if (answer === undefined) return reply;
+      if (answer.accountId === null) {
+        const { error, description } = answer;
+        return finish(request, reply, {
+          error,
+          error_description: description ?? 'the sign-in was refused',
+        });
+      }
+      const { accountId, authTime, amr, acr } = answer;
+      request.log.info({ account: accountId }, 'signed in by the application');
+      const how = { ...(amr === null ? {} : { amr }), ...(acr === null ? {} : { acr }) };
+      return finish(request, reply, { login: { accountId, ts: authTime, ...how }, consent: undefined });
+    });
+  }
 
   app.post(path, async (request, reply) => {
     const interaction = await load(request, reply);
@@ -61,8 +92,12 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       return finish(request, reply, refusal);
     }
     // Also beside the question of consent: whoever reads it may not be the one who is signed in.
-    if (form.action === 'login') return logIn(request, reply, interaction, form);
-    if (form.action === 'switch') return showLogin(interaction, reply, {});
+    if (form.action === 'login' && handedOver === null) return logIn(request, reply, interaction, form);
+    if (form.action === 'switch') {
+      return handedOver === null
+        ? showLogin(interaction, reply, {})
+        : handedOver.begin(reply, loginRequestOf(interaction, 'select_account'));
+    }
     if (form.action === 'allow' && interaction.prompt.name === 'consent') {
       return finish(request, reply, { consent: { accountId: interaction.session?.accountId } });
     }
@@ -154,6 +189,34 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     const returnTo = await answerInteraction(request, reply, result);
     return reply.header('cache-control', 'no-store').redirect(returnTo, 303);
   }
+}
+
+/** What the application is told; null as `prompt` where the app named none. */
+function loginRequestOf({ uid, params }: Interaction, prompt: unknown): NewLoginRequest {
+  const words = (value: unknown) => (typeof value === 'string' ? value.split(' ').filter(Boolean) : []);
+  const maxAge = Number(params.max_age ?? Number.NaN);
+  return {
+    interactionUid: uid,
+    clientId: String(params.client_id),
+    question: {
+      scopes: words(params.scope),
+      loginHint: typeof params.login_hint === 'string' ? params.login_hint : null,
+      prompt: typeof prompt === 'string' ? prompt : null,
+      acrValues: words(params.acr_values),
+      maxAge: Number.isSafeInteger(maxAge) ? maxAge : null,
+    },
+  };
+}
+
+/**
+ * The application has just signed somebody in, and the app's request asks for another user or another `acr`: to ask the
+ * application again would go on without end.
+ */
+function unmetBySignIn({ lastSubmission, prompt }: Interaction): Result | null {
+  if (lastSubmission?.login === undefined) return null;
+  return prompt.reasons.some((reason) => reason.startsWith('essential_acr'))
+    ? { error: 'unmet_authentication_requirements', error_description: 'the requested acr was not reached' }
+    : { error: 'login_required', error_description: 'another user signed in than was asked for' };
 }
 
 /** The question is part of it: the token of the login page does not confirm a consent. */

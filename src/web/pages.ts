@@ -5,11 +5,13 @@
 import formBody from '@fastify/formbody';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { createKnownDevices } from '../accounts/known_device.ts';
+import type { AccountSettings } from '../accounts/settings.ts';
 import { toProblem } from '../http/errors.ts';
 import type { Problem } from '../http/problem.ts';
 import { type AccountPagesOptions, registerAccountPages } from './account_pages.ts';
 import { renderProblemPage } from './error_page.ts';
 import { createFormTokens } from './form_token.ts';
+import { createHandedOverLogin } from './handed_over_login.ts';
 import { type InteractionPagesOptions, registerInteractionPages } from './interaction_pages.ts';
 import { registerLogos } from './logos.ts';
 import { pageHeaders, registerStylesheet } from './page.ts';
@@ -19,16 +21,22 @@ import { registerStartPage, type StartPageOptions } from './start_page.ts';
 const formBytesMax = 16_384;
 
 export interface PagesOptions
-  extends Omit<InteractionPagesOptions, 'formTokens' | 'knownDevices'>,
-    Omit<AccountPagesOptions, 'formTokens' | 'knownDevices'>,
+  extends Omit<InteractionPagesOptions, MadeHere>,
+    Omit<AccountPagesOptions, MadeHere>,
     StartPageOptions {
   secret: Buffer;
   baseUrl: string;
+  /** Where users sign in, if not here. */
+  login: AccountSettings['login'];
 }
+
+type MadeHere = 'formTokens' | 'knownDevices' | 'handedOver';
 
 export function registerPages(app: FastifyInstance, options: PagesOptions): void {
   const formTokens = createFormTokens(options.secret, options.baseUrl);
   const knownDevices = createKnownDevices(options.secret, options.baseUrl);
+  const { db, baseUrl, login } = options;
+  const handedOver = login === null ? null : createHandedOverLogin(db, baseUrl, login);
   registerStylesheet(app);
   registerLogos(app, options.db);
   registerStartPage(app, options);
@@ -40,8 +48,8 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
       if (problem.status >= 500) request.log.error({ err: error }, 'request failed');
       return showProblem(problem, request, reply);
     });
-    registerInteractionPages(scope, { ...options, formTokens, knownDevices });
-    registerAccountPages(scope, { ...options, formTokens, knownDevices });
+    registerInteractionPages(scope, { ...options, formTokens, knownDevices, handedOver });
+    registerAccountPages(scope, { ...options, formTokens, knownDevices, handedOver });
   });
 }
 

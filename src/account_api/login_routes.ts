@@ -1,0 +1,123 @@
+/**
+ * `/login-requests/<id>`: how the application that users sign in to answers a sign-in that was handed over to it. The
+ * answer is for the browser that began the sign-in: the application redirects it to `redirect_to`.
+ */
+
+import type { FastifyRequest } from 'fastify';
+import { sql } from 'kysely';
+import { putExternalAccounts } from '../accounts/external_account.ts';
+import {
+  answerLogin,
+  findLoginRequest,
+  type LoginAnswer,
+  type LoginRequest,
+} from '../accounts/login_request.ts';
+import { type Actor, actAs } from '../apps/actor.ts';
+import type { Database, Transaction } from '../database/database.ts';
+import { loginScope } from '../grants/scopes.ts';
+import { Problem } from '../http/problem.ts';
+import { describeScopes } from './grant_routes.ts';
+import { readAcceptance, readRejection } from './login_answers.ts';
+import { type AccountApiOptions, machineGuard } from './machine.ts';
+
+interface IdRoute {
+  Params: { id: string };
+}
+
+export function registerLoginRequests(options: AccountApiOptions): void {
+  const { api, db, baseUrl, scopes } = options;
+  const machine = machineGuard(options, loginScope);
+
+  api.get<IdRoute>('/login-requests/:id', async (request, reply) => {
+    await machine(request);
+    const { id } = request.params;
+    const found = await requireRequest(db, id);
+    const { question, clientId, expiresAt } = found;
+    const self = `/login-requests/${id}`;
+    return reply.header('cache-control', 'no-store').send({
+      id,
+      client: clientId === null ? null : await describeClient(db, clientId),
+      scopes: question.scopes,
+      scope_descriptions: describeScopes(question.scopes, scopes),
+      login_hint: question.loginHint,
+      prompt: question.prompt,
+      acr_values: question.acrValues,
+      max_age: question.maxAge,
+      expires_at: expiresAt.toISOString(),
+      _links: {
+        self: { href: self },
+        accept: { href: `${self}/accept`, method: 'POST' },
+        reject: { href: `${self}/reject`, method: 'POST' },
+      },
+    });
+  });
+
+  api.post<IdRoute>('/login-requests/:id/accept', async (request, reply) => {
+    const actor = await machine(request);
+    const found = await requireRequest(db, request.params.id);
+    const { account, ...login } = readAcceptance(request.body, found);
+    const body = await answer(request, found, actor, async (tx) => {
+      const changed = await putExternalAccounts(tx, [account]);
+      const accountId = changed?.accounts[0]?.id;
+      if (accountId === undefined || !(await isActive(tx, accountId))) {
+        throw new Problem(409, 'The account is disabled.', { code: 'account-disabled' });
+      }
+      return { accountId, ...login };
+    });
+    return reply.header('cache-control', 'no-store').send(body);
+  });
+
+  api.post<IdRoute>('/login-requests/:id/reject', async (request, reply) => {
+    const actor = await machine(request);
+    const found = await requireRequest(db, request.params.id);
+    const rejection = readRejection(request.body);
+    const body = await answer(request, found, actor, async () => ({ accountId: null, ...rejection }));
+    return reply.header('cache-control', 'no-store').send(body);
+  });
+
+  async function answer(
+    request: FastifyRequest,
+    { interactionUid }: LoginRequest,
+    actor: Actor,
+    work: (tx: Transaction) => Promise<LoginAnswer>,
+  ): Promise<{ redirect_to: string }> {
+    const { id } = request.params as IdRoute['Params'];
+    return db.transaction().execute(async (tx) => {
+      await actAs(tx, actor);
+      const verifier = await answerLogin(tx, id, actor.clientId, await work(tx));
+      if (verifier === undefined) throw answeredBefore();
+      const path = interactionUid === null ? '/account/continue' : `/interaction/${interactionUid}/continue`;
+      return { redirect_to: `${baseUrl}${path}?${new URLSearchParams({ login_verifier: verifier })}` };
+    });
+  }
+}
+
+/** @throws Problem 404 for one that is unknown or too old, 409 for one that was answered */
+async function requireRequest(db: Database, id: string): Promise<LoginRequest> {
+  const found = await findLoginRequest(db, id);
+  if (found === undefined) {
+    throw new Problem(
+      404,
+      'There is no such login request, or its ten minutes are over: the user starts again.',
+    );
+  }
+  if (found.isAnswered) throw answeredBefore();
+  return found;
+}
+
+function answeredBefore(): Problem {
+  return new Problem(409, 'The login request was answered before: the user starts again.', {
+    code: 'login-request-answered',
+  });
+}
+
+async function isActive(tx: Transaction, id: string): Promise<boolean> {
+  const { rows } = await sql`select from accounts where id = ${id} and disabled_at is null`.execute(tx);
+  return rows.length > 0;
+}
+
+async function describeClient(db: Database, id: string): Promise<Record<string, string | null>> {
+  const { rows } = await sql<{ name: string; client_uri: string | null }>`
+    select name, metadata ->> 'client_uri' as client_uri from clients where id = ${id}`.execute(db);
+  return { client_id: id, client_name: rows[0]?.name ?? id, client_uri: rows[0]?.client_uri ?? null };
+}

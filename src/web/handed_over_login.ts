@@ -1,0 +1,95 @@
+/**
+ * Sign-in on the application's own page (accounts/login_request.ts): the browser goes there, and comes back with what the
+ * application answered. Works without JavaScript.
+ *
+ *   GET /interaction/<uid> or /account → <url>?login_request=<id> → …/continue?login_verifier=<secret>
+ */
+
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import {
+  beginLogin,
+  finishLogin,
+  type LoginAnswer,
+  loginRequestMark,
+  loginRequestSeconds,
+  type NewLoginRequest,
+} from '../accounts/login_request.ts';
+import type { AccountSettings } from '../accounts/settings.ts';
+import type { Database } from '../database/database.ts';
+import { html } from './html.ts';
+import { sendPage } from './page.ts';
+
+export interface HandedOverLogin {
+  /** Sends the browser to the application. */
+  begin: (reply: FastifyReply, request: NewLoginRequest) => Promise<FastifyReply>;
+  /**
+   * What the application answered; undefined where a page has been sent instead, which says what to do.
+   * @param interactionUid the authorization request; null for the account page
+   */
+  finish: (
+    request: FastifyRequest,
+    reply: FastifyReply,
+    interactionUid: string | null,
+  ) => Promise<LoginAnswer | undefined>;
+}
+
+export function createHandedOverLogin(
+  db: Database,
+  baseUrl: string,
+  login: NonNullable<AccountSettings['login']>,
+): HandedOverLogin {
+  const isSecure = baseUrl.startsWith('https:');
+  // Lax: the browser comes back from another site.
+  const attributes = `Path=/; HttpOnly; SameSite=Lax; Max-Age=${loginRequestSeconds}${isSecure ? '; Secure' : ''}`;
+  const cookieName = (mark: string) => `${isSecure ? '__Host-' : ''}nuncio_login_${mark}`;
+
+  return {
+    async begin(reply, request) {
+      const begun = await beginLogin(db, request);
+      if (begun === undefined) return sendPage(reply, 429, 'Too many tries', tooManyContent);
+      const url = new URL(login.url);
+      url.searchParams.set('login_request', begun.id);
+      return reply
+        .header(
+          'set-cookie',
+          `${cookieName(loginRequestMark(begun.id))}=${begun.browserSecret}; ${attributes}`,
+        )
+        .headers({ 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' })
+        .redirect(url.href, 303);
+    },
+
+    async finish(request, reply, interactionUid) {
+      const { login_verifier: verifier } = request.query as Record<string, unknown>;
+      let used: string | undefined;
+      const readSecret = (mark: string) => {
+        used = cookieName(mark);
+        return readCookie(request.headers.cookie, used);
+      };
+      const answer =
+        typeof verifier === 'string'
+          ? await finishLogin(db, verifier, interactionUid, readSecret)
+          : undefined;
+      if (answer === undefined) {
+        sendPage(reply, 400, 'This sign-in cannot be finished', unfinishedContent);
+        return undefined;
+      }
+      if (used !== undefined) {
+        const gone = attributes.replace(/Max-Age=\d+/, 'Max-Age=0');
+        reply.raw.appendHeader('set-cookie', `${used}=; ${gone}`);
+      }
+      return answer;
+    },
+  };
+}
+
+function readCookie(cookies: string | undefined, name: string): string | undefined {
+  const pairs = (cookies ?? '').split('; ');
+  return pairs.find((pair) => pair.startsWith(`${name}=`))?.slice(name.length + 1);
+}
+
+const tooManyContent = html`<h1>Too many tries</h1>
+<p>This request was opened too often. Go back to the app that you want to connect, and start again there.</p>`;
+
+const unfinishedContent = html`<h1>This sign-in cannot be finished</h1>
+<p>A sign-in works once, for ten minutes, and in the browser where it began.</p>
+<p>Go back to the app that you want to connect, and start again there. Use one browser from the beginning to the end.</p>`;
