@@ -217,6 +217,64 @@ test('what was to end and did not goes on', async (t) => {
   assert.equal(subscriber.received.length, load.count());
 });
 
+test('an app’s own subscription goes on with other accounts while the deliveries of one are held', async (t) => {
+  for (const ordered of [false, true]) {
+    const subscriber = await startSubscriber(t);
+    const app = await createSubscribingClient(server);
+    const [held, other] = [await createTestAccount(server), await createTestAccount(server)];
+    const grant = { clientId: app.client.id, scopes: ['read:posts'] };
+    for (const { id } of [held, other]) await createGrant(server.db, { ...grant, accountId: id });
+    const { id } = await subscribe(app, { url: subscriber.url, ordered });
+    const countOf = (account: { id: string }) =>
+      subscriber.received.filter(({ body }) => body.includes(account.id)).length;
+    await publish(publisher, held, [`${held.id} first`]);
+    await subscriber.waitFor(1);
+    const load = publishOnAndOn(t, publisher, held);
+    const subject = { clientId: app.client.id, accountId: held.id, lane: null };
+    for (let round = 0; round < 3; round += 1) {
+      await until(
+        async () => countOf(held),
+        (count) => count > 1,
+      );
+      const refused = duringStandstill(server.db, subject, async () => {
+        await countNow(subscriber);
+        const [before, otherBefore] = [countOf(held), countOf(other)];
+        // In an ordered lane what is first waits, and all that is behind it.
+        if (ordered) await sleep(300);
+        else {
+          await publish(
+            publisher,
+            other,
+            Array.from({ length: 20 }, (_, index) => `${other.id} ${round} ${index}`),
+          );
+          await until(
+            async () => countOf(other),
+            (count) => count === otherBefore + 20,
+          );
+        }
+        assert.equal(countOf(held), before);
+        throw new Error('it does not end');
+      });
+      await assert.rejects(refused, /it does not end/);
+    }
+    await load.stop();
+    const expected = 1 + load.count() + (ordered ? 0 : 60);
+    await until(
+      async () => new Set(subscriber.received.map(({ headers }) => headers['nuncio-delivery'])).size,
+      (count) => count === expected,
+    );
+    assert.equal(subscriber.received.length, expected);
+    const sequences = subscriber.received.map(({ headers }) => Number(headers['nuncio-sequence']));
+    if (ordered)
+      assert.deepEqual(
+        sequences,
+        sequences.toSorted((a, b) => a - b),
+      );
+    const { body } = await app.request('GET', `/subscriptions/${id}/deliveries?status=failed`);
+    assert.deepEqual(body.items, []);
+  }
+});
+
 test('who asked for a standstill and is gone does not keep deliveries back for ever', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);

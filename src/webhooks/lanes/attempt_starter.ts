@@ -169,7 +169,7 @@ export class AttemptStarter {
     this.#inFlight += 1;
     this.#recent.add(attempt);
     lane.tenant.recent += 1;
-    sender.send(request, this.#onAnswer, attempt, lane);
+    sender.send(request, this.#onAnswer, attempt, lane.partOf(waiting.event));
   }
 
   readonly #onAnswer = (answer: Answer, attempt: Attempt): void => {

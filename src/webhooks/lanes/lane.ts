@@ -15,6 +15,7 @@ import {
   type SigningKeys,
 } from '../sending/delivery_request.ts';
 import { circuitFailures } from '../sending/retry_schedule.ts';
+import type { Stoppable } from '../sending/sender.ts';
 import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
 import type { LaneState } from './lane_store.ts';
 import type { Tenant } from './waiting_memory.ts';
@@ -27,6 +28,8 @@ const windowStart = 4;
 const roomsMax = 256;
 const waitingMax = 8_192;
 const spreadMax = 4_096;
+/** Accounts of which an app's lane remembers that they were held, at most. */
+const heldAccountsMax = 1_000;
 
 export interface Waiting {
   sequence: number;
@@ -35,6 +38,11 @@ export interface Waiting {
   position: number;
   event: EventContent;
   retry: WaitingDelivery['retry'];
+}
+
+/** Whether it is of an account of which nothing may be started now. */
+export function isHeld({ heldAccounts }: Lane, { accountId }: EventContent): boolean {
+  return accountId !== null && heldAccounts.has(accountId);
 }
 
 export class Lane {
@@ -50,6 +58,10 @@ export class Lane {
   /** Whether it is closed because the right to some of it is about to end, and how often it has been for that. */
   isStill = false;
   stops = 0;
+  /** The accounts of which an app's own lane may start nothing now, for the same reason. The others go on. */
+  readonly heldAccounts = new Set<string>();
+  /** How often each account was held. */
+  readonly #accountStops = new Map<string, number>();
   /** Whether others may hold it. */
   isLost = false;
   head: number;
@@ -149,6 +161,48 @@ export class Lane {
     this.isStill = true;
     this.isOpen = false;
     this.forget();
+  }
+
+  /**
+   * The same for the deliveries of one account, in the lane of an app's own subscription.
+   * @returns those that waited in memory; they are not there any more
+   */
+  holdAccount(account: string): Waiting[] {
+    // What is being read may say that the account's deliveries may be sent.
+    this.generation += 1;
+    this.heldAccounts.add(account);
+    if (this.#accountStops.size >= heldAccountsMax) {
+      this.#accountStops.clear();
+      this.stops += 1;
+    }
+    this.#accountStops.set(account, (this.#accountStops.get(account) ?? 0) + 1);
+    const isHeld = ({ event }: Waiting) => event.accountId === account;
+    const waiting = this.#fresh.splice(0).slice(this.#freshFrom);
+    this.#freshFrom = 0;
+    this.#fresh.push(...waiting.filter((each) => !isHeld(each)));
+    const due = this.#due.splice(0);
+    this.#due.push(...due.filter((each) => !isHeld(each)));
+    const held = [...waiting, ...due].filter(isHeld);
+    for (const { position } of held) this.tenant.drop(position);
+    return held;
+  }
+
+  /** The account's deliveries may go on; what was read before that is not used. */
+  releaseAccount(account: string): void {
+    this.generation += 1;
+    this.heldAccounts.delete(account);
+  }
+
+  /** What an attempt is part of: it is called off where this is stopped before its first byte. */
+  partOf({ accountId }: EventContent): Stoppable {
+    if (this.subscription.accountId !== null || accountId === null) return this;
+    const lane = this;
+    const accountStops = this.#accountStops;
+    return {
+      get stops() {
+        return lane.stops + (accountStops.get(accountId) ?? 0);
+      },
+    };
   }
 
   /** Others may hold it: likewise, and for good. */

@@ -10,7 +10,7 @@ import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays, LaneAddition } from '../fan_out/fan_out.ts';
 import type { Background } from './background.ts';
 import type { HeldLanes } from './held_lanes.ts';
-import { Lane } from './lane.ts';
+import { isHeld, Lane, type Waiting } from './lane.ts';
 import { type LaneState, loadLanes, postponeLanes } from './lane_store.ts';
 import type { StandingLanes, Watch } from './standing_lanes.ts';
 
@@ -28,6 +28,8 @@ export interface LaneLoaderOptions {
   standing: StandingLanes;
   background: Background;
   isStopping: () => boolean;
+  /** Deliveries of an account that an app's lane had in memory, and may not start now. */
+  onHeld: (lane: Lane, waiting: Waiting[]) => void;
   /** There may be something to start or to read. */
   onChange: () => void;
   onError: (error: Error) => void;
@@ -120,7 +122,7 @@ export class LaneLoader {
       found.add(id);
       // What an ordered lane waits for was counted without what was not written yet: to be counted again.
       const isMiscounted = unwritten.has(id) || lane.settled !== asked.get(id);
-      if (!(lane.subscription.ordered && isMiscounted) && !watch.concerns(lane.subscription)) continue;
+      if (!(lane.subscription.ordered && isMiscounted) && !watch.concernsWhole(lane.subscription)) continue;
       lane.isOpen = false;
       outdated.push(id);
     }
@@ -153,7 +155,13 @@ export class LaneLoader {
       const sequence = first + index;
       const event = cache.get(position);
       if (!lane.isOpen || lane.isReading || lane.readThrough !== sequence - 1) break;
-      if (event === undefined || lane.freshCount >= lane.roomMax || !lanes.hasSpace(lane)) break;
+      if (
+        event === undefined ||
+        isHeld(lane, event) ||
+        lane.freshCount >= lane.roomMax ||
+        !lanes.hasSpace(lane)
+      )
+        break;
       lane.addFresh({ sequence, day, position, event, retry: null });
     }
     lane.head = Math.max(lane.head, last);
@@ -171,6 +179,15 @@ export class LaneLoader {
         onError(error as Error);
         await new Promise((resolve) => setTimeout(resolve, 250));
       }
+    }
+  }
+
+  #holdAccounts(lane: Lane): void {
+    const { standing, onHeld } = this.#options;
+    const held = new Set(standing.heldAccounts(lane.subscription));
+    for (const account of lane.heldAccounts) if (!held.has(account)) lane.releaseAccount(account);
+    for (const account of held) {
+      if (!lane.heldAccounts.has(account)) onHeld(lane, lane.holdAccount(account));
     }
   }
 
@@ -196,6 +213,7 @@ export class LaneLoader {
     }
     lane.isStill = standing.isStill(lane.subscription);
     if (lane.isStill) lane.isOpen = false;
+    this.#holdAccounts(lane);
     // The state may be older or younger than an addition; both are the same to `#append`.
     const head = lane.head;
     if (additions[0] !== undefined) lane.head = Math.min(head, additions[0].first - 1);

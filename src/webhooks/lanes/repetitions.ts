@@ -12,7 +12,7 @@ import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 import type { Background } from './background.ts';
 import type { HeldLanes } from './held_lanes.ts';
-import type { Lane } from './lane.ts';
+import { isHeld, type Lane } from './lane.ts';
 import { loadLanes } from './lane_store.ts';
 import type { Outcome } from './outcome.ts';
 import type { Recorder } from './recorder.ts';
@@ -112,7 +112,7 @@ export class Repetitions {
     });
   }
 
-  /** It was called off before it began: it is read again, so that it is asked again who may have it. */
+  /** It was called off, or held, before it began: it is read again, so that it is asked again who may have it. */
   putBack(lane: Lane, { sequence, day, retry }: Pick<WaitingDelivery, 'sequence' | 'day' | 'retry'>): void {
     if (retry === null) {
       lane.markDone(sequence);
@@ -189,7 +189,7 @@ export class Repetitions {
       if (lane.generation !== generation || lane.isRetrying(delivery.sequence)) continue;
       if (delivery.isOnHold) onReview(lane.id);
       else if (!delivery.isAllowed) this.cancel(lane, delivery);
-      else if (event !== undefined) {
+      else if (event !== undefined && !isHeld(lane, event)) {
         const { sequence, day, event: position, retry } = delivery;
         lane.addRetry({ sequence, day, position, event, retry });
       }

@@ -4,6 +4,7 @@
  * starts nothing at all (see lane_keeper.ts).
  *
  *   begun (its lanes are closed, what is not on its way is called off) → answered → over (its lanes are loaded again)
+ *   of one account in the lane of an app's own subscription: that account's deliveries are put back, the lane goes on
  *
  * What was read or decided before a standstill was over may be older than what it was for. A watch tells: who reads
  * begins one before, and reads again what is concerned.
@@ -20,6 +21,7 @@ import {
 import type { Subscription } from '../subscriptions/subscription.ts';
 import type { Background } from './background.ts';
 import type { HeldLanes } from './held_lanes.ts';
+import type { Lane, Waiting } from './lane.ts';
 
 export interface StandingLanesOptions {
   db: Database;
@@ -29,6 +31,8 @@ export interface StandingLanesOptions {
   background: Background;
   /** Lanes that may go on, as soon as they have been loaded again. */
   onOver: (lanes: number[]) => void;
+  /** Deliveries of an account that an app's lane had in memory, and may not start now. */
+  onHeld: (lane: Lane, waiting: Waiting[]) => void;
 }
 
 export class StandingLanes {
@@ -45,7 +49,14 @@ export class StandingLanes {
   /** Whether nothing of this subscription may be started now. */
   isStill(subscription: Subscription): boolean {
     if (this.#all.size === 0) return false;
-    return this.#all.values().some(({ standstill }) => concerns(standstill, subscription));
+    return this.#all.values().some(({ standstill }) => concernsWhole(standstill, subscription));
+  }
+
+  /** The accounts of which nothing may be started now in the lane of an app's own subscription. */
+  heldAccounts(subscription: Subscription): string[] {
+    return [...this.#all.values()]
+      .filter(({ standstill }) => concernsPart(standstill, subscription))
+      .map(({ standstill }) => standstill.accountId as string);
   }
 
   take(news: StandstillNews): void {
@@ -85,7 +96,10 @@ export class StandingLanes {
       if (this.#all.has(standstill.id)) continue;
       this.#all.set(standstill.id, { standstill, isAnswered: false });
       for (const lane of this.#options.lanes.all()) {
-        if (concerns(standstill, lane.subscription)) lane.standStill();
+        if (concernsWhole(standstill, lane.subscription)) lane.standStill();
+        else if (concernsPart(standstill, lane.subscription)) {
+          this.#options.onHeld(lane, lane.holdAccount(standstill.accountId as string));
+        }
       }
     }
   }
@@ -114,8 +128,18 @@ export class StandingLanes {
       isAny = true;
     }
     if (!isAny) return;
-    const freed = [...lanes.all()].filter((lane) => lane.isStill && !this.isStill(lane.subscription));
-    onOver(freed.map(({ id }) => id));
+    const freed: number[] = [];
+    for (const lane of lanes.all()) {
+      if (lane.isStill && !this.isStill(lane.subscription)) freed.push(lane.id);
+      if (lane.heldAccounts.size > 0) this.#releaseAccounts(lane);
+    }
+    onOver(freed);
+  }
+
+  #releaseAccounts(lane: Lane): void {
+    const held = new Set(this.heldAccounts(lane.subscription));
+    for (const account of lane.heldAccounts) if (!held.has(account)) lane.releaseAccount(account);
+    this.#options.lanes.mark(lane);
   }
 }
 
@@ -139,9 +163,19 @@ export class Watch {
     if (this.#over.length < watchedMax) this.#over.push(subject);
   }
 
+  /** Whether something of the lane was held. */
   concerns(subscription: Subscription): boolean {
+    return this.#has(subscription, (subject) => concernsPart(subject, subscription));
+  }
+
+  /** Whether all of it was. */
+  concernsWhole(subscription: Subscription): boolean {
+    return this.#has(subscription, () => false);
+  }
+
+  #has(subscription: Subscription, isOther: (subject: StandstillSubject) => boolean): boolean {
     if (this.#over.length === watchedMax) return true;
-    return this.#over.some((subject) => concerns(subject, subscription));
+    return this.#over.some((subject) => concernsWhole(subject, subscription) || isOther(subject));
   }
 
   end(): void {
@@ -149,9 +183,17 @@ export class Watch {
   }
 }
 
-/** A client's own subscription has the events of all accounts: it stands still with each of them. */
-function concerns({ clientId, accountId, lane }: StandstillSubject, subscription: Subscription): boolean {
+function concernsWhole(
+  { clientId, accountId, lane }: StandstillSubject,
+  subscription: Subscription,
+): boolean {
   if (lane !== null) return subscription.lane === lane;
   if (clientId !== null && subscription.clientId !== clientId) return false;
-  return accountId === null || subscription.accountId === null || subscription.accountId === accountId;
+  return accountId === null || subscription.accountId === accountId;
+}
+
+/** An app's own subscription has the events of many accounts: those of one are held, the others go on. */
+function concernsPart({ clientId, accountId }: StandstillSubject, subscription: Subscription): boolean {
+  if (accountId === null || subscription.accountId !== null) return false;
+  return clientId === null || subscription.clientId === clientId;
 }

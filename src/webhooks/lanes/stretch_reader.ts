@@ -11,7 +11,7 @@ import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 import type { Background } from './background.ts';
 import type { HeldLanes } from './held_lanes.ts';
-import type { Lane } from './lane.ts';
+import { isHeld, type Lane } from './lane.ts';
 import type { Repetitions } from './repetitions.ts';
 import { findEvents } from './waiting_events.ts';
 import type { Tenant } from './waiting_memory.ts';
@@ -123,6 +123,9 @@ export class StretchReader {
       } else if (event === undefined) {
         // Left out for the bytes of the others: the next read begins here.
         cut.add(lane.id);
+      } else if (isHeld(lane, event)) {
+        lane.readThrough = delivery.sequence;
+        repetitions.putBack(lane, delivery);
       } else {
         const { sequence, day, event: position } = delivery;
         lane.addFresh({ sequence, day, position, event, retry: null });

@@ -26,7 +26,7 @@ import { Background } from './background.ts';
 import { mendTimes } from './clock_steps.ts';
 import { HeldLanes } from './held_lanes.ts';
 import { HostLimits } from './host_limits.ts';
-import type { Lane } from './lane.ts';
+import type { Lane, Waiting } from './lane.ts';
 import { LaneKeeper } from './lane_keeper.ts';
 import { LaneLoader } from './lane_loader.ts';
 import { storeCursors } from './lane_store.ts';
@@ -118,16 +118,21 @@ export class Worker {
       },
       onWritten: (lanes, outcomes) => this.#written(lanes, outcomes),
     });
+    const onHeld = (lane: Lane, waiting: Waiting[]) => {
+      for (const each of waiting) this.#repetitions.putBack(lane, each);
+    };
     this.#standing = new StandingLanes({
       db,
       node: this.node.id,
       lanes: this.#lanes,
       background: this.#background,
+      onHeld,
       onOver: (lanes) => this.#loader.load(lanes),
     });
     const shared = {
       ...options,
       onError,
+      onHeld,
       lanes: this.#lanes,
       standing: this.#standing,
       background: this.#background,
