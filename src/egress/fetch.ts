@@ -1,9 +1,10 @@
 /**
  * Fetching small documents from addresses that somebody else chose: by the guarded connector, within a time and a
- * size, no redirect followed, nothing decompressed, no cookies, no proxy of the environment.
+ * size, no redirect followed, nothing decompressed, no cookies, no proxy of the environment. The client is loaded with the
+ * first fetch: many servers never need it, and it takes 12 MiB.
  */
 
-import { Agent, request } from 'undici';
+import type { Agent } from 'undici';
 import { type ConnectorOptions, createGuardedConnector } from './connector.ts';
 import { EgressError } from './error.ts';
 
@@ -41,19 +42,23 @@ export function createGuardedFetch(options: ConnectorOptions): {
   fetch: GuardedFetch;
   close: () => Promise<void>;
 } {
-  const agent = new Agent({
-    connect: createGuardedConnector(options),
-    connections: connectionsMax,
-    pipelining: 1,
-    keepAliveTimeout: idleMs,
-    keepAliveMaxTimeout: idleMs,
-    maxHeaderSize: headerBytesMax,
-  });
+  let agent: Agent | undefined;
+  let isClosed = false;
   return {
     async fetch(url, init = {}) {
       const target = checkUrl(url, options.allowLoopback);
+      const undici = await import('undici');
+      if (isClosed) throw new EgressError('connect_error');
+      agent ??= new undici.Agent({
+        connect: createGuardedConnector(options),
+        connections: connectionsMax,
+        pipelining: 1,
+        keepAliveTimeout: idleMs,
+        keepAliveMaxTimeout: idleMs,
+        maxHeaderSize: headerBytesMax,
+      });
       const method = init.method ?? 'GET';
-      const answer = await request(target, {
+      const answer = await undici.request(target, {
         dispatcher: agent,
         method: method === 'POST' ? 'POST' : 'GET',
         headers: { ...Object.fromEntries(new Headers(init.headers)), 'user-agent': 'Nuncio' },
@@ -68,7 +73,10 @@ export function createGuardedFetch(options: ConnectorOptions): {
         ),
       });
     },
-    close: () => agent.destroy(),
+    async close() {
+      isClosed = true;
+      await agent?.destroy();
+    },
   };
 }
 

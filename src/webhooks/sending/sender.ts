@@ -20,7 +20,6 @@ import type { AttemptSpan } from './attempt_span.ts';
 import { type Connection, type Exchange, type OutgoingRequest, ProtocolError } from './connection.ts';
 import type { AnswerHeaders, HeadMemory } from './http1_answer.ts';
 import { Http1Connection } from './http1_connection.ts';
-import { Http2Connection } from './http2_connection.ts';
 
 /** Milliseconds for a whole exchange, from resolving the name to the end of the answer. */
 export const exchangeTimeoutMs = 15_000;
@@ -179,16 +178,24 @@ export class Sender {
           exchange.onFailure(new EgressError('connect_error'), false);
           return;
         }
-        const connection = speak(opened, place);
-        this.#keys.set(connection, addressKey(opened.address, place.origin.port));
-        if (exchange.isOver) connection.destroy();
-        else this.#begin(exchange, connection);
+        this.#use(opened, exchange).catch((error: Error) => {
+          opened.socket.destroy();
+          exchange.onFailure(error, false);
+        });
       },
       (error: Error) => {
         if (key !== undefined) limits?.release(key);
         exchange.onFailure(error, false);
       },
     );
+  }
+
+  async #use(opened: GuardedConnection, exchange: SentExchange<unknown>): Promise<void> {
+    const { place } = exchange;
+    const connection = await speak(opened, place);
+    this.#keys.set(connection, addressKey(opened.address, place.origin.port));
+    if (exchange.isOver) connection.destroy();
+    else this.#begin(exchange, connection);
   }
 
   /** Counts a connection for as long as it is open. @returns whether it may stay */
@@ -268,12 +275,14 @@ export class Sender {
   }
 }
 
-/** By what was agreed on in the handshake. */
-function speak(opened: GuardedConnection, { origin, memory }: Place): Connection {
+/** By what was agreed on in the handshake. The client for HTTP/2 takes 12 MiB, and is loaded when a subscriber speaks it. */
+async function speak(opened: GuardedConnection, { origin, memory }: Place): Promise<Connection> {
   const { alpnProtocol } = opened.socket as { alpnProtocol?: string | false | null };
-  return alpnProtocol === 'h2'
-    ? new Http2Connection(opened, origin, idleMsMax)
-    : new Http1Connection(opened, origin, memory, idleMsMax);
+  if (alpnProtocol !== 'h2') return new Http1Connection(opened, origin, memory, idleMsMax);
+  const { Http2Connection } = await import('./http2_connection.ts');
+  // The other side may have gone while it was loaded the first time.
+  if (opened.socket.destroyed) throw new Error('the connection was closed');
+  return new Http2Connection(opened, origin, idleMsMax);
 }
 
 interface ExchangeOwner {
