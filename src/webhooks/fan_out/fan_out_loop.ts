@@ -116,6 +116,8 @@ export class FanOutLoop {
     try {
       await sql.raw(`set idle_session_timeout = '${leaderIdleSecondsMax}s'`).execute(connection);
       await sql.raw(`set lock_timeout = ${lockTimeoutMs}`).execute(connection);
+      // The plan does not depend on the values, and making it anew would take longer than most passes.
+      await sql`set plan_cache_mode = force_generic_plan`.execute(connection);
       await setPassTimeout(connection, passTimeoutMs.many);
       await this.#mark(connection);
       while (!this.#isStopped) {
@@ -129,6 +131,7 @@ export class FanOutLoop {
       await sql`select pg_advisory_unlock(lock_key('fan-out'))`.execute(connection).catch(() => {});
       await sql`reset idle_session_timeout`.execute(connection).catch(() => {});
       await sql`reset lock_timeout`.execute(connection).catch(() => {});
+      await sql`reset plan_cache_mode`.execute(connection).catch(() => {});
       await sql`reset statement_timeout`.execute(connection).catch(() => {});
     }
   }
