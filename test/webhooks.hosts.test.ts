@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { addressKey } from '../src/webhooks/sending/address_limits.ts';
 import { defaultQuotas } from '../src/webhooks/subscriptions/quotas.ts';
+import { platformWithPatientHosts } from './support/platform.ts';
 import { startTestServer } from './support/server.ts';
 import { type Behaviour, startSubscriber } from './support/subscriber.ts';
 import { type App, createApp, createPublisher, publish, subscribe } from './support/webhooks.ts';
@@ -94,6 +95,35 @@ for (const isKnown of [true, false]) {
     await come(isKnown ? 350 : 300);
     const hanging = subscriber.received.filter(({ path }) => path !== '/healthy').length;
     assert.ok(hanging < 500, `${hanging} of 1000 hostile deliveries came before`);
+  });
+}
+
+for (const quota of ['hostRate', 'appRate'] as const) {
+  test(`${quota} spaces out what one ${quota === 'hostRate' ? 'host' : 'app'} gets, and the others get theirs`, async (t) => {
+    const perSecond = 50;
+    const platform = await platformWithPatientHosts();
+    const quotas = { ...platform.webhooks.quotas, [quota]: perSecond };
+    const server = await startTestServer(t, {}, 'dev', {
+      ...platform,
+      webhooks: { ...platform.webhooks, quotas },
+    });
+    const publisher = await createPublisher(server);
+    const [busy, other] = [await startSubscriber(t), await startSubscriber(t)];
+    const [busyApp, otherApp] = [await createApp(server), await createApp(server)];
+    // A host that has accepted nothing has a rate of its own.
+    await subscribe(busyApp, { url: `${busy.url}/a` });
+    await publish(publisher, busyApp.account, [0]);
+    await busy.waitFor(1);
+    await subscribe(busyApp, { url: `${busy.url}/b` });
+    await subscribe(otherApp, { url: other.url });
+    const first = performance.now();
+    await publish(publisher, busyApp.account, range(100));
+    await publish(publisher, otherApp.account, range(30));
+    await other.waitFor(30);
+    await busy.waitFor(201);
+    const seconds = (performance.now() - first) / 1_000;
+    // Of 200 those that may start at once do not count.
+    assert.ok(seconds >= (200 - perSecond * 0.1 - 5) / perSecond, `200 came in ${seconds} s`);
   });
 }
 

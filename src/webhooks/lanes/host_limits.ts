@@ -8,18 +8,19 @@
  *
  * Hosts are shared, so no account closes one for the others: at an unknown host an account gets half of the window, and
  * its failures pause itself alone. At a known host an account gets what the others leave, and subscriptions that were not
- * accepted lately share half of the window. Accounts take turns. Each app has a window as well, and one for all of its
- * unknown hosts.
+ * accepted lately share half of the window. Accounts take turns. Each app has a window and a rate as well, and a window for
+ * all of its unknown hosts.
  */
 
 import { circuitFailures, circuitPause } from '../sending/retry_schedule.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
 import type { Lane } from './lane.ts';
+import { RateBucket } from './rate_bucket.ts';
 import { Turns } from './turns.ts';
 import type { Tenant } from './waiting_memory.ts';
 
-/** Seconds of its rate that an unknown host gets at once, after a time without attempts. */
-const burstSeconds = 4;
+/** Seconds of its rate that an unknown host gets at once, after a time without attempts; and that others and apps get. */
+const burstSeconds = { unknown: 4, known: 0.1 };
 /** Windows of unknown hosts that an app fills at most. */
 const unknownHostsOfApp = 16;
 /** Failures of all accounts that pause an unknown host for all of them, instead of ten of one account. */
@@ -34,7 +35,7 @@ const remembered = 50_000;
 
 export type HostQuotas = Pick<
   Quotas,
-  'attemptsPerHost' | 'attemptsPerUnknownHost' | 'unknownHostRate' | 'attemptsPerApp'
+  'attemptsPerHost' | 'attemptsPerUnknownHost' | 'unknownHostRate' | 'hostRate' | 'attemptsPerApp' | 'appRate'
 >;
 
 interface Failed {
@@ -52,8 +53,8 @@ interface Host {
   /** While it is unknown: of all accounts, and of each by its key. */
   failed: Failed;
   failedOf: Map<string, Failed>;
-  tokens: number;
-  tokensAt: number;
+  rate: RateBucket;
+  unknownRate: RateBucket;
   /** Lanes that wait for room. */
   waiting: Turns;
   usedAt: number;
@@ -63,13 +64,14 @@ interface App {
   inFlight: number;
   /** To unknown hosts. */
   unknown: number;
+  rate: RateBucket;
+  usedAt: number;
 }
 
 /** What an attempt takes up, from its start to its end. */
 export interface HostSlot {
   readonly host: Host;
   readonly app: App;
-  readonly appKey: string;
   readonly tenant: Tenant;
   readonly wasProven: boolean;
   readonly wasUnknown: boolean;
@@ -94,22 +96,26 @@ export class HostLimits {
   refusal(lane: Lane, now: number): number | null {
     const app = this.#apps.get(appKeyOf(lane));
     if (app !== undefined && app.inFlight >= this.#quotas.attemptsPerApp) return now + appPauseMs;
+    const appAt = app?.rate.nextAt(now) ?? null;
+    if (appAt !== null) return appAt;
     const host = this.#hostOf(lane.template.origin, now);
-    return host.isKnown ? this.#refusalOfKnown(host, lane) : this.#refusalOfUnknown(host, lane, app, now);
+    return host.isKnown
+      ? this.#refusalOfKnown(host, lane, now)
+      : this.#refusalOfUnknown(host, lane, app, now);
   }
 
-  #refusalOfKnown(host: Host, lane: Lane): number | null {
+  #refusalOfKnown(host: Host, lane: Lane, now: number): number | null {
     const least = this.#quotas.attemptsPerUnknownHost;
     const ofTenant = host.ofTenants.get(lane.tenant) ?? 0;
     const mayStart =
       host.inFlight < host.window &&
       (lane.isProven || host.unproven < Math.max(least, host.window / 2)) &&
       ofTenant < Math.max(least, host.window - host.inFlight);
-    return mayStart ? null : this.#wait(host, lane);
+    return mayStart ? host.rate.nextAt(now) : this.#wait(host, lane);
   }
 
   #refusalOfUnknown(host: Host, lane: Lane, app: App | undefined, now: number): number | null {
-    const { attemptsPerUnknownHost, unknownHostRate } = this.#quotas;
+    const { attemptsPerUnknownHost } = this.#quotas;
     const failed = host.failedOf.get(lane.tenant.key);
     const pausedUntil = Math.max(host.failed.pausedUntil, failed?.pausedUntil ?? 0);
     if (pausedUntil > now && !lane.wasAccepted) return pausedUntil;
@@ -118,10 +124,7 @@ export class HostLimits {
     const mayHave = circuitPause(failed?.failures ?? 0) > 0 ? 1 : Math.ceil(attemptsPerUnknownHost / 2);
     const ofTenant = host.ofTenants.get(lane.tenant) ?? 0;
     if (host.inFlight >= attemptsPerUnknownHost || ofTenant >= mayHave) return this.#wait(host, lane);
-    const gained = ((now - host.tokensAt) / 1_000) * unknownHostRate;
-    host.tokens = Math.min(host.tokens + gained, unknownHostRate * burstSeconds);
-    host.tokensAt = now;
-    return host.tokens >= 1 ? null : now + (1_000 * (1 - host.tokens)) / unknownHostRate;
+    return host.unknownRate.nextAt(now);
   }
 
   #wait(host: Host, lane: Lane): number {
@@ -134,8 +137,7 @@ export class HostLimits {
   begin(lane: Lane, now: number): HostSlot {
     const host = this.#hostOf(lane.template.origin, now);
     const appKey = appKeyOf(lane);
-    const app = this.#apps.get(appKey) ?? { inFlight: 0, unknown: 0 };
-    this.#apps.set(appKey, app);
+    const app = this.#appOf(appKey, now);
     const { tenant, isProven: wasProven } = lane;
     const wasUnknown = !host.isKnown;
     host.inFlight += 1;
@@ -143,11 +145,13 @@ export class HostLimits {
     if (!wasProven) host.unproven += 1;
     host.ofTenants.set(tenant, (host.ofTenants.get(tenant) ?? 0) + 1);
     app.inFlight += 1;
+    app.usedAt = now;
+    app.rate.take();
     if (wasUnknown) {
-      host.tokens -= 1;
+      host.unknownRate.take();
       app.unknown += 1;
-    }
-    return { host, app, appKey, tenant, wasProven, wasUnknown };
+    } else host.rate.take();
+    return { host, app, tenant, wasProven, wasUnknown };
   }
 
   /**
@@ -155,7 +159,7 @@ export class HostLimits {
    * @param onRoom told of lanes that may start now
    */
   end(slot: HostSlot, isAccepted: boolean | null, now: number, onRoom: (lane: Lane) => void): void {
-    const { host, app, appKey, tenant, wasProven, wasUnknown } = slot;
+    const { host, app, tenant, wasProven, wasUnknown } = slot;
     host.inFlight -= 1;
     if (!wasProven) host.unproven -= 1;
     const left = (host.ofTenants.get(tenant) ?? 1) - 1;
@@ -163,7 +167,6 @@ export class HostLimits {
     else host.ofTenants.delete(tenant);
     app.inFlight -= 1;
     if (wasUnknown) app.unknown -= 1;
-    if (app.inFlight === 0) this.#apps.delete(appKey);
     if (isAccepted !== null) this.#judge(slot, isAccepted, now);
     this.#giveRoom(host, onRoom);
   }
@@ -192,6 +195,9 @@ export class HostLimits {
     for (const host of this.#crowded) this.#giveRoom(host, onRoom);
     if (now - this.#forgotAt < forgetPauseMs) return;
     this.#forgotAt = now;
+    for (const [key, { inFlight, usedAt }] of this.#apps) {
+      if (inFlight === 0 && now - usedAt > forgetPauseMs) this.#apps.delete(key);
+    }
     const keepMs = this.#hosts.size > remembered ? forgetPauseMs : rememberedMs;
     for (const [origin, { inFlight, waiting, usedAt }] of this.#hosts) {
       if (inFlight === 0 && waiting.isEmpty && now - usedAt > keepMs) this.#hosts.delete(origin);
@@ -207,10 +213,21 @@ export class HostLimits {
     if (host.waiting.isEmpty) this.#crowded.delete(host);
   }
 
+  #appOf(key: string, now: number): App {
+    let app = this.#apps.get(key);
+    if (app === undefined) {
+      const { appRate } = this.#quotas;
+      const rate = new RateBucket(appRate, appRate * burstSeconds.known, now);
+      app = { inFlight: 0, unknown: 0, rate, usedAt: now };
+      this.#apps.set(key, app);
+    }
+    return app;
+  }
+
   #hostOf(origin: string, now: number): Host {
     let host = this.#hosts.get(origin);
     if (host === undefined) {
-      const { attemptsPerUnknownHost, unknownHostRate } = this.#quotas;
+      const { attemptsPerUnknownHost, unknownHostRate, hostRate } = this.#quotas;
       host = {
         isKnown: false,
         window: attemptsPerUnknownHost,
@@ -219,8 +236,8 @@ export class HostLimits {
         ofTenants: new Map(),
         failed: { failures: 0, pausedUntil: 0 },
         failedOf: new Map(),
-        tokens: unknownHostRate * burstSeconds,
-        tokensAt: now,
+        rate: new RateBucket(hostRate, hostRate * burstSeconds.known, now),
+        unknownRate: new RateBucket(unknownHostRate, unknownHostRate * burstSeconds.unknown, now),
         waiting: new Turns(),
         usedAt: now,
       };

@@ -19,8 +19,11 @@ export interface Quotas {
   /** The same of a host that has never accepted anything; and how many may follow in a second. */
   readonly attemptsPerUnknownHost: number;
   readonly unknownHostRate: number;
-  /** Attempts in flight of one app. */
+  /** Attempts a second to one host that has accepted something. */
+  readonly hostRate: number;
+  /** Attempts of one app: in flight, and a second. */
   readonly attemptsPerApp: number;
+  readonly appRate: number;
   /** Bytes of event bodies that the engine keeps in memory for deliveries that wait or are in flight. */
   readonly waitingBytes: number;
   /** The same for the deliveries of one account. */
@@ -40,7 +43,9 @@ export const defaultQuotas: Quotas = Object.freeze({
   attemptsPerHost: 512,
   attemptsPerUnknownHost: 4,
   unknownHostRate: 5,
+  hostRate: 20_000,
   attemptsPerApp: 1_024,
+  appRate: 20_000,
   waitingBytes: 67_108_864,
   waitingBytesPerAccount: 16_777_216,
   lanes: 20_000,
@@ -57,7 +62,9 @@ const ranges: Readonly<Record<keyof Quotas, readonly [number, number]>> = {
   attemptsPerHost: [1, 100_000],
   attemptsPerUnknownHost: [1, 100_000],
   unknownHostRate: [1, 100_000],
+  hostRate: [1, 1_000_000],
   attemptsPerApp: [1, 100_000],
+  appRate: [1, 1_000_000],
   waitingBytes: [4_194_304, 4_294_967_296],
   waitingBytesPerAccount: [1_048_576, 4_294_967_296],
   lanes: [100, 1_000_000],
