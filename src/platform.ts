@@ -65,11 +65,11 @@ export function defineConfig(declaration: PlatformDeclaration): PlatformDeclarat
 
 /** First parts of paths and names of tables that are the server's own. */
 const reservedNames = new Set(
-  `access_tokens account account_links accounts admin api app_invitations app_members apps assets asyncapi attempt_bytes attempts audit_entries authorization_codes
+  `access_tokens account account_links accounts admin api app_invitations app_logos app_members apps assets asyncapi attempt_bytes attempts audit_entries authorization_codes
   client_secrets clients collections console database_epochs deliveries delivery_keys delivery_stats device device_codes docs event_ids event_kinds
-  events failing_warnings grants health held_stretches idempotency_keys initial_access_tokens interaction interactions lane_epochs lane_progress lanes livez
+  events failing_warnings grants health held_stretches idempotency_keys inbox initial_access_tokens intake interaction interactions lane_epochs lane_progress lanes livez
   login login_requests login_sessions logout_notices meta metrics migrations nodes oauth openapi outbox parked_events public pushed_requests
-  rate_windows readyz recoveries refresh_tokens registration_access_tokens registration_tokens registration_windows retention_day retries sessions sign_in_failures signing_keys
+  rate_windows readyz recoveries refresh_tokens registration_access_tokens registration_tokens registration_windows rejected_events retention_day retries sessions sign_in_failures signing_keys
   subscription_revisions subscriptions token used_proofs webhooks withdrawals`.split(/\s+/),
 );
 /** Names of kinds that the server itself has. */

@@ -190,6 +190,8 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     databaseUrl,
     engineConnections: shares.engine,
     outbox,
+    notifications,
+    registry,
     config,
     secret,
     kinds: platform.eventKinds,

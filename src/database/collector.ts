@@ -231,6 +231,6 @@ export class Collector<Item, Result> {
  * Whether the database refused the content: SQLSTATE classes 22 (data exception), 23 (constraint violation) and 54 (limit
  * exceeded). Such a statement has changed nothing, and a part of it may be good.
  */
-function isRefusal(error: unknown): boolean {
+export function isRefusal(error: unknown): boolean {
   return /^(22|23|54)...$/.test(String((error as { code?: unknown } | null)?.code));
 }

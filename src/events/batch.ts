@@ -107,8 +107,13 @@ export function readBatch(body: unknown, catalogue: Catalogue): Batch {
 
 const fields = new Set(['kind', 'account', 'body', 'id']);
 
-/** @returns the event, its id empty where the publisher chose none */
-function readEvent(
+/**
+ * @param pointer of the event in the body
+ * @param faults to which what is wrong is added
+ * @returns the event, its id empty where the publisher chose none
+ * @throws Problem 413 for a body that is too large
+ */
+export function readEvent(
   item: unknown,
   pointer: string,
   catalogue: Catalogue,

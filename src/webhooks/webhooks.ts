@@ -4,12 +4,16 @@
 
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
+import type { Registry } from 'prom-client';
 import type { Config } from '../config/config.ts';
 import { createSealer } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
+import type { Notifications } from '../database/notifications.ts';
 import type { ConnectorOptions } from '../egress/connector.ts';
 import { isEventId } from '../events/batch.ts';
 import { type Catalogue, createCatalogue } from '../events/catalogue.ts';
+import { Intake } from '../events/intake.ts';
+import { createIntakeMetrics } from '../events/intake_metrics.ts';
 import type { EventKind } from '../events/kind.ts';
 import type { Outbox } from '../events/outbox.ts';
 import { registerPublishing } from '../events/publish.ts';
@@ -39,6 +43,10 @@ export interface WebhooksOptions {
   /** Connections that the engine opens at most. */
   engineConnections: number;
   outbox: Outbox;
+  /** Not started yet. */
+  notifications: Notifications;
+  /** To which the metrics of this thread are added. */
+  registry: Registry;
   config: Config;
   secret: Buffer;
   /** Those of the platform. */
@@ -55,6 +63,8 @@ export interface WebhooksOptions {
 }
 
 export interface Webhooks {
+  /** Every kind of event. */
+  readonly catalogue: Catalogue;
   /** To be called after each commit that has stored events, with those events. */
   onPublished(events: StoredEvent[]): void;
   registerRoutes(api: FastifyInstance): void;
@@ -103,7 +113,31 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
     outbox.wake();
   };
 
+  const count = createIntakeMetrics(options.registry, db);
+  const intake = new Intake({
+    db,
+    notifications: options.notifications,
+    catalogue,
+    onPublished,
+    onTaken(taken) {
+      count(taken);
+      const [first] = taken.rejected;
+      if (first === undefined) return;
+      const { row, refusal } = first;
+      const fields = {
+        count: taken.rejected.length,
+        kind: row.kind,
+        event: row.eventId,
+        reason: refusal.reason,
+      };
+      logger.warn(fields, 'events that were published by SQL are rejected');
+    },
+    onError: (error) =>
+      logger.warn({ err: error }, 'events that were published by SQL could not be taken in'),
+  });
+
   return {
+    catalogue,
     onPublished,
     registerRoutes(api) {
       registerPublishing({
@@ -146,7 +180,13 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
       return { fan_out: fanOut, sending };
     },
     metrics: () => engine.metrics(),
-    start: () => engine.start(),
-    stop: () => engine.stop(),
+    async start() {
+      await engine.start();
+      intake.start();
+    },
+    async stop() {
+      await intake.stop();
+      await engine.stop();
+    },
   };
 }

@@ -11,9 +11,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
+import { QueueVacuum } from '../../database/queue_vacuum.ts';
 import { type FanOutPass, fanOut, type KindArrays, type LaneAddition } from './fan_out.ts';
 import { markDue } from './mark_due.ts';
-import { OutboxVacuum } from './outbox_vacuum.ts';
 import { findNextEvent, type NextEvent, parkEvent } from './parked_events.ts';
 import { isLocked, isTooMuch, PassSize } from './pass_size.ts';
 import { Rotation } from './rotation.ts';
@@ -58,7 +58,7 @@ export class FanOutLoop {
   #running: Promise<void> = Promise.resolve();
   readonly #rotation = new Rotation(new Date().toISOString().slice(0, 10));
   readonly #size = new PassSize();
-  readonly #vacuum = new OutboxVacuum();
+  readonly #vacuum = new QueueVacuum('outbox');
   #begunAt = Number.NEGATIVE_INFINITY;
   /** Passes that are committed, of which some lanes are still to be marked. */
   readonly #unmarked: Pick<FanOutPass, 'additions' | 'events'>[] = [];

@@ -1,0 +1,146 @@
+-- Publishing by SQL: an application calls `publish` in its own transaction, and the event commits with its change. Servers take
+-- the inbox in, check each body against the schema of its kind, and write events. Owner: src/events.
+--   in the inbox → (taken in) → event | rejected event → (retried with a corrected body) → event | (discarded)
+
+-- Ids of the inbox count the KiB that were written, so that one number bounds rows and bytes.
+create sequence inbox_ids;
+
+create table inbox (
+  -- Rows of one transaction are in its order.
+  id bigint primary key,
+  -- An account's id, or the application's own user id.
+  account text collate "C" not null,
+  event_id text not null,
+  -- Whether the publisher chose the event's id.
+  is_chosen boolean not null,
+  kind text not null,
+  body text not null,
+  -- Bytes of the body.
+  size integer not null,
+  published_at timestamptz not null default clock_timestamp()
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+  -- As for the outbox: servers vacuum it themselves.
+  vacuum_truncate = off
+);
+
+-- A row lives for milliseconds: compressing its body is not worth it.
+alter table inbox alter column body set storage external;
+
+-- Accounts take turns.
+create index inbox_by_account on inbox (account, id);
+
+-- Events whose body, kind or id was refused when they were taken in.
+create table rejected_events (
+  id uuid primary key,
+  account text not null,
+  event_id text not null,
+  is_chosen boolean not null,
+  kind text not null,
+  body text not null,
+  -- Bytes of the body.
+  size integer not null,
+  -- One sentence; and what exactly is wrong, as in a response of the API.
+  reason text not null,
+  errors jsonb not null,
+  published_at timestamptz not null,
+  rejected_at timestamptz not null default now()
+);
+
+-- What servers tell publishers. One row.
+create table intake (
+  is_only boolean primary key default true check (is_only),
+  -- No row of the inbox that a server has seen has a smaller id.
+  first_id bigint not null default 0,
+  -- Until then a server looks into the inbox without being notified. Never set back.
+  looks_until timestamptz not null default '-infinity',
+  -- Whether there are as many rejected events as there may be.
+  is_blocked boolean not null default false
+) with (fillfactor = 50);
+
+insert into intake default values;
+
+-- Publishes an event of a kind for an account (its id, or the application's own user id), in the transaction of the caller.
+-- It reads nothing that the caller could learn of: neither accounts nor ids of events.
+create function publish(kind text, account text, body jsonb, id text default null) returns text
+language plpgsql security definer set search_path from current as $$
+declare
+  -- The same limits as for `POST /events`.
+  body_bytes_max constant integer := 262144;
+  -- KiB that wait in the inbox at most.
+  waiting_max constant bigint := 1048576;
+  content text := publish.body::text;
+  bytes integer := octet_length(content);
+  event_id text := publish.id;
+  random bytea;
+  number bigint;
+  state intake;
+begin
+  if publish.kind is null or publish.account is null or publish.body is null then
+    raise exception 'kind, account and body must not be null' using errcode = 'null_value_not_allowed';
+  end if;
+  if char_length(publish.kind) not between 1 and 255 then
+    raise exception 'kind must have 1 to 255 characters' using errcode = 'invalid_parameter_value';
+  end if;
+  if char_length(publish.account) not between 1 and 255 then
+    raise exception 'account must have 1 to 255 characters' using errcode = 'invalid_parameter_value';
+  end if;
+  if event_id is null then
+    -- A UUIDv7 out of a UUIDv4: 48 bits of time in milliseconds, and the version.
+    random := overlay(uuid_send(gen_random_uuid()) placing
+      substring(int8send(floor(extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6);
+    event_id := encode(set_byte(random, 6, 112 | (get_byte(random, 6) & 15)), 'hex')::uuid;
+  elsif event_id collate "C" !~ '^[!-~]{1,255}$' then
+    raise exception 'id must be 1 to 255 visible ASCII characters' using errcode = 'invalid_parameter_value';
+  end if;
+  if bytes > body_bytes_max then
+    raise exception 'body has % bytes, and may have %', bytes, body_bytes_max using errcode = 'program_limit_exceeded';
+  end if;
+  select * into state from intake;
+  if state.is_blocked then
+    raise exception 'too many rejected events wait for an operator' using errcode = 'configuration_limit_exceeded',
+      hint = 'See "nuncio rejected list".';
+  end if;
+  if (select last_value from inbox_ids) - state.first_id > waiting_max then
+    raise exception 'too many events wait to be taken in' using errcode = 'configuration_limit_exceeded',
+      hint = 'Check that a Nuncio server is running.';
+  end if;
+  for kib in 0 .. bytes / 1024 loop
+    number := nextval('inbox_ids');
+  end loop;
+  insert into inbox (id, account, event_id, is_chosen, kind, body, size)
+  values (number, publish.account, event_id, publish.id is not null, publish.kind, content, bytes);
+  return event_id;
+end $$;
+
+-- Wakes the servers at the commit. Commits with a notification wait for each other, one by one, so there is none while a server
+-- looks by itself; a tenth of a second is left for the commit to become visible.
+create function wake_intake() returns trigger language plpgsql security definer set search_path from current as $$
+begin
+  if not exists (select from intake where looks_until > clock_timestamp() + interval '100 ms') then
+    perform pg_notify(current_schema() || '.inbox', '');
+  end if;
+  return null;
+end $$;
+
+create constraint trigger inbox_filled after insert on inbox deferrable initially deferred
+  for each row execute function wake_intake();
+
+-- The role that may publish and do nothing else: `nuncio_publisher`, or another name in front for another schema. Roles belong
+-- to the whole cluster. Where this user may not create roles, a database administrator does it (docs/publishing.md).
+do $$
+declare
+  publisher name := current_schema() || '_publisher';
+begin
+  if to_regrole(quote_ident(publisher)) is null then
+    begin
+      execute format('create role %I nologin', publisher);
+    exception
+      -- Another database of the cluster creates it at this moment.
+      when duplicate_object or unique_violation then null;
+      when insufficient_privilege then return;
+    end;
+  end if;
+  execute format('grant usage on schema %I to %I', current_schema(), publisher);
+  execute format('grant execute on function publish(text, text, jsonb, text) to %I', publisher);
+end $$;

@@ -1,0 +1,147 @@
+/**
+ * The inbox: events that an application published by SQL (`publish`), until a server takes them in. Owns the tables `inbox` and
+ * `intake` together with the function.
+ *
+ *   published → (commit) → in the inbox → (taken in) → event | rejected event
+ */
+
+import { sql } from 'kysely';
+import type { Database, Transaction } from '../database/database.ts';
+
+/** An event as it was published. */
+export interface InboxRow {
+  id: string;
+  /** An account's id, or the application's own user id. */
+  account: string;
+  eventId: string;
+  /** Whether the publisher chose the event's id. */
+  isChosen: boolean;
+  kind: string;
+  /** JSON. */
+  body: string;
+  publishedAt: Date;
+}
+
+/** Accounts and bytes of one lot at most. */
+const lotAccountsMax = 250;
+const lotBytesMax = 4_194_304;
+/** The intake row is written when the oldest id has moved this far (KiB), not more often: old versions slow publishers down. */
+const firstIdStep = 65_536;
+
+export interface Lot {
+  rows: InboxRow[];
+  /** The last account that had its turn; empty where the next turn is the first account's. */
+  lastAccount: string;
+}
+
+/** Whether something waits, in one cheap statement. */
+export async function isWaiting(db: Database): Promise<boolean> {
+  const { rows } = await sql<{ is_waiting: boolean }>`
+    select exists (select from inbox) as is_waiting`.execute(db);
+  return rows[0]?.is_waiting ?? false;
+}
+
+/** One server at a time takes events in, so that they stay in order. @returns whether it is this one, until the transaction ends */
+export async function claimInbox(tx: Transaction): Promise<boolean> {
+  const { rows } = await sql<{ is_ours: boolean }>`
+    select pg_try_advisory_xact_lock(lock_key('intake')) as is_ours`.execute(tx);
+  return rows[0]?.is_ours ?? false;
+}
+
+/**
+ * Takes rows out of the inbox. Accounts take turns and have equal shares; rows of one account come in their order.
+ * @param after the account after which the turns begin
+ * @param limit rows at most
+ */
+export async function takeLot(tx: Transaction, after: string, limit: number): Promise<Lot> {
+  const { rows } = await sql<{
+    id: string;
+    account: string;
+    event_id: string;
+    is_chosen: boolean;
+    kind: string;
+    body: string;
+    published_at: Date;
+    last_account: string;
+    accounts: number;
+  }>`
+    with recursive turn as (
+      (select account from inbox where account > ${after} order by account limit 1)
+      union all
+      select next.account
+      from turn, lateral (
+        select account from inbox where inbox.account > turn.account order by account limit 1
+      ) as next
+    ),
+    turns as materialized (select account from turn limit ${lotAccountsMax}),
+    counted as materialized (select count(*)::int as accounts, max(account) as last_account from turns),
+    shares as (
+      select row.id, row.size, row.place, turns.account
+      from turns, counted, lateral (
+        select id, size, row_number() over (order by id) as place
+        from (
+          select id, size from inbox where inbox.account = turns.account
+          order by id limit greatest(1, ${limit}::int / counted.accounts)
+        ) as first
+      ) as row
+    ),
+    sums as (
+      select id, sum(size) over (order by place, account rows unbounded preceding) - size as before,
+        row_number() over (order by place, account) as number
+      from shares
+    ),
+    taken as (
+      delete from inbox
+      where id = any(array(select id from sums where before < ${lotBytesMax}::bigint and number <= ${limit}::int))
+      returning *
+    )
+    select taken.id, account, event_id, is_chosen, kind, body, published_at, counted.last_account, counted.accounts
+    from taken, counted`.execute(tx);
+  const isFull = (rows[0]?.accounts ?? 0) >= lotAccountsMax;
+  return {
+    lastAccount: isFull ? (rows[0]?.last_account ?? '') : '',
+    rows: rows
+      .map((row) => ({
+        id: row.id,
+        account: row.account,
+        eventId: row.event_id,
+        isChosen: row.is_chosen,
+        kind: row.kind,
+        body: row.body,
+        publishedAt: row.published_at,
+      }))
+      .sort((a, b) => Number(a.id) - Number(b.id)),
+  };
+}
+
+/** Takes one row out, where it is still there. */
+export async function takeRow(tx: Transaction, id: string): Promise<boolean> {
+  const { rows } = await sql`delete from inbox where id = ${id}::bigint returning id`.execute(tx);
+  return rows.length > 0;
+}
+
+/** Seconds that the oldest event has waited. */
+export async function readInboxAge(db: Database): Promise<number> {
+  const { rows } = await sql<{ age: number }>`
+    select extract(epoch from clock_timestamp() - published_at)::float8 as age
+    from inbox order by id limit 1`.execute(db);
+  return Math.max(rows[0]?.age ?? 0, 0);
+}
+
+/**
+ * Tells publishers how much waits, and whether somebody looks into the inbox without being notified.
+ * @param looksMs milliseconds for which this server goes on looking; 0 where it wants to be notified
+ */
+export async function tellPublishers(db: Database | Transaction, looksMs: number): Promise<void> {
+  await sql`
+    update intake set
+      first_id = greatest(intake.first_id, oldest.id),
+      looks_until = greatest(looks_until, clock_timestamp() + ${looksMs}::float8 * interval '1 ms')
+    from (
+      select coalesce((select id from inbox order by id limit 1), (select last_value from inbox_ids)) as id
+    ) as oldest
+    where oldest.id >= intake.first_id + ${firstIdStep}::bigint
+      or ${looksMs}::float8 > 0 and looks_until < clock_timestamp() + ${looksMs / 2}::float8 * interval '1 ms'`.execute(
+    db,
+  );
+}

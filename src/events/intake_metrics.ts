@@ -1,0 +1,44 @@
+/** Metrics of the intake: what came of events that were published by SQL. */
+
+import { Counter, Gauge, type Registry } from 'prom-client';
+import type { Database } from '../database/database.ts';
+import { readInboxAge } from './inbox.ts';
+import { countRejected } from './rejected_events.ts';
+import type { TakenIn } from './take_in.ts';
+
+/** @returns a function that counts what was taken in */
+export function createIntakeMetrics(registry: Registry, db: Database): (taken: TakenIn) => void {
+  const events = new Counter({
+    name: 'nuncio_inbox_events_total',
+    help: 'Events published by SQL that this node has taken in, by result.',
+    labelNames: ['result'],
+    registers: [registry],
+  });
+  readAt(registry, 'nuncio_inbox_age_seconds', 'Seconds that the oldest event in the inbox has waited.', () =>
+    readInboxAge(db),
+  );
+  readAt(registry, 'nuncio_events_rejected', 'Rejected events that wait for an operator.', () =>
+    countRejected(db),
+  );
+  return ({ stored, repeated, rejected }) => {
+    events.inc({ result: 'stored' }, stored.length);
+    events.inc({ result: 'repeated' }, repeated);
+    events.inc({ result: 'rejected' }, rejected.length);
+  };
+}
+
+/** A gauge that the database is asked for; it has no value while the database does not answer. */
+function readAt(registry: Registry, name: string, help: string, read: () => Promise<number>): void {
+  new Gauge({
+    name,
+    help,
+    registers: [registry],
+    async collect() {
+      try {
+        this.set(await read());
+      } catch {
+        this.reset();
+      }
+    },
+  });
+}

@@ -1,0 +1,126 @@
+/**
+ * Rejected events: what was published by SQL and refused when it was taken in. They are kept until somebody retries them with a
+ * corrected body, or discards them. While too many are kept, `publish` fails. Owns the table `rejected_events`.
+ *
+ *   rejected → (retried: its body is good now) → event
+ *            → (discarded)
+ */
+
+import { sql } from 'kysely';
+import { newId } from '../crypto/ids.ts';
+import { textArray } from '../database/arrays.ts';
+import type { Database, Transaction } from '../database/database.ts';
+import type { BodyFault } from '../http/problem.ts';
+import type { InboxRow } from './inbox.ts';
+
+/** Rejected events, and bytes of their bodies, from which on `publish` fails. */
+export const rejectedMax = 100_000;
+export const rejectedBytesMax = 1_073_741_824;
+
+/** Why an event was refused. */
+export interface Refusal {
+  /** A sentence. */
+  reason: string;
+  errors: BodyFault[];
+}
+
+export interface RejectedEvent extends Omit<InboxRow, 'id'>, Refusal {
+  id: string;
+  rejectedAt: Date;
+}
+
+export async function keepRejected(
+  tx: Transaction,
+  rejected: readonly { row: InboxRow; refusal: Refusal }[],
+): Promise<void> {
+  const text = (read: (each: (typeof rejected)[number]) => string) => textArray(rejected.map(read));
+  await sql`
+    insert into rejected_events
+      (id, account, event_id, is_chosen, kind, body, size, reason, errors, published_at)
+    select id::uuid, account, event_id, is_chosen::boolean, kind, body, octet_length(body), reason, errors::jsonb,
+      published_at::timestamptz
+    from unnest(
+      ${text(() => newId())}::text[], ${text(({ row }) => row.account)}::text[], ${text(({ row }) => row.eventId)}::text[],
+      ${text(({ row }) => String(row.isChosen))}::text[], ${text(({ row }) => row.kind)}::text[],
+      ${text(({ row }) => row.body)}::text[], ${text(({ refusal }) => refusal.reason)}::text[],
+      ${text(({ refusal }) => JSON.stringify(refusal.errors))}::text[],
+      ${text(({ row }) => row.publishedAt.toISOString())}::text[]
+    ) as given (id, account, event_id, is_chosen, kind, body, reason, errors, published_at)`.execute(tx);
+  await limitRejected(tx);
+}
+
+/** Tells publishers whether there are too many. */
+async function limitRejected(tx: Database | Transaction): Promise<void> {
+  await sql`
+    update intake set is_blocked = not is_blocked
+    from (
+      select count(*) >= ${rejectedMax}::int or coalesce(sum(size), 0) >= ${rejectedBytesMax}::bigint as is_full
+      from rejected_events
+    ) as kept
+    where is_blocked <> kept.is_full`.execute(tx);
+}
+
+interface RejectedRow {
+  id: string;
+  account: string;
+  event_id: string;
+  is_chosen: boolean;
+  kind: string;
+  body: string;
+  reason: string;
+  errors: BodyFault[];
+  published_at: Date;
+  rejected_at: Date;
+}
+
+const columns = sql`id, account, event_id, is_chosen, kind, body, reason, errors, published_at, rejected_at`;
+
+/** The newest first. @param after the id that the page before ended with */
+export async function listRejected(
+  db: Database,
+  limit: number,
+  after: string | null = null,
+): Promise<RejectedEvent[]> {
+  const next = after === null ? sql`` : sql`where id < ${after}`;
+  const { rows } = await sql<RejectedRow>`
+    select ${columns} from rejected_events ${next} order by id desc limit ${limit}`.execute(db);
+  return rows.map(toRejected);
+}
+
+export async function findRejected(db: Database, id: string): Promise<RejectedEvent | undefined> {
+  const { rows } = await sql<RejectedRow>`select ${columns} from rejected_events where id = ${id}`.execute(
+    db,
+  );
+  return rows[0] && toRejected(rows[0]);
+}
+
+/** Takes it away, and lets publishers go on where it was one too many. @returns undefined where it is there no more */
+export async function takeRejected(tx: Transaction, id: string): Promise<RejectedEvent | undefined> {
+  const { rows } = await sql<RejectedRow>`
+    delete from rejected_events where id = ${id} returning ${columns}`.execute(tx);
+  if (rows[0] === undefined) return undefined;
+  await limitRejected(tx);
+  return toRejected(rows[0]);
+}
+
+export async function countRejected(db: Database): Promise<number> {
+  const { rows } = await sql<{ count: number }>`select count(*)::int as count from rejected_events`.execute(
+    db,
+  );
+  return rows[0]?.count ?? 0;
+}
+
+function toRejected(row: RejectedRow): RejectedEvent {
+  return {
+    id: row.id,
+    account: row.account,
+    eventId: row.event_id,
+    isChosen: row.is_chosen,
+    kind: row.kind,
+    body: row.body,
+    reason: row.reason,
+    errors: row.errors,
+    publishedAt: row.published_at,
+    rejectedAt: row.rejected_at,
+  };
+}
