@@ -243,7 +243,8 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     });
     const { oauth, webhooks: ofWebhooks, apps, accounts } = platform;
     const sections = { oauth, webhooks: ofWebhooks, apps, accounts };
-    registerAdministration({ api, db, guard: limited, clients, config, platform: sections });
+    const events = { catalogue: webhooks.catalogue, onPublished };
+    registerAdministration({ api, db, guard: limited, clients, events, config, platform: sections });
   });
 
   const offered = scopes.values().filter(({ isForUsers }) => isForUsers);

@@ -23,6 +23,24 @@ const count = Type.Object({ count: Type.Integer({ minimum: 0 }), is_estimate: Ty
 
 const reason = Type.Optional(Maybe(Type.String({ maxLength: 500 })));
 
+/** `body_json` of a single one is the body as PostgreSQL wrote it. */
+const rejectedMembers = {
+  id: Id(),
+  event: Type.String(),
+  kind: Type.String(),
+  account: Type.String(),
+  reason: Type.String(),
+  errors: Type.Array(
+    Type.Object(
+      { pointer: Type.String(), message: Type.String(), code: Type.Optional(Type.String()) },
+      strict,
+    ),
+  ),
+  published_at: Time(),
+  rejected_at: Time(),
+  _links: links,
+};
+
 const schemas: Record<string, TSchema> = {
   AdminAccount: Type.Object(
     {
@@ -58,6 +76,18 @@ const schemas: Record<string, TSchema> = {
   AdminGrantList: listOf('AdminGrant'),
   AdminSubscription: Type.Object({ ...subscriptionMembers, account: Maybe(Id()) }, strict),
   AdminSubscriptionList: listOf('AdminSubscription'),
+  RejectedEvent: Type.Object(rejectedMembers, strict),
+  RejectedEventList: listOf('RejectedEvent'),
+  RejectedEventWithBody: Type.Object({ ...rejectedMembers, body_json: Type.String() }, strict),
+  RejectedEventCorrection: Type.Object(
+    {
+      kind: Type.Optional(Type.String({ minLength: 1, maxLength: 255 })),
+      account: Type.Optional(Type.String({ minLength: 1, maxLength: 255 })),
+      body: Type.Optional(Type.Unknown()),
+    },
+    strict,
+  ),
+  RetriedEvent: Type.Object({ id: Type.String() }, strict),
   AuditEntry: Type.Object(
     {
       id: Type.String(),
@@ -319,6 +349,52 @@ const operations: Operation[] = [
     id('subscription'),
     'EmptyBody',
   ),
+  {
+    ...list(
+      'list_rejected_events',
+      '/admin/rejected-events',
+      'List rejected events, the newest first',
+      'RejectedEventList',
+      [],
+    ),
+    description: 'Events that were published by SQL and refused when a server took them in.',
+  },
+  read(
+    'read_rejected_event',
+    '/admin/rejected-events/{id}',
+    'Read a rejected event with its body',
+    'RejectedEventWithBody',
+    [id('rejected event')],
+  ),
+  {
+    id: 'retry_rejected_event',
+    method: 'post',
+    path: '/admin/rejected-events/{id}/retry',
+    tag: 'administration',
+    summary: 'Retry a rejected event',
+    description:
+      'With `kind`, `account` or `body` in the place of what was published. An event that is refused again stays rejected: 422.',
+    scopes,
+    parameters: [id('rejected event')],
+    body: jsonBody(
+      'RejectedEventCorrection',
+      { body: { invoice: { id: 'inv_1024', amount: 4_900, currency: 'EUR' } } },
+      false,
+    ),
+    answers: { 202: { description: 'It is an event.', schema: 'RetriedEvent' } },
+    problems: [404, ...bodyProblems],
+  },
+  {
+    id: 'discard_rejected_event',
+    method: 'delete',
+    path: '/admin/rejected-events/{id}',
+    tag: 'administration',
+    summary: 'Discard a rejected event',
+    scopes,
+    parameters: [id('rejected event')],
+    answers: { 204: { description: 'It is gone.' } },
+    problems: [404, 413, 415],
+  },
   list('list_audit_entries', '/admin/audit', 'List entries of the audit log', 'AuditEntryList', [
     queryParameter('kind', 'Only kinds that begin so.', Type.String({ minLength: 1, maxLength: 100 })),
     account,

@@ -5,6 +5,8 @@ import { type Actor, requireAdmin } from '../apps/actor.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
 import type { Config } from '../config/config.ts';
 import type { Database } from '../database/database.ts';
+import type { Catalogue } from '../events/catalogue.ts';
+import type { StoredEvent } from '../events/store.ts';
 import type { Guard } from '../grants/principal.ts';
 import { adminScope } from '../grants/scopes.ts';
 
@@ -13,6 +15,8 @@ export interface AdminOptions {
   db: Database;
   guard: Guard;
   clients: ClientCache;
+  /** Kinds, and what is to be called with new events after a commit. */
+  events: { catalogue: Catalogue; onPublished: (events: StoredEvent[]) => void };
   config: Config;
   /** What the operator declared, by section: shown as it is in force. */
   platform: Readonly<Record<string, unknown>>;

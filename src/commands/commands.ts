@@ -100,6 +100,21 @@ export const commands: readonly CommandEntry[] = [
     load: async () => (await import('./parked_retry.ts')).parkedRetry,
   },
   {
+    name: 'rejected list',
+    summary: 'list events that were published by SQL and refused, with the reason',
+    load: async () => (await import('./rejected_list.ts')).rejectedList,
+  },
+  {
+    name: 'rejected retry',
+    summary: 'check rejected events again, one of them perhaps with a corrected body',
+    load: async () => (await import('./rejected_retry.ts')).rejectedRetry,
+  },
+  {
+    name: 'rejected discard',
+    summary: 'give a rejected event up',
+    load: async () => (await import('./rejected_discard.ts')).rejectedDiscard,
+  },
+  {
     name: 'audit',
     summary: 'show what was granted, withdrawn, registered and issued',
     load: async () => (await import('./audit.ts')).audit,
