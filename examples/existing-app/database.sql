@@ -1,0 +1,2 @@
+create role shop login password 'shop';
+grant nuncio_publisher to shop;
