@@ -98,11 +98,15 @@ export async function removeMember(tx: Transaction, clientId: string, accountId:
   return true;
 }
 
-/** Of an app that is locked. */
+/** Of an app that is locked. Owners whose accounts are disabled do not count beside one whose account is not. */
 async function isLastOwner(tx: Transaction, clientId: string, accountId: string): Promise<boolean> {
-  const { rows } = await sql<{ account_id: string }>`
-    select account_id from app_members where client_id = ${clientId} and role = 'owner' limit 2`.execute(tx);
-  return rows.length === 1 && rows[0]?.account_id === accountId;
+  const { rows } = await sql<{ account_id: string; is_disabled: boolean }>`
+    select m.account_id, a.disabled_at is not null as is_disabled
+    from app_members m join accounts a on a.id = m.account_id
+    where m.client_id = ${clientId} and m.role = 'owner'`.execute(tx);
+  const own = rows.find((owner) => owner.account_id === accountId);
+  if (own === undefined) return false;
+  return !rows.some((owner) => owner !== own && (!owner.is_disabled || own.is_disabled));
 }
 
 function toMember(row: MemberRow): Member {

@@ -108,6 +108,7 @@ export function registerAppRoutes(options: AppRoutesOptions): void {
       const { id, createdAt } = app.client;
       const description = checkMetadata(readAppPatch(request.body, app.client), id, createdAt);
       const isDone = await db.transaction().execute(async (tx) => {
+        await requireLocked(tx, actor, id);
         await actAs(tx, actor);
         return changeApp(tx, app, description, actor.isAdmin);
       });
@@ -128,6 +129,8 @@ export function registerAppRoutes(options: AppRoutesOptions): void {
       db,
       { clientId: id, accountId: null, lane: null },
       async (tx) => {
+        // A standstill takes its time: the actor may not be an owner any more.
+        requireOwner(await requireLocked(tx, actor, id));
         await actAs(tx, actor);
         return deleteClient(tx, id);
       },
@@ -140,9 +143,11 @@ export function registerAppRoutes(options: AppRoutesOptions): void {
   api.post<IdRoute>('/apps/:id/secrets', async (request, reply) => {
     const actor = await writer(request);
     refuseBody(request);
+    // Also of a secret that was made before, and is asked for again.
+    await requireApp(db, actor, request.params.id);
     const sent = await sendOnce(options, request, reply, keyOwner(actor), (given) =>
       inTransaction(given, async (tx) => {
-        const { client } = await requireApp(tx, actor, request.params.id);
+        const { client } = await requireLocked(tx, actor, request.params.id);
         if (!client.authMethod.startsWith('client_secret_')) {
           throw new Problem(409, `An app that authenticates by ${client.authMethod} has no secrets.`, {
             code: 'no-client-secret',
@@ -168,6 +173,7 @@ export function registerAppRoutes(options: AppRoutesOptions): void {
     const { secret } = request.params;
     const outcome = isId(secret)
       ? await db.transaction().execute(async (tx) => {
+          await requireLocked(tx, actor, client.id);
           await actAs(tx, actor);
           return deleteSecret(tx, client.id, secret);
         })

@@ -4,7 +4,7 @@
  */
 
 import { type Actor, actAs, actorOf } from '../../apps/actor.ts';
-import { keyOwner, requireApp } from '../../apps/api/app_routes.ts';
+import { keyOwner, requireApp, requireLocked } from '../../apps/api/app_routes.ts';
 import { isId } from '../../crypto/ids.ts';
 import { inTransaction } from '../../database/database.ts';
 import { sendOnce } from '../../http/once.ts';
@@ -53,6 +53,7 @@ export function registerAppSubscriptions(options: RoutesOptions): void {
     await requireMaySubscribe(options, owner);
     return sendOnce(options, request, reply, keyOwner(actor), (given) =>
       inTransaction(given, async (tx) => {
+        await requireLocked(tx, asMember(actor), client.id);
         await actAs(tx, actor);
         return createAnswer(tx, options, owner, fields, secret ?? makeSecret());
       }),
