@@ -4,9 +4,11 @@
  *
  *   npm test -- bench/lighthouse.ts        (needs a database: the runner of the tests brings one)
  *
- * FORM=mobile measures a phone on slow 4G instead of a desktop; PAGES is a pattern for the names of pages.
+ * FORM=mobile measures a phone on slow 4G instead of a desktop; PAGES is a pattern for the names of pages. A page that Lighthouse
+ * fails to measure is asked for again; one that has no figure in the end is named with the reason, and the run fails.
  */
 
+import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
@@ -49,9 +51,30 @@ const signedInPages = [
   '/console/operator/audit',
 ];
 
+/** Times that a page is measured, where Lighthouse gives no figure: it needs the browser's time. */
+const triesMax = 3;
+
 interface Report {
+  /** Why there is no figure. */
+  runtimeError?: { code: string; message: string };
   categories: Record<string, { score: number | null; auditRefs: { id: string; weight: number }[] }>;
   audits: Record<string, { score: number | null; title: string; displayValue?: string }>;
+}
+
+/** @throws Error with the reason where no try gives a figure for each category */
+async function measurePage(path: string, port: number): Promise<Report> {
+  for (let count = 1; ; count += 1) {
+    try {
+      const report = await scoresOf(path, port);
+      const { runtimeError } = report;
+      if (runtimeError !== undefined) throw new Error(`${runtimeError.code}: ${runtimeError.message}`);
+      const missing = categories.filter((name) => typeof report.categories[name]?.score !== 'number');
+      if (missing.length > 0) throw new Error(`no figure for ${missing.join(', ')}`);
+      return report;
+    } catch (error) {
+      if (count === triesMax) throw error;
+    }
+  }
 }
 
 async function scoresOf(path: string, port: number): Promise<Report> {
@@ -85,6 +108,8 @@ function print(name: string, { categories: scores, audits }: Report): void {
   }
 }
 
+const unmeasured: string[] = [];
+
 async function measure(pages: readonly string[], isSignedIn: boolean): Promise<void> {
   const closers: (() => Promise<void>)[] = [];
   const port = await freePort();
@@ -96,10 +121,13 @@ async function measure(pages: readonly string[], isSignedIn: boolean): Promise<v
     await page.getByRole('heading', { level: 1 }).first().waitFor();
   }
   for (const path of pages.filter((each) => wanted.test(each))) {
-    print(
-      `${path.replaceAll(/[0-9a-f]{8}-[0-9a-f-]{27}/g, '<id>')}${isSignedIn ? '' : ' (signed out)'}`,
-      await scoresOf(path, port),
-    );
+    const name = `${path.replaceAll(/[0-9a-f]{8}-[0-9a-f-]{27}/g, '<id>')}${isSignedIn ? '' : ' (signed out)'}`;
+    try {
+      print(name, await measurePage(path, port));
+    } catch (error) {
+      unmeasured.push(name);
+      console.log(`    –    –    –  ${name}\n        ${String(error).split('\n', 1)[0]}`);
+    }
   }
   for (const close of closers) await close();
 }
@@ -108,4 +136,5 @@ test('the pages load fast, are accessible and keep to good practice', async () =
   console.log(`perf a11y best  (${isMobile ? 'phone' : 'desktop'})`);
   await measure(strangersPages, false);
   await measure(signedInPages, true);
+  assert.deepEqual(unmeasured, [], 'every page has a figure');
 });

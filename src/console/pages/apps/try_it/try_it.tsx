@@ -307,7 +307,7 @@ function CallStep({ trial, change }: StepProps) {
     <StepCard
       number={trial.mode === 'user' ? 3 : 2}
       title="Call the API"
-      description="The access token goes into the Authorization header. It expires after minutes; the refresh token gets a new one."
+      description="The access token goes into the Authorization header. It expires within minutes; use the refresh token to get a new one."
       isDone={trial.call?.isGood === true}
     >
       <TextField
