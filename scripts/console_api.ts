@@ -19,7 +19,13 @@ export async function writeConsoleApi(): Promise<void> {
   const platform = await loadPlatform(null);
   const parts = referenceParts(platform);
   const scopes = createScopeCatalogue(platform.objects).values();
-  const document = openApiDocument({ baseUrl: '', parts, kinds: platform.eventKinds, scopes });
+  const document = openApiDocument({
+    name: 'Nuncio',
+    baseUrl: '',
+    parts,
+    kinds: platform.eventKinds,
+    scopes,
+  });
   const { files } = await generateApi({
     spec: JSON.parse(JSON.stringify(document)),
     silent: true,

@@ -3,7 +3,7 @@
  * found before any is reported, each with its place and the reason.
  */
 
-import { resolve } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
@@ -15,6 +15,7 @@ import { kindsOf } from './collections/kinds.ts';
 import { type ResourceType, withChildren } from './collections/resource_type.ts';
 import type { EventKind } from './events/kind.ts';
 import { type OAuthSettings, readOAuthSettings } from './oauth/settings.ts';
+import { type Brand, type BrandDeclaration, readBrand } from './web/brand.ts';
 import { readWebhookSettings, type WebhookDeclaration, type WebhookSettings } from './webhooks/settings.ts';
 
 /** What `nuncio.config.ts` exports by default. */
@@ -30,6 +31,8 @@ export interface PlatformDeclaration {
   apps?: Partial<AppSettings>;
   /** Whose users the accounts are, and how they sign in. */
   accounts?: AccountDeclaration;
+  /** Name, logo, colour and links of the operator, on every page. */
+  brand?: BrandDeclaration;
   /** Where the base URL leads: the operator's own page, `https`, or `http` on loopback. Left out: a page of the server. */
   startUrl?: string;
 }
@@ -44,6 +47,7 @@ export interface Platform {
   webhooks: WebhookSettings;
   apps: AppSettings;
   accounts: AccountSettings;
+  brand: Brand;
   startUrl: string | null;
 }
 
@@ -100,18 +104,27 @@ export async function loadPlatform(configFile: string | null): Promise<Platform>
   if (typeof module.default !== 'object' || module.default === null) {
     throw new PlatformError([`${file}: its default export is not made by defineConfig`]);
   }
-  return createPlatform(module.default as PlatformDeclaration, `${file}: `);
+  return createPlatform(module.default as PlatformDeclaration, `${file}: `, dirname(file));
 }
 
 /**
  * @param prefix what each problem begins with, like the file's name
+ * @param folder where files that are declared by relative paths are
  * @throws PlatformError with every problem found
  */
-export function createPlatform(declaration: PlatformDeclaration, prefix = ''): Platform {
+export function createPlatform(
+  declaration: PlatformDeclaration,
+  prefix = '',
+  folder = process.cwd(),
+): Platform {
   const problems: string[] = [];
   const report: Report = (place, reason) => problems.push(`${prefix}${place}: ${reason}`);
   for (const key of Object.keys(declaration)) {
-    if (!['collections', 'eventKinds', 'oauth', 'webhooks', 'apps', 'accounts', 'startUrl'].includes(key))
+    if (
+      !['collections', 'eventKinds', 'oauth', 'webhooks', 'apps', 'accounts', 'brand', 'startUrl'].includes(
+        key,
+      )
+    )
       report(key, 'there is no such section');
   }
   const collections = compileCollections(declaration.collections ?? [], report);
@@ -129,6 +142,7 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
   if (accounts.login !== null && oauth.password) {
     report('oauth.password', 'users sign in at `accounts.login`: there is no password here to ask for');
   }
+  const brand = readBrand(declaration.brand, folder, report);
   const startUrl = readStartUrl(declaration.startUrl, report);
   if (problems.length > 0) throw new PlatformError(problems);
   const objects = [...collections.map((type) => type.scope), ...eventKinds.map((kind) => kind.object)];
@@ -140,6 +154,7 @@ export function createPlatform(declaration: PlatformDeclaration, prefix = ''): P
     webhooks,
     apps,
     accounts,
+    brand,
     startUrl,
   });
 }

@@ -39,7 +39,7 @@ import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
 import { referenceParts } from './reference_parts.ts';
 import { registerConsole } from './web/console.ts';
-import { enginePages } from './web/engine_pages.ts';
+import { createEnginePages } from './web/engine_pages.ts';
 import { ensureOwnClients } from './web/own_clients.ts';
 import { registerPages, showProblem } from './web/pages.ts';
 import { registerReference } from './web/reference/page.ts';
@@ -121,6 +121,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   const asksForCertificates = platform.oauth.mtls === 'direct';
   const tls = config.tls === null ? null : tlsOptions(config.tls, asksForCertificates);
   const app = createApplication(config, logger, tls, showProblem);
+  app.decorate('brand', platform.brand);
   opened.defer(() => closeApplication(app));
   // One for all: what apps keep elsewhere, notices of logouts, deliveries.
   const egress: Egress = {
@@ -158,7 +159,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     secret,
     scopes,
     logger,
-    pages: enginePages,
+    pages: createEnginePages(platform.brand),
     limiter,
     foreignKeys: () => deliveryKeys.published.map(({ publicJwk }) => publicJwk),
     settings: platform.oauth,
@@ -242,7 +243,8 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
       returnOrigins: returnOriginsOf(platform.accounts),
     });
     const { oauth, webhooks: ofWebhooks, apps, accounts } = platform;
-    const sections = { oauth, webhooks: ofWebhooks, apps, accounts };
+    const brand = { ...platform.brand, logo: platform.brand.logo?.type ?? null };
+    const sections = { oauth, webhooks: ofWebhooks, apps, accounts, brand };
     const events = { catalogue: webhooks.catalogue, onPublished };
     registerAdministration({ api, db, guard: limited, clients, events, config, platform: sections });
   });
@@ -250,6 +252,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
   const offered = scopes.values().filter(({ isForUsers }) => isForUsers);
   await ensureOwnClients(db, config.baseUrl, offered.map(({ name }) => name).toArray());
   registerReference(app, {
+    name: platform.brand.name,
     baseUrl: config.baseUrl,
     parts: referenceParts(platform),
     kinds: platform.eventKinds,

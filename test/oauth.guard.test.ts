@@ -25,7 +25,8 @@ import { RateLimiter } from '../src/http/rate_limit.ts';
 import { createAuthorization } from '../src/oauth/authorization.ts';
 import { defaultOAuthSettings } from '../src/oauth/settings.ts';
 import { loadSigningKeys } from '../src/oauth/signing_keys.ts';
-import { enginePages } from '../src/web/engine_pages.ts';
+import { readBrand } from '../src/web/brand.ts';
+import { createEnginePages } from '../src/web/engine_pages.ts';
 import { createDatabase, type TestDatabase } from './support/database.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from './support/oauth.ts';
 import { testSecret } from './support/server.ts';
@@ -63,7 +64,7 @@ async function startNode(databaseUrl: string): Promise<Node> {
     secret: testSecret,
     scopes,
     logger,
-    pages: enginePages,
+    pages: createEnginePages(readBrand(undefined, '.', () => {})),
     limiter: new RateLimiter(nodeDb, 0),
     foreignKeys: () => [],
     settings: defaultOAuthSettings,

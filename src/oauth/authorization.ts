@@ -124,7 +124,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const logouts = new LogoutNotifier(db, currentProvider, logger);
   logouts.start();
   registerCors(app);
-  registerProtectedResource(app, config.baseUrl, scopes);
+  registerProtectedResource(app, config.baseUrl, scopes, options.pages.brandName);
   registerAuthorizeForm(app);
   mountProvider(
     app,

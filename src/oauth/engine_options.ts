@@ -18,6 +18,10 @@ import type { SigningKeys } from './signing_keys.ts';
 
 /** Pages that the engine asks for; they look like the rest of the house. */
 export interface EnginePages {
+  /** What the operator calls the server. */
+  brandName: string;
+  /** Whether there is a stylesheet of the operator's colour beside that of the pages. */
+  hasBrandColor: boolean;
   /** All return HTML. */
   error: (error: EngineError) => string;
   expired: (requestId: string) => string;

@@ -30,32 +30,44 @@ function errorPage(ctx: KoaContextWithOIDC, out: ErrorOut, error: Error, pages: 
  * account): the engine writes it bare. It gets the look of our pages; its script, which the policy names by its digest,
  * stays as it is.
  */
-export function dressForwardingForm(ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> {
-  return ctx.method === 'POST' && ctx.path === '/oauth/token' ? next() : dress(ctx, next);
+export function dressForwardingForm(pages: EnginePages) {
+  const replacements = replacementsFor(pages);
+  return (ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> =>
+    ctx.method === 'POST' && ctx.path === '/oauth/token' ? next() : dress(ctx, next, replacements);
 }
 
-const replacements: readonly (readonly [bare: string, dressed: string])[] = [
-  ['<html>', '<html lang="en">'],
-  [
-    '<meta http-equiv="X-UA-Compatible" content="IE=edge">',
-    `<meta charset="utf-8">
+type Replacements = readonly (readonly [bare: string, dressed: string])[];
+
+function replacementsFor({ brandName, hasBrandColor }: EnginePages): Replacements {
+  const name = brandName.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
+  const brandColor = hasBrandColor ? '\n  <link rel="stylesheet" href="/assets/brand.css">' : '';
+  return [
+    ['<html>', '<html lang="en">'],
+    [
+      '<meta http-equiv="X-UA-Compatible" content="IE=edge">',
+      `<meta charset="utf-8">
   <meta name="viewport" content="width=device-width, initial-scale=1">
   <meta name="color-scheme" content="light dark">
   <link rel="icon" href="data:,">
-  <link rel="stylesheet" href="/assets/pages.css">`,
-  ],
-  ['<title>Submitting Callback</title>', '<title>One moment · Nuncio</title>'],
-  ['<body>', '<body><main><h1>One moment</h1>'],
-  [
-    "Your browser does not support JavaScript or you've disabled it.<br/>",
-    '<p>Press the button to go on.</p>',
-  ],
-  ['</body>', '</main></body>'],
-];
+  <link rel="stylesheet" href="/assets/pages.css">${brandColor}`,
+    ],
+    ['<title>Submitting Callback</title>', `<title>One moment · ${name}</title>`],
+    ['<body>', '<body><main><h1>One moment</h1>'],
+    [
+      "Your browser does not support JavaScript or you've disabled it.<br/>",
+      '<p>Press the button to go on.</p>',
+    ],
+    ['</body>', '</main></body>'],
+  ];
+}
 
-async function dress(ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> {
+async function dress(
+  ctx: KoaContextWithOIDC,
+  next: () => Promise<void>,
+  replacements: Replacements,
+): Promise<void> {
   await next();
   const { body } = ctx;
   if (typeof body !== 'string' || !body.includes('<title>Submitting Callback</title>')) return;
-  ctx.body = replacements.reduce((text, [bare, dressed]) => text.replace(bare, dressed), body);
+  ctx.body = replacements.reduce((text, [bare, dressed]) => text.replace(bare, () => dressed), body);
 }

@@ -13,6 +13,7 @@ export function registerProtectedResource(
   app: FastifyInstance,
   baseUrl: string,
   scopes: ScopeCatalogue,
+  name: string,
 ): void {
   const document = {
     resource: baseUrl,
@@ -21,7 +22,7 @@ export function registerProtectedResource(
     // RFC 9728 section 2: those of authorization requests. What is the operator's machines' alone is not asked of users.
     scopes_supported: [...scopes.values()].filter(({ isForUsers }) => isForUsers).map(({ name }) => name),
     bearer_methods_supported: ['header'],
-    resource_name: 'Nuncio',
+    resource_name: name,
     resource_documentation: `${baseUrl}/docs`,
   };
   app.get('/.well-known/oauth-protected-resource', async (_request, reply) => {

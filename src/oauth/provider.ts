@@ -92,7 +92,7 @@ export function createProvider(options: EngineOptions): Provider {
   useEndpointLimit(provider, options.limiter);
   provider.use(completeMetadata(config.baseUrl, options.scopes, options.settings));
   provider.use(completeKeySet(options.foreignKeys));
-  provider.use(dressForwardingForm);
+  provider.use(dressForwardingForm(options.pages));
   describeAssertionFaults(provider);
   provider.use(holdSignedOut(options));
   useClients(provider, clients, createDocumentFinder(provider, options), options.settings);

@@ -9,6 +9,7 @@ import { extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Problem } from '../http/problem.ts';
+import type { Brand } from './brand.ts';
 import { html } from './html.ts';
 import { sendPage } from './page.ts';
 
@@ -52,7 +53,7 @@ interface Build {
 }
 
 export function registerConsole(app: FastifyInstance, baseUrl: string): void {
-  const build = readBuild(baseUrl);
+  const build = readBuild(baseUrl, app.brand);
   const showIndex = async (_request: FastifyRequest, reply: FastifyReply) => sendIndex(reply, build);
   app.get('/console', showIndex);
   // Every address below is a page of the application: it reads its own address.
@@ -110,7 +111,7 @@ function secured(reply: FastifyReply): FastifyReply {
 }
 
 /** @returns null where nothing was built */
-function readBuild(baseUrl: string): Build | null {
+function readBuild(baseUrl: string, brand: Brand): Build | null {
   let names: string[];
   let index: string;
   try {
@@ -125,7 +126,13 @@ function readBuild(baseUrl: string): Build | null {
     if (type !== undefined) assets.set(name, readAsset(name, type, new Set(names)));
   }
   // A base URL has no character that HTML would read as anything else; escaped all the same.
-  return { index: index.replace('%ISSUER%', html`${baseUrl}`.toString()), assets };
+  const values: Record<string, string> = {
+    '%ISSUER%': baseUrl,
+    '%NAME%': brand.name,
+    '%LOGO%': brand.logo === null ? '' : '/assets/brand-logo',
+  };
+  const shown = index.replaceAll(/%(?:ISSUER|NAME|LOGO)%/g, (mark) => html`${values[mark] ?? ''}`.toString());
+  return { index: shown, assets };
 }
 
 function readAsset(name: string, type: string, names: ReadonlySet<string>): Asset {

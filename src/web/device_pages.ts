@@ -3,6 +3,7 @@
  * login and consent as for every app.
  */
 
+import type { Brand } from './brand.ts';
 import { html } from './html.ts';
 import { renderPage } from './page.ts';
 
@@ -13,8 +14,9 @@ export interface DevicePage {
 }
 
 /** @param fault why the last code did not do */
-export function renderCodeInput({ action, xsrf }: DevicePage, fault: string | null): string {
+export function renderCodeInput(brand: Brand, { action, xsrf }: DevicePage, fault: string | null): string {
   return renderPage(
+    brand,
     'Connect a device',
     html`<h1>Connect a device</h1>
 <p class="soft">Enter the code that your device shows.</p>
@@ -30,11 +32,13 @@ spellcheck="false" maxlength="32" ${fault !== null && html`aria-describedby="fau
 }
 
 export function renderCodeConfirmation(
+  brand: Brand,
   { action, xsrf }: DevicePage,
   client: string,
   userCode: string,
 ): string {
   return renderPage(
+    brand,
     'Is this your device?',
     html`<h1>Is this your device?</h1>
 <p><strong>${client}</strong> asks to be connected. Your device must show this code:</p>
@@ -52,8 +56,9 @@ export function renderCodeConfirmation(
   );
 }
 
-export function renderDeviceRefused(): string {
+export function renderDeviceRefused(brand: Brand): string {
   return renderPage(
+    brand,
     'Nothing was connected',
     html`<h1>Nothing was connected</h1>
 <p role="status">The device may not act for you. You can close this page.</p>
@@ -61,8 +66,9 @@ export function renderDeviceRefused(): string {
   );
 }
 
-export function renderDeviceSuccess(client: string): string {
+export function renderDeviceSuccess(brand: Brand, client: string): string {
   return renderPage(
+    brand,
     'Your device is connected',
     html`<h1>Your device is connected</h1>
 <p role="status">You can close this page and go back to <strong>${client}</strong>.</p>

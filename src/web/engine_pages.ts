@@ -1,6 +1,7 @@
 /** The pages that the engine asks for, in one object for it. */
 
 import type { EnginePages } from '../oauth/engine_options.ts';
+import type { Brand } from './brand.ts';
 import {
   renderCodeConfirmation,
   renderCodeInput,
@@ -11,14 +12,18 @@ import { renderErrorPage, renderExpiredPage } from './error_page.ts';
 import { renderLeavePage } from './leave_page.ts';
 import { renderLoggedOut, renderLogout } from './logout_pages.ts';
 
-export const enginePages: EnginePages = {
-  error: renderErrorPage,
-  expired: renderExpiredPage,
-  codeInput: renderCodeInput,
-  codeConfirmation: renderCodeConfirmation,
-  deviceRefused: renderDeviceRefused,
-  deviceSuccess: renderDeviceSuccess,
-  logout: renderLogout,
-  loggedOut: renderLoggedOut,
-  leave: renderLeavePage,
-};
+export function createEnginePages(brand: Brand): EnginePages {
+  return {
+    brandName: brand.name,
+    hasBrandColor: brand.color !== null,
+    error: (...given) => renderErrorPage(brand, ...given),
+    expired: (...given) => renderExpiredPage(brand, ...given),
+    codeInput: (...given) => renderCodeInput(brand, ...given),
+    codeConfirmation: (...given) => renderCodeConfirmation(brand, ...given),
+    deviceRefused: () => renderDeviceRefused(brand),
+    deviceSuccess: (...given) => renderDeviceSuccess(brand, ...given),
+    logout: (...given) => renderLogout(brand, ...given),
+    loggedOut: (...given) => renderLoggedOut(brand, ...given),
+    leave: (...given) => renderLeavePage(brand, ...given),
+  };
+}

@@ -5,6 +5,7 @@
 
 import type { Problem } from '../http/problem.ts';
 import type { EngineError } from '../oauth/engine_options.ts';
+import type { Brand } from './brand.ts';
 import { type Html, html } from './html.ts';
 import { renderPage } from './page.ts';
 
@@ -29,11 +30,12 @@ const remedies: Readonly<Record<string, string>> = {
 const shownLengthMax = 200;
 
 /** An error of the authorization server. */
-export function renderErrorPage({ code, description, requestId, sent }: EngineError): string {
+export function renderErrorPage(brand: Brand, { code, description, requestId, sent }: EngineError): string {
   const remedy = remedies[code];
   const name = code === 'invalid_client' ? 'client_id' : 'redirect_uri';
   const value = code === 'invalid_client' ? sent?.clientId : sent?.redirectUri;
   return renderPage(
+    brand,
     'This did not work',
     html`<h1>This did not work</h1>
 <p class="error" role="alert">${words[isSuspension(code, description) ? 'suspended' : code] ?? sentence(description || 'The request is not valid.')}</p>
@@ -59,8 +61,9 @@ function isSuspension(code: string, description: string): boolean {
 }
 
 /** A question that was answered already, or too long ago, or that another browser was asked. */
-export function renderExpiredPage(requestId: string): string {
+export function renderExpiredPage(brand: Brand, requestId: string): string {
   return renderPage(
+    brand,
     'This page has expired',
     html`<h1>This page has expired</h1>
 <p>It was answered already, or waited too long. Go back to the app that sent you here and start again there.</p>
@@ -71,15 +74,17 @@ export function renderExpiredPage(requestId: string): string {
 }
 
 /** A refusal of one of our own pages, or of an address where there is none. */
-export function renderProblemPage(problem: Problem, requestId: string): string {
+export function renderProblemPage(brand: Brand, problem: Problem, requestId: string): string {
   if (problem.status === 404) {
     return renderPage(
+      brand,
       'Page not found',
       html`<h1>Page not found</h1>
 <p>Check the address, or go to the <a href="/">start page</a>.</p>`,
     );
   }
   return renderPage(
+    brand,
     'This did not work',
     html`<h1>This did not work</h1>
 <p class="error" role="alert">${problem.message}</p>

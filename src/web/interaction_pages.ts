@@ -117,7 +117,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       .code(400)
       .headers({ ...pageHeaders })
       .type('text/html; charset=utf-8');
-    reply.send(renderExpiredPage(request.id));
+    reply.send(renderExpiredPage(app.brand, request.id));
     return undefined;
   }
 

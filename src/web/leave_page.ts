@@ -4,6 +4,7 @@
  */
 
 import type { LeavePage } from '../oauth/engine_options.ts';
+import type { Brand } from './brand.ts';
 import { describeRedirect } from './consent_page.ts';
 import { reference, sentence } from './error_page.ts';
 import { type Html, html } from './html.ts';
@@ -12,11 +13,12 @@ import { renderPage } from './page.ts';
 /** Errors that an app asked for with `prompt=none` (OpenID Connect Core section 3.1.2.6). */
 const silentErrors = new Set(['login_required', 'consent_required', 'interaction_required']);
 
-export function renderLeavePage(page: LeavePage): string {
+export function renderLeavePage(brand: Brand, page: LeavePage): string {
   const { appName, error } = page;
   const title = error === null ? 'You are signed out' : 'This did not work';
   const destination = describeRedirect(page.url).text;
   return renderPage(
+    brand,
     title,
     html`<h1>${title}</h1>
 ${error !== null && html`<p class="error" role="alert">${explain(error)}</p>`}

@@ -1,10 +1,12 @@
 /** Signing out (OpenID Connect RP-Initiated Logout): nobody is signed out without being asked. */
 
+import type { Brand } from './brand.ts';
 import { html } from './html.ts';
 import { renderPage } from './page.ts';
 
-export function renderLogout(action: string, xsrf: string): string {
+export function renderLogout(brand: Brand, action: string, xsrf: string): string {
   return renderPage(
+    brand,
     'Sign out',
     html`<h1>Sign out?</h1>
 <p class="soft">Apps that you connected stay connected.</p>
@@ -19,15 +21,17 @@ export function renderLogout(action: string, xsrf: string): string {
 }
 
 /** @param isSignedIn whether the answer was to stay */
-export function renderLoggedOut(isSignedIn: boolean): string {
+export function renderLoggedOut(brand: Brand, isSignedIn: boolean): string {
   if (isSignedIn) {
     return renderPage(
+      brand,
       'Still signed in',
       html`<h1>You are still signed in</h1>
 <p><a href="/account">Go to your account</a></p>`,
     );
   }
   return renderPage(
+    brand,
     'Signed out',
     html`<h1>You are signed out</h1>
 <p>You can close this page.</p>

@@ -5,7 +5,15 @@
 
 import { readFileSync } from 'node:fs';
 import type { FastifyInstance, FastifyReply } from 'fastify';
+import { type Brand, brandStylesheet } from './brand.ts';
 import { type Html, html } from './html.ts';
+
+declare module 'fastify' {
+  interface FastifyInstance {
+    /** Whose pages these are. */
+    brand: Brand;
+  }
+}
 
 const stylesheet = readFileSync(new URL('./pages.css', import.meta.url), 'utf8');
 
@@ -19,7 +27,7 @@ export const pageHeaders: Readonly<Record<string, string>> = {
   'cross-origin-opener-policy': 'same-origin',
 };
 
-export function renderPage(title: string, content: Html): string {
+export function renderPage(brand: Brand, title: string, content: Html): string {
   return html`<!doctype html>
 <html lang="en">
 <head>
@@ -27,18 +35,33 @@ export function renderPage(title: string, content: Html): string {
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="robots" content="noindex">
-<title>${title} · Nuncio</title>
+<title>${title} · ${brand.name}</title>
 <link rel="icon" href="data:,">
 <link rel="stylesheet" href="/assets/pages.css">
+${brand.color !== null && html`<link rel="stylesheet" href="/assets/brand.css">`}
 </head>
 <body>
 <main>
-<p class="brand" aria-hidden="true"><span></span>Nuncio</p>
+<p class="brand" aria-hidden="true">${brand.logo === null ? html`<span></span>` : html`<img src="/assets/brand-logo" alt="">`}${brand.name}</p>
 ${content}
+${brandLinks(brand)}
 </main>
 </body>
 </html>
 `.toString();
+}
+
+/** Where the operator can be asked, and what it promises. */
+function brandLinks({ supportUrl, privacyUrl, termsUrl }: Brand): Html | false {
+  const links = [
+    [supportUrl, 'Help'],
+    [privacyUrl, 'Privacy'],
+    [termsUrl, 'Terms'],
+  ].filter(([url]) => url !== null);
+  return (
+    links.length > 0 &&
+    html`<footer class="soft small">${links.map(([url, text]) => html`<a href="${url}" rel="noreferrer">${text}</a> `)}</footer>`
+  );
 }
 
 export function sendPage(reply: FastifyReply, status: number, title: string, content: Html): FastifyReply {
@@ -46,7 +69,7 @@ export function sendPage(reply: FastifyReply, status: number, title: string, con
     .code(status)
     .headers({ ...pageHeaders })
     .type('text/html; charset=utf-8')
-    .send(renderPage(title, content));
+    .send(renderPage(reply.server.brand, title, content));
 }
 
 /** Seconds that the stylesheet may be kept. */
@@ -59,4 +82,25 @@ export function registerStylesheet(app: FastifyInstance): void {
       .type('text/css; charset=utf-8')
       .send(stylesheet);
   });
+  const { color, logo } = app.brand;
+  if (color !== null) {
+    const text = brandStylesheet(color);
+    app.get('/assets/brand.css', async (_request, reply) =>
+      reply
+        .header('cache-control', `public, max-age=${stylesheetSeconds}`)
+        .type('text/css; charset=utf-8')
+        .send(text),
+    );
+  }
+  if (logo !== null) {
+    app.get('/assets/brand-logo', async (_request, reply) =>
+      reply
+        // An SVG that is opened by itself is a document: it runs nothing and loads nothing.
+        .header('content-security-policy', "default-src 'none'; style-src 'unsafe-inline'; sandbox")
+        .header('cache-control', `public, max-age=${stylesheetSeconds}`)
+        .header('cross-origin-resource-policy', 'same-origin')
+        .type(logo.type)
+        .send(logo.bytes),
+    );
+  }
 }

@@ -59,5 +59,5 @@ export function showProblem(problem: Problem, request: FastifyRequest, reply: Fa
     .code(problem.status)
     .headers({ ...pageHeaders, ...problem.headers })
     .type('text/html; charset=utf-8')
-    .send(renderProblemPage(problem, request.id));
+    .send(renderProblemPage(reply.server.brand, problem, request.id));
 }

@@ -4,6 +4,7 @@ import { Link, Outlet } from '@tanstack/react-router';
 import { Menu } from 'lucide-react';
 import { useState } from 'react';
 import { Dialog, Modal, ModalOverlay } from 'react-aria-components';
+import { brandLogo, brandName } from '../ui/brand.ts';
 import { Button } from '../ui/button.tsx';
 import { AccountMenu, ThemeSwitch } from './account_menu.tsx';
 import { Navigation } from './navigation.tsx';
@@ -30,8 +31,12 @@ export function Shell() {
 function Brand({ onFollow }: { onFollow?: () => void }) {
   return (
     <Link to="/" className="brand" onClick={onFollow}>
-      <span className="brand-mark" aria-hidden />
-      Nuncio
+      {brandLogo === '' ? (
+        <span className="brand-mark" aria-hidden />
+      ) : (
+        <img className="brand-logo" src={brandLogo} alt="" />
+      )}
+      {brandName}
     </Link>
   );
 }

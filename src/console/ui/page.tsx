@@ -2,6 +2,7 @@
 
 import { Link } from '@tanstack/react-router';
 import { type ReactNode, useEffect, useRef } from 'react';
+import { brandName } from './brand.ts';
 
 export interface Crumb {
   title: string;
@@ -25,7 +26,7 @@ let isFirstPage = true;
 export function Page({ title, before, beside, description, crumbs = [], actions, children }: PageProps) {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
-    document.title = `${title} · Nuncio console`;
+    document.title = `${title} · ${brandName} console`;
   }, [title]);
   useEffect(() => {
     // Whoever follows a link with a screen reader hears where it has led. The first page is read from its top.

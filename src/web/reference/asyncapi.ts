@@ -3,7 +3,7 @@
 import { version } from '../../version.ts';
 import { deliveryHeaders, type ReferenceSource } from './openapi.ts';
 
-export function asyncApiDocument({ baseUrl, kinds }: ReferenceSource): Record<string, unknown> {
+export function asyncApiDocument({ name, baseUrl, kinds }: ReferenceSource): Record<string, unknown> {
   const messages = kinds.map((kind) => ({
     key: kind.name.replaceAll('.', '_'),
     message: {
@@ -14,8 +14,8 @@ export function asyncApiDocument({ baseUrl, kinds }: ReferenceSource): Record<st
       headers: {
         type: 'object',
         properties: Object.fromEntries(
-          Object.entries(deliveryHeaders).map(([name, description]) => [
-            name,
+          Object.entries(deliveryHeaders).map(([header, description]) => [
+            header,
             { type: 'string', description },
           ]),
         ),
@@ -27,7 +27,7 @@ export function asyncApiDocument({ baseUrl, kinds }: ReferenceSource): Record<st
   return {
     asyncapi: '3.0.0',
     info: {
-      title: 'Nuncio events',
+      title: `${name} events`,
       version,
       description: 'Each event is sent as a signed POST to the URLs that are subscribed to its kind.',
     },

@@ -10,6 +10,8 @@ import type { AnswerDescription, Operation, ReferencePart } from '../../http/ope
 import { version } from '../../version.ts';
 
 export interface ReferenceSource {
+  /** What the operator calls the server. */
+  name: string;
   baseUrl: string;
   parts: readonly ReferencePart[];
   kinds: readonly EventKind[];
@@ -19,7 +21,7 @@ export interface ReferenceSource {
 
 type Json = Record<string, unknown>;
 
-export function openApiDocument({ baseUrl, parts, kinds, scopes }: ReferenceSource): Json {
+export function openApiDocument({ name, baseUrl, parts, kinds, scopes }: ReferenceSource): Json {
   const all = [...scopes];
   const describe = (some: readonly Scope[]) =>
     Object.fromEntries(some.map(({ name, description }) => [name, description]));
@@ -30,7 +32,7 @@ export function openApiDocument({ baseUrl, parts, kinds, scopes }: ReferenceSour
   return {
     openapi: '3.1.0',
     info: {
-      title: 'Nuncio',
+      title: name,
       version,
       description:
         'Resources of users, for apps that they let in; and events, delivered as they happen. Bodies are I-JSON (RFC 7493): UTF-8, no member twice, no half of a surrogate pair; without NUL, nested 64 deep at most.',

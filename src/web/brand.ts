@@ -1,0 +1,156 @@
+/**
+ * The operator's brand, from the section `brand` of `nuncio.config.ts`: what users see instead of "Nuncio". The colour is
+ * made darker or lighter until it can be read, in the light and in the dark look.
+ */
+
+import { readFileSync, statSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { isLoopbackHost } from '../config/config.ts';
+
+/** What an operator may say; URLs and the logo are optional. */
+export interface BrandDeclaration {
+  /** 1 to 60 characters. */
+  readonly name?: string;
+  /** A file: PNG, JPEG, WebP or SVG, relative to `nuncio.config.ts`. */
+  readonly logo?: string;
+  /** Like `#3949c6`. */
+  readonly color?: string;
+  /** Pages of the operator; the support may be a `mailto:` address too. */
+  readonly support_url?: string;
+  readonly privacy_url?: string;
+  readonly terms_url?: string;
+}
+
+export interface Brand {
+  readonly name: string;
+  readonly logo: { readonly type: string; readonly bytes: Buffer } | null;
+  readonly color: string | null;
+  readonly supportUrl: string | null;
+  readonly privacyUrl: string | null;
+  readonly termsUrl: string | null;
+}
+
+type Report = (place: string, reason: string) => void;
+
+const nameCharactersMax = 60;
+const logoBytesMax = 262_144;
+const known = new Set(['name', 'logo', 'color', 'support_url', 'privacy_url', 'terms_url']);
+
+/**
+ * @param folder where the logo's file is looked for
+ * @param report told of each problem with its place
+ */
+export function readBrand(declared: BrandDeclaration | undefined, folder: string, report: Report): Brand {
+  const given = declared ?? {};
+  for (const key of Object.keys(given)) {
+    if (!known.has(key)) report(`brand.${key}`, 'there is no such setting');
+  }
+  const { name = 'Nuncio', color = null, logo } = given;
+  if (typeof name !== 'string' || !/^(?=.*\S)\P{C}+$/u.test(name) || [...name].length > nameCharactersMax) {
+    report('brand.name', `it may have 1 to ${nameCharactersMax} visible characters`);
+  }
+  if (color !== null && !/^#[0-9a-f]{6}$/i.test(color)) {
+    report('brand.color', 'it may be a colour like "#3949c6"');
+  }
+  return Object.freeze({
+    name,
+    color,
+    logo: logo === undefined ? null : readLogo(logo, folder, report),
+    supportUrl: readUrl(given.support_url, 'support_url', report),
+    privacyUrl: readUrl(given.privacy_url, 'privacy_url', report),
+    termsUrl: readUrl(given.terms_url, 'terms_url', report),
+  });
+}
+
+function readUrl(value: unknown, name: string, report: Report): string | null {
+  if (value === undefined) return null;
+  const url = typeof value === 'string' ? URL.parse(value) : null;
+  const isMail = name === 'support_url' && url?.protocol === 'mailto:' && url.pathname !== '';
+  const isPage = url?.protocol === 'https:' || (url?.protocol === 'http:' && isLoopbackHost(url.hostname));
+  if (url !== null && (isMail || isPage) && url.username === '' && url.password === '') return url.href;
+  const kinds = name === 'support_url' ? 'https:// or mailto:' : 'https://';
+  report(`brand.${name}`, `it may be a URL that begins with ${kinds}, without credentials`);
+  return null;
+}
+
+/** A file of this machine, read once: no page loads anything from elsewhere. */
+function readLogo(file: unknown, folder: string, report: Report): Brand['logo'] {
+  if (typeof file !== 'string' || file === '' || /^[a-z][a-z0-9+.-]+:/i.test(file)) {
+    report('brand.logo', 'it may be the path of a file');
+    return null;
+  }
+  const path = resolve(folder, file);
+  try {
+    if (statSync(path).size > logoBytesMax) {
+      report('brand.logo', `${path} has more than ${logoBytesMax} bytes`);
+      return null;
+    }
+    const bytes = readFileSync(path);
+    const type = typeOf(bytes);
+    if (type !== null) return { type, bytes };
+    report('brand.logo', `${path} is no PNG, JPEG, WebP or SVG`);
+  } catch (error) {
+    report('brand.logo', `${path} cannot be read: ${(error as Error).message}`);
+  }
+  return null;
+}
+
+function typeOf(bytes: Buffer): string | null {
+  const start = bytes.toString('latin1', 0, 512);
+  if (start.startsWith('\x89PNG\r\n\x1a\n')) return 'image/png';
+  if (start.startsWith('\xff\xd8\xff')) return 'image/jpeg';
+  if (start.startsWith('RIFF') && start.slice(8, 12) === 'WEBP') return 'image/webp';
+  return /^\s*(?:<\?xml[^>]*>\s*|<!--[\s\S]*?-->\s*)*<svg[\s>]/.test(start.replace(/^\xef\xbb\xbf/, ''))
+    ? 'image/svg+xml'
+    : null;
+}
+
+/** WCAG 2.2 section 1.4.3. */
+const contrastMin = 4.5;
+/** What the colour stands on as text, and what stands on it, in the two looks (pages.css). */
+const looks = {
+  light: { grounds: ['#ffffff', '#f4f5f8'], on: ['#ffffff', '#12141b'], towards: 0 },
+  dark: { grounds: ['#1c1f29', '#12141b'], on: ['#12141b', '#ffffff'], towards: 255 },
+} as const;
+
+/** The colour in both looks: as near to the operator's as it can be read. */
+export function brandStylesheet(color: string): string {
+  const rule = (look: keyof typeof looks) => {
+    const accent = readable(color, look);
+    const on = looks[look].on.find((text) => contrast(accent, text) >= contrastMin) ?? looks[look].on[0];
+    return `:root{--accent:${accent};--on-accent:${on}}`;
+  };
+  return `${rule('light')}@media (prefers-color-scheme:dark){${rule('dark')}}\n`;
+}
+
+function readable(color: string, look: keyof typeof looks): string {
+  const { grounds, towards } = looks[look];
+  for (let step = 0; step <= 100; step += 1) {
+    const mixed = mix(color, towards, step / 100);
+    if (grounds.every((ground) => contrast(mixed, ground) >= contrastMin)) return mixed;
+  }
+  return mix(color, towards, 1);
+}
+
+function mix(color: string, towards: number, share: number): string {
+  const parts = channels(color).map((channel) => Math.round(channel + (towards - channel) * share));
+  return `#${parts.map((part) => part.toString(16).padStart(2, '0')).join('')}`;
+}
+
+function channels(color: string): number[] {
+  return [1, 3, 5].map((at) => Number.parseInt(color.slice(at, at + 2), 16));
+}
+
+/** WCAG 2.2: contrast ratio and relative luminance. */
+export function contrast(one: string, other: string): number {
+  const [darker = 0, lighter = 0] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+  return (lighter + 0.05) / (darker + 0.05);
+}
+
+function luminance(color: string): number {
+  const [red = 0, green = 0, blue = 0] = channels(color).map((channel) => {
+    const value = channel / 255;
+    return value <= 0.040_45 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
