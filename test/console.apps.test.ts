@@ -268,6 +268,26 @@ test('an app is changed and, once its name is typed, deleted; a verified one is 
   assert.deepEqual(problems, []);
 });
 
+test('on a phone the chosen tab is seen, also where a link leads to it', async () => {
+  const account = await createTestAccount(server);
+  const app = await createAppFor(await createConsoleUser(server, { account }));
+  const path = `/console/apps/${app.client_id}?tab=settings`;
+  const { page, problems } = await openConsole(browser, server, account, path, phone);
+  const isSeen = (name: string) =>
+    until(
+      () =>
+        page.getByRole('tab', { name, exact: true }).evaluate((tab) => {
+          const { left, right } = tab.getBoundingClientRect();
+          return left >= 0 && right <= 390;
+        }),
+      (seen) => seen,
+    );
+  await isSeen('Settings');
+  await page.getByRole('tab', { name: 'Settings', exact: true }).press('Home');
+  await isSeen('Overview');
+  assert.deepEqual(problems, []);
+});
+
 test('an app is made by the keyboard alone', async () => {
   const account = await createTestAccount(server);
   const { page, problems } = await openConsole(browser, server, account, '/console/apps');

@@ -3,11 +3,12 @@
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
 import { useState } from 'react';
-import { Tab, TabList, TabPanel, Tabs } from 'react-aria-components';
+import { TabPanel, Tabs } from 'react-aria-components';
 import { appQuery } from '../../api/apps.ts';
 import type { App } from '../../api/generated.ts';
 import { Page } from '../../ui/page.tsx';
 import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
+import { TabList } from '../../ui/tab_list.tsx';
 import { AppBadge } from './app_badge.tsx';
 import { AppLogo } from './app_logo.tsx';
 import { Credentials } from './credentials.tsx';
@@ -59,6 +60,7 @@ function tabsOf(app: App): AppTab[] {
 function AppDetails({ app }: { app: App }) {
   const tabs = tabsOf(app);
   const { tab } = useSearch({ from: '/apps/$id' });
+  const selected = tabs.find((each) => each === tab) ?? 'overview';
   const navigate = useNavigate();
   // Kept while somebody looks up something on another tab.
   const [trial, setTrial] = useState(() => emptyTrial(app));
@@ -71,18 +73,16 @@ function AppDetails({ app }: { app: App }) {
     >
       <StateNotice app={app} />
       <Tabs
-        selectedKey={tabs.find((each) => each === tab) ?? 'overview'}
+        selectedKey={selected}
         onSelectionChange={(key) =>
           void navigate({ to: '.', search: { tab: String(key) as AppTab }, replace: true })
         }
       >
-        <TabList className="tab-list" aria-label="Sections of the app">
-          {tabs.map((each) => (
-            <Tab key={each} id={each} className="tab">
-              {titles[each]}
-            </Tab>
-          ))}
-        </TabList>
+        <TabList
+          label="Sections of the app"
+          selected={selected}
+          tabs={tabs.map((id) => ({ id, title: titles[id] }))}
+        />
         {tabs.map((each) => (
           <TabPanel key={each} id={each} className="tab-panel">
             {each === 'try' ? (

@@ -73,7 +73,7 @@ const columns: readonly Column<AuditEntry>[] = [
     title: 'Who',
     show: ({ email, account, actor }) => (
       <span>
-        {email ?? <span className="mono">{account ?? '–'}</span>}
+        {email ?? <span className="mono">{account ?? (actor === null ? '–' : '')}</span>}
         {actor !== null && actor !== account && (
           <p className="soft small">
             by <span className="mono">{actor}</span>
@@ -94,11 +94,14 @@ function writeValue(value: unknown): string {
 function Details({ details }: { details: object }) {
   return (
     <dl className="entry-details small">
-      {Object.entries(details).map(([name, value]) => (
-        <div key={name}>
-          <dt className="soft">{name.replaceAll('_', ' ')}</dt> <dd className="mono">{writeValue(value)}</dd>
-        </div>
-      ))}
+      {Object.entries(details)
+        .filter(([, value]) => value !== null)
+        .map(([name, value]) => (
+          <div key={name}>
+            <dt className="soft">{name.replaceAll('_', ' ')}</dt>{' '}
+            <dd className="mono">{writeValue(value)}</dd>
+          </div>
+        ))}
     </dl>
   );
 }

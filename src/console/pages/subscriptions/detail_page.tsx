@@ -4,7 +4,7 @@ import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
 import { Pause, Play, Send, Trash2 } from 'lucide-react';
 import { useState } from 'react';
-import { Tab, TabList, TabPanel, Tabs } from 'react-aria-components';
+import { TabPanel, Tabs } from 'react-aria-components';
 import type { Subscription } from '../../api/generated.ts';
 import { subscriptionQuery } from '../../api/queries.ts';
 import { request } from '../../api/request.ts';
@@ -12,6 +12,7 @@ import { Button } from '../../ui/button.tsx';
 import { ConfirmDialog } from '../../ui/dialog.tsx';
 import { Card, Page } from '../../ui/page.tsx';
 import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
+import { TabList } from '../../ui/tab_list.tsx';
 import { Ago, formatMinute } from '../../ui/time.tsx';
 import { tell, tellFailure } from '../../ui/toasts.tsx';
 import { DeliveryLog } from '../deliveries/log.tsx';
@@ -53,6 +54,13 @@ export function mayChange({ _links }: Subscription): boolean {
   return 'secret' in _links;
 }
 
+const tabs = [
+  { id: 'overview', title: 'Overview' },
+  { id: 'deliveries', title: 'Deliveries' },
+  { id: 'health', title: 'Health' },
+  { id: 'settings', title: 'Settings' },
+] as const;
+
 function SubscriptionDetails({ subscription }: { subscription: Subscription }) {
   const { tab = 'overview' } = useSearch({ from: '/subscriptions/$id' });
   const navigate = useNavigate();
@@ -71,22 +79,11 @@ function SubscriptionDetails({ subscription }: { subscription: Subscription }) {
           void navigate({ to: '.', search: { tab: String(key) as SubscriptionTab }, replace: true })
         }
       >
-        <TabList className="tab-list" aria-label="Sections of the subscription">
-          <Tab id="overview" className="tab">
-            Overview
-          </Tab>
-          <Tab id="deliveries" className="tab">
-            Deliveries
-          </Tab>
-          <Tab id="health" className="tab">
-            Health
-          </Tab>
-          {mayChange(subscription) && (
-            <Tab id="settings" className="tab">
-              Settings
-            </Tab>
-          )}
-        </TabList>
+        <TabList
+          label="Sections of the subscription"
+          selected={tab}
+          tabs={tabs.filter(({ id }) => id !== 'settings' || mayChange(subscription))}
+        />
         <TabPanel id="overview" className="tab-panel">
           <Overview subscription={subscription} />
         </TabPanel>
