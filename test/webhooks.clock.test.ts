@@ -1,6 +1,6 @@
 /**
- * A database whose clock was wrong. PostgreSQL's clock cannot be set here: what such a clock writes, or finds missing, is put
- * into the database instead.
+ * A database whose clock was wrong: what such a clock writes, or finds missing, is put into the database.
+ * `webhooks.database_clock.test.ts` sets the clock itself.
  */
 
 import assert from 'node:assert/strict';

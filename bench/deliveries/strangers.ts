@@ -154,7 +154,7 @@ const troubles: Record<string, (scene: Scene) => Promise<Trouble>> = {
     return async () => {
       const db = openDatabase({ connectionString: bench.databaseUrl, connectionsMax: 2 });
       const { rows } = await sql<{ name: string }>`
-        select quote_ident(tablename) as name from pg_tables where schemaname = 'public'`.execute(db);
+        select quote_ident(tablename) as name from pg_tables where schemaname = current_schema()`.execute(db);
       let end = () => {};
       const backup = db.transaction().execute(async (tx) => {
         const names = rows.map(({ name }) => name).join(', ');

@@ -105,11 +105,12 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
     matched as materialized (
       select lane, position
       from (
-        select found.lane, found.created_at as since, unnest(pair.positions) as position, unnest(pair.times) as time
+        select found.lane, found.created_at as since, found.created_position as after,
+          unnest(pair.positions) as position, unnest(pair.times) as time
         from pair
         join catalogue on catalogue.name = pair.kind
         cross join lateral (
-          select s.lane, s.created_at
+          select s.lane, s.created_at, s.created_position
           from subscriptions s
           where s.account_id = pair.account_id and s.state <> 'ended' and s.kinds && catalogue.patterns
             and (s.owner = 'user' or exists (
@@ -120,10 +121,10 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
             and not exists (
               select from clients c where c.id = s.client_id and c.is_stopped offset 0)
           union all
-          select s.lane, s.created_at
+          select s.lane, s.created_at, s.created_position
           from ${actingApps(sql`pair.account_id`, sql`(catalogue.scopes is null or g.scopes @> catalogue.scopes)`)} as app
           cross join lateral (
-            select lane, created_at from subscriptions
+            select lane, created_at, created_position from subscriptions
             where client_id = app.client_id and owner = 'client' and state <> 'ended' and kinds && catalogue.patterns
             offset 0
           ) as s
@@ -134,8 +135,9 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
         where not exists (
           select from accounts a where a.id = pair.account_id and a.disabled_at is not null offset 0)
       ) as each
-      -- Who subscribed after the event does not get it; the second is for transactions that overlapped.
-      where since <= time + interval '1 second'
+      -- Who subscribed after the event does not get it; the second is for transactions that overlapped. By their order and
+      -- not by their times alone: the clock may have been set.
+      where position > after or since <= time + interval '1 second'
       union all
       select s.lane, event.position
       from (select unnest(positions) as position, lanes from chosen where lanes is not null) as given

@@ -53,6 +53,7 @@ export interface FanOutLoopOptions {
 export class FanOutLoop {
   readonly #options: FanOutLoopOptions;
   #isStopped = false;
+  #leads = false;
   #isWoken = false;
   #resume: (() => void) | undefined;
   #running: Promise<void> = Promise.resolve();
@@ -77,6 +78,11 @@ export class FanOutLoop {
   /** Whether this node fans out, or stands ready to when the one that does is gone. */
   get isUp(): boolean {
     return !this.#isStopped && performance.now() - this.#aliveAt < silentMsMax;
+  }
+
+  /** Whether this node fans out. */
+  get leads(): boolean {
+    return this.#leads;
   }
 
   /** There are new events. */
@@ -112,6 +118,7 @@ export class FanOutLoop {
       await this.#wait(false);
       return;
     }
+    this.#leads = true;
     this.#options.onLead();
     try {
       await sql.raw(`set idle_session_timeout = '${leaderIdleSecondsMax}s'`).execute(connection);
@@ -128,6 +135,7 @@ export class FanOutLoop {
         if (isDrained) await this.#wait(true);
       }
     } finally {
+      this.#leads = false;
       await sql`select pg_advisory_unlock(lock_key('fan-out'))`.execute(connection).catch(() => {});
       await sql`reset idle_session_timeout`.execute(connection).catch(() => {});
       await sql`reset lock_timeout`.execute(connection).catch(() => {});

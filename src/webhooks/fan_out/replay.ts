@@ -62,7 +62,7 @@ export async function replayStep(
       join subscriptions s on s.lane = ${lane} and s.state <> 'ended' and s.kinds && catalogue.patterns
       where not candidate.is_erased
         and candidate.created_at >= ${since} and candidate.created_at < ${until}
-        and s.created_at > candidate.created_at + interval '1 second'
+        and s.created_at > candidate.created_at + interval '1 second' and candidate.position <= s.created_position
         and exists (select from accounts a where a.id = candidate.account_id and a.disabled_at is null)
         and (s.client_id is null or exists (
           select from clients c

@@ -16,6 +16,21 @@ const retrySecondsMax = retryStepSecondsMax * (1 + jitterMax) + slackSeconds;
 /** Milliseconds by which the clock must have gone back to be looked after. */
 export const stepMsMin = 5_000;
 
+/**
+ * Brings forward what was put off before the clock went back, so that it waits for as long as it was to. For one node of
+ * all: what two bring forward comes too early.
+ * @param stepMs milliseconds by which the clock went back
+ */
+export async function shiftTimes(db: Database, stepMs: number): Promise<void> {
+  const step = sql`make_interval(secs => ${stepMs / 1_000})`;
+  await sql`update retries set due_at = due_at - ${step} where due_at > now()`.execute(db);
+  await sql`
+    update lane_progress set
+      paused_until = case when paused_until > now() then paused_until - ${step} else paused_until end,
+      due_at = case when due_at > now() then due_at - ${step} else due_at end
+    where paused_until > now() or due_at > now()`.execute(db);
+}
+
 /** To be called at the start, and when the clock has gone back. */
 export async function mendTimes(db: Database): Promise<void> {
   await sql`

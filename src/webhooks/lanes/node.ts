@@ -20,7 +20,7 @@ import { type Peer, Peers } from './peers.ts';
 
 /** Seconds that a renewal holds, more than an exchange and 15 s. Nodes of earlier versions go by that. */
 const leaseSeconds = 45;
-const renewPauseMs = 5_000;
+export const renewPauseMs = 5_000;
 /** Milliseconds that are left for an exchange begun at the last moment, and for writing down what became of it. */
 const marginMs = exchangeTimeoutMs + 5_000;
 
@@ -30,8 +30,8 @@ export interface NodeOptions {
   onError: (error: Error) => void;
   /** Others took the node for dead: it holds nothing any more. */
   onLost: () => void;
-  /** The database's clock has gone back. */
-  onClockBack: () => void;
+  /** The database's clock has gone back by so many milliseconds. */
+  onClockBack: (stepMs: number) => void;
   /** The database's epoch, each time that the node is renewed. */
   onEpoch: (epoch: string) => void;
 }
@@ -153,7 +153,8 @@ export class Node {
     // Counted from before the question: the database began to count later.
     this.#safeUntil = askedAt + leaseSeconds * 1_000 - marginMs;
     const clockOffset = (rows[0]?.now ?? 0) - (askedAt + performance.now()) / 2;
-    if (clockOffset < this.#clockOffset - stepMsMin) this.#options.onClockBack();
+    const stepMs = this.#clockOffset - clockOffset;
+    if (stepMs > stepMsMin) this.#options.onClockBack(stepMs);
     this.#clockOffset = clockOffset;
   }
 

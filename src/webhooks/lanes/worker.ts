@@ -23,7 +23,7 @@ import type { Quotas } from '../subscriptions/quotas.ts';
 import { AttemptBudget } from './attempt_budget.ts';
 import { AttemptStarter } from './attempt_starter.ts';
 import { Background } from './background.ts';
-import { mendTimes } from './clock_steps.ts';
+import { mendTimes, shiftTimes } from './clock_steps.ts';
 import { HeldLanes } from './held_lanes.ts';
 import { HostLimits } from './host_limits.ts';
 import type { Lane, Waiting } from './lane.ts';
@@ -31,7 +31,7 @@ import { LaneKeeper } from './lane_keeper.ts';
 import { LaneLoader } from './lane_loader.ts';
 import { storeCursors } from './lane_store.ts';
 import type { WorkerMetrics, WorkerStatus } from './metrics.ts';
-import { Node } from './node.ts';
+import { Node, renewPauseMs } from './node.ts';
 import type { Outcome } from './outcome.ts';
 import { Recorder } from './recorder.ts';
 import { Repetitions } from './repetitions.ts';
@@ -83,6 +83,7 @@ export class Worker {
   #isStopping = false;
   #timer: NodeJS.Timeout | undefined;
   #countTimer: NodeJS.Timeout | undefined;
+  #secondLook: NodeJS.Timeout | undefined;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
@@ -103,7 +104,7 @@ export class Worker {
         this.#keeper.doubt();
       },
       onEpoch: options.onEpoch,
-      onClockBack: () => this.#background.run(() => mendTimes(db)),
+      onClockBack: (stepMs) => this.#background.run(() => this.#mendClock(stepMs)),
     });
     this.#background = new Background(onError);
     this.#recorder = new Recorder({
@@ -231,6 +232,7 @@ export class Worker {
     while (this.#starter.inFlight > 0) await new Promise((resolve) => setTimeout(resolve, 20));
     clearInterval(this.#timer);
     clearInterval(this.#countTimer);
+    clearTimeout(this.#secondLook);
     await this.#background.settled();
     await this.#recorder.flush();
     const behind = [...this.#lanes.all()].filter(({ stored, cursor }) => stored?.cursor !== cursor);
@@ -246,6 +248,7 @@ export class Worker {
     this.node.abandon();
     clearInterval(this.#timer);
     clearInterval(this.#countTimer);
+    clearTimeout(this.#secondLook);
     this.#loader.lose(this.#lanes.ids());
     void this.#fanOut.stop();
   }
@@ -254,6 +257,15 @@ export class Worker {
   #proceed(): void {
     this.#starter.pump();
     this.#stretches.readMore();
+  }
+
+  /** The node that fans out mends what is stored; it has noticed by the time of the second look. */
+  async #mendClock(stepMs: number): Promise<void> {
+    const { db } = this.#options;
+    if (this.#fanOut.leads) await shiftTimes(db, stepMs);
+    await mendTimes(db);
+    this.#keeper.reviewAll();
+    this.#secondLook = setTimeout(() => this.#keeper.reviewAll(), 2 * renewPauseMs);
   }
 
   #written(lanes: Iterable<Lane>, outcomes: Outcome[]): void {

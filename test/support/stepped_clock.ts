@@ -1,0 +1,61 @@
+/**
+ * A wall clock of PostgreSQL that a test can set: a library that is loaded before the C library adds what a file says. Needs
+ * Linux and a C compiler.
+ */
+
+import { spawnSync } from 'node:child_process';
+import { chmodSync, closeSync, mkdtempSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+
+export interface SteppedClock {
+  /** From here on the clock of every PostgreSQL that was started under it is so many seconds ahead. */
+  set: (secondsAhead: number) => void;
+  /** Runs what starts a PostgreSQL, which then has this clock. */
+  under: <T>(start: () => Promise<T>) => Promise<T>;
+}
+
+/** @returns undefined where this machine cannot have one */
+export function createSteppedClock(t: TestContext): SteppedClock | undefined {
+  if (process.platform !== 'linux') return undefined;
+  const directory = mkdtempSync(join(tmpdir(), 'nuncio-clock-'));
+  const library = join(directory, 'stepped_clock.so');
+  const source = join(import.meta.dirname, 'stepped_clock.c');
+  const { status } = spawnSync('cc', ['-shared', '-fPIC', '-O2', '-o', library, source], { stdio: 'ignore' });
+  const offset = join(directory, 'seconds_ahead');
+  const file = openSync(offset, 'w');
+  t.after(() => {
+    closeSync(file);
+    rmSync(directory, { recursive: true, force: true });
+  });
+  if (status !== 0) return undefined;
+  // PostgreSQL may run as another user than this process.
+  chmodSync(directory, 0o755);
+  chmodSync(offset, 0o644);
+  // An embedded PostgreSQL is started by `env -i`, and would know nothing of a variable of this process.
+  const program = join(directory, 'env');
+  const variables = `LD_PRELOAD='${library}' STEPPED_CLOCK_FILE='${offset}'`;
+  writeFileSync(program, `#!/bin/sh\nshift\nexec /usr/bin/env -i ${variables} "$@"\n`, { mode: 0o755 });
+  const set = (secondsAhead: number) => {
+    const bytes = Buffer.alloc(8);
+    if (process.arch === 's390x') bytes.writeBigInt64BE(BigInt(secondsAhead));
+    else bytes.writeBigInt64LE(BigInt(secondsAhead));
+    // In place: a file that were cut to nothing for a moment would end whoever reads it.
+    writeSync(file, bytes, 0, bytes.length, 0);
+  };
+  set(0);
+  return {
+    set,
+    async under(start) {
+      const { env } = process;
+      const { PATH } = env;
+      env.PATH = `${directory}:${PATH}`;
+      try {
+        return await start();
+      } finally {
+        env.PATH = PATH;
+      }
+    },
+  };
+}
