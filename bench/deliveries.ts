@@ -1,6 +1,6 @@
 /**
  * What deliveries cost: `npx node bench/deliveries.ts [throughput|statements|profile] [events] [subscriptions…]`, and
- * `allocations`, `latency`, `single`, `isolation`, `strangers`, `backlog`, `burst` and `event-cache`, each described in its
+ * `allocations`, `latency`, `single`, `isolation`, `strangers`, `backlog`, `burst`, `sql` and `event-cache`, each described in its
  * file in bench/deliveries.
  *
  * All in one run, on the same cores: the bare loop (an `undici` pool that signs and POSTs), and Nuncio from
@@ -18,6 +18,7 @@ import { measureEventCache } from './deliveries/event_cache.ts';
 import { measureIsolation } from './deliveries/isolation.ts';
 import { measureLatency } from './deliveries/latency.ts';
 import { measureSingle } from './deliveries/single.ts';
+import { measureSql } from './deliveries/sql.ts';
 import { readStatements, resetStatements, type StatementCost } from './deliveries/statements.ts';
 import { measureStrangers } from './deliveries/strangers.ts';
 import {
@@ -46,6 +47,7 @@ const other = {
   burst: measureBurst,
   'event-cache': measureEventCache,
   single: measureSingle,
+  sql: measureSql,
   strangers: measureStrangers,
 }[mode];
 if (other !== undefined) {

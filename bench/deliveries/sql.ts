@@ -1,0 +1,205 @@
+/**
+ * `npx node bench/deliveries.ts sql [seconds] [connections] [rounds]`: publishing by SQL beside `POST /events`, in one run, in
+ * turns, with 100 subscriptions: one event a statement or request over so many connections, a thousand by one statement or
+ * request over two, and the latency of single events at 100 and 1,000 a second. Rates are of what was committed and answered,
+ * and to the last receipt. Latency is from before the statement (which commits by itself) or the request to the receipt.
+ */
+
+import pg from 'pg';
+import { loadToTheEnd } from '../support/load.ts';
+import { describeLatency, measureSteady } from './steady.ts';
+import {
+  type Bench,
+  type BenchSubscriber,
+  cpuMicros,
+  createAudience,
+  eventBody,
+  openBench,
+  publishEvents,
+  startNuncio,
+  startSubscriber,
+  waitFor,
+} from './support.ts';
+
+const subscriptions = 100;
+const batchSize = 1_000;
+const batchesAtOnce = 2;
+const warmSeconds = 3;
+const latencySeconds = 8;
+const single = { name: 'publish', text: 'select nuncio.publish($1, $2, $3)' };
+const many = {
+  name: 'publish_many',
+  text: `select count(nuncio.publish('push', e->>'account', e->'body')) from jsonb_array_elements($1::jsonb) as e`,
+};
+
+/** Publishes for so many milliseconds. @returns how many events */
+type Load = (milliseconds: number) => Promise<number>;
+
+export async function measureSql([
+  secondsText = '8',
+  connectionsText = '32',
+  roundsText = '3',
+]: string[]): Promise<void> {
+  const [seconds, connections, rounds] = [Number(secondsText), Number(connectionsText), Number(roundsText)];
+  const subscriber = await startSubscriber();
+  const bench = await openBench();
+  const server = await startNuncio(bench);
+  const clients = await openClients(bench, connections);
+  try {
+    const url = `http://127.0.0.1:${subscriber.ports.accept}/hooks`;
+    const { accounts, publisherToken } = await createAudience(bench, subscriptions, () => url);
+    const pid = server.child.pid as number;
+    const loads: Record<string, Load> = {
+      'POST /events, one each': (milliseconds) =>
+        loadToTheEnd({
+          port: bench.config.port,
+          connections,
+          milliseconds,
+          request: requestOf(accounts[0] as string, publisherToken),
+          status: 202,
+        }),
+      'SQL, one each': (milliseconds) => loadBySql(clients, accounts, milliseconds),
+      'POST /events, a thousand': (milliseconds) =>
+        inParallel(batchesAtOnce, milliseconds, () =>
+          publishEvents(bench, publisherToken, batchOf(accounts)),
+        ),
+      'SQL, a thousand': (milliseconds) =>
+        inParallel(batchesAtOnce, milliseconds, async (number) => {
+          await clients[number]?.query({ ...many, values: [JSON.stringify(batchOf(accounts))] });
+        }),
+    };
+    for (const load of Object.values(loads)) await measure('', bench, subscriber, pid, load, warmSeconds);
+    for (let round = 0; round < rounds; round += 1) {
+      for (const [name, load] of Object.entries(loads)) {
+        await measure(name, bench, subscriber, pid, load, seconds);
+      }
+    }
+    let next = 0;
+    const account = () => accounts[next++ % accounts.length] as string;
+    const byHttp = async (marks: number[]) => {
+      await Promise.all(
+        marks.map((mark) =>
+          publishEvents(bench, publisherToken, [{ kind: 'push', account: account(), body: eventBody(mark) }]),
+        ),
+      );
+    };
+    const bySql = async (marks: number[]) => {
+      await Promise.all(
+        marks.map((mark, index) =>
+          clients[(next + index) % clients.length]?.query({
+            ...single,
+            values: ['push', account(), eventBody(mark)],
+          }),
+        ),
+      );
+    };
+    for (const rate of [100, 1_000]) {
+      for (const [name, publish] of [
+        ['POST /events', byHttp],
+        ['SQL', bySql],
+      ] as const) {
+        await measureSteady(subscriber, rate, warmSeconds, publish);
+        const latency = await measureSteady(subscriber, rate, latencySeconds, publish);
+        console.log(`${name}, ${rate} a second: ${describeLatency(latency)}`);
+      }
+    }
+  } finally {
+    await Promise.all(clients.map((client) => client.end()));
+    await server.stop();
+    subscriber.stop();
+    await bench.close();
+  }
+}
+
+/** @param name empty where nothing is to be told */
+async function measure(
+  name: string,
+  bench: Bench,
+  subscriber: BenchSubscriber,
+  pid: number,
+  load: Load,
+  seconds: number,
+): Promise<void> {
+  await subscriber.ask('reset');
+  const before = { node: cpuMicros([pid]), postgres: cpuMicros(bench.postgresPids()) };
+  const startedAt = performance.timeOrigin + performance.now();
+  const count = await load(seconds * 1_000);
+  const publishedAt = performance.timeOrigin + performance.now();
+  const { lastAt } = await waitFor(subscriber, count);
+  // For what is written after the last receipt.
+  await new Promise((resolve) => setTimeout(resolve, 1_000));
+  if (name === '') return;
+  const rate = (until: number) => `${Math.round((count * 1_000) / (until - startedAt))}/s`;
+  const node = (cpuMicros([pid]) - before.node) / count;
+  const postgres = (cpuMicros(bench.postgresPids()) - before.postgres) / count;
+  console.log(
+    `${name}: ${rate(publishedAt)} published, ${rate(lastAt)} received; ` +
+      `Node ${node.toFixed(0)} µs, PostgreSQL ${postgres.toFixed(0)} µs each, of ${count}`,
+  );
+}
+
+async function openClients(bench: Bench, count: number): Promise<pg.Client[]> {
+  return Promise.all(
+    Array.from({ length: count }, async () => {
+      const client = new pg.Client({ connectionString: bench.databaseUrl });
+      await client.connect();
+      return client;
+    }),
+  );
+}
+
+async function loadBySql(
+  clients: readonly pg.Client[],
+  accounts: readonly string[],
+  milliseconds: number,
+): Promise<number> {
+  const body = JSON.stringify(eventBody('main'));
+  const until = performance.now() + milliseconds;
+  const counts = await Promise.all(
+    clients.map(async (client) => {
+      let count = 0;
+      for (; performance.now() < until; count += 1) {
+        await client.query({ ...single, values: ['push', accounts[0], body] });
+      }
+      return count;
+    }),
+  );
+  return counts.reduce((sum, count) => sum + count, 0);
+}
+
+async function inParallel(
+  atOnce: number,
+  milliseconds: number,
+  publish: (number: number) => Promise<void>,
+): Promise<number> {
+  const until = performance.now() + milliseconds;
+  const counts = await Promise.all(
+    Array.from({ length: atOnce }, async (_, number) => {
+      let count = 0;
+      for (; performance.now() < until; count += batchSize) await publish(number);
+      return count;
+    }),
+  );
+  return counts.reduce((sum, count) => sum + count, 0);
+}
+
+function batchOf(accounts: readonly string[]) {
+  return Array.from({ length: batchSize }, (_, index) => ({
+    kind: 'push',
+    account: accounts[index % accounts.length],
+    body: eventBody(index),
+  }));
+}
+
+function requestOf(account: string, token: string): string {
+  const body = JSON.stringify({ kind: 'push', account, body: eventBody('main') });
+  return [
+    'POST /events HTTP/1.1',
+    'Host: 127.0.0.1',
+    `Authorization: Bearer ${token}`,
+    'Content-Type: application/json',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    '',
+    body,
+  ].join('\r\n');
+}
