@@ -38,7 +38,7 @@ STATE = {
     "invalid_redirect_uri",
     # Parameters that are each right and do not go together.
     "parameters-exclude-each-other",
-    "event-id-reused",
+    "id-reused",
 }
 
 
