@@ -186,8 +186,9 @@ export function toClient(row: ClientRow): Client {
 }
 
 /** Where the uploaded logo of an app is found, on this server's own origin; null where there is none to show. */
-export function logoPath({ logo, state }: Pick<Client, 'logo' | 'state'>): string | null {
-  return logo === null || state === 'suspended' ? null : `/logos/${logo}`;
+export function logoPath(client: Pick<Client, 'logo' | 'state' | 'disabledAt'>): string | null {
+  const { logo, state, disabledAt } = client;
+  return logo === null || state === 'suspended' || disabledAt !== null ? null : `/logos/${logo}`;
 }
 
 function stateOf(row: Pick<ClientRow, 'origin' | 'verified_at' | 'suspended_at'>): ClientState {

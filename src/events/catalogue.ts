@@ -15,7 +15,7 @@ import { countSeldom } from './string_length.ts';
 /** Sent by `POST /subscriptions/<id>/test`. */
 export const pingKind = defineEventKind({
   name: pingName,
-  description: 'Sent when asked for, to try a subscription.',
+  description: 'Sent on request, to test a subscription.',
   object: null,
   schema: Type.Object({ subscription: Type.String(), at: Type.String() }),
   example: { subscription: '01982f3e-8d2a-7c3b-9f4d-2f6b8f0f5a11', at: '2026-01-01T00:00:00.000Z' },
