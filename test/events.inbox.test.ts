@@ -364,6 +364,20 @@ test('publishing fails where too much waits, or too much was rejected, and goes 
   assert.equal(last.value - before, 196);
 });
 
+test('bodies of the largest size come in many small lots without a pause', async () => {
+  const { id } = await createTestAccount(server);
+  await application.query(
+    `select nuncio.publish('push', $1, jsonb_build_object('ref', repeat('x', 262000), 'commits', '[]'::jsonb,
+       'repository', '{"name":"example"}'::jsonb)) from generate_series(1, 40)`,
+    [id],
+  );
+  await drained();
+  // The kind's schema refuses them, after they were taken in.
+  const { rows } = await sql<{ count: number }>`
+    select count(*)::int as count from rejected_events where account = ${id}`.execute(db);
+  assert.equal(rows[0]?.count, 40);
+});
+
 test('serializable and repeatable-read transactions publish, too', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);

@@ -17,9 +17,9 @@ import { keepRejected } from './rejected_events.ts';
 import type { StoredEvent } from './store.ts';
 import { refusalOf, type TakenIn, takeIn } from './take_in.ts';
 
-/** Milliseconds between looks that nobody asked for, and between looks under load. */
+/** Milliseconds between looks that nobody asked for, and between passes under load: a pass costs more than some rows. */
 const pollMs = 1_000;
-const busyPollMs = 5;
+const busyPollMs = 15;
 /** Milliseconds after which a pass that failed is tried again. */
 const failurePauseMs = 250;
 /** Rows of one pass at most. */
@@ -28,6 +28,8 @@ const lotRowsMax = 1_000;
 const loadRows = 20;
 const loadWindowMs = 100;
 const looksMs = 2_000;
+/** Milliseconds between two messages to publishers at least. */
+const tellPauseMs = 100;
 
 export interface IntakeOptions {
   db: Database;
@@ -55,6 +57,9 @@ export class Intake {
   /** Rows taken of late, and when that was counted. */
   #load = { rows: 0, at: 0 };
   #looksUntil = Number.NEGATIVE_INFINITY;
+  #toldAt = Number.NEGATIVE_INFINITY;
+  /** Whether the last pass took something: its lot may have been cut. */
+  #hasTaken = false;
 
   /** @param options notifications that are not started yet */
   constructor(options: IntakeOptions) {
@@ -84,6 +89,7 @@ export class Intake {
     const { db, onError } = this.#options;
     while (!this.#stop.signal.aborted) {
       this.#isWoken = false;
+      this.#hasTaken = false;
       let isDrained = true;
       try {
         isDrained = !(await isWaiting(db)) || !(await this.#pass());
@@ -97,7 +103,7 @@ export class Intake {
     }
   }
 
-  /** @returns whether more may wait */
+  /** @returns whether much may wait */
   async #pass(): Promise<boolean> {
     const { db, onPublished, onTaken } = this.#options;
     const lotRows = this.#lotRows;
@@ -122,8 +128,9 @@ export class Intake {
       else await this.#reject(lot.rows, error);
       return true;
     }
+    this.#hasTaken = lot.rows.length > 0;
     await this.#count(lot.rows.length);
-    return lot.rows.length > 0;
+    return lot.rows.length >= lotRows / 4;
   }
 
   /** The database refuses a row, also alone: nobody else's waits for it. */
@@ -144,6 +151,8 @@ export class Intake {
     const now = performance.now();
     this.#load.rows = this.#load.rows * 0.5 ** ((now - this.#load.at) / loadWindowMs) + rows;
     this.#load.at = now;
+    if (now < this.#toldAt + tellPauseMs) return;
+    this.#toldAt = now;
     const isBusy = this.#load.rows >= loadRows;
     await tellPublishers(this.#options.db, isBusy ? looksMs : 0);
     // Not before the end of what publishers were told.
@@ -152,7 +161,7 @@ export class Intake {
 
   async #wait(): Promise<void> {
     if (this.#isWoken || this.#stop.signal.aborted) return;
-    const ms = performance.now() < this.#looksUntil ? busyPollMs : pollMs;
+    const ms = this.#hasTaken || performance.now() < this.#looksUntil ? busyPollMs : pollMs;
     const { promise, resolve } = Promise.withResolvers<void>();
     const timer = setTimeout(resolve, ms);
     this.#wake = resolve;
