@@ -11,10 +11,13 @@ const hours = 24;
 const number = new Intl.NumberFormat('en');
 
 export function OverviewPage() {
+  const { isPending } = useQuery(statsQuery(hours));
+  // Asked for at once, and shown below the rest once that has its height: nothing moves on the page.
+  useQuery(nodesQuery);
   return (
     <Page title="Server" description="Activity of this server in the last 24 hours.">
       <Stats />
-      <Nodes />
+      {!isPending && <Nodes />}
     </Page>
   );
 }
