@@ -76,15 +76,19 @@ type Tokens = Record<string, string>;
 
 const claims = () => ({ exp: Math.floor(Date.now() / 1_000) + tokenSeconds });
 
-/** One token of a user, and one of a machine that publishes. */
+/** One token of a user, and one of a machine that publishes and has users of its own. */
 async function tokensOfApps(server: TestServer): Promise<Tokens> {
   const account = await createTestAccount(server);
   const client = await createTestClient(server, { scopes: userScopes });
-  const machine = await createTestClient(server, { scopes: ['write:events'] });
-  const scopes = ['write:events'];
+  const scopes = ['write:events', 'read:accounts', 'write:accounts', 'write:logins'];
+  const machine = await createTestClient(server, { scopes });
   const user = await mintAccessToken(server, { account, client, scopes: userScopes, claims: claims() });
   const publisher = await mintAccessToken(server, { client: machine, scopes, claims: claims() });
-  return { NUNCIO_TOKEN: user.accessToken, NUNCIO_MACHINE_TOKEN: publisher.accessToken };
+  return {
+    NUNCIO_TOKEN: user.accessToken,
+    NUNCIO_MACHINE_TOKEN: publisher.accessToken,
+    NUNCIO_OWN_IDS: `${account.id} ${user.grantId}`,
+  };
 }
 
 async function tokenOfAdministrator(server: TestServer): Promise<Tokens> {

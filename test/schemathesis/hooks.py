@@ -33,6 +33,10 @@ STATE = {
     "invalid-range",
     # Which accounts there are, and which ids of events were used for another event.
     "unknown-account",
+    # Which origins users are sent back to is the operator's to say.
+    "return-to-not-allowed",
+    # Each external id of a list is there once.
+    "duplicate",
     # RFC 7591: what an app says of itself must fit together (grants, methods, keys, addresses).
     "invalid_client_metadata",
     "invalid_redirect_uri",
