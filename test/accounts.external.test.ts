@@ -257,6 +257,61 @@ test('an unverified address of an external account answers no invitation to an a
   );
 });
 
+test('an address names a member of an app only where it is verified and one member has it', async () => {
+  const owner = await createConsoleUser(server);
+  const victim = await createTestAccount(server);
+  const made = await owner.request('POST', '/apps', {
+    json: { client_name: 'Theirs', redirect_uris: ['https://reader.example/'] },
+  });
+  const app = `/apps/${made.body.client_id}`;
+  const join = async () => {
+    const { body } = await request('PUT', path(newId()), { json: {} });
+    await sql`
+      insert into app_members (client_id, account_id, role)
+      values (${made.body.client_id}, ${body.id}, 'developer')`.execute(db);
+    return body.id as string;
+  };
+  const rolesOf = async (...ids: string[]) => {
+    const { rows } = await sql<{ role: string }>`
+      select role from app_members
+      where client_id = ${made.body.client_id} and account_id = any(${ids}::uuid[])`.execute(db);
+    return rows.map(({ role }) => role);
+  };
+  const thief = await join();
+  await request('PATCH', `/accounts/${thief}`, { json: { email: victim.email } });
+  const byAddress = `${app}/members/${encodeURIComponent(victim.email)}`;
+  assert.equal((await owner.request('GET', byAddress)).status, 404);
+  assert.equal((await owner.request('GET', `${app}/members/${thief}`)).body.email, null);
+  const put = await owner.request('PUT', byAddress, { json: { role: 'owner' } });
+  assert.deepEqual([put.status, put.body.state, put.body.account], [201, 'invited', null]);
+  assert.equal((await owner.request('DELETE', byAddress)).status, 204, 'takes the invitation back');
+  assert.deepEqual(await rolesOf(thief), ['developer']);
+  assert.equal((await owner.request('DELETE', byAddress)).status, 404);
+
+  // Who invites is shown without an unverified address too.
+  await owner.request('PUT', byAddress, { json: { role: 'developer' } });
+  await sql`update app_invitations set invited_by = ${thief} where email = ${victim.email}`.execute(db);
+  const invited = await createConsoleUser(server, { account: victim });
+  const [received] = (await invited.request('GET', '/app-invitations')).body.items;
+  assert.equal(received.invited_by.email, null);
+  await owner.request('DELETE', byAddress);
+
+  await request('PATCH', `/accounts/${thief}`, { json: { email_verified: true } });
+  const verified = await owner.request('GET', byAddress);
+  assert.deepEqual([verified.body.account, verified.body.email], [thief, victim.email]);
+  const second = await join();
+  await request('PATCH', `/accounts/${second}`, { json: { email: victim.email, email_verified: true } });
+  for (const [method, json] of [
+    ['GET', undefined],
+    ['PUT', { role: 'owner' }],
+    ['DELETE', undefined],
+  ] as const) {
+    const { status, body } = await owner.request(method, byAddress, json === undefined ? {} : { json });
+    assert.deepEqual([status, body.code], [409, 'ambiguous-address'], method);
+  }
+  assert.deepEqual(await rolesOf(thief, second), ['developer', 'developer']);
+});
+
 const routes = [
   ['GET', '/accounts'],
   ['GET', '/accounts?external_id=a'],

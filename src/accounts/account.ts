@@ -6,7 +6,7 @@
  * An account may belong to another application, which knows it by an id of its own (external_account.ts).
  */
 
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import { hashPassword, passwordBytesMax } from '../crypto/passwords.ts';
 import type { Database, Transaction } from '../database/database.ts';
@@ -68,6 +68,15 @@ export async function createAccount(db: Database | Transaction, account: NewAcco
     returning ${accountColumns}`.execute(db);
   if (rows[0] === undefined) throw new AccountError(`there is already an account for ${email}`);
   return { ...toAccount(rows[0]), email };
+}
+
+/**
+ * Whether the address of an account says who it is: that of an external account does only where its application vouches
+ * for it.
+ * @param accounts the name of the table in the query
+ */
+export function ownsAddress(accounts: string): RawBuilder<boolean> {
+  return sql<boolean>`(${sql.ref(`${accounts}.external_id`)} is null or ${sql.ref(`${accounts}.email_verified`)} is true)`;
 }
 
 /** An account that may act: disabled ones are not found. */

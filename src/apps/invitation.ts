@@ -6,6 +6,7 @@
  */
 
 import { sql } from 'kysely';
+import { ownsAddress } from '../accounts/account.ts';
 import { recordEntry } from '../audit/entry.ts';
 import { newId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
@@ -92,12 +93,6 @@ export async function takeBackInvitation(tx: Transaction, clientId: string, emai
   return rows.length > 0;
 }
 
-/**
- * Whether an account `a` is the one that an invitation to its address is for: the address of an external account counts
- * only where its application vouches for it.
- */
-const mayAnswer = sql<boolean>`(a.external_id is null or a.email_verified is true)`;
-
 /** Those for an account's address. @param after the id of the last one seen */
 export async function listReceived(
   db: Database | Transaction,
@@ -115,9 +110,9 @@ export async function listReceived(
     }
   >`
     select i.*, c.name as client_name, c.metadata ->> 'logo_uri' as logo_uri,
-      b.name as inviter_name, b.email as inviter_email
+      b.name as inviter_name, case when ${ownsAddress('b')} then b.email end as inviter_email
     from accounts a
-    join app_invitations i on i.email = a.email and ${mayAnswer} and i.expires_at > now()
+    join app_invitations i on i.email = a.email and ${ownsAddress('a')} and i.expires_at > now()
     join clients c on c.id = i.client_id
     left join accounts b on b.id = i.invited_by
     where a.id = ${accountId} and (${after}::uuid is null or i.id > ${after}::uuid)
@@ -158,7 +153,7 @@ async function takeReceived(tx: Transaction, accountId: string, id: string): Pro
   const { rows } = await sql<InvitationRow>`
     delete from app_invitations
     where id = ${id} and expires_at > now()
-      and email = (select a.email from accounts a where a.id = ${accountId} and a.disabled_at is null and ${mayAnswer})
+      and email = (select a.email from accounts a where a.id = ${accountId} and a.disabled_at is null and ${ownsAddress('a')})
     returning *`.execute(tx);
   return rows[0] && toInvitation(rows[0]);
 }

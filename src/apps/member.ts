@@ -6,13 +6,16 @@
  */
 
 import { sql } from 'kysely';
+import { ownsAddress } from '../accounts/account.ts';
 import { recordEntry } from '../audit/entry.ts';
 import type { Database, Transaction } from '../database/database.ts';
+import { Problem } from '../http/problem.ts';
 import { lockApp, type Role } from './app.ts';
 
 export interface Member {
   accountId: string;
   name: string;
+  /** Null too where nobody vouches for the address. */
   email: string | null;
   role: Role;
   createdAt: Date;
@@ -30,7 +33,7 @@ interface MemberRow {
 }
 
 const selected = sql`
-  select m.account_id, a.name, a.email, m.role, m.created_at
+  select m.account_id, a.name, case when ${ownsAddress('a')} then a.email end as email, m.role, m.created_at
   from app_members m join accounts a on a.id = m.account_id`;
 
 export async function listMembers(db: Database | Transaction, clientId: string): Promise<Member[]> {
@@ -41,15 +44,26 @@ export async function listMembers(db: Database | Transaction, clientId: string):
   return rows.map(toMember);
 }
 
-/** @param account an account id, or an e-mail address in lower case */
+/**
+ * @param account an account id, or an e-mail address in lower case
+ * @throws Problem 409 where more than one member has the address
+ */
 export async function findMember(
   db: Database | Transaction,
   clientId: string,
   account: { id: string } | { email: string },
 ): Promise<Member | undefined> {
-  const condition = 'id' in account ? sql`m.account_id = ${account.id}` : sql`a.email = ${account.email}`;
+  const condition =
+    'id' in account
+      ? sql`m.account_id = ${account.id}`
+      : sql`a.email = ${account.email} and ${ownsAddress('a')}`;
   const { rows } = await sql<MemberRow>`
-    ${selected} where m.client_id = ${clientId} and ${condition}`.execute(db);
+    ${selected} where m.client_id = ${clientId} and ${condition} limit 2`.execute(db);
+  if (rows.length > 1) {
+    throw new Problem(409, 'More than one member has this address: name the member by account id.', {
+      code: 'ambiguous-address',
+    });
+  }
   return rows[0] && toMember(rows[0]);
 }
 

@@ -137,7 +137,7 @@ export const appId = pathParameter(
 );
 const memberId = pathParameter(
   'account',
-  'An account id, or a percent-encoded e-mail address.',
+  'An account id, or a percent-encoded e-mail address. The address of an external account counts only if it is verified; an address that several members have is refused (409 `ambiguous-address`).',
   Type.String({ minLength: 1, maxLength: 254 }),
 );
 const secretId = pathParameter('secret', 'Which secret.', Id());
@@ -282,7 +282,7 @@ const memberOperations: Operation[] = [
     scopes: read,
     parameters: [appId, memberId],
     answers: { 200: { description: 'The member.', schema: 'AppMember' } },
-    problems: [404],
+    problems: [404, 409],
   },
   {
     id: 'put_app_member',
