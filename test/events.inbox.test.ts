@@ -333,6 +333,17 @@ test('accounts take turns: one that publishes thousands does not delay another',
   );
 });
 
+test('what was rolled back keeps nobody from publishing for long', async () => {
+  // As a transaction of a million events leaves it that did not commit.
+  await sql`select setval('inbox_ids', last_value + 1048580) from inbox_ids`.execute(db);
+  await assert.rejects(application.query(publish, ['push', 'a', pushBody()]), /too many events wait/);
+  await until(
+    async () =>
+      (await application.query(publish, ['push', 'a', pushBody()]).catch(() => undefined))?.rows.length,
+    (length) => length === 1,
+  );
+});
+
 test('publishing fails where too much waits, or too much was rejected, and goes on after that', async (t) => {
   const database = await createDatabase();
   const own = await connectApplication(t, database.url);

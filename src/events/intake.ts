@@ -28,6 +28,8 @@ const lotRowsMax = 1_000;
 const loadRows = 20;
 const loadWindowMs = 100;
 const looksMs = 2_000;
+/** SQLSTATE of a statement that met `statement_timeout`. */
+const queryCanceled = '57014';
 /** Milliseconds between two messages to publishers at least. */
 const tellPauseMs = 100;
 
@@ -92,7 +94,8 @@ export class Intake {
       this.#hasTaken = false;
       let isDrained = true;
       try {
-        isDrained = !(await isWaiting(db)) || !(await this.#pass());
+        if (await isWaiting(db)) isDrained = !(await this.#pass());
+        else await this.#tellOfNothing();
         await this.#vacuum.run(db, isDrained);
       } catch (error) {
         if (this.#stop.signal.aborted) return;
@@ -123,14 +126,24 @@ export class Intake {
       onPublished(taken.stored);
       onTaken(taken);
     } catch (error) {
-      if (!isRefusal(error) || lot === undefined) throw error;
+      const isTooLong = (error as { code?: unknown }).code === queryCanceled;
+      if (!(isRefusal(error) || isTooLong) || lot === undefined) throw error;
       if (lot.rows.length > 1) this.#lotRows = Math.max(1, lot.rows.length >> 1);
+      else if (isTooLong) throw error;
       else await this.#reject(lot.rows, error);
       return true;
     }
     this.#hasTaken = lot.rows.length > 0;
     await this.#count(lot.rows.length);
     return lot.rows.length >= lotRows / 4;
+  }
+
+  /** Also what was rolled back counts for publishers, until they are told that nothing waits. */
+  async #tellOfNothing(): Promise<void> {
+    const now = performance.now();
+    if (now < this.#toldAt + pollMs) return;
+    this.#toldAt = now;
+    await tellPublishers(this.#options.db, 0);
   }
 
   /** The database refuses a row, also alone: nobody else's waits for it. */

@@ -30,6 +30,9 @@ const freshMs = 1_000;
  */
 const turnMax = 64;
 
+/** Milliseconds of waiting for a rate that are no pause of the lane. */
+const shortWaitMs = 1_000;
+
 /** An attempt under way. */
 interface Attempt {
   lane: Lane;
@@ -135,8 +138,9 @@ export class AttemptStarter {
     const { hosts, lanes } = this.#options;
     const until = hosts.refusal(lane, now);
     if (until === null) return false;
-    if (until > now) {
-      lane.pausedUntil = Math.max(lane.pausedUntil, until);
+    if (until !== 0) {
+      if (until - now < shortWaitMs) lane.roomAt = until;
+      else lane.pausedUntil = Math.max(lane.pausedUntil, until);
       lanes.sleeping.add(lane);
     }
     return true;

@@ -40,11 +40,6 @@ export interface Waiting {
   retry: WaitingDelivery['retry'];
 }
 
-/** Whether it is of an account of which nothing may be started now. */
-export function isHeld({ heldAccounts }: Lane, { accountId }: EventContent): boolean {
-  return accountId !== null && heldAccounts.has(accountId);
-}
-
 export class Lane {
   readonly id: number;
   /** Whose memory its deliveries use. */
@@ -60,8 +55,11 @@ export class Lane {
   stops = 0;
   /** The accounts of which an app's own lane may start nothing now, for the same reason. The others go on. */
   readonly heldAccounts = new Set<string>();
-  /** How often each account was held. */
+  /** For each account a number that grows with each time that it was held, and the last one given. */
   readonly #accountStops = new Map<string, number>();
+  #accountStop = 0;
+  /** Accounts that were released while something was being read: what that brings of them may be older. */
+  readonly #releasedAccounts = new Set<string>();
   /** Whether others may hold it. */
   isLost = false;
   head: number;
@@ -76,6 +74,8 @@ export class Lane {
   inFlight = 0;
   /** Milliseconds of the process's clock: nothing is started before. */
   pausedUntil = 0;
+  /** Likewise, for less than a second: a rate lets the next one start. The database is not told. */
+  roomAt = 0;
   /** The same, as the subscriber asked for it: a success does not end that. */
   askedUntil = 0;
   /** Likewise: when the first repetition is due; infinite for none. */
@@ -168,29 +168,49 @@ export class Lane {
    * @returns those that waited in memory; they are not there any more
    */
   holdAccount(account: string): Waiting[] {
-    // What is being read may say that the account's deliveries may be sent.
-    this.generation += 1;
     this.heldAccounts.add(account);
     if (this.#accountStops.size >= heldAccountsMax) {
       this.#accountStops.clear();
-      this.stops += 1;
+      // More than any sum that an attempt remembers.
+      this.stops += this.#accountStop + 1;
     }
-    this.#accountStops.set(account, (this.#accountStops.get(account) ?? 0) + 1);
-    const isHeld = ({ event }: Waiting) => event.accountId === account;
-    const waiting = this.#fresh.splice(0).slice(this.#freshFrom);
+    this.#accountStop += 1;
+    this.#accountStops.set(account, this.#accountStop);
+    const isOfAccount = ({ event }: Waiting) => event.accountId === account;
+    const fresh = this.#fresh.slice(this.#freshFrom);
+    const held = [...fresh, ...this.#due].filter(isOfAccount);
+    if (held.length === 0) return held;
+    this.#fresh.splice(0, this.#fresh.length, ...fresh.filter((each) => !isOfAccount(each)));
     this.#freshFrom = 0;
-    this.#fresh.push(...waiting.filter((each) => !isHeld(each)));
     const due = this.#due.splice(0);
-    this.#due.push(...due.filter((each) => !isHeld(each)));
-    const held = [...waiting, ...due].filter(isHeld);
+    this.#due.push(...due.filter((each) => !isOfAccount(each)));
     for (const { position } of held) this.tenant.drop(position);
     return held;
   }
 
-  /** The account's deliveries may go on; what was read before that is not used. */
+  /** The account's deliveries may go on; what was read of them before that is not used. */
   releaseAccount(account: string): void {
-    this.generation += 1;
     this.heldAccounts.delete(account);
+    if (this.isReading || this.isReadingRetries) this.#releasedAccounts.add(account);
+  }
+
+  /** Whether it is of an account of which nothing may be started now, or was read before that was over. */
+  isHeld({ accountId }: EventContent): boolean {
+    return accountId !== null && (this.heldAccounts.has(accountId) || this.#releasedAccounts.has(accountId));
+  }
+
+  beginReading(): void {
+    this.#forgetReleased();
+    this.isReading = true;
+  }
+
+  beginReadingRetries(): void {
+    this.#forgetReleased();
+    this.isReadingRetries = true;
+  }
+
+  #forgetReleased(): void {
+    if (!this.isReading && !this.isReadingRetries) this.#releasedAccounts.clear();
   }
 
   /** What an attempt is part of: it is called off where this is stopped before its first byte. */
@@ -291,7 +311,8 @@ export class Lane {
 
   /** Whether an attempt may be started. */
   mayStart(now: number): boolean {
-    if (!this.isOpen || now < this.pausedUntil || this.inFlight >= this.#limit()) return false;
+    if (!this.isOpen || now < this.pausedUntil || now < this.roomAt) return false;
+    if (this.inFlight >= this.#limit()) return false;
     if (this.#due.length === 0 && !this.#hasFreshToStart()) return false;
     return this.#hasToken(now);
   }
@@ -300,7 +321,7 @@ export class Lane {
   wakeAt(now: number): number | undefined {
     if (!this.isOpen || (this.#due.length === 0 && !this.#hasFreshToStart())) return undefined;
     if (this.inFlight >= this.#limit()) return undefined;
-    if (now < this.pausedUntil) return this.pausedUntil;
+    if (now < this.pausedUntil || now < this.roomAt) return Math.max(this.pausedUntil, this.roomAt);
     const { rateLimit } = this.subscription;
     return rateLimit === null ? undefined : this.#tokensAt + (1_000 * (1 - this.#tokens)) / rateLimit;
   }

@@ -10,7 +10,7 @@ import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays, LaneAddition } from '../fan_out/fan_out.ts';
 import type { Background } from './background.ts';
 import type { HeldLanes } from './held_lanes.ts';
-import { isHeld, Lane, type Waiting } from './lane.ts';
+import { Lane, type Waiting } from './lane.ts';
 import { type LaneState, loadLanes, postponeLanes } from './lane_store.ts';
 import type { StandingLanes, Watch } from './standing_lanes.ts';
 
@@ -98,26 +98,30 @@ export class LaneLoader {
   load(ids: number[]): void {
     if (ids.length === 0) return;
     for (const id of ids) if (!this.#loading.has(id)) this.#loading.set(id, []);
+    // What is added to a lane while it is being loaded may be older than the end of a standstill.
+    const watch = this.#options.standing.watch();
     this.#options.background.run(async () => {
-      for (let first = 0; first < ids.length; first += loadMax) {
-        await this.#loadSome(ids.slice(first, first + loadMax));
+      try {
+        for (let first = 0; first < ids.length; first += loadMax) {
+          await this.#loadSome(ids.slice(first, first + loadMax), watch);
+        }
+      } finally {
+        watch.end();
       }
     });
   }
 
-  async #loadSome(ids: number[]): Promise<void> {
-    const { db, node, sealer, kinds, lanes, standing, onChange, onError } = this.#options;
+  async #loadSome(ids: number[], watch: Watch): Promise<void> {
+    const { db, node, sealer, kinds, lanes, onChange, onError } = this.#options;
     const rules = { sealer, appSubscriptions: kinds.appSubscriptions };
     const asked = new Map(ids.map((id) => [id, lanes.get(id)?.settled ?? 0]));
     const unwritten = new Set(ids.filter((id) => (lanes.get(id)?.unwritten ?? 0) > 0));
-    const watch = standing.watch();
-    const asking = this.#untilDone(() => loadLanes(db, node, ids, rules, onError));
-    const states = await asking.finally(() => watch.end());
+    const states = await this.#untilDone(() => loadLanes(db, node, ids, rules, onError));
     const found = new Set<number>();
     const outdated: number[] = [];
     for (const state of states) {
       const id = state.subscription.lane;
-      const lane = this.#loaded(state);
+      const lane = this.#loaded(state, watch.concerns(state.subscription));
       if (lane === undefined) continue;
       found.add(id);
       // What an ordered lane waits for was counted without what was not written yet: to be counted again.
@@ -157,7 +161,7 @@ export class LaneLoader {
       if (!lane.isOpen || lane.isReading || lane.readThrough !== sequence - 1) break;
       if (
         event === undefined ||
-        isHeld(lane, event) ||
+        lane.isHeld(event) ||
         lane.freshCount >= lane.roomMax ||
         !lanes.hasSpace(lane)
       )
@@ -191,8 +195,11 @@ export class LaneLoader {
     }
   }
 
-  /** @returns undefined where the tenant holds as many lanes as it may */
-  #loaded(state: LaneState): Lane | undefined {
+  /**
+   * @param isOutdated whether additions that waited for it must be read from the database, with the rights of now
+   * @returns undefined where the tenant holds as many lanes as it may
+   */
+  #loaded(state: LaneState, isOutdated: boolean): Lane | undefined {
     const { lanes, standing } = this.#options;
     const now = performance.now();
     const id = state.subscription.lane;
@@ -215,10 +222,14 @@ export class LaneLoader {
     if (lane.isStill) lane.isOpen = false;
     this.#holdAccounts(lane);
     // The state may be older or younger than an addition; both are the same to `#append`.
-    const head = lane.head;
-    if (additions[0] !== undefined) lane.head = Math.min(head, additions[0].first - 1);
-    if (lane.readThrough === lane.head) for (const addition of additions) this.#append(lane, addition);
-    lane.head = Math.max(head, lane.head);
+    const { head } = lane;
+    if (isOutdated) {
+      for (const { first, events } of additions) lane.head = Math.max(lane.head, first + events.length - 1);
+    } else {
+      if (additions[0] !== undefined) lane.head = Math.min(head, additions[0].first - 1);
+      if (lane.readThrough === lane.head) for (const addition of additions) this.#append(lane, addition);
+      lane.head = Math.max(head, lane.head);
+    }
     lanes.mark(lane);
     return lane;
   }

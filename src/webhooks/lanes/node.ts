@@ -44,6 +44,7 @@ export class Node {
   /** Of the process's own clock: what the time of day does is of no account. */
   #safeUntil = 0;
   #clockOffset = 0;
+  #roundTripMs = 0;
   #isAbandoned = false;
   /** What the database has counted. */
   #looks = 0;
@@ -153,9 +154,12 @@ export class Node {
     // Counted from before the question: the database began to count later.
     this.#safeUntil = askedAt + leaseSeconds * 1_000 - marginMs;
     const clockOffset = (rows[0]?.now ?? 0) - (askedAt + performance.now()) / 2;
+    // Each is known to half of its round trip only: what took long is no step.
+    const roundTripMs = performance.now() - askedAt;
     const stepMs = this.#clockOffset - clockOffset;
-    if (stepMs > stepMsMin) this.#options.onClockBack(stepMs);
+    if (stepMs > stepMsMin + (roundTripMs + this.#roundTripMs) / 2) this.#options.onClockBack(stepMs);
     this.#clockOffset = clockOffset;
+    this.#roundTripMs = roundTripMs;
   }
 
   /** Nodes that have been silent, and those of this machine whose process is gone: nobody needs to wait for them. */

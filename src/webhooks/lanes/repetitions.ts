@@ -12,7 +12,7 @@ import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 import type { Background } from './background.ts';
 import type { HeldLanes } from './held_lanes.ts';
-import { isHeld, type Lane } from './lane.ts';
+import type { Lane } from './lane.ts';
 import { loadLanes } from './lane_store.ts';
 import type { Outcome } from './outcome.ts';
 import type { Recorder } from './recorder.ts';
@@ -65,7 +65,7 @@ export class Repetitions {
     const limit = isCrowded ? 1 : Math.max(1, Math.min(laneMax, Math.floor(readMax / lanes.length)));
     for (const lane of lanes) {
       lane.retryAt = Number.POSITIVE_INFINITY;
-      lane.isReadingRetries = true;
+      lane.beginReadingRetries();
     }
     const generations = lanes.map(({ generation }) => generation);
     background.run(async () => {
@@ -189,7 +189,7 @@ export class Repetitions {
       if (lane.generation !== generation || lane.isRetrying(delivery.sequence)) continue;
       if (delivery.isOnHold) onReview(lane.id);
       else if (!delivery.isAllowed) this.cancel(lane, delivery);
-      else if (event !== undefined && !isHeld(lane, event)) {
+      else if (event !== undefined && !lane.isHeld(event)) {
         const { sequence, day, event: position, retry } = delivery;
         lane.addRetry({ sequence, day, position, event, retry });
       }

@@ -4,7 +4,8 @@
  * starts nothing at all (see lane_keeper.ts).
  *
  *   begun (its lanes are closed, what is not on its way is called off) → answered → over (its lanes are loaded again)
- *   of one account in the lane of an app's own subscription: that account's deliveries are put back, the lane goes on
+ *   of one account in the lane of an app's own subscription, unless it is ordered: that account's deliveries are put back,
+ *   the lane goes on
  *
  * What was read or decided before a standstill was over may be older than what it was for. A watch tells: who reads
  * begins one before, and reads again what is concerned.
@@ -189,11 +190,13 @@ function concernsWhole(
 ): boolean {
   if (lane !== null) return subscription.lane === lane;
   if (clientId !== null && subscription.clientId !== clientId) return false;
-  return accountId === null || subscription.accountId === accountId;
+  if (accountId === null) return true;
+  // An ordered one waits behind a delivery that is held, whoever the others are of.
+  return subscription.accountId === null ? subscription.ordered : subscription.accountId === accountId;
 }
 
 /** An app's own subscription has the events of many accounts: those of one are held, the others go on. */
 function concernsPart({ clientId, accountId }: StandstillSubject, subscription: Subscription): boolean {
-  if (accountId === null || subscription.accountId !== null) return false;
+  if (accountId === null || subscription.accountId !== null || subscription.ordered) return false;
   return clientId === null || subscription.clientId === clientId;
 }

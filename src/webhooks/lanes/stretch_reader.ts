@@ -11,7 +11,7 @@ import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 import type { Background } from './background.ts';
 import type { HeldLanes } from './held_lanes.ts';
-import { isHeld, type Lane } from './lane.ts';
+import type { Lane } from './lane.ts';
 import type { Repetitions } from './repetitions.ts';
 import { findEvents } from './waiting_events.ts';
 import type { Tenant } from './waiting_memory.ts';
@@ -51,7 +51,7 @@ export class StretchReader {
     if (lanes.length === 0) return;
     const share = Math.max(4, Math.floor(readMax / lanes.length));
     const stretches = lanes.map((lane) => {
-      lane.isReading = true;
+      lane.beginReading();
       const each = held.isCrowded(lane.tenant) ? 1 : share;
       const upTo = Math.min(lane.head, lane.readThrough + Math.min(each, lane.roomMax));
       return { lane: lane.id, after: lane.readThrough, upTo };
@@ -123,7 +123,7 @@ export class StretchReader {
       } else if (event === undefined) {
         // Left out for the bytes of the others: the next read begins here.
         cut.add(lane.id);
-      } else if (isHeld(lane, event)) {
+      } else if (lane.isHeld(event)) {
         lane.readThrough = delivery.sequence;
         repetitions.putBack(lane, delivery);
       } else {
