@@ -33,7 +33,12 @@ export function createAnswers(baseUrl: string, provider: () => Provider): Answer
   return async (request, reply, result) => {
     const secret = newSecret();
     const answer = digest(secret).toString('base64url');
-    const returnTo = await provider().interactionResult(request.raw, reply.raw, { ...result, answer });
+    const returnTo = await provider().interactionResult(request.raw, reply.raw, {
+      ...result,
+      answer,
+      // In each answer: the engine keeps the members of the one before.
+      acted: request.method === 'POST',
+    });
     reply.header('set-cookie', `${cookieName(answer, isSecure)}=${secret}; ${attributes}`);
     return returnTo;
   };
@@ -47,6 +52,11 @@ function cookieName(answer: string, isSecure: boolean): string {
 interface EngineInteraction {
   result?: { answer?: unknown };
   destroy: () => Promise<void>;
+}
+
+/** Whether the user sent a form of ours for the last answer. A redirect through the application's page is no act. */
+export function isAct(interaction: { result?: object | undefined } | undefined): boolean {
+  return (interaction?.result as { acted?: unknown } | undefined)?.acted === true;
 }
 
 /** Lets the engine find an interaction to resume only for the browser that answered it. */

@@ -7,6 +7,7 @@
 import { type KoaContextWithOIDC, Provider } from 'oidc-provider';
 import type { ClientCache } from '../clients/client_cache.ts';
 import type { EngineOptions, EnginePages } from './engine_options.ts';
+import { isAct } from './interaction_binding.ts';
 
 type Options = Pick<EngineOptions, 'clients' | 'pages'>;
 type ResponseMode = Parameters<Provider['registerResponseMode']>[1];
@@ -29,11 +30,11 @@ export function engineClass({ clients, pages }: Options): typeof Provider {
 }
 
 /**
- * Whether the user answered a page of this very request: only then does the engine take the parameters from the
- * interaction (interaction_binding.ts) and not from the URL.
+ * Whether the user sent a form of this very request: the engine takes the parameters from the interaction
+ * (interaction_binding.ts) and not from the URL. A sign-in at the application can take redirects alone.
  */
 function hasActed({ oidc }: KoaContextWithOIDC): boolean {
-  return oidc.route === 'resume' && oidc.entities.Interaction !== undefined && oidc.params !== undefined;
+  return oidc.route === 'resume' && oidc.params !== undefined && isAct(oidc.entities.Interaction);
 }
 
 /** An app that cannot be looked up at the moment is taken for one that nobody has checked. */
