@@ -31,9 +31,17 @@ export interface NewLogin {
 interface EngineSession {
   jti: string;
   accountId?: string;
+  authorizations?: Record<string, unknown>;
+  sidFor: (clientId: string) => string | undefined;
+  destroy: () => Promise<void>;
   loginAccount: (details: { accountId: string; loginTs?: number; amr?: string[]; acr?: string }) => void;
   resetIdentifier: () => void;
   save: (ttlSeconds: number) => Promise<string>;
+}
+
+interface EngineClient {
+  backchannelLogoutUri?: string | undefined;
+  backchannelLogout: (accountId: string | undefined, sessionId: string | undefined) => Promise<void>;
 }
 
 /** Seconds that a session lives from its last use. */
@@ -58,7 +66,13 @@ export function createLoginSessions(baseUrl: string, provider: () => Provider): 
       return { accountId: session.accountId ?? null, secret: session.jti };
     },
     async begin(request, reply, { accountId, authTime, amr, acr = passwordAcr(baseUrl) }) {
-      const { engine, ctx, session } = await load(request, reply);
+      const loaded = await load(request, reply);
+      const { engine, ctx } = loaded;
+      let { session } = loaded;
+      if (session.accountId !== undefined && session.accountId !== accountId) {
+        await endSession(engine, session);
+        session = new engine.Session() as unknown as EngineSession;
+      }
       session.loginAccount({
         accountId,
         ...(authTime === undefined ? {} : { loginTs: authTime }),
@@ -74,4 +88,14 @@ export function createLoginSessions(baseUrl: string, provider: () => Provider): 
       });
     },
   };
+}
+
+/** Ends the session of another account as signing out does: the apps that want to be told are told. */
+async function endSession(engine: Provider, session: EngineSession): Promise<void> {
+  for (const clientId of Object.keys(session.authorizations ?? {})) {
+    const client = (await engine.Client.find(clientId).catch(() => undefined)) as EngineClient | undefined;
+    if (client?.backchannelLogoutUri === undefined) continue;
+    await client.backchannelLogout(session.accountId, session.sidFor(clientId));
+  }
+  await session.destroy();
 }
