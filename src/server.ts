@@ -179,6 +179,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     resources,
     startUrl: platform.startUrl,
     login: platform.accounts.login,
+    limiter,
     tour: options.tour ?? null,
   });
   const { guard } = authorization;

@@ -1,7 +1,7 @@
 /** What the application answers to a login request, read and checked against what the app asked for. */
 
 import type { ExternalAccount } from '../accounts/external_account.ts';
-import type { LoginRequest } from '../accounts/login_request.ts';
+import { type LoginRequest, unknownAuthTime } from '../accounts/login_request.ts';
 import { escapePointer } from '../http/json.ts';
 import { type BodyFault, bodyProblem } from '../http/problem.ts';
 import { readAccountOfLogin } from './members.ts';
@@ -27,6 +27,7 @@ export const loginErrors = [
 
 export interface Acceptance {
   account: ExternalAccount;
+  /** Seconds since the epoch; `unknownAuthTime` where the application does not say. */
   authTime: number;
   amr: string[] | null;
   acr: string | null;
@@ -67,7 +68,7 @@ export function readAcceptance(body: unknown, { question, createdAt }: LoginRequ
   if (account === undefined || faults.length > 0) throw bodyProblem(faults);
   return {
     account,
-    authTime: typeof authTime === 'number' ? authTime : now,
+    authTime: typeof authTime === 'number' ? authTime : unknownAuthTime,
     amr: amr as string[] | null,
     acr: acr as string | null,
   };

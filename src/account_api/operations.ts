@@ -356,7 +356,7 @@ const operations: Operation[] = [
     tag,
     summary: 'Say who the user is',
     description:
-      'Redirect the browser of that user to `redirect_to`. It works once, within ten minutes of the beginning, in the browser where the sign-in began. The account is created or changed as by `PUT /accounts/external/{external_id}`. `auth_time` is required where the request has `prompt=login` or `max_age`, and must satisfy it.',
+      'Redirect the browser of that user to `redirect_to`. It works once, within ten minutes of the beginning, in the browser where the sign-in began. The account is created or changed as by `PUT /accounts/external/{external_id}`. `auth_time` is required where the request has `prompt=login` or `max_age`, and must satisfy it. Without it the time of the sign-in is not known: id_tokens do not have `auth_time`, and a later `max_age` asks for a new sign-in.',
     scopes: [loginScope],
     parameters: [loginId],
     body: jsonBody('LoginAcceptance', {

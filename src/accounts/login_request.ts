@@ -17,6 +17,8 @@ import type { Database, Transaction } from '../database/database.ts';
 export const loginRequestSeconds = 600;
 /** Requests that wait for one authorization request at most: a page may be loaded again. */
 const waitingMax = 20;
+/** Where the application does not say when the user signed in: longer ago than any `max_age` allows. */
+export const unknownAuthTime = 0;
 const secretForm = /^[A-Za-z0-9_-]{43}$/;
 
 /** What the application is told, as the app asked for it. */
@@ -48,7 +50,9 @@ export async function beginLogin(
     insert into login_requests (digest, interaction_uid, client_id, question, browser_digest, expires_at)
     select ${digest(id)}, ${interactionUid}, ${clientId}, ${JSON.stringify(question)}::jsonb, ${digest(browserSecret)},
       now() + make_interval(secs => ${loginRequestSeconds})
-    where (select count(*) from login_requests where interaction_uid = ${interactionUid}) < ${waitingMax}
+    where (
+      select count(*) from login_requests
+      where interaction_uid = ${interactionUid} and answered_at is null and expires_at > now()) < ${waitingMax}
     returning digest`.execute(db);
   return rows.length > 0 ? { id, browserSecret } : undefined;
 }
@@ -95,7 +99,7 @@ export async function findLoginRequest(
 export type LoginAnswer =
   | {
       accountId: string;
-      /** Seconds since the epoch. */
+      /** Seconds since the epoch, or `unknownAuthTime`. */
       authTime: number;
       amr: string[] | null;
       acr: string | null;

@@ -6,6 +6,8 @@ import type { Provider } from 'oidc-provider';
 
 interface EngineSession {
   exp?: number;
+  loginTs?: number;
+  authTime: () => number | undefined;
   oldId?: string;
   save: (ttlSeconds: number) => Promise<string>;
   persist: () => Promise<string>;
@@ -15,6 +17,12 @@ export function useSessions({ Session }: Provider): void {
   // The engine's types do not list what is wrapped here.
   const prototype = Session.prototype as unknown as EngineSession;
   const { save, persist } = prototype;
+
+  // Zero where the application did not say when it signed the user in: no id_token claims a time then, and any
+  // `max_age` asks for a new sign-in.
+  prototype.authTime = function () {
+    return this.loginTs || undefined;
+  };
 
   // A refused form of a browser without a session makes the engine persist one that was never saved, and fail on it.
   // There is nothing in it that anybody could come back to.

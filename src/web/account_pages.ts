@@ -55,12 +55,13 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
   // The session of a link from the application (account_link.ts). Lax: the browser comes from another site.
   const linkCookie = pageCookie(options.baseUrl, 'link', `SameSite=Lax; Max-Age=${linkSessionSeconds}`);
 
-  app.get('/account', async (request, reply) => {
+  // HEAD would begin a sign-in at the application.
+  app.get('/account', { exposeHeadRoute: handedOver === null }, async (request, reply) => {
     const session = await findSession(request, reply);
     if (session === undefined) {
       return handedOver === null
         ? showSignIn(request, reply, formTokens, formCookie, {})
-        : handedOver.begin(reply, { interactionUid: null, clientId: null, question: noQuestion });
+        : handedOver.begin(request, reply, { interactionUid: null, clientId: null, question: noQuestion });
     }
     const { account, secret, returnTo, isLink } = session;
     const apps = await listConnectedApps(db, account.id);
@@ -90,20 +91,30 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
 
   app.post('/account/leave', async (request, reply) => {
     const secret = readCookie(request, linkCookie);
+    let returnTo: string | null = null;
     if (secret !== undefined) {
       formTokens.check(request, accountContext(secret));
+      returnTo = (await findLinkSession(db, secret))?.returnTo ?? null;
       await endLinkSession(db, secret);
       reply.header(
         'set-cookie',
         `${linkCookie.name}=; ${linkCookie.attributes.replace(/Max-Age=\d+/, 'Max-Age=0')}`,
       );
     }
+    // There, somebody who is not signed in would be signed in by the application at once.
+    if (handedOver !== null && (await findSession(request, reply)) === undefined) {
+      return sendPage(reply, 200, 'You have left this page', leftContent(returnTo));
+    }
     return reply.header('cache-control', 'no-store').redirect('/account', 303);
   });
 
   app.post('/account/withdraw', async (request, reply) => {
     const session = await findSession(request, reply);
-    if (session === undefined) return reply.redirect('/account', 303);
+    if (session === undefined) {
+      return handedOver === null
+        ? reply.redirect('/account', 303)
+        : sendPage(reply, 400, 'This page has expired', expiredContent());
+    }
     const { secret } = session;
     const accountId = session.account.id;
     formTokens.check(request, accountContext(secret));
@@ -242,6 +253,23 @@ function usedLinkContent(): Html {
 from there again.</p>`;
 }
 
+function leftContent(returnTo: string | null): Html {
+  return html`<h1>You have left this page</h1>
+<p>This browser does not show your account here any more.</p>
+${backLink(returnTo)}`;
+}
+
+function expiredContent(): Html {
+  return html`<h1>This page has expired</h1>
+<p>Nothing was changed. Go back to the page that you came from and open your account from there again.</p>`;
+}
+
+function backLink(returnTo: string | null): Html | false {
+  if (returnTo === null) return false;
+  const back = new URL(returnTo);
+  return html`<p><a href="${back.href}" rel="noreferrer">Back to ${back.host}</a></p>`;
+}
+
 function accountContent(shown: AccountContent): Html {
   const { account, apps, ended, token, scopes } = shown;
   return html`<h1>${nameOfAccount(account)}</h1>
@@ -263,8 +291,7 @@ export function nameOfAccount({ name, email }: Pick<Account, 'name' | 'email'>):
 
 function wayOut({ returnTo, isLink, token }: AccountContent): Html {
   if (!isLink) return html`<p><a href="/oauth/logout">Sign out</a></p>`;
-  const back = returnTo === null ? null : new URL(returnTo);
-  return html`${back !== null && html`<p><a href="${back.href}" rel="noreferrer">Back to ${back.host}</a></p>`}
+  return html`${backLink(returnTo)}
 <form method="post" action="/account/leave">
 <input type="hidden" name="${formTokenField}" value="${token}">
 <button class="secondary" type="submit">Leave this page</button>

@@ -16,12 +16,16 @@ import {
 } from '../accounts/login_request.ts';
 import type { AccountSettings } from '../accounts/settings.ts';
 import type { Database } from '../database/database.ts';
+import { countAddress, type RateLimiter } from '../http/rate_limit.ts';
 import { html } from './html.ts';
 import { sendPage } from './page.ts';
 
 export interface HandedOverLogin {
-  /** Sends the browser to the application. */
-  begin: (reply: FastifyReply, request: NewLoginRequest) => Promise<FastifyReply>;
+  /**
+   * Sends the browser to the application.
+   * @throws Problem 429 where its address begins too much
+   */
+  begin: (request: FastifyRequest, reply: FastifyReply, login: NewLoginRequest) => Promise<FastifyReply>;
   /**
    * What the application answered; undefined where a page has been sent instead, which says what to do.
    * @param interactionUid the authorization request; null for the account page
@@ -37,6 +41,7 @@ export function createHandedOverLogin(
   db: Database,
   baseUrl: string,
   login: NonNullable<AccountSettings['login']>,
+  limiter: RateLimiter,
 ): HandedOverLogin {
   const isSecure = baseUrl.startsWith('https:');
   // Lax: the browser comes back from another site.
@@ -44,8 +49,10 @@ export function createHandedOverLogin(
   const cookieName = (mark: string) => `${isSecure ? '__Host-' : ''}nuncio_login_${mark}`;
 
   return {
-    async begin(reply, request) {
-      const begun = await beginLogin(db, request);
+    async begin(request, reply, asked) {
+      // Each leaves a row, and asks for nothing that a stranger lacks.
+      countAddress(limiter, 'begin ', request.ip);
+      const begun = await beginLogin(db, asked);
       if (begun === undefined) return sendPage(reply, 429, 'Too many tries', tooManyContent);
       const url = new URL(login.url);
       url.searchParams.set('login_request', begun.id);
@@ -75,7 +82,9 @@ export function createHandedOverLogin(
       }
       if (used !== undefined) {
         const gone = attributes.replace(/Max-Age=\d+/, 'Max-Age=0');
-        reply.raw.appendHeader('set-cookie', `${used}=; ${gone}`);
+        // A header of Fastify replaces the raw ones of its name. The engine sets the session's cookie raw.
+        if (interactionUid === null) reply.raw.appendHeader('set-cookie', `${used}=; ${gone}`);
+        else reply.header('set-cookie', `${used}=; ${gone}`);
       }
       return answer;
     },

@@ -50,13 +50,14 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
   const { db, provider, clients, scopes, formTokens, knownDevices, answerInteraction, baseUrl } = options;
   const { handedOver } = options;
 
-  app.get(path, async (request, reply) => {
+  // HEAD would begin a sign-in at the application.
+  app.get(path, { exposeHeadRoute: handedOver === null }, async (request, reply) => {
     const interaction = await load(request, reply);
     if (interaction === undefined) return reply;
     if (interaction.prompt.name === 'login' && handedOver !== null) {
       const refusal = unmetBySignIn(interaction);
       if (refusal !== null) return finish(request, reply, refusal);
-      return handedOver.begin(reply, loginRequestOf(interaction, interaction.params.prompt));
+      return handedOver.begin(request, reply, loginRequestOf(interaction, interaction.params.prompt));
     }
     return show(interaction, reply);
   });
@@ -96,7 +97,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     if (form.action === 'switch') {
       return handedOver === null
         ? showLogin(interaction, reply, {})
-        : handedOver.begin(reply, loginRequestOf(interaction, 'select_account'));
+        : handedOver.begin(request, reply, loginRequestOf(interaction, 'select_account'));
     }
     if (form.action === 'allow' && interaction.prompt.name === 'consent') {
       return finish(request, reply, { consent: { accountId: interaction.session?.accountId } });

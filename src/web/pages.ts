@@ -8,6 +8,7 @@ import { createKnownDevices } from '../accounts/known_device.ts';
 import type { AccountSettings } from '../accounts/settings.ts';
 import { toProblem } from '../http/errors.ts';
 import type { Problem } from '../http/problem.ts';
+import type { RateLimiter } from '../http/rate_limit.ts';
 import { type AccountPagesOptions, registerAccountPages } from './account_pages.ts';
 import { renderProblemPage } from './error_page.ts';
 import { createFormTokens } from './form_token.ts';
@@ -26,6 +27,8 @@ export interface PagesOptions
     StartPageOptions {
   secret: Buffer;
   baseUrl: string;
+  /** Counts what an address begins. */
+  limiter: RateLimiter;
   /** Where users sign in, if not here. */
   login: AccountSettings['login'];
 }
@@ -36,7 +39,7 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
   const formTokens = createFormTokens(options.secret, options.baseUrl);
   const knownDevices = createKnownDevices(options.secret, options.baseUrl);
   const { db, baseUrl, login } = options;
-  const handedOver = login === null ? null : createHandedOverLogin(db, baseUrl, login);
+  const handedOver = login === null ? null : createHandedOverLogin(db, baseUrl, login, options.limiter);
   registerStylesheet(app);
   registerLogos(app, options.db);
   registerStartPage(app, options);
