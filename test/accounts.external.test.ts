@@ -452,6 +452,75 @@ test('administrators are not disabled, deleted or signed in by a machine client'
   assert.equal(rows.length, 2);
 });
 
+test('a machine client enables only what the accounts API disabled', async () => {
+  const admin = await createConsoleUser(server, { isAdmin: true });
+  const externalId = newId();
+  const { body: account } = await request('PUT', path(externalId), { json: { name: 'Ann' } });
+  const self = `/accounts/${account.id}`;
+  const state = async () => (await request('GET', self)).body.disabled;
+  const other = newId();
+  const enable = [
+    ['PATCH', self, { disabled: false }],
+    ['PUT', path(externalId), { disabled: false, name: 'Changed' }],
+    ['POST', '/accounts', [{ external_id: other }, { external_id: externalId, disabled: false }]],
+  ] as const;
+  const requireRefused = async () => {
+    for (const [method, url, json] of enable) {
+      const { status, body } = await request(method, url, { json });
+      assert.deepEqual([status, body.code], [403, 'disabled-by-operator'], method);
+      if (method !== 'PATCH') assert.ok(body.detail.includes(externalId), body.detail);
+    }
+    assert.equal(await state(), true);
+    assert.deepEqual(await find(other), [], 'a list is refused as a whole');
+  };
+  await request('PUT', path(externalId), { json: { disabled: false } });
+  assert.equal(await state(), false, 'what is enabled stays so');
+
+  assert.equal((await admin.request('POST', `/admin${self}/disable`)).status, 200);
+  await requireRefused();
+  // To disable it once more makes it nobody else's.
+  assert.equal((await request('PATCH', self, { json: { disabled: true } })).status, 200);
+  await requireRefused();
+  assert.equal((await request('PUT', path(externalId), { json: { name: 'Ann B' } })).body.name, 'Ann B');
+  assert.equal((await admin.request('POST', `/admin${self}/enable`)).body.state, 'active');
+
+  await request('PATCH', self, { json: { disabled: true } });
+  assert.equal((await request('PUT', path(externalId), { json: { disabled: false } })).body.disabled, false);
+  await request('PATCH', self, { json: { disabled: true } });
+  await admin.request('POST', `/admin${self}/disable`);
+  await requireRefused();
+  await admin.request('POST', `/admin${self}/enable`);
+  await request('PATCH', self, { json: { disabled: true } });
+  assert.equal((await request('PATCH', self, { json: { disabled: false } })).body.disabled, false);
+});
+
+test('administrators and accounts that were made here are neither disabled nor enabled by a machine client', async () => {
+  const local = await createTestAccount(server);
+  const admin = await createTestAccount(server, { isAdmin: true });
+  const externalId = newId();
+  const { body: external } = await request('PUT', path(externalId), { json: {} });
+  await sql`update accounts set is_admin = true where id = ${external.id}`.execute(db);
+  for (const isDisabled of [false, true]) {
+    await sql`
+      update accounts set disabled_at = ${isDisabled ? new Date() : null}
+      where id in (${local.id}, ${admin.id}, ${external.id})`.execute(db);
+    const json = { disabled: !isDisabled };
+    for (const [method, url, given, code] of [
+      ['PATCH', `/accounts/${local.id}`, json, 'local-account'],
+      ['PATCH', `/accounts/${admin.id}`, json, 'administrator'],
+      ['PATCH', `/accounts/${external.id}`, json, 'administrator'],
+      ['PUT', path(externalId), json, 'administrator'],
+      ['POST', '/accounts', [{ external_id: externalId, ...json }], 'administrator'],
+    ] as const) {
+      const { status, body } = await request(method, url, { json: given });
+      assert.deepEqual([status, body.code], [409, code], `${method} ${url}`);
+    }
+    for (const { id } of [local, admin, external]) {
+      assert.equal((await request('GET', `/accounts/${id}`)).body.disabled, isDisabled);
+    }
+  }
+});
+
 test('grants of an account are listed as the user read them, and withdrawn', async () => {
   const { body: account } = await request('PUT', path(newId()), { json: {} });
   const { body: other } = await request('PUT', path(newId()), { json: {} });

@@ -13,6 +13,7 @@ import {
   deleteAccount,
   type ExternalAccount,
   putExternalAccounts,
+  type SwitchRefusal,
 } from '../accounts/external_account.ts';
 import { type Actor, actAs } from '../apps/actor.ts';
 import { isId } from '../crypto/ids.ts';
@@ -98,6 +99,7 @@ export function registerAccounts(options: AccountApiOptions): void {
       await actAs(tx, actor);
       const changed = await changeAccounts(tx, [{ id, ...members }]);
       if (changed === undefined) throw accountNotFound();
+      if (changed.refused !== null) throw switchRefused(changed.refused.reason);
       await endSessionsOf(tx, changed.disabled);
     });
     return represent(await requireAccount(db, id));
@@ -133,10 +135,11 @@ async function put(
     if (changed === undefined) {
       throw new Problem(409, 'One of the accounts is being deleted: try again.', { code: 'busy' });
     }
-    if (changed.disabled.length > 0) {
-      await requireNoAdministrators(tx, changed.disabled);
-      await endSessionsOf(tx, changed.disabled);
+    if (changed.refused !== null) {
+      const { id, reason } = changed.refused;
+      throw switchRefused(reason, changed.accounts.find((account) => account.id === id)?.externalId);
     }
+    if (changed.disabled.length > 0) await endSessionsOf(tx, changed.disabled);
     return changed.accounts;
   });
 }
@@ -177,27 +180,39 @@ export function accountNotFound(): Problem {
 }
 
 /** What a person signs in with here is not the application's to change. */
-function requireChangeable(row: Row, { email, isEmailVerified, isDisabled }: AccountMembers): void {
+function requireChangeable(row: Row, { email, isEmailVerified }: AccountMembers): void {
   if (row.external_id === null && (email !== undefined || isEmailVerified !== undefined)) {
     throw new Problem(409, 'This account was made here: its address is not changed by machine clients.', {
       code: 'local-account',
     });
   }
-  if (isDisabled === true) requireNoAdministrator(row);
 }
 
 /** The scope is not the administration: whoever has it cannot shut administrators out. */
 function requireNoAdministrator({ is_admin: isAdmin }: Pick<Row, 'is_admin'>): void {
-  if (!isAdmin) return;
-  throw new Problem(409, 'Administrators are not disabled or deleted by machine clients.', {
-    code: 'administrator',
-  });
+  if (isAdmin) throw new Problem(409, refusals.administrator.detail, { code: 'administrator' });
 }
 
-async function requireNoAdministrators(tx: Transaction, ids: readonly string[]): Promise<void> {
-  const { rows } = await sql<{ is_admin: boolean }>`
-    select is_admin from accounts where id = any(${[...ids]}::uuid[]) and is_admin`.execute(tx);
-  for (const row of rows) requireNoAdministrator(row);
+const refusals: Readonly<Record<SwitchRefusal, { status: number; detail: string }>> = {
+  administrator: {
+    status: 409,
+    detail: 'Administrators are not disabled, enabled or deleted by machine clients.',
+  },
+  'local-account': {
+    status: 409,
+    detail: 'This account was made here: machine clients do not disable or enable it.',
+  },
+  'disabled-by-operator': {
+    status: 403,
+    detail: 'The operator disabled this account: only the operator enables it.',
+  },
+};
+
+/** @param externalId of the account, where the request has several */
+function switchRefused(reason: SwitchRefusal, externalId?: string): Problem {
+  const { status, detail } = refusals[reason];
+  const which = externalId === undefined ? '' : ` Its external id is ${JSON.stringify(externalId)}.`;
+  return new Problem(status, `${detail}${which}`, { code: reason });
 }
 
 function represent(row: Row): Record<string, unknown> {

@@ -199,6 +199,8 @@ const reads = [readAccountsScope];
 const writes = [writeAccountsScope];
 const example = { external_id: 'user-4711', email: 'ann@example.com', email_verified: true, name: 'Ann' };
 const keep = 'Members that are left out stay as they are; null removes.';
+const operatorDecides =
+  '`disabled: false` for an account that the operator disabled is refused (403 `disabled-by-operator`), and so is another `disabled` for an administrator (409 `administrator`).';
 const noLink =
   'An e-mail address never links accounts: several may have the same, and nobody signs in here by that of an account with an external id.';
 
@@ -223,7 +225,7 @@ const operations: Operation[] = [
     path: '/accounts',
     tag,
     summary: 'Create or change up to 1,000 accounts',
-    description: `Takes one account or an array. All are taken, or none. ${keep} ${noLink}`,
+    description: `Takes one account or an array. All are taken, or none. ${keep} ${operatorDecides} ${noLink}`,
     scopes: writes,
     parameters: [keyParameter],
     body: jsonBody('ExternalAccounts', [example]),
@@ -238,7 +240,7 @@ const operations: Operation[] = [
     path: '/accounts/external/{external_id}',
     tag,
     summary: 'Create or change an account by its external id',
-    description: `The external id in the path is percent-encoded. \`.\` and \`..\` cannot stand in a path: use \`POST /accounts\` for these. ${keep} ${noLink}`,
+    description: `The external id in the path is percent-encoded. \`.\` and \`..\` cannot stand in a path: use \`POST /accounts\` for these. ${keep} ${operatorDecides} ${noLink}`,
     scopes: writes,
     parameters: [pathParameter('external_id', 'The user id in the application.', ExternalId())],
     body: jsonBody('AccountChange', { email: 'ann@example.com', email_verified: true, name: 'Ann' }),
@@ -266,7 +268,7 @@ const operations: Operation[] = [
     tag,
     summary: 'Change an account',
     description:
-      'Disabling signs it out everywhere and withdraws its grants. The address of an account that was made here is not changed (409 `local-account`), and an administrator is not disabled (409 `administrator`).',
+      'Disabling signs it out everywhere and withdraws its grants. An account that was made here keeps its address and is neither disabled nor enabled (409 `local-account`), nor is an administrator (409 `administrator`). An account that the operator disabled is not enabled (403 `disabled-by-operator`).',
     scopes: writes,
     parameters: [id],
     body: mergePatchBody('AccountChange', { disabled: true }),

@@ -115,19 +115,22 @@ export async function findAccountByEmail(
   return rows[0] && { account: toAccount(rows[0]), passwordHash: rows[0].password_hash };
 }
 
-/** @returns whether there was such an account, not yet disabled */
+/**
+ * For the operator alone: an account that the application disabled is the operator's to enable from then on.
+ * @returns whether there was such an account, not yet disabled by the operator
+ */
 export async function disableAccount(db: Database | Transaction, id: string): Promise<boolean> {
   const { rows } = await sql`
-    update accounts set disabled_at = now()
-    where id = ${id} and disabled_at is null
+    update accounts set disabled_at = coalesce(disabled_at, now()), disabled_by = null
+    where id = ${id} and (disabled_at is null or disabled_by is not null)
     returning id`.execute(db);
   return rows.length > 0;
 }
 
-/** What was withdrawn stays so. @returns whether there was such an account, and it was disabled */
+/** For the operator alone. What was withdrawn stays so. @returns whether there was such an account, and it was disabled */
 export async function enableAccount(db: Database | Transaction, id: string): Promise<boolean> {
   const { rows } = await sql`
-    update accounts set disabled_at = null
+    update accounts set disabled_at = null, disabled_by = null
     where id = ${id} and disabled_at is not null
     returning id`.execute(db);
   return rows.length > 0;

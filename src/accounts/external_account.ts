@@ -86,11 +86,19 @@ export async function ensureExternalAccounts(
   }
 }
 
-export interface ChangedAccounts {
-  /** In the order given. */
-  accounts: { id: string; externalId: string; isNew: boolean }[];
+/** Why an application may not disable or enable an account. */
+export type SwitchRefusal = 'administrator' | 'local-account' | 'disabled-by-operator';
+
+interface Switched {
   /** Ids of those that this disabled. */
   disabled: string[];
+  /** The first one that may not be disabled or enabled: nothing is changed then, and nothing may be committed. */
+  refused: { id: string; reason: SwitchRefusal } | null;
+}
+
+export interface ChangedAccounts extends Switched {
+  /** In the order given. */
+  accounts: { id: string; externalId: string; isNew: boolean }[];
 }
 
 /**
@@ -117,23 +125,32 @@ export async function putExternalAccounts(
     externalId,
     isNew: created.has(externalId),
   }));
-  return { accounts, disabled: changed.disabled };
+  return { accounts, ...changed };
 }
 
 /**
- * Changes accounts that exist.
- * @returns the ids of those that this disabled; undefined where one does not exist (any more): nothing may be committed then
+ * Changes accounts that exist, for the application.
+ * @returns undefined where one does not exist (any more): nothing may be committed then
  */
 export async function changeAccounts(
   tx: Transaction,
   given: readonly (AccountMembers & { id: string })[],
-): Promise<{ disabled: string[] } | undefined> {
+): Promise<Switched | undefined> {
   const ids = uuidArray(given.map(({ id }) => id));
   // In one order: two lists with the same accounts wait for each other and never in a circle.
-  const { rows: locked } = await sql<{ id: string; disabled: boolean }>`
-    select id, disabled_at is not null as disabled from accounts where id = any(${ids}::uuid[])
+  const { rows: locked } = await sql<SwitchRow>`
+    select id, disabled_at is not null as is_disabled, disabled_by, is_admin, external_id is null as is_local
+    from accounts where id = any(${ids}::uuid[])
     order by id for no key update`.execute(tx);
   if (locked.length < given.length) return undefined;
+  const before = new Map(locked.map((row) => [row.id, row]));
+  const switched = given.filter(
+    ({ id, isDisabled }) => isDisabled !== undefined && isDisabled !== before.get(id)?.is_disabled,
+  );
+  for (const { id } of switched) {
+    const reason = refuseSwitch(before.get(id) as SwitchRow);
+    if (reason !== null) return { disabled: [], refused: { id, reason } };
+  }
   const changes = JSON.stringify(given.map(toChange));
   await sql`
     update accounts set
@@ -146,15 +163,29 @@ export async function changeAccounts(
       name = case when given.change ? 'name' then given.change ->> 'name' else name end,
       disabled_at = case when not given.change ? 'disabled' then disabled_at
         when (given.change -> 'disabled')::boolean then coalesce(disabled_at, now()) end,
+      disabled_by = case when not given.change ? 'disabled' then disabled_by
+        when not (given.change -> 'disabled')::boolean then null
+        when disabled_at is null then 'application'
+        else disabled_by end,
       updated_at = now()
     from (select (change ->> 'id')::uuid as id, change from jsonb_array_elements(${changes}::jsonb) as change) as given
     where accounts.id = given.id and given.change <> jsonb_build_object('id', given.id)`.execute(tx);
-  const wasDisabled = new Set(locked.filter(({ disabled }) => disabled).map(({ id }) => id));
-  return {
-    disabled: given
-      .filter(({ id, isDisabled }) => isDisabled === true && !wasDisabled.has(id))
-      .map(({ id }) => id),
-  };
+  return { disabled: switched.filter(({ isDisabled }) => isDisabled).map(({ id }) => id), refused: null };
+}
+
+interface SwitchRow {
+  id: string;
+  is_disabled: boolean;
+  disabled_by: 'application' | null;
+  is_admin: boolean;
+  is_local: boolean;
+}
+
+/** The application disables its own users, and undoes what it did itself. */
+function refuseSwitch(row: SwitchRow): SwitchRefusal | null {
+  if (row.is_admin) return 'administrator';
+  if (row.is_local) return 'local-account';
+  return row.is_disabled && row.disabled_by === null ? 'disabled-by-operator' : null;
 }
 
 function toChange({ id, email, isEmailVerified, name, isDisabled }: AccountMembers & { id: string }): object {
