@@ -604,6 +604,71 @@ test('deleting an account ends everything that it opened, in one commit, and for
   assert.equal((await publisher('POST', '/events', { json: { ...event, account: account.id } })).status, 422);
 });
 
+test('deleting an account suspends the apps that it leaves without an owner, and no others', async () => {
+  const { body: account } = await request('PUT', path(newId()), { json: {} });
+  const { body: disabled } = await request('PUT', path(newId()), { json: {} });
+  const other = await createTestAccount(server);
+  const owner = await createConsoleUser(server, { account: { ...other, id: account.id } });
+  const createOwned = async (members: Record<string, string> = {}) => {
+    const { body } = await owner.request('POST', '/apps', {
+      json: { client_name: 'Theirs', redirect_uris: ['https://reader.example/'] },
+    });
+    for (const [id, role] of Object.entries(members)) {
+      await sql`
+        insert into app_members (client_id, account_id, role)
+        values (${body.client_id}, ${id}, ${role})`.execute(db);
+    }
+    return body.client_id as string;
+  };
+  const alone = await createOwned();
+  const withDeveloper = await createOwned({ [other.id]: 'developer' });
+  const withDisabledOwner = await createOwned({ [disabled.id]: 'owner' });
+  const withOwner = await createOwned({ [other.id]: 'owner' });
+  const before = await createOwned();
+  const long = new Date('2020-01-01T00:00:00Z');
+  await sql`update clients set suspended_at = ${long} where id = ${before}`.execute(db);
+  await request('PATCH', `/accounts/${disabled.id}`, { json: { disabled: true } });
+  assert.equal((await request('DELETE', `/accounts/${account.id}`)).status, 204);
+  const apps = [alone, withDeveloper, withDisabledOwner, withOwner, before];
+  const { rows } = await sql<{ id: string; suspended_at: Date | null }>`
+    select id, suspended_at from clients where id = any(${apps}::text[])`.execute(db);
+  const suspended = new Map(rows.map((row) => [row.id, row.suspended_at]));
+  for (const app of [alone, withDeveloper, withDisabledOwner]) assert.ok(suspended.get(app));
+  assert.equal(suspended.get(withOwner), null);
+  assert.deepEqual(suspended.get(before), long);
+  const { rows: entries } = await sql<{ client_id: string; actor: string; details: object }>`
+    select client_id, actor, details from audit_entries
+    where kind = 'app.suspended' and client_id = any(${apps}::text[])`.execute(db);
+  assert.deepEqual(
+    entries.map((entry) => entry.client_id).sort(),
+    [alone, withDeveloper, withDisabledOwner].sort(),
+  );
+  for (const { actor, details } of entries) {
+    assert.deepEqual([actor, details], [`client:${client.id}`, { reason: 'its only owner was deleted' }]);
+  }
+});
+
+test('co-owners who are deleted at once leave their app suspended', async () => {
+  const [first, second] = await Promise.all(
+    [0, 1].map(async () => (await request('PUT', path(newId()), { json: {} })).body.id as string),
+  );
+  const app = await createTestClient(server, { origin: 'account' });
+  for (const id of [first, second]) {
+    await sql`insert into app_members (client_id, account_id, role) values (${app.id}, ${id}, 'owner')`.execute(
+      db,
+    );
+  }
+  const deleted = await Promise.all([first, second].map((id) => request('DELETE', `/accounts/${id}`)));
+  assert.deepEqual(
+    deleted.map(({ status }) => status),
+    [204, 204],
+  );
+  const { rows } = await sql`select from clients where id = ${app.id} and suspended_at is not null`.execute(
+    db,
+  );
+  assert.equal(rows.length, 1);
+});
+
 test('members that cannot be are refused with their place', async () => {
   const { body: account } = await request('PUT', path(newId()), { json: {} });
   for (const [json, pointer] of [

@@ -15,6 +15,7 @@ import {
   putExternalAccounts,
   type SwitchRefusal,
 } from '../accounts/external_account.ts';
+import { lockOwnedApps, suspendAbandonedApps } from '../apps/abandoned.ts';
 import { type Actor, actAs } from '../apps/actor.ts';
 import { isId } from '../crypto/ids.ts';
 import { type Database, inTransaction, type Transaction } from '../database/database.ts';
@@ -114,8 +115,9 @@ export function registerAccounts(options: AccountApiOptions): void {
       async (tx) => {
         requireNoAdministrator(await requireAccount(tx, id, true));
         await actAs(tx, actor);
+        await lockOwnedApps(tx, id);
         await endSessionsOf(tx, [id]);
-        return deleteAccount(tx, id);
+        return deleteAccount(tx, id, () => suspendAbandonedApps(tx, id));
       },
     );
     if (!isDeleted) throw accountNotFound();

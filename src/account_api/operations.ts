@@ -282,7 +282,7 @@ const operations: Operation[] = [
     tag,
     summary: 'Delete an account',
     description:
-      'In one transaction its grants are withdrawn, its subscriptions end, its sessions end, and its resources, address, name and external id are deleted. No delivery for it starts after that. Events that were published for it leave when they are 30 days old; erase the body of one with `DELETE /events/{id}/body`. The audit log keeps the account id.',
+      'In one transaction its grants are withdrawn, its subscriptions end, its sessions end, and its resources, address, name and external id are deleted. Apps that it was the only owner of are suspended. No delivery for it starts after that. Events that were published for it leave when they are 30 days old; erase the body of one with `DELETE /events/{id}/body`. The audit log keeps the account id.',
     scopes: writes,
     parameters: [id],
     answers: { 204: { description: 'It is deleted.' } },

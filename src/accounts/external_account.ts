@@ -198,12 +198,23 @@ function toChange({ id, email, isEmailVerified, name, isDisabled }: AccountMembe
   };
 }
 
-/** @returns whether there was such an account; with it go its resources, sessions, grants and what they opened */
-export async function deleteAccount(tx: Transaction, id: string): Promise<boolean> {
+/**
+ * With an account go its resources, sessions, grants and what they opened.
+ * @param beforeLast what is done last before that, when nobody else can refer to the account any more
+ * @returns whether there was such an account
+ */
+export async function deleteAccount(
+  tx: Transaction,
+  id: string,
+  beforeLast: () => Promise<void>,
+): Promise<boolean> {
   // Disabled first: its grants are withdrawn one by one, which the audit log tells.
   const { rows } = await sql`
     update accounts set disabled_at = coalesce(disabled_at, now()) where id = ${id} returning id`.execute(tx);
   if (rows.length === 0) return false;
+  // The lock that the deletion takes: whoever is just making the account a member of an app is waited for.
+  await sql`select from accounts where id = ${id} for update`.execute(tx);
+  await beforeLast();
   await sql`delete from accounts where id = ${id}`.execute(tx);
   return true;
 }
