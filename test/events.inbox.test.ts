@@ -193,6 +193,7 @@ test('values that cannot be are refused at once, with a SQLSTATE that says why',
     [['push', id, `${'['.repeat(200_000)}${']'.repeat(200_000)}`, null], '54001'],
   ] as const) {
     await assert.rejects(
+      // The driver's types want an array that can be changed.
       application.query(publishAs, values as unknown as unknown[]),
       (error) => (error as { code: string }).code === code,
       `${code}: ${JSON.stringify(values).slice(0, 80)}`,

@@ -34,6 +34,7 @@ test('steps of the database’s clock lose nothing, hold nothing up and deliver 
   const db = openDatabase({ connectionString: postgres.connectionString, connectionsMax: 2 });
   t.after(() => db.destroy());
   const config = loadConfig(settings, 'start');
+  // The server is a process of its own: this is as much of a test server as the helpers ask for.
   const here = { db, config, baseUrl: config.baseUrl } as unknown as TestServer;
   let failures = 0;
   const subscriber = await startSubscriber(t, (_received, response) => {

@@ -56,6 +56,7 @@ export function createLoginSessions(baseUrl: string, provider: () => Provider): 
     normalize(request);
     const engine = provider();
     const ctx = engine.createContext(request.raw, reply.raw);
+    // The types of the engine do not list what its sessions can do; `EngineSession` says what is used here.
     const session = (await engine.Session.get(ctx as never)) as unknown as EngineSession;
     return { engine, ctx, session };
   }
@@ -71,6 +72,7 @@ export function createLoginSessions(baseUrl: string, provider: () => Provider): 
       let { session } = loaded;
       if (session.accountId !== undefined && session.accountId !== accountId) {
         await endSession(engine, session);
+        // As above.
         session = new engine.Session() as unknown as EngineSession;
       }
       session.loginAccount({
