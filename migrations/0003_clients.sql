@@ -27,6 +27,8 @@ create table clients (
   verified_at timestamptz,
   -- Reversible: the client gets no tokens, its grants do not work, its deliveries stop.
   suspended_at timestamptz,
+  -- The digest that its uploaded logo is served under; null without one.
+  logo text,
   is_stopped boolean not null generated always as (disabled_at is not null or suspended_at is not null) stored
 );
 

@@ -138,15 +138,15 @@ create trigger account_disabled after update of disabled_at on accounts
 -- what they wait for does not outlive the sessions of the database. Owner: src/grants/standstill.ts.
 create unlogged table standstills (
   id uuid primary key,
-  -- Deliveries of a client: those for one account, or all of them where there is no account.
+  -- Deliveries of a client, of an account, or those of a client for one account.
   client_id text,
   account_id uuid,
   -- Or those of one subscription.
   lane bigint,
   -- When whoever asked for it counts as gone, unless its transaction still runs.
   until timestamptz not null,
-  check ((client_id is null) <> (lane is null)),
-  check (account_id is null or client_id is not null)
+  constraint standstills_subject
+    check (num_nonnulls(client_id, account_id, lane) > 0 and (lane is null or num_nonnulls(client_id, account_id) = 0))
 );
 
 -- Nodes that have started nothing since, and will start nothing until it is over.

@@ -33,6 +33,10 @@ create table subscriptions (
   -- Static headers: JSON of pairs, sealed; null for none. Their names are shown, also in the log of attempts.
   headers bytea,
   header_names text[] not null default '{}',
+  -- Where the subscription begins in the order of events: the clock may have been set since. An event with a greater position
+  -- came after the subscription. One with a smaller position may have been committed after it, because transactions overlap:
+  -- for those the times decide.
+  created_position bigint not null default coalesce(pg_sequence_last_value('event_positions'), 0),
   check ((owner = 'client') = (account_id is null)),
   check ((owner = 'grant') = (grant_id is not null)),
   check (owner = 'user' or client_id is not null)

@@ -48,6 +48,10 @@ begin
     insert into audit_entries (kind, account_id) values ('account.created', new.id);
     return null;
   end if;
+  if tg_op = 'DELETE' then
+    insert into audit_entries (kind, account_id) values ('account.deleted', old.id);
+    return null;
+  end if;
   if old.disabled_at is null and new.disabled_at is not null then
     insert into audit_entries (kind, account_id) values ('account.disabled', new.id);
   elsif old.disabled_at is not null and new.disabled_at is null then
@@ -56,12 +60,25 @@ begin
   if old.password_hash is distinct from new.password_hash then
     insert into audit_entries (kind, account_id) values ('account.password_changed', new.id);
   end if;
+  -- Which of them changed, and not to what: the log outlives the account.
+  if (old.email, old.email_verified, old.name, old.external_id)
+    is distinct from (new.email, new.email_verified, new.name, new.external_id) then
+    insert into audit_entries (kind, account_id, details) values ('account.changed', new.id, jsonb_build_object('members',
+      array_remove(array[
+        case when old.email is distinct from new.email then 'email' end,
+        case when old.email_verified is distinct from new.email_verified then 'email_verified' end,
+        case when old.name is distinct from new.name then 'name' end,
+        case when old.external_id is distinct from new.external_id then 'external_id' end], null)));
+  end if;
   return null;
 end $$;
 
 create trigger audit_account_created after insert on accounts
   for each row execute function audit_account();
-create trigger audit_account_changed after update of disabled_at, password_hash on accounts
+create trigger audit_account_changed
+  after update of disabled_at, password_hash, email, email_verified, name, external_id on accounts
+  for each row execute function audit_account();
+create trigger audit_account_deleted after delete on accounts
   for each row execute function audit_account();
 
 create function audit_client() returns trigger language plpgsql set search_path from current as $$

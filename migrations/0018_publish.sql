@@ -50,6 +50,9 @@ create table rejected_events (
   rejected_at timestamptz not null default now()
 );
 
+-- What is kept is summed with each rejected event: by this index, not over the bodies.
+create index rejected_events_sizes on rejected_events (size);
+
 -- What servers tell publishers. One row.
 create table intake (
   is_only boolean primary key default true check (is_only),
