@@ -94,7 +94,7 @@ test('a checklist test that is skipped, empty or asserts nothing is found out', 
 });
 
 test('a run in which a test of a line did not run, or was skipped, is found out', () => {
-  const file = 'oauth.refresh.test.ts';
+  const file = 'oauth/refresh.test.ts';
   const lines = readRows(checklists[0]).filter(({ files }) => files.includes(file));
   assert.ok(lines.length > 1);
   const all = lines.map(({ line }) => ({ file, name: `oauth ${line}: x`, hasPassed: true }));

@@ -4,7 +4,7 @@
  */
 
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { glob } from 'node:fs/promises';
 import { dirname, join, normalize } from 'node:path';
 import { before, test } from 'node:test';
@@ -30,6 +30,23 @@ const rows: readonly (readonly string[])[] = [
 
 /** The same within `webhooks`; its own files, and `api`, bring all of it together. */
 const webhookRows = [['subscriptions'], ['sending'], ['log'], ['fan_out'], ['lanes'], ['engine', 'api']];
+
+/** Folders directly below `test/` that are no room of `src/`. */
+const testFolders = [
+  /** Each example, run as its reader runs it. */
+  'examples',
+  /** Attacks that cross rooms. */
+  'hostile',
+  /** Clients and suites that this project did not write. */
+  'interoperability',
+  /** What tests share. */
+  'support',
+  /** The system as one: several servers, faults, the published package. */
+  'whole',
+];
+
+/** Tests directly below `test/` that are about the repository; every other one is named after a file of `src/`. */
+const testsOfTheRepository = ['conformance.test.ts', 'house.test.ts'];
 
 /** They stand by themselves: they import nothing of the rest, and nothing of the rest imports them. */
 const apart = ['protect', 'console'];
@@ -194,6 +211,20 @@ test('every other file is reached from a test, a script, a benchmark, or the pro
     others.filter((path) => !reached.has(path)),
     [],
   );
+});
+
+test('tests mirror sources: each folder of tests is a room of src or in a list', () => {
+  const folders = readdirSync('test', { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => entry.parentPath);
+  const misplaced = [...new Set(folders)]
+    .filter((path) => path !== 'test' && !testFolders.includes(path.split('/')[1] as string))
+    .filter((path) => !existsSync(path.replace(/^test/, 'src')));
+  assert.deepEqual(misplaced, []);
+  const strays = readdirSync('test')
+    .filter((name) => name.endsWith('.ts') && !testsOfTheRepository.includes(name))
+    .filter((name) => !existsSync(join('src', name.replace('.test.ts', '.ts'))));
+  assert.deepEqual(strays, []);
 });
 
 function reachedFrom(paths: readonly string[]): Set<string> {

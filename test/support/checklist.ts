@@ -4,8 +4,8 @@
  */
 
 import { globSync, readFileSync } from 'node:fs';
-import { basename } from 'node:path';
 import type { RanTest } from './ran_reporter.ts';
+import { testFolder } from './test_files.ts';
 
 const root = new URL('../../', import.meta.url);
 
@@ -17,7 +17,7 @@ export type Checklist = (typeof checklists)[number];
 
 export interface Row {
   line: number;
-  /** Test files that hold it. */
+  /** Test files that hold it, as paths below `test/`. */
   files: string[];
   difference: string;
 }
@@ -70,9 +70,9 @@ export interface SourceTest {
 
 /** Every test of every file. */
 export function readTests(): SourceTest[] {
-  return globSync('test/**/*.test.ts', { cwd: root })
+  return globSync('**/*.test.ts', { cwd: testFolder })
     .sort()
-    .flatMap((path) => testsIn(basename(path), readFileSync(new URL(path, root), 'utf8')));
+    .flatMap((file) => testsIn(file, readFileSync(new URL(`test/${file}`, root), 'utf8')));
 }
 
 export function testsIn(file: string, source: string): SourceTest[] {
@@ -121,9 +121,9 @@ function declarationOf(name: string, source: string): [string, string] | undefin
   const declaration = new RegExp(`^( *)(?:export )?(?:(?:async )?function ${name}\\b|const ${name} = )`, 'm');
   const here = declaration.exec(source);
   if (here !== null) return [source, blockAt(source, here.index, here[1] as string)];
-  const imported = new RegExp(`import \\{[^}]*\\b${name}\\b[^}]*\\} from '\\./support/(\\w+\\.ts)'`).exec(
-    source,
-  );
+  const imported = new RegExp(
+    `import \\{[^}]*\\b${name}\\b[^}]*\\} from '(?:\\.{1,2}/)+support/([\\w/]+\\.ts)'`,
+  ).exec(source);
   if (imported === null) return undefined;
   const other = readFileSync(new URL(`test/support/${imported[1]}`, root), 'utf8');
   const there = declaration.exec(other);

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { crc32, deflateSync } from 'node:zlib';
 
-const read = (name: string) => readFileSync(join(import.meta.dirname, '..', 'images', name));
+const read = (name: string) => readFileSync(join(import.meta.dirname, 'images', name));
 
 /** 24 by 16 pixels, as a browser wrote them. */
 export const jpeg = read('disc.jpg');

@@ -1,9 +1,10 @@
 /** A reporter of `node --test` that writes one JSON line for each test that ended, for the check of the checklists. */
 
-import { basename } from 'node:path';
 import type { TestEvent } from 'node:test/reporters';
+import { testFileName } from './test_files.ts';
 
 export interface RanTest {
+  /** Its path below `test/`. */
   file: string;
   name: string;
   /** Whether it ran to its end and passed. */
@@ -15,7 +16,7 @@ export default async function* ranTests(source: AsyncIterable<TestEvent>): Async
     if (type !== 'test:pass' && type !== 'test:fail') continue;
     const isLeftOut = Boolean(data.skip) || Boolean(data.todo);
     const ran: RanTest = {
-      file: basename(data.file ?? ''),
+      file: testFileName(data.file ?? ''),
       name: data.name,
       hasPassed: type === 'test:pass' && !isLeftOut,
     };

@@ -1,18 +1,19 @@
 /**
- * `npm test`: starts one embedded PostgreSQL for the whole run, runs the test files named (all by default) under
- * `node --test`, and takes everything down again.
+ * `npm test`: starts one embedded PostgreSQL for the whole run, runs tests under `node --test`, and stops PostgreSQL.
+ * The parameters name rooms (`webhooks/lanes`) or files (`test/webhooks/lanes/hosts.test.ts`); without any, every test
+ * runs. Parameters that begin with `-` go to `node --test`.
  */
 
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { glob } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { startEmbedded } from '../../src/database/embedded/embedded.ts';
 import { missingFrom } from './checklist.ts';
 import { createTemplate } from './database.ts';
 import type { RanTest } from './ran_reporter.ts';
+import { findTestFiles, testFileName } from './test_files.ts';
 
 const dataDir = mkdtempSync(join(tmpdir(), 'nuncio-test-'));
 const postgres = await startEmbedded({ dataDir, role: 'server' });
@@ -27,11 +28,9 @@ try {
 process.exit(exitCode);
 
 async function runTests(parameters: string[], databaseUrl: string): Promise<number> {
-  const isFile = (parameter: string) => parameter.endsWith('.ts');
-  const files = parameters.filter(isFile);
-  const flags = parameters.filter((parameter) => !isFile(parameter));
+  const flags = parameters.filter((parameter) => parameter.startsWith('-'));
+  const files = await findTestFiles(parameters.filter((parameter) => !parameter.startsWith('-')));
   const report = join(dataDir, 'ran.jsonl');
-  if (files.length === 0) files.push(...(await Array.fromAsync(glob('test/**/*.test.ts'))).sort());
   const child = spawn(
     process.execPath,
     ['--test', '--test-concurrency=2', '--test-timeout=600000', ...reporters(report), ...flags, ...files],
@@ -69,7 +68,7 @@ function checkChecklists(report: string, files: readonly string[]): number {
   const ran = lines.map((line) => JSON.parse(line) as RanTest);
   const missing = missingFrom(
     ran,
-    files.map((file) => basename(file)),
+    files.map((file) => testFileName(resolve(file))),
   );
   for (const text of missing) process.stderr.write(`checklist: ${text}\n`);
   return missing.length === 0 ? 0 : 1;

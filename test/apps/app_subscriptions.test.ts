@@ -1,0 +1,242 @@
+/**
+ * An app's own subscriptions: made by its members, with the events of every account that granted the app and of no
+ * other, within each grant's scopes. Members get nothing beyond that: not what belongs to users' grants.
+ */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import shipped from '../../nuncio.config.ts';
+import { createPlatform } from '../../src/platform.ts';
+import { requester } from '../support/api.ts';
+import { type ConsoleUser, createConsoleUser } from '../support/console.ts';
+import { clientToken, createTestAccount, mintAccessToken, type TestClient } from '../support/oauth.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { startSubscriber } from '../support/subscriber.ts';
+import { createPublisher, fannedOut, publish, type Request, subscribe, until } from '../support/webhooks.ts';
+
+const server = await startTestServer({ after });
+const { db } = server;
+const publisher = await createPublisher(server);
+const url = 'https://example.com/hooks';
+
+async function createAppOf(user: ConsoleUser, fields: Record<string, unknown> = {}) {
+  const json = { client_name: 'Reader', redirect_uris: ['https://reader.example/callback'], ...fields };
+  const made = await user.request('POST', '/apps', { json });
+  assert.equal(made.status, 201, made.text);
+  return made.body;
+}
+
+async function addMember(app: { client_id: string }, role = 'developer'): Promise<ConsoleUser> {
+  const member = await createConsoleUser(server);
+  await sql`
+    insert into app_members (client_id, account_id, role)
+    values (${app.client_id}, ${member.account.id}, ${role})`.execute(db);
+  return member;
+}
+
+/** A user lets an app act for them. */
+async function grant(app: { client_id: string }, scopes: string[], on: TestServer = server) {
+  const account = await createTestAccount(on);
+  const minted = await mintAccessToken(on, { account, client: { id: app.client_id }, scopes });
+  return { account, request: requester(on, minted.accessToken), grantId: minted.grantId as string };
+}
+
+async function subscribeApp(user: ConsoleUser, app: { client_id: string }, fields = {}) {
+  const json = { url, kinds: ['push'], ...fields };
+  const made = await user.request('POST', `/apps/${app.client_id}/subscriptions`, { json });
+  assert.equal(made.status, 201, made.text);
+  return made.body;
+}
+
+/** What everything that can be done to a subscription and a delivery of it is answered with. */
+async function statuses(request: Request, id: string, delivery: string): Promise<Record<string, number>> {
+  const asked: Record<string, [method: string, path: string, json?: unknown]> = {
+    read: ['GET', `/subscriptions/${id}`],
+    log: ['GET', `/subscriptions/${id}/deliveries`],
+    delivery: ['GET', `/deliveries/${delivery}`],
+    resend: ['POST', `/deliveries/${delivery}/resend`],
+    test: ['POST', `/subscriptions/${id}/test`],
+    secret: ['GET', `/subscriptions/${id}/secret`],
+    rotate: ['POST', `/subscriptions/${id}/rotate-secret`, {}],
+    change: ['PATCH', `/subscriptions/${id}`, { description: 'changed' }],
+    recover: ['POST', `/subscriptions/${id}/recover`, { since: '2026-01-01T00:00:00Z' }],
+    end: ['DELETE', `/subscriptions/${id}`],
+  };
+  const found: Record<string, number> = {};
+  for (const [what, [method, path, json]] of Object.entries(asked)) {
+    found[what] = (await request(method, path, json === undefined ? {} : { json })).status;
+  }
+  return found;
+}
+
+const nothing = {
+  ...{ read: 404, log: 404, delivery: 404, resend: 404, test: 404 },
+  ...{ secret: 404, rotate: 404, change: 404, recover: 404, end: 404 },
+};
+const everything = {
+  ...{ read: 200, log: 200, delivery: 200, resend: 202, test: 202 },
+  ...{ secret: 200, rotate: 200, change: 200, recover: 202, end: 204 },
+};
+
+test('it gets the events of every account that granted the app, within each grant’s scopes', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const owner = await createConsoleUser(server);
+  const app = await createAppOf(owner);
+  const made = await subscribeApp(owner, app, { url: subscriber.url, kinds: ['*'] });
+  assert.deepEqual([made.owner, made.client, made.grant], ['client', app.client_id, null]);
+  assert.match(made.secret, /^whsec_/);
+  const reads = await grant(app, ['read:posts']);
+  const profile = await grant(app, ['read:profile']);
+  await publish(publisher, reads.account, ['granted']);
+  await publish(publisher, profile.account, ['not within the scopes']);
+  await publish(publisher, await createTestAccount(server), ['a stranger’s']);
+  await publish(publisher, owner.account, ['a member’s own']);
+  await publish(publisher, reads.account, ['last']);
+  const received = await subscriber.waitFor(2);
+  assert.deepEqual(
+    received.map(({ body }) => JSON.parse(String(body)).ref),
+    ['refs/heads/granted', 'refs/heads/last'],
+  );
+  const log = await owner.request('GET', `/subscriptions/${made.id}/deliveries`);
+  assert.equal(log.body.items.length, 2);
+  const detail = await owner.request('GET', `/deliveries/${log.body.items[0].id}`);
+  assert.equal(detail.body.body.ref, 'refs/heads/last');
+});
+
+test('members have all of its operations, of either role; strangers and the app’s users none', async () => {
+  const owner = await createConsoleUser(server);
+  const app = await createAppOf(owner);
+  const other = await createConsoleUser(server);
+  const otherApp = await createAppOf(other);
+  await subscribeApp(other, otherApp);
+  const user = await grant(app, ['read:posts', 'read:webhooks', 'write:webhooks']);
+  const userConsole = requester(
+    server,
+    (
+      await mintAccessToken(server, {
+        account: user.account,
+        client: { id: 'nuncio-console' },
+        scopes: ['read:apps', 'write:apps', 'read:webhooks', 'write:webhooks'],
+      })
+    ).accessToken,
+  );
+  const admin = await createConsoleUser(server, { isAdmin: true });
+  const developer = await addMember(app);
+  for (const member of [developer, owner]) {
+    const { id } = await subscribeApp(member, app);
+    const { body: tried } = await member.request('POST', `/subscriptions/${id}/test`);
+    for (const [who, request] of Object.entries({
+      other: other.request,
+      grant: user.request,
+      user: userConsole,
+      admin: admin.request,
+    })) {
+      assert.deepEqual(await statuses(request, id, tried.delivery), nothing, who);
+    }
+    assert.deepEqual(await statuses(member.request, id, tried.delivery), everything);
+  }
+  for (const method of ['GET', 'POST']) {
+    const json = method === 'POST' ? { json: { url, kinds: ['push'] } } : {};
+    const path = `/apps/${app.client_id}/subscriptions`;
+    assert.equal((await other.request(method, path, json)).status, 404);
+    assert.equal((await userConsole(method, path, json)).status, 404);
+    assert.equal((await admin.request(method, path, json)).status, 404);
+  }
+  const listed = await owner.request('GET', '/subscriptions');
+  assert.deepEqual(listed.body.items, [], 'the list of the user’s own is not mixed with it');
+});
+
+test('a member gains nothing of what belongs to the grants of the app’s users', async () => {
+  const owner = await createConsoleUser(server);
+  const app = await createAppOf(owner);
+  await subscribeApp(owner, app);
+  const user = await grant(app, ['read:posts', 'read:webhooks', 'write:webhooks']);
+  const ofGrant = await subscribe(user, { url });
+  const { body: tried } = await user.request('POST', `/subscriptions/${ofGrant.id}/test`);
+  assert.deepEqual(await statuses(owner.request, ofGrant.id, tried.delivery), nothing);
+  const { body } = await owner.request('GET', `/apps/${app.client_id}/subscriptions`);
+  assert.equal(body.items.length, 1);
+});
+
+test('who is no member any more, and a token without the apps’ scopes, has nothing of it', async () => {
+  const owner = await createConsoleUser(server);
+  const app = await createAppOf(owner);
+  const developer = await addMember(app);
+  const { id } = await subscribeApp(developer, app);
+  const { body: tried } = await developer.request('POST', `/subscriptions/${id}/test`);
+  const scopes = ['read:webhooks', 'write:webhooks'];
+  const weak = await createConsoleUser(server, { scopes, account: owner.account });
+  assert.deepEqual(await statuses(weak.request, id, tried.delivery), nothing);
+  const half = await createConsoleUser(server, { scopes: [...scopes, 'read:apps'], account: owner.account });
+  const found = await statuses(half.request, id, tried.delivery);
+  assert.deepEqual({ ...found, read: 0, log: 0, delivery: 0 }, { ...nothing, read: 0, log: 0, delivery: 0 });
+  assert.deepEqual([found.read, found.log, found.delivery], [200, 200, 200]);
+  await owner.request('DELETE', `/apps/${app.client_id}/members/${developer.account.id}`);
+  assert.deepEqual(await statuses(developer.request, id, tried.delivery), nothing);
+});
+
+test('an app has 20 of its own at most, also of those made at the same moment, by whomever', async () => {
+  const owner = await createConsoleUser(server);
+  const app = await createAppOf(owner, {
+    grant_types: ['authorization_code', 'client_credentials'],
+    scope: 'read:webhooks write:webhooks',
+  });
+  const client = { id: app.client_id, secret: app.client_secret, authMethod: 'client_secret_basic' };
+  const token = await clientToken(server, client as TestClient, ['write:webhooks']);
+  const asApp = requester(server, token);
+  for (let count = 0; count < 17; count += 1) await subscribeApp(owner, app);
+  const json = { url, kinds: ['push'] };
+  const made = await Promise.all([
+    ...[1, 2, 3].map(() => owner.request('POST', `/apps/${app.client_id}/subscriptions`, { json })),
+    ...[1, 2, 3].map(() => asApp('POST', '/subscriptions', { json })),
+  ]);
+  assert.deepEqual(made.map(({ status }) => status).sort(), [201, 201, 201, 422, 422, 422]);
+  const codes = made.flatMap(({ status, body }) => (status === 422 ? [body.code] : []));
+  assert.deepEqual(new Set(codes), new Set(['quota-own-subscriptions']));
+});
+
+test('what was held while a grant was withdrawn is not shown', async () => {
+  const owner = await createConsoleUser(server);
+  const app = await createAppOf(owner);
+  const { id } = await subscribeApp(owner, app);
+  await owner.request('PATCH', `/subscriptions/${id}`, { json: { state: 'disabled' } });
+  const user = await grant(app, ['read:posts']);
+  await publish(publisher, user.account, ['held']);
+  const log = await until(
+    async () => (await owner.request('GET', `/subscriptions/${id}/deliveries`)).body.items,
+    (items) => items.length === 1,
+  );
+  const path = `/deliveries/${log[0].id}`;
+  assert.equal((await owner.request('GET', path)).body.body.ref, 'refs/heads/held');
+  await sql`update grants set withdrawn_at = now() where id = ${user.grantId}`.execute(db);
+  assert.equal((await owner.request('GET', path)).body.body, null);
+});
+
+test('with appSubscriptions verified, deliveries begin and end with the verification', async (t) => {
+  const platform = createPlatform({ ...shipped, webhooks: { appSubscriptions: 'verified' } });
+  const own = await startTestServer(t, {}, 'dev', platform);
+  const subscriber = await startSubscriber(t);
+  const publishHere = await createPublisher(own);
+  const owner = await createConsoleUser(own);
+  const app = await createAppOf(owner);
+  const json = { url: subscriber.url, kinds: ['push'] };
+  const path = `/apps/${app.client_id}/subscriptions`;
+  const refused = await owner.request('POST', path, { json });
+  assert.deepEqual([refused.status, refused.body.code], [403, 'app-subscriptions-off']);
+  await sql`update clients set verified_at = now() where id = ${app.client_id}`.execute(own.db);
+  assert.equal((await owner.request('POST', path, { json })).status, 201);
+  const { account } = await grant(app, ['read:posts'], own);
+  await publish(publishHere, account, ['verified']);
+  await subscriber.waitFor(1);
+  await sql`update clients set verified_at = null where id = ${app.client_id}`.execute(own.db);
+  await publish(publishHere, account, ['not any more']);
+  await fannedOut(own);
+  await sql`update clients set verified_at = now() where id = ${app.client_id}`.execute(own.db);
+  await publish(publishHere, account, ['again']);
+  const received = await subscriber.waitFor(2);
+  assert.deepEqual(
+    received.map(({ body }) => JSON.parse(String(body)).ref),
+    ['refs/heads/verified', 'refs/heads/again'],
+  );
+});

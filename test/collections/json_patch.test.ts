@@ -1,0 +1,142 @@
+/** JSON Patch: agrees with another implementation on whatever is in bounds, and refuses what is not. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { applyPatch, type Operation } from 'rfc6902';
+import { applyJsonPatch } from '../../src/collections/json_patch.ts';
+import { Problem } from '../../src/http/problem.ts';
+
+type Members = Record<string, unknown>;
+
+/** The faults that a patch is refused with, as `status message`; undefined once it is applied. */
+function refusalOf(document: Members, patch: unknown): string | undefined {
+  try {
+    applyJsonPatch(document, patch);
+    return undefined;
+  } catch (error) {
+    assert.ok(error instanceof Problem, String(error));
+    return `${error.status} ${error.errors?.map(({ message }) => message).join()}`;
+  }
+}
+
+const names = fc.constantFrom('a', 'b', 'a/b', '~', '', '0', '1');
+const { value } = fc.letrec<{ value: unknown }>((tie) => ({
+  value: fc.oneof(
+    { depthSize: 'small', withCrossShrink: true },
+    fc.constantFrom<unknown>(null, 0, 1, true, 'text', ''),
+    fc.array(tie('value'), { maxLength: 3 }),
+    fc.dictionary(names, tie('value'), { maxKeys: 3, noNullPrototype: true }),
+  ),
+}));
+const documents = fc.dictionary(names, value, { maxKeys: 4, noNullPrototype: true });
+const pointers = fc
+  .array(fc.oneof(names, fc.constantFrom('-', '2', '01')), { minLength: 1, maxLength: 3 })
+  .map((tokens) => tokens.map((token) => `/${token.replaceAll('~', '~0').replaceAll('/', '~1')}`).join(''));
+const operations = fc.oneof(
+  fc.record({ op: fc.constantFrom('add', 'replace', 'test'), path: pointers, value }),
+  fc.record({ op: fc.constant('remove'), path: pointers }),
+  fc.record({ op: fc.constantFrom('move', 'copy'), path: pointers, from: pointers }),
+);
+
+test('JSON Patch does what another implementation does where it is applied', () => {
+  let applied = 0;
+  fc.assert(
+    fc.property(documents, operations, (document, operation) => {
+      const ours = structuredClone(document);
+      const theirs = structuredClone(document);
+      // The other one also takes names that are no index of an array, and places within texts.
+      if (refusalOf(ours, [operation]) !== undefined) return;
+      applied += 1;
+      assert.equal(applyPatch(theirs, [operation as Operation])[0], null);
+      assert.deepEqual(ours, theirs);
+    }),
+    { numRuns: 20_000 },
+  );
+  assert.ok(applied > 500, `${applied} were applied`);
+});
+
+test('JSON Patch is refused when it names what is no place of RFC 6901', () => {
+  const document = { list: [1], text: 'text', box: {} };
+  for (const path of [
+    '/list/01',
+    '/list/-1',
+    '/list/2',
+    '/list/a',
+    '/text/0',
+    '/none/a',
+    'list',
+    '/~2',
+    '/__proto__',
+  ]) {
+    const refusal = refusalOf(structuredClone(document), [{ op: 'add', path, value: 1 }]);
+    assert.match(refusal ?? '', /^422/, path);
+  }
+  for (const op of ['remove', 'replace', 'test']) {
+    for (const path of ['/list/-', '/list/1', '/list/length', '/box/toString', '/text/length']) {
+      assert.ok(refusalOf(structuredClone(document), [{ op, path, value: 1 }]), `${op} ${path}`);
+    }
+  }
+});
+
+/** So many numbers. */
+const numbers = (length: number) => Array.from({ length }, (_, index) => index);
+
+test('JSON Patch copies a small member 1,000 times beside a large one', () => {
+  const document = { large: 'x'.repeat(60_000), small: 's' };
+  const patch = Array(1_000).fill({ op: 'copy', from: '/small', path: '/title' });
+  assert.equal(refusalOf(document, patch), undefined);
+});
+
+test('JSON Patch is refused when its copies grow the document past the limit', () => {
+  const large = Array(1_000).fill({ op: 'copy', from: '/large', path: '/title' });
+  assert.match(refusalOf({ large: 'x'.repeat(60_000) }, large) ?? '', /^422 copies too much/);
+  const doubling = Array(60).fill({ op: 'copy', from: '/list', path: '/list/-' });
+  assert.match(refusalOf({ list: ['x'.repeat(32)] }, doubling) ?? '', /^422 (?:copies too much|nests more)/);
+  const sideways = numbers(40).map((index) => ({ op: 'copy', from: '', path: `/copy${index}` }));
+  assert.match(refusalOf({ list: ['x'.repeat(32)] }, sideways) ?? '', /^422 copies too much|^422 nests more/);
+});
+
+test('JSON Patch copies what it names when a member is called constructor', () => {
+  const document = { box: { constructor: 1, large: 'x'.repeat(1_000) } };
+  assert.equal(refusalOf(document, [{ op: 'copy', from: '/box/constructor', path: '/copy' }]), undefined);
+  assert.deepEqual((document as Members).copy, 1);
+});
+
+test('JSON Patch is refused when copies, moves or values nest deeper than a body may', () => {
+  const copies = numbers(20).map((index) => ({
+    op: 'copy',
+    from: '/box',
+    path: `/box${'/a'.repeat(2 ** index)}`,
+  }));
+  assert.match(refusalOf({ box: {} }, copies) ?? '', /^422 nests more than 64 deep/);
+  const nested = JSON.parse(`${'{"a":'.repeat(40)}1${'}'.repeat(40)}`) as Members;
+  const patch = [
+    { op: 'add', path: '/one', value: nested },
+    { op: 'add', path: `/two`, value: nested },
+    { op: 'move', from: '/two', path: `/one${'/a'.repeat(39)}/b` },
+  ];
+  assert.match(refusalOf({}, patch) ?? '', /^422 nests more than 64 deep/);
+});
+
+test('JSON Patch is refused when its operations visit too many values', () => {
+  const box = { list: numbers(300_000) };
+  for (const operation of [
+    { op: 'remove', path: '/list/0' },
+    { op: 'add', path: '/list/0', value: 1 },
+    { op: 'move', from: '/list', path: '/list' },
+    { op: 'copy', from: '/list/0', path: '/list/0' },
+  ]) {
+    const patch = Array(1_000).fill(operation);
+    assert.match(refusalOf(structuredClone(box), patch) ?? '', /^422 does too much/, operation.op);
+  }
+  const tests = Array(1_000).fill({ op: 'test', path: '/list', value: box.list });
+  assert.match(refusalOf(structuredClone(box), tests) ?? '', /^422 does too much/);
+});
+
+test('JSON Patch compares long arrays when a test names one', () => {
+  const list = numbers(100_000);
+  assert.equal(refusalOf({ list }, [{ op: 'test', path: '/list', value: numbers(100_000) }]), undefined);
+  const reversed = numbers(100_000).reverse();
+  assert.match(refusalOf({ list }, [{ op: 'test', path: '/list', value: reversed }]) ?? '', /^409/);
+});

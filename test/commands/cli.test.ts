@@ -1,0 +1,165 @@
+/** The command line and the life of the server as a process. */
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import type { Environment } from '../../src/config/environment.ts';
+import { clusterOf } from '../../src/database/embedded/home.ts';
+import { runCommand, startProcess, temporaryFolder } from '../support/process.ts';
+import { freePort } from '../support/server.ts';
+import { until } from '../support/webhooks.ts';
+
+async function settings(t: Parameters<typeof temporaryFolder>[0]) {
+  return { NUNCIO_DATA_DIR: await temporaryFolder(t), PORT: String(await freePort()) };
+}
+
+test('an unknown command, option or word is a usage error: exit 2, with the help', async () => {
+  const unknown = await runCommand(['frobnicate'], {});
+  assert.equal(unknown.code, 2);
+  assert.match(unknown.stderr, /no command "frobnicate"[\s\S]*usage: nuncio/);
+  const option = await runCommand(['migrate', '--fast'], {});
+  assert.equal(option.code, 2);
+  assert.match(option.stderr, /--fast[\s\S]*usage: nuncio migrate/);
+  assert.equal((await runCommand(['migrate', 'now'], {})).code, 2);
+  assert.equal((await runCommand([], {})).code, 2);
+});
+
+test('half of a name shows what it begins, a mistyped one what may be meant', async () => {
+  const half = await runCommand(['client'], {});
+  assert.equal(half.code, 2);
+  assert.match(
+    half.stderr,
+    /"client" is the beginning of several commands[\s\S]*client create[\s\S]*client list/,
+  );
+  assert.doesNotMatch(half.stderr, /user create/);
+  const help = await runCommand(['keys', '--help'], {});
+  assert.equal(help.code, 0);
+  assert.match(help.stdout, /^usage: nuncio[\s\S]*keys rotate/);
+  const mistyped = await runCommand(['clint', 'lst'], {});
+  assert.equal(mistyped.code, 2);
+  assert.match(mistyped.stderr, /no command "clint lst"; "client list" may be meant/);
+  assert.equal((await runCommand(['-h'], {})).code, 0);
+});
+
+test('what a person typed wrongly is one line, without a stack', async (t) => {
+  const environment = await settings(t);
+  const user = await runCommand(['user', 'create', '--email', 'x', '--password', 'long enough'], environment);
+  assert.deepEqual([user.code, user.stderr], [1, 'nuncio: "x" is not an e-mail address\n']);
+  const words = ['client', 'create', '--name', 'X', '--redirect-uri', 'http://app.example.com/cb'];
+  const client = await runCommand(words, environment);
+  assert.equal(client.code, 1);
+  assert.match(client.stderr, /^nuncio: the redirect URI [^\n]*\n$/);
+  const address = `postgres://user:password@127.0.0.1:${await freePort()}/database`;
+  const nowhere = await runCommand(['client', 'list'], { ...environment, DATABASE_URL: address });
+  assert.equal(nowhere.code, 1);
+  assert.match(nowhere.stderr, /^nuncio: the database cannot be reached: [^\n]*ECONNREFUSED[^\n]*\n$/);
+});
+
+test('every command has a help text', async () => {
+  const overview = await runCommand(['--help'], {});
+  assert.equal(overview.code, 0);
+  const names = [...overview.stdout.matchAll(/^ {2}([a-z]+(?: [a-z]+)?) {2,}\S/gm)].map(
+    ([, name]) => name as string,
+  );
+  assert.ok(names.length >= 3);
+  for (const name of names) {
+    const { code, stdout } = await runCommand([...name.split(' '), '--help'], {});
+    assert.equal(code, 0, name);
+    assert.match(stdout, new RegExp(`^usage: nuncio ${name}`));
+  }
+});
+
+test('a wrong setting stops the start: exit 1, one line for each, no stack', async () => {
+  const { code, stderr } = await runCommand(['start'], { PORT: 'http', LOG_LEVEL: 'loud' });
+  assert.equal(code, 1);
+  assert.match(stderr, /^nuncio: PORT is "http": it may be [^\n]+\nnuncio: LOG_LEVEL is "loud": [^\n]+\n$/);
+  const mistyped = { NUNCIO_DATADIR: '/tmp' } as Environment;
+  const unknown = await runCommand(['migrate'], mistyped);
+  assert.equal(unknown.code, 1);
+  assert.equal(unknown.stderr, 'nuncio: NUNCIO_DATADIR is not a setting: NUNCIO_DATA_DIR may be meant\n');
+  const folder = await runCommand(['migrate'], { NUNCIO_DATA_DIR: '/dev/null/x' });
+  assert.equal(folder.code, 1);
+  assert.match(folder.stderr, /^nuncio: NUNCIO_DATA_DIR is "\/dev\/null\/x": [^\n]+\n$/);
+});
+
+test('dev serves, prints where to go next, and stops cleanly on SIGTERM', async (t) => {
+  const server = startProcess(t, ['dev'], await settings(t));
+  await server.ready();
+  assert.equal(await server.end('SIGTERM'), 0);
+  assert.match(server.output(), /Nuncio serves at +http:\/\/localhost:\d+/);
+  assert.match(server.output(), /demo@example\.com/);
+  assert.match(server.output(), /curl -u demo:\S{40,} /);
+  assert.doesNotMatch(server.output(), /oidc-provider|unsupported runtime/i);
+});
+
+test('a second server on the same data directory says so and exits 1', async (t) => {
+  const environment = await settings(t);
+  const first = startProcess(t, ['dev'], environment);
+  await first.ready();
+  const second = await runCommand(['dev'], { ...environment, PORT: String(await freePort()) });
+  assert.equal(second.code, 1);
+  assert.match(second.stderr, /^nuncio: [^\n]*(another|other) server[^\n]*\n$/i);
+  // Before its folder goes: hooks run in the order in which they were added.
+  assert.equal(await first.end('SIGTERM'), 0);
+});
+
+test('a port that is taken is named', async (t) => {
+  const environment = await settings(t);
+  const first = startProcess(t, ['dev'], environment);
+  await first.ready();
+  const second = await runCommand(['dev'], { ...environment, NUNCIO_DATA_DIR: await temporaryFolder(t) });
+  assert.equal(second.code, 1);
+  assert.match(second.stderr, /PORT is "\d+": something listens there already/);
+  assert.equal(await first.end('SIGTERM'), 0);
+});
+
+test('after kill -9 the next start takes the PostgreSQL over, and what was stored is there', async (t) => {
+  const environment = await settings(t);
+  const first = startProcess(t, ['dev'], environment);
+  await first.ready();
+  assert.equal(await first.end('SIGKILL'), 'SIGKILL');
+  const second = startProcess(t, ['dev'], environment);
+  await second.ready();
+  const migrated = await runCommand(['migrate'], environment);
+  assert.deepEqual([migrated.code, migrated.stdout], [0, 'the schema is up to date\n']);
+  assert.equal(await second.end('SIGTERM'), 0);
+});
+
+test('a PostgreSQL that was lost, and that it is back, stands in the log', async (t) => {
+  const environment = await settings(t);
+  const server = startProcess(t, ['dev'], environment);
+  await server.ready();
+  const lock = join(await clusterOf(environment.NUNCIO_DATA_DIR), 'postmaster.pid');
+  process.kill(Number.parseInt(await readFile(lock, 'utf8'), 10), 'SIGKILL');
+  await until(
+    async () => server.output(),
+    (output) => /PostgreSQL was lost.*PostgreSQL 18.*: started/s.test(output),
+  );
+  await server.ready();
+  assert.equal(await server.end('SIGTERM'), 0);
+});
+
+test('a request that never comes as a whole does not keep a server from stopping cleanly', async (t) => {
+  const environment = await settings(t);
+  const server = startProcess(t, ['dev'], environment);
+  await server.ready();
+  const socket = connect(Number(environment.PORT), '127.0.0.1');
+  socket.on('error', () => {});
+  socket.write('POST /oauth/token HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n');
+  socket.write('Content-Type: application/x-www-form-urlencoded\r\nExpect: 100-continue\r\n\r\n');
+  // It has been taken: the server asks for the body.
+  await once(socket, 'data');
+  socket.resume();
+  assert.equal(await server.end('SIGTERM'), 0);
+  assert.match(server.output(), /stopped/);
+});
+
+test('start --no-migrate refuses a schema that is behind', async (t) => {
+  const environment = await settings(t);
+  const { code, stderr } = await runCommand(['start', '--no-migrate'], environment);
+  assert.equal(code, 1);
+  assert.match(stderr, /schema lacks .*run nuncio migrate/);
+});

@@ -1,0 +1,163 @@
+/** Commands of an operator beside a running server: `nuncio trigger`, `nuncio audit`, `nuncio user …`. */
+
+import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { AccountError } from '../../src/accounts/account.ts';
+import { audit } from '../../src/commands/audit.ts';
+import { type Command, CommandError, UsageError } from '../../src/commands/command.ts';
+import { readPassword } from '../../src/commands/password_option.ts';
+import { trigger } from '../../src/commands/trigger.ts';
+import { userCreate } from '../../src/commands/user_create.ts';
+import { userDisable } from '../../src/commands/user_disable.ts';
+import { userEnable } from '../../src/commands/user_enable.ts';
+import { userPassword } from '../../src/commands/user_password.ts';
+import { withdrawGrant } from '../../src/grants/grant.ts';
+import { TestBrowser } from '../support/browser.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
+import { startTestServer } from '../support/server.ts';
+import { startSubscriber } from '../support/subscriber.ts';
+import { createApp, pushBody, subscribe, until } from '../support/webhooks.ts';
+
+const server = await startTestServer({ after });
+
+/** As on the command line. */
+async function run(command: Command, values: Record<string, string | boolean>, ...positionals: string[]) {
+  const lines: string[] = [];
+  const config = { ...server.config, databaseUrl: server.databaseUrl };
+  await command.run({ values, positionals }, { config, print: (line) => lines.push(line) });
+  return lines;
+}
+
+test('trigger: a subscriber of the account gets the example of the kind, or the body that was given', async (t) => {
+  const account = await createTestAccount(server);
+  const app = await createApp(server, { account });
+  const subscriber = await startSubscriber(t);
+  await subscribe(app, { url: subscriber.url, kinds: ['push', 'invoice.paid'] });
+  const [line] = await run(trigger, { account: account.email }, 'invoice.paid');
+  assert.match(String(line), /^published invoice\.paid as [0-9a-f-]{36}$/);
+  const body = JSON.stringify(pushBody('mine'));
+  const [json] = await run(trigger, { account: account.id, body, json: true }, 'push');
+  assert.match(JSON.parse(String(json)).id, /^[0-9a-f-]{36}$/);
+  const received = await subscriber.waitFor(2);
+  const bodies = new Map(received.map((one) => [one.headers['nuncio-event'], JSON.parse(one.body)]));
+  const { body: catalogue } = await app.request('GET', '/event-kinds');
+  const kind = catalogue.items.find(({ name }: { name: string }) => name === 'invoice.paid');
+  assert.deepEqual(bodies.get('invoice.paid'), kind.example);
+  assert.deepEqual(bodies.get('push'), pushBody('mine'));
+});
+
+test('trigger: what is no kind, no body of it, or nobody is refused, and nothing is published', async () => {
+  const account = await createTestAccount(server);
+  const fails = (values: Record<string, string>, kind: string, type: new () => Error, message: RegExp) =>
+    assert.rejects(
+      run(trigger, values, kind),
+      (error) => error instanceof type && message.test(error.message),
+    );
+  await fails({ account: account.id }, 'nothing', UsageError, /it may be .*push/);
+  await fails({ account: account.id }, 'ping', UsageError, /it may be .*push/);
+  await fails({ account: account.id, body: '{' }, 'push', UsageError, /not JSON/);
+  await fails({ account: account.id, body: '{}' }, 'invoice.paid', UsageError, /invoice/);
+  await fails({ account: 'nobody@example.com' }, 'push', CommandError, /no account "nobody@example.com"/);
+  // The demo user of development mode is not here.
+  await fails({}, 'push', UsageError, /--account is required/);
+  const { rows } = await sql`select from events where account_id = ${account.id}`.execute(server.db);
+  assert.equal(rows.length, 0);
+});
+
+test('audit: says who withdrew what and when, by id or address, in columns that are never empty', async () => {
+  const account = await createTestAccount(server, { email: 'ada@example.com' });
+  const client = await createTestClient(server);
+  const { grantId } = await mintAccessToken(server, { account, client, scopes: ['read:posts'] });
+  await withdrawGrant(server.db, String(grantId), 'user');
+  for (const wanted of ['ada@example.com', 'ADA@example.com ', account.id]) {
+    const lines = await run(audit, { account: wanted, kind: 'grant.withdrawn' });
+    assert.equal(lines.length, 1, wanted);
+    const [at, kind, app, who, details] = String(lines[0]).split('  ');
+    assert.match(String(at), /^\d{4}-\d\d-\d\dT/);
+    assert.deepEqual(
+      [kind, app, who, details],
+      ['grant.withdrawn', client.id, account.email, '{"reason":"user"}'],
+    );
+  }
+  const [json] = await run(audit, { account: account.id, kind: 'grant.withdrawn', json: true });
+  const entry = JSON.parse(String(json));
+  assert.deepEqual([entry.account, entry.email, entry.grant], [account.id, account.email, grantId]);
+  const [key] = await run(audit, { kind: 'key.created', limit: '1' });
+  assert.deepEqual(String(key).split('  ').slice(2, 4), ['-', '-']);
+  await assert.rejects(run(audit, { account: 'nobody' }), UsageError);
+  assert.deepEqual(await run(audit, { account: 'nobody@example.com' }), []);
+});
+
+async function signsIn(email: string, password: string): Promise<TestBrowser | undefined> {
+  const browser = new TestBrowser(server.baseUrl);
+  const page = await browser.submit(await browser.open(`${server.baseUrl}/account`), { email, password });
+  return page.text.includes('Connected apps') ? browser : undefined;
+}
+
+async function isSignedIn(browser: TestBrowser | undefined): Promise<boolean> {
+  assert.ok(browser !== undefined);
+  return (await browser.open(`${server.baseUrl}/account`)).text.includes('Connected apps');
+}
+
+test('user password: the new one is taken, the old one and every session end, apps stay', async () => {
+  const account = await createTestAccount(server);
+  const app = await createApp(server, { account });
+  const browser = await signsIn(account.email, account.password);
+  assert.ok(await isSignedIn(browser));
+  const lines = await run(userPassword, { password: 'another password' }, account.email);
+  assert.match(String(lines[0]), new RegExp(`changed the password of ${account.email}`));
+  assert.equal(await isSignedIn(browser), false);
+  assert.equal(await signsIn(account.email, account.password), undefined);
+  assert.ok(await isSignedIn(await signsIn(account.email, 'another password')));
+  assert.equal((await app.request('GET', '/api')).status, 200);
+  await assert.rejects(run(userPassword, { password: 'short' }, account.id), AccountError);
+  await assert.rejects(run(userPassword, { password: 'another password' }, 'nobody'), CommandError);
+  assert.ok(await isSignedIn(await signsIn(account.email, 'another password')));
+});
+
+test('user disable: signed out, apps stopped, no way in; user enable lets in, and brings nothing back', async () => {
+  const account = await createTestAccount(server);
+  const app = await createApp(server, { account });
+  const browser = await signsIn(account.email, account.password);
+  await run(userDisable, {}, account.id);
+  assert.equal(await isSignedIn(browser), false);
+  assert.equal(await signsIn(account.email, account.password), undefined);
+  await until(
+    () => app.request('GET', '/api'),
+    ({ status }) => status === 401,
+  );
+  await assert.rejects(run(userDisable, {}, account.email), /disabled already/);
+  await run(userEnable, {}, account.email);
+  assert.equal(await isSignedIn(browser), false);
+  assert.ok(await isSignedIn(await signsIn(account.email, account.password)));
+  assert.equal((await app.request('GET', '/api')).status, 401);
+  await assert.rejects(run(userEnable, {}, account.email), /not disabled/);
+  const entries = await run(audit, { account: account.id });
+  const kinds = entries.map((line) => line.split('  ')[1]);
+  assert.deepEqual(
+    kinds.filter((kind) => !kind?.startsWith('token.')),
+    ['account.created', 'grant.created', 'grant.withdrawn', 'account.disabled', 'account.enabled'],
+  );
+});
+
+test('a password of - is the first line of standard input', async () => {
+  const input = Readable.from(['correct horse\nbattery']);
+  assert.equal(await readPassword({ password: '-' }, input), 'correct horse');
+  assert.equal(await readPassword({ password: 'staple' }), 'staple');
+  await assert.rejects(readPassword({ password: '-' }, Readable.from([])), UsageError);
+  await assert.rejects(readPassword({}), UsageError);
+});
+
+test('user create: the user of an application is made an administrator, whether or not it is known yet', async () => {
+  const [made] = await run(userCreate, { 'external-id': 'boss', json: true });
+  const [again] = await run(userCreate, { 'external-id': 'boss', admin: true, json: true });
+  assert.equal(JSON.parse(String(made)).id, JSON.parse(String(again)).id);
+  const { rows } = await sql`
+    select is_admin, password_hash from accounts where external_id = 'boss'`.execute(server.db);
+  assert.deepEqual(rows, [{ is_admin: true, password_hash: null }]);
+  for (const values of [{ 'external-id': 'a\n' }, { 'external-id': 'a', email: 'a@example.com' }]) {
+    await assert.rejects(run(userCreate, values), UsageError);
+  }
+});

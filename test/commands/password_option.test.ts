@@ -1,0 +1,43 @@
+/** Where commands get a password from. */
+
+import assert from 'node:assert/strict';
+import { PassThrough } from 'node:stream';
+import { test } from 'node:test';
+import { readPassword } from '../../src/commands/password_option.ts';
+
+function terminal(typed: string) {
+  const input = Object.assign(new PassThrough(), { isTTY: true, setRawMode: () => {} });
+  const output = new PassThrough();
+  let text = '';
+  output.setEncoding('utf8').on('data', (piece: string) => {
+    text += piece;
+  });
+  input.end(typed);
+  return { input, output, shown: () => text };
+}
+
+test('a terminal is asked twice, and shows nothing of what is typed', async () => {
+  const { input, output, shown } = terminal('correct horse\rcorrect horse\r');
+  assert.equal(await readPassword({}, input, output), 'correct horse');
+  assert.equal(shown(), 'Password: \nThe same again: \n');
+});
+
+test('two passwords that differ, an end and an interrupt are refused', async () => {
+  for (const [typed, reason] of [
+    ['one password\ranother one\r', /differ/],
+    ['', /no password was given/],
+    ['half\u0003', /no password was given/],
+  ] as const) {
+    const { input, output } = terminal(typed);
+    await assert.rejects(readPassword({}, input, output), reason);
+  }
+});
+
+test('- reads the first line of standard input, and without a terminal the option is required', async () => {
+  const input = new PassThrough();
+  input.end('from a file\nanother line\n');
+  assert.equal(await readPassword({ password: '-' }, input), 'from a file');
+  await assert.rejects(readPassword({ password: '-' }, new PassThrough().end()), /standard input is empty/);
+  await assert.rejects(readPassword({}, new PassThrough()), /--password is required/);
+  assert.equal(await readPassword({ password: 'as it is' }, new PassThrough()), 'as it is');
+});

@@ -1,0 +1,292 @@
+/** Settings: what is taken, and that everything wrong is named at once. */
+
+import assert from 'node:assert/strict';
+import { readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { pino } from 'pino';
+import { ConfigError, loadConfig, type Mode } from '../../src/config/config.ts';
+import { type Environment, unknownSettings } from '../../src/config/environment.ts';
+import { loadSecret } from '../../src/config/secret.ts';
+import { createApplication } from '../../src/http/application.ts';
+import { createDatabase } from '../support/database.ts';
+import { runCommand, temporaryFolder } from '../support/process.ts';
+import { freePort } from '../support/server.ts';
+
+function problemsOf(environment: Environment, mode: Mode = 'start'): readonly string[] {
+  try {
+    loadConfig(environment, mode);
+    return [];
+  } catch (error) {
+    assert.ok(error instanceof ConfigError);
+    return error.problems;
+  }
+}
+
+test('defaults are those of the documents', () => {
+  const config = loadConfig({}, 'start');
+  assert.equal(config.baseUrl, 'http://localhost:3000');
+  assert.equal(config.host, '0.0.0.0');
+  assert.equal(config.rateLimitPerMinute, 600);
+  assert.equal(config.insecureSubscribers, false);
+  assert.deepEqual(
+    config.retryScheduleSeconds,
+    [5, 30, 120, 600, 1_800, 3_600, 10_800, 21_600, 43_200, 86_400, 86_400],
+  );
+  assert.equal(loadConfig({}, 'dev').host, '127.0.0.1');
+  assert.equal(loadConfig({}, 'dev').insecureSubscribers, true);
+  assert.equal(loadConfig({ PORT: '8080' }, 'dev').baseUrl, 'http://localhost:8080');
+});
+
+test('names that begin like settings and are none are problems; what Kubernetes sets for a service is not', () => {
+  const unknown = unknownSettings({
+    NUNCIO_SECRETT: 'x',
+    NUNCIO_PORT: '8080',
+    NUNCIO_COLOUR_OF_THE_SEA: 'x',
+    NUNCIO_CONFIG: 'x',
+    NUNCIO_SERVICE_HOST: '10.0.0.1',
+    NUNCIO_SERVICE_PORT_HTTP: '3000',
+    NUNCIO_WEB_PORT: 'tcp://10.0.0.1:3000',
+    NUNCIO_PORT_3000_TCP_ADDR: '10.0.0.1',
+    OTHER: 'x',
+  });
+  assert.deepEqual(unknown, [
+    'NUNCIO_SECRETT is not a setting: NUNCIO_SECRET may be meant',
+    'NUNCIO_PORT is not a setting: PORT may be meant',
+    'NUNCIO_COLOUR_OF_THE_SEA is not a setting: see docs/settings.md',
+  ]);
+  assert.throws(() => loadConfig({}, 'start', unknown), { problems: unknown });
+});
+
+test('every wrong setting is named at once, each in one line', () => {
+  const problems = problemsOf({
+    PORT: '70000',
+    NUNCIO_BASE_URL: 'https://example.com/path',
+    DATABASE_URL: 'mysql://u:p4ss@h/d',
+    NUNCIO_SECRET: 'short',
+    NUNCIO_INSECURE_SUBSCRIBERS: 'yes',
+    NUNCIO_RETRY_SCHEDULE: '5s,soon',
+    NUNCIO_RATE_LIMIT: '-1',
+    NUNCIO_NODE_NAME: 'two words',
+    NUNCIO_TRUST_PROXY: '10.0.0.0/40',
+    NUNCIO_EGRESS_PROXY: 'socks5://u:p4ss@proxy:1080',
+    LOG_LEVEL: 'loud',
+  });
+  const named = problems.map((problem) => problem.split(' ', 1)[0]);
+  assert.deepEqual(named.toSorted(), [
+    'DATABASE_URL',
+    'LOG_LEVEL',
+    'NUNCIO_BASE_URL',
+    'NUNCIO_EGRESS_PROXY',
+    'NUNCIO_INSECURE_SUBSCRIBERS',
+    'NUNCIO_NODE_NAME',
+    'NUNCIO_RATE_LIMIT',
+    'NUNCIO_RETRY_SCHEDULE',
+    'NUNCIO_SECRET',
+    'NUNCIO_TRUST_PROXY',
+    'PORT',
+  ]);
+  for (const problem of problems) assert.match(problem, /^[^\n]+it may be [^\n]+$/);
+  assert.doesNotMatch(problems.join('\n'), /p4ss|short/);
+});
+
+test('a base URL is an origin', () => {
+  for (const wrong of [
+    'example.com',
+    'ftp://example.com',
+    'https://u:p@example.com',
+    'https://example.com/?a',
+    'https://example.com/#a',
+  ]) {
+    assert.equal(problemsOf({ NUNCIO_BASE_URL: wrong }).length, 1, wrong);
+  }
+  assert.equal(
+    loadConfig({ NUNCIO_BASE_URL: 'https://API.example.com:443/' }, 'start').baseUrl,
+    'https://api.example.com',
+  );
+});
+
+test('start refuses a public base URL over http unless the switch accepts the risk', () => {
+  for (const baseUrl of ['http://api.example.com', 'http://10.0.0.5:3000', 'http://localhost.example.com']) {
+    const [problem, ...more] = problemsOf({ NUNCIO_BASE_URL: baseUrl });
+    assert.match(
+      problem ?? '',
+      /^NUNCIO_BASE_URL is "http:.*it may be an https origin.*NUNCIO_INSECURE_HTTP=1/,
+    );
+    assert.deepEqual(more, []);
+    assert.equal(problemsOf({ NUNCIO_BASE_URL: baseUrl, NUNCIO_INSECURE_HTTP: '0' }).length, 1);
+    assert.deepEqual(problemsOf({ NUNCIO_BASE_URL: baseUrl, NUNCIO_INSECURE_HTTP: '1' }), []);
+    for (const mode of ['dev', 'command'] as const) {
+      assert.deepEqual(problemsOf({ NUNCIO_BASE_URL: baseUrl }, mode), []);
+    }
+  }
+  for (const baseUrl of [
+    'http://localhost:3000',
+    'http://127.0.0.1:3000',
+    'http://[::1]',
+    'http://a.localhost',
+  ]) {
+    assert.deepEqual(problemsOf({ NUNCIO_BASE_URL: baseUrl }), [], baseUrl);
+  }
+  assert.match(problemsOf({ NUNCIO_INSECURE_HTTP: 'yes' }).join(), /^NUNCIO_INSECURE_HTTP is "yes"/);
+});
+
+test('every hostile value of a setting is one line that names it', () => {
+  const hostile: [name: keyof Environment, ...values: string[]][] = [
+    [
+      'NUNCIO_TRUST_PROXY',
+      ...[
+        '0.0.0.0/0',
+        '::/0',
+        '10.0.0.0/00',
+        '10.0.0.0/-1',
+        '10.0.0.0/8/8',
+        '10.0.0.0/',
+        '/8',
+        '10.0.0.0/8.0',
+      ],
+      ...[
+        '10.0.0.0/1e1',
+        '10.0.0.0/255.0.0.0',
+        'fe80::1%eth0',
+        'fd00::/129',
+        '10.0.0.1,',
+        ',',
+        'loopback',
+        '*',
+        '010.1.1.1',
+      ],
+    ],
+    [
+      'DATABASE_URL',
+      ...[
+        'postgres://%ff:p4ss@h/d',
+        'postgres://u:p4ss%ff@h/d',
+        'postgres://u:p4ss@h/%ff',
+        'postgres://u:p4ss@h:99999/d',
+      ],
+      ...[
+        'postgres:///d?port=99999&password=p4ss',
+        'postgres:///d?host=%ff',
+        'postgres:///d?host=a%20b',
+        'postgres:///d?port=x',
+      ],
+      ...['postgres://h/d?sslrootcert=/none', 'postgres://h/d?sslcert=/', 'postgres://h/d?sslkey=%00'],
+    ],
+    ['PORT', '-1', '65536', '1e3', '0x50', '3000.0', 'NaN', '99999999999999999999', '٣'],
+    ['NUNCIO_RATE_LIMIT', '-1', '1e9', '1000000001', 'Infinity', '0x10', '1_000'],
+    [
+      'NUNCIO_RETRY_SCHEDULE',
+      ',',
+      '5s,',
+      '0s',
+      '8d',
+      '99999999999s',
+      '-5s',
+      '5',
+      '5s 5s',
+      Array(21).fill('1s').join(),
+    ],
+    [
+      'NUNCIO_BASE_URL',
+      ...[
+        'https://',
+        'https://a b',
+        'https://a:99999',
+        'https://[::1',
+        'javascript:alert(1)',
+        '//a',
+        'https://a\\b',
+      ],
+    ],
+    [
+      'NUNCIO_EGRESS_PROXY',
+      'http://',
+      'http://%ff@a',
+      'http://u:%ff@a',
+      'https://a',
+      'http://a/b',
+      'http://:p4ss@a',
+      'http://a:99999',
+    ],
+    ['NUNCIO_INSECURE_SUBSCRIBERS', 'true', '01', '2', '__proto__'],
+    ['LOG_LEVEL', 'INFO', 'constructor', '__proto__', '30'],
+    ['NUNCIO_SECRET', 'x'.repeat(31)],
+  ];
+  for (const [name, ...values] of hostile) {
+    for (const value of values) {
+      const problems = problemsOf({ [name]: value });
+      assert.equal(problems.length, 1, `${name}=${value}`);
+      assert.match(problems[0] ?? '', /^[^\n]+: it may be [^\n]+$/, value);
+      assert.ok((problems[0] ?? '').startsWith(`${name} is `), problems.join());
+      assert.doesNotMatch(problems.join(), /p4ss/);
+    }
+  }
+});
+
+test('every range of proxies that is taken serves', async () => {
+  const taken = [
+    '10.0.0.5',
+    '10.0.0.0/8',
+    '0.0.0.0/1, 128.0.0.0/1',
+    'fd00::/8',
+    '::ffff:10.0.0.0/104',
+    '::1',
+    '::/1',
+  ];
+  for (const NUNCIO_TRUST_PROXY of taken) {
+    const config = loadConfig({ NUNCIO_TRUST_PROXY }, 'start');
+    await createApplication(config, pino({ level: 'silent' })).close();
+  }
+});
+
+test('start says in one line what is wrong with a host or a proxy', async (t) => {
+  const database = await createDatabase();
+  t.after(() => database.drop());
+  const settings = { PORT: String(await freePort()), NUNCIO_SECRET: 'x'.repeat(32), LOG_LEVEL: 'silent' };
+  const cases: Environment[] = [{ HOST: 'no such host' }, { NUNCIO_TRUST_PROXY: '0.0.0.0/0' }];
+  for (const environment of cases) {
+    const all = { ...settings, DATABASE_URL: database.url, ...environment };
+    const { code, stderr } = await runCommand(['start'], all);
+    assert.equal(code, 1, stderr);
+    assert.doesNotMatch(stderr, /\n\s+at /, stderr);
+    const [name = ''] = Object.keys(environment);
+    assert.match(
+      stderr,
+      name === 'NUNCIO_CONFIG' ? /^nuncio: \// : new RegExp(`^nuncio: ${name} is "`),
+      stderr,
+    );
+  }
+});
+
+test('insecure subscribers are refused on a public https origin, and never the default there', () => {
+  const environment = { NUNCIO_BASE_URL: 'https://api.example.com' };
+  assert.match(
+    problemsOf({ ...environment, NUNCIO_INSECURE_SUBSCRIBERS: '1' }).join(),
+    /^NUNCIO_INSECURE_SUBSCRIBERS is "1"/,
+  );
+  assert.equal(loadConfig(environment, 'dev').insecureSubscribers, false);
+  assert.equal(
+    loadConfig({ NUNCIO_BASE_URL: 'https://localhost:8443', NUNCIO_INSECURE_SUBSCRIBERS: '1' }, 'start')
+      .insecureSubscribers,
+    true,
+  );
+});
+
+test('an external database needs a secret in production, and not in development', () => {
+  const DATABASE_URL = 'postgres://localhost/nuncio';
+  assert.match(problemsOf({ DATABASE_URL }).join(), /^NUNCIO_SECRET is not set/);
+  assert.deepEqual(problemsOf({ DATABASE_URL }, 'dev'), []);
+  assert.deepEqual(problemsOf({ DATABASE_URL, NUNCIO_SECRET: 'x'.repeat(32) }), []);
+});
+
+test('a made secret is kept, stays the same, and is readable by its owner alone', async (t) => {
+  const NUNCIO_DATA_DIR = await temporaryFolder(t);
+  const config = loadConfig({ NUNCIO_DATA_DIR }, 'dev');
+  const secret = loadSecret(config);
+  assert.ok(secret.length >= 32);
+  assert.deepEqual(loadSecret(config), secret);
+  const file = join(NUNCIO_DATA_DIR, 'secret');
+  assert.equal(statSync(file).mode & 0o777, 0o600);
+  assert.equal(readFileSync(file, 'utf8').trim(), secret.toString());
+});

@@ -1,0 +1,203 @@
+/** What nobody may be kept out of: axe finds nothing on any page or dialog, and the operator's pages work by the keyboard alone. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import type { Page } from 'playwright-core';
+import { openPage, startBrowser } from '../support/chromium.ts';
+import { createConsoleUser } from '../support/console.ts';
+import {
+  accessibilityFaults,
+  desktop,
+  openConsole,
+  phone,
+  signIn,
+  startConsoleServer,
+  tabTo,
+} from '../support/console_page.ts';
+import { createTestAccount, createTestClient } from '../support/oauth.ts';
+import { answer, startSubscriber } from '../support/subscriber.ts';
+import { createPublisher, publish, subscribe, until } from '../support/webhooks.ts';
+
+const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
+const browser = await startBrowser({ after });
+const publisher = await createPublisher(server);
+
+async function check(page: Page, where: string): Promise<void> {
+  await until(
+    () => page.locator('.skeleton').count(),
+    (count) => count === 0,
+  );
+  assert.deepEqual(await accessibilityFaults(page), [], where);
+  assert.equal(
+    await page.evaluate('document.documentElement.scrollWidth - innerWidth'),
+    0,
+    `${where}: width`,
+  );
+}
+
+function authorizePath(client: { id: string; redirectUri: string }): string {
+  const query = new URLSearchParams({
+    client_id: client.id,
+    redirect_uri: client.redirectUri,
+    response_type: 'code',
+    scope: 'read:posts read:profile',
+    state: 'state',
+    code_challenge: 'a'.repeat(43),
+    code_challenge_method: 'S256',
+  });
+  return `/oauth/authorize?${query}`;
+}
+
+for (const [name, size] of Object.entries({ phone, desktop })) {
+  for (const colorScheme of ['light', 'dark'] as const) {
+    const options = { ...size, colorScheme };
+    const variant = `on a ${name} in ${colorScheme}`;
+
+    test(`axe finds nothing on the pages beside the console ${variant}`, async () => {
+      const account = await createTestAccount(server);
+      const client = await createTestClient(server, { origin: 'account' });
+      const { page } = await openPage(browser, options);
+      for (const path of [
+        '/',
+        '/docs/',
+        '/account',
+        '/device',
+        '/nothing',
+        '/oauth/authorize?client_id=no',
+      ]) {
+        await page.goto(server.baseUrl + path);
+        await check(page, path);
+      }
+      await page.goto(server.baseUrl + authorizePath(client));
+      await check(page, 'login');
+      await signIn(page, { email: account.email, password: 'wrong' });
+      await page.getByRole('alert').waitFor();
+      await check(page, 'login refused');
+      await signIn(page, account);
+      await page.getByRole('button', { name: 'Allow' }).waitFor();
+      await check(page, 'consent');
+      for (const path of ['/account', '/oauth/logout']) {
+        await page.goto(server.baseUrl + path);
+        await check(page, path);
+      }
+    });
+
+    test(`axe finds nothing in the dialogs and remaining tabs of the console ${variant}`, async (t) => {
+      const subscriber = await startSubscriber(t, answer(500));
+      const user = await createConsoleUser(server, { isAdmin: true });
+      const { id } = await subscribe(user, { url: subscriber.url, description: 'Warehouse' });
+      const made = await user.request('POST', '/apps', {
+        json: { client_name: 'Reader', redirect_uris: ['https://reader.example/cb'], scope: 'read:posts' },
+      });
+      const app = `/console/apps/${made.body.client_id}`;
+      await user.request('POST', `/apps/${made.body.client_id}/subscriptions`, {
+        json: { url: subscriber.url, kinds: ['*'] },
+      });
+      await publish(publisher, user.account, ['one']);
+      await subscriber.waitFor(2);
+      const { page, follow } = await openConsole(browser, server, user.account, '/console/health', options);
+      await page.getByRole('img', { name: 'Deliveries over time by outcome' }).waitFor();
+      await check(page, 'health');
+      for (const tab of ['overview', 'health', 'settings']) {
+        await follow(`/console/subscriptions/${id}?tab=${tab}`);
+        await check(page, `subscription ${tab}`);
+      }
+      await follow(`${app}?tab=subscriptions`);
+      await page.getByRole('link', { name: subscriber.url }).waitFor();
+      await check(page, 'subscriptions of an app');
+      for (const path of ['/console/nothing', '/console/apps/none', '/console/subscriptions/none']) {
+        await follow(path);
+        await check(page, path);
+      }
+      const dialogs = [
+        [`/console/subscriptions/${id}`, 'Rotate'],
+        [`/console/subscriptions/${id}`, 'Delete'],
+        [`/console/subscriptions/${id}`, 'Recover'],
+        [`${app}?tab=settings`, 'Delete app'],
+        ['/console/operator/apps', 'Suspend Reader'],
+        ['/console/operator/accounts', 'Disable '],
+        ['/console/operator/subscriptions', 'Disable '],
+      ] as const;
+      for (const [path, button] of dialogs) {
+        await follow(path);
+        await page.getByRole('button', { name: button }).first().click();
+        await page.locator('[role=dialog], [role=alertdialog]').waitFor();
+        await check(page, `${path}: ${button}`);
+      }
+      await follow('/console/events');
+      if (name === 'phone') await page.getByRole('button', { name: 'Open navigation' }).click();
+      await page.getByRole('button', { name: user.account.name }).click();
+      await page.getByRole('menuitem', { name: 'Sign out' }).waitFor();
+      await check(page, 'menu');
+    });
+  }
+}
+
+test('a page says when the server cannot be reached, and when it fails', async () => {
+  const account = await createTestAccount(server);
+  const { page } = await openConsole(browser, server, account, '/console/apps');
+  await page.getByText('No apps yet').waitFor();
+  const answers = (url: URL) => url.pathname === '/subscriptions';
+  await page.route(answers, (route) => route.abort());
+  await page.getByRole('link', { name: 'Subscriptions' }).click();
+  await page.getByText('The server cannot be reached.').waitFor();
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await page.unroute(answers);
+  await page.route(answers, (route) => route.fulfill({ status: 500, body: 'oops' }));
+  await page.getByRole('button', { name: 'Try again' }).click();
+  await page.getByText('The server responded with 500.').waitFor();
+  await page.unroute(answers);
+  await page.getByRole('button', { name: 'Try again' }).click();
+  await page.getByText('No subscriptions yet').waitFor();
+});
+
+test('an administrator verifies an app, disables an account and reads the audit log by the keyboard alone', async () => {
+  const developer = await createConsoleUser(server);
+  const json = { client_name: 'Keyboardist', redirect_uris: ['https://k.example/cb'] };
+  assert.equal((await developer.request('POST', '/apps', { json })).status, 201);
+  const admin = await createTestAccount(server, { isAdmin: true });
+  const { page, problems } = await openConsole(browser, server, admin, '/console/operator');
+  const press = (key: string) => page.keyboard.press(key);
+  const dialog = page.getByRole('alertdialog');
+
+  await tabTo(page, page.getByRole('link', { name: 'All apps' }));
+  await press('Enter');
+  await page.getByRole('heading', { name: 'All apps' }).waitFor();
+  await tabTo(page, page.getByRole('searchbox', { name: 'Name begins with' }));
+  await page.keyboard.type('Keyb');
+  const verify = page.getByRole('button', { name: 'Verify Keyboardist' });
+  await tabTo(page, verify);
+  await press('Enter');
+  await dialog.waitFor();
+  await press('Escape');
+  await dialog.waitFor({ state: 'detached' });
+  assert.ok(await verify.evaluate((element) => element === element.ownerDocument.activeElement));
+  await press('Enter');
+  await tabTo(page, dialog.getByRole('textbox', { name: 'Reason' }));
+  await page.keyboard.type('Read by keys.');
+  await tabTo(page, dialog.getByRole('button', { name: 'Verify' }));
+  await press('Enter');
+  await page.getByText('Keyboardist is verified.').waitFor();
+
+  await tabTo(page, page.getByRole('link', { name: 'Accounts' }));
+  await press('Enter');
+  await page.getByRole('heading', { name: 'Accounts' }).waitFor();
+  const { email } = developer.account;
+  await tabTo(page, page.getByRole('searchbox', { name: 'E-mail begins with' }));
+  await page.keyboard.type(email);
+  await tabTo(page, page.getByRole('button', { name: 'State' }));
+  await press('Enter');
+  await page.getByRole('option', { name: 'Active' }).waitFor();
+  await press('ArrowDown');
+  await press('Enter');
+  await tabTo(page, page.getByRole('button', { name: `Disable ${email}` }));
+  await press('Enter');
+  await tabTo(page, dialog.getByRole('button', { name: 'Disable' }));
+  await press('Enter');
+  await page.getByText(`${email} is disabled.`).waitFor();
+
+  await tabTo(page, page.getByRole('link', { name: 'Audit log', exact: true }));
+  await press('Enter');
+  await page.getByText('Read by keys.').waitFor();
+  assert.deepEqual(problems, []);
+});

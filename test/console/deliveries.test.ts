@@ -1,0 +1,225 @@
+/** Deliveries in the console: they arrive live, say why they failed, and are sent again. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { startBrowser } from '../support/chromium.ts';
+import { createConsoleUser } from '../support/console.ts';
+import {
+  accessibilityFaults,
+  desktop,
+  openConsole,
+  phone,
+  startConsoleServer,
+  tabTo,
+} from '../support/console_page.ts';
+import { createTestAccount } from '../support/oauth.ts';
+import { accept, answer, startSubscriber } from '../support/subscriber.ts';
+import { createPublisher, publish, subscribe, until } from '../support/webhooks.ts';
+
+// One repetition, a second later: what fails is given up soon, and stays so for as long as the test looks at it.
+const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
+const browser = await startBrowser({ after });
+const publisher = await createPublisher(server);
+
+/** The stories are the same wherever they are told. */
+const places = [
+  ['on a desktop in light', desktop],
+  ['on a phone in dark', { ...phone, colorScheme: 'dark' }],
+] as const;
+
+for (const [where, options] of places) {
+  test(`a delivery arrives live, fails with a reason, is resent, and the rest is recovered ${where}`, async (t) => {
+    const subscriber = await startSubscriber(t);
+    const user = await createConsoleUser(server);
+    const { id } = await subscribe(user, { url: subscriber.url, description: 'Warehouse' });
+    const path = `/console/subscriptions/${id}?tab=deliveries`;
+    const { page, problems } = await openConsole(browser, server, user.account, path, options);
+    await page.getByText('No deliveries yet').waitFor();
+
+    await publish(publisher, user.account, ['first']);
+    await page.getByRole('link', { name: 'push' }).waitFor();
+    await page.getByText('Live', { exact: true }).waitFor();
+    await page.locator('td').getByText('succeeded').waitFor();
+
+    subscriber.behave((_received, response) => response.writeHead(500).end('warehouse offline'));
+    await publish(publisher, user.account, ['second', 'third']);
+    await page.locator('tr', { hasText: 'failed' }).nth(1).waitFor();
+    assert.deepEqual(await accessibilityFaults(page), []);
+    await page.locator('tr', { hasText: 'failed' }).last().getByRole('link').click();
+    await page.getByText('500: The receiver failed.').waitFor();
+    await page.getByText('No automatic attempts are left.').waitFor();
+    await page.getByText('warehouse offline').waitFor();
+    await page.getByText(`curl -i '${subscriber.url}/'`).waitFor();
+    await page.getByRole('button', { name: 'Attempt 1 500' }).click();
+    await page.getByRole('list', { name: 'Timing' }).getByText('First byte').waitFor();
+    assert.deepEqual(await accessibilityFaults(page), []);
+
+    subscriber.behave(accept);
+    await page.getByRole('button', { name: 'Resend' }).click();
+    await page.locator('h1 ~ .badge').getByText('succeeded').waitFor();
+
+    await page.getByRole('link', { name: 'Warehouse', exact: true }).click();
+    await page.getByRole('button', { name: 'Recover' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Recover deliveries' });
+    assert.deepEqual(await accessibilityFaults(page), []);
+    await dialog.getByRole('button', { name: 'Recover' }).click();
+    await dialog.getByText('Done').waitFor();
+    await dialog.getByText('1 resent, 0 added.').waitFor();
+    await dialog.getByRole('button', { name: 'Close' }).click();
+    await page.locator('tr', { hasText: 'succeeded' }).nth(2).waitFor();
+    const marks = subscriber.received.map(({ body }) => JSON.parse(body).ref.split('/').at(-1));
+    assert.deepEqual([...new Set(marks)].sort(), ['first', 'second', 'third']);
+    assert.deepEqual(problems, []);
+  });
+}
+
+test('a second member sees the deliveries of an app, resends one, and sees nothing once removed', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const owner = await createConsoleUser(server);
+  const member = await createConsoleUser(server);
+  const json = { client_name: 'Shared', redirect_uris: ['https://shared.example/cb'], scope: 'read:posts' };
+  const { body: app } = await owner.request('POST', '/apps', { json });
+  const members = `/apps/${app.client_id}/members`;
+  await owner.request('PUT', `${members}/${member.account.email}`, { json: { role: 'developer' } });
+  const { body: invitations } = await member.request('GET', '/app-invitations');
+  await member.request('POST', `/app-invitations/${invitations.items[0].id}/accept`, { json: {} });
+  const made = await owner.request('POST', `/apps/${app.client_id}/subscriptions`, {
+    json: { url: subscriber.url, description: 'Of the app', kinds: ['*'] },
+  });
+  await owner.request('POST', `/subscriptions/${made.body.id}/test`, { json: {} });
+  await subscriber.waitFor(2);
+
+  const path = `/console/apps/${app.client_id}?tab=subscriptions`;
+  const { page } = await openConsole(browser, server, member.account, path);
+  await page.getByRole('link', { name: 'Of the app' }).click();
+  await page.getByRole('tab', { name: 'Deliveries' }).click();
+  await page.getByRole('link', { name: 'ping' }).click();
+  await page.getByText('500: The receiver failed.').waitFor();
+  subscriber.behave(accept);
+  await page.getByRole('button', { name: 'Resend' }).click();
+  await page.locator('h1 ~ .badge').getByText('succeeded').waitFor();
+
+  await owner.request('DELETE', `${members}/${member.account.id}`);
+  await page.reload();
+  await page.getByText('Not found').waitFor();
+});
+
+test('a response that was not stored is explained, and one that is no text is named so', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const user = await createConsoleUser(server);
+  const { id } = await subscribe(user, { url: subscriber.url });
+  await user.request('POST', `/subscriptions/${id}/test`, { json: {} });
+  const { body } = await until(
+    () => user.request('GET', `/subscriptions/${id}/deliveries?status=failed`),
+    ({ body: list }) => list.items.length === 1,
+  );
+  const delivery = body.items[0];
+  const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(
+    server.db,
+  );
+  await sql`
+    update attempts set response_omitted = true, headers = null, body = null
+    where lane = ${rows[0]?.lane} and number = 2`.execute(server.db);
+  await sql`update attempts set body = '\\xff00ff' where lane = ${rows[0]?.lane} and number = 1`.execute(
+    server.db,
+  );
+  const path = `/console/deliveries/${delivery.id}`;
+  const { page, problems } = await openConsole(browser, server, user.account, path);
+  await page.getByText('The response is not stored').waitFor();
+  await page.getByText('had filled their storage for that day (UTC)').waitFor();
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await page.getByRole('button', { name: 'Attempt 1 500' }).click();
+  await page.getByText('Response (body in base64)').waitFor();
+  assert.equal(await page.getByText('The response is not stored').count(), 0);
+  assert.deepEqual(problems, []);
+});
+
+test('the log is filtered by state, kind, time and id', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const user = await createConsoleUser(server);
+  const { id } = await subscribe(user, { url: subscriber.url });
+  await publish(publisher, user.account, ['one', 'two']);
+  await user.request('POST', `/subscriptions/${id}/test`, { json: {} });
+  await subscriber.waitFor(3);
+  const path = `/console/subscriptions/${id}?tab=deliveries`;
+  const { page, problems } = await openConsole(browser, server, user.account, path);
+  const rows = page.locator('tbody tr');
+  await rows.nth(2).waitFor();
+  const choose = async (field: string, choice: string) => {
+    await page.getByRole('button', { name: field }).click();
+    await page.getByRole('option', { name: choice, exact: true }).click();
+  };
+  await choose('Kind', 'ping');
+  // Between the two lists there is none.
+  await rows.filter({ hasText: 'push' }).first().waitFor({ state: 'detached' });
+  await rows.first().waitFor();
+  assert.equal(await rows.count(), 1);
+  const delivery = (await rows.getByRole('link').getAttribute('href'))?.split('/').at(-1) as string;
+  await choose('Kind', 'All kinds');
+  await rows.nth(2).waitFor();
+  await choose('State', 'Failed');
+  await page.getByText('No matching deliveries').waitFor();
+  await page.getByRole('button', { name: 'Clear filters' }).click();
+  await rows.nth(2).waitFor();
+  await choose('Time', 'Last hour');
+  await rows.nth(2).waitFor();
+  await page.getByRole('textbox', { name: 'Delivery ID' }).fill(delivery);
+  await rows.filter({ hasText: 'push' }).first().waitFor({ state: 'detached' });
+  await rows.first().waitFor();
+  assert.match((await rows.first().textContent()) ?? '', /ping/);
+  assert.deepEqual(problems, []);
+});
+
+test('a user subscribes and reads a delivery by the keyboard alone', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const account = await createTestAccount(server);
+  const { page } = await openConsole(browser, server, account, '/console/subscriptions');
+  await page.keyboard.press('Tab');
+  assert.equal(await page.locator(':focus').textContent(), 'Skip to content');
+  await page.keyboard.press('Enter');
+  await tabTo(page, page.getByRole('link', { name: 'New subscription' }).first());
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'New subscription' }).waitFor();
+  await tabTo(page, page.getByRole('textbox', { name: 'URL' }));
+  await page.keyboard.type(subscriber.url);
+  await tabTo(page, page.getByRole('checkbox', { name: /^All kinds/ }));
+  await page.keyboard.press('Space');
+  await tabTo(page, page.getByRole('button', { name: 'Create subscription' }));
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'Verify deliveries' }).waitFor();
+  await tabTo(page, page.getByRole('button', { name: 'Send test event' }));
+  await page.keyboard.press('Enter');
+  await subscriber.waitFor(1);
+  await tabTo(page, page.getByRole('tab', { name: 'Overview' }));
+  await page.keyboard.press('ArrowRight');
+  const link = page.getByRole('link', { name: 'ping' });
+  await link.waitFor();
+  await tabTo(page, link);
+  await page.keyboard.press('Enter');
+  await page.getByText('500: The receiver failed.').waitFor();
+  // Where one has been led is what has the focus.
+  assert.equal(await page.locator(':focus').textContent(), 'ping');
+});
+
+for (const [name, size] of Object.entries({ phone, desktop })) {
+  for (const colorScheme of ['light', 'dark'] as const) {
+    test(`axe finds nothing on the pages of deliveries on a ${name} in ${colorScheme}`, async (t) => {
+      const subscriber = await startSubscriber(t, answer(500));
+      const user = await createConsoleUser(server);
+      await subscribe(user, { url: subscriber.url });
+      await publish(publisher, user.account, ['one']);
+      const options = { ...size, colorScheme };
+      const path = '/console/deliveries';
+      const { page, problems } = await openConsole(browser, server, user.account, path, options);
+      await page.getByRole('link', { name: 'push' }).waitFor();
+      assert.deepEqual(await accessibilityFaults(page), []);
+      assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
+      await page.getByRole('link', { name: 'push' }).click();
+      await page.getByText('500: The receiver failed.').waitFor();
+      assert.deepEqual(await accessibilityFaults(page), []);
+      assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
+      assert.deepEqual(problems, []);
+    });
+  }
+}

@@ -1,0 +1,183 @@
+/** Health, events and the operator's pages in the console. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { startBrowser } from '../support/chromium.ts';
+import { createConsoleUser } from '../support/console.ts';
+import {
+  accessibilityFaults,
+  desktop,
+  openConsole,
+  phone,
+  startConsoleServer,
+} from '../support/console_page.ts';
+import { createTestAccount, mintAccessToken } from '../support/oauth.ts';
+import { answer, startSubscriber } from '../support/subscriber.ts';
+import { createPublisher, publish, subscribe, until } from '../support/webhooks.ts';
+
+const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
+const browser = await startBrowser({ after });
+const publisher = await createPublisher(server);
+const sizes = { phone, desktop };
+const operatorPages = ['', '/accounts', '/apps', '/subscriptions', '/audit', '/settings'];
+
+test('an example of a kind is sent from the catalogue, and health counts it', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const user = await createConsoleUser(server);
+  const { id } = await subscribe(user, { url: subscriber.url, description: 'Orders' });
+  const { page, problems, follow } = await openConsole(browser, server, user.account, '/console/events');
+  await page.getByRole('link', { name: 'invoice.paid' }).click();
+  await page.getByText('An invoice of the user was paid.').waitFor();
+  await page.getByRole('tab', { name: 'Schema' }).click();
+  await page.getByText('"minimum": 0').waitFor();
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await page.getByRole('button', { name: 'Send', exact: true }).click();
+  await page.getByRole('heading', { name: 'invoice.paid' }).waitFor();
+  const [received] = await subscriber.waitFor(1);
+  assert.equal(received?.headers['nuncio-event'], 'invoice.paid');
+
+  subscriber.behave(answer(503));
+  await publish(publisher, user.account, ['fails']);
+  await subscriber.waitFor(3);
+  await follow(`/console/subscriptions/${id}?tab=health`);
+  await page.getByText('Server error (5xx)').waitFor();
+  await page.getByRole('img', { name: 'Deliveries over time by outcome' }).waitFor();
+  await page.getByText('As a table').first().click();
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await follow('/console/health');
+  await page.getByText('Success rate', { exact: true }).waitFor();
+  assert.deepEqual(problems, []);
+});
+
+test('an administrator verifies and suspends apps, disables accounts and subscriptions, and reads who did it', async () => {
+  const developer = await createConsoleUser(server);
+  const made = await developer.request('POST', '/apps', {
+    json: { client_name: 'Zeppelin', redirect_uris: ['https://z.example/cb'], scope: 'read:posts' },
+  });
+  assert.equal(made.status, 201);
+  const { id } = await subscribe(developer, { url: 'https://example.com/zeppelin' });
+  const admin = await createTestAccount(server, { isAdmin: true });
+  const { page, problems } = await openConsole(browser, server, admin, '/console/operator');
+  await page.getByText('Pending events').waitFor();
+  await page.getByText('alive').waitFor();
+
+  await page.getByRole('link', { name: 'All apps' }).click();
+  await page.getByRole('searchbox', { name: 'Name begins with' }).fill('Zepp');
+  await page.getByRole('button', { name: 'Verify Zeppelin' }).click();
+  await page.getByRole('textbox', { name: 'Reason' }).fill('We know them.');
+  await page.getByRole('alertdialog').getByRole('button', { name: 'Verify' }).click();
+  await page.getByText('Zeppelin is verified.').waitFor();
+  await page.getByRole('button', { name: 'Suspend Zeppelin' }).click();
+  await page.getByRole('alertdialog').getByRole('button', { name: 'Suspend' }).click();
+  await page.locator('td').getByText('suspended').waitFor();
+  const { body } = await developer.request('GET', `/apps/${made.body.client_id}`);
+  assert.equal(body.state, 'suspended');
+
+  await page.getByRole('link', { name: 'All subscriptions' }).click();
+  await page.getByRole('button', { name: 'Disable https://example.com/zeppelin' }).click();
+  await page.getByRole('alertdialog').getByRole('button', { name: 'Disable' }).click();
+  await page.locator('tr', { hasText: id }).getByText('paused').waitFor();
+
+  await page.getByRole('link', { name: 'Accounts' }).click();
+  const { email } = developer.account;
+  await page.getByRole('searchbox', { name: 'E-mail begins with' }).fill(email);
+  await page.getByRole('button', { name: `Disable ${email}` }).click();
+  await page.getByRole('alertdialog').getByRole('button', { name: 'Disable' }).click();
+  await page.locator('td').getByText('disabled').waitFor();
+
+  await page.getByRole('link', { name: 'Audit log', exact: true }).click();
+  await page.getByText('We know them.').waitFor();
+  await page.getByRole('searchbox', { name: 'Kind begins with' }).fill('account');
+  await page.getByText('We know them.').waitFor({ state: 'detached' });
+  await page.getByRole('link', { name: 'Settings' }).click();
+  await page.getByText('NUNCIO_RETRY_SCHEDULE').waitFor();
+  assert.deepEqual(problems, []);
+});
+
+test('the tokens of a suspended app stop, its owner reads why, and a reinstated one works again', async () => {
+  const developer = await createConsoleUser(server);
+  const json = { client_name: 'Suspicious', redirect_uris: ['https://s.example/cb'] };
+  const { body: app } = await developer.request('POST', '/apps', { json });
+  const user = await createTestAccount(server);
+  const mint = () =>
+    mintAccessToken(server, { account: user, client: { id: app.client_id }, scopes: ['read:profile'] });
+  const { accessToken } = await mint();
+  const ask = async (token: string) => {
+    const response = await fetch(`${server.baseUrl}/api`, { headers: { authorization: `Bearer ${token}` } });
+    await response.arrayBuffer();
+    return response.status;
+  };
+  assert.equal(await ask(accessToken), 200);
+  const admin = await createTestAccount(server, { isAdmin: true });
+  const { page, problems } = await openConsole(browser, server, admin, '/console/operator/apps');
+  await page.getByRole('searchbox', { name: 'Name begins with' }).fill('susp');
+  await page.getByRole('button', { name: 'Suspend Suspicious' }).click();
+  const dialog = page.getByRole('alertdialog');
+  await dialog.getByRole('textbox', { name: 'Reason' }).fill('It collects what it should not.');
+  await dialog.getByRole('button', { name: 'Suspend' }).click();
+  await page.locator('td').getByText('Suspended', { exact: true }).waitFor();
+  await until(
+    () => ask(accessToken),
+    (status) => status === 401,
+  );
+  const owner = await openConsole(browser, server, developer.account, `/console/apps/${app.client_id}`);
+  await owner.page.getByText('This app is suspended').waitFor();
+  assert.deepEqual(await accessibilityFaults(owner.page), []);
+  await page.getByRole('link', { name: 'Audit log of Suspicious' }).click();
+  await page.getByText('It collects what it should not.').waitFor();
+  await page.goBack();
+  await page.getByRole('searchbox', { name: 'Name begins with' }).fill('susp');
+  await page.getByRole('button', { name: 'Reinstate Suspicious' }).click();
+  await dialog.getByRole('button', { name: 'Reinstate' }).click();
+  await page.getByText('Suspicious reinstated.').waitFor();
+  assert.equal(await ask((await mint()).accessToken), 200);
+  assert.deepEqual([...problems, ...owner.problems], []);
+});
+
+test('an administrator enables an account again, and is not offered to disable their own', async () => {
+  const account = await createTestAccount(server, { email: 'zoe@search.example' });
+  const admin = await createTestAccount(server, { isAdmin: true });
+  const { page, problems } = await openConsole(browser, server, admin, '/console/operator/accounts');
+  const email = page.getByRole('searchbox', { name: 'E-mail begins with' });
+  await email.fill('zoe@');
+  const dialog = page.getByRole('alertdialog');
+  await page.getByRole('button', { name: `Disable ${account.email}` }).click();
+  await dialog.getByRole('button', { name: 'Disable' }).click();
+  await page.getByRole('button', { name: `Enable ${account.email}` }).click();
+  await dialog.getByRole('button', { name: 'Enable' }).click();
+  await page.getByText(`${account.email} can sign in again.`).waitFor();
+  await email.fill(admin.email);
+  await page.getByText('you', { exact: true }).waitFor();
+  assert.equal(await page.getByRole('button', { name: /^Disable/ }).count(), 0);
+  assert.deepEqual(problems, []);
+});
+
+test('who is no administrator sees nothing of the operator’s, also by its address', async () => {
+  const account = await createTestAccount(server);
+  const { page } = await openConsole(browser, server, account, '/console/operator/accounts');
+  await page.getByText('You do not have access').waitFor();
+  assert.equal(await page.getByRole('link', { name: 'Audit log' }).count(), 0);
+});
+
+for (const [name, size] of Object.entries(sizes)) {
+  for (const colorScheme of ['light', 'dark'] as const) {
+    test(`axe finds nothing on the operator’s pages on a ${name} in ${colorScheme}`, async () => {
+      const admin = await createTestAccount(server, { isAdmin: true });
+      const options = { ...size, colorScheme };
+      const { page, problems, follow } = await openConsole(
+        browser,
+        server,
+        admin,
+        '/console/events',
+        options,
+      );
+      for (const path of ['/console/events', ...operatorPages.map((part) => `/console/operator${part}`)]) {
+        await follow(path);
+        await page.getByRole('status', { name: 'Loading' }).first().waitFor({ state: 'detached' });
+        assert.deepEqual(await accessibilityFaults(page), [], path);
+        assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0, path);
+      }
+      assert.deepEqual(problems, []);
+    });
+  }
+}

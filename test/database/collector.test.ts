@@ -1,0 +1,231 @@
+/** The collector: what shares a lot, in whose turn, how much waits, and what becomes of lots that fail. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { Collector, CollectorFullError, type CollectorLimits } from '../../src/database/collector.ts';
+import { isDatabaseUnavailable } from '../../src/database/database.ts';
+
+interface Lot {
+  items: readonly string[];
+  /** Ends the lot: each item's outcome is itself, or the error. */
+  end: (error?: Error) => Promise<void>;
+}
+
+/** A collector whose lots the test ends itself. */
+function startCollector(given: Partial<CollectorLimits> = {}) {
+  const limits = { paceMs: 0, ...given };
+  const lots: Lot[] = [];
+  const collector = new Collector<string, string>({
+    limits,
+    execute: (items) => {
+      const { promise, resolve, reject } = Promise.withResolvers<PromiseSettledResult<string>[]>();
+      const end = async (error?: Error) => {
+        if (error) reject(error);
+        else resolve(items.map((value) => ({ status: 'fulfilled', value })));
+        // In the first turn the next lot is asked for, in the second one it begins.
+        await turn();
+        await turn();
+      };
+      lots.push({ items, end });
+      return promise;
+    },
+  });
+  return {
+    collector,
+    lots,
+    add: (owner: string, item: string, bytes = 1) => collector.add(owner, item, bytes),
+  };
+}
+
+const refusal = (code: string) => Object.assign(new Error(`refused: ${code}`), { code });
+
+test('an idle collector begins with one item alone, at the end of the turn', async () => {
+  const { lots, add } = startCollector();
+  const added = add('a', 'a1');
+  assert.equal(lots.length, 0);
+  await turn();
+  assert.deepEqual(lots[0]?.items, ['a1']);
+  await lots[0]?.end();
+  assert.equal(await added, 'a1');
+});
+
+test('items of one turn share a lot; what comes while it is in flight shares the next one', async () => {
+  const { lots, add } = startCollector();
+  const first = [add('a', 'a1'), add('b', 'b1')];
+  await turn();
+  const second = [add('a', 'a2'), add('b', 'b2')];
+  await turn();
+  assert.equal(lots.length, 1);
+  await lots[0]?.end();
+  assert.deepEqual(await Promise.all(first), ['a1', 'b1']);
+  assert.deepEqual(lots[1]?.items, ['a2', 'b2']);
+  await lots[1]?.end();
+  assert.deepEqual(await Promise.all(second), ['a2', 'b2']);
+});
+
+test('owners take turns: a flood of one does not keep out another', async () => {
+  const { lots, add } = startCollector({ lotItemsMax: 4 });
+  const flood = Array.from({ length: 9 }, (_, index) => add('flood', `f${index}`));
+  const other = add('other', 'o');
+  await turn();
+  assert.deepEqual(lots[0]?.items, ['f0', 'o', 'f1', 'f2']);
+  await lots[0]?.end();
+  assert.equal(await other, 'o');
+  await lots[1]?.end();
+  await lots[2]?.end();
+  assert.equal((await Promise.all(flood)).length, 9);
+});
+
+test('a lot ends at its bytes; an item larger than that is a lot by itself', async () => {
+  const { lots, add } = startCollector({ lotBytesMax: 10 });
+  const added = [add('a', 'a', 6), add('b', 'b', 6), add('c', 'large', 100), add('d', 'd', 1)];
+  await turn();
+  for (let index = 0; index < 4; index += 1) await lots[index]?.end();
+  await Promise.all(added);
+  assert.deepEqual(
+    lots.map(({ items }) => items),
+    [['a'], ['b'], ['large'], ['d']],
+  );
+});
+
+test('what waits is bounded for each owner and for all, in items and bytes', async () => {
+  const limits = { ownerItemsMax: 2, ownerBytesMax: 10, waitingItemsMax: 4, waitingBytesMax: 25 };
+  const { lots, add } = startCollector(limits);
+  const isFull = (isOwn: boolean) => (error: unknown) =>
+    error instanceof CollectorFullError && error.isOwn === isOwn;
+  const added = [add('a', 'a1'), add('a', 'a2'), add('b', 'b1', 10)];
+  await assert.rejects(add('a', 'a3'), isFull(true));
+  await assert.rejects(add('b', 'b2', 1), isFull(true));
+  await assert.rejects(add('c', 'c1', 20), isFull(false));
+  added.push(add('c', 'c2'));
+  await assert.rejects(add('d', 'd1'), isFull(false));
+  await turn();
+  await lots[0]?.end();
+  await Promise.all(added);
+  // Room again.
+  const more = add('a', 'a3');
+  await turn();
+  await lots[1]?.end();
+  assert.equal(await more, 'a3');
+});
+
+test('each item has its own outcome', async () => {
+  const collector = new Collector<number, number>({
+    execute: async (items) =>
+      items.map((item) =>
+        item === 2
+          ? { status: 'rejected', reason: new Error('two') }
+          : { status: 'fulfilled', value: item * 10 },
+      ),
+  });
+  const results = await Promise.allSettled([1, 2, 3].map((item) => collector.add('a', item, 1)));
+  assert.deepEqual(
+    results.map((result) => (result.status === 'fulfilled' ? result.value : result.reason.message)),
+    [10, 'two', 30],
+  );
+});
+
+test('a lot that the database refuses is split until the refused items are found', async () => {
+  const lots: number[] = [];
+  const collector = new Collector<number, number>({
+    execute: async (items) => {
+      lots.push(items.length);
+      if (items.some((item) => item % 10 === 7)) throw refusal('23514');
+      return items.map((value) => ({ status: 'fulfilled', value }));
+    },
+  });
+  const items = Array.from({ length: 20 }, (_, index) => index);
+  const results = await Promise.allSettled(items.map((item) => collector.add('a', item, 1)));
+  for (const [index, { status }] of results.entries()) {
+    assert.equal(status, index % 10 === 7 ? 'rejected' : 'fulfilled', `item ${index}`);
+  }
+  assert.equal(lots[0], 20);
+  assert.ok(lots.length < 20, `${lots.length} lots`);
+});
+
+test('a lot whose result nobody knows is not done again: each item is told', async () => {
+  for (const code of ['57P01', 'ECONNRESET', '57014', '40P01']) {
+    const { lots, add } = startCollector();
+    const added = Promise.allSettled([add('a', 'a'), add('b', 'b')]);
+    await turn();
+    await lots[0]?.end(refusal(code));
+    const results = await added;
+    assert.ok(results.every((result) => result.status === 'rejected' && result.reason.code === code));
+    assert.equal(lots.length, 1);
+  }
+});
+
+test('a lot that is stuck does not keep the next ones, up to a number of lots', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const { lots, add } = startCollector({ slowLotMs: 100, lotsInFlightMax: 2 });
+  const stuck = add('a', 'stuck');
+  await turn();
+  const next = add('a', 'next');
+  await turn();
+  assert.equal(lots.length, 1);
+  t.mock.timers.tick(100);
+  await turn();
+  assert.deepEqual(lots[1]?.items, ['next']);
+  t.mock.timers.tick(100);
+  const third = add('a', 'third');
+  await turn();
+  assert.equal(lots.length, 2, 'a third lot is in flight');
+  await lots[1]?.end();
+  assert.equal(await next, 'next');
+  assert.deepEqual(lots[2]?.items, ['third']);
+  await lots[2]?.end();
+  await lots[0]?.end();
+  assert.deepEqual(await Promise.all([stuck, third]), ['stuck', 'third']);
+  // Nothing is counted as in flight any more.
+  const last = [add('a', 'x'), add('a', 'y')];
+  await turn();
+  assert.deepEqual(lots[3]?.items, ['x', 'y']);
+  await lots[3]?.end();
+  await Promise.all(last);
+});
+
+test('an item that waits for too long is told so, and is not done later', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const { lots, add } = startCollector({ slowLotMs: 1_000_000, waitMsMax: 0 });
+  const stuck = add('a', 'stuck');
+  await turn();
+  const late = [add('a', 'late'), add('b', 'late')];
+  const results = Promise.allSettled(late);
+  t.mock.timers.tick(1);
+  for (const result of await results) {
+    assert.equal(result.status, 'rejected');
+    assert.ok(isDatabaseUnavailable(result.reason));
+  }
+  await lots[0]?.end();
+  assert.equal(await stuck, 'stuck');
+  assert.equal(lots.length, 1);
+});
+
+test('under load lots begin at a pace; a full one begins at once', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const paceMs = 1_000_000;
+  const { lots, add } = startCollector({
+    paceMs,
+    lotItemsMax: 3,
+    slowLotMs: 10 * paceMs,
+    waitMsMax: 10 * paceMs,
+  });
+  const first = add('a', 'a1');
+  await turn();
+  await lots[0]?.end();
+  assert.equal(await first, 'a1');
+  const second = [add('a', 'a2'), add('b', 'b2')];
+  await turn();
+  await turn();
+  assert.equal(lots.length, 1);
+  t.mock.timers.tick(paceMs);
+  assert.deepEqual(lots[1]?.items, ['a2', 'b2']);
+  await lots[1]?.end();
+  await Promise.all(second);
+  const third = [add('a', 'a3'), add('a', 'a4'), add('a', 'a5')];
+  await turn();
+  assert.deepEqual(lots[2]?.items, ['a3', 'a4', 'a5']);
+  await lots[2]?.end();
+  await Promise.all(third);
+});

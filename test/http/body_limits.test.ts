@@ -1,0 +1,187 @@
+/** Bodies that are too long, lie about their length or never end: on every route that takes one, and on those that take none. */
+
+import assert from 'node:assert/strict';
+import { type AddressInfo, connect } from 'node:net';
+import { after, test } from 'node:test';
+import { pino } from 'pino';
+import { createApplication } from '../../src/http/application.ts';
+import { readBody } from '../../src/http/body_limit.ts';
+import { startTestServer } from '../support/server.ts';
+
+const server = await startTestServer({ after });
+const { port } = server.config;
+
+const form = 'application/x-www-form-urlencoded';
+const engineBytesMax = 57_344;
+
+/** What reads forms or JSON through the engine. */
+const engineRoutes: [request: string, type: string][] = [
+  ['POST /oauth/token', form],
+  ['POST /oauth/introspect', form],
+  ['POST /oauth/revoke', form],
+  ['POST /oauth/par', form],
+  ['POST /oauth/device', form],
+  ['POST /oauth/userinfo', form],
+  ['POST /oauth/register', 'application/json'],
+  ['PUT /oauth/register/x', 'application/json'],
+  ['DELETE /oauth/register/x', 'application/json'],
+  ['POST /oauth/logout/confirm', form],
+  ['POST /device', form],
+  ['GET /oauth/authorize', form],
+  ['GET /oauth/logout', form],
+  ['GET /oauth/jwks', form],
+  ['POST /oauth/introspect', 'text/plain'],
+  ['POST /oauth/token', 'multipart/form-data; boundary=x'],
+];
+
+/** What reads forms of its own, or JSON, or nothing. */
+const otherRoutes: [request: string, type: string][] = [
+  ['POST /oauth/authorize', form],
+  ['POST /interaction/x', form],
+  ['POST /account/sign-in', form],
+  ['POST /account/withdraw', form],
+  ['POST /articles', 'application/json'],
+  ['PATCH /articles/x', 'application/merge-patch+json'],
+  ['POST /events', 'application/json'],
+  ['POST /subscriptions', 'application/json'],
+  ['GET /articles', 'application/json'],
+  ['GET /', form],
+  ['GET /livez', form],
+  ['POST /nothing', 'application/json'],
+  ['DELETE /oauth/token', form],
+  ['OPTIONS /oauth/token', form],
+];
+
+interface Outcome {
+  status: number;
+  response: string;
+  /** Bytes of the body that the system took from us before the connection ended. */
+  sentBytes: number;
+}
+
+/** Sends a request whose body goes on until the other side ends the connection. */
+function sendEndless(request: string, headers: string[], piece: Buffer): Promise<Outcome> {
+  return new Promise((resolve) => {
+    let response = '';
+    const socket = connect({ port, host: '127.0.0.1' });
+    const pump = () => {
+      while (socket.writable && socket.write(piece));
+    };
+    socket.setEncoding('utf8').on('data', (text: string) => {
+      response += text;
+    });
+    socket.on('drain', pump);
+    // A reset is an end as well.
+    socket.on('error', () => {});
+    socket.on('end', () => socket.destroy());
+    socket.on('close', () => {
+      const status = Number(/^HTTP\/1\.1 (\d{3})/.exec(response)?.[1] ?? 0);
+      resolve({ status, response, sentBytes: socket.bytesWritten - socket.writableLength });
+    });
+    socket.write(`${request} HTTP/1.1\r\nHost: x\r\n${headers.join('\r\n')}\r\n\r\n`);
+    pump();
+  });
+}
+
+/** Far more than any buffer on the way. */
+const bytesMax = 64 * 1_048_576;
+
+const chunk = Buffer.from(`10000\r\n${'a'.repeat(65_536)}\r\n`);
+
+test('no route reads a chunked body without end', async () => {
+  const outcomes = await Promise.all(
+    [...engineRoutes, ...otherRoutes].map(async ([request, type]) => {
+      const headers = [`Content-Type: ${type}`, 'Transfer-Encoding: chunked'];
+      return { request, type, ...(await sendEndless(request, headers, chunk)) };
+    }),
+  );
+  for (const { request, type, status, sentBytes, response } of outcomes) {
+    const where = `${request} ${type} ${status}`;
+    assert.ok(sentBytes < bytesMax, `${where} took ${sentBytes} bytes`);
+    assert.ok(status > 0 && status < 500, where);
+    assert.match(response, /^connection: close\r$/im, where);
+  }
+});
+
+test('every route of the authorization server answers 413 past its limit, whoever asks', async () => {
+  for (const [request, type] of engineRoutes) {
+    const chunked = [`Content-Type: ${type}`, 'Transfer-Encoding: chunked'];
+    const declared = [`Content-Type: ${type}`, `Content-Length: ${engineBytesMax + 1}`];
+    for (const headers of [chunked, declared]) {
+      const { status, response } = await sendEndless(request, headers, chunk);
+      assert.equal(status, 413, `${request} ${response}`);
+      if (response.includes('application/json')) assert.match(response, /"error":"invalid_request"/);
+      else assert.match(response, /text\/html/);
+    }
+  }
+});
+
+test('a declared length of gigabytes is not waited for', async () => {
+  for (const [request, type] of [...engineRoutes, ...otherRoutes]) {
+    const headers = [`Content-Type: ${type}`, 'Content-Length: 5000000000'];
+    const { status, sentBytes } = await sendEndless(request, headers, Buffer.alloc(65_536, 'a'));
+    assert.ok(sentBytes < bytesMax, `${request} took ${sentBytes} bytes`);
+    assert.ok(status > 0 && status < 500, `${request} ${status}`);
+  }
+});
+
+test('what follows a body that is longer than declared is another request, and no request at all', async () => {
+  for (const [request, type] of engineRoutes) {
+    const headers = [`Content-Type: ${type}`, 'Content-Length: 5'];
+    const { status, response, sentBytes } = await sendEndless(request, headers, Buffer.alloc(65_536, 'a'));
+    assert.ok(status >= 200 && status < 500 && status !== 413, `${request} ${status}`);
+    assert.match(response, /HTTP\/1\.1 400 Bad Request/);
+    assert.ok(sentBytes < bytesMax, request);
+  }
+});
+
+test('a body at the limit is read, declared or chunked, and the connection is kept', async () => {
+  const body = `token=${'a'.repeat(engineBytesMax - 6)}`;
+  for (const duplex of [false, true]) {
+    const stream = new Blob([body]).stream();
+    const { status, headers } = await fetch(`${server.baseUrl}/oauth/introspect`, {
+      method: 'POST',
+      headers: { 'content-type': form },
+      ...(duplex ? { body: stream, duplex: 'half' } : { body }),
+    } as RequestInit);
+    assert.equal(status, 400);
+    assert.notEqual(headers.get('connection'), 'close');
+  }
+});
+
+test('a client that goes away in the middle of a body leaves no error of the server', async () => {
+  const socket = connect({ port, host: '127.0.0.1' });
+  socket.on('error', () => {});
+  socket.write(
+    `POST /oauth/token HTTP/1.1\r\nHost: x\r\nContent-Type: ${form}\r\nContent-Length: 100\r\n\r\ngrant`,
+  );
+  await new Promise((resolve) => socket.once('connect', resolve));
+  socket.destroy();
+  assert.equal((await fetch(`${server.baseUrl}/livez`)).status, 200);
+});
+
+test('a body that stops coming is given up, and the connection ends', async (t) => {
+  const app = createApplication(server.config, pino({ level: 'silent' }));
+  t.after(() => app.close());
+  app.route({
+    method: 'POST',
+    url: '/slow',
+    onRequest: async (request, reply) => reply.send({ bytes: (await readBody(request, 1_000)).length }),
+    handler: () => {},
+  });
+  app.server.headersTimeout = 1_000;
+  app.server.requestTimeout = 1_000;
+  await app.listen({ port: 0, host: '127.0.0.1' });
+  const { port } = app.server.address() as AddressInfo;
+  const response = await new Promise<string>((resolve) => {
+    let text = '';
+    const socket = connect({ port, host: '127.0.0.1' });
+    socket.setEncoding('utf8').on('data', (piece: string) => {
+      text += piece;
+    });
+    socket.on('error', () => {});
+    socket.on('close', () => resolve(text));
+    socket.write('POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\na');
+  });
+  assert.match(response, /^HTTP\/1\.1 408 /);
+});

@@ -1,0 +1,42 @@
+/** Health: `/livez` is about the process; `/readyz` about its database and what works on this node. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { type ApiAnswer, requester } from '../support/api.ts';
+import { startTestServer } from '../support/server.ts';
+import { until } from '../support/webhooks.ts';
+
+const server = await startTestServer({ after });
+const request = requester(server);
+const ask = () => request('GET', '/readyz');
+
+test('the process is up, the database answers, the workers run', async () => {
+  for (const path of ['/livez', '/readyz']) {
+    const { status, headers, body } = await request('GET', path);
+    assert.equal(status, 200);
+    assert.equal(body.status, 'ok');
+    assert.equal(headers.get('cache-control'), 'no-store');
+  }
+  assert.deepEqual((await ask()).body.checks, { database: 'ok', fan_out: 'ok', sending: 'ok' });
+});
+
+// Where each of them gets stuck while the database answers everybody else.
+for (const [worker, table] of [
+  ['fan_out', 'outbox'],
+  ['sending', 'subscriptions'],
+] as const) {
+  test(`not ready while ${worker} does not get on, and ready again afterwards`, async () => {
+    const isDown = ({ status, body }: ApiAnswer) => status === 503 && body.detail.includes(worker);
+    await server.db.transaction().execute(async (tx) => {
+      // This process is slower than a node would be allowed to be.
+      await sql`set local idle_in_transaction_session_timeout = 0`.execute(tx);
+      await sql`lock table ${sql.table(table)} in access exclusive mode`.execute(tx);
+      const { body, headers } = await until(ask, isDown);
+      assert.equal(body.code, 'workers-down');
+      assert.ok(Number(headers.get('retry-after')) > 0);
+      assert.equal((await request('GET', '/livez')).status, 200);
+    });
+    await until(ask, ({ status }) => status === 200);
+  });
+}

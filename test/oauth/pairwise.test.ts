@@ -1,0 +1,130 @@
+/**
+ * Pairwise subjects (OpenID Connect Core section 8.1): users by another name at the clients of each host.
+ */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { decodeJwt } from 'jose';
+import { introspectionScope } from '../../src/grants/scopes.ts';
+import { TestBrowser } from '../support/browser.ts';
+import {
+  authorizationUrl,
+  createPkce,
+  createTestAccount,
+  createTestClient,
+  obtainCode,
+  postForm,
+  type TestClient,
+} from '../support/oauth.ts';
+import { startTestServer } from '../support/server.ts';
+
+const server = await startTestServer({ after });
+const account = await createTestAccount(server);
+const scopes = ['openid', 'read:posts', 'read:profile'];
+const pairwise = { subject_type: 'pairwise' };
+
+/** The whole flow: whose tokens are opaque, and what else is said of the user. */
+async function connect(client: TestClient, as = account) {
+  const { code, verifier } = await obtainCode(server, { account: as, client, scopes });
+  const { status, body } = await postForm(server, '/oauth/token', client, {
+    grant_type: 'authorization_code',
+    code,
+    code_verifier: verifier,
+    redirect_uri: client.redirectUri,
+  });
+  assert.equal(status, 200, JSON.stringify(body));
+  const idToken = String(body.id_token);
+  return { accessToken: String(body.access_token), idToken, name: String(decodeJwt(idToken).sub) };
+}
+
+async function subjectAt(client: TestClient, as = account): Promise<string> {
+  return (await connect(client, as)).name;
+}
+
+function clientOf(host: string): Promise<TestClient> {
+  return createTestClient(server, { redirectUris: [`https://${host}/callback`], metadata: pairwise });
+}
+
+test('a user has one name at all clients of a host, another at the next host, and no account’s id', async () => {
+  const [one, two, other] = [
+    await clientOf('a.example'),
+    await clientOf('a.example'),
+    await clientOf('b.example'),
+  ];
+  const names = await Promise.all([one, two, other].map((client) => subjectAt(client)));
+  assert.equal(names[0], names[1]);
+  assert.notEqual(names[0], names[2]);
+  assert.ok(!names.includes(account.id));
+  assert.match(names[0] ?? '', /^[\w-]{43}$/);
+  assert.notEqual(await subjectAt(one, await createTestAccount(server)), names[0]);
+  assert.equal(await subjectAt(await createTestClient(server)), account.id);
+});
+
+test('what is nobody’s host makes no two clients one: installed apps know a user by names of their own', async () => {
+  for (const [one, another] of [
+    ['com.example.one:/callback', 'com.example.two:/callback'],
+    ['http://127.0.0.1/one', 'http://127.0.0.1/two'],
+    ['http://localhost/one', 'http://localhost/two'],
+  ] as const) {
+    const create = (uri: string) => createTestClient(server, { redirectUris: [uri], metadata: pairwise });
+    const [first, second] = [await create(one), await create(another)];
+    const name = await subjectAt(first);
+    assert.equal(await subjectAt(first), name);
+    assert.notEqual(await subjectAt(second), name, one);
+  }
+});
+
+test('oauth 91: userinfo and introspection by the client say the same name; APIs are told the account', async () => {
+  const client = await clientOf('c.example');
+  const { name, accessToken } = await connect(client);
+  const headers = { authorization: `Bearer ${accessToken}` };
+  const userinfo = await fetch(`${server.baseUrl}/oauth/userinfo`, { headers });
+  assert.equal(((await userinfo.json()) as { sub: string }).sub, name);
+  const own = await postForm(server, '/oauth/introspect', client, { token: accessToken });
+  assert.deepEqual([own.body.active, own.body.sub], [true, name]);
+
+  // The client cannot read its token, and is told no other name by what every token opens; APIs elsewhere know whom they serve.
+  assert.ok(!accessToken.includes('.'));
+  const api = await fetch(`${server.baseUrl}/api`, { headers });
+  assert.equal(api.status, 200);
+  assert.deepEqual(((await api.json()) as { account: { id: string } }).account, { id: name });
+  const resource = await createTestClient(server, {
+    grantTypes: ['client_credentials'],
+    scopes: [introspectionScope],
+  });
+  const foreign = await postForm(server, '/oauth/introspect', resource, { token: accessToken });
+  assert.deepEqual([foreign.body.active, foreign.body.sub], [true, account.id]);
+});
+
+test('the name is taken as a hint of who is meant', async () => {
+  const client = await clientOf('d.example');
+  const { idToken } = await connect(client);
+  const hinted = (idTokenHint: string) =>
+    authorizationUrl(server, client, {
+      scope: scopes.join(' '),
+      code_challenge: createPkce().challenge,
+      code_challenge_method: 'S256',
+      prompt: 'none',
+      id_token_hint: idTokenHint,
+    });
+  const nobody = await new TestBrowser(server.baseUrl).open(hinted(idToken));
+  assert.equal(nobody.leftTo?.searchParams.get('error'), 'login_required');
+});
+
+test('apps may register for it themselves, and it is listed', async () => {
+  const metadata = await fetch(`${server.baseUrl}/.well-known/openid-configuration`);
+  const { subject_types_supported: types } = (await metadata.json()) as Record<string, string[]>;
+  assert.deepEqual(types?.toSorted(), ['pairwise', 'public']);
+  const register = async (redirectUris: string[]) => {
+    const response = await fetch(`${server.baseUrl}/oauth/register`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ redirect_uris: redirectUris, subject_type: 'pairwise' }),
+    });
+    return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+  };
+  const registered = await register(['https://e.example/callback']);
+  assert.deepEqual([registered.status, registered.body.subject_type], [201, 'pairwise']);
+  const several = await register(['https://e.example/callback', 'https://f.example/callback']);
+  assert.deepEqual([several.status, several.body.error], [400, 'invalid_client_metadata']);
+});

@@ -1,0 +1,274 @@
+/**
+ * Pushed authorization requests (RFC 9126), signed requests (RFC 9101) and resource indicators (RFC 8707).
+ */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { exportJWK, generateKeyPair, SignJWT } from 'jose';
+import * as openid from 'openid-client';
+import { TestBrowser } from '../support/browser.ts';
+import {
+  authorizationUrl,
+  createPkce,
+  createTestAccount,
+  createTestClient,
+  passPages,
+  postForm,
+  type TestClient,
+} from '../support/oauth.ts';
+import { startTestServer } from '../support/server.ts';
+
+const server = await startTestServer({ after });
+const account = await createTestAccount(server);
+const client = await createTestClient(server);
+
+async function push(as: TestClient, form: Record<string, string> = {}) {
+  const { verifier, challenge } = createPkce();
+  const answer = await postForm(server, '/oauth/par', as, {
+    client_id: as.id,
+    redirect_uri: as.redirectUri,
+    response_type: 'code',
+    scope: 'read:posts',
+    code_challenge: challenge,
+    code_challenge_method: 'S256',
+    ...form,
+  });
+  return { ...answer, verifier };
+}
+
+function pushedUrl(clientId: string, requestUri: string): string {
+  return `${server.baseUrl}/oauth/authorize?${new URLSearchParams({ client_id: clientId, request_uri: requestUri })}`;
+}
+
+test('oauth 73: a pushed request gets 201 and a request_uri, a bad one its error as JSON', async () => {
+  const { status, headers, body } = await push(client);
+  assert.equal(status, 201);
+  assert.equal(headers.get('cache-control'), 'no-store');
+  assert.match(String(body.request_uri), /^urn:ietf:params:oauth:request_uri:/);
+  assert.equal(typeof body.expires_in, 'number');
+  const bad = await push(client, { redirect_uri: 'https://evil.example/' });
+  assert.equal(bad.status, 400);
+  assert.equal(bad.body.error, 'invalid_request');
+  const scope = await push(client, { scope: 'no:such' });
+  assert.deepEqual([scope.status, scope.body.error], [400, 'invalid_scope']);
+  const unknown = await push({ ...client, secret: 'wrong' });
+  assert.deepEqual([unknown.status, unknown.body.error], [401, 'invalid_client']);
+});
+
+test('oauth 74: a request_uri inside, another method, too large', async () => {
+  const inside = await push(client, { request_uri: 'urn:ietf:params:oauth:request_uri:x' });
+  assert.equal(inside.status, 400);
+  assert.ok(['invalid_request', 'request_uri_not_supported'].includes(String(inside.body.error)));
+  assert.equal((await fetch(`${server.baseUrl}/oauth/par`)).status, 405);
+  const large = await push(client, { state: 'x'.repeat(100_000) });
+  assert.equal(large.status, 413);
+});
+
+test('oauth 74: too many from one address are 429 until the minute ends, here and where else something begins', async () => {
+  const limited = await startTestServer(
+    { after },
+    { NUNCIO_RATE_LIMIT: '3', NUNCIO_TRUST_PROXY: '127.0.0.1' },
+  );
+  const app = await createTestClient(limited, {
+    grantTypes: ['authorization_code', 'urn:ietf:params:oauth:grant-type:device_code'],
+  });
+  const form = {
+    client_id: app.id,
+    redirect_uri: app.redirectUri,
+    response_type: 'code',
+    code_challenge: createPkce().challenge,
+    code_challenge_method: 'S256',
+  };
+  const begin = {
+    par: (remote: string) => postForm(limited, '/oauth/par', app, form, { 'x-forwarded-for': remote }),
+    device: (remote: string) => postForm(limited, '/oauth/device', app, {}, { 'x-forwarded-for': remote }),
+    async authorize(remote: string) {
+      const url = authorizationUrl(limited, app, form);
+      const headers = { 'x-forwarded-for': remote };
+      const { status, headers: answered } = await fetch(url, { redirect: 'manual', headers });
+      return { status, headers: answered, body: {} as Record<string, unknown> };
+    },
+  };
+  for (const [name, ask] of Object.entries(begin)) {
+    const remote = `192.0.2.${name.length}`;
+    await untilMinuteHasRoom();
+    for (let count = 0; count < 3; count += 1) {
+      const { status, body } = await ask(remote);
+      assert.ok(status < 400, `${name}: ${status} ${JSON.stringify(body)}`);
+    }
+    const refused = await ask(remote);
+    assert.equal(refused.status, 429, name);
+    const seconds = Number(refused.headers.get('retry-after'));
+    assert.ok(seconds >= 1 && seconds <= 60, name);
+    assert.equal(refused.headers.get('cache-control'), 'no-store');
+    if (name !== 'authorize') assert.equal(refused.body.error, 'temporarily_unavailable');
+    // Nobody else is kept out by it.
+    assert.ok((await ask(`198.51.100.${name.length}`)).status < 400, name);
+  }
+});
+
+/** Limits are by the minute of the clock: what is counted together begins in one. */
+async function untilMinuteHasRoom(): Promise<void> {
+  const left = 60_000 - (Date.now() % 60_000);
+  if (left < 5_000) await new Promise((resolve) => setTimeout(resolve, left + 50));
+}
+
+test('oauth 75: a request_uri is its client’s, known, and used up at the end, not by looking', async () => {
+  const { body, verifier } = await push(client);
+  const requestUri = String(body.request_uri);
+  const other = await createTestClient(server);
+  const foreign = await new TestBrowser(server.baseUrl).open(pushedUrl(other.id, requestUri));
+  assert.equal(foreign.leftTo, null);
+  assert.equal(foreign.response.status, 400);
+  const unknown = await new TestBrowser(server.baseUrl).open(
+    pushedUrl(client.id, 'urn:ietf:params:oauth:request_uri:unknown'),
+  );
+  assert.equal(unknown.response.status, 400);
+
+  const browser = new TestBrowser(server.baseUrl);
+  await browser.open(pushedUrl(client.id, requestUri));
+  const redirect = await passPages(browser, await browser.open(pushedUrl(client.id, requestUri)), account);
+  const { status } = await postForm(server, '/oauth/token', client, {
+    grant_type: 'authorization_code',
+    code: redirect.searchParams.get('code') ?? '',
+    code_verifier: verifier,
+    redirect_uri: client.redirectUri,
+  });
+  assert.equal(status, 200);
+  const again = await browser.open(pushedUrl(client.id, requestUri));
+  assert.equal(again.leftTo?.searchParams.get('code') ?? null, null);
+});
+
+test('oauth 76: a client that must push is refused a plain request', async () => {
+  const strict = await createTestClient(server, {
+    metadata: { require_pushed_authorization_requests: true },
+  });
+  const { challenge } = createPkce();
+  const parameters = { code_challenge: challenge, code_challenge_method: 'S256' };
+  const { leftTo } = await new TestBrowser(server.baseUrl).open(authorizationUrl(server, strict, parameters));
+  assert.equal(leftTo?.searchParams.get('error'), 'invalid_request');
+  const { status } = await push(strict);
+  assert.equal(status, 201);
+});
+
+test('openid-client pushes a request and signs one', async () => {
+  const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
+  const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'one', alg: 'ES256', use: 'sig' }] };
+  const signing = await createTestClient(server, {
+    authMethod: 'private_key_jwt',
+    metadata: { jwks, request_object_signing_alg: 'ES256' },
+  });
+  const config = await openid.discovery(
+    new URL(server.baseUrl),
+    signing.id,
+    undefined,
+    openid.PrivateKeyJwt({ key: privateKey, kid: 'one' }),
+    { execute: [openid.allowInsecureRequests] },
+  );
+  for (const build of [
+    async (parameters: Record<string, string>) => openid.buildAuthorizationUrlWithPAR(config, parameters),
+    async (parameters: Record<string, string>) =>
+      openid.buildAuthorizationUrlWithJAR(config, parameters, { key: privateKey, kid: 'one' }),
+  ]) {
+    const verifier = openid.randomPKCECodeVerifier();
+    const parameters = {
+      redirect_uri: signing.redirectUri,
+      scope: 'read:posts',
+      code_challenge: await openid.calculatePKCECodeChallenge(verifier),
+      code_challenge_method: 'S256',
+    };
+    const url = await build(parameters);
+    const browser = new TestBrowser(server.baseUrl);
+    const redirect = await passPages(browser, await browser.open(url.href), account);
+    const tokens = await openid.authorizationCodeGrant(config, redirect, { pkceCodeVerifier: verifier });
+    assert.ok(tokens.access_token);
+  }
+});
+
+test('oauth 35: a request object of another key, and a foreign request_uri, are refused', async () => {
+  const { publicKey } = await generateKeyPair('ES256', { extractable: true });
+  const other = await generateKeyPair('ES256');
+  const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'one', alg: 'ES256', use: 'sig' }] };
+  const signing = await createTestClient(server, { metadata: { jwks } });
+  const { challenge } = createPkce();
+  const claims = {
+    iss: signing.id,
+    aud: server.baseUrl,
+    client_id: signing.id,
+    redirect_uri: signing.redirectUri,
+    response_type: 'code',
+    scope: 'read:posts',
+    code_challenge: challenge,
+    code_challenge_method: 'S256',
+  };
+  const forged = await new SignJWT(claims)
+    .setProtectedHeader({ alg: 'ES256', kid: 'one' })
+    .setExpirationTime('1m')
+    .sign(other.privateKey);
+  const unsigned = `${Buffer.from('{"alg":"none"}').toString('base64url')}.${forged.split('.')[1]}.`;
+  for (const request of [forged, unsigned]) {
+    const page = await new TestBrowser(server.baseUrl).open(authorizationUrl(server, signing, { request }));
+    const error = page.leftTo?.searchParams.get('error') ?? page.text;
+    assert.match(error, /invalid_request_object/);
+  }
+  const url = authorizationUrl(server, signing, { request_uri: 'https://evil.example/request.jwt' });
+  const page = await new TestBrowser(server.baseUrl).open(url);
+  assert.match(page.leftTo?.searchParams.get('error') ?? page.text, /request_uri_not_supported/);
+});
+
+test('oauth 58: a resource that is not absolute, has a fragment or is unknown is invalid_target', async () => {
+  const { challenge } = createPkce();
+  for (const resource of ['relative', `${server.baseUrl}#x`, 'https://other.example/']) {
+    const parameters = {
+      resource,
+      code_challenge: challenge,
+      code_challenge_method: 'S256',
+      scope: 'read:posts',
+    };
+    const { leftTo } = await new TestBrowser(server.baseUrl).open(
+      authorizationUrl(server, client, parameters),
+    );
+    assert.equal(leftTo?.searchParams.get('error'), 'invalid_target', resource);
+    const form = { grant_type: 'client_credentials', scope: 'read:posts', resource };
+    const { status, body } = await postForm(server, '/oauth/token', client, form);
+    assert.deepEqual([status, body.error], [400, 'invalid_target'], resource);
+  }
+});
+
+test('oauth 59: at the token endpoint no other resource can be had than the authorised one', async () => {
+  const { challenge, verifier } = createPkce();
+  const parameters = {
+    resource: server.baseUrl,
+    code_challenge: challenge,
+    code_challenge_method: 'S256',
+    scope: 'read:posts',
+  };
+  const browser = new TestBrowser(server.baseUrl);
+  const redirect = await passPages(
+    browser,
+    await browser.open(authorizationUrl(server, client, parameters)),
+    account,
+  );
+  const form = {
+    grant_type: 'authorization_code',
+    code: redirect.searchParams.get('code') ?? '',
+    code_verifier: verifier,
+    redirect_uri: client.redirectUri,
+    resource: server.baseUrl,
+  };
+  const { status, body } = await postForm(server, '/oauth/token', client, form);
+  assert.equal(status, 200);
+  const wider = await postForm(server, '/oauth/token', client, {
+    grant_type: 'refresh_token',
+    refresh_token: String(body.refresh_token),
+    resource: 'https://other.example/',
+  });
+  assert.deepEqual([wider.status, wider.body.error], [400, 'invalid_target']);
+});
+
+test('oauth 72: the issuer is in success and error, and the metadata says so', async () => {
+  const metadata = await (await fetch(`${server.baseUrl}/.well-known/oauth-authorization-server`)).json();
+  assert.equal((metadata as Record<string, unknown>).authorization_response_iss_parameter_supported, true);
+  const { leftTo } = await new TestBrowser(server.baseUrl).open(authorizationUrl(server, client, {}));
+  assert.equal(leftTo?.searchParams.get('iss'), server.baseUrl);
+});

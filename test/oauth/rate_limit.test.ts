@@ -1,0 +1,202 @@
+/** Rate limits by client and by grant, at the API and where clients authenticate. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { requester } from '../support/api.ts';
+import { basic, createTestClient, postForm } from '../support/oauth.ts';
+import { startTestServer } from '../support/server.ts';
+
+const server = await startTestServer({ after }, { NUNCIO_RATE_LIMIT: '3', NUNCIO_TRUST_PROXY: '127.0.0.1' });
+const forToken = { grant_type: 'client_credentials', scope: 'read:posts' };
+
+/** Waits where the minute is about to end: a count that begins in one ends in the same. */
+async function startOfMinute(): Promise<void> {
+  const left = 60_000 - (Date.now() % 60_000);
+  if (left < 30_000) await new Promise((resolve) => setTimeout(resolve, left));
+}
+
+async function ask(
+  path: string,
+  address: string,
+  headers: Record<string, string>,
+  form: Record<string, string>,
+) {
+  const response = await fetch(server.baseUrl + path, {
+    method: 'POST',
+    headers: { 'x-forwarded-for': address, ...headers },
+    body: new URLSearchParams(form),
+  });
+  const text = await response.text();
+  return { status: response.status, headers: response.headers, body: text === '' ? {} : JSON.parse(text) };
+}
+
+test('fresh tokens of a client for itself are one count at the API', async () => {
+  const client = await createTestClient(server, {
+    grantTypes: ['client_credentials'],
+    scopes: ['read:posts'],
+  });
+  await startOfMinute();
+  const statuses: number[] = [];
+  for (let index = 0; index < 5; index += 1) {
+    const { body } = await postForm(server, '/oauth/token', client, forToken);
+    statuses.push((await requester(server, String(body.access_token))('GET', '/api')).status);
+  }
+  assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
+});
+
+test('a client has one limit at the token, introspection and revocation endpoints, wherever it asks from', async () => {
+  const client = await createTestClient(server, {
+    grantTypes: ['client_credentials'],
+    scopes: ['read:posts'],
+  });
+  const other = await createTestClient(server, {
+    grantTypes: ['client_credentials'],
+    scopes: ['read:posts'],
+  });
+  const authorization = basic(client.id, client.secret ?? '');
+  await startOfMinute();
+  const paths = ['/oauth/token', '/oauth/introspect', '/oauth/revoke'];
+  for (let index = 0; index < 30; index += 1) {
+    const path = paths[index % 3] as string;
+    const form = path === '/oauth/token' ? forToken : { token: 'unknown' };
+    const { status, headers } = await ask(path, `192.0.2.${index}`, { authorization }, form);
+    assert.equal(status, 200, path);
+    assert.equal(headers.get('ratelimit-limit'), '30');
+    assert.equal(headers.get('ratelimit-remaining'), String(29 - index));
+  }
+  for (const path of paths) {
+    const { status, headers, body } = await ask(path, '198.51.100.1', { authorization }, forToken);
+    assert.equal(status, 429);
+    assert.equal(body.error, 'temporarily_unavailable');
+    assert.ok(Number(headers.get('retry-after')) > 0);
+    assert.equal(headers.get('ratelimit-remaining'), '0');
+    assert.equal(headers.get('cache-control'), 'no-store');
+  }
+  // By the body, and by another secret: it is the client that is named.
+  const named = { ...forToken, client_id: client.id, client_secret: client.secret ?? '' };
+  assert.equal((await ask('/oauth/token', '198.51.100.1', {}, named)).status, 429);
+  const others = basic(other.id, other.secret ?? '');
+  assert.equal((await ask('/oauth/token', '198.51.100.1', { authorization: others }, forToken)).status, 200);
+});
+
+test('who does not authenticate counts for the address, and uses up no client’s limit', async () => {
+  const client = await createTestClient(server, {
+    grantTypes: ['client_credentials'],
+    scopes: ['read:posts'],
+  });
+  const wrong = basic(client.id, 'wrong');
+  await startOfMinute();
+  for (const path of ['/oauth/token', '/oauth/introspect', '/oauth/revoke']) {
+    const { status } = await ask(path, '203.0.113.1', { authorization: wrong }, { ...forToken, token: 'x' });
+    assert.equal(status, 401);
+  }
+  assert.equal((await ask('/oauth/token', '203.0.113.1', { authorization: wrong }, forToken)).status, 429);
+  assert.equal((await ask('/oauth/introspect', '203.0.113.1', {}, { token: 'x' })).status, 429);
+  // Many networks name the client: it has all of its own limit.
+  for (let index = 0; index < 60; index += 1) {
+    await ask('/oauth/token', `2001:db8:${index}::1`, { authorization: wrong }, forToken);
+  }
+  const right = basic(client.id, client.secret ?? '');
+  const { status, headers } = await ask('/oauth/token', '203.0.113.2', { authorization: right }, forToken);
+  assert.deepEqual([status, headers.get('ratelimit-remaining')], [200, '29']);
+});
+
+test('a public client’s limit is not used up from another address', async () => {
+  const client = await createTestClient(server, { authMethod: 'none' });
+  const form = {
+    grant_type: 'authorization_code',
+    code: 'none',
+    code_verifier: 'x'.repeat(43),
+    client_id: client.id,
+  };
+  await startOfMinute();
+  const statuses: number[] = [];
+  for (let index = 0; index < 5; index += 1) {
+    statuses.push((await ask('/oauth/token', '203.0.113.9', {}, form)).status);
+  }
+  assert.deepEqual(statuses, [400, 400, 400, 429, 429]);
+  assert.equal((await ask('/oauth/token', '203.0.113.10', {}, form)).status, 400);
+});
+
+test('attack: a stranger who names a client and is refused before it authenticates uses up none of its limit', async () => {
+  const client = await createTestClient(server, {
+    grantTypes: ['client_credentials'],
+    scopes: ['read:posts'],
+  });
+  await startOfMinute();
+  const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url');
+  const unsigned = `${part({ alg: 'none' })}.${part({ sub: client.id })}.`;
+  for (const header of ['oauth-client-attestation', 'oauth-client-attestation-pop']) {
+    for (let index = 0; index < 20; index += 1) {
+      const headers = { [header]: unsigned };
+      await ask('/oauth/token', `192.0.2.${index}`, headers, { ...forToken, client_id: client.id });
+    }
+  }
+  const authorization = basic(client.id, client.secret ?? '');
+  const { status, headers } = await ask('/oauth/token', '198.51.100.7', { authorization }, forToken);
+  assert.deepEqual([status, headers.get('ratelimit-remaining')], [200, '29']);
+});
+
+test('attack: a client past its limit gets no further by a body in another character set', async () => {
+  const client = await createTestClient(server, {
+    authMethod: 'client_secret_post',
+    grantTypes: ['client_credentials'],
+    scopes: ['read:posts'],
+  });
+  const form = { ...forToken, client_id: client.id, client_secret: client.secret ?? '' };
+  await startOfMinute();
+  for (let index = 0; index < 30; index += 1) {
+    assert.equal((await ask('/oauth/token', `192.0.2.${index}`, {}, form)).status, 200);
+  }
+  assert.equal((await ask('/oauth/token', '192.0.2.40', {}, form)).status, 429);
+  for (const charset of ['utf-16le', 'UTF-16', 'iso-8859-1']) {
+    const response = await fetch(`${server.baseUrl}/oauth/token`, {
+      method: 'POST',
+      headers: {
+        'content-type': `application/x-www-form-urlencoded; charset=${charset}`,
+        'x-forwarded-for': '192.0.2.41',
+      },
+      body: Buffer.from(new URLSearchParams(form).toString(), 'utf16le'),
+    });
+    assert.doesNotMatch(await response.text(), /access_token/, charset);
+  }
+});
+
+test('attack: one address with many public clients gets no more than one client that authenticates', async () => {
+  const form = { grant_type: 'refresh_token', refresh_token: 'none' };
+  const clients = await Promise.all(
+    Array.from({ length: 12 }, () => createTestClient(server, { authMethod: 'none' })),
+  );
+  await startOfMinute();
+  const statuses: number[] = [];
+  for (const { id } of clients) {
+    for (let index = 0; index < 3; index += 1) {
+      // What is empty is no way to authenticate either.
+      const named = { ...form, client_id: id, ...(index === 2 ? { client_secret: '' } : {}) };
+      statuses.push((await ask('/oauth/token', '203.0.113.50', {}, named)).status);
+    }
+  }
+  assert.equal(statuses.filter((status) => status !== 429).length, 30);
+  assert.equal(
+    (await ask('/oauth/token', '203.0.113.51', {}, { ...form, client_id: clients[0]?.id ?? '' })).status,
+    400,
+  );
+  // An IPv6 site is counted as a whole.
+  const one = clients[1]?.id ?? '';
+  const ofSite: number[] = [];
+  for (let index = 0; index < 12; index += 1) {
+    ofSite.push(
+      (await ask('/oauth/token', `2001:db8:77:${index}::1`, {}, { ...form, client_id: one })).status,
+    );
+  }
+  assert.equal(ofSite.filter((status) => status !== 429).length, 9);
+});
+
+test('attack: one /64 does not use up what its /48 has to begin something', async () => {
+  const from = (address: string) =>
+    ask('/oauth/par', address, {}, { client_id: 'none' }).then(({ status }) => status);
+  await startOfMinute();
+  for (let index = 0; index < 12; index += 1) await from('2001:db8:99:1::1');
+  assert.equal(await from('2001:db8:99:1::2'), 429);
+  assert.equal(await from('2001:db8:99:2::1'), 401);
+});

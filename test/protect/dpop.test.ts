@@ -1,0 +1,267 @@
+/**
+ * `nuncio/protect` and tokens that are bound to a key (RFC 9449 sections 4.3, 7, 9 and 11.1).
+ */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { exportJWK, generateSecret } from 'jose';
+import {
+  createProtector,
+  createReplayStore,
+  type Grant,
+  type Protector,
+  type Refusal,
+} from '../../src/protect/protect.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
+import { createProof, createProofKey, type ProofChanges } from '../support/proof.ts';
+import { startTestServer } from '../support/server.ts';
+
+const origin = 'https://notes.example';
+const url = `${origin}/notes`;
+const server = await startTestServer({ after });
+const protect = createProtector({
+  issuer: server.baseUrl,
+  url: origin,
+  audience: server.baseUrl,
+  offline: true,
+});
+const key = await createProofKey();
+const token = await mint({ cnf: { jkt: key.jkt } });
+
+async function mint(claims: Record<string, unknown>): Promise<string> {
+  const account = await createTestAccount(server);
+  const client = await createTestClient(server);
+  return (await mintAccessToken(server, { account, client, scopes: ['read:posts'], claims })).accessToken;
+}
+
+function send(
+  dpop: string | string[] | undefined,
+  options: { authorization?: string; target?: string; protector?: Protector } = {},
+): Promise<Grant | Refusal> {
+  const { authorization = `DPoP ${token}`, target = '/notes', protector = protect } = options;
+  return protector.check({ method: 'GET', url: target, headers: { authorization, dpop } }, 'read:posts');
+}
+
+function prove(changes: ProofChanges = {}, by = key): Promise<string> {
+  return createProof(by, { method: 'GET', url, token }, changes);
+}
+
+function assertRefused(outcome: Grant | Refusal, error: string, why: string): void {
+  assert.ok(!outcome.granted, `${why} was let through`);
+  assert.equal(outcome.status, 401, why);
+  const challenge = outcome.headers['www-authenticate'] ?? '';
+  assert.match(challenge, new RegExp(`^DPoP error="${error}"`), why);
+  assert.match(challenge, /algs="ES256 Ed25519 EdDSA"/, why);
+  assert.match(challenge, /resource_metadata="/, why);
+}
+
+test('oauth 81: (protect) a bound token with a good proof is taken, by each algorithm that is offered', async () => {
+  const outcome = await send(await prove());
+  assert.ok(outcome.granted);
+  for (const algorithm of ['ES256', 'Ed25519', 'EdDSA']) {
+    const other = await createProofKey(algorithm);
+    const bound = await mint({ cnf: { jkt: other.jkt } });
+    const proof = await createProof(
+      other,
+      { method: 'GET', url, token: bound },
+      { header: { alg: algorithm } },
+    );
+    assert.ok((await send(proof, { authorization: `dpop ${bound}` })).granted, algorithm);
+  }
+});
+
+test('oauth 78: (protect) every proof with a fault is refused', async () => {
+  const now = Math.floor(Date.now() / 1_000);
+  const stranger = await createProofKey();
+  const secret = await exportJWK(await generateSecret('HS256', { extractable: true }));
+  const faults: Record<string, ProofChanges> = {
+    'another type': { header: { typ: 'JWT' } },
+    'no type': { header: { typ: undefined } },
+    'no key': { header: { jwk: undefined } },
+    'a private key': { header: { jwk: await exportJWK(key.privateKey) } },
+    'a secret as key': { header: { jwk: secret } },
+    'another key’s signature': { header: { jwk: stranger.publicJwk } },
+    'another method': { claims: { htm: 'POST' } },
+    'a method in lower case': { claims: { htm: 'get' } },
+    'no method': { claims: { htm: undefined } },
+    'another path': { claims: { htu: `${origin}/notes/1` } },
+    'another host': { claims: { htu: 'https://evil.example/notes' } },
+    'another protocol': { claims: { htu: 'http://notes.example/notes' } },
+    'no URL': { claims: { htu: undefined } },
+    'half a URL': { claims: { htu: '/notes' } },
+    'another token': { claims: { ath: 'fUHyO2r2Z3DZ53EsNrWBb0xWXoaNy59IiKCAqksmQEo' } },
+    'no token': { claims: { ath: undefined } },
+    'over a minute old': { claims: { iat: now - 62 } },
+    'over a minute ahead': { claims: { iat: now + 63 } },
+    'no time': { claims: { iat: undefined } },
+    'time as text': { claims: { iat: String(now) } },
+    'no jti': { claims: { jti: undefined } },
+    'an empty jti': { claims: { jti: '' } },
+    'a jti without end': { claims: { jti: 'x'.repeat(600) } },
+    'too much text': { claims: { filler: 'x'.repeat(8_192) } },
+  };
+  for (const [why, changes] of Object.entries(faults)) {
+    const proof = await prove(changes).catch(() => 'not a proof');
+    assert.notEqual(proof, 'not a proof', why);
+    assertRefused(await send(proof), 'invalid_dpop_proof', why);
+  }
+  const [header, payload, signature] = (await prove()).split('.') as [string, string, string];
+  const none = Buffer.from(JSON.stringify({ alg: 'none', typ: 'dpop+jwt', jwk: key.publicJwk }));
+  const texts = {
+    'no proof': undefined,
+    'no JWT': 'abc',
+    'alg none': `${none.toString('base64url')}.${payload}.`,
+    'a changed payload': `${header}.${Buffer.from('{}').toString('base64url')}.${signature}`,
+  };
+  for (const [why, proof] of Object.entries(texts)) {
+    assertRefused(await send(proof), 'invalid_dpop_proof', why);
+  }
+});
+
+test('oauth 78: (protect) a proof by an algorithm that is not offered is refused', async () => {
+  for (const algorithm of ['ES384', 'PS256', 'RS256']) {
+    const other = await createProofKey(algorithm);
+    const bound = await mint({ cnf: { jkt: other.jkt } });
+    const request = { method: 'GET', url, token: bound };
+    const proof = await createProof(other, request, { header: { alg: algorithm } });
+    assertRefused(await send(proof, { authorization: `DPoP ${bound}` }), 'invalid_dpop_proof', algorithm);
+  }
+});
+
+test('oauth 78: (protect) two DPoP headers are one too many, also where Node has joined them', async () => {
+  const [one, two] = [await prove(), await prove()];
+  assertRefused(await send([one, two]), 'invalid_dpop_proof', 'two values');
+  assertRefused(await send(`${one}, ${two}`), 'invalid_dpop_proof', 'joined values');
+});
+
+test('oauth 78: (protect) query and fragment do not count, nor does what the request says of its host', async () => {
+  assert.ok((await send(await prove(), { target: '/notes?page=2' })).granted);
+  assert.ok((await send(await prove({ claims: { htu: `${url}?page=1#top` } }))).granted);
+  assert.ok((await send(await prove({ claims: { htu: 'HTTPS://Notes.Example:443/notes' } }))).granted);
+  // A whole URL as the request's target (RFC 9112 section 3.2.2), or a path that looks like a host.
+  assert.ok((await send(await prove(), { target: 'https://notes.example/notes' })).granted);
+  const elsewhere = await prove({ claims: { htu: 'https://evil.example/notes' } });
+  for (const target of ['https://evil.example/notes', '//evil.example/notes']) {
+    assertRefused(await send(elsewhere, { target }), 'invalid_dpop_proof', target);
+  }
+});
+
+test('oauth 79: (protect) a proof 50 s old or ahead is taken', async () => {
+  const now = Math.floor(Date.now() / 1_000);
+  for (const iat of [now - 50, now - 10, now + 10, now + 50]) {
+    assert.ok((await send(await prove({ claims: { iat } }))).granted, String(iat - now));
+  }
+});
+
+test('oauth 78: (protect) a proof opens one request; of 20 at once one is let through', async () => {
+  const proof = await prove();
+  const outcomes = await Promise.all(Array.from({ length: 20 }, () => send(proof)));
+  assert.equal(outcomes.filter(({ granted }) => granted).length, 1);
+  for (const outcome of outcomes.filter(({ granted }) => !granted)) {
+    assertRefused(outcome, 'invalid_dpop_proof', 'a replay');
+  }
+});
+
+test('a store of proofs of one’s own is asked; when it fails or is full, nobody is let in', async () => {
+  const errors: string[] = [];
+  const protector = createProtector({
+    issuer: server.baseUrl,
+    url: origin,
+    audience: server.baseUrl,
+    offline: true,
+    replays: createReplayStore(2),
+    onError: (error) => errors.push(error.message),
+  });
+  assert.ok((await send(await prove(), { protector })).granted);
+  assert.ok((await send(await prove(), { protector })).granted);
+  const third = await send(await prove(), { protector });
+  assert.ok(!third.granted);
+  assert.equal(third.status, 503);
+  assert.deepEqual(errors, ['there are 2 DPoP proofs to remember already']);
+});
+
+test('a store of proofs forgets what is over', () => {
+  const store = createReplayStore(2);
+  assert.equal(store.use('a', Date.now() - 1), true);
+  assert.equal(store.use('b', Date.now() + 60_000), true);
+  assert.equal(store.use('b', Date.now() + 60_000), false);
+  assert.equal(store.use('a', Date.now() + 60_000), true);
+});
+
+test('oauth 82: (protect) a bound token as Bearer, or an unbound one as DPoP: 401', async () => {
+  assertRefused(
+    await send(await prove(), { authorization: `Bearer ${token}` }),
+    'invalid_token',
+    'bound as Bearer',
+  );
+  assertRefused(await send(undefined, { authorization: `Bearer ${token}` }), 'invalid_token', 'no proof');
+  const unbound = await mint({});
+  const proof = await createProof(key, { method: 'GET', url, token: unbound });
+  assertRefused(await send(proof, { authorization: `DPoP ${unbound}` }), 'invalid_token', 'unbound as DPoP');
+});
+
+test('oauth 81: (protect) a proof of another key than the token’s is refused', async () => {
+  const stranger = await createProofKey();
+  assertRefused(await send(await prove({}, stranger)), 'invalid_dpop_proof', 'a stranger');
+});
+
+test('oauth 84: (protect) a token bound to a certificate, or in a way unknown, is refused by either scheme', async () => {
+  for (const cnf of [{ 'x5t#S256': 'abc' }, { jkt: key.jkt, 'x5t#S256': 'abc' }, { kid: 'x' }, {}]) {
+    const bound = await mint({ cnf });
+    const proof = await createProof(key, { method: 'GET', url, token: bound });
+    for (const scheme of ['Bearer', 'DPoP']) {
+      const outcome = await send(proof, { authorization: `${scheme} ${bound}` });
+      assert.ok(!outcome.granted, JSON.stringify(cnf));
+      assert.equal(outcome.status, 401);
+      assert.match(outcome.headers['www-authenticate'] ?? '', /error="invalid_token"/);
+    }
+  }
+});
+
+test('oauth 80: (protect) where nonces are wanted: 401 use_dpop_nonce gives one, and it is taken everywhere', async () => {
+  const options = {
+    issuer: server.baseUrl,
+    url: origin,
+    audience: server.baseUrl,
+    offline: true,
+    dpopNonceSecret: 'a secret of the notes, 32 bytes or more',
+  };
+  const [one, two] = [createProtector(options), createProtector(options)];
+  for (const nonce of [undefined, 'invented', 7]) {
+    const outcome = await send(await prove({ claims: { nonce } }), { protector: one });
+    assertRefused(outcome, 'use_dpop_nonce', String(nonce));
+    assert.ok(!outcome.granted);
+    const given = outcome.headers['dpop-nonce'];
+    assert.ok(given);
+    const next = await send(await prove({ claims: { nonce: given } }), { protector: two });
+    assert.ok(next.granted, 'the nonce of one process is good for the other');
+  }
+});
+
+test('oauth 80: (protect) a nonce that is being replaced is still good, and its successor comes with the answer', async (t) => {
+  t.mock.timers.enable({ apis: ['Date'], now: Date.now() });
+  const protector = createProtector({
+    issuer: server.baseUrl,
+    url: origin,
+    audience: server.baseUrl,
+    offline: true,
+    dpopNonceSecret: 'a secret of the notes, 32 bytes or more',
+  });
+  const first = await send(await prove(), { protector });
+  assert.ok(!first.granted);
+  const nonce = first.headers['dpop-nonce'];
+  const now = await send(await prove({ claims: { nonce } }), { protector });
+  assert.ok(now.granted);
+  assert.deepEqual(now.headers, {});
+  t.mock.timers.tick(60_000);
+  const later = await send(await prove({ claims: { nonce } }), { protector });
+  assert.ok(later.granted);
+  assert.notEqual(later.headers['dpop-nonce'], nonce);
+  assert.ok(later.headers['dpop-nonce']);
+  t.mock.timers.tick(60_000);
+  assertRefused(
+    await send(await prove({ claims: { nonce } }), { protector }),
+    'use_dpop_nonce',
+    'two minutes later',
+  );
+});

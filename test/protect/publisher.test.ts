@@ -1,0 +1,210 @@
+/**
+ * Publishing events from a server of one's own: durable, each once however often it is tried, in batches.
+ */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { withdrawToken } from '../../src/grants/withdrawals.ts';
+import {
+  createPublisher,
+  type NewEvent,
+  PublishError,
+  type PublisherOptions,
+} from '../../src/protect/protect.ts';
+import { createTestAccount, createTestClient } from '../support/oauth.ts';
+import { startTestServer } from '../support/server.ts';
+
+const server = await startTestServer({ after });
+const account = await createTestAccount(server);
+const client = await createTestClient(server, {
+  grantTypes: ['client_credentials'],
+  scopes: ['write:events'],
+  redirectUris: [],
+});
+
+type Fetch = NonNullable<PublisherOptions['fetch']>;
+
+function publisher(through: Fetch = fetch, changes: Partial<PublisherOptions> = {}) {
+  return createPublisher({
+    issuer: server.baseUrl,
+    clientId: client.id,
+    clientSecret: client.secret ?? '',
+    fetch: through,
+    ...changes,
+  });
+}
+
+function paid(id: string, changes: Partial<NewEvent> = {}): NewEvent {
+  const body = { invoice: { id, amount: 4_900, currency: 'EUR' } };
+  return { kind: 'invoice.paid', account: account.id, body, ...changes };
+}
+
+/** How often the database has each of these ids. */
+async function stored(ids: readonly string[]): Promise<number[]> {
+  const { rows } = await sql<{ id: string; count: number }>`
+    select id, count(*)::int as count from events where id = any(${[...ids]}) group by id`.execute(server.db);
+  const counts = new Map(rows.map(({ id, count }) => [id, count]));
+  return ids.map((id) => counts.get(id) ?? 0);
+}
+
+function isEvents(url: string): boolean {
+  return url === `${server.baseUrl}/events`;
+}
+
+test('one event, or several, with ids of one’s own or without', async () => {
+  const { publish } = publisher();
+  const [one] = await publish(paid('single'));
+  assert.deepEqual(await stored([one as string]), [1]);
+  const ids = await publish([paid('a', { id: 'chosen-a' }), paid('b')]);
+  assert.equal(ids[0], 'chosen-a');
+  assert.deepEqual(await stored(ids), [1, 1]);
+  assert.deepEqual(await publish([]), []);
+});
+
+test('2,500 events are sent in order in three batches, with one token', async () => {
+  const asked: string[] = [];
+  const { publish } = publisher(async (url, init) => {
+    asked.push(new URL(url).pathname);
+    return fetch(url, init);
+  });
+  const events = Array.from({ length: 2_500 }, (_, index) =>
+    paid(`batch-${index}`, { id: `batch-${index}` }),
+  );
+  const ids = await publish(events);
+  assert.equal(ids.length, 2_500);
+  assert.deepEqual(asked, [
+    '/.well-known/oauth-authorization-server',
+    '/oauth/token',
+    '/events',
+    '/events',
+    '/events',
+  ]);
+  const { rows } = await sql<{ id: string }>`
+    select id from events where id like 'batch-%' order by position`.execute(server.db);
+  assert.deepEqual(
+    rows.map(({ id }) => id),
+    ids,
+  );
+});
+
+test('events of much text are divided by their size too', async () => {
+  let batches = 0;
+  const { publish } = publisher(async (url, init) => {
+    if (isEvents(url)) batches += 1;
+    return fetch(url, init);
+  });
+  const message = 'x'.repeat(60_000);
+  const commits = [1, 2, 3].map((id) => ({ id: String(id), message }));
+  const body = { ref: 'refs/heads/main', commits, repository: { name: 'envoy' } };
+  const events = Array.from({ length: 60 }, () => ({ kind: 'push', account: account.id, body }));
+  const ids = await publish(events);
+  assert.deepEqual(new Set(await stored(ids)), new Set([1]));
+  assert.ok(batches > 1);
+});
+
+test('an answer that was lost on its way: tried again, and still one event', async () => {
+  let lost = 0;
+  const { publish } = publisher(async (url, init) => {
+    const response = await fetch(url, init);
+    if (isEvents(url) && lost < 2) {
+      lost += 1;
+      assert.equal(response.status, 202, 'the server had taken it');
+      throw new TypeError('fetch failed');
+    }
+    return response;
+  });
+  const ids = await publish([paid('lost'), paid('lost too')]);
+  assert.equal(lost, 2);
+  assert.deepEqual(await stored(ids), [1, 1]);
+});
+
+test('503 and 429 are tried again, not before the server says', async () => {
+  const answers = [
+    new Response('{}', { status: 503 }),
+    new Response('{}', { status: 429, headers: { 'retry-after': '1' } }),
+  ];
+  const times: number[] = [];
+  const { publish } = publisher(async (url, init) => {
+    if (!isEvents(url)) return fetch(url, init);
+    times.push(performance.now());
+    return answers.shift() ?? fetch(url, init);
+  });
+  const ids = await publish(paid('busy'));
+  assert.deepEqual(await stored(ids), [1]);
+  assert.equal(times.length, 3);
+  assert.ok((times[2] as number) - (times[1] as number) >= 990);
+});
+
+test('a token that was revoked meanwhile is replaced', async () => {
+  const tokens: string[] = [];
+  const { publish } = publisher(async (url, init) => {
+    const response = await fetch(url, init);
+    if (url.endsWith('/oauth/token')) {
+      const { access_token } = (await response.clone().json()) as { access_token: string };
+      tokens.push(access_token);
+    }
+    return response;
+  });
+  await publish(paid('before'));
+  const { jti } = JSON.parse(Buffer.from(tokens[0]?.split('.')[1] ?? '', 'base64url').toString()) as {
+    jti: string;
+  };
+  await withdrawToken(server.db, jti, new Date(Date.now() + 900_000));
+  // Until it is known on the node it still works.
+  while (tokens.length < 2) await publish(paid('after'));
+  assert.deepEqual(await stored(await publish(paid('later'))), [1]);
+});
+
+test('a refusal is not tried again; nothing of its batch is taken, and the error says what is left', async () => {
+  let posts = 0;
+  const { publish } = publisher(async (url, init) => {
+    if (isEvents(url)) posts += 1;
+    return fetch(url, init);
+  });
+  const good = Array.from({ length: 1_000 }, (_, index) => paid(`first-${index}`));
+  const rest = [paid('ok'), paid('bad', { body: { invoice: {} } })];
+  const error = await publish([...good, ...rest]).catch((thrown: unknown) => thrown);
+  assert.ok(error instanceof PublishError);
+  assert.equal(error.status, 422);
+  assert.equal(error.problem?.status, 422);
+  assert.equal(posts, 2);
+  assert.equal(error.events.length, 2);
+  const ids = error.events.map(({ id }) => id as string);
+  assert.ok(ids.every((id) => id.length > 0));
+  assert.deepEqual(await stored(ids), [0, 0]);
+});
+
+test('a wrong secret, a scope not had, or nobody there: an error that says so', async () => {
+  const wrong = await publisher(fetch, { clientSecret: 'wrong' })
+    .publish(paid('x'))
+    .catch((thrown: unknown) => thrown);
+  assert.ok(wrong instanceof PublishError);
+  assert.match(wrong.message, /no token for write:events: invalid_client/);
+  const poor = await createTestClient(server);
+  const refused = await publisher(fetch, { clientId: poor.id, clientSecret: poor.secret ?? '' })
+    .publish(paid('x'))
+    .catch((thrown: unknown) => thrown);
+  assert.ok(refused instanceof PublishError);
+  assert.match(refused.message, /no token for write:events: invalid_scope/);
+  const away = async () => {
+    throw new TypeError('fetch failed');
+  };
+  const lost = await publisher(away, { attempts: 2 })
+    .publish(paid('x'))
+    .catch((thrown: unknown) => thrown);
+  assert.ok(lost instanceof PublishError);
+  assert.equal(lost.status, null);
+  assert.equal(lost.events.length, 1);
+});
+
+test('options that cannot work are refused at once', () => {
+  for (const changes of [
+    { issuer: 'http://id.example' },
+    { clientId: '' },
+    { clientSecret: '' },
+    { attempts: 0 },
+  ]) {
+    assert.throws(() => publisher(fetch, changes), TypeError);
+  }
+});

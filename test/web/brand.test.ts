@@ -1,0 +1,262 @@
+/** The operator's brand: on every page a user sees, and the server's own name on none. */
+
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { glob } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { createPlatform, loadPlatform, PlatformError } from '../../src/platform.ts';
+import { brandStylesheet, contrast, readBrand } from '../../src/web/brand.ts';
+import { type Page, TestBrowser } from '../support/browser.ts';
+import {
+  authorizationUrl,
+  createPkce,
+  createTestAccount,
+  createTestClient,
+  postForm,
+} from '../support/oauth.ts';
+import { startTestServer } from '../support/server.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'nuncio-brand-'));
+after(() => rmSync(folder, { recursive: true, force: true }));
+const logo = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>';
+writeFileSync(join(folder, 'logo.svg'), logo);
+const declared = {
+  name: 'Acme & <b>Söhne</b>',
+  logo: 'logo.svg',
+  color: '#ffee00',
+  support_url: 'mailto:help@acme.example',
+  privacy_url: 'https://acme.example/privacy?a=1&b=2',
+  terms_url: 'https://acme.example/terms',
+};
+const shownName = 'Acme &amp; &lt;b&gt;Söhne&lt;/b&gt;';
+const brand = readBrand(declared, folder, (place, reason) => assert.fail(`${place}: ${reason}`));
+const platform = { ...(await loadPlatform(null)), brand };
+const server = await startTestServer({ after }, {}, 'dev', platform);
+const account = await createTestAccount(server);
+const deviceGrant = 'urn:ietf:params:oauth:grant-type:device_code';
+const app = await createTestClient(server, {
+  name: 'Reader',
+  scopes: ['openid', 'read:posts'],
+  grantTypes: ['authorization_code', 'refresh_token', deviceGrant],
+});
+const open = (path: string, browser = new TestBrowser(server.baseUrl)) =>
+  browser.open(path.startsWith('http') ? path : server.baseUrl + path);
+
+function check(what: string, page: Page): Page {
+  const { text, response } = page;
+  const { headers } = response;
+  assert.match(headers.get('content-type') ?? '', /text\/html/, `${what}: ${text}`);
+  assert.doesNotMatch(text, /nuncio/i, what);
+  assert.match(text, new RegExp(`<title>[^<]* · ${shownName}</title>`), what);
+  assert.ok(text.includes('<link rel="stylesheet" href="/assets/brand.css">'), what);
+  assert.ok(!text.includes('<b>Söhne'), what);
+  const policy = headers.get('content-security-policy') ?? '';
+  assert.match(policy, /default-src 'none'/, what);
+  assert.doesNotMatch(policy, /unsafe-inline/, what);
+  return page;
+}
+
+/** With the frame of our own pages: logo and links. */
+function checkFrame(what: string, page: Page): Page {
+  check(what, page);
+  assert.ok(page.text.includes('<img src="/assets/brand-logo" alt="">'), what);
+  assert.ok(page.text.includes('href="mailto:help@acme.example"'), what);
+  assert.ok(page.text.includes('href="https://acme.example/privacy?a=1&amp;b=2"'), what);
+  assert.ok(page.text.includes('href="https://acme.example/terms"'), what);
+  return page;
+}
+
+function authorizeUrl(parameters: Record<string, string> = {}): string {
+  return authorizationUrl(server, app, {
+    scope: 'openid read:posts',
+    code_challenge: createPkce().challenge,
+    code_challenge_method: 'S256',
+    ...parameters,
+  });
+}
+
+test('every page that a user sees has the operator’s name, and never the server’s', async () => {
+  checkFrame('front page', await open('/'));
+  checkFrame('no such page', await open('/nowhere', acceptingHtml()));
+  checkFrame('account link that is used', await open('/account/link?code=x'));
+  checkFrame('error', await open(authorizeUrl({ client_id: 'nobody' })));
+  checkFrame('wrong redirect URI', await open(authorizeUrl({ redirect_uri: 'https://evil.example/' })));
+  checkFrame('expired', await open('/interaction/none'));
+
+  const browser = new TestBrowser(server.baseUrl);
+  const login = checkFrame('login', await open(authorizeUrl(), browser));
+  const wrong = { email: account.email, password: 'wrong', action: 'login' };
+  checkFrame('login refused', await browser.submit(login, wrong));
+  const right = { ...wrong, password: account.password };
+  const consent = checkFrame('consent', await browser.submit(login, right));
+  checkFrame('another user', await browser.submit(consent, { action: 'switch' }));
+  const other = await createTestAccount(server);
+  const forged = await browser.request(consent.url, {
+    method: 'POST',
+    body: new URLSearchParams({ form_token: 'x' }),
+  });
+  checkFrame('form that was not made here', {
+    url: consent.url,
+    response: forged,
+    text: await forged.text(),
+    leftTo: null,
+  });
+  const switching = await browser.submit(consent, {
+    email: other.email,
+    password: other.password,
+    action: 'login',
+  });
+  check('form that submits itself', switching);
+
+  const own = new TestBrowser(server.baseUrl);
+  const signIn = checkFrame('account, signed out', await open('/account', own));
+  checkFrame('account', await own.submit(signIn, { email: account.email, password: account.password }));
+  const logout = checkFrame('sign out?', await open('/oauth/logout', own));
+  checkFrame('signed out', await own.submit(logout, { logout: 'yes' }));
+});
+
+test('the device pages have it too', async () => {
+  const started = await postForm(server, '/oauth/device', app, { scope: 'read:posts' });
+  const browser = new TestBrowser(server.baseUrl);
+  const input = checkFrame('code', await open('/device', browser));
+  checkFrame('wrong code', await browser.submit(input, { user_code: 'BBBB-BBBB' }));
+  const confirm = checkFrame(
+    'confirmation',
+    await browser.submit(input, { user_code: String(started.body.user_code) }),
+  );
+  checkFrame('refused', await browser.submit(confirm, { abort: 'yes' }));
+  const again = await postForm(server, '/oauth/device', app, { scope: 'read:posts' });
+  const second = await browser.submit(await open('/device', browser), {
+    user_code: String(again.body.user_code),
+  });
+  const login = checkFrame('login of a device', await browser.submit(second, {}));
+  const consent = await browser.submit(login, {
+    email: account.email,
+    password: account.password,
+    action: 'login',
+  });
+  checkFrame('device connected', await browser.submit(consent, { action: 'allow' }));
+});
+
+test('an app that registered itself leads on by a page of the operator', async () => {
+  const response = await fetch(`${server.baseUrl}/oauth/register`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ client_name: 'Own', redirect_uris: ['https://own.example/callback'] }),
+  });
+  const { client_id: id } = (await response.json()) as { client_id: string };
+  const url = authorizeUrl({
+    client_id: id,
+    redirect_uri: 'https://own.example/callback',
+    prompt: 'none',
+    scope: 'read:posts',
+  });
+  checkFrame('leaving', await open(url));
+});
+
+test('the console, the reference and the metadata carry the name', async () => {
+  const shell = await (await fetch(`${server.baseUrl}/console`)).text();
+  assert.ok(shell.includes(`<title>${shownName} console</title>`), shell);
+  assert.ok(shell.includes(`data-name="${shownName}"`) && shell.includes('data-logo="/assets/brand-logo"'));
+  assert.doesNotMatch(shell, /nuncio/i);
+  const reference = await (await fetch(`${server.baseUrl}/docs/`)).text();
+  assert.ok(reference.includes(`<title>${shownName} API reference</title>`));
+  for (const [path, read] of [
+    ['/openapi.json', (body: { info: { title: string } }) => body.info.title],
+    ['/.well-known/oauth-protected-resource', (body: { resource_name: string }) => body.resource_name],
+  ] as const) {
+    assert.equal(read((await (await fetch(server.baseUrl + path)).json()) as never), declared.name, path);
+  }
+  const asyncApi = (await (await fetch(`${server.baseUrl}/asyncapi.json`)).json()) as {
+    info: { title: string };
+  };
+  assert.equal(asyncApi.info.title, `${declared.name} events`);
+});
+
+test('no page has the server’s name in its source', async () => {
+  const found: string[] = [];
+  for await (const path of glob('src/{web,console}/**/*.{ts,tsx,html}')) {
+    const code = readFileSync(path, 'utf8')
+      .replaceAll(/\/\*[\s\S]*?\*\//g, '')
+      .replaceAll(/^\s*\/\/.*$/gm, '');
+    // Names of headers are protocol.
+    if (/\bNuncio\b(?!-)/.test(code)) found.push(path);
+  }
+  assert.deepEqual(found.sort(), ['src/console/ui/brand.ts', 'src/web/brand.ts']);
+});
+
+test('logo and colour come from this origin, and a logo runs nothing', async () => {
+  const picture = await fetch(`${server.baseUrl}/assets/brand-logo`);
+  assert.equal(picture.headers.get('content-type'), 'image/svg+xml');
+  assert.match(picture.headers.get('content-security-policy') ?? '', /default-src 'none'.*sandbox/);
+  assert.equal(picture.headers.get('x-content-type-options'), 'nosniff');
+  assert.equal(await picture.text(), logo);
+  const css = await fetch(`${server.baseUrl}/assets/brand.css`);
+  assert.match(css.headers.get('content-type') ?? '', /text\/css/);
+  assert.equal(await css.text(), brandStylesheet('#ffee00'));
+});
+
+test('whatever the colour, text in it and on it can be read', () => {
+  for (const color of [
+    '#ffffff',
+    '#000000',
+    '#ffee00',
+    '#3949c6',
+    '#808080',
+    '#ff0000',
+    '#00ff00',
+    '#777777',
+    '#0000FF',
+  ]) {
+    const accents = [
+      ...brandStylesheet(color).matchAll(/--accent:(#[0-9a-f]{6});--on-accent:(#[0-9a-f]{6})/gi),
+    ];
+    assert.equal(accents.length, 2, color);
+    for (const [index, [, accent = '', on = '']] of accents.entries()) {
+      for (const ground of index === 0 ? ['#ffffff', '#f4f5f8'] : ['#1c1f29', '#12141b']) {
+        assert.ok(contrast(accent, ground) >= 4.5, `${color} as ${accent} on ${ground}`);
+      }
+      assert.ok(contrast(accent, on) >= 4.5, `${on} on ${accent}`);
+    }
+  }
+  assert.ok(
+    brandStylesheet('#3949c6').includes('--accent:#3949c6;--on-accent:#ffffff'),
+    'a readable one stays',
+  );
+});
+
+test('a brand that cannot be shown is refused with its place', () => {
+  writeFileSync(join(folder, 'page.html'), '<html></html>');
+  writeFileSync(join(folder, 'large.svg'), `<svg>${' '.repeat(262_144)}</svg>`);
+  for (const [bad, place] of [
+    [{ name: '' }, 'brand.name'],
+    [{ name: 'a\nb' }, 'brand.name'],
+    [{ name: 'x'.repeat(61) }, 'brand.name'],
+    [{ color: 'red' }, 'brand.color'],
+    [{ color: '#fff;}' }, 'brand.color'],
+    [{ logo: 'none.png' }, 'brand.logo'],
+    [{ logo: 'page.html' }, 'brand.logo'],
+    [{ logo: 'large.svg' }, 'brand.logo'],
+    [{ logo: 'https://acme.example/logo.png' }, 'brand.logo'],
+    [{ support_url: 'javascript:alert(1)' }, 'brand.support_url'],
+    [{ privacy_url: 'mailto:a@b.example' }, 'brand.privacy_url'],
+    [{ terms_url: 'http://acme.example/' }, 'brand.terms_url'],
+    [{ colour: '#ffffff' }, 'brand.colour'],
+  ] as const) {
+    assert.throws(
+      () => createPlatform({ brand: bad as never }, '', folder),
+      (error) => error instanceof PlatformError && error.problems[0]?.startsWith(`${place}:`) === true,
+      JSON.stringify(bad),
+    );
+  }
+});
+
+/** A browser names HTML where it follows a link. */
+function acceptingHtml(): TestBrowser {
+  const browser = new TestBrowser(server.baseUrl);
+  const request = browser.request.bind(browser);
+  browser.request = (url, init = {}) => request(url, { ...init, headers: { accept: 'text/html' } });
+  return browser;
+}

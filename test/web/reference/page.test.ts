@@ -1,0 +1,146 @@
+/** The reference page in a real browser: it is readable without JavaScript, signs its reader in, and tries requests. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import type { Page } from 'playwright-core';
+import type { ApiDocument } from '../../../src/web/reference/reader/document.ts';
+import { openPage, startBrowser } from '../../support/chromium.ts';
+import { accessibilityFaults } from '../../support/console_page.ts';
+import { createTestAccount } from '../../support/oauth.ts';
+import { startTestServer } from '../../support/server.ts';
+
+const server = await startTestServer({ after });
+const browser = await startBrowser({ after });
+
+/** Goes through login and consent in the window that the page opens. */
+async function signIn(page: Page): Promise<void> {
+  const account = await createTestAccount(server);
+  const opened = page.context().waitForEvent('page');
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  const popup = await opened;
+  await popup.locator('input[name=email]').fill(account.email);
+  await popup.locator('input[name=password]').fill(account.password);
+  await popup.locator('button[type=submit]').first().click();
+  await popup.getByRole('button', { name: /allow/i }).click();
+  await page.getByRole('button', { name: 'Sign out' }).waitFor();
+}
+
+test('the reference creates an article when its reader signs in and sends a request', async () => {
+  const { page, problems } = await openPage(browser);
+  const elsewhere: string[] = [];
+  page.on('request', (request) => {
+    if (!request.url().startsWith(server.baseUrl) && !/^(?:data|blob):/.test(request.url()))
+      elsewhere.push(request.url());
+  });
+  await page.goto(`${server.baseUrl}/docs`);
+  await signIn(page);
+  const operation = page.locator('#create_articles');
+  await operation.getByText('Try it').click();
+  await operation.getByRole('button', { name: 'Send request' }).click();
+  const result = operation.getByRole('status');
+  await result.getByText('201 Created').waitFor();
+  const { title } = JSON.parse((await result.locator('pre').textContent()) ?? '');
+  assert.equal(title, 'On carrying messages');
+
+  const list = page.locator('#list_articles');
+  await list.getByText('Try it').click();
+  await list.getByLabel('limit').fill('1');
+  await list.getByRole('button', { name: 'Send request' }).click();
+  const { items } = JSON.parse((await list.getByRole('status').locator('pre').textContent()) ?? '');
+  assert.deepEqual(
+    items.map((item: { title: string }) => item.title),
+    ['On carrying messages'],
+  );
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await list.getByRole('button', { name: 'Send request' }).click();
+  await list.getByText('Sign in first').waitFor();
+  assert.deepEqual(elsewhere, []);
+  assert.deepEqual(problems, []);
+});
+
+test('the reference ignores an authorization response whose state is not its own', async (t) => {
+  // A browser of one process does not survive a second window that cuts its tie to its opener.
+  const { page } = await openPage(await startBrowser({ after: (close) => t.after(close) }));
+  await page.goto(`${server.baseUrl}/docs/`);
+  const opened = page.context().waitForEvent('page');
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  const popup = await opened;
+  await popup.locator('input[name=email]').waitFor();
+  const tokenRequests: string[] = [];
+  page.on('request', (request) => {
+    if (request.url().endsWith('/oauth/token')) tokenRequests.push(request.url());
+  });
+  // Any page of this origin can be opened with a query of a stranger's choice.
+  await popup.goto(`${server.baseUrl}/docs/oauth2-redirect.html?code=stolen&state=another`).catch(() => {});
+  // A request that is sent later than any for a token would be.
+  await page.evaluate(() => fetch('/meta'));
+  assert.deepEqual(tokenRequests, []);
+  assert.equal(await page.getByRole('button', { name: 'Sign out' }).count(), 0);
+});
+
+test('the reference shows every operation and event without JavaScript', async () => {
+  const { page } = await openPage(browser, { javaScriptEnabled: false });
+  await page.goto(`${server.baseUrl}/docs/`);
+  const document = (await (await fetch(`${server.baseUrl}/openapi.json`)).json()) as ApiDocument;
+  for (const path of Object.values(document.paths)) {
+    for (const { operationId } of Object.values(path)) {
+      assert.ok(await page.locator(`section#${operationId} h3`).isVisible(), operationId);
+    }
+  }
+  for (const kind of Object.keys(document.webhooks)) {
+    assert.ok(await page.locator(`#kind-${kind.replaceAll('.', '-')} pre`).isVisible(), kind);
+  }
+  assert.equal(await page.getByText('Try it').first().isVisible(), false);
+});
+
+test('the search of the reference finds an operation by its words and by its path', async () => {
+  const { page } = await openPage(browser);
+  await page.goto(`${server.baseUrl}/docs/`);
+  const contents = page.getByRole('navigation', { name: 'Reference' });
+  for (const [words, expected] of [
+    ['rotate', 'Rotate the secret'],
+    ['post /articles/{id}/publish', 'Publish an article'],
+    ['invoice', 'invoice.paid'],
+  ] as const) {
+    await page.getByLabel('Search').fill(words);
+    const shown = contents.locator('li:visible');
+    assert.equal(await shown.count(), 1, words);
+    assert.match((await shown.textContent()) ?? '', new RegExp(expected));
+  }
+  await page.getByLabel('Search').fill('no such thing');
+  await page.getByText('Nothing found.').waitFor();
+});
+
+test('the reference fits a phone is accessible, and follows the colour scheme of the system', async () => {
+  for (const colorScheme of ['dark', 'light'] as const) {
+    const { page, problems } = await openPage(browser, {
+      colorScheme,
+      viewport: { width: 390, height: 844 },
+    });
+    await page.goto(`${server.baseUrl}/docs/`);
+    // A text: the project is not type-checked against the DOM.
+    const [width, ground] = await page.evaluate<[number, string]>(
+      '[document.documentElement.scrollWidth, getComputedStyle(document.body).backgroundColor]',
+    );
+
+    assert.equal(width, 390);
+    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.equal(ground, colorScheme === 'dark' ? 'rgb(18, 20, 27)' : 'rgb(255, 255, 255)');
+    assert.deepEqual(problems, []);
+  }
+});
+
+test('the reference is compressed as the request allows, and allows no inline script or style', async () => {
+  for (const [accepted, encoding] of [
+    ['br, gzip', 'br'],
+    ['gzip', 'gzip'],
+    ['br;q=0, gzip;q=0.5', 'gzip'],
+    ['identity', null],
+  ] as const) {
+    const response = await fetch(`${server.baseUrl}/docs/`, { headers: { 'accept-encoding': accepted } });
+    assert.equal(response.headers.get('content-encoding'), encoding, accepted);
+    assert.match(await response.text(), /<h1 id="top">/);
+    const policy = response.headers.get('content-security-policy') ?? '';
+    assert.ok(policy.includes("default-src 'none'") && !policy.includes('unsafe'), policy);
+  }
+});

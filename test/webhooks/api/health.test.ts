@@ -1,0 +1,276 @@
+/** Health from counts that the server keeps, the log's filters by time and id, and the log as server-sent events. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { createConsoleUser } from '../../support/console.ts';
+import { startTestServer } from '../../support/server.ts';
+import { answer, startSubscriber } from '../../support/subscriber.ts';
+import {
+  createApp,
+  createPublisher,
+  publish,
+  type Request,
+  subscribe,
+  until,
+} from '../../support/webhooks.ts';
+
+const server = await startTestServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
+const { db } = server;
+const publisher = await createPublisher(server);
+
+test('health says what became of deliveries, how long they took, and why they failed', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  await publish(publisher, app.account, ['1', '2', '3']);
+  await subscriber.waitFor(3);
+  subscriber.behave(answer(503));
+  await publish(publisher, app.account, ['4']);
+  await subscriber.waitFor(5);
+  const path = `/subscriptions/${id}/health`;
+  const { body } = await until(
+    () => app.request('GET', path),
+    ({ body }) => body.totals.attempts === 5,
+  );
+  const { attempts, succeeded, failed, retried, cancelled, errors, latency_ms: latency } = body.totals;
+  assert.deepEqual([attempts, succeeded, failed, retried, cancelled], [5, 3, 1, 1, 0]);
+  assert.deepEqual(errors, { server_error: 2 });
+  assert.ok(latency.p50 > 0 && latency.p99 >= latency.p50);
+  assert.equal(body.bucket_seconds, 300);
+  assert.equal(
+    body.buckets.reduce((all: number, bucket: { attempts: number }) => all + bucket.attempts, 0),
+    5,
+  );
+  assert.deepEqual(body.backlog, { pending: 0, is_capped: false, oldest_at: null });
+  const day = 86_400_000;
+  const since = new Date(Date.now() - 10 * day).toISOString();
+  const coarse = await app.request('GET', `${path}?since=${since}`);
+  assert.deepEqual([coarse.body.bucket_seconds, coarse.body.totals.attempts], [3_600, 5]);
+  const before = await app.request('GET', `${path}?until=${new Date(Date.now() - day).toISOString()}`);
+  assert.equal(before.body.totals.attempts, 0);
+  for (const query of ['since=x', 'until=2026-02-30T00:00:00Z', 'since=2026-01-01T00:00:00Z', 'x=1']) {
+    const { status } = await app.request('GET', `${path}?${query}`);
+    assert.equal(status, 400, query);
+  }
+  const other = await createApp(server);
+  assert.equal((await other.request('GET', path)).status, 404);
+  const { rows } = await sql<{ lane: string }>`select lane from delivery_stats where lane = 0`.execute(db);
+  assert.equal(rows.length, 2, 'of all subscriptions together, in both kinds of buckets');
+});
+
+test('the backlog says how much waits, and since when', async (t) => {
+  const subscriber = await startSubscriber(t, answer(500));
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, retry_schedule: [3_600] });
+  await publish(publisher, app.account, ['1']);
+  await subscriber.waitFor(1);
+  const { body } = await until(
+    () => app.request('GET', `/subscriptions/${id}/health`),
+    ({ body }) => body.backlog.pending === 1 && body.totals.attempts === 1,
+  );
+  assert.ok(Date.parse(body.backlog.oldest_at) <= Date.now());
+});
+
+test('health of all subscriptions adds up those that the token lists, and no others', async (t) => {
+  const [subscriber, refusing] = [await startSubscriber(t), await startSubscriber(t, answer(500))];
+  const app = await createApp(server);
+  const stranger = await createApp(server);
+  for (const each of [app, app, stranger]) await subscribe(each, { url: subscriber.url, kinds: ['push'] });
+  await subscribe(app, { url: refusing.url, kinds: ['push'] });
+  await publish(publisher, app.account, ['one', 'two']);
+  await publish(publisher, stranger.account, ['other']);
+  const { totals } = await until(
+    async () => (await app.request('GET', '/deliveries/health')).body,
+    ({ totals: { failed, succeeded } }) => failed + succeeded === 6,
+  );
+  assert.deepEqual([totals.attempts, totals.succeeded, totals.retried, totals.failed], [8, 4, 2, 2]);
+  const bad = await app.request('GET', '/deliveries/health?since=yesterday');
+  assert.equal(bad.status, 400);
+});
+
+test('health of an app is that of its own subscriptions, for its members', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const owner = await createConsoleUser(server);
+  const json = { client_name: 'Reader', redirect_uris: ['https://reader.example/'] };
+  const { body: app } = await owner.request('POST', '/apps', { json });
+  for (let count = 0; count < 2; count += 1) {
+    const made = await owner.request('POST', `/apps/${app.client_id}/subscriptions`, {
+      json: { url: subscriber.url, kinds: ['push'] },
+    });
+    await owner.request('POST', `/subscriptions/${made.body.id}/test`, { json: { kind: 'push' } });
+  }
+  const received = await subscriber.waitFor(2);
+  assert.deepEqual(
+    received.map(({ headers }) => headers['nuncio-event']),
+    ['push', 'push'],
+  );
+  const path = `/apps/${app.client_id}/health`;
+  await until(
+    async () => (await owner.request('GET', path)).body.totals.succeeded,
+    (count) => count === 2,
+  );
+  const other = await createConsoleUser(server);
+  assert.equal((await other.request('GET', path)).status, 404);
+});
+
+test('a test event is the example of a kind, and of no other', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, kinds: ['push'] });
+  const sent = await app.request('POST', `/subscriptions/${id}/test`, { json: { kind: 'invoice.paid' } });
+  assert.equal(sent.status, 202, sent.text);
+  const [received] = await subscriber.waitFor(1);
+  assert.equal(received?.headers['nuncio-event'], 'invoice.paid');
+  for (const kind of ['no.such', 'subscription.disabled', 7, null]) {
+    const { status } = await app.request('POST', `/subscriptions/${id}/test`, { json: { kind } });
+    assert.equal(status, 422, String(kind));
+  }
+});
+
+test('the log is filtered by time and by id, and says so where a filter cannot be', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  await publish(publisher, app.account, ['1', '2', '3']);
+  await subscriber.waitFor(3);
+  const path = `/subscriptions/${id}/deliveries`;
+  const { body: all } = await app.request('GET', path);
+  await sql`
+    update deliveries set created_at = now() - interval '2 hours'
+    where (lane, sequence) in (select lane, 1 from subscriptions where id = ${id})`.execute(db);
+  const sequences = async (query: string) => {
+    const { body, status, text } = await app.request('GET', `${path}?${query}`);
+    assert.equal(status, 200, text);
+    return body.items.map(({ sequence }: { sequence: number }) => sequence);
+  };
+  const hourAgo = new Date(Date.now() - 3_600_000).toISOString();
+  assert.deepEqual(await sequences(`since=${hourAgo}`), [3, 2]);
+  assert.deepEqual(await sequences(`until=${hourAgo}`), [1]);
+  assert.deepEqual(await sequences('until=2026-01-01T00:00:00Z'), []);
+  assert.deepEqual(await sequences('since=2999-01-01T00:00:00Z'), []);
+  assert.deepEqual(await sequences(`id=${all.items[1].id}`), [2]);
+  assert.deepEqual(await sequences(`id=${all.items[1].id}&status=failed`), []);
+  const other = await createApp(server);
+  const others = await subscribe(other, { url: subscriber.url });
+  assert.deepEqual(
+    (await other.request('GET', `/subscriptions/${others.id}/deliveries?id=${all.items[0].id}`)).body.items,
+    [],
+  );
+  for (const query of ['since=yesterday', 'until=1', 'since=2026-13-01T00:00:00Z', 'id=', 'id=x']) {
+    assert.equal((await app.request('GET', `${path}?${query}`)).status, 400, query);
+  }
+  assert.deepEqual(await sequences('id=01981f6d-0f3c-7e1b-a6d5-4c2b1a0f9e88'), []);
+});
+
+/** Reads a stream of server-sent events until enough has come. */
+async function openStream(path: string, accessToken: string) {
+  const abort = new AbortController();
+  const response = await fetch(server.baseUrl + path, {
+    headers: { accept: 'text/event-stream', authorization: `Bearer ${accessToken}` },
+    signal: abort.signal,
+  });
+  let text = '';
+  const reading = (async () => {
+    const decoder = new TextDecoder();
+    for await (const chunk of response.body ?? [])
+      text += decoder.decode(chunk as Uint8Array, { stream: true });
+  })().catch(() => {});
+  const events = () =>
+    [...text.matchAll(/^event: (\w+)\n(?:id: (\d+)\n)?data: (.*)\n\n/gm)].map(([, event, id, data = '']) => ({
+      event,
+      id,
+      data: JSON.parse(data),
+    }));
+  return { response, events, reading, close: () => abort.abort() };
+}
+
+test('the log comes live: what there is, what is new, what changes, until the token ends', async (t) => {
+  const subscriber = await startSubscriber(t, answer(503));
+  const user = await createConsoleUser(server);
+  const request: Request = user.request;
+  const { body: made } = await request('POST', '/subscriptions', {
+    json: { url: subscriber.url, kinds: ['push'] },
+  });
+  await publish(publisher, user.account, ['1']);
+  await subscriber.waitFor(2);
+  const path = `/subscriptions/${made.id}/deliveries`;
+  const stream = await openStream(path, user.accessToken);
+  t.after(() => stream.close());
+  assert.equal(stream.response.status, 200);
+  assert.equal(stream.response.headers.get('content-type'), 'text/event-stream; charset=utf-8');
+  assert.equal(stream.response.headers.get('access-control-allow-origin'), '*');
+  await until(
+    async () => stream.events().map(({ data }) => data.state),
+    (states) => states.at(-1) === 'failed',
+  );
+  subscriber.behave(answer(204));
+  await publish(publisher, user.account, ['2']);
+  await until(
+    async () => stream.events().filter(({ id, data }) => id === '2' && data.state === 'succeeded'),
+    (events) => events.length > 0,
+  );
+  const [first] = stream.events();
+  const { body } = await request('GET', `/deliveries/${first?.data.id}`);
+  assert.deepEqual(
+    Object.keys(first?.data),
+    Object.keys(body).filter((name) => !['body', 'attempts'].includes(name)),
+  );
+  await request('POST', `/deliveries/${first?.data.id}/resend`);
+  await until(
+    async () => stream.events().filter(({ id, data }) => id === '1' && data.state === 'succeeded'),
+    (events) => events.length > 0,
+  );
+
+  const filtered = await openStream(`${path}?status=failed`, user.accessToken);
+  t.after(() => filtered.close());
+  await sql`update grants set withdrawn_at = now() where account_id = ${user.account.id}`.execute(db);
+  await stream.reading;
+  assert.deepEqual(stream.events().at(-1), { event: 'end', id: undefined, data: { reason: 'token' } });
+  await filtered.reading;
+  assert.deepEqual(
+    filtered.events().map(({ event }) => event),
+    ['end'],
+  );
+});
+
+test('a stream is for who may read the log, ends with the subscription, and is one of few', async (t) => {
+  const user = await createConsoleUser(server);
+  const other = await createConsoleUser(server);
+  const { body: made } = await user.request('POST', '/subscriptions', {
+    json: { url: 'https://example.com/', kinds: ['push'] },
+  });
+  const path = `/subscriptions/${made.id}/deliveries`;
+  assert.equal((await openStream(path, other.accessToken)).response.status, 404);
+  assert.equal((await openStream(path, 'x')).response.status, 401);
+  assert.equal((await openStream(`${path}?status=x`, user.accessToken)).response.status, 400);
+  const elsewhere = await openStream('/subscriptions', user.accessToken);
+  assert.equal(elsewhere.response.status, 406);
+  const streams: Awaited<ReturnType<typeof openStream>>[] = [];
+  for (let count = 0; count < 5; count += 1) streams.push(await openStream(path, user.accessToken));
+  t.after(() => {
+    for (const stream of streams) stream.close();
+  });
+  const sixth = await openStream(path, user.accessToken);
+  assert.equal(sixth.response.status, 429);
+  await user.request('DELETE', `/subscriptions/${made.id}`);
+  for (const stream of streams) {
+    await stream.reading;
+    assert.deepEqual(stream.events().at(-1)?.data, { reason: 'gone' });
+  }
+});
+
+test('a server that stops ends its streams', async (t) => {
+  const own = await startTestServer(t);
+  const user = await createConsoleUser(own);
+  const { body: made } = await user.request('POST', '/subscriptions', {
+    json: { url: 'https://example.com/', kinds: ['push'] },
+  });
+  const response = await fetch(`${own.baseUrl}/subscriptions/${made.id}/deliveries`, {
+    headers: { accept: 'text/event-stream', authorization: `Bearer ${user.accessToken}` },
+  });
+  const reading = response.text();
+  const closing = own.running.close();
+  assert.match(await reading, /event: end\ndata: \{"reason":"shutdown"\}\n\n$/);
+  await closing;
+});

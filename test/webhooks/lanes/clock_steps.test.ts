@@ -1,0 +1,164 @@
+/**
+ * A database whose clock was wrong: what such a clock writes, or finds missing, is put into the database.
+ * `webhooks/lanes/database_clock.test.ts` sets the clock itself.
+ */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { mendTimes } from '../../../src/webhooks/lanes/clock_steps.ts';
+import { keepDays } from '../../../src/webhooks/log/retention.ts';
+import { startTestServer } from '../../support/server.ts';
+import { startSubscriber } from '../../support/subscriber.ts';
+import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks.ts';
+
+const server = await startTestServer({ after });
+const { db } = server;
+const publisher = await createPublisher(server);
+
+test('webhooks 65: steps of the machine’s clock neither repeat a delivery nor hold one up', async (t) => {
+  // In this thread, whose clock the test can set.
+  const own = await startTestServer(t, {}, 'dev', undefined, undefined, 'here');
+  const toPublish = await createPublisher(own);
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    setTimeout(() => response.writeHead(204).end(), 20);
+  });
+  const app = await createApp(own);
+  await subscribe(app, { url: subscriber.url });
+  const realNow = Date.now;
+  t.after(() => {
+    Date.now = realNow;
+  });
+  let count = 0;
+  for (const days of [0, 40, -40, 0]) {
+    // What was published before the step is sent after it.
+    await publish(
+      toPublish,
+      app.account,
+      Array.from({ length: 100 }, (_, index) => count + index),
+    );
+    count += 100;
+    Date.now = () => realNow() + days * 86_400_000;
+    await subscriber.waitFor(count - 50);
+    Date.now = realNow;
+    await subscriber.waitFor(count);
+  }
+  const sequences = subscriber.received.map(({ headers }) => Number(headers['nuncio-sequence']));
+  assert.deepEqual(
+    sequences.toSorted((one, other) => one - other),
+    Array.from({ length: count }, (_, index) => index + 1),
+  );
+});
+
+test('webhooks 65: a write whose day has no partition makes it', async (t) => {
+  const own = await startTestServer(t);
+  const toPublish = await createPublisher(own);
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(own);
+  await subscribe(app, { url: subscriber.url });
+  // As a clock finds it that is more than a week ahead.
+  const { rows } = await sql<{ name: string }>`
+    select c.relname as name from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent in ('events'::regclass, 'deliveries'::regclass, 'attempts'::regclass)`.execute(own.db);
+  for (const { name } of rows) await sql`drop table ${sql.id(name)}`.execute(own.db);
+  await publish(toPublish, app.account, ['one']);
+  await subscriber.waitFor(1);
+  // Written in a transaction: it can be tried again at once.
+  const article = { json: { title: 'two' } };
+  const answers = [
+    await app.request('POST', '/articles', article),
+    await app.request('POST', '/articles', article),
+  ];
+  assert.equal(answers[1]?.status, 201);
+  assert.ok([201, 503].includes(answers[0]?.status as number));
+});
+
+test('webhooks 65: pauses and retries that were put off by a month are over when the clock is right again', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  const lane = sql`(select lane from subscriptions where id = ${id})`;
+  const later = sql`now() + interval '35 days'`;
+  await sql`update lane_progress set paused_until = ${later}, due_at = ${later} where lane = ${lane}`.execute(
+    db,
+  );
+  await publish(publisher, app.account, ['waiting']);
+  await until(
+    async () => (await sql`select from deliveries where lane = ${lane}`.execute(db)).rows.length,
+    (count) => count === 1,
+  );
+  await mendTimes(db);
+  await subscriber.waitFor(1);
+  await until(
+    async () => (await sql`select from attempts where lane = ${lane}`.execute(db)).rows.length,
+    (count) => count === 1,
+  );
+  await sql`
+    insert into retries (lane, sequence, day, state, attempts, due_at)
+    select lane, sequence, day, 'pending', 1, ${later} from deliveries where lane = ${lane}`.execute(db);
+  await mendTimes(db);
+  const { rows } = await sql<{ is_due: boolean }>`
+    select due_at <= now() as is_due from retries where lane = ${lane}`.execute(db);
+  assert.deepEqual(rows, [{ is_due: true }]);
+});
+
+async function makeDay(day: string): Promise<void> {
+  const name = day.replaceAll('-', '');
+  for (const table of ['events', 'deliveries', 'attempts']) {
+    await sql
+      .raw(
+        `create table ${table}_${name} partition of ${table} for values from ('${day}') to (date '${day}' + 1)`,
+      )
+      .execute(db);
+  }
+}
+
+async function isKept(day: string): Promise<boolean> {
+  const { rows } = await sql<{ name: string | null }>`
+    select to_regclass(${`deliveries_${day.replaceAll('-', '')}`})::text as name`.execute(db);
+  return rows[0]?.name !== null;
+}
+
+const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000).toISOString().slice(0, 10);
+
+test('webhooks 65, 76: a clock that is a month ahead drops no month: retention follows it by a day with each run', async () => {
+  await makeDay(daysAgo(50));
+  // As if the clock had been 35 days behind until now.
+  await sql`update retention_day set day = ${daysAgo(35)}::date`.execute(db);
+  await keepDays(db);
+  assert.ok(await isKept(daysAgo(50)));
+  const { rows } = await sql<{ day: string }>`select day::text from retention_day`.execute(db);
+  assert.equal(rows[0]?.day, daysAgo(34));
+  await sql`update retention_day set day = ${daysAgo(0)}::date`.execute(db);
+  await keepDays(db);
+  assert.equal(await isKept(daysAgo(50)), false);
+});
+
+test('webhooks 65, 76: a day with deliveries that are still to be made stays', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  const [day, lane] = [daysAgo(45), sql`(select lane from subscriptions where id = ${id})`];
+  await makeDay(day);
+  await sql`
+    insert into events (day, position, id, account_id, kind, body)
+    values (${day}::date, 5, 'old', ${app.account.id}, 'push', '{}')`.execute(db);
+  // Paused, so that it stays undelivered.
+  await sql`
+    update lane_progress set paused_until = now() + interval '20 hours', due_at = now() + interval '20 hours'
+    where lane = ${lane}`.execute(db);
+  await sql`update lanes set next_sequence = 2 where id = ${lane}`.execute(db);
+  await sql`insert into deliveries (day, lane, sequence, event) values (${day}::date, ${lane}, 1, 5)`.execute(
+    db,
+  );
+  await keepDays(db);
+  assert.ok(await isKept(day));
+  await sql`
+    insert into retries (lane, sequence, day, state, attempts, due_at)
+    values (${lane}, 1, ${day}::date, 'pending', 1, now() + interval '1 hour')`.execute(db);
+  await keepDays(db);
+  assert.ok(await isKept(day));
+  await sql`update retries set state = 'failed', due_at = null where lane = ${lane}`.execute(db);
+  await keepDays(db);
+  assert.equal(await isKept(day), false);
+});

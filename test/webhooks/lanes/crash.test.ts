@@ -1,0 +1,120 @@
+/** Nothing that was accepted is lost, whatever ends the server. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { sql } from 'kysely';
+import { loadConfig } from '../../../src/config/config.ts';
+import { openDatabase } from '../../../src/database/database.ts';
+import { requester } from '../../support/api.ts';
+import { createDatabase } from '../../support/database.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../../support/oauth.ts';
+import { startProcess } from '../../support/process.ts';
+import { freePort, testSecret } from '../../support/server.ts';
+import { accept, startSubscriber } from '../../support/subscriber.ts';
+import { appScopes, publish, subscribe, until } from '../../support/webhooks.ts';
+
+test('webhooks 17, 62: kill -9 with a thousand events accepted: all are delivered after the restart, with one id each', async (t) => {
+  const database = await createDatabase();
+  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
+  t.after(async () => {
+    await db.destroy();
+    await database.drop();
+  });
+  const port = String(await freePort());
+  const settings = {
+    PORT: port,
+    DATABASE_URL: database.url,
+    NUNCIO_SECRET: testSecret.toString(),
+    NUNCIO_INSECURE_SUBSCRIBERS: '1',
+    NUNCIO_RATE_LIMIT: '0',
+    LOG_LEVEL: 'error',
+  };
+  const config = loadConfig(settings, 'start');
+  const server = { db, config, baseUrl: config.baseUrl };
+  // The first process gets a few responses only, so that most events are not delivered when it dies.
+  let responsesLeft = 100;
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    responsesLeft -= 1;
+    if (responsesLeft >= 0) response.writeHead(204).end();
+  });
+
+  const first = startProcess(t, ['start'], settings);
+  await first.ready();
+  const client = await createTestClient(server, { scopes: [...appScopes, 'write:events'] });
+  const account = await createTestAccount(server);
+  const forUser = await mintAccessToken(server, { account, client, scopes: appScopes });
+  const forMachine = await mintAccessToken(server, { client, scopes: ['write:events'] });
+  const { id } = await subscribe(
+    { request: requester(server, forUser.accessToken) },
+    { url: subscriber.url },
+  );
+  const marks = Array.from({ length: 1_000 }, (_, index) => index);
+  await publish(requester(server, forMachine.accessToken), account, marks);
+  assert.equal(await first.end('SIGKILL'), 'SIGKILL');
+  assert.ok(subscriber.received.length < 1_000, 'the server died too late');
+
+  subscriber.behave(accept);
+  const second = startProcess(t, ['start'], settings);
+  await second.ready();
+  const distinct = () => new Set(subscriber.received.map(({ headers }) => headers['nuncio-delivery'])).size;
+  await until(
+    async () => distinct(),
+    (count) => count >= 1_000,
+  );
+  assert.equal(distinct(), 1_000);
+  const bySequence = new Map(
+    subscriber.received.map(({ headers, body }) => [
+      Number(headers['nuncio-sequence']),
+      JSON.parse(body).ref,
+    ]),
+  );
+  assert.deepEqual(
+    [...bySequence.keys()].sort((a, b) => a - b),
+    marks.map((mark) => mark + 1),
+  );
+  assert.equal(new Set(bySequence.values()).size, 1_000);
+  // SIGTERM finishes what is under way; nothing is sent twice after it.
+  assert.equal(await second.end('SIGTERM'), 0);
+  const again = requester(server, forUser.accessToken);
+  const third = startProcess(t, ['start'], settings);
+  await third.ready();
+  const { body } = await again('GET', `/subscriptions/${id}/deliveries?status=succeeded&limit=200`);
+  assert.equal(body.items.length, 200);
+});
+
+test('webhooks 64: SIGTERM finishes what is under way, writes it down, lets go of the lanes and exits 0', async (t) => {
+  const database = await createDatabase();
+  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
+  t.after(async () => {
+    await db.destroy();
+    await database.drop();
+  });
+  const settings = {
+    PORT: String(await freePort()),
+    DATABASE_URL: database.url,
+    NUNCIO_SECRET: testSecret.toString(),
+    NUNCIO_INSECURE_SUBSCRIBERS: '1',
+    LOG_LEVEL: 'error',
+  };
+  const config = loadConfig(settings, 'start');
+  const server = { db, config, baseUrl: config.baseUrl };
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    setTimeout(() => response.writeHead(204).end(), 1_000);
+  });
+  const running = startProcess(t, ['start'], settings);
+  await running.ready();
+  const client = await createTestClient(server, { scopes: [...appScopes, 'write:events'] });
+  const account = await createTestAccount(server);
+  const forUser = await mintAccessToken(server, { account, client, scopes: appScopes });
+  const forMachine = await mintAccessToken(server, { client, scopes: ['write:events'] });
+  await subscribe({ request: requester(server, forUser.accessToken) }, { url: subscriber.url });
+  await publish(requester(server, forMachine.accessToken), account, [...Array(100).keys()]);
+  await subscriber.waitFor(1);
+  assert.equal(await running.end('SIGTERM'), 0);
+  const started = subscriber.received.length;
+  assert.ok(started < 100, 'everything was sent before');
+  const { rows } = await sql<{ attempts: string; cursor: string; owner: string | null; nodes: string }>`
+    select (select count(*) from attempts) as attempts, cursor, owner, (select count(*) from nodes) as nodes
+    from lane_progress`.execute(db);
+  assert.deepEqual(rows, [{ attempts: String(started), cursor: String(started), owner: null, nodes: '0' }]);
+});

@@ -1,0 +1,105 @@
+/** A database whose clock is set, ahead and back, while servers run on it. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { sql } from 'kysely';
+import { loadConfig } from '../../../src/config/config.ts';
+import { openDatabase } from '../../../src/database/database.ts';
+import { newDataDir, start } from '../../support/embedded_process.ts';
+import { startProcess } from '../../support/process.ts';
+import { freePort, type TestServer, testSecret } from '../../support/server.ts';
+import { createSteppedClock } from '../../support/stepped_clock.ts';
+import { startSubscriber } from '../../support/subscriber.ts';
+import { createApp, createPublisher, pushBody, subscribe, until } from '../../support/webhooks.ts';
+
+const day = 86_400;
+
+test('steps of the database’s clock lose nothing, hold nothing up and deliver nothing twice', async (t) => {
+  const clock = createSteppedClock(t);
+  if (clock === undefined) return t.skip('needs Linux and a C compiler');
+  const postgres = await clock.under(() => start(newDataDir(t), 'server'));
+  const port = String(await freePort());
+  const settings = {
+    NUNCIO_BASE_URL: `http://localhost:${port}`,
+    DATABASE_URL: postgres.connectionString,
+    NUNCIO_SECRET: testSecret.toString(),
+    NUNCIO_INSECURE_SUBSCRIBERS: '1',
+    NUNCIO_RATE_LIMIT: '0',
+    NUNCIO_RETRY_SCHEDULE: '1s,1s,1s,1s,1s',
+    LOG_LEVEL: 'error',
+    PORT: port,
+  };
+  const server = startProcess(t, ['start'], settings);
+  await server.ready();
+  const db = openDatabase({ connectionString: postgres.connectionString, connectionsMax: 2 });
+  t.after(() => db.destroy());
+  const config = loadConfig(settings, 'start');
+  // The server is a process of its own: this is as much of a test server as the helpers ask for.
+  const here = { db, config, baseUrl: config.baseUrl } as unknown as TestServer;
+  let failures = 0;
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    response.writeHead(failures > 0 ? 503 : 204).end();
+    failures -= 1;
+  });
+  const publisher = await createPublisher(here);
+  const paths: string[] = [];
+  const accounts: string[] = [];
+  const join = async () => {
+    const app = await createApp(here);
+    const path = `/${paths.length}`;
+    await subscribe(app, { url: subscriber.url + path });
+    paths.push(path);
+    accounts.push(app.account.id);
+  };
+  let mark = 0;
+  /** Two events for every subscription that there is. */
+  const publishAll = async () => {
+    const events = accounts.flatMap((account) => {
+      mark += 2;
+      return [mark - 1, mark].map((each) => ({
+        id: `clock-${each}`,
+        kind: 'push',
+        account,
+        body: pushBody(each),
+      }));
+    });
+    // What finds no partition for its day makes one, and may be asked to try again.
+    const status = async () => (await publisher('POST', '/events', { json: events })).status;
+    await until(status, (value) => value === 202);
+  };
+  await join();
+  for (const ahead of [0, 9 * day, 0, 35 * day, 0, -7_200, 0, -2 * day, 9 * day, 0]) {
+    clock.set(ahead);
+    const [{ seconds } = { seconds: 0 }] = (
+      await sql<{ seconds: number }>`
+        select extract(epoch from now())::float8 - ${Date.now() / 1_000} as seconds`.execute(db)
+    ).rows;
+    assert.ok(Math.abs(seconds - ahead) < 60, 'the clock of the database is not set');
+    // A server looks at the clock every five seconds.
+    await until(
+      async () =>
+        (
+          await sql<{ is_told: boolean }>`
+            select abs(extract(epoch from alive_until - now())) < 60 as is_told from nodes`.execute(db)
+        ).rows.every(({ is_told }) => is_told),
+      (isTold) => isTold,
+    );
+    await publishAll();
+    await join();
+    // One fails once, so that a retry is put off by this clock.
+    failures = 1;
+    await publishAll();
+    await until(
+      async () => new Set(subscriber.received.map(({ headers }) => headers['nuncio-delivery'])).size,
+      (count) => count === mark,
+    );
+  }
+  const pending = async () =>
+    (await sql`select from retries where state = 'pending'`.execute(db)).rows.length;
+  await until(pending, (count) => count === 0);
+  // A delivery has one event, and an event one delivery.
+  const pairs = subscriber.received.map(
+    ({ headers, path, body }) => `${headers['nuncio-delivery']} ${path} ${JSON.parse(body).ref}`,
+  );
+  assert.equal(new Set(pairs).size, mark);
+});

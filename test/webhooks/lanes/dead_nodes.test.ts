@@ -1,0 +1,153 @@
+/** Nodes that die or stand still: others take their lanes within seconds, whatever the database's clock says. */
+
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { sql } from 'kysely';
+import { openDatabase } from '../../../src/database/database.ts';
+import { Peers, silentNodeMsMax } from '../../../src/webhooks/lanes/peers.ts';
+import { createDatabase } from '../../support/database.ts';
+import { startProcess } from '../../support/process.ts';
+import { freePort, startTestServer, testSecret } from '../../support/server.ts';
+import { startSubscriber } from '../../support/subscriber.ts';
+import { startTwoNodes } from '../../support/two_nodes.ts';
+import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks.ts';
+
+test('peers: one whose counter stands is silent after seven seconds that the observer saw without a gap', () => {
+  const peers = new Peers();
+  const silentAt = (at: number, looks: string) =>
+    peers.observe([{ id: '1', looks }], at, at + 10).map(({ id }) => id);
+  assert.deepEqual(silentAt(0, '5'), []);
+  for (let at = 1_000; at < silentNodeMsMax; at += 1_000) assert.deepEqual(silentAt(at, '5'), []);
+  // It looked, and is observed anew.
+  assert.deepEqual(silentAt(silentNodeMsMax, '6'), []);
+  for (let at = 1_000; at < silentNodeMsMax; at += 1_000) {
+    assert.deepEqual(silentAt(silentNodeMsMax + at, '6'), []);
+  }
+  // The observer was away: it cannot tell whether the node looked in that time.
+  assert.deepEqual(silentAt(100_000, '6'), []);
+  for (let at = 1_000; at <= silentNodeMsMax; at += 1_000) assert.deepEqual(silentAt(100_000 + at, '6'), []);
+  assert.deepEqual(silentAt(100_000 + silentNodeMsMax + 1_000, '6'), ['1']);
+});
+
+async function startTwo(t: TestContext) {
+  const { db, first, serverB } = await startTwoNodes(t);
+  const { child } = first;
+  // The row says which process it is.
+  const { rows } = await sql<{ id: string }>`
+    select id from nodes where split_part(process, ' ', 1) = ${String(child.pid)}`.execute(db);
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(serverB);
+  await subscribe(app, { url: subscriber.url });
+  const publisher = await createPublisher(serverB);
+  return { db, first, firstNode: rows[0]?.id as string, subscriber, app, publisher };
+}
+
+test('webhooks 62: the lanes of a frozen node are taken long before its lease ends; thawed, it sends nothing of them', async (t) => {
+  const { db, first, firstNode, subscriber, app, publisher } = await startTwo(t);
+  await publish(publisher, app.account, ['before']);
+  await subscriber.waitFor(1);
+  // Or it would be sent again, and rightly so.
+  await until(
+    async () => (await sql`select from attempts`.execute(db)).rows.length,
+    (count) => count === 1,
+  );
+  first.child.kill('SIGSTOP');
+  // If others waited for its time, they would wait for a day.
+  await sql`
+    update lane_progress set owner = ${firstNode}::bigint where lane = (select id from lanes)`.execute(db);
+  await sql`update nodes set alive_until = now() + interval '1 day' where id = ${firstNode}`.execute(db);
+  await publish(publisher, app.account, ['during']);
+  await subscriber.waitFor(2);
+  const isBack = async () => (await sql`select from nodes where id = ${firstNode}`.execute(db)).rows.length;
+  assert.equal(await isBack(), 0);
+  first.child.kill('SIGCONT');
+  await until(isBack, (count) => count === 1);
+  await publish(publisher, app.account, ['after']);
+  await subscriber.waitFor(3);
+  assert.deepEqual(
+    subscriber.received.map(({ headers, body }) => [
+      headers['nuncio-sequence'],
+      JSON.parse(body).ref.slice('refs/heads/'.length),
+    ]),
+    [
+      ['1', 'before'],
+      ['2', 'during'],
+      ['3', 'after'],
+    ],
+  );
+});
+
+test('a node of another machine that died is waited for by nobody after some seconds', async (t) => {
+  const { db } = await startTestServer(t);
+  await sql`
+    insert into nodes (id, host, process, alive_until, looks)
+    values (7, 'elsewhere', '1 1', now() + interval '1 day', 5)`.execute(db);
+  await until(
+    async () => (await sql`select from nodes where id = 7`.execute(db)).rows.length,
+    (count) => count === 0,
+  );
+});
+
+test('a node that starts under a name takes the place of the one that had it, at once', async (t) => {
+  const database = await createDatabase();
+  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
+  t.after(async () => {
+    await db.destroy();
+    await database.drop();
+  });
+  for (const [id, name] of [
+    [7, 'nuncio-0'],
+    [8, 'nuncio-1'],
+  ]) {
+    await sql`
+      insert into nodes (id, host, process, alive_until, looks, name)
+      values (${id}, 'elsewhere', '1 1', now() + interval '1 day', 5, ${name})`.execute(db);
+  }
+  // Each node that is taken away is noted with those that are there then.
+  await sql`create table buried (id bigint, names text[])`.execute(db);
+  await sql`
+    create function note_burial() returns trigger language plpgsql as $$
+    begin
+      insert into buried select old.id, array_agg(name order by name) from nodes;
+      return null;
+    end $$`.execute(db);
+  await sql`create trigger note_burial after delete on nodes for each row execute function note_burial()`.execute(
+    db,
+  );
+  const running = startProcess(t, ['start'], {
+    PORT: String(await freePort()),
+    DATABASE_URL: database.url,
+    NUNCIO_SECRET: testSecret.toString(),
+    NUNCIO_NODE_NAME: 'nuncio-0',
+    LOG_LEVEL: 'error',
+  });
+  await running.ready();
+  const burials = async () =>
+    (await sql<{ id: string; names: string[] }>`select id, names from buried`.execute(db)).rows;
+  // The other one is waited for: it has gone only by its silence, and later.
+  assert.deepEqual((await until(burials, (rows) => rows.length > 0))[0], {
+    id: '7',
+    names: ['nuncio-0', 'nuncio-1'],
+  });
+});
+
+test('a database that was put back while nodes run begins an epoch', async (t) => {
+  const server = await startTestServer(t);
+  const { db } = server;
+  const [publisher, app, subscriber] = [
+    await createPublisher(server),
+    await createApp(server),
+    await startSubscriber(t),
+  ];
+  await subscribe(app, { url: subscriber.url });
+  await until(
+    async () => (await sql<{ looks: number }>`select looks::int from nodes`.execute(db)).rows[0]?.looks ?? 0,
+    (looks) => looks > 3,
+  );
+  await sql`update nodes set looks = 1`.execute(db);
+  const epochs = async () => (await sql`select from database_epochs`.execute(db)).rows.length;
+  await until(epochs, (count) => count === 2);
+  await publish(publisher, app.account, ['after']);
+  await subscriber.waitFor(1);
+  assert.equal(await epochs(), 2);
+});

@@ -1,0 +1,232 @@
+/** Nodes under bad luck: answers of the database that never come, a node that stands still, two that share the work. */
+
+import assert from 'node:assert/strict';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { type TestContext, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { sql } from 'kysely';
+import { pino } from 'pino';
+import { loadConfig } from '../../../src/config/config.ts';
+import { openDatabase } from '../../../src/database/database.ts';
+import { appendEvent } from '../../../src/events/event.ts';
+import { loadPlatform } from '../../../src/platform.ts';
+import { startServer } from '../../../src/server.ts';
+import { requester } from '../../support/api.ts';
+import { createDatabase } from '../../support/database.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../../support/oauth.ts';
+import { freePort, testSecret } from '../../support/server.ts';
+import { startSubscriber } from '../../support/subscriber.ts';
+import { startTwoNodes } from '../../support/two_nodes.ts';
+import { appScopes, publish, subscribe, until } from '../../support/webhooks.ts';
+
+/**
+ * A way to the database on which the answer to a statement is lost: the statement arrives and is carried out, then
+ * the connection is cut.
+ */
+async function startLossyProxy(t: TestContext, databaseUrl: string) {
+  const target = new URL(databaseUrl);
+  const directory = target.searchParams.get('host');
+  const port = Number(target.port || 5432);
+  const sockets = new Set<Socket>();
+  let wanted: string | undefined;
+  let losses = 0;
+  const server = createServer((inner) => {
+    const outer =
+      directory === null ? connect(port, target.hostname) : connect(`${directory}/.s.PGSQL.${port}`);
+    let isDeaf = false;
+    for (const [socket, other] of [
+      [inner, outer],
+      [outer, inner],
+    ] as const) {
+      sockets.add(socket);
+      socket.on('error', () => other.destroy());
+      socket.on('close', () => other.destroy());
+    }
+    outer.on('data', (chunk) => {
+      if (!isDeaf) inner.write(chunk);
+    });
+    inner.on('data', (chunk) => {
+      if (wanted !== undefined && chunk.toString('latin1').includes(wanted)) {
+        wanted = undefined;
+        isDeaf = true;
+        losses += 1;
+        setTimeout(() => inner.destroy(), 300);
+      }
+      outer.write(chunk);
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(async () => {
+    for (const socket of sockets) socket.destroy();
+    await new Promise((resolve) => server.close(resolve));
+  });
+  const url = new URL(databaseUrl);
+  url.hostname = '127.0.0.1';
+  url.port = String((server.address() as AddressInfo).port);
+  url.searchParams.delete('host');
+  return {
+    url: url.href,
+    /** @param statement part of it; its text is sent when a connection uses it for the first time */
+    loseAnswerTo(statement: string) {
+      wanted = statement;
+    },
+    losses: () => losses,
+  };
+}
+
+interface Setup {
+  databaseUrl: string;
+  start: (databaseUrl: string) => Promise<{ close: () => Promise<void> }>;
+  app: Awaited<ReturnType<typeof createParticipants>>;
+}
+
+async function createParticipants(server: Parameters<typeof createTestAccount>[0], config: never) {
+  const host = { ...server, config } as never as Parameters<typeof mintAccessToken>[0] & typeof server;
+  const client = await createTestClient(host, { scopes: [...appScopes, 'write:events'] });
+  const account = await createTestAccount(host);
+  const forUser = await mintAccessToken(host, { account, client, scopes: appScopes });
+  const forMachine = await mintAccessToken(host, { client, scopes: ['write:events'] });
+  return { account, userToken: forUser.accessToken, machineToken: forMachine.accessToken };
+}
+
+async function setUp(
+  t: TestContext,
+): Promise<Setup & { db: ReturnType<typeof openDatabase>; baseUrl: string }> {
+  const database = await createDatabase();
+  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
+  const port = String(await freePort());
+  const config = loadConfig({ PORT: port, LOG_LEVEL: 'silent', NUNCIO_RATE_LIMIT: '0' }, 'dev');
+  const running = new Set<{ close: () => Promise<void> }>();
+  t.after(async () => {
+    for (const one of running) await one.close();
+    await db.destroy();
+    await database.drop();
+  });
+  const start = async (databaseUrl: string) => {
+    const server = await startServer({
+      config,
+      platform: await loadPlatform(null),
+      databaseUrl,
+      secret: testSecret,
+      logger: pino({ level: 'silent' }),
+    });
+    running.add(server);
+    return {
+      close: async () => {
+        running.delete(server);
+        await server.close();
+      },
+    };
+  };
+  const first = await start(database.url);
+  const app = await createParticipants({ db }, config as never);
+  await first.close();
+  return { databaseUrl: database.url, start, app, db, baseUrl: config.baseUrl };
+}
+
+for (const [what, statement] of [
+  ['a claim', 'for update skip locked'],
+  ['a fan-out', 'insert into deliveries'],
+  ['a mark', 'free as ('],
+  ['a record', 'insert into attempts'],
+] as const) {
+  test(`webhooks 62: the answer to ${what} is lost: everything is delivered, and logged once`, async (t) => {
+    const { databaseUrl, start, app, db, baseUrl } = await setUp(t);
+    const subscriber = await startSubscriber(t);
+    const first = await start(databaseUrl);
+    const user = { request: requester({ baseUrl }, app.userToken) };
+    const { id } = await subscribe(user, { url: subscriber.url });
+    const proxy = await startLossyProxy(t, databaseUrl);
+    await first.close();
+    if (what === 'a claim') {
+      // Waits for the node that comes, in a lane that nobody holds.
+      await sql`
+        with event as (
+          insert into events (id, account_id, kind, body)
+          values ('waiting', ${app.account.id}, 'push', '{"ref":"refs/heads/1","commits":[],"repository":{}}')
+          returning day, position
+        ), head as (
+          update lanes set next_sequence = 2 where id = (select lane from subscriptions where id = ${id}) returning id
+        ), due as (
+          update lane_progress set due_at = now() from head where lane = head.id
+        )
+        insert into deliveries (day, lane, sequence, event) select day, head.id, 1, position from event, head`.execute(
+        db,
+      );
+    }
+    if (what === 'a fan-out') {
+      // There from the beginning: the first look is not to find an empty outbox.
+      const body = { ref: 'refs/heads/1', commits: [], repository: {} };
+      await db
+        .transaction()
+        .execute((tx) => appendEvent(tx, { accountId: app.account.id, kind: 'push', body }));
+    }
+    proxy.loseAnswerTo(statement);
+    const second = await start(proxy.url);
+    if (what === 'a mark' || what === 'a record')
+      await publish(requester({ baseUrl }, app.machineToken), app.account, [1]);
+    await until(
+      async () => proxy.losses(),
+      (losses) => losses === 1,
+    );
+    await subscriber.waitFor(1);
+    const [item] = await until(
+      async () => (await user.request('GET', `/subscriptions/${id}/deliveries`)).body.items,
+      ([one]) => one?.state === 'succeeded',
+    );
+    await sleep(1_000);
+    assert.equal(item.sequence, 1);
+    const { body } = await user.request('GET', `/deliveries/${item.id}`);
+    assert.equal(body.attempts.length, subscriber.received.length);
+    await second.close();
+  });
+}
+
+test('webhooks 63, 66: two nodes share the work; one that stands still is replaced, and does no harm when it goes on', async (t) => {
+  const { first, serverA: server, serverB } = await startTwoNodes(t);
+  const subscriber = await startSubscriber(t);
+  const app = await createParticipants(server, server.config as never);
+  const user = { request: requester(server, app.userToken) };
+  for (let count = 0; count < 10; count += 1) await subscribe(user, { url: `${subscriber.url}/${count}` });
+  const throughB = requester(serverB, app.machineToken);
+  await publish(
+    throughB,
+    app.account,
+    Array.from({ length: 50 }, (_, index) => index),
+  );
+  await subscriber.waitFor(500);
+  // The first node leads the fan-out: it started first.
+  const count = () => new Set(subscriber.received.map(({ headers }) => headers['nuncio-delivery'])).size;
+  first.child.kill('SIGSTOP');
+  try {
+    await publish(
+      throughB,
+      app.account,
+      Array.from({ length: 50 }, (_, index) => 50 + index),
+    );
+    await until(
+      async () => count(),
+      (value) => value === 1_000,
+    );
+  } finally {
+    // Also where it failed: one that stands still cannot be ended.
+    first.child.kill('SIGCONT');
+  }
+  await publish(
+    throughB,
+    app.account,
+    Array.from({ length: 50 }, (_, index) => 100 + index),
+  );
+  await until(
+    async () => count(),
+    (value) => value === 1_500,
+  );
+  const bySubscription = Map.groupBy(subscriber.received, ({ path }) => path);
+  for (const received of bySubscription.values()) {
+    const sequences = new Set(received.map(({ headers }) => Number(headers['nuncio-sequence'])));
+    assert.deepEqual(
+      [...sequences].sort((a, b) => a - b),
+      Array.from({ length: 150 }, (_, index) => index + 1),
+    );
+  }
+});

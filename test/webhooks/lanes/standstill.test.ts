@@ -1,0 +1,510 @@
+/**
+ * What has ended starts nothing: after the answer to a withdrawal, or to the end of a subscription, no request begins at
+ * the subscriber, on whatever node its lane is. The notifications by which nodes heard of it before are taken away in
+ * these databases: a node that were told only afterwards would go on for a second.
+ */
+
+import assert from 'node:assert/strict';
+import { after, type TestContext, test } from 'node:test';
+import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
+import { sql } from 'kysely';
+import { newId } from '../../../src/crypto/ids.ts';
+import { type Database, openDatabase } from '../../../src/database/database.ts';
+import { createGrant, endClient, withdrawGrant, withdrawGrantsOfClient } from '../../../src/grants/grant.ts';
+import { duringStandstill, newsMsMax } from '../../../src/grants/standstill.ts';
+import { requester } from '../../support/api.ts';
+import { TestBrowser } from '../../support/browser.ts';
+import { createDatabase } from '../../support/database.ts';
+import { startDatabaseProxy } from '../../support/database_proxy.ts';
+import {
+  authorize,
+  createTestAccount,
+  createTestClient,
+  mintAccessToken,
+  postForm,
+} from '../../support/oauth.ts';
+import { startTestServer } from '../../support/server.ts';
+import { type Subscriber, startSubscriber } from '../../support/subscriber.ts';
+import { startTwoNodes } from '../../support/two_nodes.ts';
+import {
+  type App,
+  appScopes,
+  createApp,
+  createPublisher,
+  createSubscribingClient,
+  publish,
+  type Request,
+  subscribe,
+  until,
+} from '../../support/webhooks.ts';
+
+async function silence(db: Database): Promise<void> {
+  await sql`
+    create or replace function notify_lane_changed(lane bigint) returns void language sql as 'select'`.execute(
+    db,
+  );
+}
+
+/** Publishes without a pause until the test says so. */
+function publishOnAndOn(t: TestContext, publisher: Request, account: { id: string }) {
+  let isOver = false;
+  let mark = 0;
+  const running = (async () => {
+    while (!isOver) {
+      const marks = Array.from({ length: 50 }, (_, index) => `${account.id} ${mark + index}`);
+      mark += 50;
+      await publish(publisher, account, marks);
+    }
+  })();
+  running.catch(() => {});
+  const stop = async () => {
+    isOver = true;
+    await running;
+  };
+  t.after(async () => {
+    isOver = true;
+  });
+  return { stop, count: () => mark };
+}
+
+/** How many have come, those included that were on their way: they are in the socket, and are read in some turns. */
+async function countNow({ received }: Subscriber): Promise<number> {
+  for (let count = 0; count < 20; count += 1) await turn();
+  return received.length;
+}
+
+/** @param end what ends the right to what the subscriber gets; all this while more is published */
+async function endsAtOnce(subscriber: Subscriber, end: () => Promise<unknown>): Promise<void> {
+  await subscriber.waitFor(subscriber.received.length + 200);
+  await end();
+  const count = await countNow(subscriber);
+  await sleep(1_500);
+  assert.equal(subscriber.received.length, count);
+}
+
+const server = await startTestServer({ after });
+await silence(server.db);
+const publisher = await createPublisher(server);
+
+const ends: Record<string, (app: App, subscription: { id: string }) => Promise<unknown>> = {
+  'the withdrawal of a grant': (app) => withdrawGrant(server.db, app.grantId, 'user'),
+  'the withdrawal of all that a user let an app do': (app) =>
+    withdrawGrantsOfClient(server.db, app.account.id, app.clientId),
+  'the end of the app': (app) => endClient(server.db, app.clientId),
+  'two withdrawals at once': (app) =>
+    Promise.all([
+      withdrawGrant(server.db, app.grantId, 'user'),
+      withdrawGrantsOfClient(server.db, app.account.id, app.clientId),
+    ]),
+  'DELETE of the subscription': async (app, { id }) => {
+    assert.equal((await app.request('DELETE', `/subscriptions/${id}`)).status, 204);
+  },
+  'PATCH of the state': async (app, { id }) => {
+    const { status, body } = await app.request('PATCH', `/subscriptions/${id}`, {
+      json: { state: 'disabled' },
+    });
+    assert.deepEqual([status, body.state], [200, 'disabled']);
+  },
+  'PATCH of the URL': async (app, { id }) => {
+    const url = 'https://elsewhere.example/';
+    assert.equal((await app.request('PATCH', `/subscriptions/${id}`, { json: { url } })).status, 200);
+  },
+};
+
+for (const [what, end] of Object.entries(ends)) {
+  test(`nothing starts after ${what}`, async (t) => {
+    const subscriber = await startSubscriber(t);
+    const app = await createApp(server);
+    const subscription = await subscribe(app, { url: subscriber.url });
+    const load = publishOnAndOn(t, publisher, app.account);
+    await endsAtOnce(subscriber, () => end(app, subscription));
+    await load.stop();
+  });
+}
+
+test('nothing starts after a refresh token was revoked, nor after its user has withdrawn', async (t) => {
+  const account = await createTestAccount(server);
+  const client = await createTestClient(server);
+  for (const how of ['revoked', 'withdrawn by its user'] as const) {
+    const subscriber = await startSubscriber(t);
+    const tokens = await authorize(server, { account, client, scopes: ['read:posts', 'write:webhooks'] });
+    const request = requester(server, tokens.accessToken);
+    await subscribe({ request }, { url: subscriber.url });
+    const load = publishOnAndOn(t, publisher, account);
+    await endsAtOnce(subscriber, async () => {
+      if (how === 'revoked') {
+        const { status } = await postForm(server, '/oauth/revoke', client, {
+          token: tokens.refreshToken as string,
+        });
+        assert.equal(status, 200);
+      } else {
+        const browser = new TestBrowser(server.baseUrl);
+        const form = await browser.open(`${server.baseUrl}/account`);
+        const page = await browser.submit(form, { email: account.email, password: account.password });
+        assert.match((await browser.submit(page, {})).text, /No app acts for you/);
+      }
+    });
+    await load.stop();
+  }
+});
+
+test('of a client’s own subscription nothing of the account that withdrew starts, all of the others comes', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createSubscribingClient(server);
+  const stays = await createTestAccount(server);
+  await createGrant(server.db, { accountId: stays.id, clientId: app.client.id, scopes: ['read:posts'] });
+  const { id } = await subscribe(app, { url: subscriber.url });
+  const lasting = publishOnAndOn(t, publisher, stays);
+  for (let count = 0; count < 6; count += 1) {
+    const leaves = await createTestAccount(server);
+    const grantId = await createGrant(server.db, {
+      accountId: leaves.id,
+      clientId: app.client.id,
+      scopes: ['read:posts'],
+    });
+    const load = publishOnAndOn(t, publisher, leaves);
+    const ofLeaver = () => subscriber.received.filter(({ body }) => body.includes(leaves.id)).length;
+    await until(
+      async () => ofLeaver(),
+      (value) => value > 100,
+    );
+    assert.equal(await withdrawGrant(server.db, grantId, 'user'), true);
+    await countNow(subscriber);
+    const received = ofLeaver();
+    await sleep(300);
+    await load.stop();
+    assert.equal(ofLeaver(), received);
+  }
+  await lasting.stop();
+  const expected = lasting.count();
+  await until(
+    async () =>
+      new Set(subscriber.received.flatMap(({ body }) => (body.includes(stays.id) ? [body] : []))).size,
+    (value) => value === expected,
+  );
+  // The last outcomes are written a moment after their responses.
+  const pending = async () =>
+    (
+      await sql`
+        select from retries r join subscriptions s on s.lane = r.lane
+        where s.id = ${id} and r.state = 'pending'`.execute(server.db)
+    ).rows.length;
+  await until(pending, (count) => count === 0);
+});
+
+test('what was to end and did not goes on', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  const load = publishOnAndOn(t, publisher, app.account);
+  await subscriber.waitFor(100);
+  const lane = await laneOf(server.db, id);
+  for (let count = 0; count < 5; count += 1) {
+    const refused = duringStandstill(server.db, lane, async () => {
+      const before = await countNow(subscriber);
+      await sleep(200);
+      assert.equal(subscriber.received.length, before);
+      throw new Error('it does not end');
+    });
+    await assert.rejects(refused, /it does not end/);
+    await subscriber.waitFor(subscriber.received.length + 100);
+  }
+  await load.stop();
+  await until(
+    async () => new Set(subscriber.received.map(({ headers }) => headers['nuncio-sequence'])).size,
+    (value) => value === load.count(),
+  );
+  assert.equal(subscriber.received.length, load.count());
+});
+
+test('an app’s own subscription goes on with other accounts while the deliveries of one are held', async (t) => {
+  for (const ordered of [false, true]) {
+    const subscriber = await startSubscriber(t);
+    const app = await createSubscribingClient(server);
+    const [held, other] = [await createTestAccount(server), await createTestAccount(server)];
+    const grant = { clientId: app.client.id, scopes: ['read:posts'] };
+    for (const { id } of [held, other]) await createGrant(server.db, { ...grant, accountId: id });
+    const { id } = await subscribe(app, { url: subscriber.url, ordered });
+    const countOf = (account: { id: string }) =>
+      subscriber.received.filter(({ body }) => body.includes(account.id)).length;
+    await publish(publisher, held, [`${held.id} first`]);
+    await subscriber.waitFor(1);
+    const load = publishOnAndOn(t, publisher, held);
+    // Among the others': an ordered lane must not let these overtake what is held.
+    const others = ordered ? publishOnAndOn(t, publisher, other) : undefined;
+    const subject = { clientId: app.client.id, accountId: held.id, lane: null };
+    for (let round = 0; round < 3; round += 1) {
+      await until(
+        async () => countOf(held),
+        (count) => count > 1,
+      );
+      const refused = duringStandstill(server.db, subject, async () => {
+        await countNow(subscriber);
+        const [before, otherBefore] = [countOf(held), countOf(other)];
+        // In an ordered lane what is first waits, and all that is behind it.
+        if (ordered) await sleep(300);
+        else {
+          await publish(
+            publisher,
+            other,
+            Array.from({ length: 20 }, (_, index) => `${other.id} ${round} ${index}`),
+          );
+          await until(
+            async () => countOf(other),
+            (count) => count === otherBefore + 20,
+          );
+        }
+        assert.equal(countOf(held), before);
+        throw new Error('it does not end');
+      });
+      await assert.rejects(refused, /it does not end/);
+    }
+    await load.stop();
+    await others?.stop();
+    const expected = 1 + load.count() + (others?.count() ?? 60);
+    await until(
+      async () => new Set(subscriber.received.map(({ headers }) => headers['nuncio-delivery'])).size,
+      (count) => count === expected,
+    );
+    assert.equal(subscriber.received.length, expected);
+    const sequences = subscriber.received.map(({ headers }) => Number(headers['nuncio-sequence']));
+    if (ordered)
+      assert.deepEqual(
+        sequences,
+        sequences.toSorted((a, b) => a - b),
+      );
+    const { body } = await app.request('GET', `/subscriptions/${id}/deliveries?status=failed`);
+    assert.deepEqual(body.items, []);
+  }
+});
+
+test('who asked for a standstill and is gone does not keep deliveries back for ever', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  const { lane } = await laneOf(server.db, id);
+  await sql`
+    insert into standstills (id, lane, until) values (${newId()}, ${lane}, now() + interval '3 seconds')`.execute(
+    server.db,
+  );
+  // Nobody told: it is found.
+  await until(
+    async () => (await sql`select from standstill_answers`.execute(server.db)).rows.length,
+    (answers) => answers === 1,
+  );
+  await publish(publisher, app.account, ['kept back']);
+  await sleep(500);
+  assert.equal(subscriber.received.length, 0);
+  await subscriber.waitFor(1);
+  assert.equal((await sql`select from standstills`.execute(server.db)).rows.length, 0);
+});
+
+test('a standstill does not end by its time while what it is for is being committed', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  const { lane } = await laneOf(server.db, id);
+  await sql`
+    insert into standstills (id, lane, until) values (${newId()}, ${lane}, now() + interval '2 seconds')`.execute(
+    server.db,
+  );
+  await until(
+    async () => (await sql`select from standstill_answers`.execute(server.db)).rows.length,
+    (answers) => answers === 1,
+  );
+  await publish(publisher, app.account, ['kept back']);
+  await server.db.transaction().execute(async (tx) => {
+    await sql`delete from standstills`.execute(tx);
+    await sleep(4_000);
+    assert.equal(subscriber.received.length, 0);
+  });
+  await subscriber.waitFor(1);
+});
+
+test('an attempt that still waits for its connection is called off, and is none', async (t) => {
+  let isSlow = true;
+  const resolveHost = async () => {
+    while (isSlow) await sleep(20);
+    return ['127.0.0.1'];
+  };
+  const own = await startTestServer(t, {}, 'dev', undefined, { resolveHost });
+  const subscriber = await startSubscriber(t);
+  const url = `http://subscriber.example:${subscriber.port}`;
+  const toPublish = await createPublisher(own);
+  const app = await createSubscribingClient(own);
+  const [leaves, stays] = [await createTestAccount(own), await createTestAccount(own)];
+  const scopes = ['read:posts'];
+  const grantId = await createGrant(own.db, { accountId: leaves.id, clientId: app.client.id, scopes });
+  await createGrant(own.db, { accountId: stays.id, clientId: app.client.id, scopes });
+  const { id } = await subscribe(app, { url, ordered: true });
+  await publish(toPublish, leaves, ['withdrawn']);
+  await publish(toPublish, stays, ['goes on', 'and on']);
+  await sleep(500);
+  await withdrawGrant(own.db, grantId, 'user');
+  isSlow = false;
+  await subscriber.waitFor(2);
+  await sleep(500);
+  assert.deepEqual(
+    subscriber.received.map(({ body }) => JSON.parse(body).ref),
+    ['refs/heads/goes on', 'refs/heads/and on'],
+  );
+  const { body } = await app.request('GET', `/subscriptions/${id}/deliveries`);
+  const seen = body.items.map(({ state, attempt_count }: never) => [state, attempt_count]);
+  assert.deepEqual(seen, [
+    ['succeeded', 1],
+    ['succeeded', 1],
+    ['cancelled', 0],
+  ]);
+});
+
+async function startNodes(t: TestContext) {
+  const nodes = await startTwoNodes(t);
+  await silence(nodes.db);
+  return { ...nodes, publisher: await createPublisher(nodes.serverB) };
+}
+
+test('nothing starts on one node after it has ended on another', async (t) => {
+  const { db, serverA, serverB, publisher: throughB } = await startNodes(t);
+  const account = await createTestAccount(serverA);
+  const client = await createTestClient(serverA, { scopes: appScopes });
+  for (const how of ['withdrawn', 'deleted', 'withdrawn'] as const) {
+    const subscriber = await startSubscriber(t);
+    const { accessToken, grantId } = await mintAccessToken(serverA, { account, client, scopes: appScopes });
+    const [atA, atB] = [requester(serverA, accessToken), requester(serverB, accessToken)];
+    const { id } = await subscribe({ request: atA }, { url: subscriber.url });
+    const load = publishOnAndOn(t, throughB, account);
+    await endsAtOnce(subscriber, async () => {
+      if (how === 'withdrawn') await withdrawGrant(db, grantId as string, 'user');
+      else assert.equal((await atB('DELETE', `/subscriptions/${id}`)).status, 204);
+    });
+    await load.stop();
+  }
+});
+
+test('a node that stands still is waited for until it starts nothing, and starts nothing when it goes on', async (t) => {
+  const { db, first, serverA, publisher: throughB } = await startNodes(t);
+  const account = await createTestAccount(serverA);
+  const client = await createTestClient(serverA, { scopes: appScopes });
+  const subscriber = await startSubscriber(t);
+  const { accessToken, grantId } = await mintAccessToken(serverA, { account, client, scopes: appScopes });
+  // Most of the time it waits for answers: what is stopped within a request cannot be kept from finishing it.
+  subscriber.behave((_received, response) => setTimeout(() => response.writeHead(204).end(), 200));
+  await subscribe({ request: requester(serverA, accessToken) }, { url: subscriber.url });
+  const load = publishOnAndOn(t, throughB, account);
+  await subscriber.waitFor(200);
+  first.child.kill('SIGSTOP');
+  const startedAt = performance.now();
+  await withdrawGrant(db, grantId as string, 'user');
+  const tookMs = performance.now() - startedAt;
+  const count = await countNow(subscriber);
+  first.child.kill('SIGCONT');
+  await sleep(2_000);
+  await load.stop();
+  assert.equal(subscriber.received.length, count);
+  assert.ok(tookMs >= newsMsMax, `${tookMs} ms`);
+});
+
+test('while the database is away nothing ends, and afterwards it can be', async (t) => {
+  const database = await createDatabase();
+  const proxy = await startDatabaseProxy(database.url);
+  const db = openDatabase({ connectionString: proxy.url, connectionsMax: 2, onIdleError: () => {} });
+  t.after(async () => {
+    await db.destroy();
+    await proxy.close();
+    await database.drop();
+  });
+  const account = await createTestAccount({ db });
+  const client = await createTestClient({ db });
+  const scopes = ['read:posts', 'write:webhooks'];
+  const id = await createGrant(db, { accountId: account.id, clientId: client.id, scopes });
+  proxy.cut();
+  await assert.rejects(withdrawGrant(db, id, 'user'));
+  proxy.mend();
+  assert.equal(await withdrawGrant(db, id, 'user'), true);
+  assert.equal(await withdrawGrant(db, id, 'user'), false);
+  assert.equal((await sql`select from standstills`.execute(db)).rows.length, 0);
+});
+
+async function laneOf(db: Database, id: string) {
+  const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(db);
+  return { clientId: null, accountId: null, lane: Number(rows[0]?.lane) };
+}
+
+test('a PATCH holds deliveries back only where it changes where they go, or the right to them', async (t) => {
+  const own = await startTestServer(t);
+  const app = await createApp(own);
+  const { id } = await subscribe(app, { url: 'http://127.0.0.1:20001/', kinds: ['push', 'article.*'] });
+  await sql`create table asked (lane bigint)`.execute(own.db);
+  await sql`
+    create function note_standstill() returns trigger language plpgsql as $$
+    begin
+      insert into asked values (new.lane);
+      return null;
+    end $$`.execute(own.db);
+  await sql`
+    create trigger note_standstill after insert on standstills for each row execute function note_standstill()`.execute(
+    own.db,
+  );
+  const standstills = async (json: Record<string, unknown>) => {
+    await sql`delete from asked`.execute(own.db);
+    const { status, text } = await app.request('PATCH', `/subscriptions/${id}`, { json });
+    assert.equal(status, 200, text);
+    return (await sql`select from asked`.execute(own.db)).rows.length;
+  };
+  for (const json of [
+    {},
+    { description: 'another' },
+    { rate_limit: 5, retry_schedule: [5] },
+    { url: 'http://127.0.0.1:20001/', kinds: ['push', 'article.*', 'comment.*'] },
+  ]) {
+    assert.equal(await standstills(json), 0, JSON.stringify(json));
+  }
+  for (const json of [
+    { url: 'http://127.0.0.1:20001/other' },
+    { headers: { 'x-key': 'value' } },
+    { kinds: ['push'] },
+    { state: 'disabled' },
+  ]) {
+    assert.equal(await standstills(json), 1, JSON.stringify(json));
+  }
+});
+
+test('deliveries go on while a node that does not answer is found to be silent', async (t) => {
+  const own = await startTestServer(t);
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(own);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  const lane = await laneOf(own.db, id);
+  const load = publishOnAndOn(t, await createPublisher(own), app.account);
+  await subscriber.waitFor(100);
+  await sql`
+    insert into nodes (id, host, process, alive_until, looks)
+    values (7, 'elsewhere', '1 1', now() + interval '1 day', 5)`.execute(own.db);
+  await sql`create table asked (id uuid)`.execute(own.db);
+  await sql`
+    create function note_standstill() returns trigger language plpgsql as $$
+    begin
+      insert into asked values (new.id);
+      return null;
+    end $$`.execute(own.db);
+  await sql`
+    create trigger note_standstill after insert on standstills for each row execute function note_standstill()`.execute(
+    own.db,
+  );
+  const count = async (table: string) =>
+    (await sql`select from ${sql.table(table)}`.execute(own.db)).rows.length;
+  const done = duringStandstill(own.db, lane, async () => {
+    const before = await countNow(subscriber);
+    await sleep(200);
+    assert.equal(subscriber.received.length, before);
+  });
+  // Called off after a moment, with nothing done.
+  await until(
+    async () => (await count('asked')) === 1 && (await count('standstills')) === 0,
+    (isCalledOff) => isCalledOff,
+  );
+  await subscriber.waitFor(subscriber.received.length + 20);
+  await done;
+  await load.stop();
+  assert.equal(await count('asked'), 2);
+});

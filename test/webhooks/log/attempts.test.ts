@@ -1,0 +1,190 @@
+/** What the log keeps of each attempt. */
+
+import assert from 'node:assert/strict';
+import type { IncomingHttpHeaders } from 'node:http';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { keepDays } from '../../../src/webhooks/log/retention.ts';
+import { attemptErrors } from '../../../src/webhooks/sending/attempt_error.ts';
+import { signatureShapes } from '../../../src/webhooks/subscriptions/signature.ts';
+import { formats } from '../../../src/webhooks/subscriptions/subscription.ts';
+import { startTestServer } from '../../support/server.ts';
+import { siteEgress, startSite } from '../../support/site.ts';
+import { answer, startSubscriber } from '../../support/subscriber.ts';
+import { type App, createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks.ts';
+
+const site = await startSite({ after });
+const server = await startTestServer({ after }, {}, 'dev', undefined, siteEgress);
+const publisher = await createPublisher(server);
+
+interface AttemptShown {
+  number: number;
+  trigger: string;
+  at: string;
+  duration_ms: number;
+  timings: Record<'dns_ms' | 'connect_ms' | 'tls_ms' | 'first_byte_ms', number | null>;
+  connection: string | null;
+  status: number | null;
+  error: string | null;
+  error_detail: string | null;
+  revision: number;
+  request: { method: string; url: string; headers: Record<string, string> };
+  response: { headers: Record<string, string>; body: string; encoding: string; truncated: boolean } | null;
+}
+
+/** The attempts of a subscription's only delivery, once it is in a state. */
+async function attemptsOf(app: App, id: string, state: string): Promise<[string, AttemptShown[]]> {
+  const { body } = await until(
+    () => app.request('GET', `/subscriptions/${id}/deliveries`),
+    (page) => page.body.items[0]?.state === state,
+  );
+  const delivery = body.items[0].id as string;
+  return [delivery, (await app.request('GET', `/deliveries/${delivery}`)).body.attempts];
+}
+
+test('webhooks 75: number, trigger, times of each step, family, request, status, headers, 16 KiB, error of the list', async () => {
+  const app = await createApp(server);
+  let count = 0;
+  site.serve('/record', (_request, response) => {
+    count += 1;
+    response.writeHead(count === 1 ? 500 : 200, { 'x-said': `answer ${count}` });
+    response.end(count === 1 ? 'x'.repeat(20_000) : Buffer.from([0, 255]));
+  });
+  const url = site.url('/record');
+  const { id, secret } = await subscribe(app, { url, retry_schedule: [1] });
+  await publish(publisher, app.account, ['one']);
+  const [delivery, [first, second]] = await attemptsOf(app, id, 'succeeded');
+  assert.ok(first !== undefined && second !== undefined);
+  assert.deepEqual(
+    [first, second].map(({ number, trigger, status, error }) => [number, trigger, status, error]),
+    [
+      [1, 'schedule', 500, 'unexpected_status'],
+      [2, 'schedule', 200, null],
+    ],
+  );
+  const { dns_ms: dns, connect_ms: connect, tls_ms: tls, first_byte_ms: byte } = first.timings;
+  assert.ok(dns !== null && connect !== null && tls !== null && byte !== null);
+  assert.ok(dns >= 0 && connect >= 0 && tls > 0 && byte >= tls);
+  assert.ok(first.duration_ms >= byte);
+  assert.ok(Math.abs(Date.parse(first.at) - Date.now()) < 60_000);
+  assert.ok(Date.parse(second.at) - Date.parse(first.at) >= first.duration_ms + 980);
+  assert.equal(first.connection, 'new, IPv4');
+  assert.equal(second.connection === 'kept' ? second.timings.tls_ms : null, null);
+  assert.equal(first.error_detail, attemptErrors.unexpected_status);
+  assert.equal(second.error_detail, null);
+  assert.equal(first.response?.headers['x-said'], 'answer 1');
+  assert.equal(first.response?.body, 'x'.repeat(16_384));
+  assert.equal(first.response?.truncated, true);
+  assert.deepEqual(
+    [second.response?.body, second.response?.encoding, second.response?.truncated],
+    [Buffer.from([0, 255]).toString('base64'), 'base64', false],
+  );
+  assert.equal(first.request.url, url);
+  assert.equal(first.request.method, 'POST');
+
+  assert.equal((await app.request('POST', `/deliveries/${delivery}/resend`)).status, 202);
+  const { body } = await until(
+    () => app.request('GET', `/deliveries/${delivery}`),
+    (shown) => shown.body.attempts.length === 3,
+  );
+  assert.deepEqual([body.attempts[2].number, body.attempts[2].trigger], [3, 'manual']);
+  assert.ok(!JSON.stringify(body).includes(secret));
+});
+
+test('webhooks 75: what got no answer has its error, and no more', async () => {
+  const app = await createApp(server);
+  const closed = await startSubscriber({ after });
+  const inside = await subscribe(app, { url: site.url('/', 'inside'), retry_schedule: [3_600] });
+  const reset = await subscribe(app, { url: closed.url, retry_schedule: [3_600] });
+  closed.behave((_received, response) => response.socket?.resetAndDestroy());
+  await publish(publisher, app.account, ['one']);
+  const [, [refused]] = await attemptsOfPending(app, inside.id);
+  assert.deepEqual([refused?.status, refused?.response, refused?.error], [null, null, 'address_refused']);
+  assert.equal(refused?.error_detail, attemptErrors.address_refused);
+  assert.equal(refused?.timings.first_byte_ms, null);
+  assert.equal(refused?.connection, null);
+  const [, [broken]] = await attemptsOfPending(app, reset.id);
+  assert.deepEqual([broken?.status, broken?.error], [null, 'connection_error']);
+  assert.equal(broken?.connection, 'new, IPv4');
+});
+
+async function attemptsOfPending(app: App, id: string): Promise<[string, AttemptShown[]]> {
+  await until(
+    () => app.request('GET', `/subscriptions/${id}/deliveries`),
+    (page) => page.body.items[0]?.attempt_count === 1,
+  );
+  return attemptsOf(app, id, 'pending');
+}
+
+/** What is no secret of a signature, and nothing of the rest. */
+function masked(headers: IncomingHttpHeaders): Record<string, string> {
+  const shown = Object.entries(headers).filter(([name]) => name !== 'connection');
+  return Object.fromEntries(
+    shown.map(([name, value]) => [
+      name,
+      /signature/.test(name) ? String(value).replace(/(v1a?[,=]|sha256=).*/, '$1***') : String(value),
+    ]),
+  );
+}
+
+/** The time in a signature is the attempt's to the second; what is recorded may round to the next. */
+function splitTime(headers: Record<string, string>): [Record<string, string>, number] {
+  let time = Number.NaN;
+  const entries = Object.entries(headers).map(([name, value]) => {
+    const found = /^(?:t=)?(\d{10})(?=,|$)/.exec(value);
+    if (found === null) return [name, value];
+    time = Number(found[1]);
+    return [name, value.replace(found[1] as string, '<time>')];
+  });
+  return [Object.fromEntries(entries), time];
+}
+
+test('webhooks 75: the request’s headers are those that were sent, without what a signature gives away', async (t) => {
+  for (const signature of signatureShapes) {
+    for (const format of formats) {
+      const subscriber = await startSubscriber(t);
+      const app = await createApp(server);
+      const { id } = await subscribe(app, { url: `${subscriber.url}/hooks?a=b`, signature, format });
+      await publish(publisher, app.account, ['Zoë 🚀']);
+      const [received] = await subscriber.waitFor(1);
+      const [, [attempt]] = await attemptsOf(app, id, 'succeeded');
+      const lower = Object.entries(attempt?.request.headers ?? {}).map(([name, value]) => [
+        name.toLowerCase(),
+        value,
+      ]);
+      const [recorded, recordedTime] = splitTime(Object.fromEntries(lower));
+      const [sent, sentTime] = splitTime(masked(received?.headers ?? {}));
+      assert.deepEqual(recorded, sent, `${signature} ${format}`);
+      if (signature !== 'sha256') assert.ok(Math.abs(recordedTime - sentTime) <= 1);
+      assert.equal(attempt?.request.url, `${subscriber.url}/hooks?a=b`);
+    }
+  }
+});
+
+test('webhooks 61: each attempt shows the URL and the shape that it was made with, for as long as it is kept', async (t) => {
+  const [old, next] = [await startSubscriber(t, answer(500)), await startSubscriber(t)];
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: old.url, signature: 'sha256', retry_schedule: [2] });
+  await publish(publisher, app.account, ['moved']);
+  await old.waitFor(1);
+  await app.request('PATCH', `/subscriptions/${id}`, { json: { url: next.url, signature: 'standard' } });
+  const [delivery, attempts] = await attemptsOf(app, id, 'succeeded');
+  assert.deepEqual(
+    attempts.map(({ request, revision }) => [new URL(request.url).origin, revision]),
+    [
+      [old.url, 1],
+      [next.url, 2],
+    ],
+  );
+  assert.equal(attempts[0]?.request.headers['Nuncio-Signature'], 'sha256=***');
+  assert.equal(attempts[1]?.request.headers['webhook-signature'], 'v1,***');
+  const shown = async () => (await app.request('GET', `/deliveries/${delivery}`)).body.attempts;
+  await keepDays(server.db);
+  assert.notEqual((await shown())[0].request, null);
+  await sql`update subscription_revisions set created_at = created_at - interval '40 days'`.execute(
+    server.db,
+  );
+  await keepDays(server.db);
+  assert.equal((await shown())[0].request, null);
+  assert.notEqual((await shown())[1].request, null);
+});

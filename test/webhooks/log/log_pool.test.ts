@@ -1,0 +1,63 @@
+/** The connections of a node: reads of the log keep nothing else waiting, and a node opens no more than it may. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { connectionsDefault, connectionsMin } from '../../../src/config/connections.ts';
+import { divideConnections, findConnectionShortage } from '../../../src/database/connections.ts';
+import { startTestServer } from '../../support/server.ts';
+import { startSubscriber } from '../../support/subscriber.ts';
+import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks.ts';
+
+const server = await startTestServer({ after }, { NUNCIO_DATABASE_CONNECTIONS: String(connectionsMin) });
+const { db } = server;
+const range = (count: number) => Array.from({ length: count }, (_, index) => index);
+
+test('readers of a log that does not answer keep no article from being written', async () => {
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: 'https://example.com/hooks' });
+  const readers = await db.transaction().execute(async (tx) => {
+    await sql`set local idle_in_transaction_session_timeout = 0`.execute(tx);
+    await sql`lock table deliveries in access exclusive mode`.execute(tx);
+    const reading = range(24).map(() => app.request('GET', `/subscriptions/${id}/deliveries?status=failed`));
+    for (const index of range(10)) {
+      const written = await app.request('POST', '/articles', { json: { title: `Article ${index}` } });
+      assert.equal(written.status, 201, written.text);
+    }
+    return Promise.all(reading);
+  });
+  for (const { status, body, headers } of readers) {
+    assert.deepEqual([status, body.code, headers.get('retry-after')], [503, 'log-busy', '5']);
+  }
+  assert.equal((await app.request('GET', `/subscriptions/${id}/deliveries`)).status, 200);
+});
+
+test('a node opens no more connections than it may', async (t) => {
+  const app = await createApp(server);
+  const publisher = await createPublisher(server);
+  const subscriber = await startSubscriber(t);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  const requests = range(60).map(() => [
+    app.request('GET', `/subscriptions/${id}/deliveries`),
+    app.request('POST', '/articles', { json: { title: 'Title' } }),
+    publish(publisher, app.account, [1, 2, 3]),
+  ]);
+  await Promise.all(requests.flat());
+  const { rows } = await sql<{ count: number }>`
+    select count(*)::int as count from pg_stat_activity where datname = current_database()`.execute(db);
+  // The pool of the test itself has four at most.
+  assert.ok((rows[0]?.count ?? 0) <= connectionsMin + 4, `${rows[0]?.count} connections`);
+});
+
+test('the shares of a node’s connections are what it may open, whatever it is', () => {
+  for (const total of [connectionsMin, 15, connectionsDefault, 50, 1_000]) {
+    const { requests, log, engine } = divideConnections(total);
+    assert.equal(requests + log + engine + 2, total);
+    assert.ok(Math.min(requests, log) >= 2 && engine >= 4, JSON.stringify({ requests, log, engine }));
+  }
+});
+
+test('a node that the database has no room for says so', async () => {
+  assert.equal(await findConnectionShortage(db, 2), undefined);
+  assert.match((await findConnectionShortage(db, 100_000)) ?? '', /up to 100000 connections/);
+});

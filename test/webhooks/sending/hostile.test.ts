@@ -1,0 +1,312 @@
+/** Subscribers that do what no honest one does, and how our reader of answers compares with Node's own. */
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { Agent, request as requestHttp } from 'node:http';
+import { type AddressInfo, createServer as createTcp, type Socket } from 'node:net';
+import { Duplex } from 'node:stream';
+import { type TestContext, test } from 'node:test';
+import { createServer as createTls } from 'node:tls';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import fc from 'fast-check';
+import { AnswerReader } from '../../../src/webhooks/sending/http1_answer.ts';
+import { type Answer, Sender, type Stoppable } from '../../../src/webhooks/sending/sender.ts';
+
+const ok = 'HTTP/1.1 200 OK\r\n';
+
+interface Understood {
+  status: number | undefined;
+  body: string;
+  /** Whether the connection would be used again. */
+  goesOn: boolean;
+}
+
+/** @returns null for what is refused */
+function ours(bytes: Buffer): Understood | null {
+  const reader = new AnswerReader({ bytes: null, head: null });
+  const reading = reader.take(Buffer.from(bytes));
+  if (reading !== 'done' && (reading !== 'more' || reader.end() !== 'done')) return null;
+  const body = reader.body?.toString('latin1') ?? '';
+  return { status: reader.head?.status, body, goesOn: reading === 'done' && reader.mayGoOn };
+}
+
+/** The same by the client of `node:http`, as strict as it comes. */
+async function theirs(bytes: Buffer): Promise<Understood | null> {
+  const socket = new Duplex({ read() {}, write: (_chunk, _encoding, callback) => callback() });
+  const same = () => socket;
+  Object.assign(socket, { setNoDelay: same, setKeepAlive: same, setTimeout: same, ref: same, unref: same });
+  const agent = new Agent({ keepAlive: true });
+  agent.createConnection = () => socket;
+  const { promise, resolve } = Promise.withResolvers<Understood | null>();
+  const request = requestHttp({ agent, method: 'POST', host: 'hooks.example', insecureHTTPParser: false });
+  request.on('error', () => resolve(null)).on('upgrade', () => resolve(null));
+  request.on('response', (response) => {
+    let body = '';
+    response.setEncoding('latin1').on('error', () => resolve(null));
+    response.on('data', (text: string) => {
+      body += text;
+    });
+    response.on('end', () => {
+      const { shouldKeepAlive: goesOn } = request;
+      // An error that follows at once is one of the same bytes.
+      setImmediate(() => resolve({ status: response.statusCode, body, goesOn }));
+    });
+    response.on('close', () => setImmediate(() => resolve(null)));
+  });
+  request.end('x');
+  setImmediate(() => {
+    socket.push(bytes);
+    socket.push(null);
+  });
+  const understood = await promise;
+  socket.destroy();
+  agent.destroy();
+  return understood;
+}
+
+const statusLines = [
+  'HTTP/1.1 200 OK',
+  'HTTP/1.1 200',
+  'HTTP/1.0 200 OK',
+  'HTTP/0.9 200 OK',
+  'HTTP/2.0 200 OK',
+  'HTTP/1.1  200 OK',
+  'HTTP/1.1 2000 OK',
+  'HTTP/1.1 000 OK',
+  'HTTP/1.1 999 X',
+  'HTTP/1.1 200\tOK',
+  'HTTP/1.1 204 No',
+  'HTTP/1.1 304 Not',
+  'HTTP/1.1 101 S',
+  'HTTP/1.1 100 C\r\n\r\nHTTP/1.1 200 OK',
+  'HTTP/1.1 102 C\r\nContent-Length: 3\r\n\r\nHTTP/1.1 200 OK',
+  'HTTP/1.1 199 C\r\nTransfer-Encoding: chunked\r\n\r\nHTTP/1.1 200 OK',
+  '\r\nHTTP/1.1 200 OK',
+  ' HTTP/1.1 200 OK',
+  'HTTP/1.1 200 a\rb',
+  'HTTP/1.1 200 a\0b',
+  'HTTP/1.10 200 OK',
+];
+const fieldLines = [
+  'Content-Length: 5',
+  'Content-Length: 0',
+  'Content-Length:\t5\t',
+  'Content-Length : 5',
+  'Content-Length: +5',
+  'Content-Length: -5',
+  'Content-Length: 0x5',
+  'Content-Length: 05',
+  'Content-Length: 5, 5',
+  'Content-Length: 5 5',
+  'Content-Length: ',
+  'Content-Length: 18446744073709551621',
+  'Content-Length: 4294967301',
+  'Content-Length:\r\n 5',
+  'Content-Length: 1\r\n 2',
+  'Transfer-Encoding: chunked',
+  'Transfer-Encoding: Chunked ',
+  'Transfer-Encoding: gzip, chunked',
+  'Transfer-Encoding: chunked, gzip',
+  'Transfer-Encoding: chunked, chunked',
+  'Transfer-Encoding: identity',
+  'Transfer-Encoding: xchunked',
+  'Transfer-Encoding: "chunked"',
+  'Transfer-Encoding: chunked;a=b',
+  'Transfer-Encoding: chunked\x0b',
+  'Transfer-Encoding:\r\n chunked',
+  'Transfer-Encoding: gzip\r\n ,chunked',
+  'Transfer-Encoding: ,chunked',
+  'Transfer-Encoding: chunked,',
+  'Transfer-Encoding : chunked',
+  'Connection: close',
+  'Connection: keep-alive',
+  'Connection: keep-alive, close',
+  'Connection: xclose',
+  'Connection: upgrade',
+  'Keep-Alive: timeout=5',
+  'X:',
+  'X: a\0b',
+  'X: a\rb',
+  'X: a\nb',
+  'X\0: a',
+  ': a',
+  'X Y: a',
+  'X: a\r\n\tb',
+  ' X: b',
+  'X',
+  '__proto__: a',
+];
+const contents = [
+  'hello',
+  '5\r\nhello\r\n0\r\n\r\n',
+  '5\r\nhello\r\n0\r\nX: y\r\n\r\n',
+  '5;a=b\r\nhello\r\n0\r\n\r\n',
+  '5;a="\r\nhello\r\n0\r\n\r\n',
+  '5;\0\r\nhello\r\n0\r\n\r\n',
+  '5;a\nb\r\nhello\r\n0\r\n\r\n',
+  '5;a\rb\r\nhello\r\n0\r\n\r\n',
+  '5 \r\nhello\r\n0\r\n\r\n',
+  '5\t;x\r\nhello\r\n0\r\n\r\n',
+  '0000000000000005\r\nhello\r\n0\r\n\r\n',
+  '5\nhello\n0\n\n',
+  '5\r\nhelloX\r\n0\r\n\r\n',
+  '+5\r\nhello\r\n0\r\n\r\n',
+  '0x5\r\nhello\r\n0\r\n\r\n',
+  ' 5\r\nhello\r\n0\r\n\r\n',
+  'ffffffffffffffff\r\nhello',
+  '5\r\nhello\r\n0\r\n',
+  '5\r\nhello\r\n0\r\nno field\r\n\r\n',
+  '5\r\nhello\r\n0\r\nX: a\0b\r\n\r\n',
+  '5\r\nhello\r\n0\r\nX: a\nb\r\n\r\n',
+  '5\r\nhello\r\n0\r\nX: y\r\n z\r\n\r\n',
+  '5\r\nhello\r\n0\r\n: x\r\n\r\n',
+  '5\r\nhello\r\n0;x\n\r\n\r\n',
+  '',
+  'hell',
+  'hello\r\n',
+  'helloHTTP/1.1 500 X\r\n\r\n',
+];
+
+/** An answer put together of odd parts, with one byte changed or put in now and then. */
+const answers = fc
+  .record({
+    status: fc.oneof(
+      { weight: 3, arbitrary: fc.constant('HTTP/1.1 200 OK') },
+      fc.constantFrom(...statusLines),
+    ),
+    fields: fc.array(fc.constantFrom(...fieldLines), { maxLength: 3 }),
+    end: fc.oneof(
+      { weight: 9, arbitrary: fc.constant('\r\n\r\n') },
+      fc.constantFrom('\n\n', '\r\n\n', '\r\r'),
+    ),
+    content: fc.constantFrom(...contents),
+    slip: fc.option(
+      fc.record({ at: fc.nat(200), cut: fc.nat(1), byte: fc.constantFrom(...'\0\r\n :;0,\x7f') }),
+      {
+        freq: 8,
+      },
+    ),
+  })
+  .map(({ status, fields, end, content, slip }) => {
+    const text = [status, ...fields].join('\r\n') + end + content;
+    return slip === null ? text : text.slice(0, slip.at) + slip.byte + text.slice(slip.at + slip.cut);
+  });
+
+test('no connection goes on after an answer that Node’s own client would not go on after, or would understand otherwise', async () => {
+  await fc.assert(
+    fc.asyncProperty(answers, async (text) => {
+      const bytes = Buffer.from(text, 'latin1');
+      const understood = ours(bytes);
+      if (understood === null) return;
+      const node = await theirs(bytes);
+      if (understood.goesOn) assert.deepEqual(understood, node);
+      else if (node !== null)
+        assert.deepEqual([understood.status, understood.body], [node.status, node.body]);
+    }),
+    { numRuns: 3_000, seed: 1 },
+  );
+});
+
+const pem = (name: string) =>
+  readFileSync(new URL(`../../support/certificates/${name}`, import.meta.url), 'utf8');
+
+function createSender(t: TestContext): Sender {
+  const extraCa = pem('ca.pem');
+  const sender = new Sender({ allowLoopback: true, extraCa, resolveHost: async () => ['127.0.0.1'] });
+  t.after(() => sender.close());
+  return sender;
+}
+
+function post(sender: Sender, origin: string, part?: Stoppable): Promise<Answer> {
+  const request = { origin, path: '/', headers: '', body: Buffer.from('{}'), traced: null };
+  return new Promise((resolve) => sender.send(request, resolve, undefined, part));
+}
+
+async function serveRaw(t: TestContext, onConnection: (socket: Socket) => void): Promise<string> {
+  const sockets = new Set<Socket>();
+  const server = createTcp((socket) => {
+    sockets.add(socket.on('error', () => {}));
+    onConnection(socket);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return `http://hooks.example:${(server.address() as AddressInfo).port}`;
+}
+
+test('what came in thousands of pieces costs no more memory than its bytes', () => {
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  const used = () => {
+    // What the first finds is given back by the second.
+    for (let count = 0; count < 4; count += 1) collect();
+    const { heapUsed, arrayBuffers } = process.memoryUsage();
+    return heapUsed + arrayBuffers;
+  };
+  const chunk = Buffer.from('1\r\nx\r\n');
+  const before = used();
+  const readers = Array.from({ length: 40 }, () => {
+    const reader = new AnswerReader({ bytes: null, head: null });
+    reader.take(Buffer.from(`${ok}Transfer-Encoding: chunked\r\n\r\n`));
+    for (let count = 0; count < 16_000; count += 1) assert.equal(reader.take(chunk), 'more');
+    return reader;
+  });
+  const each = (used() - before) / readers.length;
+  assert.ok(each < 262_144, `${each} bytes each`);
+  for (const reader of readers) assert.equal(String(reader.body), 'x'.repeat(16_000));
+});
+
+test('what had been sent over a kept connection is told as a failure, not as called off, where it may not be sent again', async (t) => {
+  const part = { stops: 0 };
+  let requests = 0;
+  const origin = await serveRaw(t, (socket) => {
+    socket.on('data', () => {
+      requests += 1;
+      if (requests === 1) return void socket.write(`${ok}Content-Length: 0\r\n\r\n`);
+      part.stops += 1;
+      socket.resetAndDestroy();
+    });
+  });
+  const sender = createSender(t);
+  assert.equal((await post(sender, origin, part)).status, 200);
+  const { isCalledOff, error, status } = await post(sender, origin, part);
+  assert.deepEqual([isCalledOff, error, status], [false, 'connection_error', null]);
+  assert.equal(requests, 2);
+});
+
+test('a subscriber that lets HTTP/2 wait for its settings gets nothing that was stopped meanwhile', async (t) => {
+  const part = { stops: 0 };
+  const kinds: number[] = [];
+  const settings = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+  const server = createTls(
+    { key: pem('good.key'), cert: pem('good.pem'), ALPNProtocols: ['h2'] },
+    (socket) => {
+      let bytes = Buffer.alloc(0);
+      socket.on('error', () => {});
+      socket.once('data', () => {
+        // Frames that follow the preface at once are the connection's own; time enough for a request, were it sent.
+        setTimeout(() => {
+          part.stops += 1;
+          socket.write(settings);
+        }, 100);
+      });
+      socket.on('data', (data: Buffer) => {
+        bytes = Buffer.concat([bytes, data]);
+        kinds.length = 0;
+        for (let at = 24; at + 9 <= bytes.length; at += 9 + bytes.readUIntBE(at, 3))
+          kinds.push(bytes[at + 3] ?? 0);
+      });
+      t.after(() => socket.destroy());
+    },
+  );
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => server.close());
+  const origin = `https://hooks.example:${(server.address() as AddressInfo).port}`;
+  const answer = await post(createSender(t), origin, part);
+  assert.equal(answer.isCalledOff, true);
+  // 1 begins a request.
+  assert.ok(!kinds.includes(1), String(kinds));
+});

@@ -1,0 +1,150 @@
+/** Outgoing connections through the proxy that the operator names: deliveries and what apps keep elsewhere. */
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createServer as createHttps } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { type TestContext, test } from 'node:test';
+import { type EgressProxy, readEgressProxy } from '../../../src/egress/proxy.ts';
+import { type Answer, Sender } from '../../../src/webhooks/sending/sender.ts';
+import { startEgressProxy } from '../../support/egress_proxy.ts';
+import { startTestServer } from '../../support/server.ts';
+import { siteEgress, startSite } from '../../support/site.ts';
+import { startSubscriber } from '../../support/subscriber.ts';
+import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks.ts';
+
+const pem = (name: string) =>
+  readFileSync(new URL(`../../support/certificates/${name}`, import.meta.url), 'utf8');
+
+function createSender(t: TestContext, proxy: EgressProxy, addresses = ['127.0.0.1'], isOpen = true): Sender {
+  const sender = new Sender({
+    allowLoopback: isOpen,
+    extraCa: pem('ca.pem'),
+    resolveHost: async () => addresses,
+    proxy,
+  });
+  t.after(() => sender.close());
+  return sender;
+}
+
+function post(sender: Sender, origin: string): Promise<Answer> {
+  const request = { origin, path: '/', headers: '', body: Buffer.from('{}'), traced: null };
+  return new Promise((resolve) => sender.send(request, resolve, undefined));
+}
+
+async function serveHttps(t: TestContext, name: 'good' | 'self-signed'): Promise<number> {
+  const options = { key: pem(`${name}.key`), cert: pem(`${name}.pem`) };
+  const server = createHttps(options, (request, response) => {
+    response.end((request.socket as unknown as { servername: string }).servername);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+test('webhooks 30: by CONNECT for https and http, to the address that was judged; TLS is with the subscriber', async (t) => {
+  const proxy = await startEgressProxy(t);
+  const named = readEgressProxy(proxy.url.replace('http://', 'http://us%40er:p%3Aw@'));
+  const port = await serveHttps(t, 'good');
+  const secure = await post(createSender(t, named), `https://hooks.example:${port}`);
+  assert.equal(secure.error, null);
+  assert.equal(secure.body?.toString(), 'hooks.example');
+  assert.equal(secure.connection?.family, 4);
+  assert.ok((secure.connection?.tlsMs ?? 0) > 0);
+  const plain = await startSubscriber(t);
+  assert.equal((await post(createSender(t, named), plain.url)).status, 204);
+  assert.deepEqual(
+    proxy.asked.map(({ target }) => target),
+    [`127.0.0.1:${port}`, `127.0.0.1:${plain.port}`],
+  );
+  const credentials = `Basic ${Buffer.from('us@er:p:w').toString('base64')}`;
+  assert.equal(proxy.asked[0]?.headers['proxy-authorization'], credentials);
+  assert.equal(plain.received[0]?.headers['proxy-authorization'], undefined);
+  assert.equal(proxy.others, 0);
+  // Nobody in between can be the subscriber.
+  const forged = await post(
+    createSender(t, named),
+    `https://hooks.example:${await serveHttps(t, 'self-signed')}`,
+  );
+  assert.equal(forged.error, 'tls_error');
+});
+
+test('webhooks 30: the checks stay on: what leads inside is not asked for', async (t) => {
+  const proxy = await startEgressProxy(t);
+  const named = readEgressProxy(proxy.url);
+  for (const host of [
+    '127.0.0.1',
+    '[::1]',
+    '10.0.0.1',
+    '169.254.169.254',
+    '[fd00:ec2::254]',
+    '[::ffff:10.0.0.1]',
+  ]) {
+    const answer = await post(createSender(t, named, [], false), `http://${host}:8080`);
+    assert.equal(answer.error, 'address_refused', host);
+  }
+  for (const addresses of [['10.0.0.7'], ['93.184.216.34', '127.0.0.1']]) {
+    const answer = await post(createSender(t, named, addresses, false), 'https://hooks.example');
+    assert.equal(answer.error, 'address_refused');
+  }
+  // A name that only the proxy could resolve is not left to it.
+  assert.equal((await post(createSender(t, named, []), 'https://hooks.example')).error, 'dns_error');
+  assert.equal(proxy.asked.length, 0);
+});
+
+test('webhooks 30, 33: a proxy that refuses, is not there, or says nothing; nothing is told of it', async (t) => {
+  const refusing = await startEgressProxy(t, () => 'HTTP/1.1 403 Not for 10.1.2.3\r\n\r\n');
+  const babbling = await startEgressProxy(t, () => `HTTP/1.1 200 OK\r\n${'X-A: b\r\n'.repeat(4_000)}`);
+  const silent = await startEgressProxy(t, () => '');
+  const cases: [string, string][] = [
+    ['connect_error', refusing.url],
+    ['connect_error', babbling.url],
+    ['connect_error', 'http://127.0.0.1:1'],
+    ['connect_timeout', silent.url],
+  ];
+  await Promise.all(
+    cases.map(async ([error, url]) => {
+      const answer = await post(createSender(t, readEgressProxy(url)), 'https://hooks.example');
+      assert.equal(answer.error, error, url);
+      assert.equal(answer.reason, null);
+    }),
+  );
+});
+
+test('webhooks 30: of several addresses the first that the proxy reaches is taken', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const proxy = await startEgressProxy(t, (target) =>
+    target.startsWith('127.0.0.2') ? 'HTTP/1.1 502 Bad Gateway\r\n\r\n' : undefined,
+  );
+  const sender = createSender(t, readEgressProxy(proxy.url), ['::1', '127.0.0.2', '127.0.0.1']);
+  const answer = await post(sender, `http://hooks.example:${subscriber.port}`);
+  assert.equal(answer.status, 204);
+  assert.deepEqual(
+    proxy.asked.map(({ target }) => target.replace(/:\d+$/, '')),
+    ['127.0.0.2', '127.0.0.1'],
+  );
+});
+
+test('webhooks 30: the setting holds for deliveries and for what apps keep elsewhere alike', async (t) => {
+  const proxy = await startEgressProxy(t);
+  const site = await startSite(t);
+  const settings = { NUNCIO_EGRESS_PROXY: proxy.url };
+  const server = await startTestServer(t, settings, 'dev', undefined, siteEgress);
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  await subscribe(app, { url: subscriber.url });
+  await publish(await createPublisher(server), app.account, ['x']);
+  await subscriber.waitFor(1);
+  assert.deepEqual(
+    proxy.asked.map(({ target }) => target),
+    [`127.0.0.1:${subscriber.port}`],
+  );
+  const client = site.url('/app');
+  const query = new URLSearchParams({ client_id: client, response_type: 'code', scope: 'openid' });
+  await fetch(`${server.baseUrl}/oauth/authorize?${query}`);
+  assert.equal(site.requests('/app'), 1);
+  assert.equal(proxy.asked.at(-1)?.target, `127.0.0.1:${new URL(client).port}`);
+});

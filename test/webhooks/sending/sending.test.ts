@@ -1,0 +1,531 @@
+/** One exchange with every kind of subscriber, hostile ones above all. */
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer as createHttp, type RequestListener } from 'node:http';
+import { createSecureServer as createHttp2 } from 'node:http2';
+import { createServer as createHttps } from 'node:https';
+import {
+  type AddressInfo,
+  connect as connectTcp,
+  createServer as createTcp,
+  type Server,
+  type Socket,
+} from 'node:net';
+import { type TestContext, test } from 'node:test';
+import { Worker } from 'node:worker_threads';
+import { gzipSync } from 'node:zlib';
+import { type ConnectorOptions, comparePeer, vettedLookup } from '../../../src/egress/connector.ts';
+import { resolveVetted } from '../../../src/egress/resolve.ts';
+import { answerBodyBytesMax } from '../../../src/webhooks/sending/http1_answer.ts';
+import { type Answer, exchangeTimeoutMs, Sender } from '../../../src/webhooks/sending/sender.ts';
+import { headerLines } from '../../../src/webhooks/subscriptions/static_headers.ts';
+
+const pem = (name: string) =>
+  readFileSync(new URL(`../../support/certificates/${name}`, import.meta.url), 'utf8');
+const certificate = (name: string) => ({ key: pem(`${name}.key`), cert: pem(`${name}.pem`) });
+const extraCa = pem('ca.pem');
+/** Names that tests resolve themselves: to loopback. */
+const toLoopback = async () => ['127.0.0.1'];
+
+function createSender(t: TestContext, options: Partial<ConnectorOptions> = {}): Sender {
+  const sender = new Sender({ allowLoopback: true, extraCa, resolveHost: toLoopback, ...options });
+  t.after(() => sender.close());
+  return sender;
+}
+
+function post(sender: Sender, origin: string, body = '{}'): Promise<Answer> {
+  const request = {
+    origin,
+    path: '/',
+    headers: 'content-type: application/json\r\n',
+    body: Buffer.from(body),
+    traced: null,
+  };
+  return new Promise((resolve) => sender.send(request, resolve, undefined));
+}
+
+async function listen(t: TestContext, server: Server): Promise<number> {
+  const sockets = new Set<Socket>();
+  server.on('connection', (socket: Socket) => sockets.add(socket.on('error', () => {})));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+const serveHttp = (t: TestContext, handler: RequestListener) => listen(t, createHttp(handler));
+/** A server that does as it likes with the bytes. */
+const serveRaw = (t: TestContext, onData: (socket: Socket, data: Buffer) => void) =>
+  listen(
+    t,
+    createTcp((socket) => void socket.on('data', (data) => onData(socket, Buffer.from(data)))),
+  );
+
+test('webhooks 23, 24: the certificate and its host are verified; no byte of the request is sent where they are wrong', async (t) => {
+  for (const name of ['self-signed', 'expired', 'wrong-host']) {
+    let requests = 0;
+    const port = await listen(
+      t,
+      createHttps(certificate(name), () => requests++),
+    );
+    const answer = await post(createSender(t), `https://hooks.example:${port}`);
+    assert.equal(answer.error, 'tls_error', name);
+    assert.match(answer.reason ?? '', /certificate|altnames/i, name);
+    assert.doesNotMatch(answer.reason ?? '', /Node|--|\n/, name);
+    assert.equal(requests, 0);
+  }
+  let servername: unknown;
+  const port = await listen(
+    t,
+    createHttps(certificate('good'), (request, response) => {
+      servername = (request.socket as unknown as { servername: unknown }).servername;
+      response.end('ok');
+    }),
+  );
+  const good = await post(createSender(t), `https://hooks.example:${port}`);
+  assert.equal(good.error, null);
+  assert.equal(good.status, 200);
+  assert.equal(servername, 'hooks.example');
+  assert.ok((good.connection?.tlsMs ?? 0) > 0);
+});
+
+test('webhooks 24: nothing older than TLS 1.2', async (t) => {
+  const old = createHttps({
+    ...certificate('good'),
+    minVersion: 'TLSv1.1',
+    maxVersion: 'TLSv1.1',
+    ciphers: 'ALL:@SECLEVEL=0',
+  });
+  const port = await listen(t, old);
+  const answer = await post(createSender(t), `https://hooks.example:${port}`);
+  assert.equal(answer.error, 'tls_error');
+  // OpenSSL's words, without where in its source they are from.
+  assert.equal(answer.reason, 'tlsv1 alert protocol version');
+});
+
+test('HTTP/2 is spoken where the subscriber offers it', async (t) => {
+  const versions: string[] = [];
+  const server = createHttp2({ ...certificate('good'), allowHTTP1: false }, (request, response) => {
+    versions.push(request.httpVersion);
+    response.end('ok');
+  });
+  const port = await listen(t, server as unknown as Server);
+  const answer = await post(createSender(t), `https://hooks.example:${port}`);
+  assert.equal(answer.error, null);
+  assert.equal(answer.status, 200);
+  assert.deepEqual(versions, ['2.0']);
+});
+
+test('header lines arrive over HTTP/2 as over HTTP/1.1, with colons and commas in their values', async (t) => {
+  const seen: Record<string, unknown>[] = [];
+  const take: RequestListener = (request, response) => {
+    const { 'x-api-key': key, authorization, 'x-list': list } = request.headers;
+    seen.push({ version: request.httpVersion, key, authorization, list });
+    response.end();
+  };
+  const both = [
+    createHttp2({ ...certificate('good'), allowHTTP1: false }, take as never),
+    createHttps(certificate('good'), take),
+  ];
+  const lines = headerLines({ 'X-Api-Key': 'a: b', Authorization: 'Basic dXNlcjpwYXNz', 'X-List': 'a, b' });
+  for (const server of both) {
+    const port = await listen(t, server as unknown as Server);
+    const request = {
+      origin: `https://hooks.example:${port}`,
+      path: '/',
+      headers: `content-type: application/json\r\n${lines}`,
+      body: Buffer.from('{}'),
+      traced: null,
+    };
+    const { status } = await new Promise<Answer>((resolve) =>
+      createSender(t).send(request, resolve, undefined),
+    );
+    assert.equal(status, 200);
+  }
+  const expected = { key: 'a: b', authorization: 'Basic dXNlcjpwYXNz', list: 'a, b' };
+  assert.deepEqual(seen, [
+    { version: '2.0', ...expected },
+    { version: '1.1', ...expected },
+  ]);
+});
+
+test('an HTTP/2 response whose header section exceeds the limit is refused, as with HTTP/1.1', async (t) => {
+  const server = createHttp2({ ...certificate('good'), allowHTTP1: false }, (_request, response) => {
+    for (let index = 0; index < 4; index += 1) response.setHeader(`x-filler-${index}`, 'a'.repeat(5_000));
+    response.end('ok');
+  });
+  const port = await listen(t, server as unknown as Server);
+  const answer = await post(createSender(t), `https://hooks.example:${port}`);
+  assert.equal(answer.error, 'protocol_error');
+  assert.equal(answer.status, null);
+});
+
+test('webhooks 25: one forbidden address among those of a name refuses the attempt', async () => {
+  const policy = { allowLoopback: false, resolveHost: async () => ['93.184.216.34', '10.0.0.7'] };
+  await assert.rejects(resolveVetted('hooks.example', policy), { code: 'address_refused' });
+  const open = { allowLoopback: false, resolveHost: async () => ['93.184.216.34'] };
+  assert.deepEqual(await resolveVetted('hooks.example', open), ['93.184.216.34']);
+});
+
+test('webhooks 26: a name that is public first and loopback at the connection is not connected to', async (t) => {
+  let connections = 0;
+  const server = createTcp(() => connections++);
+  const port = await listen(t, server);
+  let asked = 0;
+  const resolveHost = async () => {
+    asked += 1;
+    return asked === 1 ? ['93.184.216.34'] : ['127.0.0.1'];
+  };
+  const policy = { allowLoopback: false, resolveHost };
+  await resolveVetted('rebinding.example', policy);
+  for (let attempt = 0; attempt < 3; attempt++) {
+    const answer = await post(createSender(t, policy), `http://rebinding.example:${port}`);
+    assert.equal(answer.error, 'address_refused');
+  }
+  assert.equal(connections, 0);
+});
+
+test('webhooks 27: literal addresses are judged at the connection, too', async (t) => {
+  let connections = 0;
+  const port = await listen(
+    t,
+    createTcp(() => connections++),
+  );
+  const sender = createSender(t, { allowLoopback: false });
+  for (const host of [
+    '127.0.0.1',
+    '[::1]',
+    '[::ffff:127.0.0.1]',
+    '10.0.0.1',
+    '169.254.169.254',
+    '[fd00:ec2::254]',
+  ]) {
+    const answer = await post(sender, `http://${host}:${port}`);
+    assert.equal(answer.error, 'address_refused', host);
+  }
+  assert.equal(connections, 0);
+});
+
+test('webhooks 27: whoever asks for all addresses of a name, or for one, gets those that were judged', async () => {
+  const lookup = vettedLookup(['192.0.2.1', '2001:db8::1']);
+  const ask = (all: boolean) =>
+    new Promise((resolve, reject) => {
+      lookup('hooks.example', { all }, (error, address, family) =>
+        error === null ? resolve([address, family]) : reject(error),
+      );
+    });
+  assert.deepEqual(await ask(true), [
+    [
+      { address: '192.0.2.1', family: 4 },
+      { address: '2001:db8::1', family: 6 },
+    ],
+    undefined,
+  ]);
+  assert.deepEqual(await ask(false), ['192.0.2.1', 4]);
+});
+
+test('webhooks 27: a name with an address that refuses and one that answers is reached, by judged addresses alone', async (t) => {
+  const port = await serveHttp(t, (_request, response) => response.end('ok'));
+  for (const addresses of [
+    ['::1', '127.0.0.1'],
+    ['127.0.0.2', '127.0.0.1'],
+  ]) {
+    const sender = createSender(t, { resolveHost: async () => addresses });
+    assert.equal((await post(sender, `http://hooks.example:${port}`)).status, 200, addresses.join());
+  }
+  const mixed = createSender(t, { allowLoopback: true, resolveHost: async () => ['127.0.0.1', '10.0.0.1'] });
+  assert.equal((await post(mixed, `http://hooks.example:${port}`)).error, 'address_refused');
+});
+
+test('webhooks 31, 32: what does not resolve is dns_error; no error tells what was met', async (t) => {
+  const failing = createSender(t, {
+    resolveHost: async () => {
+      throw Object.assign(new Error('queryA ESERVFAIL 10.1.2.3'), { code: 'ESERVFAIL' });
+    },
+  });
+  const unresolved = await post(failing, 'http://nothing.example:8080');
+  assert.equal(unresolved.error, 'dns_error');
+  assert.equal(unresolved.reason, null);
+  const inside = createSender(t, { resolveHost: async () => ['10.1.2.3'] });
+  const refused = await post(inside, 'http://internal.example:8080');
+  assert.equal(refused.error, 'address_refused');
+  assert.ok(!JSON.stringify(refused).includes('10.1.2.3'));
+});
+
+test('a port that nobody listens on is connect_error', async (t) => {
+  const port = await serveHttp(t, () => {});
+  const server = createTcp();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const closed = (server.address() as AddressInfo).port;
+  await new Promise((resolve) => server.close(resolve));
+  assert.notEqual(closed, port);
+  assert.equal((await post(createSender(t), `http://127.0.0.1:${closed}`)).error, 'connect_error');
+});
+
+test('webhooks 28: a connection to somebody else than was judged is closed before a byte is written', async (t) => {
+  let received = 0;
+  let closings = 0;
+  const { promise: closed, resolve: onClosed } = Promise.withResolvers<void>();
+  const server = createTcp((socket) => {
+    socket.on('data', (data) => {
+      received += data.length;
+    });
+    socket.on('close', () => {
+      closings += 1;
+      if (closings === 2) onClosed();
+    });
+  });
+  const port = await listen(t, server);
+  const open = async () => {
+    const socket = connectTcp(port, '127.0.0.1');
+    t.after(() => socket.destroy());
+    await once(socket, 'connect');
+    return socket;
+  };
+  const good = await open();
+  assert.equal(comparePeer(good, ['93.184.216.34', '127.0.0.1']), '127.0.0.1');
+  assert.ok(!good.destroyed);
+  good.destroy();
+  // What the system connected to is not among what was judged.
+  const wrong = await open();
+  assert.throws(() => comparePeer(wrong, ['93.184.216.34', '::1']), { code: 'address_refused' });
+  assert.ok(wrong.destroyed);
+  await closed;
+  assert.equal(received, 0);
+});
+
+/** A port whose connections are never taken, so that the system lets none come about once the queue is full. */
+async function startDeaf(t: TestContext): Promise<number> {
+  const source = `
+    const { parentPort } = require('node:worker_threads');
+    const server = require('node:net').createServer();
+    server.listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => {
+      parentPort.postMessage(server.address().port);
+      // Never takes a connection again.
+      setTimeout(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0), 50);
+    });`;
+  const deaf = new Worker(source, { eval: true });
+  t.after(() => deaf.terminate());
+  const [port] = (await once(deaf, 'message')) as [number];
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  for (let count = 0; count < 8; count++) {
+    const socket = connectTcp(port, '127.0.0.1').on('error', () => {});
+    t.after(() => socket.destroy());
+  }
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  return port;
+}
+
+test('webhooks 33: the name, the connection and the handshake have a timer each, within that of the whole', async (t) => {
+  const never = new Promise<string[]>(() => {});
+  const unanswered = createSender(t, { resolveHost: () => never });
+  const deaf = await startDeaf(t);
+  const mute = await serveRaw(t, () => {});
+  // Each is told by its own name, which it is only where its timer ends before that of the whole.
+  const [name, connection, handshake] = await Promise.all([
+    post(unanswered, 'http://hooks.example:8080'),
+    post(createSender(t), `http://127.0.0.1:${deaf}`),
+    post(createSender(t), `https://hooks.example:${mute}`),
+  ]);
+  assert.equal(name?.error, 'dns_error');
+  assert.equal(connection?.error, 'connect_timeout');
+  assert.equal(handshake?.error, 'tls_error');
+  assert.match(handshake?.reason ?? '', /too long/);
+});
+
+test('webhooks 29, 44: redirects are answers, not followed', async (t) => {
+  for (const status of [301, 302, 303, 304, 307, 308]) {
+    let requests = 0;
+    const port = await serveHttp(t, (_request, response) => {
+      requests += 1;
+      response.writeHead(status, { location: '/other' }).end();
+    });
+    const answer = await post(createSender(t), `http://127.0.0.1:${port}`);
+    assert.equal(answer.status, status);
+    if (status !== 304) assert.equal(answer.headers?.location, '/other');
+    assert.equal(requests, 1);
+  }
+});
+
+test('webhooks 30: proxy variables of the environment are not looked at', async (t) => {
+  let asked = 0;
+  const proxy = await serveHttp(t, (_request, response) => {
+    asked += 1;
+    response.end();
+  });
+  const port = await serveHttp(t, (_request, response) => response.end('direct'));
+  for (const name of ['HTTP_PROXY', 'http_proxy', 'ALL_PROXY']) {
+    process.env[name] = `http://127.0.0.1:${proxy}`;
+    t.after(() => {
+      delete process.env[name];
+    });
+  }
+  const answer = await post(createSender(t), `http://127.0.0.1:${port}`);
+  assert.equal(answer.body?.toString(), 'direct');
+  assert.equal(asked, 0);
+});
+
+test('webhooks 43: interim answers are skipped; one that is followed by the end is a failure', async (t) => {
+  const early = await serveRaw(t, (socket) => {
+    socket.write(
+      'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n',
+    );
+  });
+  assert.equal((await post(createSender(t), `http://127.0.0.1:${early}`)).status, 202);
+  const alone = await serveRaw(t, (socket) => socket.end('HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n'));
+  const answer = await post(createSender(t), `http://127.0.0.1:${alone}`);
+  assert.equal(answer.status, null);
+  assert.ok(answer.error === 'connection_error' || answer.error === 'protocol_error');
+});
+
+test('webhooks 48: an endless body is cut at 16 KiB, the connection closed, the status counts', async (t) => {
+  const { promise: closed, resolve } = Promise.withResolvers<void>();
+  const port = await serveHttp(t, (_request, response) => {
+    response.writeHead(200);
+    const write = () => {
+      while (!response.destroyed && response.write(Buffer.alloc(65_536, 'x')));
+    };
+    response.on('drain', write).on('close', resolve);
+    write();
+  });
+  const answer = await post(createSender(t), `http://127.0.0.1:${port}`);
+  assert.equal(answer.status, 200);
+  assert.equal(answer.error, null);
+  assert.equal(answer.body?.length, answerBodyBytesMax);
+  assert.ok(answer.truncated);
+  await closed;
+});
+
+test('webhooks 33, 49, 50: one timer ends a body that drips and headers that do not end', async (t) => {
+  const drip = await serveHttp(t, (_request, response) => {
+    response.writeHead(200);
+    const timer = setInterval(() => response.write('.'), 200);
+    response.on('close', () => clearInterval(timer));
+  });
+  const slow = await serveRaw(t, (socket) => {
+    socket.write('HTTP/1.1 200 OK\r\n');
+    const timer = setInterval(() => socket.write('X-A: b\r\n'), 200);
+    socket.on('close', () => clearInterval(timer));
+  });
+  const silent = await serveRaw(t, () => {});
+  const sender = createSender(t);
+  const [dripped, slowed, hung] = await Promise.all(
+    [drip, slow, silent].map((port) => post(sender, `http://127.0.0.1:${port}`)),
+  );
+  assert.equal(dripped?.status, 200);
+  assert.equal(dripped?.error, null);
+  assert.ok(dripped?.truncated);
+  assert.equal(slowed?.error, 'timeout');
+  assert.equal(hung?.error, 'timeout');
+  assert.ok((hung?.endedAt ?? 0) - (hung?.startedAt ?? 0) >= exchangeTimeoutMs);
+});
+
+test('webhooks 50: a header block over 16 KiB is protocol_error, also one that has no end; one below is an answer', async (t) => {
+  const line = 'X-A: bbbbbbbbbbbbbbbb\r\n';
+  const answering = (lines: number) =>
+    serveRaw(t, (socket) => {
+      socket.write(`HTTP/1.1 200 OK\r\n${line.repeat(lines)}Content-Length: 0\r\n\r\n`);
+    });
+  const linesMax = Math.floor(16_384 / line.length);
+  const endless = await serveRaw(t, (socket) => {
+    const write = () => {
+      while (!socket.destroyed && socket.write(line.repeat(100)));
+    };
+    socket.write('HTTP/1.1 200 OK\r\n');
+    socket.on('drain', write);
+    socket.on('error', () => {});
+    write();
+  });
+  const sender = createSender(t);
+  const [below, above, without] = await Promise.all(
+    [await answering(linesMax - 5), await answering(linesMax + 1), endless].map((port) =>
+      post(sender, `http://127.0.0.1:${port}`),
+    ),
+  );
+  assert.deepEqual([below?.error, below?.status], [null, 200]);
+  assert.equal(above?.error, 'protocol_error');
+  assert.equal(without?.error, 'protocol_error');
+});
+
+test('webhooks 51, 52: nothing is decompressed, and any bytes can be kept', async (t) => {
+  const bomb = gzipSync(Buffer.alloc(10_000_000));
+  const port = await serveHttp(t, (_request, response) => {
+    response.writeHead(200, { 'content-encoding': 'gzip' }).end(bomb);
+  });
+  const answer = await post(createSender(t), `http://127.0.0.1:${port}`);
+  assert.deepEqual(answer.body, bomb.subarray(0, answerBodyBytesMax));
+});
+
+test('webhooks 53: what is no HTTP, ends early, is reset or miscounts is a failure', async (t) => {
+  const cases: [string, (socket: Socket) => void][] = [
+    ['protocol_error', (socket) => socket.end('SSH-2.0-OpenSSH_9.6\r\n')],
+    ['protocol_error', (socket) => socket.end('HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n')],
+    ['connection_error', (socket) => socket.end()],
+    ['connection_error', (socket) => socket.resetAndDestroy()],
+    ['connection_error', (socket) => socket.end('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort')],
+  ];
+  for (const [error, behave] of cases) {
+    const port = await serveRaw(t, behave);
+    assert.equal((await post(createSender(t), `http://127.0.0.1:${port}`)).error, error, behave.toString());
+  }
+});
+
+test('webhooks 54: a kept connection that was closed meanwhile is replaced, within the same attempt', async (t) => {
+  const sockets: Socket[] = [];
+  let requests = 0;
+  const port = await serveRaw(t, (socket) => {
+    requests += 1;
+    // The second request on a connection finds it closed.
+    if (sockets.includes(socket)) {
+      socket.resetAndDestroy();
+      return;
+    }
+    sockets.push(socket);
+    socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
+  });
+  const sender = createSender(t);
+  assert.equal((await post(sender, `http://127.0.0.1:${port}`)).status, 200);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  const again = await post(sender, `http://127.0.0.1:${port}`);
+  assert.equal(again.status, 200);
+  assert.equal(again.error, null);
+  assert.equal(sockets.length, 2);
+  assert.equal(requests, 3);
+});
+
+test('webhooks 55: bytes after an answer never become the answer to the next delivery', async (t) => {
+  let connections = 0;
+  const server = createTcp((socket) => {
+    connections += 1;
+    const own = connections;
+    socket.on('data', () => {
+      const first = 'HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n';
+      socket.write(own === 1 ? `${first}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n` : first);
+    });
+  });
+  const port = await listen(t, server);
+  const sender = createSender(t);
+  assert.equal((await post(sender, `http://127.0.0.1:${port}`)).status, 500);
+  assert.equal((await post(sender, `http://127.0.0.1:${port}`)).status, 500);
+  assert.equal(connections, 2);
+});
+
+test('a connection is kept and used again', async (t) => {
+  let connections = 0;
+  const server = createHttp((_request, response) => response.end('ok'));
+  server.on('connection', () => connections++);
+  const port = await listen(t, server);
+  const sender = createSender(t);
+  const first = await post(sender, `http://127.0.0.1:${port}`);
+  assert.ok(first.connection !== null);
+  for (let count = 0; count < 5; count++) {
+    const next = await post(sender, `http://127.0.0.1:${port}`);
+    assert.equal(next.status, 200);
+    assert.equal(next.connection, null);
+  }
+  assert.equal(connections, 1);
+});

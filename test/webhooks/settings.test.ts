@@ -1,0 +1,74 @@
+/** What the operator may change of the webhooks, and receivers written for others. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { verify as verifyGithub } from '@octokit/webhooks-methods';
+import Stripe from 'stripe';
+import { Type } from 'typebox';
+import { defineEventKind } from '../../src/events/kind.ts';
+import { createPlatform, PlatformError } from '../../src/platform.ts';
+import { startTestServer } from '../support/server.ts';
+import { startSubscriber } from '../support/subscriber.ts';
+import { createApp, createPublisher, publish, subscribe } from '../support/webhooks.ts';
+
+const push = defineEventKind({
+  name: 'push',
+  description: 'Commits arrived.',
+  object: 'posts',
+  schema: Type.Object({}),
+  example: {},
+});
+
+test('webhooks 39: with GitHub’s names a receiver written for GitHub verifies, with Stripe’s one for Stripe', async (t) => {
+  for (const preset of ['github', 'stripe'] as const) {
+    const platform = createPlatform({
+      eventKinds: [push],
+      webhooks: { headers: preset, addresses: ['203.0.113.0/24'] },
+    });
+    const server = await startTestServer(t, {}, 'dev', platform);
+    const subscriber = await startSubscriber(t);
+    const app = await createApp(server);
+    const signature = preset === 'github' ? 'sha256' : 'timestamp';
+    const { secret } = await subscribe(app, { url: subscriber.url, signature });
+    await publish(await createPublisher(server), app.account, ['x']);
+    const [received] = await subscriber.waitFor(1);
+    const headers = received?.headers as Record<string, string>;
+    const body = received?.body as string;
+    if (preset === 'github') {
+      assert.ok(await verifyGithub(secret, body, headers['x-hub-signature-256'] as string));
+      assert.equal(headers['x-github-event'], 'push');
+      assert.match(headers['x-github-delivery'] as string, /^[0-9a-f-]{36}$/);
+    } else {
+      new Stripe('sk_test_nothing').webhooks.constructEvent(
+        body,
+        headers['stripe-signature'] as string,
+        secret,
+      );
+    }
+    const meta = (await (await fetch(`${server.baseUrl}/meta`)).json()) as Record<string, unknown>;
+    assert.deepEqual(meta.addresses, ['203.0.113.0/24']);
+  }
+});
+
+test('wrong settings are all reported, by place', () => {
+  const wrong = {
+    headers: { event: 'Content-Type', delivery: 'a b', other: 'X' },
+    addresses: ['x'],
+    more: 1,
+  };
+  assert.throws(
+    () => createPlatform({ webhooks: wrong as never }),
+    (error) => {
+      assert.ok(error instanceof PlatformError);
+      const places = error.problems.map((problem) => problem.split(':')[0]).sort();
+      assert.deepEqual(places, [
+        'webhooks.addresses',
+        'webhooks.headers.delivery',
+        'webhooks.headers.event',
+        'webhooks.headers.other',
+        'webhooks.more',
+      ]);
+      return true;
+    },
+  );
+});

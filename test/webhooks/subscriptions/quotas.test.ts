@@ -1,0 +1,142 @@
+/** Quotas of subscriptions: for each grant, account and app, and for the deliveries that one event may become. */
+
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { createGrant } from '../../../src/grants/grant.ts';
+import { loadPlatform } from '../../../src/platform.ts';
+import { defaultQuotas, type Quotas } from '../../../src/webhooks/subscriptions/quotas.ts';
+import { requester } from '../../support/api.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../../support/oauth.ts';
+import { startTestServer, type TestServer } from '../../support/server.ts';
+import { startSubscriber } from '../../support/subscriber.ts';
+import {
+  type App,
+  appScopes,
+  createApp,
+  createPublisher,
+  createSubscribingClient,
+  publish,
+  subscribe,
+  until,
+} from '../../support/webhooks.ts';
+
+const json = { url: 'https://example.com/hooks', kinds: ['push'] };
+const range = (count: number) => Array.from({ length: count }, (_, index) => index);
+
+async function startWith(t: TestContext, quotas: Partial<Quotas>): Promise<TestServer> {
+  const platform = await loadPlatform(null);
+  const webhooks = { ...platform.webhooks, quotas: { ...defaultQuotas, ...quotas } };
+  return startTestServer(t, {}, 'dev', { ...platform, webhooks });
+}
+
+/** How many of so many creations at the same moment were made; all others were refused with the code. */
+async function makeAtOnce(requests: readonly App['request'][], code: string): Promise<number> {
+  const responses = await Promise.all(requests.map((request) => request('POST', '/subscriptions', { json })));
+  const refused = responses.filter(({ status }) => status !== 201);
+  for (const { status, body } of refused) assert.deepEqual([status, body.code], [422, code]);
+  return responses.length - refused.length;
+}
+
+test('consents of many apps and creations at the same moment do not pass the quota of an account', async (t) => {
+  const server = await startWith(t, { subscriptionsPerAccount: 12, subscriptionsPerGrant: 5 });
+  const account = await createTestAccount(server);
+  const apps: App[] = [];
+  for (const _index of range(5)) apps.push(await createApp(server, { account }));
+  const [first] = apps as [App];
+  assert.equal(
+    await makeAtOnce(
+      range(8).map(() => first.request),
+      'quota-grant-subscriptions',
+    ),
+    5,
+  );
+  const others = apps.slice(1).flatMap(({ request }) => range(4).map(() => request));
+  assert.equal(await makeAtOnce(others, 'quota-account-subscriptions'), 7);
+  // What another account has does not count.
+  await subscribe(await createApp(server), json);
+});
+
+test('an app’s second consent by the same user brings no second quota', async (t) => {
+  const server = await startWith(t, { subscriptionsPerGrant: 3 });
+  const app = await createApp(server);
+  const grantId = await createGrant(server.db, {
+    accountId: app.account.id,
+    clientId: app.clientId,
+    scopes: appScopes,
+  });
+  const options = { account: app.account, client: { id: app.clientId }, scopes: appScopes, grantId };
+  const { accessToken } = await mintAccessToken(server, options);
+  const again = requester(server, accessToken);
+  const requests = range(6).map((index) => (index % 2 === 0 ? again : app.request));
+  assert.equal(await makeAtOnce(requests, 'quota-grant-subscriptions'), 3);
+});
+
+test('an app has no more subscriptions than its quota, whoever its users are', async (t) => {
+  const server = await startWith(t, { subscriptionsPerClient: 4 });
+  const client = await createTestClient(server, { scopes: appScopes });
+  const requests: App['request'][] = [];
+  for (const _index of range(6)) {
+    const account = await createTestAccount(server);
+    const { accessToken } = await mintAccessToken(server, { account, client, scopes: appScopes });
+    requests.push(requester(server, accessToken));
+  }
+  assert.equal(await makeAtOnce(requests, 'quota-client-subscriptions'), 4);
+});
+
+test('the own subscriptions of apps count towards the deliveries of an account’s events', async (t) => {
+  const server = await startWith(t, { deliveriesPerEvent: 4 });
+  const app = await createApp(server);
+  const own = await createSubscribingClient(server);
+  for (const _index of range(3)) await subscribe(own, json);
+  const grant = { accountId: app.account.id, clientId: own.client.id, scopes: ['read:posts'] };
+  await createGrant(server.db, grant);
+  assert.equal(await makeAtOnce([app.request, app.request], 'quota-event-deliveries'), 1);
+});
+
+test('GET /api says what is left, and a lowered quota ends nothing', async (t) => {
+  const server = await startWith(t, { subscriptionsPerAccount: 1, subscriptionsPerGrant: 3 });
+  const app = await createApp(server);
+  const { id } = await subscribe(app, json);
+  const { quotas } = (await app.request('GET', '/api')).body;
+  assert.deepEqual(quotas.account_subscriptions, { limit: 1, left: 0 });
+  assert.deepEqual(quotas.grant_subscriptions, { limit: 3, left: 2 });
+  assert.equal(await makeAtOnce([app.request], 'quota-account-subscriptions'), 0);
+  assert.equal((await app.request('GET', `/subscriptions/${id}`)).status, 200);
+  assert.equal((await app.request('PATCH', `/subscriptions/${id}`, { json: { ordered: true } })).status, 200);
+  assert.equal((await app.request('DELETE', `/subscriptions/${id}`)).status, 204);
+  await subscribe(app, json);
+  const reader = await createApp(server, { scopes: ['read:posts'] });
+  assert.equal('quotas' in (await reader.request('GET', '/api')).body, false);
+});
+
+test('past the budget of the day attempts are stored without responses, and those of other accounts with them', async (t) => {
+  const server = await startWith(t, { responseBytesPerDay: 40_000 });
+  const publisher = await createPublisher(server);
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    response.writeHead(200, { 'x-long': 'h'.repeat(4_000) }).end('b'.repeat(16_000));
+  });
+  const [talkative, other] = [await createApp(server), await createApp(server)];
+  const omittedOf = async (app: App, count: number) => {
+    const { id } = await subscribe(app, { url: subscriber.url });
+    const before = subscriber.received.length;
+    await publish(publisher, app.account, range(count));
+    await subscriber.waitFor(before + count);
+    const { items } = await until(
+      async () =>
+        (await app.request('GET', `/subscriptions/${id}/deliveries?limit=100&status=succeeded`)).body,
+      (page) => page.items.length === count,
+    );
+    const attempts = [];
+    for (const delivery of items) {
+      attempts.push((await app.request('GET', `/deliveries/${delivery.id}`)).body.attempts[0]);
+    }
+    for (const { status, response, response_omitted } of attempts) {
+      assert.deepEqual([status, response === null], [200, response_omitted]);
+    }
+    return attempts.filter(({ response_omitted }) => response_omitted).length;
+  };
+  assert.equal(await omittedOf(talkative, 20), 19);
+  assert.equal(await omittedOf(other, 1), 0);
+  const left = async () => (await talkative.request('GET', '/api')).body.quotas.response_bytes;
+  await until(left, (quota) => quota.limit === 40_000 && quota.left < 20_000);
+});

@@ -1,0 +1,259 @@
+/**
+ * The fault test: random publishing, subscribers that are slow, refuse, reset, never end, fail and say goodbye (410),
+ * withdrawals, `kill -9` of the server, of PostgreSQL's postmaster and of a backend, connections that are cut or stand
+ * still, from a seed. Afterwards every accepted event was delivered to exactly the subscriptions that were allowed to
+ * have it, at least once, under one sequence each, the sequences without a gap, and nothing was started after a
+ * withdrawal.
+ *
+ * Short here; `npm run soak` runs it for minutes. `SOAK_SEED` repeats a run.
+ */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { sql } from 'kysely';
+import { loadConfig } from '../../src/config/config.ts';
+import { type Database, openDatabase } from '../../src/database/database.ts';
+import { withdrawGrant } from '../../src/grants/grant.ts';
+import { type ApiAnswer, requester } from '../support/api.ts';
+import { startDatabaseProxy } from '../support/database_proxy.ts';
+import { atEnd, newDataDir, start } from '../support/embedded_process.ts';
+import { type FaultName, startWithFaults } from '../support/faults.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
+import { createRandom } from '../support/random.ts';
+import { freePort, testSecret } from '../support/server.ts';
+import { insist, startTroublesome } from '../support/troublesome.ts';
+import { type App, appScopes, createApp, pushBody, type Request, subscribe } from '../support/webhooks.ts';
+
+const seconds = Number(process.env.SOAK_SECONDS ?? 20);
+const seed = Number(process.env.SOAK_SEED ?? Date.now() % 1_000_000);
+/** Milliseconds that what was started before a withdrawal may be on its way. */
+const onItsWayMs = 500;
+/** Milliseconds without anything new after which what is missing is taken for lost: a circuit pauses for a minute at most. */
+const patienceMs = 90_000;
+
+interface Member {
+  path: string;
+  request: Request;
+  /** Null for a client's own subscription. */
+  app: App | null;
+  subscriptionId: string;
+  /** Marks of events that were accepted while it was allowed to have them. */
+  expected: Set<string>;
+  /** Marks of events that may or may not come: published, or still waiting, as the grant ended. */
+  possible: Set<string>;
+  withdrawnAt: number | null;
+}
+
+/** What the database says of the lanes, for when something is missing. */
+async function describeLanes(db: Database, missing: number, members: readonly Member[]) {
+  const { rows } = await sql`
+    select s.id, s.state, s.disabled_reason, s.ordered, p.*, l.next_sequence,
+      (select json_object_agg(state, count) from (
+        select state, count(*) as count from retries r where r.lane = s.lane group by state) as r) as retries,
+      (select json_agg(row_to_json(r)) from recoveries r where r.lane = s.lane and r.state = 'running') as recoveries,
+      (select json_agg(row_to_json(h)) from held_stretches h where h.lane = s.lane) as held
+    from subscriptions s join lane_progress p on p.lane = s.lane join lanes l on l.id = s.lane
+    where s.id = any(${members.map(({ subscriptionId }) => subscriptionId)}::uuid[])`.execute(db);
+  return { missing, rows };
+}
+
+test(`webhooks 62: whatever happens, nothing is lost and nobody gets what is not theirs (seed ${seed})`, async (t) => {
+  t.diagnostic(`SOAK_SEED=${seed} SOAK_SECONDS=${seconds}`);
+  const dataDir = newDataDir(t);
+  const { connectionString } = await start(dataDir, 'server');
+  const proxy = await startDatabaseProxy(connectionString);
+  atEnd(t, () => proxy.close());
+  const db = openDatabase({ connectionString, connectionsMax: 4, onIdleError: () => {} });
+  atEnd(t, () => db.destroy());
+  const settings = {
+    PORT: String(await freePort()),
+    DATABASE_URL: proxy.url,
+    NUNCIO_SECRET: testSecret.toString(),
+    NUNCIO_INSECURE_SUBSCRIBERS: '1',
+    NUNCIO_RATE_LIMIT: '0',
+    NUNCIO_RETRY_SCHEDULE: Array(20).fill('1s').join(','),
+    LOG_LEVEL: 'fatal',
+  };
+  const config = loadConfig(settings, 'start');
+  const server = { db, config, baseUrl: config.baseUrl } as never;
+  const subscriber = await startTroublesome(t, createRandom(seed + 1));
+  const faults = await startWithFaults(t, { dataDir, databaseUrl: connectionString, proxy, settings });
+  const beganAt = new Date().toISOString();
+
+  const machine = await createTestClient(server, { scopes: ['write:events'] });
+  const { accessToken } = await mintAccessToken(server, { client: machine, scopes: ['write:events'] });
+  const publisher = requester(server, accessToken);
+  const everybody = await createTestClient(server, {
+    scopes: ['read:posts', 'read:webhooks', 'write:webhooks'],
+    maySubscribe: true,
+  });
+  const forAll = await mintAccessToken(server, { client: everybody, scopes: everybody.scopes });
+  const newMember = (path: string, request: Request, app: App | null, subscriptionId: string): Member => ({
+    path,
+    request,
+    app,
+    subscriptionId,
+    expected: new Set(),
+    possible: new Set(),
+    withdrawnAt: null,
+  });
+  const all = requester(server, forAll.accessToken);
+  const { id: allId } = await subscribe({ request: all }, { url: `${subscriber.url}/all`, kinds: ['push'] });
+  const hub = newMember('/all', all, null, allId);
+  const members: Member[] = [];
+  let paths = 0;
+  /** A user with an app that gets pushes, one that may not read them, and a grant for the client that hears of all. */
+  const join = (random: () => number) =>
+    insist(async () => {
+      paths += 1;
+      // Each try has a path of its own: what became of one that failed is not known.
+      const path = `/${paths}`;
+      const account = await createTestAccount(server, { email: `soak-${paths}@example.com` });
+      const app = await createApp(server, { account });
+      const blind = await createApp(server, {
+        account,
+        scopes: appScopes.filter((scope) => scope !== 'read:posts'),
+      });
+      await subscribe(blind, { url: `${subscriber.url}/blind` });
+      const url = subscriber.url + path;
+      const { id } = await subscribe(app, { url, kinds: ['push'], ordered: random() < 0.3 });
+      await mintAccessToken(server, { account, client: everybody, scopes: ['read:posts'] });
+      members.push(newMember(path, app.request, app, id));
+    });
+  const setUp = createRandom(seed);
+  for (let count = 0; count < 6; count++) await join(setUp);
+
+  let mark = 0;
+  const end = Date.now() + seconds * 1_000;
+  const publishAll = async (random: () => number) => {
+    while (Date.now() < end) {
+      const events: Record<string, unknown>[] = [];
+      const marks: [Member, string][] = [];
+      for (let count = Math.ceil(random() * 50); count > 0; count--) {
+        const member = members[Math.floor(random() * members.length)] as Member;
+        mark += 1;
+        const account = member.app?.account.id;
+        // A chosen id makes it safe to try again what the server died on.
+        events.push({ id: `soak-${mark}`, kind: 'push', account, body: pushBody(mark) });
+        marks.push([member, String(mark)]);
+        // From here on it may be there: what is withdrawn meanwhile may have got it before.
+        if (member.withdrawnAt === null) member.possible.add(String(mark));
+      }
+      const accepted = await insist(async () => {
+        const answer: ApiAnswer = await publisher('POST', '/events', { json: events });
+        if (answer.status >= 500) throw new Error(answer.text);
+        return answer;
+      });
+      assert.equal(accepted.status, 202, accepted.text);
+      for (const [member, name] of marks) {
+        hub.expected.add(name);
+        if (member.withdrawnAt === null) member.expected.add(name);
+      }
+      await sleep(random() * 250);
+    }
+  };
+  const withdrawSome = async (random: () => number) => {
+    while (Date.now() < end) {
+      await sleep(500 + random() * 2_000);
+      const active = members.filter(({ withdrawnAt }) => withdrawnAt === null);
+      if (active.length <= 3) continue;
+      const member = active[Math.floor(random() * active.length)] as Member;
+      await insist(() => withdrawGrant(db, member.app?.grantId ?? '', 'user'));
+      member.withdrawnAt = Date.now();
+      // What was not sent yet need not come any more.
+      for (const name of member.expected) member.possible.add(name);
+      member.expected.clear();
+      await join(random);
+    }
+  };
+  const counts: Record<string, number> = {};
+  const strikeAll = async (random: () => number) => {
+    const names = Object.keys(faults.strike) as FaultName[];
+    // Each at least once, in an order of the seed's, then at random.
+    const order = names.map((name) => ({ name, by: random() })).sort((a, b) => a.by - b.by);
+    while (Date.now() < end) {
+      await sleep(500 + random() * Math.min(6_000, (seconds * 1_000) / 12));
+      const name = order.shift()?.name ?? (names[Math.floor(random() * names.length)] as FaultName);
+      counts[name] = (counts[name] ?? 0) + 1;
+      await faults.strike[name](random);
+    }
+  };
+  const jobs = new Map<Member, string>();
+  /** What its owner does who finds a subscription disabled, or deliveries given up: one recovery at a time. */
+  const tend = async (member: Member) => {
+    const path = `/subscriptions/${member.subscriptionId}`;
+    const { body } = await member.request('GET', path);
+    if (body.state === 'disabled') await member.request('PATCH', path, { json: { state: 'active' } });
+    const job = jobs.get(member);
+    if (job !== undefined && (await member.request('GET', job)).body.state === 'running') return;
+    const json = { since: beganAt, status: ['failed', 'held'] };
+    const { headers } = await member.request('POST', `${path}/recover`, { json });
+    jobs.set(member, headers.get('location') ?? `${path}/recoveries/none`);
+  };
+  const tendAll = async () => {
+    while (Date.now() < end) {
+      await sleep(3_000);
+      for (const member of [hub, ...members].filter(({ withdrawnAt }) => withdrawnAt === null))
+        await tend(member).catch(() => {});
+    }
+  };
+  const refuseSome = async (random: () => number) => {
+    while (Date.now() < end) {
+      await sleep(3_000 + random() * 7_000);
+      await subscriber.refuse(random() * 2_000);
+    }
+  };
+  await Promise.all([
+    publishAll(createRandom(seed + 2)),
+    withdrawSome(createRandom(seed + 3)),
+    strikeAll(createRandom(seed + 4)),
+    refuseSome(createRandom(seed + 5)),
+    tendAll(),
+  ]);
+  subscriber.calm();
+  t.diagnostic(`${mark} events, ${members.length} subscriptions and one, ${JSON.stringify(counts)}`);
+
+  const lasting = [hub, ...members.filter(({ withdrawnAt }) => withdrawnAt === null)];
+  const missing = () =>
+    lasting.flatMap(({ path, expected }) => {
+      const { marks } = subscriber.inboxOf(path);
+      return [...expected].filter((name) => !marks.has(name)).map((name) => `${path}: ${name}`);
+    });
+  // As long as something still comes it is waited for; what was given up meanwhile is asked for.
+  let left = Number.POSITIVE_INFINITY;
+  for (
+    let patience = patienceMs, count = missing().length;
+    count > 0 && patience > 0;
+    count = missing().length
+  ) {
+    patience = count < left ? patienceMs : patience - 500;
+    left = Math.min(left, count);
+    for (const member of lasting) await insist(() => tend(member));
+    await sleep(500);
+  }
+  if (missing().length > 0) t.diagnostic(JSON.stringify(await describeLanes(db, missing().length, lasting)));
+  assert.deepEqual(missing().slice(0, 50), []);
+
+  for (const { path, expected, possible, withdrawnAt } of [hub, ...members]) {
+    const { marks, bySequence, faults: wrong, lastAt } = subscriber.inboxOf(path);
+    assert.deepEqual(wrong, [], path);
+    for (const name of marks.keys())
+      assert.ok(expected.has(name) || possible.has(name), `${path} got ${name}`);
+    if (withdrawnAt === null) {
+      const sequences = [...bySequence.keys()].sort((a, b) => a - b);
+      assert.deepEqual(
+        sequences,
+        sequences.map((_sequence, index) => index + 1),
+        path,
+      );
+    } else {
+      const lateMs = lastAt - withdrawnAt;
+      assert.ok(lateMs <= onItsWayMs, `${path} got something ${lateMs} ms after its withdrawal`);
+    }
+  }
+  assert.equal(subscriber.inboxOf('/blind').marks.size, 0);
+  const { rows } = await sql<{ left: string }>`select count(*) as left from outbox`.execute(db);
+  assert.equal(rows[0]?.left, '0');
+  assert.equal(await faults.server().end('SIGTERM'), 0);
+});

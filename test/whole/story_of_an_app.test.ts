@@ -1,0 +1,145 @@
+/**
+ * The whole story of an app, told in one browser: made in the console, authorized by a user, subscribed on a page, told of
+ * events as they happen, failed, read about, sent again, recovered, and withdrawn by the user: then it is told nothing more.
+ */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import type { Page } from 'playwright-core';
+import { startBrowser } from '../support/chromium.ts';
+import {
+  accessibilityFaults,
+  desktop,
+  openConsole,
+  phone,
+  startConsoleServer,
+} from '../support/console_page.ts';
+import { createTestAccount } from '../support/oauth.ts';
+import { accept, answer, startSubscriber } from '../support/subscriber.ts';
+import { createPublisher, fannedOut, publish, until } from '../support/webhooks.ts';
+
+// One retry, a second later: what fails is given up soon, and stays so for as long as the test looks at it.
+const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
+const publisher = await createPublisher(server);
+
+const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true });
+const field = (page: Page, name: string) => page.getByRole('textbox', { name, exact: true });
+const rows = (page: Page, text: string) => page.locator('tbody tr', { hasText: text });
+
+const places = [
+  ['at 1440 pixels in light', { ...desktop, colorScheme: 'light' }],
+  ['at 390 pixels in dark', { ...phone, colorScheme: 'dark' }],
+] as const;
+
+/** @returns the page on which the user allowed it */
+async function makeAndAuthorize(page: Page, home: string): Promise<Page> {
+  await page.getByRole('link', { name: 'New app' }).first().click();
+  await field(page, 'Name').fill('Reader');
+  await field(page, 'Redirect URI').fill(`${home}/callback`);
+  await button(page, 'Select all').click();
+  await button(page, 'Create app').click();
+  await button(page, 'I saved it').click();
+  await page.getByRole('tab', { name: 'Try it' }).click();
+  await button(page, 'Create the request').click();
+  const opened = page.context().waitForEvent('page');
+  await page.getByRole('link', { name: 'Open in a new tab' }).click();
+  const consent = await opened;
+  await consent.getByRole('button', { name: 'Allow' }).click();
+  await consent.waitForURL((url) => url.href.startsWith(home));
+  await field(page, 'Address of the new tab').fill(consent.url());
+  await button(page, 'Exchange the code').click();
+  await page.getByText('"token_type": "Bearer"').waitFor();
+  await button(page, 'Send the request').click();
+  await page.getByRole('region', { name: 'API response' }).getByText('"account"').waitFor();
+  return consent;
+}
+
+async function subscribeOnPage(page: Page, url: string): Promise<void> {
+  await page.getByRole('tab', { name: 'Subscriptions' }).click();
+  await page.getByRole('link', { name: 'New subscription' }).click();
+  await field(page, 'URL').fill(url);
+  await field(page, 'Description').fill('Warehouse');
+  await page.getByText('All kinds').click();
+  await button(page, 'Create subscription').click();
+  await page.getByRole('heading', { name: 'Verify deliveries' }).waitFor();
+  await page.getByRole('tab', { name: 'Deliveries' }).click();
+  await page.getByText('No deliveries yet').waitFor();
+}
+
+/** Sends everything of the last ten minutes again that failed. */
+async function recoverRange(page: Page): Promise<void> {
+  await button(page, 'Recover').click();
+  const dialog = page.getByRole('dialog', { name: 'Recover deliveries' });
+  const local = await page.evaluate(`(() => {
+    const at = (minutes) => {
+      const time = new Date(Date.now() + minutes * 60000);
+      return new Date(time.getTime() - time.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+    };
+    return [at(-10), at(2)];
+  })()`);
+  const [from, to] = local as [string, string];
+  await dialog.getByLabel('From', { exact: true }).fill(from);
+  await dialog.getByLabel('To', { exact: true }).fill(to);
+  await dialog.getByRole('button', { name: 'Recover' }).click();
+  await dialog.getByText('2 resent, 0 added.').waitFor();
+  await dialog.getByRole('button', { name: 'Close' }).click();
+}
+
+for (const [where, options] of places) {
+  test(`an app is made, authorized, subscribed, told of events, fails, is explained, resent, recovered and withdrawn, ${where}`, async (t) => {
+    const home = await startSubscriber(t, answer(200));
+    const account = await createTestAccount(server);
+    const hooks = () => home.received.filter(({ path }) => path === '/hooks');
+    const marks = () => hooks().map(({ body }) => JSON.parse(body).ref?.split('/').at(-1));
+    // A browser that runs in one process opens one window of another origin policy, and no second one.
+    const browser = await startBrowser(t);
+    const { page, problems } = await openConsole(browser, server, account, '/console/apps', options);
+    const consent = await makeAndAuthorize(page, home.url);
+    await subscribeOnPage(page, `${home.url}/hooks`);
+
+    // It arrives live: nothing on the page is pressed.
+    await publish(publisher, account, ['first']);
+    await rows(page, 'Succeeded').first().waitFor();
+    assert.deepEqual(marks(), ['first']);
+
+    home.behave((_received, response) => response.writeHead(503).end('warehouse offline'));
+    await publish(publisher, account, ['second', 'third', 'fourth']);
+    await rows(page, 'Failed').nth(2).waitFor();
+    await rows(page, 'Failed').last().getByRole('link').click();
+    await page.getByText('503: The receiver failed.').waitFor();
+    await page.getByText('No automatic attempts are left.').waitFor();
+    await page.getByText('warehouse offline').waitFor();
+    assert.deepEqual(await accessibilityFaults(page), []);
+    home.behave(accept);
+    await button(page, 'Resend').click();
+    await page.locator('h1 ~ .badge').getByText('Succeeded').waitFor();
+
+    await page.getByRole('link', { name: 'Warehouse', exact: true }).click();
+    await rows(page, 'Failed').nth(1).waitFor();
+    await recoverRange(page);
+    await rows(page, 'Succeeded').nth(3).waitFor();
+    assert.equal(await rows(page, 'Failed').count(), 0);
+    assert.deepEqual([...new Set(marks())].sort(), ['first', 'fourth', 'second', 'third']);
+    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
+
+    await consent.goto(`${server.baseUrl}/account`);
+    const reader = consent.locator('li', { hasText: 'Reader' });
+    await reader.locator('summary').first().click();
+    await reader.getByRole('button').click();
+    await consent.getByText('no longer acts for you').waitFor();
+    const before = hooks().length;
+    await publish(publisher, account, ['withdrawn']);
+    await fannedOut(server);
+    // What is sent after it arrives, and it does not: nothing was made of it.
+    await button(page, 'Send test event').click();
+    await rows(page, 'ping').getByText('Succeeded').waitFor();
+    await until(
+      async () => hooks().length,
+      (count) => count === before + 1,
+    );
+    assert.ok(!marks().includes('withdrawn'));
+    assert.equal(await page.locator('tbody tr').count(), 5);
+    assert.deepEqual(problems, []);
+  });
+}
