@@ -15,21 +15,21 @@ import { createTemplate } from './database.ts';
 import type { RanTest } from './ran_reporter.ts';
 import { findTestFiles, testFileName } from './test_files.ts';
 
+const flags = process.argv.slice(2).filter((parameter) => parameter.startsWith('-'));
+const files = await findTestFiles(process.argv.slice(2).filter((parameter) => !parameter.startsWith('-')));
 const dataDir = mkdtempSync(join(tmpdir(), 'nuncio-test-'));
 const postgres = await startEmbedded({ dataDir, role: 'server' });
 let exitCode = 1;
 try {
   await createTemplate(postgres.connectionString);
-  exitCode = await runTests(process.argv.slice(2), postgres.connectionString);
+  exitCode = await runTests(postgres.connectionString);
 } finally {
   await postgres.stop();
   rmSync(dataDir, { recursive: true, force: true });
 }
 process.exit(exitCode);
 
-async function runTests(parameters: string[], databaseUrl: string): Promise<number> {
-  const flags = parameters.filter((parameter) => parameter.startsWith('-'));
-  const files = await findTestFiles(parameters.filter((parameter) => !parameter.startsWith('-')));
+async function runTests(databaseUrl: string): Promise<number> {
   const report = join(dataDir, 'ran.jsonl');
   const child = spawn(
     process.execPath,

@@ -12,15 +12,23 @@ export function testFileName(path: string): string {
   return relative(testFolder, path);
 }
 
-/** Returns the test files of the rooms and files named, or all test files when nothing is named. */
+/**
+ * Returns the test files that the names stand for, or all test files when there are no names. A name is a room
+ * (`webhooks/lanes`), a test in it (`webhooks/lanes/hosts`) or a file's path.
+ */
 export async function findTestFiles(names: readonly string[]): Promise<string[]> {
-  if (names.length === 0) return (await Array.fromAsync(glob('test/**/*.test.ts'))).sort();
-  const files: string[] = [];
-  for (const name of names) {
-    const path = /^test(\/|$)/.test(name) ? name : join('test', name);
-    const found = path.endsWith('.ts') ? [path] : await Array.fromAsync(glob(`${path}/**/*.test.ts`));
-    if (found.length === 0 || !existsSync(path)) throw new Error(`No tests at ${path}`);
-    files.push(...found.sort());
-  }
-  return files;
+  const paths = names.length === 0 ? ['test'] : names.map(pathOf);
+  return (await Promise.all(paths.map(filesAt))).flat();
+}
+
+function pathOf(name: string): string {
+  const path = /^test(\/|$)/.test(name) ? name : join('test', name);
+  return existsSync(`${path}.test.ts`) && !existsSync(path) ? `${path}.test.ts` : path;
+}
+
+async function filesAt(path: string): Promise<string[]> {
+  const pattern = path.endsWith('.ts') ? path : join(path, '**/*.test.ts');
+  const found = await Array.fromAsync(glob(pattern));
+  if (found.length === 0) throw new Error(`There are no tests at ${path}.`);
+  return found.sort();
 }
