@@ -41,6 +41,7 @@ export interface BoundedAnswer {
 /**
  * One request, its answer read whole.
  * @param timeoutMs for all of it
+ * @param signal ends it before that
  * @throws IssuerUnavailable when no answer came, or more of it than is taken
  */
 export async function fetchBounded(
@@ -48,16 +49,25 @@ export async function fetchBounded(
   url: string,
   init: RequestInit,
   timeoutMs: number,
+  signal?: AbortSignal,
 ): Promise<BoundedAnswer> {
+  const ending = new AbortController();
+  const abort = () => ending.abort(signal?.reason);
+  const timer = setTimeout(() => ending.abort(new Error(`no response within ${timeoutMs} ms`)), timeoutMs);
+  signal?.addEventListener('abort', abort, { once: true });
+  if (signal?.aborted) abort();
   try {
     const response = await fetcher(url, {
       ...init,
       redirect: 'manual',
-      signal: AbortSignal.timeout(timeoutMs),
+      signal: ending.signal,
     });
     return { status: response.status, headers: response.headers, text: await readText(response) };
   } catch (cause) {
     throw new IssuerUnavailable(`${url} gave no answer: ${reasonOf(cause)}`, { cause });
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', abort);
   }
 }
 

@@ -14,6 +14,7 @@ export {
   PublishError,
   type Publisher,
   type PublisherOptions,
+  type PublishOptions,
 } from './publisher.ts';
 export type { Refusal } from './refusal.ts';
 export { createReplayStore, type ReplayStore } from './replay.ts';

@@ -20,8 +20,8 @@ import { checkIssuer, createDiscovery } from './discovery.ts';
 export interface NewEvent {
   /** A kind that the platform declares, like `note.created`. */
   kind: string;
-  /** The id of the account that the event belongs to. */
-  account: string;
+  /** The account that the event belongs to: its id, or the user id that your application gave it. */
+  account: string | { readonly external_id: string };
   /** As the kind's schema wants it. */
   body: unknown;
   /**
@@ -50,7 +50,12 @@ export interface Publisher {
    * @returns their ids, once all are durable
    * @throws PublishError when one batch was refused or could not be delivered
    */
-  publish(events: NewEvent | readonly NewEvent[]): Promise<string[]>;
+  publish(events: NewEvent | readonly NewEvent[], options?: PublishOptions): Promise<string[]>;
+}
+
+export interface PublishOptions {
+  /** Ends the request in flight and the pause before the next one. What was sent may have been published. */
+  signal?: AbortSignal | undefined;
 }
 
 /** Not everything was published. */
@@ -62,13 +67,21 @@ export class PublishError extends Error {
   readonly problem: Readonly<Record<string, unknown>> | null;
   /** What is not known to be published, with its ids: publish exactly these again. */
   readonly events: readonly NewEvent[];
+  /** Milliseconds that the server asks to wait (`Retry-After`); null where it does not. */
+  readonly retryAfterMs: number | null;
 
   constructor(
     message: string,
-    details: { status: number | null; problem: Record<string, unknown> | null; events: readonly NewEvent[] },
+    details: {
+      status: number | null;
+      problem: Record<string, unknown> | null;
+      events: readonly NewEvent[];
+      retryAfterMs?: number | null;
+    },
     cause?: unknown,
   ) {
     super(message, { cause });
+    this.retryAfterMs = details.retryAfterMs ?? null;
     this.status = details.status;
     this.problem = details.problem;
     this.events = details.events;
@@ -99,12 +112,12 @@ export function createPublisher(options: PublisherOptions): Publisher {
   const target = { fetcher, url: `${issuer.replace(/\/$/, '')}/events`, token, attempts };
 
   return {
-    async publish(events) {
+    async publish(events, { signal } = {}) {
       const given: readonly NewEvent[] = Array.isArray(events) ? events : [events as NewEvent];
       const named = given.map((event) => ({ ...event, id: event.id ?? randomUUID() }));
       let published = 0;
       for (const batch of toBatches(named)) {
-        await publishBatch(batch, named.slice(published), target);
+        await publishBatch(batch, named.slice(published), target, signal);
         published += batch.length;
       }
       return named.map(({ id }) => id);
@@ -142,19 +155,32 @@ function toBatches(events: readonly NewEvent[]): string[][] {
 }
 
 /** @param events this batch's, and those that come after it: what is lost if it fails */
-async function publishBatch(batch: string[], events: readonly NewEvent[], target: Target): Promise<void> {
+async function publishBatch(
+  batch: string[],
+  events: readonly NewEvent[],
+  target: Target,
+  signal: AbortSignal | undefined,
+): Promise<void> {
   const body = `[${batch.join(',')}]`;
   for (let attempt = 1; ; attempt += 1) {
-    const outcome = await post(body, target);
+    const outcome = await post(body, target, signal);
     if ('status' in outcome && outcome.status === 202) return;
-    const isLast = attempt >= target.attempts;
+    const isLast = attempt >= target.attempts || signal?.aborted === true;
     if (isLast || !isWorthAnotherTry(outcome)) throw toPublishError(outcome, events);
-    await sleep(pauseAfter(attempt, outcome));
+    try {
+      await sleep(pauseAfter(attempt, outcome), undefined, signal === undefined ? {} : { signal });
+    } catch {
+      throw toPublishError(outcome, events);
+    }
   }
 }
 
 /** @returns the answer, or the error that came instead of one */
-async function post(body: string, { fetcher, url, token }: Target): Promise<BoundedAnswer | Error> {
+async function post(
+  body: string,
+  { fetcher, url, token }: Target,
+  signal: AbortSignal | undefined,
+): Promise<BoundedAnswer | Error> {
   try {
     const accessToken = await token.get();
     const headers = {
@@ -162,7 +188,7 @@ async function post(body: string, { fetcher, url, token }: Target): Promise<Boun
       'content-type': 'application/json',
       accept: 'application/json',
     };
-    const answer = await fetchBounded(fetcher, url, { method: 'POST', headers, body }, answerMs);
+    const answer = await fetchBounded(fetcher, url, { method: 'POST', headers, body }, answerMs, signal);
     // Revoked, or signed by a key that is gone: another one may do.
     if (answer.status === 401) token.drop(accessToken);
     return answer;
@@ -181,8 +207,16 @@ function isWorthAnotherTry(outcome: BoundedAnswer | Error): boolean {
 function pauseAfter(attempt: number, outcome: BoundedAnswer | Error): number {
   const doubled = pauseMs * 2 ** (attempt - 1);
   const pause = doubled / 2 + (Math.random() * doubled) / 2;
-  const asked = outcome instanceof Error ? 0 : Number(outcome.headers.get('retry-after') ?? 0) * 1_000;
-  return Math.min(pauseMsMax, Math.max(pause, Number.isFinite(asked) ? asked : 0));
+  const asked = outcome instanceof Error ? 0 : (retryAfterOf(outcome) ?? 0);
+  return Math.min(pauseMsMax, Math.max(pause, asked));
+}
+
+/** Milliseconds. RFC 9110 section 10.2.3: seconds, or a date. */
+function retryAfterOf({ headers }: BoundedAnswer): number | null {
+  const value = headers.get('retry-after')?.trim() ?? '';
+  if (/^\d+$/.test(value)) return Number(value) * 1_000;
+  const date = Date.parse(value);
+  return Number.isNaN(date) ? null : Math.max(0, date - Date.now());
 }
 
 function toPublishError(outcome: BoundedAnswer | Error, events: readonly NewEvent[]): PublishError {
@@ -192,5 +226,10 @@ function toPublishError(outcome: BoundedAnswer | Error, events: readonly NewEven
   const problem = parseObject(outcome.text) ?? null;
   const detail = problem?.detail === undefined ? '' : `: ${problem.detail}`;
   const message = `publishing was answered with ${outcome.status}${detail}`;
-  return new PublishError(message, { status: outcome.status, problem, events });
+  return new PublishError(message, {
+    status: outcome.status,
+    problem,
+    events,
+    retryAfterMs: retryAfterOf(outcome),
+  });
 }

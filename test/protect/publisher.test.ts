@@ -156,6 +156,47 @@ test('a token that was revoked meanwhile is replaced', async () => {
   assert.deepEqual(await stored(await publish(paid('later'))), [1]);
 });
 
+test('publish names an account by the external id that the application gave it', async () => {
+  const ids = await publisher().publish(paid('external', { account: { external_id: 'user-4711' } }));
+  const { rows } = await sql<{ external_id: string }>`
+    select external_id from events join accounts on accounts.id = account_id where events.id = ${ids[0]}`.execute(
+    server.db,
+  );
+  assert.deepEqual(rows, [{ external_id: 'user-4711' }]);
+});
+
+test('publish ends its pause when its signal is aborted, and says how long the server asks to wait', async () => {
+  const controller = new AbortController();
+  let posts = 0;
+  const { publish } = publisher(async (url, init) => {
+    if (!isEvents(url)) return fetch(url, init);
+    posts += 1;
+    setImmediate(() => controller.abort());
+    return new Response('{}', { status: 503, headers: { 'retry-after': '86400' } });
+  });
+  const error = await publish(paid('aborted'), { signal: controller.signal }).catch(
+    (thrown: unknown) => thrown,
+  );
+  assert.ok(error instanceof PublishError);
+  assert.deepEqual([error.status, error.retryAfterMs, posts], [503, 86_400_000, 1]);
+});
+
+test('publish ends its request when its signal is aborted', async () => {
+  const controller = new AbortController();
+  const { publish } = publisher(async (url, init) => {
+    if (!isEvents(url)) return fetch(url, init);
+    setImmediate(() => controller.abort());
+    return new Promise<Response>((_resolve, reject) => {
+      init?.signal?.addEventListener('abort', () => reject(init.signal?.reason));
+    });
+  });
+  const error = await publish(paid('hanging'), { signal: controller.signal }).catch(
+    (thrown: unknown) => thrown,
+  );
+  assert.ok(error instanceof PublishError);
+  assert.equal(error.status, null);
+});
+
 test('a refusal is not tried again; nothing of its batch is taken, and the error says what is left', async () => {
   let posts = 0;
   const { publish } = publisher(async (url, init) => {
