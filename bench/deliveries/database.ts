@@ -14,7 +14,7 @@ import { storeEvents } from '../../src/events/store.ts';
 import { loadPlatform } from '../../src/platform.ts';
 import { fanOut, kindArrays, type LaneAddition } from '../../src/webhooks/fan_out/fan_out.ts';
 import { markDue } from '../../src/webhooks/fan_out/mark_due.ts';
-import { passLimits } from '../../src/webhooks/fan_out/outbox_turns.ts';
+import { passLimits } from '../../src/webhooks/fan_out/outbox_selection.ts';
 import { Rotation } from '../../src/webhooks/fan_out/rotation.ts';
 import { writeOutcomes } from '../../src/webhooks/lanes/outcome.ts';
 import { createSubscribers, databaseWork, eventBody, openBench, percentile } from './support.ts';

@@ -11,7 +11,7 @@ import { createAccount } from '../../src/accounts/account.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { openDatabase } from '../../src/database/database.ts';
 import { createGrant } from '../../src/grants/grant.ts';
-import { keepDays } from '../../src/webhooks/log/retention.ts';
+import { applyRetention } from '../../src/webhooks/log/retention.ts';
 import { createTestClient, mintAccessToken } from '../../test/support/oauth.ts';
 import { freePort } from '../../test/support/server.ts';
 import { describeLatency, type Latency, measureSteady } from './steady.ts';
@@ -163,7 +163,7 @@ const troubles: Record<string, (scene: Scene) => Promise<Trouble>> = {
           end = resolve;
         });
       });
-      const partitions = keepDays(db).catch(() => {});
+      const partitions = applyRetention(db).catch(() => {});
       return async () => {
         end();
         await backup;

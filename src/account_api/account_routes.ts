@@ -19,8 +19,8 @@ import { lockOwnedApps, suspendAbandonedApps } from '../apps/abandoned.ts';
 import { type Actor, actAs } from '../apps/actor.ts';
 import { isId } from '../crypto/ids.ts';
 import { type Database, inTransaction, type Transaction } from '../database/database.ts';
+import { withDeliveryHold } from '../grants/delivery_hold.ts';
 import { readAccountsScope, writeAccountsScope } from '../grants/scopes.ts';
-import { duringStandstill } from '../grants/standstill.ts';
 import { jsonPatchType } from '../http/api.ts';
 import { sendOnce } from '../http/once.ts';
 import { readPage, sendPage } from '../http/page.ts';
@@ -109,7 +109,7 @@ export function registerAccounts(options: AccountApiOptions): void {
   api.delete<IdRoute>('/accounts/:id', async (request, reply) => {
     const actor = await writer(request);
     const { id } = await requireAccount(db, request.params.id);
-    const isDeleted = await duringStandstill(
+    const isDeleted = await withDeliveryHold(
       db,
       { clientId: null, accountId: id, lane: null },
       async (tx) => {

@@ -8,7 +8,7 @@ import { recordEntry } from '../audit/entry.ts';
 import { type Client, type ClientRow, toClient } from '../clients/client.ts';
 import { ownClientIds } from '../clients/own_clients.ts';
 import type { Database, Transaction } from '../database/database.ts';
-import { duringStandstill } from '../grants/standstill.ts';
+import { withDeliveryHold } from '../grants/delivery_hold.ts';
 import { escapePointer, isStorable } from '../http/json.ts';
 import { readPage, sendPage, textCursor } from '../http/page.ts';
 import { bodyProblem, Problem } from '../http/problem.ts';
@@ -92,7 +92,7 @@ export function registerAdminApps(options: AdminOptions): void {
     };
     // No delivery starts after the commit of a suspension.
     if (name === 'suspend') {
-      await duringStandstill(db, { clientId: client.id, accountId: null, lane: null }, work);
+      await withDeliveryHold(db, { clientId: client.id, accountId: null, lane: null }, work);
     } else await db.transaction().execute(work);
     clients.forget(client.id);
     return represent(await requireClient(db, client.id));

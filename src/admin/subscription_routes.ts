@@ -5,7 +5,7 @@ import { actAs } from '../apps/actor.ts';
 import { refuseBody } from '../apps/api/app_routes.ts';
 import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
-import { duringStandstill } from '../grants/standstill.ts';
+import { withDeliveryHold } from '../grants/delivery_hold.ts';
 import { readPage, sendPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
 import { readTime } from '../http/time.ts';
@@ -57,7 +57,7 @@ export function registerAdminSubscriptions(options: AdminOptions): void {
     const actor = await admin(request);
     refuseBody(request);
     const { id, lane } = await requireSubscription(db, request.params.id);
-    await duringStandstill(db, { clientId: null, accountId: null, lane }, async (tx) => {
+    await withDeliveryHold(db, { clientId: null, accountId: null, lane }, async (tx) => {
       await actAs(tx, actor);
       await disableByOperator(tx, id);
     });

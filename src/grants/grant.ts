@@ -9,7 +9,7 @@ import { sql } from 'kysely';
 import { deleteClient } from '../clients/client.ts';
 import { newId } from '../crypto/ids.ts';
 import { type Database, inTransaction, type Transaction } from '../database/database.ts';
-import { duringStandstill } from './standstill.ts';
+import { withDeliveryHold } from './delivery_hold.ts';
 
 /** Why a grant ended: what the audit log and the connected apps say. */
 export type WithdrawalReason =
@@ -65,8 +65,8 @@ export async function withdrawGrant(
       returning id`.execute(tx);
     return rows.length > 0;
   };
-  if (actor === null) return duringItsStandstill(db, subject, withdraw);
-  return duringItsStandstill(db, subject, (given) =>
+  if (actor === null) return withGrantHold(db, subject, withdraw);
+  return withGrantHold(db, subject, (given) =>
     inTransaction(given, async (tx) => {
       await sql`select set_config('nuncio.actor', ${actor}, true)`.execute(tx);
       return withdraw(tx);
@@ -87,7 +87,7 @@ export async function withdrawGrantsOfClient(
     select coalesce(bool_or(${mayDeliver}), false) as may_deliver from grants g
     where g.account_id = ${accountId} and g.client_id = ${clientId} and g.withdrawn_at is null`.execute(db);
   const subject = { client_id: clientId, account_id: accountId, may_deliver: found[0]?.may_deliver ?? false };
-  return duringItsStandstill(db, subject, async (tx) => {
+  return withGrantHold(db, subject, async (tx) => {
     const { rows } = await sql`
       update grants set withdrawn_at = now(), withdrawn_reason = 'user', updated_at = now()
       where account_id = ${accountId} and client_id = ${clientId} and withdrawn_at is null
@@ -110,7 +110,7 @@ export async function changeGrantsOfClient(
     select coalesce(bool_or(${mayDeliver}), false) as may_deliver from grants g
     where g.account_id = ${accountId} and g.client_id = ${clientId} and g.withdrawn_at is null`.execute(db);
   const subject = { client_id: clientId, account_id: accountId, may_deliver: rows[0]?.may_deliver ?? false };
-  await duringItsStandstill(db, subject, (given) => inTransaction(given, work));
+  await withGrantHold(db, subject, (given) => inTransaction(given, work));
 }
 
 interface GrantSubject {
@@ -135,14 +135,14 @@ const mayDeliver = sql<boolean>`(
     select from subscriptions s where s.client_id = g.client_id and s.owner = 'client' and s.state <> 'ended'))`;
 
 /** Most grants deliver nothing: for these no node is asked for anything. */
-function duringItsStandstill<T>(
+function withGrantHold<T>(
   db: Database,
   subject: GrantSubject,
   work: (db: Database | Transaction) => Promise<T>,
 ): Promise<T> {
   if (!subject.may_deliver) return work(db);
   const { client_id: clientId, account_id: accountId } = subject;
-  return duringStandstill(db, { clientId, accountId, lane: null }, work);
+  return withDeliveryHold(db, { clientId, accountId, lane: null }, work);
 }
 
 /**
@@ -151,5 +151,5 @@ function duringItsStandstill<T>(
  * @returns whether there was one
  */
 export async function endClient(db: Database, id: string): Promise<boolean> {
-  return duringStandstill(db, { clientId: id, accountId: null, lane: null }, (tx) => deleteClient(tx, id));
+  return withDeliveryHold(db, { clientId: id, accountId: null, lane: null }, (tx) => deleteClient(tx, id));
 }

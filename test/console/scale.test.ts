@@ -112,7 +112,7 @@ test('no request of the console reads more of a longer log', async (t) => {
   const short = await measure(sizes.short);
   const long = await measure(sizes.long);
   assert.equal(long.size, short.size);
-  const bound = blocksToBegin + blocksOfDelivery * lookedThroughMax;
+  const bound = blocksToBegin + blocksOfDelivery * scannedMax;
   for (const [key, statements] of long) {
     const name = names.get(key) as string;
     await t.test(name.replaceAll(/[0-9a-f]{8}-[0-9a-f-]{27}/g, '<id>'), () => {

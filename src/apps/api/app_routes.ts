@@ -9,8 +9,8 @@ import type { ClientCache } from '../../clients/client_cache.ts';
 import { isId, newId } from '../../crypto/ids.ts';
 import type { Sealer } from '../../crypto/sealing.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
+import { withDeliveryHold } from '../../grants/delivery_hold.ts';
 import type { Guard } from '../../grants/principal.ts';
-import { duringStandstill } from '../../grants/standstill.ts';
 import type { Answer } from '../../http/answer.ts';
 import { jsonPatchType } from '../../http/api.ts';
 import { sendOnce } from '../../http/once.ts';
@@ -125,7 +125,7 @@ export function registerAppRoutes(options: AppRoutesOptions): void {
     requireOwner(app);
     requireManaged(app);
     const { id } = app.client;
-    const isDeleted = await duringStandstill(
+    const isDeleted = await withDeliveryHold(
       db,
       { clientId: id, accountId: null, lane: null },
       async (tx) => {

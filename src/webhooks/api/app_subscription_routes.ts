@@ -14,7 +14,7 @@ import { listSubscriptions, type Owner, type Subscription } from '../subscriptio
 import { readSubscriptionFields } from '../subscriptions/subscription_body.ts';
 import {
   bodyRules,
-  createAnswer,
+  createResponse,
   type RoutesOptions,
   representSubscription,
   requireMaySubscribe,
@@ -55,7 +55,7 @@ export function registerAppSubscriptions(options: RoutesOptions): void {
       inTransaction(given, async (tx) => {
         await requireLocked(tx, asMember(actor), client.id);
         await actAs(tx, actor);
-        return createAnswer(tx, options, owner, fields, secret ?? makeSecret());
+        return createResponse(tx, options, owner, fields, secret ?? makeSecret());
       }),
     );
   });

@@ -12,7 +12,7 @@ import { asksForEvents } from '../../http/api.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
 import { readTime } from '../../http/time.ts';
-import { describeError } from '../lanes/settle.ts';
+import { describeError } from '../lanes/outcome_policy.ts';
 import { type Delivery, type DeliveryState, deliveryStates } from '../log/delivery.ts';
 import { type Attempt, type DeliveryDetails, readDelivery } from '../log/delivery_details.ts';
 import { type DeliveryFilter, listDeliveries } from '../log/delivery_list.ts';
@@ -20,8 +20,8 @@ import { resendDelivery } from '../log/resend.ts';
 import type { HeaderNames } from '../sending/delivery_request.ts';
 import { readNothing } from '../subscriptions/subscription_body.ts';
 import { DeliveryStreams, watchedMax } from './delivery_stream.ts';
+import { sendOnce } from './idempotency.ts';
 import { fromLog } from './log_reads.ts';
-import { sendOnce } from './once.ts';
 import { ownerOf, requireSubscription } from './subscription_routes.ts';
 
 export interface DeliveryRoutesOptions {

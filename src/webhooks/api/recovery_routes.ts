@@ -20,7 +20,7 @@ import {
   startRecovery,
 } from '../fan_out/recovery.ts';
 import { faultsMax } from '../subscriptions/subscription_body.ts';
-import { sendOnce } from './once.ts';
+import { sendOnce } from './idempotency.ts';
 import { ownerOf, requireOwnSubscription, requireSubscription } from './subscription_routes.ts';
 
 interface JobRoute {

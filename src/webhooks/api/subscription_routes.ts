@@ -13,8 +13,8 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
 import { pingName } from '../../events/built_in_names.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
+import { withDeliveryHold } from '../../grants/delivery_hold.ts';
 import type { Guard, Principal } from '../../grants/principal.ts';
-import { duringStandstill } from '../../grants/standstill.ts';
 import type { Answer } from '../../http/answer.ts';
 import { jsonPatchType } from '../../http/api.ts';
 import { readPage, sendPage } from '../../http/page.ts';
@@ -49,7 +49,7 @@ import {
 } from '../subscriptions/subscription_body.ts';
 import { QuotaExceeded, type QuotaUse } from '../subscriptions/subscription_quotas.ts';
 import { disableByOwner, enableByOwner } from '../subscriptions/subscription_state.ts';
-import { sendOnce } from './once.ts';
+import { sendOnce } from './idempotency.ts';
 
 export interface RoutesOptions {
   api: FastifyInstance;
@@ -98,7 +98,7 @@ export function registerSubscriptions(options: RoutesOptions): void {
     return sendOnce(options, request, reply, owner, (given) =>
       inTransaction(given, async (tx) => {
         await actAsOwner(tx, owner);
-        return createAnswer(tx, options, owner, fields, shown);
+        return createResponse(tx, options, owner, fields, shown);
       }),
     );
   });
@@ -144,7 +144,7 @@ export function registerSubscriptions(options: RoutesOptions): void {
     };
     const mustEnable =
       (await db.transaction().execute((tx) => change(tx, false))) ??
-      (await duringStandstill(db, deliveriesOf(lane), (tx) => change(tx, true)));
+      (await withDeliveryHold(db, deliveriesOf(lane), (tx) => change(tx, true)));
     if (mustEnable) await enable(db, owner, id);
     return representSubscription(await requireSubscription(db, owner, id), owner);
   });
@@ -152,7 +152,7 @@ export function registerSubscriptions(options: RoutesOptions): void {
   api.delete<IdRoute>('/subscriptions/:id', async (request, reply) => {
     const owner = await writer(request);
     const { id, lane } = await requireSubscription(db, owner, request.params.id);
-    const isEnded = await duringStandstill(db, deliveriesOf(lane), async (tx) => {
+    const isEnded = await withDeliveryHold(db, deliveriesOf(lane), async (tx) => {
       await actAsOwner(tx, owner);
       return endSubscription(tx, owner, id);
     });
@@ -255,7 +255,7 @@ function notFound(): Problem {
 }
 
 /** @throws Problem 422 where a quota leaves no room, 409 where the owner is gone */
-export async function createAnswer(
+export async function createResponse(
   tx: Database | Transaction,
   { sealer, quotas }: Pick<RoutesOptions, 'sealer' | 'quotas'>,
   owner: Owner,

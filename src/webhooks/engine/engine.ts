@@ -15,14 +15,14 @@ import { createSealer } from '../../crypto/sealing.ts';
 import { type Database, isDatabaseUnavailable, openDatabase } from '../../database/database.ts';
 import { enterEpoch } from '../../database/epoch.ts';
 import { Notifications } from '../../database/notifications.ts';
-import { readStandstillNews, standstillChannel } from '../../grants/standstill.ts';
+import { deliveryHoldChannel, parseHoldNotice } from '../../grants/delivery_hold.ts';
 import { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { type RecoveryTurns, stepRecovery } from '../fan_out/recovery.ts';
 import { createWorkerMetrics, type WorkerMetrics } from '../lanes/metrics.ts';
-import { buryNodes } from '../lanes/node.ts';
+import { removeDeadNodes } from '../lanes/node.ts';
 import { Worker } from '../lanes/worker.ts';
-import { keepDays } from '../log/retention.ts';
+import { applyRetention } from '../log/retention.ts';
 import type { AddressQuotas } from '../sending/address_limits.ts';
 import { DeliveryKeyring } from '../sending/delivery_keyring.ts';
 import { Sender } from '../sending/sender.ts';
@@ -30,7 +30,7 @@ import { disableFailing, warnFailing } from '../subscriptions/failing.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
 import { disableByWorker } from '../subscriptions/subscription_state.ts';
 import {
-  type EngineAnswers,
+  type EngineResponses,
   type EngineSettings,
   type FromEngine,
   type ToEngine,
@@ -42,7 +42,7 @@ const retentionPauseMs = { usual: 3_600_000, locked: 60_000 };
 /** Milliseconds between looks for subscriptions whose owners are to be warned. */
 const warnPauseMs = 600_000;
 /** Bytes of what was taken after which the server is told: far fewer than it lets wait. */
-const takenBytesStep = 1_048_576;
+const receivedBytesStep = 1_048_576;
 /** Milliseconds between looks for recoveries that nobody asked for. */
 const recoveryPauseMs = 5_000;
 
@@ -50,7 +50,7 @@ const recoveryPauseMs = 5_000;
 export function runEngine(settings: EngineSettings, port: MessagePort): void {
   const engine = new Engine(settings, (message) => port.postMessage(message));
   port.on('message', (message: ToEngine) => {
-    engine.take(message).catch((error) => {
+    engine.receive(message).catch((error) => {
       const isOutage = isDatabaseUnavailable(error);
       port.postMessage({ type: 'failed', error, isOutage } satisfies FromEngine);
     });
@@ -66,13 +66,13 @@ class Engine {
   readonly #worker: Worker;
   readonly #metrics: WorkerMetrics;
   readonly #keys: DeliveryKeyring;
-  readonly #tell: (message: FromEngine) => void;
+  readonly #post: (message: FromEngine) => void;
   readonly #timers: NodeJS.Timeout[] = [];
   #retentionTimer: NodeJS.Timeout | undefined;
   readonly #replayable: KindArrays;
   #recovering: Promise<void> | undefined;
   readonly #recoveryTurns: RecoveryTurns = { after: '' };
-  #takenBytes = 0;
+  #receivedBytes = 0;
   readonly #predecessors: readonly string[];
   #isStarted = false;
   #isStopping = false;
@@ -80,8 +80,8 @@ class Engine {
   #epoch: string | undefined;
   #isAbandoned = false;
 
-  constructor(settings: EngineSettings, tell: (message: FromEngine) => void) {
-    this.#tell = tell;
+  constructor(settings: EngineSettings, post: (message: FromEngine) => void) {
+    this.#post = post;
     this.#replayable = settings.replayableKinds;
     this.#predecessors = settings.predecessors ?? [];
     const { databaseUrl, connectionsMax } = settings;
@@ -95,12 +95,12 @@ class Engine {
     this.#db = db;
     this.#sender = new Sender({
       ...settings.egress,
-      onSpan: (span) => tell({ type: 'span', span }),
-      mayBegin: () => this.#worker.hasNews,
+      onSpan: (span) => post({ type: 'span', span }),
+      mayBegin: () => this.#worker.isCurrent,
       addresses: addressQuotas(settings.quotas),
     });
     // Of the state of subscriptions there is an event.
-    const wake = () => tell({ type: 'wake' });
+    const wake = () => post({ type: 'wake' });
     this.#notifications = new Notifications(databaseUrl, this.#onError);
     const keys = new DeliveryKeyring({
       db,
@@ -138,7 +138,7 @@ class Engine {
       onError: this.#onError,
     });
     this.#worker = worker;
-    tell({ type: 'node', id: worker.node.id });
+    post({ type: 'node', id: worker.node.id });
     this.#notifications.listen('lane_changed', {
       onNotification: (payload) => {
         if (payload.startsWith('client:')) worker.reviewAll(payload.slice('client:'.length));
@@ -147,8 +147,8 @@ class Engine {
       // Whatever changed meanwhile was not heard.
       onListening: () => worker.reviewAll(),
     });
-    this.#notifications.listen(standstillChannel, {
-      onNotification: (payload) => worker.heed(readStandstillNews(payload)),
+    this.#notifications.listen(deliveryHoldChannel, {
+      onNotification: (payload) => worker.onHoldNotice(parseHoldNotice(payload)),
     });
     this.#notifications.listen('event_erased', {
       onNotification: (positions) => {
@@ -158,12 +158,12 @@ class Engine {
     });
   }
 
-  async take(message: ToEngine): Promise<void> {
+  async receive(message: ToEngine): Promise<void> {
     const { type } = message;
-    this.#takenBytes += weightOf(message);
-    if (this.#takenBytes >= takenBytesStep) {
-      this.#tell({ type: 'taken', bytes: this.#takenBytes });
-      this.#takenBytes = 0;
+    this.#receivedBytes += weightOf(message);
+    if (this.#receivedBytes >= receivedBytesStep) {
+      this.#post({ type: 'received', bytes: this.#receivedBytes });
+      this.#receivedBytes = 0;
     }
     if (type === 'published') {
       this.#cache.putPublished(message.batch);
@@ -175,26 +175,26 @@ class Engine {
       this.#recover();
     } else if (type === 'ask') {
       // A question that cannot be answered is none that the engine cannot go on after.
-      const value = await this.#answer(message.what).catch(this.#onError);
-      this.#tell({ type: 'answer', id: message.id, value: value ?? undefined });
+      const value = await this.#respond(message.what).catch(this.#onError);
+      this.#post({ type: 'response', id: message.id, value: value ?? undefined });
     } else if (type === 'start') {
       await this.#start();
-      this.#tell({ type: 'started' });
+      this.#post({ type: 'started' });
     } else {
       await this.#stop();
-      this.#tell({ type: 'stopped' });
+      this.#post({ type: 'stopped' });
     }
   }
 
   async #start(): Promise<void> {
     await this.#notifications.start();
     await this.#keys.start();
-    await this.#keepDays();
+    await this.#applyRetention();
     this.#timers.push(
       setInterval(() => this.#recover(), recoveryPauseMs),
       setInterval(() => void this.#warn().catch(this.#onError), warnPauseMs),
     );
-    await buryNodes(
+    await removeDeadNodes(
       this.#db,
       this.#predecessors.map((id) => ({ id, looks: null })),
     );
@@ -225,12 +225,12 @@ class Engine {
     for (const closing of [this.#sender.close(), this.#notifications.stop(), this.#db.destroy()]) {
       closing.catch(() => {});
     }
-    this.#tell({
+    this.#post({
       type: 'warning',
       fields: {},
       message: 'the database has begun another epoch: the delivery engine starts anew',
     });
-    this.#tell({ type: 'renew' });
+    this.#post({ type: 'new_epoch' });
   }
 
   async #stop(): Promise<void> {
@@ -246,16 +246,16 @@ class Engine {
     await this.#db.destroy();
   }
 
-  async #answer(what: keyof EngineAnswers): Promise<EngineAnswers[keyof EngineAnswers]> {
+  async #respond(what: keyof EngineResponses): Promise<EngineResponses[keyof EngineResponses]> {
     return what === 'metrics' ? this.#registry.metrics() : this.#worker.isUp;
   }
 
-  async #keepDays(): Promise<void> {
-    const isComplete = await keepDays(this.#db);
+  async #applyRetention(): Promise<void> {
+    const isComplete = await applyRetention(this.#db);
     if (this.#isStopping) return;
     const pauseMs = isComplete ? retentionPauseMs.usual : retentionPauseMs.locked;
     this.#retentionTimer = setTimeout(() => {
-      this.#keepDays().catch((error) => {
+      this.#applyRetention().catch((error) => {
         this.#onError(error);
         this.#retentionTimer?.refresh();
       });
@@ -278,19 +278,19 @@ class Engine {
     const warnings = await warnFailing(this.#db);
     for (const { subscription, warning, failingSince, disablesAt } of warnings) {
       this.#metrics.failing(warning);
-      this.#tell({
+      this.#post({
         type: 'warning',
         fields: { subscription, warning, failing_since: failingSince, disables_at: disablesAt },
         message: 'subscription will be disabled: none of its deliveries succeeds',
       });
     }
-    if (warnings.length > 0) this.#tell({ type: 'wake' });
+    if (warnings.length > 0) this.#post({ type: 'wake' });
   }
 
   readonly #onError = (error: Error): void => {
     // What an engine that has ended itself still tried is of no account.
     if (this.#isAbandoned) return;
-    this.#tell({ type: 'warning', fields: { err: describe(error) }, message: 'delivery engine' });
+    this.#post({ type: 'warning', fields: { err: describe(error) }, message: 'delivery engine' });
   };
 }
 

@@ -38,7 +38,7 @@ export interface EngineState {
 }
 
 /** What an engine can be asked, and what it answers. */
-export interface EngineAnswers {
+export interface EngineResponses {
   state: EngineState;
   /** In Prometheus' text format. */
   metrics: string;
@@ -53,7 +53,7 @@ export type ToEngine =
   | { type: 'erased'; positions: number[] }
   /** There is a new recovery. */
   | { type: 'recover' }
-  | { type: 'ask'; id: number; what: keyof EngineAnswers }
+  | { type: 'ask'; id: number; what: keyof EngineResponses }
   | { type: 'stop' };
 
 export type FromEngine =
@@ -68,11 +68,11 @@ export type FromEngine =
   | { type: 'wake' }
   | { type: 'span'; span: AttemptSpan }
   /** So many bytes of events and wakes, as `weightOf` counts them, have been taken since this was told last. */
-  | { type: 'taken'; bytes: number }
+  | { type: 'received'; bytes: number }
   /** Undefined where it cannot be told. */
-  | { type: 'answer'; id: number; value: EngineAnswers[keyof EngineAnswers] | undefined }
+  | { type: 'response'; id: number; value: EngineResponses[keyof EngineResponses] | undefined }
   /** The database is not the one that it was: the engine has ended itself, and another one is to start. */
-  | { type: 'renew' }
+  | { type: 'new_epoch' }
   | { type: 'stopped' };
 
 /** Bytes that a message takes beside the bodies in it, about, and each event of it. */

@@ -9,27 +9,27 @@
  */
 
 import type { StoredEvent } from '../../events/store.ts';
-import { heldBy, packEvents } from '../fan_out/published_batch.ts';
+import { packEvents, transferListOf } from '../fan_out/published_batch.ts';
 import type { AttemptSpan } from '../sending/attempt_span.ts';
-import { type Carrier, openHere, openThread } from './engine_carrier.ts';
 import {
-  type EngineAnswers,
+  type EngineResponses,
   type EngineSettings,
   type EngineState,
   type FromEngine,
   type ToEngine,
   weightOf,
 } from './engine_messages.ts';
+import { type EngineTransport, openHere, openThread } from './engine_transport.ts';
 import { Restarts } from './restarts.ts';
 
 /** Milliseconds that an answer is waited for: an engine that does not give it in time does not get on. */
-const answerTimeoutMs = 2_000;
+const responseTimeoutMs = 2_000;
 
 /**
  * Bytes of events and wakes that wait to be taken by the engine at most. What comes past that it is not told: it looks
  * for itself every second, and reads from the database what it was not given.
  */
-const untakenBytesMax = 33_554_432;
+const queuedBytesMax = 33_554_432;
 
 /** Milliseconds until the next try to start an engine again, where the database was away. */
 const outagePauseMs = 1_000;
@@ -48,12 +48,12 @@ export interface EngineOptions {
 
 export class RemoteEngine {
   readonly #options: EngineOptions;
-  #carrier: Carrier;
-  readonly #asked = new Map<number, (value: unknown) => void>();
+  #transport: EngineTransport;
+  readonly #pending = new Map<number, (value: unknown) => void>();
   readonly #started = Promise.withResolvers<void>();
   readonly #stopped = Promise.withResolvers<void>();
   #count = 0;
-  #untakenBytes = 0;
+  #queuedBytes = 0;
   /** Whether an engine was started once: from then on one that dies is started again. */
   #isStarted = false;
   /** Whether the engine works, as far as it has told. */
@@ -66,7 +66,7 @@ export class RemoteEngine {
   #cause: unknown;
   #isOutage = false;
   /** Whether it ends because the database has begun another epoch, and not for a fault of its own. */
-  #isRenewal = false;
+  #isNewEpoch = false;
   readonly #restarts = new Restarts();
   #restartTimer: NodeJS.Timeout | undefined;
 
@@ -74,40 +74,40 @@ export class RemoteEngine {
     this.#options = options;
     // Whoever starts hears of it; before, nobody does.
     this.#started.promise.catch(() => {});
-    this.#carrier = this.#open();
+    this.#transport = this.#open();
   }
 
   /** @throws Error of the database where it cannot be reached */
   async start(): Promise<void> {
-    this.#carrier.postMessage({ type: 'start' });
+    this.#transport.postMessage({ type: 'start' });
     await this.#started.promise;
   }
 
   /** Of events and wakes that the engine was told and has not taken, about: bounded, also where it stands still. */
-  get untakenBytes(): number {
-    return this.#untakenBytes;
+  get queuedBytes(): number {
+    return this.#queuedBytes;
   }
 
   /** There are new events. */
   wake(): void {
-    this.#tellIfRoom({ type: 'wake' });
+    this.#postIfRoom({ type: 'wake' });
   }
 
   /** Events that were just stored, so that they need not be read. @param events those of one transaction */
   remember(events: readonly StoredEvent[]): void {
-    if (events.length === 0 || this.#untakenBytes >= untakenBytesMax) return;
+    if (events.length === 0 || this.#queuedBytes >= queuedBytesMax) return;
     const batch = packEvents(events);
-    this.#tellIfRoom({ type: 'published', batch }, heldBy(batch));
+    this.#postIfRoom({ type: 'published', batch }, transferListOf(batch));
   }
 
   /** The bodies of these events were erased. */
   forget(positions: number[]): void {
-    this.#carrier.postMessage({ type: 'erased', positions });
+    this.#transport.postMessage({ type: 'erased', positions });
   }
 
   /** There is a new recovery. */
   recover(): void {
-    this.#carrier.postMessage({ type: 'recover' });
+    this.#transport.postMessage({ type: 'recover' });
   }
 
   async state(): Promise<EngineState> {
@@ -130,59 +130,59 @@ export class RemoteEngine {
     const isDead = this.#isStarted && !this.#isUp;
     this.#isStopping = true;
     clearTimeout(this.#restartTimer);
-    this.#carrier.postMessage({ type: 'stop' });
+    this.#transport.postMessage({ type: 'stop' });
     // One that died has nothing to finish; one that is being started again has begun nothing.
     if (!isDead) await this.#stopped.promise;
-    await this.#carrier.end();
+    await this.#transport.end();
   }
 
-  async #ask<K extends keyof EngineAnswers>(what: K): Promise<EngineAnswers[K] | undefined> {
+  async #ask<K extends keyof EngineResponses>(what: K): Promise<EngineResponses[K] | undefined> {
     if (!this.#isUp || this.#isStopping) return undefined;
     this.#count += 1;
     const id = this.#count;
     const { promise, resolve } = Promise.withResolvers<unknown>();
-    this.#asked.set(id, resolve);
-    const timer = setTimeout(() => resolve(undefined), answerTimeoutMs);
-    this.#carrier.postMessage({ type: 'ask', id, what });
+    this.#pending.set(id, resolve);
+    const timer = setTimeout(() => resolve(undefined), responseTimeoutMs);
+    this.#transport.postMessage({ type: 'ask', id, what });
     const answer = await promise;
     clearTimeout(timer);
-    this.#asked.delete(id);
-    return answer as EngineAnswers[K] | undefined;
+    this.#pending.delete(id);
+    return answer as EngineResponses[K] | undefined;
   }
 
-  #tellIfRoom(message: ToEngine, handedOver?: ArrayBuffer[]): void {
-    if (this.#untakenBytes >= untakenBytesMax) return;
-    this.#untakenBytes += weightOf(message);
-    this.#carrier.postMessage(message, handedOver);
+  #postIfRoom(message: ToEngine, transferList?: ArrayBuffer[]): void {
+    if (this.#queuedBytes >= queuedBytesMax) return;
+    this.#queuedBytes += weightOf(message);
+    this.#transport.postMessage(message, transferList);
   }
 
-  #take(message: FromEngine): void {
+  #receive(message: FromEngine): void {
     const { onWarning, onWake, onSpan } = this.#options;
     if (message.type === 'node') this.#node = message.id;
     else if (message.type === 'started') this.#onStarted();
-    else if (message.type === 'renew') this.#onRenew();
+    else if (message.type === 'new_epoch') this.#onNewEpoch();
     else if (message.type === 'failed') this.#onFailed(message.error, message.isOutage);
     else if (message.type === 'warning') onWarning(message.fields, message.message);
     else if (message.type === 'wake') onWake();
     else if (message.type === 'span') onSpan(message.span);
-    else if (message.type === 'taken') this.#untakenBytes -= message.bytes;
-    else if (message.type === 'answer') this.#asked.get(message.id)?.(message.value);
+    else if (message.type === 'received') this.#queuedBytes -= message.bytes;
+    else if (message.type === 'response') this.#pending.get(message.id)?.(message.value);
     else this.#stopped.resolve();
   }
 
-  #open(): Carrier {
+  #open(): EngineTransport {
     const { settings, place } = this.#options;
     const predecessors = this.#deadNodes;
     const onMessage = (message: FromEngine) => {
-      if (this.#carrier === carrier) this.#take(message);
+      if (this.#transport === transport) this.#receive(message);
     };
-    const carrier =
+    const transport =
       place === 'here'
         ? openHere({ ...settings, predecessors }, onMessage)
         : openThread({ ...settings, predecessors }, onMessage, (error) =>
             this.#onDeath(this.#cause ?? error),
           );
-    return carrier;
+    return transport;
   }
 
   #onStarted(): void {
@@ -202,14 +202,14 @@ export class RemoteEngine {
     // While the database is away no engine can start: that says nothing of the engine.
     this.#isOutage = isOutage && !this.#isUp;
     // What it holds ends with it.
-    this.#carrier.end().catch(() => {});
+    this.#transport.end().catch(() => {});
   }
 
   /** The engine belongs to an epoch of the database that is over. */
-  #onRenew(): void {
+  #onNewEpoch(): void {
     this.#isUp = false;
-    this.#isRenewal = true;
-    const ended = this.#carrier.end();
+    this.#isNewEpoch = true;
+    const ended = this.#transport.end();
     if (this.#options.place === 'here') this.#onDeath(undefined);
     else ended.catch(() => {});
   }
@@ -217,18 +217,18 @@ export class RemoteEngine {
   /** The thread is gone. What was in flight is attempted again by the next one. */
   #onDeath(error: unknown): void {
     const isOutage = this.#isOutage;
-    const isRenewal = this.#isRenewal;
+    const isRenewal = this.#isNewEpoch;
     this.#isUp = false;
     this.#cause = undefined;
     this.#isOutage = false;
-    this.#isRenewal = false;
+    this.#isNewEpoch = false;
     if (!this.#isStarted || this.#isStopping) {
       this.#giveUp(error);
       return;
     }
     if (this.#node !== undefined) this.#deadNodes.push(this.#node);
-    this.#untakenBytes = 0;
-    for (const resolve of this.#asked.values()) resolve(undefined);
+    this.#queuedBytes = 0;
+    for (const resolve of this.#pending.values()) resolve(undefined);
     if (isRenewal) {
       this.#startAgain();
       return;
@@ -241,8 +241,8 @@ export class RemoteEngine {
   }
 
   #startAgain(): void {
-    this.#carrier = this.#open();
-    this.#carrier.postMessage({ type: 'start' });
+    this.#transport = this.#open();
+    this.#transport.postMessage({ type: 'start' });
   }
 
   #giveUp(error: unknown): void {

@@ -25,7 +25,7 @@ const batchBytes = 1_000;
  */
 const smallBatchMax = 8;
 /** Neighbouring positions that are found by one number: among what was published one by one nothing is searched for. */
-const stretchLength = 64;
+const blockLength = 64;
 /** Milliseconds after which nobody here is going to take a published one: another node fans out. */
 const publishedMsMax = 10_000;
 
@@ -51,8 +51,8 @@ export class EventCache {
   readonly #waiting = new Set<Published>();
   /** Those that it has taken, or that are too old for it. */
   readonly #taken = new Set<Published>();
-  /** Both by the stretches of positions that they have some of. */
-  readonly #byStretch = new Map<number, Published[]>();
+  /** Both by the blocks of positions that they have some of. */
+  readonly #byBlock = new Map<number, Published[]>();
   #publishedBytes = 0;
 
   get(position: number): EventContent | undefined {
@@ -73,16 +73,16 @@ export class EventCache {
     const now = performance.now();
     for (const published of this.#waiting) {
       if (now - published.at < publishedMsMax) break;
-      this.#setAside(published);
+      this.#markTaken(published);
     }
     const published = toPublished(batch, now);
     this.#makeRoom(publishedBytesMax - published.bytes);
     if (this.#publishedBytes + published.bytes > publishedBytesMax) return;
     this.#waiting.add(published);
     this.#publishedBytes += published.bytes;
-    for (const stretch of stretchesOf(published)) {
-      const others = this.#byStretch.get(stretch);
-      if (others === undefined) this.#byStretch.set(stretch, [published]);
+    for (const block of blocksOf(published)) {
+      const others = this.#byBlock.get(block);
+      if (others === undefined) this.#byBlock.set(block, [published]);
       else others.push(published);
     }
   }
@@ -93,7 +93,7 @@ export class EventCache {
       const published = this.#find(position);
       if (published === undefined) continue;
       published.left -= 1;
-      if (published.left === 0) this.#setAside(published);
+      if (published.left === 0) this.#markTaken(published);
     }
     if (this.#publishedBytes > takenBytesMax) this.#makeRoom(takenBytesLeft);
   }
@@ -106,11 +106,11 @@ export class EventCache {
   }
 
   #find(position: number): Published | undefined {
-    const near = this.#byStretch.get(Math.floor(position / stretchLength));
+    const near = this.#byBlock.get(Math.floor(position / blockLength));
     return near?.find(({ positions }) => findPosition(positions, position) >= 0);
   }
 
-  #setAside(published: Published): void {
+  #markTaken(published: Published): void {
     if (!this.#waiting.delete(published)) return;
     this.#taken.add(published);
     if (published.batch !== undefined) published.contents = [];
@@ -128,10 +128,10 @@ export class EventCache {
     this.#waiting.delete(published);
     this.#taken.delete(published);
     this.#publishedBytes -= published.bytes;
-    for (const stretch of stretchesOf(published)) {
-      const others = this.#byStretch.get(stretch)?.filter((other) => other !== published) ?? [];
-      if (others.length === 0) this.#byStretch.delete(stretch);
-      else this.#byStretch.set(stretch, others);
+    for (const block of blocksOf(published)) {
+      const others = this.#byBlock.get(block)?.filter((other) => other !== published) ?? [];
+      if (others.length === 0) this.#byBlock.delete(block);
+      else this.#byBlock.set(block, others);
     }
   }
 }
@@ -150,11 +150,11 @@ function toPublished(batch: PublishedBatch, at: number): Published {
 }
 
 /** Each once. */
-function stretchesOf({ positions }: Published): number[] {
-  const stretches: number[] = [];
+function blocksOf({ positions }: Published): number[] {
+  const blocks: number[] = [];
   for (let index = 0; index < positions.length; index += 1) {
-    const stretch = Math.floor((positions[index] as number) / stretchLength);
-    if (stretch !== stretches.at(-1)) stretches.push(stretch);
+    const block = Math.floor((positions[index] as number) / blockLength);
+    if (block !== blocks.at(-1)) blocks.push(block);
   }
-  return stretches;
+  return blocks;
 }

@@ -1,6 +1,6 @@
 /**
  * Fan-out: events become deliveries. One set-based statement takes events from the outbox, account by account (see
- * outbox_turns.ts), finds every subscription whose owner may read them at this moment, numbers the deliveries in each
+ * outbox_selection.ts), finds every subscription whose owner may read them at this moment, numbers the deliveries in each
  * lane without a gap, and writes them; a second one makes the lanes due that no node holds (mark_due.ts). One node at a
  * time fans out. A lane's sequence follows the events of each account in their order; a lane that gets the events of many
  * accounts gets them as the accounts take turns.
@@ -17,7 +17,7 @@ import { textArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
-import { accountRowsMax, actingApps, chooseFromOutbox, type PassRange } from './outbox_turns.ts';
+import { accountRowsMax, actingApps, chooseFromOutbox, type PassRange } from './outbox_selection.ts';
 
 /** What a pass added to one lane: deliveries `first` … `first + events.length - 1`. */
 export interface LaneAddition {

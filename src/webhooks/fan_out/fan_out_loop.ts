@@ -1,5 +1,5 @@
 /**
- * Who fans out: one node of all, the one that holds an advisory lock on a connection of its own. When the node or
+ * Who fans out: one node of all, the one that owns an advisory lock on a connection of its own. When the node or
  * its connection is gone, so is the lock, and another takes over within a second.
  *
  * A pass begins at once when there was none for some milliseconds. Under load it waits for those, so that it serves many
@@ -15,7 +15,7 @@ import { QueueVacuum } from '../../database/queue_vacuum.ts';
 import { type FanOutPass, fanOut, type KindArrays, type LaneAddition } from './fan_out.ts';
 import { markDue } from './mark_due.ts';
 import { findNextEvent, type NextEvent, parkEvent } from './parked_events.ts';
-import { isLocked, isTooMuch, PassSize } from './pass_size.ts';
+import { isLocked, isPassTooLarge, PassSize } from './pass_size.ts';
 import { Rotation } from './rotation.ts';
 
 /** Milliseconds between looks into the outbox that nobody asked for, and between tries to lead. */
@@ -32,20 +32,20 @@ const lockTimeoutMs = 1_000;
  */
 const leaderIdleSecondsMax = 8;
 /** Milliseconds without a sign of life after which a part of the worker is taken to be down. */
-export const silentMsMax = 10_000;
+export const downAfterMs = 10_000;
 
 export interface FanOutLoopOptions {
   db: Database;
   kinds: KindArrays;
-  /** The node that is to hold lanes that nobody holds; null while it has enough to do. */
-  holder: () => string | null;
-  /** Whether this node surely holds the lane, so that nobody needs to be asked who is to send. */
-  holds: (lane: number) => boolean;
+  /** The node that is to hold lanes that nobody owns; null while it has enough to do. */
+  assignTo: () => string | null;
+  /** Whether this node surely owns the lane, so that nobody needs to be asked who is to send. */
+  owns: (lane: number) => boolean;
   /** This node fans out from now on: who did before it may have died between the two statements of a pass. */
   onLead: () => void;
   /** A pass is about to read who may have the events. */
   onBegin: () => void;
-  /** The additions of a pass: at once those to lanes that this node holds, the others when they are marked. */
+  /** The additions of a pass: at once those to lanes that this node owns, the others when they are marked. */
   onPass: (additions: LaneAddition[], events: number[]) => void;
   onError: (error: Error) => void;
 }
@@ -77,7 +77,7 @@ export class FanOutLoop {
 
   /** Whether this node fans out, or stands ready to when the one that does is gone. */
   get isUp(): boolean {
-    return !this.#isStopped && performance.now() - this.#aliveAt < silentMsMax;
+    return !this.#isStopped && performance.now() - this.#aliveAt < downAfterMs;
   }
 
   /** Whether this node fans out. */
@@ -126,7 +126,7 @@ export class FanOutLoop {
       // The plan does not depend on the values, and making it anew would take longer than most passes.
       await sql`set plan_cache_mode = force_generic_plan`.execute(connection);
       await setPassTimeout(connection, passTimeoutMs.many);
-      await this.#mark(connection);
+      await this.#markDue(connection);
       while (!this.#isStopped) {
         await this.#keepPace();
         this.#isWoken = false;
@@ -163,8 +163,8 @@ export class FanOutLoop {
     try {
       pass = await fanOut(connection, kinds, range);
     } catch (error) {
-      if (!isTooMuch(error)) throw error;
-      await this.#yieldTo(connection, error as Error, next);
+      if (!isPassTooLarge(error)) throw error;
+      await this.#recoverFrom(connection, error as Error, next);
       return false;
     } finally {
       if (isSingle) await setPassTimeout(connection, passTimeoutMs.many);
@@ -177,8 +177,8 @@ export class FanOutLoop {
       this.#begunAt = Number.NEGATIVE_INFINITY;
     }
     this.#vacuum.count(pass.rows);
-    this.#hand(pass);
-    await this.#mark(connection);
+    this.#handOver(pass);
+    await this.#markDue(connection);
     return isDrained && this.#unmarked.length === 0;
   }
 
@@ -186,7 +186,7 @@ export class FanOutLoop {
    * After a pass that the database could not finish: takes less the next time, or parks the one event that it was, unless a
    * lane was locked. That the event can be parked shows that the database works.
    */
-  async #yieldTo(connection: Database, cause: Error, next: NextEvent | undefined): Promise<void> {
+  async #recoverFrom(connection: Database, cause: Error, next: NextEvent | undefined): Promise<void> {
     const { onError } = this.#options;
     // To be told to take less is to get on; to wait for a lock is not.
     if (!isLocked(cause)) this.#aliveAt = performance.now();
@@ -209,12 +209,12 @@ export class FanOutLoop {
     onError(Object.assign(new Error('the fan-out parked an event', { cause }), { position, turn }));
   }
 
-  #hand({ additions, events }: FanOutPass): void {
-    const { holds, holder, onPass } = this.#options;
-    const node = holder();
+  #handOver({ additions, events }: FanOutPass): void {
+    const { owns, assignTo, onPass } = this.#options;
+    const node = assignTo();
     const own: LaneAddition[] = [];
     const others: LaneAddition[] = [];
-    for (const addition of additions) (holds(addition.lane) ? own : others).push(addition);
+    for (const addition of additions) (owns(addition.lane) ? own : others).push(addition);
     for (const addition of own) addition.owner = node;
     if (others.length > 0) this.#unmarked.push({ additions: others, events });
     onPass(own, others.length > 0 ? [] : events);
@@ -224,11 +224,11 @@ export class FanOutLoop {
    * Lanes that this node does not hold, of the pass before. Where the database was away, it is done when it is back;
    * where the process has died, whoever fans out next has them looked for.
    */
-  async #mark(connection: Database): Promise<void> {
-    const { holder, onPass, onError } = this.#options;
+  async #markDue(connection: Database): Promise<void> {
+    const { assignTo, onPass, onError } = this.#options;
     for (let [first] = this.#unmarked; first !== undefined; [first] = this.#unmarked) {
       try {
-        await markDue(connection, first.additions, holder());
+        await markDue(connection, first.additions, assignTo());
       } catch (error) {
         if (!isLocked(error)) throw error;
         onError(new Error('lanes that were added to are locked', { cause: error }));

@@ -8,7 +8,7 @@
 
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
-import type { PassRange } from './outbox_turns.ts';
+import type { PassRange } from './outbox_selection.ts';
 
 /** Characters of a reason that are kept. */
 const reasonCharactersMax = 500;

@@ -5,7 +5,7 @@
  *   full → (failed) → an eighth → … → one event → (failed) → parked;   eight that went well → eight times as much
  */
 
-import { type PassLimits, passLimits } from './outbox_turns.ts';
+import { type PassLimits, passLimits } from './outbox_selection.ts';
 
 const cutFactor = 8;
 /** How often a pass is cut until it has a single event. */
@@ -60,7 +60,7 @@ export function isLocked(error: unknown): boolean {
 }
 
 /** Whether a pass failed because of what it took, not because the database was away. */
-export function isTooMuch(error: unknown): boolean {
+export function isPassTooLarge(error: unknown): boolean {
   const code = (error as { code?: unknown } | null)?.code;
   return typeof code === 'string' && tooMuch.test(code);
 }

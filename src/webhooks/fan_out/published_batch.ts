@@ -52,7 +52,7 @@ export function packEvents(events: readonly StoredEvent[]): PublishedBatch {
 }
 
 /** What of a batch is handed over. */
-export function heldBy({ positions, offsets, bodies }: PublishedBatch): ArrayBuffer[] {
+export function transferListOf({ positions, offsets, bodies }: PublishedBatch): ArrayBuffer[] {
   return [positions.buffer, offsets.buffer, bodies.buffer];
 }
 

@@ -6,7 +6,7 @@
  */
 
 import type { FanOutPass } from './fan_out.ts';
-import { beforeFirstTurn, type PassLimits, type PassRange } from './outbox_turns.ts';
+import { beforeFirstTurn, type PassLimits, type PassRange } from './outbox_selection.ts';
 
 export class Rotation {
   #day: string;

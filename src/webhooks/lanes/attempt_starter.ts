@@ -7,28 +7,28 @@
  */
 
 import { buildRequest, type DeploymentSigners, type HeaderNames } from '../sending/delivery_request.ts';
-import type { Answer, Sender } from '../sending/sender.ts';
+import type { ExchangeResult, Sender } from '../sending/sender.ts';
 import type { AttemptBudget } from './attempt_budget.ts';
-import type { HeldLanes } from './held_lanes.ts';
 import type { HostLimits, HostSlot } from './host_limits.ts';
 import type { Lane, Waiting } from './lane.ts';
+import type { LeasedLanes } from './leased_lanes.ts';
 import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
 import { attemptNumberMax } from './outcome.ts';
-import type { Repetitions } from './repetitions.ts';
-import { type Settlement, settleAttempt } from './settle.ts';
+import { decideOutcome, type OutcomeDecision } from './outcome_policy.ts';
+import type { Retries } from './retries.ts';
 import type { Tenant } from './waiting_memory.ts';
 
 /** Attempts under way at once, at most; and of those, how many may have been under way for less than a second. */
 const inFlightMax = 4_096;
-const inFlightFreshMax = 512;
-const freshMs = 1_000;
+const recentInFlightMax = 512;
+const recentMs = 1_000;
 /**
  * Attempts under way from which on others are started by turns of the event loop, and how many in each, so that answers
  * are read in between: of subscribers that answer at once no more are under way than that takes, and what they need of
  * memory is free again while it is young.
  */
-const turnMax = 64;
+const startsPerTurnMax = 64;
 
 /** Milliseconds of waiting for a rate that are no pause of the lane. */
 const shortWaitMs = 1_000;
@@ -48,10 +48,10 @@ interface Attempt {
 
 export interface AttemptStarterOptions {
   node: Node;
-  lanes: HeldLanes;
+  lanes: LeasedLanes;
   hosts: HostLimits;
   budget: AttemptBudget;
-  repetitions: Repetitions;
+  retries: Retries;
   sender: Sender;
   headerNames: HeaderNames;
   signers: DeploymentSigners;
@@ -60,7 +60,7 @@ export interface AttemptStarterOptions {
   /** Whether anything may be started, whatever the lanes say. */
   mayStart: (now: number) => boolean;
   /** An attempt has ended: something may be to be read. */
-  onSettled: () => void;
+  onAttemptEnded: () => void;
   /** A subscriber said 410. */
   onGone: (lane: number) => void;
 }
@@ -82,29 +82,29 @@ export class AttemptStarter {
 
   /** Starts what may be started: at once while few are under way, else by turns. */
   pump(): void {
-    if (this.#startSome(turnMax - this.#inFlight) || this.#turn !== undefined) return;
+    if (this.#startSome(startsPerTurnMax - this.#inFlight) || this.#turn !== undefined) return;
     this.#turn = setImmediate(() => {
       this.#turn = undefined;
-      if (!this.#startSome(turnMax)) this.pump();
+      if (!this.#startSome(startsPerTurnMax)) this.pump();
     });
   }
 
   tick(now: number): void {
     // Attempts that take longer than a second make room for others.
     for (const attempt of this.#recent) {
-      if (attempt.startedAt > now - freshMs) break;
+      if (attempt.startedAt > now - recentMs) break;
       this.#recent.delete(attempt);
       attempt.lane.tenant.recent -= 1;
     }
     const { lanes } = this.#options;
     this.#options.hosts.tick(now, this.#onRoom);
     lanes.ready.reviveAll();
-    lanes.hungry.reviveAll();
+    lanes.readable.reviveAll();
     for (const lane of lanes.sleeping) {
       const wakeAt = lane.wakeAt(now);
       if (wakeAt !== undefined && wakeAt > now) continue;
       lanes.sleeping.delete(lane);
-      lanes.mark(lane);
+      lanes.reschedule(lane);
     }
   }
 
@@ -114,7 +114,7 @@ export class AttemptStarter {
     const now = performance.now();
     if (!mayStart(now)) return true;
     let left = limit;
-    while (this.#inFlight < inFlightMax && this.#recent.size < inFlightFreshMax) {
+    while (this.#inFlight < inFlightMax && this.#recent.size < recentInFlightMax) {
       if (lanes.ready.isEmpty) return true;
       if (left <= 0) return false;
       const lane = lanes.ready.take(this.#mayGoOn);
@@ -139,18 +139,18 @@ export class AttemptStarter {
     const until = hosts.refusal(lane, now);
     if (until === null) return false;
     if (until !== 0) {
-      if (until - now < shortWaitMs) lane.roomAt = until;
+      if (until - now < shortWaitMs) lane.throttledUntil = until;
       else lane.pausedUntil = Math.max(lane.pausedUntil, until);
       lanes.sleeping.add(lane);
     }
     return true;
   }
 
-  readonly #onRoom = (lane: Lane): void => this.#options.lanes.mark(lane);
+  readonly #onRoom = (lane: Lane): void => this.#options.lanes.reschedule(lane);
 
   /** A tenant may have in flight what nobody uses, so that there is room for one more tenant at any time. */
   readonly #mayGoOn = ({ inFlight, recent }: Tenant): boolean =>
-    inFlight < inFlightMax - this.#inFlight && recent < inFlightFreshMax - this.#recent.size;
+    inFlight < inFlightMax - this.#inFlight && recent < recentInFlightMax - this.#recent.size;
 
   /** Where many are under way, those who have not answered well lately leave room for those who have. */
   #mustYield(lane: Lane): boolean {
@@ -173,10 +173,10 @@ export class AttemptStarter {
     this.#inFlight += 1;
     this.#recent.add(attempt);
     lane.tenant.recent += 1;
-    sender.send(request, this.#onAnswer, attempt, lane.partOf(waiting.event));
+    sender.send(request, this.#onResult, attempt, lane.stoppableFor(waiting.event));
   }
 
-  readonly #onAnswer = (answer: Answer, attempt: Attempt): void => {
+  readonly #onResult = (answer: ExchangeResult, attempt: Attempt): void => {
     const { node, lanes, hosts, budget, metrics, onGone } = this.#options;
     const { lane, waiting, number, revision, scheduleSeconds } = attempt;
     const { tenant } = lane;
@@ -185,26 +185,26 @@ export class AttemptStarter {
     lane.end(waiting);
     lanes.forgetTenant(tenant);
     lanes.ready.revive(tenant);
-    lanes.hungry.revive(tenant);
+    lanes.readable.revive(tenant);
     const isAccepted =
       answer.error === null && answer.status !== null && Math.floor(answer.status / 100) === 2;
-    hosts.end(attempt.slot, answer.isCalledOff ? null : isAccepted, performance.now(), this.#onRoom);
-    if (answer.isCalledOff) {
+    hosts.end(attempt.slot, answer.isCancelled ? null : isAccepted, performance.now(), this.#onRoom);
+    if (answer.isCancelled) {
       this.#putBack(lane, waiting);
       return;
     }
     const now = node.now();
-    const settlement = settleAttempt({ lane, waiting, number, revision, answer, now, scheduleSeconds });
-    const { outcome, askedMs, isGone } = settlement;
+    const settlement = decideOutcome({ lane, waiting, number, revision, answer, now, scheduleSeconds });
+    const { outcome, retryAfterMs, isGone } = settlement;
     if (outcome.attempt !== null) budget.apply(tenant.key, outcome.attempt, now);
     metrics.attempt(outcome.attempt?.error ?? null);
     if (isGone) {
       // At once; the database is told and will tell everybody.
       lane.isOpen = false;
-      lane.forget();
+      lane.dropWaiting();
     }
-    lane.askedUntil = Math.max(lane.askedUntil, performance.now() + askedMs);
-    this.#settled(lane, settlement, waiting.retry?.state === 'pending');
+    lane.retryAfterUntil = Math.max(lane.retryAfterUntil, performance.now() + retryAfterMs);
+    this.#apply(lane, settlement, waiting.retry?.state === 'pending');
     if (isGone) onGone(lane.id);
   };
 
@@ -212,25 +212,25 @@ export class AttemptStarter {
   #putBack(lane: Lane, waiting: Waiting): void {
     lane.idleSince = performance.now();
     // Whoever holds it by now reads it again without being told.
-    if (!lane.isLost) this.#options.repetitions.putBack(lane, waiting);
+    if (!lane.isLost) this.#options.retries.putBack(lane, waiting);
     this.pump();
   }
 
-  #settled(lane: Lane, { outcome, pauseMs, isPing }: Settlement, wasPending: boolean): void {
-    const { lanes, repetitions, onSettled } = this.#options;
+  #apply(lane: Lane, { outcome, pauseMs, isPing }: OutcomeDecision, wasPending: boolean): void {
+    const { lanes, retries, onAttemptEnded } = this.#options;
     const isAccepted = outcome.attempt !== null && outcome.attempt.error === null;
     const now = performance.now();
-    lane.settle(isAccepted, isPing);
+    lane.recordResult(isAccepted, isPing);
     lane.idleSince = now;
     if (pauseMs > 0) lane.pausedUntil = Math.max(lane.pausedUntil, now + pauseMs);
-    else if (isAccepted && !isPing) lane.pausedUntil = lane.askedUntil;
+    else if (isAccepted && !isPing) lane.pausedUntil = lane.retryAfterUntil;
     if (!outcome.hadRetry) lane.markDone(outcome.sequence);
     const willRepeat = outcome.retry?.state === 'pending';
     if (outcome.retry?.dueMs != null) lane.retryAt = Math.min(lane.retryAt, now + outcome.retry.dueMs);
     if (lane.subscription.ordered) lane.retriesPending += (willRepeat ? 1 : 0) - (wasPending ? 1 : 0);
-    repetitions.record(lane, outcome);
-    lanes.mark(lane);
+    retries.record(lane, outcome);
+    lanes.reschedule(lane);
     this.pump();
-    onSettled();
+    onAttemptEnded();
   }
 }

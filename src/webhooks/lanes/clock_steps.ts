@@ -32,7 +32,7 @@ export async function shiftTimes(db: Database, stepMs: number): Promise<void> {
 }
 
 /** To be called at the start, and when the clock has gone back. */
-export async function mendTimes(db: Database): Promise<void> {
+export async function repairTimes(db: Database): Promise<void> {
   await sql`
     update lane_progress set paused_until = null, due_at = case when owner is null then now() end
     where paused_until > now() + make_interval(secs => ${pauseSecondsMax})`.execute(db);

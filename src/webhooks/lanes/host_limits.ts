@@ -15,8 +15,8 @@
 import { circuitFailures, circuitPause } from '../sending/retry_schedule.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
 import type { Lane } from './lane.ts';
-import { RateBucket } from './rate_bucket.ts';
-import { Turns } from './turns.ts';
+import { RoundRobin } from './round_robin.ts';
+import { TokenBucket } from './token_bucket.ts';
 import type { Tenant } from './waiting_memory.ts';
 
 /** Seconds of its rate that an unknown host gets at once, after a time without attempts; and that others and apps get. */
@@ -53,10 +53,10 @@ interface Host {
   /** While it is unknown: of all accounts, and of each by its key. */
   failed: Failed;
   failedOf: Map<string, Failed>;
-  rate: RateBucket;
-  unknownRate: RateBucket;
+  rate: TokenBucket;
+  unknownRate: TokenBucket;
   /** Lanes that wait for room. */
-  waiting: Turns;
+  waiting: RoundRobin;
   usedAt: number;
 }
 
@@ -64,7 +64,7 @@ interface App {
   inFlight: number;
   /** To unknown hosts. */
   unknown: number;
-  rate: RateBucket;
+  rate: TokenBucket;
   usedAt: number;
 }
 
@@ -168,7 +168,7 @@ export class HostLimits {
     app.inFlight -= 1;
     if (wasUnknown) app.unknown -= 1;
     if (isAccepted !== null) this.#judge(slot, isAccepted, now);
-    this.#giveRoom(host, onRoom);
+    this.#wakeWaiting(host, onRoom);
   }
 
   #judge({ host, tenant, wasProven }: HostSlot, isAccepted: boolean, now: number): void {
@@ -192,7 +192,7 @@ export class HostLimits {
 
   /** @param onRoom told of lanes that may start now */
   tick(now: number, onRoom: (lane: Lane) => void): void {
-    for (const host of this.#crowded) this.#giveRoom(host, onRoom);
+    for (const host of this.#crowded) this.#wakeWaiting(host, onRoom);
     if (now - this.#forgotAt < forgetPauseMs) return;
     this.#forgotAt = now;
     for (const [key, { inFlight, usedAt }] of this.#apps) {
@@ -204,7 +204,7 @@ export class HostLimits {
     }
   }
 
-  #giveRoom(host: Host, onRoom: (lane: Lane) => void): void {
+  #wakeWaiting(host: Host, onRoom: (lane: Lane) => void): void {
     let room = Math.max(host.window - host.inFlight, 0);
     while (room > 0 && !host.waiting.isEmpty) {
       room -= 1;
@@ -217,7 +217,7 @@ export class HostLimits {
     let app = this.#apps.get(key);
     if (app === undefined) {
       const { appRate } = this.#quotas;
-      const rate = new RateBucket(appRate, appRate * burstSeconds.known, now);
+      const rate = new TokenBucket(appRate, appRate * burstSeconds.known, now);
       app = { inFlight: 0, unknown: 0, rate, usedAt: now };
       this.#apps.set(key, app);
     }
@@ -236,9 +236,9 @@ export class HostLimits {
         ofTenants: new Map(),
         failed: { failures: 0, pausedUntil: 0 },
         failedOf: new Map(),
-        rate: new RateBucket(hostRate, hostRate * burstSeconds.known, now),
-        unknownRate: new RateBucket(unknownHostRate, unknownHostRate * burstSeconds.unknown, now),
-        waiting: new Turns(),
+        rate: new TokenBucket(hostRate, hostRate * burstSeconds.known, now),
+        unknownRate: new TokenBucket(unknownHostRate, unknownHostRate * burstSeconds.unknown, now),
+        waiting: new RoundRobin(),
         usedAt: now,
       };
       this.#hosts.set(origin, host);

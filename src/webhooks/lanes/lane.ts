@@ -18,16 +18,16 @@ import { circuitFailures } from '../sending/retry_schedule.ts';
 import type { Stoppable } from '../sending/sender.ts';
 import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
 import type { LaneState } from './lane_store.ts';
+import type { WaitingDelivery } from './waiting_deliveries.ts';
 import type { Tenant } from './waiting_memory.ts';
-import type { WaitingDelivery } from './window.ts';
 
 /** Attempts of one lane at once: at most, and until it has shown that it answers. */
 const windowMax = 32;
 const windowStart = 4;
 /** Deliveries of one lane in memory at most, for each that may be under way at once; and attempted past the cursor. */
-const roomsMax = 256;
+const waitingPerSlotMax = 256;
 const waitingMax = 8_192;
-const spreadMax = 4_096;
+const readAheadMax = 4_096;
 /** Accounts of which an app's lane remembers that they were held, at most. */
 const heldAccountsMax = 1_000;
 
@@ -51,8 +51,8 @@ export class Lane {
   template: RequestTemplate;
   isOpen: boolean;
   /** Whether it is closed because the right to some of it is about to end, and how often it has been for that. */
-  isStill = false;
-  stops = 0;
+  isOnHold = false;
+  stopCount = 0;
   /** The accounts of which an app's own lane may start nothing now, for the same reason. The others go on. */
   readonly heldAccounts = new Set<string>();
   /** For each account a number that grows with each time that it was held, and the last one given. */
@@ -68,22 +68,22 @@ export class Lane {
   /** What the lane's own row says; the cursor in it may lag behind. Null for what nobody knows after a failure. */
   stored: { cursor: number; failures: number; isPaused: boolean } | null;
   /** Attempted in an unbroken row, written down or about to be. */
-  reached: number;
+  attemptedThrough: number;
   readThrough: number;
   failures: number;
   inFlight = 0;
   /** Milliseconds of the process's clock: nothing is started before. */
   pausedUntil = 0;
   /** Likewise, for less than a second: a rate lets the next one start. The database is not told. */
-  roomAt = 0;
+  throttledUntil = 0;
   /** The same, as the subscriber asked for it: a success does not end that. */
-  askedUntil = 0;
+  retryAfterUntil = 0;
   /** Likewise: when the first repetition is due; infinite for none. */
   retryAt = Number.POSITIVE_INFINITY;
   retriesPending: number;
   /** Outcomes that change `retries` and are not written yet; and how many there have been in all. */
-  unwritten = 0;
-  settled = 0;
+  unwrittenOutcomes = 0;
+  outcomeCount = 0;
   /** What is being read from the database; a second read at once would bring the same again. */
   isReading = false;
   isReadingRetries = false;
@@ -94,9 +94,9 @@ export class Lane {
   readonly #fresh: Waiting[] = [];
   #freshFrom = 0;
   readonly #due: Waiting[] = [];
-  /** Repetitions in memory, under way, or ended and not written. */
+  /** Retries in memory, under way, or ended and not written. */
   readonly #retrying = new Set<number>();
-  /** Attempted, past `reached`. */
+  /** Attempted, past `attemptedThrough`. */
   readonly #done = new Set<number>();
   /** Whether its last attempt before this node took it was accepted, as far as its row tells. */
   readonly wasAccepted: boolean;
@@ -122,7 +122,7 @@ export class Lane {
     this.isOpen = state.isOpen;
     this.head = state.head;
     this.cursor = state.cursor;
-    this.reached = state.cursor;
+    this.attemptedThrough = state.cursor;
     this.readThrough = state.cursor;
     this.failures = state.failures;
     this.retriesPending = state.retriesPending;
@@ -130,7 +130,7 @@ export class Lane {
     if (state.retryMs !== null) this.retryAt = now + state.retryMs;
     this.stored = { cursor: state.cursor, failures: state.failures, isPaused: state.pauseMs > 0 };
     for (const sequence of state.attempted) this.markDone(sequence);
-    this.cursor = this.reached;
+    this.cursor = this.attemptedThrough;
     this.idleSince = now;
   }
 
@@ -141,7 +141,7 @@ export class Lane {
   }
 
   /** Takes what the database says now; what was waiting in memory is forgotten and will be read again. */
-  renew(state: LaneState, now: number): void {
+  reload(state: LaneState, now: number): void {
     this.subscription = state.subscription;
     this.#secrets = state.secrets;
     this.#keys = null;
@@ -152,15 +152,15 @@ export class Lane {
     // Whichever is earlier: a failure may not be written yet. To look too early costs a look.
     if (state.retryMs !== null) this.retryAt = Math.min(this.retryAt, now + state.retryMs);
     this.retriesPending = state.retriesPending;
-    this.forget();
+    this.dropWaiting();
   }
 
-  /** Nothing is started until it has been loaded again; what was started and has not reached its connection is not sent. */
-  standStill(): void {
-    this.stops += 1;
-    this.isStill = true;
+  /** Nothing is started until it has been loaded again; what was started and has not attemptedThrough its connection is not sent. */
+  hold(): void {
+    this.stopCount += 1;
+    this.isOnHold = true;
     this.isOpen = false;
-    this.forget();
+    this.dropWaiting();
   }
 
   /**
@@ -172,7 +172,7 @@ export class Lane {
     if (this.#accountStops.size >= heldAccountsMax) {
       this.#accountStops.clear();
       // More than any sum that an attempt remembers.
-      this.stops += this.#accountStop + 1;
+      this.stopCount += this.#accountStop + 1;
     }
     this.#accountStop += 1;
     this.#accountStops.set(account, this.#accountStop);
@@ -195,7 +195,7 @@ export class Lane {
   }
 
   /** Whether it is of an account of which nothing may be started now, or was read before that was over. */
-  isHeld({ accountId }: EventContent): boolean {
+  isEventHeld({ accountId }: EventContent): boolean {
     return accountId !== null && (this.heldAccounts.has(accountId) || this.#releasedAccounts.has(accountId));
   }
 
@@ -214,27 +214,27 @@ export class Lane {
   }
 
   /** What an attempt is part of: it is called off where this is stopped before its first byte. */
-  partOf({ accountId }: EventContent): Stoppable {
+  stoppableFor({ accountId }: EventContent): Stoppable {
     if (this.subscription.accountId !== null || accountId === null) return this;
     const lane = this;
     const accountStops = this.#accountStops;
     return {
-      get stops() {
-        return lane.stops + (accountStops.get(accountId) ?? 0);
+      get stopCount() {
+        return lane.stopCount + (accountStops.get(accountId) ?? 0);
       },
     };
   }
 
   /** Others may hold it: likewise, and for good. */
   lose(): void {
-    this.stops += 1;
+    this.stopCount += 1;
     this.isLost = true;
     this.isOpen = false;
-    this.forget();
+    this.dropWaiting();
   }
 
   /** Drops what has not been started. */
-  forget(): void {
+  dropWaiting(): void {
     this.generation += 1;
     for (const { position } of this.#fresh.slice(this.#freshFrom)) this.tenant.drop(position);
     for (const { position } of this.#due) this.tenant.drop(position);
@@ -251,7 +251,7 @@ export class Lane {
     return this.#fresh.length - this.#freshFrom;
   }
 
-  /** Repetitions in memory that are to be started. */
+  /** Retries in memory that are to be started. */
   get dueCount(): number {
     return this.#due.length;
   }
@@ -261,8 +261,8 @@ export class Lane {
   }
 
   /** How many may wait in memory: some rounds of what it is sent at once, so that those who never answer hold little. */
-  get roomMax(): number {
-    return Math.min(waitingMax, this.#window * (this.#window < windowMax ? 16 : roomsMax));
+  get waitingLimit(): number {
+    return Math.min(waitingMax, this.#window * (this.#window < windowMax ? 16 : waitingPerSlotMax));
   }
 
   /** Whether there are deliveries in the database that should be read now. */
@@ -271,14 +271,19 @@ export class Lane {
       this.isOpen &&
       !this.isReading &&
       this.readThrough < this.head &&
-      this.freshCount < this.roomMax / 4 &&
-      this.readThrough - this.freshCount - this.cursor < spreadMax
+      this.freshCount < this.waitingLimit / 4 &&
+      this.readThrough - this.freshCount - this.cursor < readAheadMax
     );
   }
 
-  /** Whether nothing is waiting, under way or unwritten. */
+  /** Whether nothing is waiting, under way or unwrittenOutcomes. */
   get isIdle(): boolean {
-    return this.inFlight === 0 && this.waitingCount === 0 && this.cursor === this.reached && !this.isReading;
+    return (
+      this.inFlight === 0 &&
+      this.waitingCount === 0 &&
+      this.cursor === this.attemptedThrough &&
+      !this.isReading
+    );
   }
 
   /** Adds a delivery that was never attempted; they come in the order of the sequence. */
@@ -306,12 +311,12 @@ export class Lane {
   }
 
   isDone(sequence: number): boolean {
-    return sequence <= this.reached || this.#done.has(sequence);
+    return sequence <= this.attemptedThrough || this.#done.has(sequence);
   }
 
   /** Whether an attempt may be started. */
   mayStart(now: number): boolean {
-    if (!this.isOpen || now < this.pausedUntil || now < this.roomAt) return false;
+    if (!this.isOpen || now < this.pausedUntil || now < this.throttledUntil) return false;
     if (this.inFlight >= this.#limit()) return false;
     if (this.#due.length === 0 && !this.#hasFreshToStart()) return false;
     return this.#hasToken(now);
@@ -321,7 +326,8 @@ export class Lane {
   wakeAt(now: number): number | undefined {
     if (!this.isOpen || (this.#due.length === 0 && !this.#hasFreshToStart())) return undefined;
     if (this.inFlight >= this.#limit()) return undefined;
-    if (now < this.pausedUntil || now < this.roomAt) return Math.max(this.pausedUntil, this.roomAt);
+    if (now < this.pausedUntil || now < this.throttledUntil)
+      return Math.max(this.pausedUntil, this.throttledUntil);
     const { rateLimit } = this.subscription;
     return rateLimit === null ? undefined : this.#tokensAt + (1_000 * (1 - this.#tokens)) / rateLimit;
   }
@@ -350,7 +356,7 @@ export class Lane {
   }
 
   /** What came of an attempt: the window grows with what works and shrinks with what does not. */
-  settle(isAccepted: boolean, isPing: boolean): void {
+  recordResult(isAccepted: boolean, isPing: boolean): void {
     // A ping says nothing of how the deliveries fare.
     if (isPing) return;
     this.isProven = isAccepted;
@@ -366,20 +372,20 @@ export class Lane {
   /** A delivery's first attempt has ended, or it is not to be attempted. */
   markDone(sequence: number): void {
     this.#done.add(sequence);
-    while (this.#done.delete(this.reached + 1)) this.reached += 1;
-    if (this.readThrough < this.reached) this.readThrough = this.reached;
+    while (this.#done.delete(this.attemptedThrough + 1)) this.attemptedThrough += 1;
+    if (this.readThrough < this.attemptedThrough) this.readThrough = this.attemptedThrough;
   }
 
   /** There is nothing in the database between what was read and the first that was found: it left with its day. */
   skipGone(after: number, first: number): void {
     if (this.readThrough !== after || first <= after + 1) return;
-    const isWritten = this.cursor === this.reached;
+    const isWritten = this.cursor === this.attemptedThrough;
     for (let sequence = after + 1; sequence < first; sequence += 1) {
       if (!this.isDone(sequence)) this.markDone(sequence);
     }
     this.readThrough = Math.max(this.readThrough, first - 1);
     // Of these nothing is ever written.
-    if (isWritten) this.cursor = this.reached;
+    if (isWritten) this.cursor = this.attemptedThrough;
   }
 
   /** What became of a repetition is written, and nothing that was read before will be used. */

@@ -8,11 +8,11 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays, LaneAddition } from '../fan_out/fan_out.ts';
-import type { Background } from './background.ts';
-import type { HeldLanes } from './held_lanes.ts';
+import type { BackgroundTasks } from './background_tasks.ts';
 import { Lane, type Waiting } from './lane.ts';
+import type { HoldWatch, LaneHolds } from './lane_holds.ts';
 import { type LaneState, loadLanes, postponeLanes } from './lane_store.ts';
-import type { StandingLanes, Watch } from './standing_lanes.ts';
+import type { LeasedLanes } from './leased_lanes.ts';
 
 /** Lanes of one statement at most. */
 const loadMax = 1_000;
@@ -24,12 +24,12 @@ export interface LaneLoaderOptions {
   kinds: KindArrays;
   sealer: Sealer;
   cache: EventCache;
-  lanes: HeldLanes;
-  standing: StandingLanes;
-  background: Background;
+  lanes: LeasedLanes;
+  holds: LaneHolds;
+  background: BackgroundTasks;
   isStopping: () => boolean;
   /** Deliveries of an account that an app's lane had in memory, and may not start now. */
-  onHeld: (lane: Lane, waiting: Waiting[]) => void;
+  onAccountHeld: (lane: Lane, waiting: Waiting[]) => void;
   /** There may be something to start or to read. */
   onChange: () => void;
   onError: (error: Error) => void;
@@ -41,11 +41,11 @@ export class LaneLoader {
   readonly #loading = new Map<number, LaneAddition[]>();
 
   /** Of the pass of the fan-out that is under way. */
-  #passWatch: Watch;
+  #passWatch: HoldWatch;
 
   constructor(options: LaneLoaderOptions) {
     this.#options = options;
-    this.#passWatch = options.standing.watch();
+    this.#passWatch = options.holds.watch();
   }
 
   /** Lanes that are being loaded. */
@@ -60,7 +60,7 @@ export class LaneLoader {
   /** A pass of the fan-out is about to read who may have the events. */
   beginPass(): void {
     this.#passWatch.end();
-    this.#passWatch = this.#options.standing.watch();
+    this.#passWatch = this.#options.holds.watch();
   }
 
   takePass(additions: readonly LaneAddition[], events: readonly number[]): void {
@@ -69,10 +69,7 @@ export class LaneLoader {
     for (const addition of additions) {
       const lane = lanes.get(addition.lane);
       // Who may have them was read before some right ended: it is asked again when they are read from the lane.
-      if (
-        this.#passWatch.isDisturbed &&
-        (lane === undefined || this.#passWatch.concerns(lane.subscription))
-      ) {
+      if (this.#passWatch.hasEnded && (lane === undefined || this.#passWatch.concerns(lane.subscription))) {
         const isOurs = lane !== undefined || this.#loading.has(addition.lane) || addition.owner === node;
         if (isOurs) toLoad.push(addition.lane);
         continue;
@@ -99,7 +96,7 @@ export class LaneLoader {
     if (ids.length === 0) return;
     for (const id of ids) if (!this.#loading.has(id)) this.#loading.set(id, []);
     // What is added to a lane while it is being loaded may be older than the end of a standstill.
-    const watch = this.#options.standing.watch();
+    const watch = this.#options.holds.watch();
     this.#options.background.run(async () => {
       try {
         for (let first = 0; first < ids.length; first += loadMax) {
@@ -111,11 +108,11 @@ export class LaneLoader {
     });
   }
 
-  async #loadSome(ids: number[], watch: Watch): Promise<void> {
+  async #loadSome(ids: number[], watch: HoldWatch): Promise<void> {
     const { db, node, sealer, kinds, lanes, onChange, onError } = this.#options;
     const rules = { sealer, appSubscriptions: kinds.appSubscriptions };
-    const asked = new Map(ids.map((id) => [id, lanes.get(id)?.settled ?? 0]));
-    const unwritten = new Set(ids.filter((id) => (lanes.get(id)?.unwritten ?? 0) > 0));
+    const asked = new Map(ids.map((id) => [id, lanes.get(id)?.outcomeCount ?? 0]));
+    const unwrittenOutcomes = new Set(ids.filter((id) => (lanes.get(id)?.unwrittenOutcomes ?? 0) > 0));
     const states = await this.#untilDone(() => loadLanes(db, node, ids, rules, onError));
     const found = new Set<number>();
     const outdated: number[] = [];
@@ -125,7 +122,7 @@ export class LaneLoader {
       if (lane === undefined) continue;
       found.add(id);
       // What an ordered lane waits for was counted without what was not written yet: to be counted again.
-      const isMiscounted = unwritten.has(id) || lane.settled !== asked.get(id);
+      const isMiscounted = unwrittenOutcomes.has(id) || lane.outcomeCount !== asked.get(id);
       if (!(lane.subscription.ordered && isMiscounted) && !watch.concernsWhole(lane.subscription)) continue;
       lane.isOpen = false;
       outdated.push(id);
@@ -161,15 +158,15 @@ export class LaneLoader {
       if (!lane.isOpen || lane.isReading || lane.readThrough !== sequence - 1) break;
       if (
         event === undefined ||
-        lane.isHeld(event) ||
-        lane.freshCount >= lane.roomMax ||
+        lane.isEventHeld(event) ||
+        lane.freshCount >= lane.waitingLimit ||
         !lanes.hasSpace(lane)
       )
         break;
       lane.addFresh({ sequence, day, position, event, retry: null });
     }
     lane.head = Math.max(lane.head, last);
-    lanes.mark(lane);
+    lanes.reschedule(lane);
   }
 
   /** Lanes that this node holds must not be forgotten because the database was away for a moment. */
@@ -187,11 +184,11 @@ export class LaneLoader {
   }
 
   #holdAccounts(lane: Lane): void {
-    const { standing, onHeld } = this.#options;
-    const held = new Set(standing.heldAccounts(lane.subscription));
+    const { holds, onAccountHeld } = this.#options;
+    const held = new Set(holds.heldAccounts(lane.subscription));
     for (const account of lane.heldAccounts) if (!held.has(account)) lane.releaseAccount(account);
     for (const account of held) {
-      if (!lane.heldAccounts.has(account)) onHeld(lane, lane.holdAccount(account));
+      if (!lane.heldAccounts.has(account)) onAccountHeld(lane, lane.holdAccount(account));
     }
   }
 
@@ -200,7 +197,7 @@ export class LaneLoader {
    * @returns undefined where the tenant holds as many lanes as it may
    */
   #loaded(state: LaneState, isOutdated: boolean): Lane | undefined {
-    const { lanes, standing } = this.#options;
+    const { lanes, holds } = this.#options;
     const now = performance.now();
     const id = state.subscription.lane;
     const additions = this.#loading.get(id) ?? [];
@@ -216,10 +213,10 @@ export class LaneLoader {
       lane = new Lane(state, now, tenant);
       lanes.add(lane);
     } else {
-      lane.renew(state, now);
+      lane.reload(state, now);
     }
-    lane.isStill = standing.isStill(lane.subscription);
-    if (lane.isStill) lane.isOpen = false;
+    lane.isOnHold = holds.isOnHold(lane.subscription);
+    if (lane.isOnHold) lane.isOpen = false;
     this.#holdAccounts(lane);
     // The state may be older or younger than an addition; both are the same to `#append`.
     const { head } = lane;
@@ -230,7 +227,7 @@ export class LaneLoader {
       if (lane.readThrough === lane.head) for (const addition of additions) this.#append(lane, addition);
       lane.head = Math.max(head, lane.head);
     }
-    lanes.mark(lane);
+    lanes.reschedule(lane);
     return lane;
   }
 }

@@ -240,7 +240,7 @@ export interface Sweep {
   /** Lanes that name this node. */
   held: number[];
   /** Lanes that were freed or made due. */
-  mended: number;
+  repaired: number;
 }
 
 /**
@@ -250,7 +250,7 @@ export interface Sweep {
  * @param limit lanes at most
  */
 export async function sweepLanes(db: Database, node: string, after: number, limit: number): Promise<Sweep> {
-  const { rows } = await sql<{ last: string | null; count: number; held: string; mended: number }>`
+  const { rows } = await sql<{ last: string | null; count: number; held: string; repaired: number }>`
     with slice as materialized (
       select lane, owner, due_at, cursor from lane_progress where lane > ${after}::bigint order by lane limit ${limit}::int
     ),
@@ -259,7 +259,7 @@ export async function sweepLanes(db: Database, node: string, after: number, limi
       from slice
       where lane_progress.lane = slice.lane and lane_progress.owner = slice.owner
         and not exists (select from nodes n where n.id = slice.owner offset 0)
-      returning 1 as mended
+      returning 1 as repaired
     ),
     forgotten as materialized (
       select slice.lane from slice
@@ -272,16 +272,16 @@ export async function sweepLanes(db: Database, node: string, after: number, limi
     woken as (
       update lane_progress set due_at = now() from forgotten
       where lane_progress.lane = forgotten.lane and lane_progress.owner is null and lane_progress.due_at is null
-      returning 1 as mended
+      returning 1 as repaired
     )
     select (select max(lane) from slice) as last, (select count(*)::int from slice) as count,
       (select coalesce(string_agg(lane::text, ','), '') from slice where owner = ${node}::bigint) as held,
-      (select count(*)::int from orphan) + (select count(*)::int from woken) as mended`.execute(db);
-  const { last, count, held, mended } = rows[0] as (typeof rows)[number];
+      (select count(*)::int from orphan) + (select count(*)::int from woken) as repaired`.execute(db);
+  const { last, count, held, repaired } = rows[0] as (typeof rows)[number];
   return {
     last: count < limit ? null : Number(last),
     held: held === '' ? [] : held.split(',').map(Number),
-    mended,
+    repaired,
   };
 }
 

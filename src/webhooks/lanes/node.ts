@@ -72,8 +72,8 @@ export class Node {
 
   async join(): Promise<void> {
     await this.#inTurn(() => this.#renew());
-    await this.#buryNamesake();
-    await this.look();
+    await this.#removeNamesakes();
+    await this.heartbeat();
     this.#timer = setInterval(() => {
       this.#inTurn(() => this.#renew()).catch(this.#options.onError);
     }, renewPauseMs);
@@ -100,7 +100,7 @@ export class Node {
    * Says that the node lives, and takes the lanes of those that do not. What is read after it is news.
    * @throws Error where the node cannot go on: it belongs to another epoch of the database
    */
-  async look(): Promise<void> {
+  async heartbeat(): Promise<void> {
     await this.#inTurn(async () => {
       const askedAt = performance.now();
       const { rows } = await sql<LookRow>`
@@ -114,7 +114,7 @@ export class Node {
       else if (Number(ownLooks) <= this.#looks) await this.#beginEpoch();
       else this.#looks = Number(ownLooks);
       const peers = rows.flatMap((row) => (row.id === null ? [] : [{ ...row, id: row.id }]));
-      await this.#buryDead(peers, askedAt, performance.now());
+      await this.#removeDeadPeers(peers, askedAt, performance.now());
     });
   }
 
@@ -163,7 +163,7 @@ export class Node {
   }
 
   /** Nodes that have been silent, and those of this machine whose process is gone: nobody needs to wait for them. */
-  async #buryDead(peers: readonly PeerRow[], askedAt: number, answeredAt: number): Promise<void> {
+  async #removeDeadPeers(peers: readonly PeerRow[], askedAt: number, answeredAt: number): Promise<void> {
     const gone = peers.filter(
       ({ host, process, looks, is_late }) =>
         // A node of an earlier version counts nothing.
@@ -174,16 +174,16 @@ export class Node {
       [...this.#peers.observe(counting, askedAt, answeredAt), ...gone].map((peer) => [peer.id, peer]),
     );
     this.hasPeers = peers.length > dead.size;
-    await buryNodes(this.#db, [...dead.values()]);
+    await removeDeadNodes(this.#db, [...dead.values()]);
   }
 
   /** A node of the same name is one that was here before: the operator says that no two have the same. */
-  async #buryNamesake(): Promise<void> {
+  async #removeNamesakes(): Promise<void> {
     const { name } = this.#options;
     if (name === null) return;
     const { rows } = await sql<Peer>`
       select id, looks from nodes where name = ${name} and id <> ${this.id}`.execute(this.#db);
-    await buryNodes(this.#db, rows);
+    await removeDeadNodes(this.#db, rows);
   }
 }
 
@@ -202,7 +202,7 @@ interface LookRow extends Omit<PeerRow, 'id'> {
 }
 
 /** Takes the lanes of nodes that are dead; others take them at once. One that has looked meanwhile is not. */
-export async function buryNodes(
+export async function removeDeadNodes(
   db: Database,
   nodes: readonly { id: string; looks: string | null }[],
 ): Promise<void> {

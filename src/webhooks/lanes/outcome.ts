@@ -83,7 +83,7 @@ export interface Progress {
 }
 
 /** Those whose attempts are not in the log yet: for after a statement whose answer was lost. */
-export async function withoutWritten(db: Database, outcomes: readonly Outcome[]): Promise<Outcome[]> {
+export async function excludeWritten(db: Database, outcomes: readonly Outcome[]): Promise<Outcome[]> {
   const attempted = outcomes.filter(({ attempt }) => attempt !== null);
   const { rows } = await sql<{ lane: string; sequence: string; number: number }>`
     select a.lane, a.sequence, a.number
@@ -104,7 +104,7 @@ export async function withoutWritten(db: Database, outcomes: readonly Outcome[])
  * Of a row with a `lane`. In this form the lanes are hashed; as a join they would be compared one by one, because the
  * planner takes an array in a parameter for ten elements.
  */
-const isHeld = sql`case when lane in (select lane from held) then true end`;
+const isLeased = sql`case when lane in (select lane from leased) then true end`;
 
 /**
  * Writes outcomes and progress in one transaction.
@@ -121,7 +121,7 @@ export async function writeOutcomes(
   const kept = progress.filter(({ mayLag }) => mayLag);
   // The node's row, without which it holds nothing, stays until this is written: who takes a node's lanes takes that
   // away first (see node.ts), so the lanes that are looked at need no lock of their own.
-  const held = sql`
+  const leased = sql`
     node as materialized (select id from nodes where id = ${node}::bigint for key share),
     moved as (
       update lane_progress set
@@ -138,7 +138,7 @@ export async function writeOutcomes(
       where lane_progress.lane = given.lane and lane_progress.owner = (select id from node)
       returning lane_progress.lane
     ),
-    held as materialized (
+    leased as materialized (
       select lane from moved
       union all
       select given.lane from unnest(${bigintArray(kept.map(({ lane }) => lane))}::bigint[]) as given (lane)
@@ -148,7 +148,7 @@ export async function writeOutcomes(
     )`;
   const lost = sql`
     select given.lane from unnest(${bigintArray(progress.map(({ lane }) => lane))}::bigint[]) as given (lane)
-    where given.lane not in (select lane from held)`;
+    where given.lane not in (select lane from leased)`;
   const attempted = outcomes.filter(({ attempt }) => attempt !== null);
   const attempts = attempted.map(({ attempt }) => attempt as AttemptRecord);
   const added = sql`
@@ -177,15 +177,15 @@ export async function writeOutcomes(
           unnest(${byteaArray(attempts.map(({ body }) => body))}::bytea[]) as body,
           unnest(${booleanArray(attempts.map(({ isResponseOmitted = false }) => isResponseOmitted))}::boolean[]) as response_omitted
       ) as given
-      where ${isHeld}
+      where ${isLeased}
     )`;
   const repeated = outcomes.filter(({ retry }) => retry !== null);
   const gone = outcomes.filter(({ retry, hadRetry }) => retry === null && hadRetry);
   const { rows } =
     repeated.length === 0 && gone.length === 0
-      ? await sql<{ lane: string }>`with ${held}, ${added} ${lost}`.execute(db)
+      ? await sql<{ lane: string }>`with ${leased}, ${added} ${lost}`.execute(db)
       : await sql<{ lane: string }>`
-          with ${held}, ${added}, ${keepRetries(repeated, now)}, ${endRetries(gone)} ${lost}`.execute(db);
+          with ${leased}, ${added}, ${keepRetries(repeated, now)}, ${endRetries(gone)} ${lost}`.execute(db);
   return rows.map(({ lane }) => Number(lane));
 }
 
@@ -208,7 +208,7 @@ function keepRetries(kept: readonly Outcome[], now: number) {
         ${doubleArray(dueMs)}::float8[],
         ${bigintArray(kept.map(({ wasManual }) => (wasManual ? 1 : 0)))}::bigint[]
       ) as given (lane, sequence, day, state, attempts, due_ms, resends)
-      where ${isHeld}
+      where ${isLeased}
       -- A row given as excluded.resends says how many requests by hand were fulfilled.
       on conflict (lane, sequence) do update set
         state = excluded.state, attempts = excluded.attempts,
@@ -225,7 +225,7 @@ function endRetries(gone: readonly Outcome[]) {
         ${bigintArray(gone.map(({ lane }) => lane))}::bigint[],
         ${bigintArray(gone.map(({ sequence }) => sequence))}::bigint[],
         ${bigintArray(gone.map(({ wasManual }) => (wasManual ? 1 : 0)))}::bigint[]
-      ) as given (lane, sequence, resends) where ${isHeld}
+      ) as given (lane, sequence, resends) where ${isLeased}
     )`;
   return sql`
     ${given},

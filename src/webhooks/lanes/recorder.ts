@@ -5,14 +5,14 @@
 
 import type { Database } from '../../database/database.ts';
 import type { Lane } from './lane.ts';
-import { type Outcome, type Progress, withoutWritten, writeOutcomes } from './outcome.ts';
+import { excludeWritten, type Outcome, type Progress, writeOutcomes } from './outcome.ts';
 
 /** Milliseconds between the end of a statement and the next one. */
-const gatherMs = 4;
+const flushIntervalMs = 4;
 /** Outcomes of one statement at most. */
 const batchMax = 2_000;
 /** Unwritten outcomes at which nothing more is started. */
-const backlogMax = 10_000;
+const unwrittenMax = 10_000;
 const errorPauseMs = 250;
 /** Failed statements after which a flush gives up. */
 const flushFailuresMax = 3;
@@ -49,7 +49,7 @@ export class Recorder {
   }
 
   get isFull(): boolean {
-    return this.#outcomes.length >= backlogMax;
+    return this.#outcomes.length >= unwrittenMax;
   }
 
   /** Whether outcomes of the lane are not written yet: who lets go of it now loses them. */
@@ -72,7 +72,7 @@ export class Recorder {
   /** The statement after a pause begins at the end of the turn, which may bring more outcomes. */
   #schedule(): void {
     if (this.#writing !== undefined || this.#timer !== undefined || this.#isDue) return;
-    const waitMs = this.#writtenAt + gatherMs - performance.now();
+    const waitMs = this.#writtenAt + flushIntervalMs - performance.now();
     if (waitMs > 0) {
       this.#timer = setTimeout(() => this.#begin(), waitMs);
     } else {
@@ -103,7 +103,7 @@ export class Recorder {
       this.#writing = undefined;
       this.#writtenAt = performance.now();
       if (this.#outcomes.length > 0 && this.#timer === undefined) {
-        this.#timer = setTimeout(() => this.#begin(), this.#failed ? errorPauseMs : gatherMs);
+        this.#timer = setTimeout(() => this.#begin(), this.#failed ? errorPauseMs : flushIntervalMs);
       }
     });
   }
@@ -133,10 +133,12 @@ export class Recorder {
     this.#lanes = left;
     const now = performance.now();
     // A cursor may be ahead of outcomes that are left for the next lot only where those are of other lanes.
-    const progress = lanes.map((lane) => progressOf(lane, left.has(lane) ? lane.cursor : lane.reached, now));
+    const progress = lanes.map((lane) =>
+      progressOf(lane, left.has(lane) ? lane.cursor : lane.attemptedThrough, now),
+    );
     try {
       // After a failure nobody knows whether the last statement was carried out.
-      const unknown = this.#failed ? await withoutWritten(db, outcomes) : outcomes;
+      const unknown = this.#failed ? await excludeWritten(db, outcomes) : outcomes;
       const lost = await writeOutcomes(db, node, progress, unknown);
       this.#failed = false;
       this.#batch = Math.min(this.#batch * 2, batchMax);

@@ -3,8 +3,8 @@
 import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
+import { readEvents, type WaitingDelivery } from './waiting_deliveries.ts';
 import type { WaitingMemory } from './waiting_memory.ts';
-import { readEvents, type WaitingDelivery } from './window.ts';
 
 /** Bytes of bodies read at once at most; a single larger one is read all the same. */
 const readBytesMax = 16_777_216;
@@ -20,7 +20,7 @@ export interface EventMemory {
  * @param admits says, in order, whether a delivery may be taken into memory; the rest of its lane is not asked for then
  * @returns by delivery; without those that were not admitted, and without those left out for the bytes of the others
  */
-export async function findEvents(
+export async function loadEvents(
   db: Database,
   memory: EventMemory,
   found: readonly WaitingDelivery[],
@@ -60,7 +60,7 @@ function admittedOf(
 ): WaitingDelivery[] {
   const cut = new Set<number>();
   return found.filter((delivery) => {
-    if (!delivery.isAllowed || delivery.isOnHold || cut.has(delivery.lane)) return false;
+    if (!delivery.isAllowed || delivery.isSuspended || cut.has(delivery.lane)) return false;
     if (admits(delivery)) return true;
     cut.add(delivery.lane);
     return false;

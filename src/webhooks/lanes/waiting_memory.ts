@@ -25,7 +25,7 @@ export class WaitingMemory {
     return this.#bodies.get(position)?.event;
   }
 
-  hold(position: number, event: EventContent): EventContent {
+  retain(position: number, event: EventContent): EventContent {
     const body = this.#bodies.get(position);
     if (body !== undefined) {
       body.references += 1;
@@ -85,7 +85,7 @@ export class Tenant {
       body.references += 1;
       return body.event;
     }
-    const shared = this.#memory.hold(position, event);
+    const shared = this.#memory.retain(position, event);
     this.#bodies.set(position, { event: shared, references: 1 });
     this.bytes += shared.body.length;
     return shared;

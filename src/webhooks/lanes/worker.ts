@@ -4,14 +4,14 @@
  *
  *   lane: claimed → loaded → (read ⇄ sending) → idle for a moment → let go of;   lost to another node at any point
  *
- * Its parts: the lanes that it holds (held_lanes.ts), who takes them and lets go of them (lane_keeper.ts), what stands
- * them into memory (lane_loader.ts), who reads of them (stretch_reader.ts, repetitions.ts), who starts attempts
+ * Its parts: the lanes that it holds (leased_lanes.ts), who takes them and lets go of them (lane_leases.ts), what stands
+ * them into memory (lane_loader.ts), who reads of them (delivery_reader.ts, retries.ts), who starts attempts
  * (attempt_starter.ts), who writes down what came of it (recorder.ts). Here is what they are told, and the clock.
  */
 
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
-import type { StandstillNews } from '../../grants/standstill.ts';
+import type { HoldNotice } from '../../grants/delivery_hold.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { FanOutLoop } from '../fan_out/fan_out_loop.ts';
@@ -22,21 +22,21 @@ import { failuresMin } from '../subscriptions/failing.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
 import { AttemptBudget } from './attempt_budget.ts';
 import { AttemptStarter } from './attempt_starter.ts';
-import { Background } from './background.ts';
-import { mendTimes, shiftTimes } from './clock_steps.ts';
-import { HeldLanes } from './held_lanes.ts';
+import { BackgroundTasks } from './background_tasks.ts';
+import { repairTimes, shiftTimes } from './clock_steps.ts';
+import { DeliveryReader } from './delivery_reader.ts';
 import { HostLimits } from './host_limits.ts';
 import type { Lane, Waiting } from './lane.ts';
-import { LaneKeeper } from './lane_keeper.ts';
+import { LaneHolds } from './lane_holds.ts';
+import { LaneLeases } from './lane_leases.ts';
 import { LaneLoader } from './lane_loader.ts';
 import { storeCursors } from './lane_store.ts';
+import { LeasedLanes } from './leased_lanes.ts';
 import type { WorkerMetrics, WorkerStatus } from './metrics.ts';
 import { Node, renewPauseMs } from './node.ts';
 import type { Outcome } from './outcome.ts';
 import { Recorder } from './recorder.ts';
-import { Repetitions } from './repetitions.ts';
-import { StandingLanes } from './standing_lanes.ts';
-import { StretchReader } from './stretch_reader.ts';
+import { Retries } from './retries.ts';
 
 const tickMs = 25;
 /** Milliseconds that outcomes are counted in memory before they are added to the statistics. */
@@ -68,15 +68,15 @@ export class Worker {
   readonly #options: WorkerOptions;
   readonly #onError: (error: Error) => void;
   readonly node: Node;
-  readonly #lanes: HeldLanes;
-  readonly #background: Background;
+  readonly #lanes: LeasedLanes;
+  readonly #background: BackgroundTasks;
   readonly #recorder: Recorder;
   readonly #fanOut: FanOutLoop;
-  readonly #standing: StandingLanes;
+  readonly #holds: LaneHolds;
   readonly #loader: LaneLoader;
-  readonly #keeper: LaneKeeper;
-  readonly #repetitions: Repetitions;
-  readonly #stretches: StretchReader;
+  readonly #leases: LaneLeases;
+  readonly #retries: Retries;
+  readonly #reader: DeliveryReader;
   readonly #starter: AttemptStarter;
   readonly #counts: DeliveryCounts;
   readonly #budget: AttemptBudget;
@@ -87,10 +87,10 @@ export class Worker {
 
   constructor(options: WorkerOptions) {
     this.#options = options;
-    this.#lanes = new HeldLanes(options.quotas);
+    this.#lanes = new LeasedLanes(options.quotas);
     const { db, kinds, metrics } = options;
     const onError = (error: Error) => {
-      this.#keeper.doubt();
+      this.#leases.reconcileSoon();
       options.onError(error);
     };
     this.#onError = onError;
@@ -101,12 +101,12 @@ export class Worker {
       onError,
       onLost: () => {
         this.#loader.lose(this.#lanes.ids());
-        this.#keeper.doubt();
+        this.#leases.reconcileSoon();
       },
       onEpoch: options.onEpoch,
       onClockBack: (stepMs) => this.#background.run(() => this.#mendClock(stepMs)),
     });
-    this.#background = new Background(onError);
+    this.#background = new BackgroundTasks(onError);
     this.#recorder = new Recorder({
       db,
       node: this.node.id,
@@ -119,50 +119,50 @@ export class Worker {
       },
       onWritten: (lanes, outcomes) => this.#written(lanes, outcomes),
     });
-    const onHeld = (lane: Lane, waiting: Waiting[]) => {
-      for (const each of waiting) this.#repetitions.putBack(lane, each);
+    const onAccountHeld = (lane: Lane, waiting: Waiting[]) => {
+      for (const each of waiting) this.#retries.putBack(lane, each);
     };
-    this.#standing = new StandingLanes({
+    this.#holds = new LaneHolds({
       db,
       node: this.node.id,
       lanes: this.#lanes,
       background: this.#background,
-      onHeld,
+      onAccountHeld,
       onOver: (lanes) => this.#loader.load(lanes),
     });
     const shared = {
       ...options,
       onError,
-      onHeld,
+      onAccountHeld,
       lanes: this.#lanes,
-      standing: this.#standing,
+      holds: this.#holds,
       background: this.#background,
       recorder: this.#recorder,
       isStopping: () => this.#isStopping,
-      onReview: (lane: number) => this.#keeper.review(lane),
+      onReview: (lane: number) => this.#leases.review(lane),
       onRead: () => this.#starter.pump(),
     };
     this.#loader = new LaneLoader({ ...shared, node: this.node.id, onChange: () => this.#proceed() });
-    this.#keeper = new LaneKeeper({ ...shared, node: this.node, loader: this.#loader });
-    this.#repetitions = new Repetitions({ ...shared, node: this.node.id });
-    this.#stretches = new StretchReader({ ...shared, repetitions: this.#repetitions });
+    this.#leases = new LaneLeases({ ...shared, node: this.node, loader: this.#loader });
+    this.#retries = new Retries({ ...shared, node: this.node.id });
+    this.#reader = new DeliveryReader({ ...shared, retries: this.#retries });
     this.#starter = new AttemptStarter({
       ...shared,
       node: this.node,
       hosts: new HostLimits(options.quotas),
       budget: this.#budget,
-      repetitions: this.#repetitions,
+      retries: this.#retries,
       mayStart: (now) =>
-        !this.#isStopping && !this.#recorder.isFull && this.node.maySend && this.#keeper.hasNews(now),
-      onSettled: () => this.#stretches.readMore(),
+        !this.#isStopping && !this.#recorder.isFull && this.node.maySend && this.#leases.isCurrent(now),
+      onAttemptEnded: () => this.#reader.readMore(),
     });
     this.#fanOut = new FanOutLoop({
       db,
       kinds,
       onError,
-      holder: () => (this.#keeper.hasRoom ? this.node.id : null),
-      holds: (lane) => this.#keeper.holds(lane),
-      onLead: () => this.#keeper.doubt(),
+      assignTo: () => (this.#leases.hasRoom ? this.node.id : null),
+      owns: (lane) => this.#leases.owns(lane),
+      onLead: () => this.#leases.reconcileSoon(),
       onBegin: () => this.#loader.beginPass(),
       onPass: (additions, events) => this.#loader.takePass(additions, events),
     });
@@ -170,8 +170,8 @@ export class Worker {
 
   async start(): Promise<void> {
     await this.node.join();
-    this.#background.run(() => mendTimes(this.#options.db));
-    await this.#keeper.start();
+    this.#background.run(() => repairTimes(this.#options.db));
+    await this.#leases.start();
     this.#fanOut.start();
     this.#timer = setInterval(() => this.#tick(), tickMs);
     this.#countTimer = setInterval(() => {
@@ -183,7 +183,7 @@ export class Worker {
 
   /** Which of its parts run on this node: told by what they last managed to do, not by whether they were started. */
   get isUp(): { fanOut: boolean; sending: boolean } {
-    const sending = !this.#isStopping && this.node.maySend && this.#keeper.isUp;
+    const sending = !this.#isStopping && this.node.maySend && this.#leases.isUp;
     return { fanOut: this.#fanOut.isUp, sending };
   }
 
@@ -207,22 +207,22 @@ export class Worker {
 
   /** A lane's subscription, its owner's rights, or what is asked of it changed. */
   review(laneId: number): void {
-    this.#keeper.review(laneId);
+    this.#leases.review(laneId);
   }
 
   /** The same for all lanes of a client, or for all lanes there are. */
   reviewAll(clientId?: string): void {
-    this.#keeper.reviewAll(clientId);
+    this.#leases.reviewAll(clientId);
   }
 
   /** Deliveries that are to stand still, or no longer. */
-  heed(news: StandstillNews): void {
-    this.#standing.take(news);
+  onHoldNotice(news: HoldNotice): void {
+    this.#holds.receive(news);
   }
 
   /** Whether what is known is young enough to begin what was started before. */
-  get hasNews(): boolean {
-    return this.#keeper.hasNews(performance.now());
+  get isCurrent(): boolean {
+    return this.#leases.isCurrent(performance.now());
   }
 
   /** Finishes what is under way, writes it down, lets go of the lanes. */
@@ -256,16 +256,16 @@ export class Worker {
   /** Starts and reads what may be started and read by now. */
   #proceed(): void {
     this.#starter.pump();
-    this.#stretches.readMore();
+    this.#reader.readMore();
   }
 
   /** The node that fans out mends what is stored; it has noticed by the time of the second look. */
   async #mendClock(stepMs: number): Promise<void> {
     const { db } = this.#options;
     if (this.#fanOut.leads) await shiftTimes(db, stepMs);
-    await mendTimes(db);
-    this.#keeper.reviewAll();
-    this.#secondLook = setTimeout(() => this.#keeper.reviewAll(), 2 * renewPauseMs);
+    await repairTimes(db);
+    this.#leases.reviewAll();
+    this.#secondLook = setTimeout(() => this.#leases.reviewAll(), 2 * renewPauseMs);
   }
 
   #written(lanes: Iterable<Lane>, outcomes: Outcome[]): void {
@@ -273,7 +273,7 @@ export class Worker {
     this.#counts.add(outcomes, Date.now());
     const failing: number[] = [];
     for (const lane of lanes) {
-      this.#lanes.mark(lane);
+      this.#lanes.reschedule(lane);
       if (lane.failures >= failuresMin) failing.push(lane.id);
     }
     if (failing.length > 0) this.#options.onFailing(failing);
@@ -283,8 +283,8 @@ export class Worker {
   #tick(): void {
     const now = performance.now();
     this.#starter.tick(now);
-    this.#repetitions.read(now);
-    this.#keeper.tick(now);
+    this.#retries.read(now);
+    this.#leases.tick(now);
     this.#proceed();
   }
 }

@@ -29,13 +29,13 @@ export interface DeliveryFilter {
 }
 
 /** Deliveries that one page looks through at most, however few of them are wanted. */
-export const lookedThroughMax = 10_000;
+export const scannedMax = 10_000;
 
 /**
  * The same where a kind is wanted of deliveries of a state that `retries` keeps. They lie far apart: each takes look-ups in
  * three tables, in blocks of its own.
  */
-export const lookedThroughByKindMax = 2_000;
+export const scannedByKindMax = 2_000;
 
 export interface DeliveryList {
   deliveries: Delivery[];
@@ -55,30 +55,30 @@ export async function listDeliveries(
   const { id = null } = filter;
   const wanted = id === null ? null : await sequenceOf(db, subscription, id);
   if (wanted === undefined) return { deliveries: [], more: null };
-  const stretch =
+  const range =
     wanted === null
-      ? await findStretch(db, lane, filter, before)
+      ? await findRange(db, lane, filter, before)
       : { from: wanted + 1, lowest: wanted, more: null };
   const { rows } = await sql<DeliveryRow>`
-    select * from (${describeRows(lane, lookThrough(lane, filter, stretch, limit))}) as d
+    select * from (${describeRows(lane, scanOf(lane, filter, range, limit))}) as d
     order by sequence desc`.execute(db);
-  return { deliveries: rows.map((row) => toDelivery(row, subscription.id)), more: stretch.more };
+  return { deliveries: rows.map((row) => toDelivery(row, subscription.id)), more: range.more };
 }
 
 /** Sequences that a page looks through, downwards: before `from`, to `lowest`. */
-interface Stretch {
+interface SequenceRange {
   from: number;
   lowest: number;
   /** Where there is more below. */
   more: number | null;
 }
 
-async function findStretch(
+async function findRange(
   db: Database,
   lane: number,
   filter: DeliveryFilter,
   before: number | null,
-): Promise<Stretch> {
+): Promise<SequenceRange> {
   const { rows: ends } = await sql<{ head: string; oldest: string | null; newest: string | null }>`
     select next_sequence as head,
       (select min(sequence) from deliveries d where d.lane = l.id and ${ofDays(filter)}) as oldest,
@@ -87,16 +87,16 @@ async function findStretch(
   const { head = '1', oldest = null, newest = null } = ends[0] ?? {};
   const from = Math.min(before ?? Number.POSITIVE_INFINITY, Number(head), Number(newest ?? 0) + 1);
   const lowest = isKeptByState(filter.state)
-    ? await lowestOfState(db, lane, filter, from, lookedThroughFor(filter))
+    ? await lowestOfState(db, lane, filter, from, scannedMaxFor(filter))
     : // A sequence has no gap, so that this is how many there are.
-      from - lookedThroughMax;
+      from - scannedMax;
   return { from, lowest, more: oldest !== null && lowest > Number(oldest) ? lowest : null };
 }
 
 type KeptState = 'failed' | 'cancelled';
 
-function lookedThroughFor({ state, kind }: DeliveryFilter): number {
-  return isKeptByState(state) && kind !== null ? lookedThroughByKindMax : lookedThroughMax;
+function scannedMaxFor({ state, kind }: DeliveryFilter): number {
+  return isKeptByState(state) && kind !== null ? scannedByKindMax : scannedMax;
 }
 
 /** Whether all deliveries of a state are in `retries` under that name: these are found without reading the others. */
@@ -119,7 +119,7 @@ async function lowestOfState(
 }
 
 /** Rows of `deliveries` that fit, the newest first. Nothing is looked up for those after the last that is wanted. */
-function lookThrough(lane: number, filter: DeliveryFilter, { from, lowest }: Stretch, limit: number) {
+function scanOf(lane: number, filter: DeliveryFilter, { from, lowest }: SequenceRange, limit: number) {
   const { state, kind, since, until } = filter;
   const within = sql`d.lane = ${lane} and d.sequence < ${from}::bigint and d.sequence >= ${lowest}::bigint
     and ${ofDays(filter)}`;
@@ -127,13 +127,13 @@ function lookThrough(lane: number, filter: DeliveryFilter, { from, lowest }: Str
     ? sql`
       select r.lane, r.sequence, r.day, d.event, d.created_at from (
         select d.lane, d.sequence, d.day from retries d where ${within} and d.state = ${state}
-        order by d.sequence desc limit ${lookedThroughFor(filter)}
+        order by d.sequence desc limit ${scannedMaxFor(filter)}
       ) as r
       cross join lateral (
         select event, created_at from deliveries
         where lane = r.lane and sequence = r.sequence and day = r.day offset 0
       ) as d`
-    : sql`select d.* from deliveries d where ${within} order by d.sequence desc limit ${lookedThroughMax}`;
+    : sql`select d.* from deliveries d where ${within} order by d.sequence desc limit ${scannedMax}`;
   const conditions = [
     kind === null ? [] : sql`(select kind from events where day = d.day and position = d.event) = ${kind}`,
     state === null || isKeptByState(state) ? [] : sql`${stateOf(sql`r.state`, wasAttempted)} = ${state}`,

@@ -21,7 +21,7 @@ const dayTables = ['attempts', 'deliveries', 'events'];
  * deliveries that are still to be made stays.
  * @returns false where others hold locks on them, such as a backup: to be called again soon
  */
-export async function keepDays(db: Database, days = retentionDays): Promise<boolean> {
+export async function applyRetention(db: Database, days = retentionDays): Promise<boolean> {
   const areMade = await ensurePartitions(db, dayTables);
   const today = await followClock(db);
   const kept = await pendingDays(db, today, days);
@@ -142,7 +142,7 @@ async function idMadeAt(db: Database, id: string): Promise<Date | undefined> {
 /** An id can state a time that no date of the database can name. */
 const latestMs = Date.UTC(9999, 0);
 
-/** Positions of a day are in the order of its times, but for moments: the primary key leads to the stretch to read. */
+/** Positions of a day are in the order of its times, but for moments: the primary key leads to the range to read. */
 async function eraseOfDay(db: Database, id: string, day: string, from: Date, until: Date): Promise<number[]> {
   const { rows } = await sql<{ position: string }>`
     update events set body = null

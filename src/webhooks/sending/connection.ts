@@ -2,7 +2,7 @@
 
 import type { ConnectTimings } from '../../egress/connector.ts';
 import type { TracedAttempt } from './attempt_span.ts';
-import type { AnswerHeaders } from './http1_answer.ts';
+import type { ResponseHeaders } from './http1/response_reader.ts';
 
 /** A POST. */
 export interface OutgoingRequest {
@@ -17,10 +17,10 @@ export interface OutgoingRequest {
 }
 
 /** What has come of an answer. */
-export interface AnswerParts {
+export interface ResponseParts {
   /** Null until a head has come. */
   status: number | null;
-  headers: AnswerHeaders | null;
+  headers: ResponseHeaders | null;
   /** The headers as JSON. */
   headersText: string | null;
   body: Buffer | null;
@@ -32,11 +32,11 @@ export interface Exchange {
   /** Whether it may still begin: asked again where its first byte had to wait for the other side. */
   readonly mayBegin: boolean;
   /** It may not, and nothing of it was sent. */
-  callOff(connection: Connection): void;
+  cancel(connection: Connection): void;
   /** The first bytes of the head that counts are here. */
   onHead(): void;
-  /** @param isCut where the body goes on beyond what is kept @param mayGoOn whether the connection can be used again */
-  onAnswer(isCut: boolean, mayGoOn: boolean): void;
+  /** @param isTruncated where the body goes on beyond what is kept @param isReusable whether the connection can be used again */
+  onResponse(isTruncated: boolean, isReusable: boolean): void;
   /** @param hasBegun whether any byte of an answer had come */
   onFailure(error: Error, hasBegun: boolean): void;
 }
@@ -52,7 +52,7 @@ export interface Connection {
   readonly isUsable: boolean;
   start(exchange: Exchange): void;
   /** What has come of the answer to the exchange that was started last. */
-  readonly parts: AnswerParts;
+  readonly parts: ResponseParts;
   destroy(): void;
 }
 

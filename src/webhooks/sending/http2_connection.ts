@@ -5,13 +5,13 @@
 
 import { Client, type Dispatcher } from 'undici';
 import type { GuardedConnection } from '../../egress/connector.ts';
-import { type AnswerParts, type Connection, type Exchange, ProtocolError } from './connection.ts';
+import { type Connection, type Exchange, ProtocolError, type ResponseParts } from './connection.ts';
 import {
-  type AnswerHeaders,
-  answerBodyBytesMax,
-  answerHeadBytesMax,
-  answerPiecesMax,
-} from './http1_answer.ts';
+  type ResponseHeaders,
+  responseBodyBytesMax,
+  responseChunksMax,
+  responseHeadBytesMax,
+} from './http1/response_reader.ts';
 
 export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
   readonly timings: GuardedConnection['timings'];
@@ -23,7 +23,7 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
   #exchange: Exchange | null = null;
   #controller: Dispatcher.DispatchController | undefined;
   #status: number | null = null;
-  #headers: AnswerHeaders | null = null;
+  #headers: ResponseHeaders | null = null;
   #chunks: Buffer[] = [];
   #bytes = 0;
 
@@ -41,7 +41,7 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
       pipelining: 1,
       headersTimeout: 0,
       bodyTimeout: 0,
-      maxHeaderSize: answerHeadBytesMax,
+      maxHeaderSize: responseHeadBytesMax,
       keepAliveTimeout: idleMs,
       allowH2: true,
     });
@@ -54,7 +54,7 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
     return this.#isUsable;
   }
 
-  get parts(): AnswerParts {
+  get parts(): ResponseParts {
     const headers = this.#headers;
     return {
       status: this.#status,
@@ -97,7 +97,7 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
     this.#exchange = null;
     this.#isUsable = false;
     controller.abort(new Error('called off'));
-    exchange.callOff(this);
+    exchange.cancel(this);
   }
 
   onResponseStart(
@@ -107,18 +107,18 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
   ): void {
     // 102 and 103 come before the answer.
     if (status < 200) return;
-    if (headerListBytes(headers) > answerHeadBytesMax) {
+    if (headerListBytes(headers) > responseHeadBytesMax) {
       controller.abort(new ProtocolError('the header section is too large'));
       return;
     }
     this.#status = status;
-    this.#headers = headers as AnswerHeaders;
+    this.#headers = headers as ResponseHeaders;
     this.#exchange?.onHead();
   }
 
   onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    const room = answerBodyBytesMax - this.#bytes;
-    if (this.#chunks.length === answerPiecesMax) this.#chunks = [Buffer.concat(this.#chunks)];
+    const room = responseBodyBytesMax - this.#bytes;
+    if (this.#chunks.length === responseChunksMax) this.#chunks = [Buffer.concat(this.#chunks)];
     // A copy: the chunk may be a view of a large buffer that would live as long as it.
     const part = Buffer.from(chunk.subarray(0, room));
     this.#chunks.push(part);
@@ -137,14 +137,14 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
     exchange?.onFailure(error, this.#status !== null);
   }
 
-  #finish(isCut: boolean): void {
+  #finish(isTruncated: boolean): void {
     const exchange = this.#exchange;
     this.#exchange = null;
-    if (isCut) {
+    if (isTruncated) {
       this.#isUsable = false;
       this.#controller?.abort(new Error('no more is read'));
     }
-    exchange?.onAnswer(isCut, !isCut && this.#isUsable);
+    exchange?.onResponse(isTruncated, !isTruncated && this.#isUsable);
   }
 }
 

@@ -18,8 +18,8 @@ import { AddressLimits, type AddressQuotas, addressKey } from './address_limits.
 import type { AttemptError } from './attempt_error.ts';
 import type { AttemptSpan } from './attempt_span.ts';
 import { type Connection, type Exchange, type OutgoingRequest, ProtocolError } from './connection.ts';
-import type { AnswerHeaders, HeadMemory } from './http1_answer.ts';
-import { Http1Connection } from './http1_connection.ts';
+import { Http1Connection } from './http1/connection.ts';
+import type { HeadCache, ResponseHeaders } from './http1/response_reader.ts';
 
 /** Milliseconds for a whole exchange, from resolving the name to the end of the answer. */
 export const exchangeTimeoutMs = 15_000;
@@ -30,13 +30,13 @@ const idleConnectionsMax = 1_000;
 /** Milliseconds between looks at the clock: how late the timer may be. */
 const timerGrainMs = 50;
 
-export interface Answer {
+export interface ExchangeResult {
   /** Of the process's own clock (`performance.now`), in milliseconds. */
   readonly startedAt: number;
   readonly endedAt: number;
   readonly firstByteAt: number | null;
   readonly status: number | null;
-  readonly headers: AnswerHeaders | null;
+  readonly headers: ResponseHeaders | null;
   /** The headers as JSON. */
   readonly headersText: string | null;
   readonly body: Buffer | null;
@@ -50,19 +50,19 @@ export interface Answer {
   /** Where the exchange had to open one. */
   readonly connection: ConnectTimings | null;
   /** Whether nothing was sent, because it was not to be sent any more once there was a connection. */
-  readonly isCalledOff: boolean;
+  readonly isCancelled: boolean;
 }
 
-/** What an exchange is part of: it is called off where this has been stopped before its first byte. */
+/** What an exchange is stoppable of: it is called off where this has been stopped before its first byte. */
 export interface Stoppable {
   /** How often. */
-  readonly stops: number;
+  readonly stopCount: number;
 }
 
-const unstoppable: Stoppable = { stops: 0 };
+const unstoppable: Stoppable = { stopCount: 0 };
 
 export interface SenderOptions extends ConnectorOptions {
-  /** Told of each attempt that is over and part of a trace. */
+  /** Told of each attempt that is over and stoppable of a trace. */
   onSpan?: (span: AttemptSpan) => void;
   /** Whether an exchange may begin at this moment: asked last of all, before its first byte. */
   mayBegin?: () => boolean;
@@ -71,16 +71,16 @@ export interface SenderOptions extends ConnectorOptions {
 }
 
 /** What the connections to one origin have in common. */
-interface Place {
+interface OriginPool {
   origin: URL;
   /** The one used last at the end. */
   idle: Connection[];
-  memory: HeadMemory;
+  memory: HeadCache;
 }
 
 export class Sender {
   readonly #options: SenderOptions;
-  readonly #places = new Map<string, Place>();
+  readonly #pools = new Map<string, OriginPool>();
   readonly #addresses: AddressLimits | undefined;
   /** Whom connections are to, as `addressKey` tells. */
   readonly #keys = new WeakMap<Connection, string>();
@@ -105,12 +105,12 @@ export class Sender {
    */
   send<T>(
     request: OutgoingRequest,
-    done: (answer: Answer, context: T) => void,
+    done: (answer: ExchangeResult, context: T) => void,
     context: T,
-    part: Stoppable = unstoppable,
+    stoppable: Stoppable = unstoppable,
   ): void {
-    const place = this.#placeOf(request.origin);
-    const exchange = new SentExchange(request, part, place, done, context, this.#owner);
+    const pool = this.#poolOf(request.origin);
+    const exchange = new SentExchange(request, stoppable, pool, done, context, this.#owner);
     this.#exchanges.add(exchange as SentExchange<unknown>);
     // What came over a connection since its last answer is seen before anything is sent over it (in this turn of the
     // event loop: RFC 9112 section 9.2 has bytes that nobody asked for belong to no answer).
@@ -121,18 +121,18 @@ export class Sender {
   /** Closes the connections; exchanges under way are cut off. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
-    for (const { idle } of this.#places.values()) for (const connection of idle) connection.destroy();
+    for (const { idle } of this.#pools.values()) for (const connection of idle) connection.destroy();
     for (const exchange of this.#exchanges) exchange.via?.destroy();
-    this.#places.clear();
+    this.#pools.clear();
   }
 
-  #placeOf(origin: string): Place {
-    let place = this.#places.get(origin);
-    if (place === undefined) {
-      place = { origin: new URL(origin), idle: [], memory: { bytes: null, head: null } };
-      this.#places.set(origin, place);
+  #poolOf(origin: string): OriginPool {
+    let pool = this.#pools.get(origin);
+    if (pool === undefined) {
+      pool = { origin: new URL(origin), idle: [], memory: { bytes: null, head: null } };
+      this.#pools.set(origin, pool);
     }
-    return place;
+    return pool;
   }
 
   readonly #startWaiting = (): void => {
@@ -140,7 +140,7 @@ export class Sender {
     this.#waiting = [];
     for (const exchange of waiting) {
       if (exchange.isOver) continue;
-      const connection = this.#takeIdle(exchange.place);
+      const connection = this.#takeIdle(exchange.pool);
       if (connection === undefined) this.#open(exchange);
       else this.#begin(exchange, connection);
     }
@@ -149,10 +149,10 @@ export class Sender {
   /** The last moment before the first byte. */
   #begin(exchange: SentExchange<unknown>, connection: Connection): void {
     if (exchange.mayBegin) exchange.begin(connection);
-    else exchange.callOff(connection);
+    else exchange.cancel(connection);
   }
 
-  #takeIdle({ idle }: Place): Connection | undefined {
+  #takeIdle({ idle }: OriginPool): Connection | undefined {
     for (;;) {
       const connection = idle.pop();
       if (connection === undefined) return undefined;
@@ -163,18 +163,18 @@ export class Sender {
   }
 
   #open(exchange: SentExchange<unknown>): void {
-    const { place } = exchange;
+    const { pool } = exchange;
     const limits = this.#addresses;
     let key: string | undefined;
     const admit = async ([address = '']: readonly string[]) => {
-      const wanted = addressKey(address, place.origin.port);
+      const wanted = addressKey(address, pool.origin.port);
       await limits?.acquire(wanted);
       key = wanted;
       if (exchange.isOver) throw new EgressError('connect_timeout');
     };
-    connectGuarded(place.origin, this.#options, limits && admit).then(
+    connectGuarded(pool.origin, this.#options, limits && admit).then(
       (opened) => {
-        if (key !== undefined && !this.#hold(opened, place, key)) {
+        if (key !== undefined && !this.#countConnection(opened, pool, key)) {
           exchange.onFailure(new EgressError('connect_error'), false);
           return;
         }
@@ -191,15 +191,19 @@ export class Sender {
   }
 
   async #use(opened: GuardedConnection, exchange: SentExchange<unknown>): Promise<void> {
-    const { place } = exchange;
-    const connection = await speak(opened, place);
-    this.#keys.set(connection, addressKey(opened.address, place.origin.port));
+    const { pool } = exchange;
+    const connection = await createConnection(opened, pool);
+    this.#keys.set(connection, addressKey(opened.address, pool.origin.port));
     if (exchange.isOver) connection.destroy();
     else this.#begin(exchange, connection);
   }
 
   /** Counts a connection for as long as it is open. @returns whether it may stay */
-  #hold({ socket, address }: GuardedConnection, { origin }: Place, expected: string): boolean {
+  #countConnection(
+    { socket, address }: GuardedConnection,
+    { origin }: OriginPool,
+    expected: string,
+  ): boolean {
     const limits = this.#addresses as AddressLimits;
     const key = addressKey(address, origin.port);
     const hasRoom = limits.move(expected, key);
@@ -210,7 +214,7 @@ export class Sender {
   }
 
   /** @returns whether the connection may carry another exchange, as far as its address is concerned */
-  #judgeAddress(connection: Connection, { status, error }: Answer): boolean {
+  #recordAddressResult(connection: Connection, { status, error }: ExchangeResult): boolean {
     const key = this.#keys.get(connection);
     if (this.#addresses === undefined || key === undefined) return true;
     if (error === null && status !== null && Math.floor(status / 100) === 2) this.#addresses.accepted(key);
@@ -219,26 +223,30 @@ export class Sender {
 
   readonly #owner: ExchangeOwner = {
     mayBegin: () => this.#options.mayBegin?.() !== false,
-    onEnd: (exchange, mayGoOn) => {
-      const { via, request, place } = exchange;
+    onEnd: (exchange, isReusable) => {
+      const { via, request, pool } = exchange;
       this.#exchanges.delete(exchange);
-      if (via !== null) this.#give(via, place, this.#judgeAddress(via, exchange) && mayGoOn);
-      if (request.traced !== null && !exchange.isCalledOff) this.#tellSpan(request, exchange);
+      if (via !== null)
+        this.#returnConnection(via, pool, this.#recordAddressResult(via, exchange) && isReusable);
+      if (request.traced !== null && !exchange.isCancelled) this.#reportSpan(request, exchange);
     },
     onTryAgain: (exchange) => this.#open(exchange),
   };
 
-  #give(connection: Connection, place: Place, mayGoOn: boolean): void {
-    if (!mayGoOn || this.#idleCount >= idleConnectionsMax) {
+  #returnConnection(connection: Connection, pool: OriginPool, isReusable: boolean): void {
+    if (!isReusable || this.#idleCount >= idleConnectionsMax) {
       connection.destroy();
       return;
     }
     connection.idleSince = performance.now();
-    place.idle.push(connection);
+    pool.idle.push(connection);
     this.#idleCount += 1;
   }
 
-  #tellSpan({ traced, origin }: OutgoingRequest, { startedAt, endedAt, status, error }: Answer): void {
+  #reportSpan(
+    { traced, origin }: OutgoingRequest,
+    { startedAt, endedAt, status, error }: ExchangeResult,
+  ): void {
     if (traced === null) return;
     const { timeOrigin } = performance;
     this.#options.onSpan?.({
@@ -260,23 +268,26 @@ export class Sender {
     }
     if (now - this.#prunedAt < pruneMs) return;
     this.#prunedAt = now;
-    const used = new Set<Place>();
-    for (const { place } of this.#exchanges) used.add(place);
-    for (const [origin, place] of this.#places) {
-      const kept = place.idle.filter((connection) => {
+    const used = new Set<OriginPool>();
+    for (const { pool } of this.#exchanges) used.add(pool);
+    for (const [origin, pool] of this.#pools) {
+      const kept = pool.idle.filter((connection) => {
         const isFresh = connection.isUsable && now - connection.idleSince < connection.idleMs;
         if (!isFresh) connection.destroy();
         return isFresh;
       });
-      this.#idleCount -= place.idle.length - kept.length;
-      place.idle = kept;
-      if (kept.length === 0 && !used.has(place)) this.#places.delete(origin);
+      this.#idleCount -= pool.idle.length - kept.length;
+      pool.idle = kept;
+      if (kept.length === 0 && !used.has(pool)) this.#pools.delete(origin);
     }
   }
 }
 
 /** By what was agreed on in the handshake. The client for HTTP/2 takes 12 MiB, and is loaded when a subscriber speaks it. */
-async function speak(opened: GuardedConnection, { origin, memory }: Place): Promise<Connection> {
+async function createConnection(
+  opened: GuardedConnection,
+  { origin, memory }: OriginPool,
+): Promise<Connection> {
   const { alpnProtocol } = opened.socket as { alpnProtocol?: string | false | null };
   if (alpnProtocol !== 'h2') return new Http1Connection(opened, origin, memory, idleMsMax);
   const { Http2Connection } = await import('./http2_connection.ts');
@@ -287,49 +298,49 @@ async function speak(opened: GuardedConnection, { origin, memory }: Place): Prom
 
 interface ExchangeOwner {
   mayBegin: () => boolean;
-  /** @param mayGoOn whether its connection can carry another one */
-  onEnd: (exchange: SentExchange<unknown>, mayGoOn: boolean) => void;
+  /** @param isReusable whether its connection can carry another one */
+  onEnd: (exchange: SentExchange<unknown>, isReusable: boolean) => void;
   /** Another connection may do what a kept one could not. */
   onTryAgain: (exchange: SentExchange<unknown>) => void;
 }
 
 /** One exchange, and in the end its answer. */
-class SentExchange<T> implements Exchange, Answer {
+class SentExchange<T> implements Exchange, ExchangeResult {
   readonly request: OutgoingRequest;
-  readonly place: Place;
+  readonly pool: OriginPool;
   readonly startedAt = performance.now();
   endedAt = 0;
   firstByteAt: number | null = null;
   status: number | null = null;
-  headers: AnswerHeaders | null = null;
+  headers: ResponseHeaders | null = null;
   headersText: string | null = null;
   body: Buffer | null = null;
   truncated = false;
-  error: Answer['error'] = null;
+  error: ExchangeResult['error'] = null;
   reason: string | null = null;
   /** What carries it. */
   via: Connection | null = null;
   isOver = false;
-  isCalledOff = false;
-  readonly #part: Stoppable;
-  readonly #stops: number;
+  isCancelled = false;
+  readonly #stoppable: Stoppable;
+  readonly #stopCount: number;
   #isSecondTry = false;
-  readonly #done: (answer: Answer, context: T) => void;
+  readonly #done: (answer: ExchangeResult, context: T) => void;
   readonly #context: T;
   readonly #owner: ExchangeOwner;
 
   constructor(
     request: OutgoingRequest,
-    part: Stoppable,
-    place: Place,
-    done: (answer: Answer, context: T) => void,
+    stoppable: Stoppable,
+    pool: OriginPool,
+    done: (answer: ExchangeResult, context: T) => void,
     context: T,
     owner: ExchangeOwner,
   ) {
     this.request = request;
-    this.#part = part;
-    this.#stops = part.stops;
-    this.place = place;
+    this.#stoppable = stoppable;
+    this.#stopCount = stoppable.stopCount;
+    this.pool = pool;
     this.#done = done;
     this.#context = context;
     this.#owner = owner;
@@ -343,16 +354,16 @@ class SentExchange<T> implements Exchange, Answer {
     return this.via !== null && this.via.openedAt >= this.startedAt ? this.via.timings : null;
   }
 
-  /** Whether what it is part of was not stopped since, and nothing else speaks against it. */
+  /** Whether what it is stoppable of was not stopped since, and nothing else speaks against it. */
   get mayBegin(): boolean {
-    return this.#part.stops === this.#stops && this.#owner.mayBegin();
+    return this.#stoppable.stopCount === this.#stopCount && this.#owner.mayBegin();
   }
 
   /** Nothing is sent; the connection can carry another one. What was sent before, over one that broke, was an attempt. */
-  callOff(connection: Connection): void {
+  cancel(connection: Connection): void {
     if (this.isOver) return;
     if (this.#isSecondTry) this.error = 'connection_error';
-    else this.isCalledOff = true;
+    else this.isCancelled = true;
     this.via = connection;
     this.isOver = true;
     this.endedAt = performance.now();
@@ -369,15 +380,15 @@ class SentExchange<T> implements Exchange, Answer {
     this.firstByteAt = performance.now();
   }
 
-  onAnswer(isCut: boolean, mayGoOn: boolean): void {
-    this.truncated = isCut;
-    this.#end(mayGoOn);
+  onResponse(isTruncated: boolean, isReusable: boolean): void {
+    this.truncated = isTruncated;
+    this.#end(isReusable);
   }
 
   onFailure(error: Error, hasBegun: boolean): void {
     if (this.isOver) return;
     const code = classify(error);
-    // A kept connection that the other side had closed meanwhile: once more, on a new one, as part of the same attempt.
+    // A kept connection that the other side had closed meanwhile: once more, on a new one, as stoppable of the same attempt.
     const wasKept = this.via !== null && this.via.openedAt < this.startedAt;
     if (code === 'connection_error' && wasKept && !hasBegun && !this.#isSecondTry) {
       this.#isSecondTry = true;
@@ -397,7 +408,7 @@ class SentExchange<T> implements Exchange, Answer {
     this.#end(false);
   }
 
-  #end(mayGoOn: boolean): void {
+  #end(isReusable: boolean): void {
     if (this.isOver) return;
     this.isOver = true;
     this.endedAt = performance.now();
@@ -408,7 +419,7 @@ class SentExchange<T> implements Exchange, Answer {
       this.headersText = headersText;
       this.body = body;
     }
-    this.#owner.onEnd(this as SentExchange<unknown>, mayGoOn);
+    this.#owner.onEnd(this as SentExchange<unknown>, isReusable);
     this.#done(this, this.#context);
   }
 }

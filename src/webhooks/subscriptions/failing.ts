@@ -10,7 +10,7 @@
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import { failingName } from '../../events/built_in_names.ts';
-import { disableByWorker, tellOwner } from './subscription_state.ts';
+import { disableByWorker, notifyOwner } from './subscription_state.ts';
 
 export const failuresMin = 20;
 export const failingDays = 5;
@@ -66,7 +66,7 @@ export async function warnFailing(db: Database): Promise<FailingWarning[]> {
       returning lane, warning, failing_since, disables_at`.execute(tx);
     const warnings: FailingWarning[] = [];
     for (const { lane, warning, failing_since: failingSince, disables_at: disablesAt } of rows) {
-      const subscription = await tellOwner(tx, Number(lane), failingName, {
+      const subscription = await notifyOwner(tx, Number(lane), failingName, {
         failing_since: failingSince.toISOString(),
         disables_at: disablesAt.toISOString(),
       });

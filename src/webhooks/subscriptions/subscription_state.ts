@@ -38,7 +38,7 @@ export async function disableByWorker(db: Database, lane: number, reason: Disabl
       update subscriptions set state = 'disabled', disabled_reason = ${reason}, updated_at = now()
       where lane = ${lane} and state = 'active' returning id`.execute(tx);
     if (rows.length === 0) return false;
-    await tellOwner(tx, lane, disabledName, { reason });
+    await notifyOwner(tx, lane, disabledName, { reason });
     return true;
   });
 }
@@ -48,7 +48,7 @@ export async function disableByWorker(db: Database, lane: number, reason: Disabl
  * @param more of the event's body, beside the subscription
  * @returns the subscription's id; undefined where there is none
  */
-export async function tellOwner(
+export async function notifyOwner(
   tx: Transaction,
   lane: number,
   kind: string,

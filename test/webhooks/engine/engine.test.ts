@@ -528,7 +528,7 @@ test('webhooks 76: an event’s body is erased at once, its ids stay; days that 
   await sql`insert into events (day, id, kind, body) values ('2020-01-01', 'old', 'push', '{}')`.execute(
     server.db,
   );
-  await keepDays(server.db);
+  await applyRetention(server.db);
   const { rows } = await sql<{ old: string | null; other: string | null; today: string }>`
     select to_regclass('events_20200101')::text as old, to_regclass('attempts_20200101')::text as other,
       (select count(*) from events) as today`.execute(server.db);

@@ -87,7 +87,7 @@ test('webhooks 65: pauses and retries that were put off by a month are over when
     async () => (await sql`select from deliveries where lane = ${lane}`.execute(db)).rows.length,
     (count) => count === 1,
   );
-  await mendTimes(db);
+  await repairTimes(db);
   await subscriber.waitFor(1);
   await until(
     async () => (await sql`select from attempts where lane = ${lane}`.execute(db)).rows.length,
@@ -96,7 +96,7 @@ test('webhooks 65: pauses and retries that were put off by a month are over when
   await sql`
     insert into retries (lane, sequence, day, state, attempts, due_at)
     select lane, sequence, day, 'pending', 1, ${later} from deliveries where lane = ${lane}`.execute(db);
-  await mendTimes(db);
+  await repairTimes(db);
   const { rows } = await sql<{ is_due: boolean }>`
     select due_at <= now() as is_due from retries where lane = ${lane}`.execute(db);
   assert.deepEqual(rows, [{ is_due: true }]);
@@ -125,12 +125,12 @@ test('webhooks 65, 76: a clock that is a month ahead drops no month: retention f
   await makeDay(daysAgo(50));
   // As if the clock had been 35 days behind until now.
   await sql`update retention_day set day = ${daysAgo(35)}::date`.execute(db);
-  await keepDays(db);
+  await applyRetention(db);
   assert.ok(await isKept(daysAgo(50)));
   const { rows } = await sql<{ day: string }>`select day::text from retention_day`.execute(db);
   assert.equal(rows[0]?.day, daysAgo(34));
   await sql`update retention_day set day = ${daysAgo(0)}::date`.execute(db);
-  await keepDays(db);
+  await applyRetention(db);
   assert.equal(await isKept(daysAgo(50)), false);
 });
 
@@ -151,14 +151,14 @@ test('webhooks 65, 76: a day with deliveries that are still to be made stays', a
   await sql`insert into deliveries (day, lane, sequence, event) values (${day}::date, ${lane}, 1, 5)`.execute(
     db,
   );
-  await keepDays(db);
+  await applyRetention(db);
   assert.ok(await isKept(day));
   await sql`
     insert into retries (lane, sequence, day, state, attempts, due_at)
     values (${lane}, 1, ${day}::date, 'pending', 1, now() + interval '1 hour')`.execute(db);
-  await keepDays(db);
+  await applyRetention(db);
   assert.ok(await isKept(day));
   await sql`update retries set state = 'failed', due_at = null where lane = ${lane}`.execute(db);
-  await keepDays(db);
+  await applyRetention(db);
   assert.equal(await isKept(day), false);
 });

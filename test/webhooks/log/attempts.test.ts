@@ -179,12 +179,12 @@ test('webhooks 61: each attempt shows the URL and the shape that it was made wit
   assert.equal(attempts[0]?.request.headers['Nuncio-Signature'], 'sha256=***');
   assert.equal(attempts[1]?.request.headers['webhook-signature'], 'v1,***');
   const shown = async () => (await app.request('GET', `/deliveries/${delivery}`)).body.attempts;
-  await keepDays(server.db);
+  await applyRetention(server.db);
   assert.notEqual((await shown())[0].request, null);
   await sql`update subscription_revisions set created_at = created_at - interval '40 days'`.execute(
     server.db,
   );
-  await keepDays(server.db);
+  await applyRetention(server.db);
   assert.equal((await shown())[0].request, null);
   assert.notEqual((await shown())[1].request, null);
 });

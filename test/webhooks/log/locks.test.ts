@@ -42,7 +42,7 @@ test('partitions of new days are made, and events delivered, while a backup read
   const last = before.at(-1) as string;
   await sql`drop table ${sql.id(last)}`.execute(server.db);
   await whileDumping(async () => {
-    assert.equal(await keepDays(server.db), true);
+    assert.equal(await applyRetention(server.db), true);
     assert.deepEqual(await partitionsOf('events'), before);
     await publish(publisher, app.account, ['during the backup']);
     await subscriber.waitFor(1);
@@ -58,11 +58,11 @@ test('a day that a backup still reads is dropped after the backup, and blocks no
     server.db,
   );
   await whileDumping(async () => {
-    assert.equal(await keepDays(server.db), false);
+    assert.equal(await applyRetention(server.db), false);
     await publish(publisher, app.account, ['during the backup']);
     await subscriber.waitFor(1);
   });
-  assert.equal(await keepDays(server.db), true);
+  assert.equal(await applyRetention(server.db), true);
   const { rows } = await sql`select to_regclass('events_20200102') as old`.execute(server.db);
   assert.deepEqual(rows, [{ old: null }]);
 });
@@ -74,8 +74,8 @@ test('two nodes that keep days at the same time do not disturb each other', asyn
   );
   const last = (await partitionsOf('deliveries')).at(-1) as string;
   await sql`drop table ${sql.id(last)}`.execute(server.db);
-  await Promise.all(Array.from({ length: 4 }, () => keepDays(server.db)));
-  assert.equal(await keepDays(server.db), true);
+  await Promise.all(Array.from({ length: 4 }, () => applyRetention(server.db)));
+  assert.equal(await applyRetention(server.db), true);
   assert.equal((await partitionsOf('deliveries')).at(-1), last);
   const { rows } = await sql`select to_regclass('attempts_20200103') as old`.execute(server.db);
   assert.deepEqual(rows, [{ old: null }]);

@@ -24,11 +24,11 @@ interface Understood {
 
 /** @returns null for what is refused */
 function ours(bytes: Buffer): Understood | null {
-  const reader = new AnswerReader({ bytes: null, head: null });
+  const reader = new ResponseReader({ bytes: null, head: null });
   const reading = reader.take(Buffer.from(bytes));
   if (reading !== 'done' && (reading !== 'more' || reader.end() !== 'done')) return null;
   const body = reader.body?.toString('latin1') ?? '';
-  return { status: reader.head?.status, body, goesOn: reading === 'done' && reader.mayGoOn };
+  return { status: reader.head?.status, body, goesOn: reading === 'done' && reader.isReusable };
 }
 
 /** The same by the client of `node:http`, as strict as it comes. */
@@ -218,7 +218,7 @@ function createSender(t: TestContext): Sender {
   return sender;
 }
 
-function post(sender: Sender, origin: string, part?: Stoppable): Promise<Answer> {
+function post(sender: Sender, origin: string, part?: Stoppable): Promise<ExchangeResult> {
   const request = { origin, path: '/', headers: '', body: Buffer.from('{}'), traced: null };
   return new Promise((resolve) => sender.send(request, resolve, undefined, part));
 }
@@ -249,7 +249,7 @@ test('what came in thousands of pieces costs no more memory than its bytes', () 
   const chunk = Buffer.from('1\r\nx\r\n');
   const before = used();
   const readers = Array.from({ length: 40 }, () => {
-    const reader = new AnswerReader({ bytes: null, head: null });
+    const reader = new ResponseReader({ bytes: null, head: null });
     reader.take(Buffer.from(`${ok}Transfer-Encoding: chunked\r\n\r\n`));
     for (let count = 0; count < 16_000; count += 1) assert.equal(reader.take(chunk), 'more');
     return reader;
@@ -260,25 +260,25 @@ test('what came in thousands of pieces costs no more memory than its bytes', () 
 });
 
 test('what had been sent over a kept connection is told as a failure, not as called off, where it may not be sent again', async (t) => {
-  const part = { stops: 0 };
+  const part = { stopCount: 0 };
   let requests = 0;
   const origin = await serveRaw(t, (socket) => {
     socket.on('data', () => {
       requests += 1;
       if (requests === 1) return void socket.write(`${ok}Content-Length: 0\r\n\r\n`);
-      part.stops += 1;
+      part.stopCount += 1;
       socket.resetAndDestroy();
     });
   });
   const sender = createSender(t);
   assert.equal((await post(sender, origin, part)).status, 200);
-  const { isCalledOff, error, status } = await post(sender, origin, part);
-  assert.deepEqual([isCalledOff, error, status], [false, 'connection_error', null]);
+  const { isCancelled, error, status } = await post(sender, origin, part);
+  assert.deepEqual([isCancelled, error, status], [false, 'connection_error', null]);
   assert.equal(requests, 2);
 });
 
 test('a subscriber that lets HTTP/2 wait for its settings gets nothing that was stopped meanwhile', async (t) => {
-  const part = { stops: 0 };
+  const part = { stopCount: 0 };
   const kinds: number[] = [];
   const settings = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]);
   const server = createTls(
@@ -289,7 +289,7 @@ test('a subscriber that lets HTTP/2 wait for its settings gets nothing that was 
       socket.once('data', () => {
         // Frames that follow the preface at once are the connection's own; time enough for a request, were it sent.
         setTimeout(() => {
-          part.stops += 1;
+          part.stopCount += 1;
           socket.write(settings);
         }, 100);
       });
@@ -306,7 +306,7 @@ test('a subscriber that lets HTTP/2 wait for its settings gets nothing that was 
   t.after(() => server.close());
   const origin = `https://hooks.example:${(server.address() as AddressInfo).port}`;
   const answer = await post(createSender(t), origin, part);
-  assert.equal(answer.isCalledOff, true);
+  assert.equal(answer.isCancelled, true);
   // 1 begins a request.
   assert.ok(!kinds.includes(1), String(kinds));
 });

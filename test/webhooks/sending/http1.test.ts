@@ -32,7 +32,7 @@ interface Read {
 /** @param cuts where the bytes are cut into pieces @param isEnded whether the connection ends after them */
 function read(text: string, cuts: readonly number[] = [], isEnded = false): Read {
   const bytes = Buffer.from(text, 'latin1');
-  const reader = new AnswerReader({ bytes: null, head: null });
+  const reader = new ResponseReader({ bytes: null, head: null });
   const ends = [...new Set(cuts.map((cut) => cut % (bytes.length + 1)))].sort((a, b) => a - b);
   let reading: Reading | 'short' = 'more';
   let from = 0;
@@ -43,7 +43,7 @@ function read(text: string, cuts: readonly number[] = [], isEnded = false): Read
   }
   if (reading === 'more' && isEnded) reading = reader.end();
   const body = reader.body?.toString('latin1');
-  return { reading, status: reader.head?.status, body, mayGoOn: reader.mayGoOn };
+  return { reading, status: reader.head?.status, body, mayGoOn: reader.isReusable };
 }
 
 test('an answer is the same however it is cut into pieces', () => {
@@ -113,14 +113,14 @@ test('what ends early is short; what goes on beyond 16 KiB is cut', () => {
     assert.match(read(text, [], true).reading, /^(short|wrong)$/, text);
   assert.equal(read(`${ok}Content-Length: 3\r\n\r\nab`, [], true).reading, 'short');
   assert.equal(read(`${ok}Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n`, [], true).reading, 'short');
-  const long = 'x'.repeat(answerBodyBytesMax + 1);
+  const long = 'x'.repeat(responseBodyBytesMax + 1);
   for (const head of [`Content-Length: ${long.length}\r\n`, '', 'Transfer-Encoding: chunked\r\n']) {
     const body = head.startsWith('T') ? `${long.length.toString(16)}\r\n${long}\r\n0\r\n\r\n` : long;
     const cut = read(`${ok}${head}\r\n${body}`, [5_000, 10_000]);
     assert.equal(cut.reading, 'enough', head);
     assert.equal(cut.body, long.slice(1), head);
   }
-  const exact = read(`${ok}Content-Length: ${answerBodyBytesMax}\r\n\r\n${long.slice(1)}`);
+  const exact = read(`${ok}Content-Length: ${responseBodyBytesMax}\r\n\r\n${long.slice(1)}`);
   assert.deepEqual([exact.reading, exact.mayGoOn], ['done', true]);
 });
 
@@ -146,7 +146,7 @@ test('a connection goes on only after an end that is certain', () => {
 });
 
 test('headers are kept by name, those that come twice as a list, whatever they are called', () => {
-  const reader = new AnswerReader({ bytes: null, head: null });
+  const reader = new ResponseReader({ bytes: null, head: null });
   reader.take(
     Buffer.from(
       `${ok}Set-Cookie: a\r\nset-cookie:b\r\n__proto__: x\r\nX: \t y \t\r\nContent-Length: 0\r\n\r\n`,
@@ -192,7 +192,7 @@ function createSender(t: TestContext): Sender {
   return sender;
 }
 
-function post(sender: Sender, origin: string, body: Buffer): Promise<Answer> {
+function post(sender: Sender, origin: string, body: Buffer): Promise<ExchangeResult> {
   const request = { origin, path: '/hooks?a=b', headers: 'x-own: 1\r\n', body, traced: null };
   return new Promise((resolve) => sender.send(request, resolve, undefined));
 }
@@ -258,7 +258,7 @@ test('a request that the system has not taken yet is not written over by the nex
   const bodies = Array.from({ length: 20 }, (_, index) => `body ${index} `.repeat(100));
   for (const body of bodies) {
     const request = { origin: '', path: '/', headers: '', body: Buffer.from(body), traced: null };
-    open().start({ request, mayBegin: true, callOff() {}, onHead() {}, onAnswer() {}, onFailure() {} });
+    open().start({ request, mayBegin: true, cancel() {}, onHead() {}, onResponse() {}, onFailure() {} });
   }
   await done;
   assert.deepEqual(taken, bodies);

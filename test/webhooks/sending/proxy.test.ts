@@ -27,7 +27,7 @@ function createSender(t: TestContext, proxy: EgressProxy, addresses = ['127.0.0.
   return sender;
 }
 
-function post(sender: Sender, origin: string): Promise<Answer> {
+function post(sender: Sender, origin: string): Promise<ExchangeResult> {
   const request = { origin, path: '/', headers: '', body: Buffer.from('{}'), traced: null };
   return new Promise((resolve) => sender.send(request, resolve, undefined));
 }

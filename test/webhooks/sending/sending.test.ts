@@ -35,7 +35,7 @@ function createSender(t: TestContext, options: Partial<ConnectorOptions> = {}): 
   return sender;
 }
 
-function post(sender: Sender, origin: string, body = '{}'): Promise<Answer> {
+function post(sender: Sender, origin: string, body = '{}'): Promise<ExchangeResult> {
   const request = {
     origin,
     path: '/',
@@ -141,7 +141,7 @@ test('header lines arrive over HTTP/2 as over HTTP/1.1, with colons and commas i
       body: Buffer.from('{}'),
       traced: null,
     };
-    const { status } = await new Promise<Answer>((resolve) =>
+    const { status } = await new Promise<ExchangeResult>((resolve) =>
       createSender(t).send(request, resolve, undefined),
     );
     assert.equal(status, 200);
@@ -395,7 +395,7 @@ test('webhooks 48: an endless body is cut at 16 KiB, the connection closed, the 
   const answer = await post(createSender(t), `http://127.0.0.1:${port}`);
   assert.equal(answer.status, 200);
   assert.equal(answer.error, null);
-  assert.equal(answer.body?.length, answerBodyBytesMax);
+  assert.equal(answer.body?.length, responseBodyBytesMax);
   assert.ok(answer.truncated);
   await closed;
 });
@@ -457,7 +457,7 @@ test('webhooks 51, 52: nothing is decompressed, and any bytes can be kept', asyn
     response.writeHead(200, { 'content-encoding': 'gzip' }).end(bomb);
   });
   const answer = await post(createSender(t), `http://127.0.0.1:${port}`);
-  assert.deepEqual(answer.body, bomb.subarray(0, answerBodyBytesMax));
+  assert.deepEqual(answer.body, bomb.subarray(0, responseBodyBytesMax));
 });
 
 test('webhooks 53: what is no HTTP, ends early, is reset or miscounts is a failure', async (t) => {

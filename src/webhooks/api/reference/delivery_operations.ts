@@ -6,7 +6,7 @@ import type { Operation, Parameter } from '../../../http/operation.ts';
 import { requestSchema } from '../../../http/request_schema.ts';
 import { runningMax } from '../../fan_out/recovery.ts';
 import { deliveryStates } from '../../log/delivery.ts';
-import { lookedThroughByKindMax, lookedThroughMax } from '../../log/delivery_list.ts';
+import { scannedByKindMax, scannedMax } from '../../log/delivery_list.ts';
 import { bodyProblems, Id, idParameter, jsonBody, madeOnce, Named, read, Time, write } from './parts.ts';
 
 export const deliveryOperations: Operation[] = [
@@ -40,7 +40,7 @@ export const deliveryOperations: Operation[] = [
     ],
     answers: {
       200: {
-        description: `A page. It looks through ${lookedThroughMax} deliveries at most, and through ${lookedThroughByKindMax} failed or cancelled ones of a \`kind\`: with \`status\` or \`kind\` it may be shorter than \`limit\`, or empty, and still have \`next\`.`,
+        description: `A page. It looks through ${scannedMax} deliveries at most, and through ${scannedByKindMax} failed or cancelled ones of a \`kind\`: with \`status\` or \`kind\` it may be shorter than \`limit\`, or empty, and still have \`next\`.`,
         schema: 'DeliveryList',
         headers: ['Link'],
       },

@@ -3,7 +3,7 @@
  * bounded, whatever waits in the database.
  *
  *   a lane is   ready: may have something to start        sleeping: waits for a pause or for its rate
- *               hungry: has more in the database          repeating: has repetitions to come
+ *               readable: has more in the database          retrying: has retries to come
  *   none of them or several; which of it is true is looked at when its turn has come
  *
  * A tenant may take of each resource at most what nobody uses (and its quota): one alone gets half, n of them get
@@ -13,29 +13,29 @@
 import { defaultQuotas, type Quotas } from '../subscriptions/quotas.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
 import type { Lane } from './lane.ts';
-import { Turns } from './turns.ts';
+import { RoundRobin } from './round_robin.ts';
 import { Tenant, WaitingMemory } from './waiting_memory.ts';
 
 /** Deliveries in memory at most. Past it a lane gets one delivery at a time. */
 const waitingMax = 40_000;
 /** What a lane with nothing in memory may get, past what its tenant may take: so many times that. */
-const bareLaneFactor = 2;
+const emptyLaneFactor = 2;
 
 export type LaneQuotas = Pick<
   Quotas,
   'lanes' | 'lanesPerAccount' | 'waitingBytes' | 'waitingBytesPerAccount'
 >;
 
-export class HeldLanes {
+export class LeasedLanes {
   readonly quotas: LaneQuotas;
   readonly memory = new WaitingMemory();
   readonly #byId = new Map<number, Lane>();
   readonly #tenants = new Map<string, Tenant>();
   /** In turns. */
-  readonly ready = new Turns();
+  readonly ready = new RoundRobin();
   readonly sleeping = new Set<Lane>();
-  readonly hungry = new Turns();
-  readonly repeating = new Set<Lane>();
+  readonly readable = new RoundRobin();
+  readonly retrying = new Set<Lane>();
 
   constructor(quotas: LaneQuotas = defaultQuotas) {
     this.quotas = quotas;
@@ -89,7 +89,7 @@ export class HeldLanes {
 
   remove(lane: Lane): void {
     if (!this.#byId.delete(lane.id)) return;
-    for (const set of [this.ready, this.sleeping, this.hungry, this.repeating]) set.delete(lane);
+    for (const set of [this.ready, this.sleeping, this.readable, this.retrying]) set.delete(lane);
     lane.tenant.lanes -= 1;
     this.forgetTenant(lane.tenant);
   }
@@ -100,11 +100,11 @@ export class HeldLanes {
   }
 
   /** Something about a lane has changed: it is put where it may be wanted. */
-  mark(lane: Lane): void {
+  reschedule(lane: Lane): void {
     if (lane.isLost) return;
     if (lane.waitingCount > 0) this.ready.add(lane);
-    if (lane.wantsMore) this.hungry.add(lane);
-    if (Number.isFinite(lane.retryAt)) this.repeating.add(lane);
+    if (lane.wantsMore) this.readable.add(lane);
+    if (Number.isFinite(lane.retryAt)) this.retrying.add(lane);
   }
 
   /** Whether nothing more may be read for any lane. */
@@ -119,13 +119,13 @@ export class HeldLanes {
 
   /** Whether anything may be read for lanes of the tenant. */
   mayRead({ bytes }: Tenant): boolean {
-    return bytes < this.#bytesFor(0) * bareLaneFactor;
+    return bytes < this.#bytesFor(0) * emptyLaneFactor;
   }
 
   /** Where memory is short, lanes that have nothing in memory still get something: no lane is kept out by its siblings. */
   hasSpace(lane: Lane): boolean {
     if (!this.isCrowded(lane.tenant)) return true;
-    return isBare(lane) && this.mayRead(lane.tenant);
+    return isEmptyLane(lane) && this.mayRead(lane.tenant);
   }
 
   /** For one read: which of the deliveries that it found are taken into memory. */
@@ -140,7 +140,7 @@ export class HeldLanes {
   }
 }
 
-function isBare(lane: Lane): boolean {
+function isEmptyLane(lane: Lane): boolean {
   return lane.waitingCount === 0 && lane.inFlight === 0;
 }
 
@@ -161,7 +161,7 @@ export class Admission {
     const planned = this.#planned.get(tenant) ?? { positions: new Set(), bytes: 0 };
     if (tenant.has(position) || planned.positions.has(position)) return true;
     const mayHave =
-      this.#bytesFor(this.#bytes) * (isBare(lane) && !this.#served.has(lane) ? bareLaneFactor : 1);
+      this.#bytesFor(this.#bytes) * (isEmptyLane(lane) && !this.#served.has(lane) ? emptyLaneFactor : 1);
     if (tenant.bytes + planned.bytes >= mayHave) return false;
     this.#served.add(lane);
     this.#planned.set(tenant, planned);

@@ -7,33 +7,33 @@
  */
 
 /** Bytes of an answer's body that are kept, and of its head, interim answers included, that are taken. */
-export const answerBodyBytesMax = 16_384;
-export const answerHeadBytesMax = 16_384;
+export const responseBodyBytesMax = 16_384;
+export const responseHeadBytesMax = 16_384;
 /** Bytes of one line between chunks, and of all that is not content in a chunked body, at most. */
 const chunkLineBytesMax = 1_024;
 const chunkingBytesMax = 131_072;
 /** Pieces of a body that are kept as they came: of many small ones each costs a hundred times its bytes. */
-export const answerPiecesMax = 32;
+export const responseChunksMax = 32;
 
-export type AnswerHeaders = Record<string, string | string[]>;
+export type ResponseHeaders = Record<string, string | string[]>;
 
 /** What the head of an answer says. */
-export interface AnswerHead {
+export interface ResponseHead {
   status: number;
   /** By their names in lower case. */
-  headers: AnswerHeaders;
+  headers: ResponseHeaders;
   /** The same as JSON. */
   headersText: string;
   /** Bytes, or how the end is found. */
   body: number | 'chunked' | 'until-end';
   /** Milliseconds that the connection may be kept idle; 0 for not at all, null where nothing is said. */
-  keepMs: number | null;
+  keepAliveMs: number | null;
 }
 
 /** The head read last: those of one origin are often the same, byte for byte, for a second or longer. */
-export interface HeadMemory {
+export interface HeadCache {
   bytes: Buffer | null;
-  head: AnswerHead | null;
+  head: ResponseHead | null;
 }
 
 /** `wrong` is not HTTP; `enough` an answer that goes on beyond what is kept. */
@@ -45,9 +45,9 @@ const headEnd = Buffer.from('\r\n\r\n');
 const lineEnd = Buffer.from('\r\n');
 const firstBytes = Buffer.from('HTTP/1.');
 
-export class AnswerReader {
-  readonly #memory: HeadMemory;
-  head: AnswerHead | null = null;
+export class ResponseReader {
+  readonly #memory: HeadCache;
+  head: ResponseHead | null = null;
   /** Whether any byte has come. */
   hasBegun = false;
   #expected: Expected = 'head';
@@ -62,7 +62,7 @@ export class AnswerReader {
   /** Whether a chunked body was said in a way that others understand differently. */
   #isOdd = false;
 
-  constructor(memory: HeadMemory) {
+  constructor(memory: HeadCache) {
     this.#memory = memory;
   }
 
@@ -90,13 +90,13 @@ export class AnswerReader {
    * Whether the connection can carry another exchange, after `done`: the end was certain, nothing came after it, and
    * the other side did not say otherwise.
    */
-  get mayGoOn(): boolean {
+  get isReusable(): boolean {
     return (
       this.#held === null &&
       !this.#isOdd &&
       this.head !== null &&
       this.head.body !== 'until-end' &&
-      this.head.keepMs !== 0
+      this.head.keepAliveMs !== 0
     );
   }
 
@@ -111,9 +111,9 @@ export class AnswerReader {
     for (;;) {
       if (this.#expected === 'head') {
         const end = data.indexOf(headEnd, Math.max(at, from));
-        if (end < 0) return this.#hold(data, at, answerHeadBytesMax - this.#headBytes, isHttp(data, at));
+        if (end < 0) return this.#buffer(data, at, responseHeadBytesMax - this.#headBytes, isHttp(data, at));
         this.#headBytes += end + 4 - at;
-        if (this.#headBytes > answerHeadBytesMax || !this.#takeHead(data, at, end)) return 'wrong';
+        if (this.#headBytes > responseHeadBytesMax || !this.#takeHead(data, at, end)) return 'wrong';
         at = end + 4;
       } else if (this.#expected === 'content' || this.#expected === 'chunk') {
         const count = Math.min(this.#left, data.length - at);
@@ -130,7 +130,7 @@ export class AnswerReader {
         return 'done';
       } else {
         const end = data.indexOf(lineEnd, at);
-        if (end < 0) return this.#hold(data, at, chunkLineBytesMax, true);
+        if (end < 0) return this.#buffer(data, at, chunkLineBytesMax, true);
         this.#chunkingBytes += end + 2 - at;
         if (end - at > chunkLineBytesMax || this.#chunkingBytes > chunkingBytesMax) return 'wrong';
         if (!this.#takeLine(data.toString('latin1', at, end))) return 'wrong';
@@ -147,7 +147,7 @@ export class AnswerReader {
     return isOdd ? 'wrong' : 'short';
   }
 
-  #hold(data: Buffer, at: number, bytesMax: number, isRight: boolean): Reading {
+  #buffer(data: Buffer, at: number, bytesMax: number, isRight: boolean): Reading {
     if (!isRight || data.length - at > bytesMax) return 'wrong';
     // A copy: the rest of a large piece would live as long as all of it.
     if (at < data.length) this.#held = at === 0 ? data : Buffer.from(data.subarray(at));
@@ -156,9 +156,9 @@ export class AnswerReader {
 
   /** @returns false where there is more than is kept */
   #keep(data: Buffer, from: number, to: number): boolean {
-    const room = answerBodyBytesMax - this.#bodyBytes;
+    const room = responseBodyBytesMax - this.#bodyBytes;
     const part = data.subarray(from, Math.min(to, from + room));
-    if (this.#chunks.length === answerPiecesMax) this.#chunks = [Buffer.concat(this.#chunks)];
+    if (this.#chunks.length === responseChunksMax) this.#chunks = [Buffer.concat(this.#chunks)];
     // A view of large memory would live as long as it.
     if (part.length > 0) this.#chunks.push(part.buffer.byteLength > 2_048 ? Buffer.from(part) : part);
     this.#bodyBytes += part.length;
@@ -227,7 +227,7 @@ const chunkLine = /^([\dA-Fa-f]{1,8})([\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?)$/;
 const plainExtension = /^(?:;[!#$%&'*+\-.^_`|~\dA-Za-z]+(?:=[!#$%&'*+\-.^_`|~\dA-Za-z]+)?)+$/;
 
 /** @returns null for what is no head of an answer */
-function parseHead(text: string): AnswerHead | null {
+function parseHead(text: string): ResponseHead | null {
   const [first = '', ...lines] = text.split('\r\n');
   const [, minor, statusText] = statusLine.exec(first) ?? [];
   if (minor === undefined) return null;
@@ -238,7 +238,7 @@ function parseHead(text: string): AnswerHead | null {
     else if (fields.length > 0) fields[fields.length - 1] += ` ${trim(line)}`;
     else return null;
   }
-  const headers: AnswerHeaders = { __proto__: null } as never;
+  const headers: ResponseHeaders = { __proto__: null } as never;
   for (const line of fields) {
     const [, name, value = ''] = fieldLine.exec(line) ?? [];
     if (name === undefined) return null;
@@ -253,11 +253,11 @@ function parseHead(text: string): AnswerHead | null {
     headersText: JSON.stringify(headers),
     body,
     // Folded lines are obsolete, and refused by many: who sends them is not trusted with another exchange.
-    keepMs: fields.length < lines.length ? 0 : keepOf(minor === '1', headers, body),
+    keepAliveMs: fields.length < lines.length ? 0 : keepAliveOf(minor === '1', headers, body),
   };
 }
 
-function addField(headers: AnswerHeaders, name: string, value: string): void {
+function addField(headers: ResponseHeaders, name: string, value: string): void {
   const before = headers[name];
   if (before === undefined) headers[name] = value;
   else if (Array.isArray(before)) before.push(value);
@@ -277,7 +277,7 @@ function isBlank(value: string, at: number): boolean {
 }
 
 /** RFC 9112 section 6.3: how long the body is. @returns null where it is said in two ways, or not to be understood */
-function bodyOf(status: number, isNew: boolean, headers: AnswerHeaders): AnswerHead['body'] | null {
+function bodyOf(status: number, isNew: boolean, headers: ResponseHeaders): ResponseHead['body'] | null {
   const { 'transfer-encoding': coding, 'content-length': length } = headers;
   if (coding !== undefined && (length !== undefined || !isNew)) return null;
   if (length !== undefined && (typeof length !== 'string' || !/^\d{1,15}$/.test(length))) return null;
@@ -293,7 +293,7 @@ function bodyOf(status: number, isNew: boolean, headers: AnswerHeaders): AnswerH
 const keepMarginMs = 2_000;
 
 /** RFC 9112 section 9.3, and the `Keep-Alive` that many servers send: how many seconds they keep an idle connection. */
-function keepOf(isNew: boolean, headers: AnswerHeaders, body: AnswerHead['body']): number | null {
+function keepAliveOf(isNew: boolean, headers: ResponseHeaders, body: ResponseHead['body']): number | null {
   const options = String(headers.connection ?? '')
     .toLowerCase()
     .split(',')

@@ -1,7 +1,7 @@
 /**
  * Which lanes of this node stand still, because the right to some of their deliveries is about to end (see
- * grants/standstill.ts). They are told of by notifications, and looked for besides: a node that has not looked lately
- * starts nothing at all (see lane_keeper.ts).
+ * grants/delivery_hold.ts). They are told of by notifications, and looked for besides: a node that has not looked lately
+ * starts nothing at all (see lane_leases.ts).
  *
  *   begun (its lanes are closed, what is not on its way is called off) → answered → over (its lanes are loaded again)
  *   of one account in the lane of an app's own subscription, unless it is ordered: that account's deliveries are put back,
@@ -13,42 +13,42 @@
 
 import type { Database } from '../../database/database.ts';
 import {
-  answerStandstills,
-  readStandstills,
-  type Standstill,
-  type StandstillNews,
-  type StandstillSubject,
-} from '../../grants/standstill.ts';
+  acknowledgeHolds,
+  type DeliveryHold,
+  type HoldNotice,
+  type HoldSubject,
+  readDeliveryHolds,
+} from '../../grants/delivery_hold.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
-import type { Background } from './background.ts';
-import type { HeldLanes } from './held_lanes.ts';
+import type { BackgroundTasks } from './background_tasks.ts';
 import type { Lane, Waiting } from './lane.ts';
+import type { LeasedLanes } from './leased_lanes.ts';
 
-export interface StandingLanesOptions {
+export interface LaneHoldsOptions {
   db: Database;
   /** This node's id. */
   node: string;
-  lanes: HeldLanes;
-  background: Background;
+  lanes: LeasedLanes;
+  background: BackgroundTasks;
   /** Lanes that may go on, as soon as they have been loaded again. */
   onOver: (lanes: number[]) => void;
   /** Deliveries of an account that an app's lane had in memory, and may not start now. */
-  onHeld: (lane: Lane, waiting: Waiting[]) => void;
+  onAccountHeld: (lane: Lane, waiting: Waiting[]) => void;
 }
 
-export class StandingLanes {
-  readonly #options: StandingLanesOptions;
-  readonly #all = new Map<string, { standstill: Standstill; isAnswered: boolean }>();
-  readonly #watches = new Set<Watch>();
+export class LaneHolds {
+  readonly #options: LaneHoldsOptions;
+  readonly #all = new Map<string, { standstill: DeliveryHold; isAnswered: boolean }>();
+  readonly #watches = new Set<HoldWatch>();
   /** Those that ended during a look, whose answer may still have them. */
-  #overMeanwhile: Set<string> | undefined;
+  #endedDuringPoll: Set<string> | undefined;
 
-  constructor(options: StandingLanesOptions) {
+  constructor(options: LaneHoldsOptions) {
     this.#options = options;
   }
 
   /** Whether nothing of this subscription may be started now. */
-  isStill(subscription: Subscription): boolean {
+  isOnHold(subscription: Subscription): boolean {
     if (this.#all.size === 0) return false;
     return this.#all.values().some(({ standstill }) => concernsWhole(standstill, subscription));
   }
@@ -60,7 +60,7 @@ export class StandingLanes {
       .map(({ standstill }) => standstill.accountId as string);
   }
 
-  take(news: StandstillNews): void {
+  receive(news: HoldNotice): void {
     if ('isOver' in news) {
       this.#end([news.id]);
       return;
@@ -70,36 +70,36 @@ export class StandingLanes {
   }
 
   /** What notifications may have failed to tell. @throws Error of the database */
-  async look(): Promise<void> {
+  async poll(): Promise<void> {
     const before = [...this.#all.keys()];
     const over = new Set<string>();
-    this.#overMeanwhile = over;
+    this.#endedDuringPoll = over;
     try {
-      const found = await readStandstills(this.#options.db);
+      const found = await readDeliveryHolds(this.#options.db);
       const present = new Set(found.map(({ id }) => id));
       this.#begin(found.filter(({ id }) => !over.has(id)));
       this.#end(before.filter((id) => !present.has(id)));
     } finally {
-      this.#overMeanwhile = undefined;
+      this.#endedDuringPoll = undefined;
     }
     await this.#answer();
   }
 
   /** To be ended by whoever began it. */
-  watch(): Watch {
-    const watch = new Watch((ended) => this.#watches.delete(ended));
+  watch(): HoldWatch {
+    const watch = new HoldWatch((ended) => this.#watches.delete(ended));
     this.#watches.add(watch);
     return watch;
   }
 
-  #begin(standstills: readonly Standstill[]): void {
+  #begin(standstills: readonly DeliveryHold[]): void {
     for (const standstill of standstills) {
       if (this.#all.has(standstill.id)) continue;
       this.#all.set(standstill.id, { standstill, isAnswered: false });
       for (const lane of this.#options.lanes.all()) {
-        if (concernsWhole(standstill, lane.subscription)) lane.standStill();
+        if (concernsWhole(standstill, lane.subscription)) lane.hold();
         else if (concernsPart(standstill, lane.subscription)) {
-          this.#options.onHeld(lane, lane.holdAccount(standstill.accountId as string));
+          this.#options.onAccountHeld(lane, lane.holdAccount(standstill.accountId as string));
         }
       }
     }
@@ -109,7 +109,7 @@ export class StandingLanes {
     const { db, node } = this.#options;
     const unanswered = [...this.#all.values()].filter(({ isAnswered }) => !isAnswered);
     if (unanswered.length === 0) return;
-    await answerStandstills(
+    await acknowledgeHolds(
       db,
       node,
       unanswered.map(({ standstill }) => standstill.id),
@@ -121,7 +121,7 @@ export class StandingLanes {
     const { lanes, onOver } = this.#options;
     let isAny = false;
     for (const id of ids) {
-      this.#overMeanwhile?.add(id);
+      this.#endedDuringPoll?.add(id);
       const one = this.#all.get(id);
       if (one === undefined) continue;
       this.#all.delete(id);
@@ -131,7 +131,7 @@ export class StandingLanes {
     if (!isAny) return;
     const freed: number[] = [];
     for (const lane of lanes.all()) {
-      if (lane.isStill && !this.isStill(lane.subscription)) freed.push(lane.id);
+      if (lane.isOnHold && !this.isOnHold(lane.subscription)) freed.push(lane.id);
       if (lane.heldAccounts.size > 0) this.#releaseAccounts(lane);
     }
     onOver(freed);
@@ -140,7 +140,7 @@ export class StandingLanes {
   #releaseAccounts(lane: Lane): void {
     const held = new Set(this.heldAccounts(lane.subscription));
     for (const account of lane.heldAccounts) if (!held.has(account)) lane.releaseAccount(account);
-    this.#options.lanes.mark(lane);
+    this.#options.lanes.reschedule(lane);
   }
 }
 
@@ -148,19 +148,19 @@ export class StandingLanes {
 const watchedMax = 1_000;
 
 /** What was over since the watch was begun. */
-export class Watch {
-  readonly #over: StandstillSubject[] = [];
-  readonly #onEnd: (watch: Watch) => void;
+export class HoldWatch {
+  readonly #over: HoldSubject[] = [];
+  readonly #onEnd: (watch: HoldWatch) => void;
 
-  constructor(onEnd: (watch: Watch) => void) {
+  constructor(onEnd: (watch: HoldWatch) => void) {
     this.#onEnd = onEnd;
   }
 
-  get isDisturbed(): boolean {
+  get hasEnded(): boolean {
     return this.#over.length > 0;
   }
 
-  add(subject: StandstillSubject): void {
+  add(subject: HoldSubject): void {
     if (this.#over.length < watchedMax) this.#over.push(subject);
   }
 
@@ -174,7 +174,7 @@ export class Watch {
     return this.#has(subscription, () => false);
   }
 
-  #has(subscription: Subscription, isOther: (subject: StandstillSubject) => boolean): boolean {
+  #has(subscription: Subscription, isOther: (subject: HoldSubject) => boolean): boolean {
     if (this.#over.length === watchedMax) return true;
     return this.#over.some((subject) => concernsWhole(subject, subscription) || isOther(subject));
   }
@@ -184,10 +184,7 @@ export class Watch {
   }
 }
 
-function concernsWhole(
-  { clientId, accountId, lane }: StandstillSubject,
-  subscription: Subscription,
-): boolean {
+function concernsWhole({ clientId, accountId, lane }: HoldSubject, subscription: Subscription): boolean {
   if (lane !== null) return subscription.lane === lane;
   if (clientId !== null && subscription.clientId !== clientId) return false;
   if (accountId === null) return true;
@@ -196,7 +193,7 @@ function concernsWhole(
 }
 
 /** An app's own subscription has the events of many accounts: those of one are held, the others go on. */
-function concernsPart({ clientId, accountId }: StandstillSubject, subscription: Subscription): boolean {
+function concernsPart({ clientId, accountId }: HoldSubject, subscription: Subscription): boolean {
   if (accountId === null || subscription.accountId !== null || subscription.ordered) return false;
   return clientId === null || subscription.clientId === clientId;
 }

@@ -4,7 +4,7 @@
  * `standstills` and `standstill_answers`.
  *
  *   asked for (row, notification) → answered by every node that sends → the transaction, which takes the row away
- *   a node that does not answer starts nothing either once it has had no news for `newsMsMax`: waited for that long
+ *   a node that does not answer starts nothing either once it has had no news for `maxStalenessMs`: waited for that long
  *   a node is known not to have looked for that long: not waited for. The others go on while that is found out
  *   whoever asked is gone before the transaction: the row is taken away by any node once its time is over
  *
@@ -18,9 +18,9 @@ import { newId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
 
 /** Milliseconds after its last look at the database when a node starts nothing more. */
-export const newsMsMax = 3_000;
+export const maxStalenessMs = 3_000;
 /** Milliseconds that answers are waited for: by then whoever has not looked starts nothing. */
-const answersMsMax = newsMsMax + 250;
+const answersMsMax = maxStalenessMs + 250;
 /**
  * Milliseconds after which a standstill that some node has not answered is called off, so that the others go on while that
  * node is found to be silent. It is asked for again then.
@@ -35,27 +35,27 @@ const lifeSeconds = 10;
 /** How often it is asked for anew where it was over before the transaction began. */
 const triesMax = 3;
 /** Where nodes listen. */
-export const standstillChannel = 'standstill';
+export const deliveryHoldChannel = 'standstill';
 
 /**
  * Which deliveries: those that a client gets for an account (for all, where it is null), those that all clients get for
  * an account, or those of one lane.
  */
-export type StandstillSubject =
+export type HoldSubject =
   | { clientId: string; accountId: string | null; lane: null }
   | { clientId: null; accountId: string; lane: null }
   | { clientId: null; accountId: null; lane: number };
 
-export type Standstill = StandstillSubject & { id: string };
+export type DeliveryHold = HoldSubject & { id: string };
 
 /**
  * Does something in a transaction that ends the right to deliveries, while no node starts any of them.
  * @param work what is thrown by it is thrown again, and changes nothing
  * @throws Error where the standstill was over each time before the transaction began
  */
-export async function duringStandstill<T>(
+export async function withDeliveryHold<T>(
   db: Database,
-  subject: StandstillSubject,
+  subject: HoldSubject,
   work: (tx: Transaction) => Promise<T>,
 ): Promise<T> {
   const silent = new Map<string, string>();
@@ -86,17 +86,13 @@ export async function duringStandstill<T>(
   throw new Error('deliveries could not be brought to a standstill in time');
 }
 
-async function ask(
-  db: Database,
-  id: string,
-  { clientId, accountId, lane }: StandstillSubject,
-): Promise<void> {
+async function ask(db: Database, id: string, { clientId, accountId, lane }: HoldSubject): Promise<void> {
   await sql`
     with asked as (
       insert into standstills (id, client_id, account_id, lane, until)
       values (${id}, ${clientId}, ${accountId}, ${lane}, now() + ${lifeSeconds} * interval '1 second')
       returning *)
-    select pg_notify(current_schema() || '.' || ${standstillChannel}, json_build_object(
+    select pg_notify(current_schema() || '.' || ${deliveryHoldChannel}, json_build_object(
       'id', id, 'clientId', client_id, 'accountId', account_id, 'lane', lane)::text)
     from asked`.execute(db);
 }
@@ -156,21 +152,21 @@ async function end(db: Database | Transaction, id: string): Promise<boolean> {
   const { rows } = await sql`
     with answers as (delete from standstill_answers where standstill = ${id}),
     ended as (delete from standstills where id = ${id} returning id)
-    select pg_notify(current_schema() || '.' || ${standstillChannel}, json_build_object('id', id, 'isOver', true)::text) from ended`.execute(
+    select pg_notify(current_schema() || '.' || ${deliveryHoldChannel}, json_build_object('id', id, 'isOver', true)::text) from ended`.execute(
     db,
   );
   return rows.length > 0;
 }
 
 /** What a notification says: a standstill that began, or one that is over. */
-export type StandstillNews = Standstill | { id: string; isOver: true };
+export type HoldNotice = DeliveryHold | { id: string; isOver: true };
 
-export function readStandstillNews(payload: string): StandstillNews {
-  return JSON.parse(payload) as StandstillNews;
+export function parseHoldNotice(payload: string): HoldNotice {
+  return JSON.parse(payload) as HoldNotice;
 }
 
 /** All there are, but for those whose time is over and whose transaction does not run: these are taken away. */
-export async function readStandstills(db: Database): Promise<Standstill[]> {
+export async function readDeliveryHolds(db: Database): Promise<DeliveryHold[]> {
   const { rows } = await sql<{
     id: string;
     client_id: string | null;
@@ -180,7 +176,7 @@ export async function readStandstills(db: Database): Promise<Standstill[]> {
   }>`
     select id, client_id, account_id, lane, until < now() as is_late from standstills`.execute(db);
   const late = rows.filter(({ is_late }) => is_late).map(({ id }) => id);
-  const gone = new Set(late.length === 0 ? [] : await takeAwayLate(db, late));
+  const gone = new Set(late.length === 0 ? [] : await deleteExpiredHolds(db, late));
   return rows
     .filter(({ id }) => !gone.has(id))
     .map(({ id, client_id, account_id, lane }) => ({
@@ -188,11 +184,11 @@ export async function readStandstills(db: Database): Promise<Standstill[]> {
       clientId: client_id,
       accountId: account_id,
       lane: lane === null ? null : Number(lane),
-    })) as Standstill[];
+    })) as DeliveryHold[];
 }
 
 /** @returns those that are over */
-async function takeAwayLate(db: Database, ids: readonly string[]): Promise<string[]> {
+async function deleteExpiredHolds(db: Database, ids: readonly string[]): Promise<string[]> {
   const { rows } = await sql<{ id: string }>`
     with late as (
       select id from standstills where id = any(${ids}::uuid[]) and until < now() for update skip locked),
@@ -202,7 +198,7 @@ async function takeAwayLate(db: Database, ids: readonly string[]): Promise<strin
 }
 
 /** Says that the node starts nothing of these until they are over. */
-export async function answerStandstills(db: Database, node: string, ids: readonly string[]): Promise<void> {
+export async function acknowledgeHolds(db: Database, node: string, ids: readonly string[]): Promise<void> {
   await sql`
     insert into standstill_answers (standstill, node)
     select id, ${node}::bigint from standstills where id = any(${ids}::uuid[])
@@ -210,7 +206,7 @@ export async function answerStandstills(db: Database, node: string, ids: readonl
 }
 
 /** Takes away answers that came when it was over. */
-export async function forgetAnswers(db: Database): Promise<void> {
+export async function deleteOrphanedAcknowledgements(db: Database): Promise<void> {
   await sql`
     delete from standstill_answers a
     where not exists (select from standstills s where s.id = a.standstill)`.execute(db);

@@ -3,7 +3,7 @@
  * was to be done is done again by the next tick of the clock.
  */
 
-export class Background {
+export class BackgroundTasks {
   readonly #running = new Set<Promise<void>>();
   readonly #onError: (error: Error) => void;
 

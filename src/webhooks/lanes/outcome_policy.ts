@@ -5,7 +5,7 @@
 import { pingName } from '../../events/built_in_names.ts';
 import { attemptErrors } from '../sending/attempt_error.ts';
 import { circuitPause, pauseAfter, readRetryAfter } from '../sending/retry_schedule.ts';
-import type { Answer } from '../sending/sender.ts';
+import type { ExchangeResult } from '../sending/sender.ts';
 import type { Lane, Waiting } from './lane.ts';
 import type { AttemptRecord, Outcome, RetryRecord } from './outcome.ts';
 
@@ -15,24 +15,24 @@ export interface AttemptEnd {
   number: number;
   /** Of the subscription, when the attempt was started. */
   revision: number;
-  answer: Answer;
+  answer: ExchangeResult;
   /** Milliseconds since 1970. */
   now: number;
   scheduleSeconds: readonly number[];
 }
 
-export interface Settlement {
+export interface OutcomeDecision {
   outcome: Outcome;
   /** Milliseconds for which the whole lane is to wait; 0 for not. */
   pauseMs: number;
   isPing: boolean;
   /** The part of it that the subscriber asked for: no success of another attempt ends it. */
-  askedMs: number;
+  retryAfterMs: number;
   /** 410: the subscriber wants no more of it. */
   isGone: boolean;
 }
 
-export function settleAttempt(end: AttemptEnd): Settlement {
+export function decideOutcome(end: AttemptEnd): OutcomeDecision {
   const { lane, waiting, number, answer, now } = end;
   const { status } = answer;
   const isAccepted = answer.error === null && status !== null && status >= 200 && status <= 299;
@@ -41,7 +41,7 @@ export function settleAttempt(end: AttemptEnd): Settlement {
     status === 429 || status === 503 ? readRetryAfter(answer.headers?.['retry-after'], now) : null;
   const wasManual = waiting.retry?.isManual ?? false;
   const isPing = waiting.event.kind === pingName;
-  const askedMs = isAccepted ? 0 : (asked ?? 0) * 1_000;
+  const retryAfterMs = isAccepted ? 0 : (asked ?? 0) * 1_000;
   return {
     outcome: {
       lane: lane.id,
@@ -52,8 +52,8 @@ export function settleAttempt(end: AttemptEnd): Settlement {
       hadRetry: waiting.retry !== null,
       wasManual,
     },
-    pauseMs: isAccepted ? 0 : Math.max(askedMs, isPing ? 0 : circuitPause(lane.failures + 1)),
-    askedMs,
+    pauseMs: isAccepted ? 0 : Math.max(retryAfterMs, isPing ? 0 : circuitPause(lane.failures + 1)),
+    retryAfterMs,
     isPing,
     isGone: status === 410 && answer.error === null,
   };

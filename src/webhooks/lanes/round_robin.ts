@@ -1,5 +1,5 @@
 /**
- * Turns: tenants take turns, and within a tenant its lanes. A tenant with ten thousand lanes gets as many turns as one
+ * RoundRobin: tenants take turns, and within a tenant its lanes. A tenant with ten thousand lanes gets as many turns as one
  * with a single lane.
  *
  *   tenant: in line → (taken: to the end of the line) → parked while it may not go on → revived
@@ -8,7 +8,7 @@
 import type { Lane } from './lane.ts';
 import type { Tenant } from './waiting_memory.ts';
 
-export class Turns {
+export class RoundRobin {
   readonly #inLine = new Map<Tenant, Set<Lane>>();
   /** They may not go on for now; what they are waiting for revives them. */
   readonly #parked = new Map<Tenant, Set<Lane>>();

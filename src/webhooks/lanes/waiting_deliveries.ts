@@ -11,7 +11,7 @@ import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 
 /** A stretch of a lane: deliveries past `after`, up to `upTo`. */
-export interface Stretch {
+export interface SequenceRange {
   lane: number;
   after: number;
   upTo: number;
@@ -27,7 +27,7 @@ export interface WaitingDelivery {
   bytes: number;
   isAllowed: boolean;
   /** Not to be sent for now, and not to be cancelled either: the subscription is disabled, or its user. */
-  isOnHold: boolean;
+  isSuspended: boolean;
   /** Where it was attempted or asked for before. */
   retry: { state: 'pending' | 'failed' | 'succeeded'; attempts: number; isManual: boolean } | null;
 }
@@ -39,25 +39,25 @@ interface WaitingRow {
   event: string;
   bytes: number | null;
   is_allowed: boolean;
-  is_on_hold: boolean;
+  is_suspended: boolean;
   state: 'pending' | 'failed' | 'succeeded' | null;
   attempts: number | null;
   resends: number | null;
 }
 
 /** Deliveries that were never attempted, each lane's in the order of the sequence. */
-export async function readStretches(
+export async function readNewDeliveries(
   db: Database,
   kinds: KindArrays,
-  stretches: readonly Stretch[],
+  ranges: readonly SequenceRange[],
 ): Promise<WaitingDelivery[]> {
-  const recent = await readStretchesOf(db, kinds, stretches, recentDays);
+  const recent = await readNewDeliveriesOf(db, kinds, ranges, recentDays);
   const counts = new Map<number, number>();
   for (const { lane } of recent) counts.set(lane, (counts.get(lane) ?? 0) + 1);
-  const incomplete = stretches.filter(({ lane, after, upTo }) => (counts.get(lane) ?? 0) < upTo - after);
+  const incomplete = ranges.filter(({ lane, after, upTo }) => (counts.get(lane) ?? 0) < upTo - after);
   if (incomplete.length === 0) return recent;
   const isIncomplete = new Set(incomplete.map(({ lane }) => lane));
-  const whole = await readStretchesOf(db, kinds, incomplete, sql`true`);
+  const whole = await readNewDeliveriesOf(db, kinds, incomplete, sql`true`);
   return [...recent.filter(({ lane }) => !isIncomplete.has(lane)), ...whole];
 }
 
@@ -65,19 +65,19 @@ export async function readStretches(
 const recentDays = sql`
   day between (now() at time zone 'utc')::date - 1 and (now() at time zone 'utc')::date`;
 
-async function readStretchesOf(
+async function readNewDeliveriesOf(
   db: Database,
   kinds: KindArrays,
-  stretches: readonly Stretch[],
+  ranges: readonly SequenceRange[],
   days: ReturnType<typeof sql>,
 ): Promise<WaitingDelivery[]> {
   const waiting = sql`
     select d.lane, d.sequence, d.day, d.event, null::text as state, null::smallint as attempts,
       null::smallint as resends
     from unnest(
-      ${bigintArray(stretches.map(({ lane }) => lane))}::bigint[],
-      ${bigintArray(stretches.map(({ after }) => after))}::bigint[],
-      ${bigintArray(stretches.map(({ upTo }) => upTo))}::bigint[]
+      ${bigintArray(ranges.map(({ lane }) => lane))}::bigint[],
+      ${bigintArray(ranges.map(({ after }) => after))}::bigint[],
+      ${bigintArray(ranges.map(({ upTo }) => upTo))}::bigint[]
     ) as given (lane, after, up_to)
     cross join lateral (
       select lane, sequence, day, event from deliveries
@@ -154,7 +154,7 @@ async function judge(
         where s.lane = any(array(select distinct lane from pair)) and (s.state = 'disabled' or (s.owner = 'user'
           and exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null))
           or exists (select from clients c where c.id = s.client_id and c.is_stopped))
-      ) then true else false end as is_on_hold
+      ) then true else false end as is_suspended
     from detailed d
     order by d.lane, d.sequence`.execute(db);
   return rows.map((row) => ({
@@ -165,7 +165,7 @@ async function judge(
     bytes: row.bytes ?? 0,
     // An erased body leaves nothing to send.
     isAllowed: row.is_allowed && row.bytes !== null,
-    isOnHold: row.is_on_hold,
+    isSuspended: row.is_suspended,
     retry:
       row.state === null
         ? null

@@ -1,6 +1,6 @@
 /** A token bucket: how many attempts may start in a second, and how many at once after a pause. */
 
-export class RateBucket {
+export class TokenBucket {
   readonly #perSecond: number;
   readonly #burst: number;
   #tokens: number;

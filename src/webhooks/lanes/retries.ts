@@ -1,5 +1,5 @@
 /**
- * Repetitions: reads those that are due, and keeps in mind which of them the database tells of wrongly for the moment,
+ * Retries: reads those that are due, and keeps in mind which of them the database tells of wrongly for the moment,
  * because what became of them is not written yet.
  *
  *   due in the database → in memory → under way → ended → written (from here on it may be read again)
@@ -10,32 +10,32 @@ import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
-import type { Background } from './background.ts';
-import type { HeldLanes } from './held_lanes.ts';
+import type { BackgroundTasks } from './background_tasks.ts';
 import type { Lane } from './lane.ts';
 import { loadLanes } from './lane_store.ts';
+import type { LeasedLanes } from './leased_lanes.ts';
 import type { Outcome } from './outcome.ts';
 import type { Recorder } from './recorder.ts';
-import { findEvents } from './waiting_events.ts';
-import { readDueRetries, type WaitingDelivery } from './window.ts';
+import { readDueRetries, type WaitingDelivery } from './waiting_deliveries.ts';
+import { loadEvents } from './waiting_events.ts';
 
 /** Lanes and deliveries of one read at most, and deliveries of one lane. */
 const lanesMax = 500;
 const readMax = 2_000;
 const laneMax = 512;
 /** Milliseconds until the next look at a lane, where there were as many as that and where not. */
-const pauseMs = { more: 50, noMore: 250 };
+const nextReadMs = { full: 50, partial: 250 };
 
-export interface RepetitionsOptions {
+export interface RetriesOptions {
   db: Database;
   /** This node's id. */
   node: string;
   kinds: KindArrays;
   sealer: Sealer;
   cache: EventCache;
-  lanes: HeldLanes;
+  lanes: LeasedLanes;
   recorder: Recorder;
-  background: Background;
+  background: BackgroundTasks;
   isStopping: () => boolean;
   /** A lane has to be looked at again. */
   onReview: (lane: number) => void;
@@ -44,13 +44,13 @@ export interface RepetitionsOptions {
   onError: (error: Error) => void;
 }
 
-export class Repetitions {
-  readonly #options: RepetitionsOptions;
+export class Retries {
+  readonly #options: RetriesOptions;
   #isReading = false;
   /** Those whose outcome was written during a read: what it brings may be older than that. */
-  #endedMeanwhile: { lane: Lane; sequence: number }[] = [];
+  #endedDuringRead: { lane: Lane; sequence: number }[] = [];
 
-  constructor(options: RepetitionsOptions) {
+  constructor(options: RetriesOptions) {
     this.#options = options;
   }
 
@@ -74,7 +74,7 @@ export class Repetitions {
         const found = await readDueRetries(db, kinds, ids, limit);
         const byId = new Map(lanes.map((lane) => [lane.id, lane]));
         const admission = held.admission();
-        const events = await findEvents(db, { cache, waiting: held.memory }, found, (delivery) =>
+        const events = await loadEvents(db, { cache, waiting: held.memory }, found, (delivery) =>
           admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes),
         );
         const rules = { sealer, appSubscriptions: kinds.appSubscriptions };
@@ -84,14 +84,14 @@ export class Repetitions {
       } catch (error) {
         for (const lane of lanes) {
           lane.retryAt = now + 500;
-          held.mark(lane);
+          held.reschedule(lane);
         }
         throw error;
       } finally {
         this.#isReading = false;
         for (const lane of lanes) lane.isReadingRetries = false;
-        for (const { lane, sequence } of this.#endedMeanwhile) lane.endRetry(sequence);
-        this.#endedMeanwhile = [];
+        for (const { lane, sequence } of this.#endedDuringRead) lane.endRetry(sequence);
+        this.#endedDuringRead = [];
       }
       onRead();
     });
@@ -139,13 +139,13 @@ export class Repetitions {
   record(lane: Lane, outcome: Outcome, then?: () => void): void {
     const { recorder, onReview } = this.#options;
     if (outcome.retry !== null || outcome.hadRetry) {
-      lane.unwritten += 1;
-      lane.settled += 1;
+      lane.unwrittenOutcomes += 1;
+      lane.outcomeCount += 1;
       outcome.onWritten = () => {
         then?.();
-        lane.unwritten -= 1;
+        lane.unwrittenOutcomes -= 1;
         if (!outcome.hadRetry) return;
-        if (this.#isReading) this.#endedMeanwhile.push({ lane, sequence: outcome.sequence });
+        if (this.#isReading) this.#endedDuringRead.push({ lane, sequence: outcome.sequence });
         else lane.endRetry(outcome.sequence);
         // It may have been what the lane waited for.
         if (outcome.attempt === null && lane.subscription.ordered) onReview(lane.id);
@@ -157,9 +157,9 @@ export class Repetitions {
   #dueLanes(now: number): Lane[] {
     const { lanes: held } = this.#options;
     const due: Lane[] = [];
-    for (const lane of held.repeating) {
+    for (const lane of held.retrying) {
       if (!Number.isFinite(lane.retryAt)) {
-        held.repeating.delete(lane);
+        held.retrying.delete(lane);
         continue;
       }
       if (!lane.isOpen || lane.retryAt > now || lane.pausedUntil > now) continue;
@@ -187,9 +187,9 @@ export class Repetitions {
       counts.set(lane.id, (counts.get(lane.id) ?? 0) + 1);
       const event = events.get(delivery);
       if (lane.generation !== generation || lane.isRetrying(delivery.sequence)) continue;
-      if (delivery.isOnHold) onReview(lane.id);
+      if (delivery.isSuspended) onReview(lane.id);
       else if (!delivery.isAllowed) this.cancel(lane, delivery);
-      else if (event !== undefined && !lane.isHeld(event)) {
+      else if (event !== undefined && !lane.isEventHeld(event)) {
         const { sequence, day, event: position, retry } = delivery;
         lane.addRetry({ sequence, day, position, event, retry });
       }
@@ -197,9 +197,9 @@ export class Repetitions {
     for (const lane of lanes) {
       const next = later.get(lane.id);
       // Those in memory are still due in the database: a moment passes before it is asked again.
-      const least = counts.get(lane.id) === limit ? pauseMs.more : pauseMs.noMore;
+      const least = counts.get(lane.id) === limit ? nextReadMs.full : nextReadMs.partial;
       if (typeof next === 'number') lane.retryAt = Math.min(lane.retryAt, now + Math.max(next, least));
-      held.mark(lane);
+      held.reschedule(lane);
     }
   }
 }

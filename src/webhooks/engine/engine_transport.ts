@@ -17,8 +17,8 @@ const youngMebibytesMax = 96;
  */
 const oldMebibytesMax = 1_024;
 
-export interface Carrier {
-  postMessage: (message: ToEngine, handedOver?: ArrayBuffer[]) => void;
+export interface EngineTransport {
+  postMessage: (message: ToEngine, transferList?: ArrayBuffer[]) => void;
   end: () => Promise<void>;
 }
 
@@ -27,7 +27,7 @@ export function openThread(
   settings: EngineSettings,
   onMessage: (message: FromEngine) => void,
   onEnd: (error: unknown) => void,
-): Carrier {
+): EngineTransport {
   // What npm publishes is JavaScript.
   const file = import.meta.url.endsWith('.ts') ? './engine_thread.ts' : './engine_thread.js';
   const thread = new Worker(new URL(file, import.meta.url), {
@@ -41,19 +41,22 @@ export function openThread(
   });
   thread.on('exit', () => onEnd(cause));
   return {
-    postMessage: (message, handedOver) => thread.postMessage(message, handedOver ?? []),
+    postMessage: (message, transferList) => thread.postMessage(message, transferList ?? []),
     async end() {
       await thread.terminate();
     },
   };
 }
 
-export function openHere(settings: EngineSettings, onMessage: (message: FromEngine) => void): Carrier {
+export function openHere(
+  settings: EngineSettings,
+  onMessage: (message: FromEngine) => void,
+): EngineTransport {
   const { port1, port2 } = new MessageChannel();
   runEngine(settings, port2);
   port1.on('message', onMessage);
   return {
-    postMessage: (message, handedOver) => port1.postMessage(message, handedOver ?? []),
+    postMessage: (message, transferList) => port1.postMessage(message, transferList ?? []),
     end: async () => port1.close(),
   };
 }

@@ -7,9 +7,9 @@
 
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
-import type { GuardedConnection } from '../../egress/connector.ts';
-import { type AnswerParts, type Connection, type Exchange, ProtocolError } from './connection.ts';
-import { AnswerReader, type HeadMemory } from './http1_answer.ts';
+import type { GuardedConnection } from '../../../egress/connector.ts';
+import { type Connection, type Exchange, ProtocolError, type ResponseParts } from '../connection.ts';
+import { type HeadCache, ResponseReader } from './response_reader.ts';
 
 /** Bytes up to which head and body are put together. */
 const pieceBytesMax = 65_536;
@@ -25,7 +25,7 @@ export class Http1Connection implements Connection {
   readonly openedAt = performance.now();
   readonly #socket: Socket;
   readonly #host: string;
-  readonly #answer: AnswerReader;
+  readonly #answer: ResponseReader;
   readonly #idleMsMax: number;
   #exchange: Exchange | null = null;
   #isUsable = true;
@@ -36,11 +36,11 @@ export class Http1Connection implements Connection {
    * @param memory shared by the connections of one origin
    * @param idleMsMax milliseconds that it may be kept idle at most
    */
-  constructor(opened: GuardedConnection, origin: URL, memory: HeadMemory, idleMsMax: number) {
+  constructor(opened: GuardedConnection, origin: URL, memory: HeadCache, idleMsMax: number) {
     this.timings = opened.timings;
     this.#socket = opened.socket;
     this.#host = `host: ${origin.host}\r\nconnection: keep-alive\r\n`;
-    this.#answer = new AnswerReader(memory);
+    this.#answer = new ResponseReader(memory);
     this.#idleMsMax = idleMsMax;
     this.idleMs = idleMsMax;
     this.#socket
@@ -56,7 +56,7 @@ export class Http1Connection implements Connection {
     return this.#isUsable;
   }
 
-  get parts(): AnswerParts {
+  get parts(): ResponseParts {
     const { head, body } = this.#answer;
     return head === null
       ? { status: null, headers: null, headersText: null, body: null }
@@ -109,10 +109,10 @@ export class Http1Connection implements Connection {
       return;
     }
     this.#exchange = null;
-    const mayGoOn = reading === 'done' && answer.mayGoOn && this.#socket.writableLength === 0;
-    if (mayGoOn) this.idleMs = Math.min(answer.head?.keepMs ?? this.#idleMsMax, this.#idleMsMax);
+    const isReusable = reading === 'done' && answer.isReusable && this.#socket.writableLength === 0;
+    if (isReusable) this.idleMs = Math.min(answer.head?.keepAliveMs ?? this.#idleMsMax, this.#idleMsMax);
     else this.#isUsable = false;
-    exchange.onAnswer(reading === 'enough', mayGoOn);
+    exchange.onResponse(reading === 'enough', isReusable);
   }
 
   #end(): void {
@@ -123,7 +123,7 @@ export class Http1Connection implements Connection {
       this.destroy();
     } else if (ending === 'done') {
       this.#exchange = null;
-      exchange.onAnswer(false, false);
+      exchange.onResponse(false, false);
     } else if (ending === 'wrong') this.#fail(new ProtocolError('the answer is not HTTP'));
     else this.#fail(new Error('the connection ended before the answer'));
   }

@@ -6,11 +6,11 @@
  */
 
 import type { Database } from '../../database/database.ts';
-import { forgetAnswers, newsMsMax } from '../../grants/standstill.ts';
-import { silentMsMax } from '../fan_out/fan_out_loop.ts';
-import type { Background } from './background.ts';
-import type { HeldLanes } from './held_lanes.ts';
+import { deleteOrphanedAcknowledgements, maxStalenessMs } from '../../grants/delivery_hold.ts';
+import { downAfterMs } from '../fan_out/fan_out_loop.ts';
+import type { BackgroundTasks } from './background_tasks.ts';
 import type { Lane } from './lane.ts';
+import type { LaneHolds } from './lane_holds.ts';
 import type { LaneLoader } from './lane_loader.ts';
 import {
   claimLanes,
@@ -21,10 +21,10 @@ import {
   releaseLanes,
   sweepLanes,
 } from './lane_store.ts';
+import type { LeasedLanes } from './leased_lanes.ts';
 import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
 import type { Recorder } from './recorder.ts';
-import type { StandingLanes } from './standing_lanes.ts';
 
 /** Lanes taken, and let go of, at once at most. */
 const claimMax = 500;
@@ -43,34 +43,34 @@ const betweenRoundsMs = 5_000;
 /** Milliseconds that a tenant is known to have more due lanes than it may hold. */
 const refusedMs = 15_000;
 const claimPauseMs = 500;
-const lookPauseMs = 1_000;
+const pollPauseMs = 1_000;
 const sweepPauseMs = 30_000;
 /** The same where something may have gone amiss. */
-const doubtfulSweepPauseMs = 5_000;
+const reconcileSweepPauseMs = 5_000;
 
-export interface LaneKeeperOptions {
+export interface LaneLeasesOptions {
   db: Database;
   node: Node;
-  lanes: HeldLanes;
+  lanes: LeasedLanes;
   loader: LaneLoader;
-  standing: StandingLanes;
+  holds: LaneHolds;
   recorder: Recorder;
-  background: Background;
+  background: BackgroundTasks;
   metrics: WorkerMetrics;
   isStopping: () => boolean;
 }
 
-export class LaneKeeper {
-  readonly #options: LaneKeeperOptions;
+export class LaneLeases {
+  readonly #options: LaneLeasesOptions;
   #claimAt = 0;
-  #lookAt = 0;
+  #pollAt = 0;
   #sweepAt = 0;
   #sweptAt = Number.NEGATIVE_INFINITY;
   /** The last lane that this sweep has looked at; null between sweeps. */
   #sweepAfter: number | null = null;
   /** When the last look around began that was answered. */
-  #newsAt = 0;
-  #isLooking = false;
+  #currentAt = 0;
+  #isPolling = false;
   #isClaiming = false;
   /** Lanes that are being let go of: they may be somebody else's before the answer is here. */
   #releasing: ReadonlySet<number> = new Set();
@@ -78,32 +78,32 @@ export class LaneKeeper {
    * Whether the database may name this node for lanes that it does not know of, or hold deliveries that nobody was told
    * of.
    */
-  #isUnsure = false;
+  #mustReconcile = false;
 
-  constructor(options: LaneKeeperOptions) {
+  constructor(options: LaneLeasesOptions) {
     this.#options = options;
   }
 
   /** To be called after the node has joined: whoever asks for a standstill from then on waits for it. */
   async start(): Promise<void> {
     const now = performance.now();
-    await this.#options.standing.look();
-    this.#newsAt = now;
+    await this.#options.holds.poll();
+    this.#currentAt = now;
   }
 
   /** A statement whose answer was lost may have been carried out, or who fanned out before may have died amidst it. */
-  doubt(): void {
-    this.#isUnsure = true;
-    this.#sweepAt = Math.min(this.#sweepAt, this.#sweptAt + doubtfulSweepPauseMs);
+  reconcileSoon(): void {
+    this.#mustReconcile = true;
+    this.#sweepAt = Math.min(this.#sweepAt, this.#sweptAt + reconcileSweepPauseMs);
   }
 
   /** Whether what is known is young enough to start anything: who may no longer have what could not be asked. */
-  hasNews(now: number): boolean {
-    return now - this.#newsAt <= newsMsMax;
+  isCurrent(now: number): boolean {
+    return now - this.#currentAt <= maxStalenessMs;
   }
 
   get isUp(): boolean {
-    return performance.now() - this.#newsAt < silentMsMax;
+    return performance.now() - this.#currentAt < downAfterMs;
   }
 
   /** Whether more lanes can be taken. */
@@ -113,7 +113,7 @@ export class LaneKeeper {
   }
 
   /** Whether the lane is surely this node's. */
-  holds(id: number): boolean {
+  owns(id: number): boolean {
     const { lanes, loader } = this.#options;
     return lanes.has(id) && !this.#releasing.has(id) && !loader.isLoading(id);
   }
@@ -123,7 +123,7 @@ export class LaneKeeper {
     const { lanes, loader } = this.#options;
     const lane = lanes.get(laneId);
     // Before anything is asked: what waits in memory may not be allowed any more.
-    lane?.forget();
+    lane?.dropWaiting();
     if (lane !== undefined) lane.isOpen = false;
     if (lane !== undefined || loader.isLoading(laneId)) loader.load([laneId]);
     else this.#claimAt = 0;
@@ -137,7 +137,7 @@ export class LaneKeeper {
       .map(({ id }) => id);
     for (const id of ids) {
       const lane = lanes.get(id) as Lane;
-      lane.forget();
+      lane.dropWaiting();
       lane.isOpen = false;
     }
     loader.load(ids);
@@ -149,9 +149,9 @@ export class LaneKeeper {
       this.#claim();
       this.#release(now);
     }
-    if (now >= this.#lookAt) {
-      this.#lookAt = now + lookPauseMs;
-      this.#lookAround(now);
+    if (now >= this.#pollAt) {
+      this.#pollAt = now + pollPauseMs;
+      this.#poll(now);
     }
   }
 
@@ -178,7 +178,7 @@ export class LaneKeeper {
     for (const lane of lanes.all()) {
       if (!this.#mayRelease(lane, now)) continue;
       const isBetween = isBetweenTurns(lane, now);
-      lane.forget();
+      lane.dropWaiting();
       releases.push(releaseOf(lane, now, isBetween));
       if (releases.length >= releaseMax) break;
     }
@@ -207,12 +207,12 @@ export class LaneKeeper {
 
   #mayRelease(lane: Lane, now: number): boolean {
     const { loader, recorder } = this.#options;
-    if (lane.isStill) return false;
+    if (lane.isOnHold) return false;
     // When its next repetition is due is not known while they are read.
     if (lane.isReadingRetries) return false;
     // A repetition does not move the cursor: nothing else says that it is not written.
     if (recorder.hasOutcomesOf(lane)) return false;
-    const isQuiet = lane.inFlight === 0 && lane.cursor === lane.reached && !lane.isReading;
+    const isQuiet = lane.inFlight === 0 && lane.cursor === lane.attemptedThrough && !lane.isReading;
     if (isQuiet && isBetweenTurns(lane, now)) return !loader.isLoading(lane.id);
     if (!lane.isIdle && !(isQuiet && isParked(lane, now))) {
       lane.idleSince = now;
@@ -225,45 +225,45 @@ export class LaneKeeper {
   }
 
   /** What notifications may have failed to tell. */
-  #lookAround(now: number): void {
-    if (this.#isLooking) return;
-    this.#isLooking = true;
-    const { db, node, lanes, loader, standing, background } = this.#options;
+  #poll(now: number): void {
+    if (this.#isPolling) return;
+    this.#isPolling = true;
+    const { db, node, lanes, loader, holds, background } = this.#options;
     // A client's own lanes wait for many grants, which are all looked at again when the window is read.
     const waiting = [...lanes.all()].filter((lane) => lane.waitingCount > 0 || lane.inFlight > 0);
     for (const lane of waiting) {
       if (lane.subscription.grantId !== null) continue;
-      lane.forget();
-      lanes.mark(lane);
+      lane.dropWaiting();
+      lanes.reschedule(lane);
     }
     background.run(async () => {
       try {
         // First: whoever ends a right waits for a node that is there, and what is read from here on was true after that.
-        await node.look();
-        await standing.look();
+        await node.heartbeat();
+        await holds.poll();
         for (const lane of await findChangedLanes(db, waiting)) this.review(lane);
-        this.#newsAt = now;
+        this.#currentAt = now;
       } finally {
-        this.#isLooking = false;
+        this.#isPolling = false;
       }
-      if (node.hasPeers || this.#isUnsure) {
+      if (node.hasPeers || this.#mustReconcile) {
         const heads = await readHeads(db, lanes.ids());
         for (const [id, head] of heads) {
           const lane = lanes.get(id);
           if (lane === undefined || head <= lane.head) continue;
           lane.head = head;
-          lanes.mark(lane);
+          lanes.reschedule(lane);
         }
       }
       if (now >= this.#sweepAt) {
         this.#sweptAt = now;
         this.#sweepAt = now + sweepPauseMs;
         this.#sweepAfter ??= 0;
-        await forgetAnswers(db);
+        await deleteOrphanedAcknowledgements(db);
       }
       if (this.#sweepAfter !== null) await this.#sweep(this.#sweepAfter);
-      if (this.#isUnsure) {
-        this.#isUnsure = false;
+      if (this.#mustReconcile) {
+        this.#mustReconcile = false;
         const held = await findHeldLanes(db, node.id);
         loader.load(held.filter((id) => !lanes.has(id) && !loader.isLoading(id)));
       }
@@ -273,9 +273,9 @@ export class LaneKeeper {
   /** One slice of all lanes in each look around, so that what it costs does not grow with their number. */
   async #sweep(after: number): Promise<void> {
     const { db, node, lanes, loader } = this.#options;
-    const { last, held, mended } = await sweepLanes(db, node.id, after, sweepMax);
+    const { last, held, repaired } = await sweepLanes(db, node.id, after, sweepMax);
     this.#sweepAfter = last;
-    if (mended > 0) this.#claimAt = 0;
+    if (repaired > 0) this.#claimAt = 0;
     loader.load(held.filter((id) => !lanes.has(id) && !loader.isLoading(id)));
   }
 }
