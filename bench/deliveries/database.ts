@@ -16,7 +16,7 @@ import { fanOut, kindArrays, type LaneAddition } from '../../src/webhooks/fan_ou
 import { markDue } from '../../src/webhooks/fan_out/mark_due.ts';
 import { passLimits } from '../../src/webhooks/fan_out/outbox_selection.ts';
 import { Rotation } from '../../src/webhooks/fan_out/rotation.ts';
-import { writeOutcomes } from '../../src/webhooks/lanes/outcome.ts';
+import { writeOutcomes } from '../../src/webhooks/lanes/outcome_store.ts';
 import { createSubscribers, databaseWork, eventBody, openBench, percentile } from './support.ts';
 
 const lotSize = 150;

@@ -7,7 +7,7 @@
 import { sql } from 'kysely';
 import { bigintArray, textArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
-import type { AttemptRecord } from './outcome.ts';
+import type { AttemptRecord } from './outcome_policy.ts';
 
 /** Days that counts are kept. */
 const keptDays = 2;

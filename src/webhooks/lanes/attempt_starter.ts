@@ -7,15 +7,15 @@
  */
 
 import { buildRequest, type DeploymentSigners, type HeaderNames } from '../sending/delivery_request.ts';
-import type { ExchangeResult, Sender } from '../sending/sender.ts';
+import type { ExchangeResult } from '../sending/exchange.ts';
+import type { Sender } from '../sending/sender.ts';
 import type { AttemptBudget } from './attempt_budget.ts';
 import type { HostLimits, HostSlot } from './host_limits.ts';
 import type { Lane, Waiting } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
-import { attemptNumberMax } from './outcome.ts';
-import { decideOutcome, type OutcomeDecision } from './outcome_policy.ts';
+import { attemptNumberMax, decideOutcome, type OutcomeDecision } from './outcome_policy.ts';
 import type { Retries } from './retries.ts';
 import type { Tenant } from './waiting_memory.ts';
 

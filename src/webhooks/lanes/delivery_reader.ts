@@ -13,8 +13,7 @@ import type { BackgroundTasks } from './background_tasks.ts';
 import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 import type { Retries } from './retries.ts';
-import { readNewDeliveries, type WaitingDelivery } from './waiting_deliveries.ts';
-import { loadEvents } from './waiting_events.ts';
+import { loadEvents, readNewDeliveries, type WaitingDelivery } from './waiting_deliveries.ts';
 import type { Tenant } from './waiting_memory.ts';
 
 /** Lanes and deliveries of one read at most. */

@@ -14,9 +14,10 @@ import {
   type RequestTemplate,
   type SigningKeys,
 } from '../sending/delivery_request.ts';
+import type { Stoppable } from '../sending/exchange.ts';
 import { circuitFailures } from '../sending/retry_schedule.ts';
-import type { Stoppable } from '../sending/sender.ts';
 import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
+import { AccountHolds } from './account_holds.ts';
 import type { LaneState } from './lane_store.ts';
 import type { WaitingDelivery } from './waiting_deliveries.ts';
 import type { Tenant } from './waiting_memory.ts';
@@ -28,8 +29,6 @@ const windowStart = 4;
 const waitingPerSlotMax = 256;
 const waitingMax = 8_192;
 const readAheadMax = 4_096;
-/** Accounts of which an app's lane remembers that they were held, at most. */
-const heldAccountsMax = 1_000;
 
 export interface Waiting {
   sequence: number;
@@ -53,13 +52,7 @@ export class Lane {
   /** Whether it is closed because the right to some of it is about to end, and how often it has been for that. */
   isOnHold = false;
   stopCount = 0;
-  /** The accounts of which an app's own lane may start nothing now, for the same reason. The others go on. */
-  readonly heldAccounts = new Set<string>();
-  /** For each account a number that grows with each time that it was held, and the last one given. */
-  readonly #accountStops = new Map<string, number>();
-  #accountStop = 0;
-  /** Accounts that were released while something was being read: what that brings of them may be older. */
-  readonly #releasedAccounts = new Set<string>();
+  readonly #accountHolds = new AccountHolds();
   /** Whether others may hold it. */
   isLost = false;
   head: number;
@@ -168,14 +161,7 @@ export class Lane {
    * @returns those that waited in memory; they are not there any more
    */
   holdAccount(account: string): Waiting[] {
-    this.heldAccounts.add(account);
-    if (this.#accountStops.size >= heldAccountsMax) {
-      this.#accountStops.clear();
-      // More than any sum that an attempt remembers.
-      this.stopCount += this.#accountStop + 1;
-    }
-    this.#accountStop += 1;
-    this.#accountStops.set(account, this.#accountStop);
+    this.stopCount += this.#accountHolds.hold(account);
     const isOfAccount = ({ event }: Waiting) => event.accountId === account;
     const fresh = this.#fresh.slice(this.#freshFrom);
     const held = [...fresh, ...this.#due].filter(isOfAccount);
@@ -190,37 +176,41 @@ export class Lane {
 
   /** The account's deliveries may go on; what was read of them before that is not used. */
   releaseAccount(account: string): void {
-    this.heldAccounts.delete(account);
-    if (this.isReading || this.isReadingRetries) this.#releasedAccounts.add(account);
+    this.#accountHolds.release(account, this.isReading || this.isReadingRetries);
   }
 
-  /** Whether it is of an account of which nothing may be started now, or was read before that was over. */
-  isEventHeld({ accountId }: EventContent): boolean {
-    return accountId !== null && (this.heldAccounts.has(accountId) || this.#releasedAccounts.has(accountId));
+  /** Accounts whose deliveries are on hold in this lane. */
+  get heldAccounts(): ReadonlySet<string> {
+    return this.#accountHolds.accounts;
+  }
+
+  /** Whether a delivery that was read must be put back because its account is on hold. */
+  isEventHeld(event: EventContent): boolean {
+    return this.#accountHolds.covers(event);
   }
 
   beginReading(): void {
-    this.#forgetReleased();
+    this.#forgetReleases();
     this.isReading = true;
   }
 
   beginReadingRetries(): void {
-    this.#forgetReleased();
+    this.#forgetReleases();
     this.isReadingRetries = true;
   }
 
-  #forgetReleased(): void {
-    if (!this.isReading && !this.isReadingRetries) this.#releasedAccounts.clear();
+  #forgetReleases(): void {
+    if (!this.isReading && !this.isReadingRetries) this.#accountHolds.forgetReleases();
   }
 
-  /** What an attempt is part of: it is called off where this is stopped before its first byte. */
+  /** What stops an attempt before its first byte: the lane, or for an app's own subscription also the event's account. */
   stoppableFor({ accountId }: EventContent): Stoppable {
     if (this.subscription.accountId !== null || accountId === null) return this;
     const lane = this;
-    const accountStops = this.#accountStops;
+    const accountHolds = this.#accountHolds;
     return {
       get stopCount() {
-        return lane.stopCount + (accountStops.get(accountId) ?? 0);
+        return lane.stopCount + accountHolds.stopCount(accountId);
       },
     };
   }

@@ -3,11 +3,56 @@
  */
 
 import { pingName } from '../../events/built_in_names.ts';
-import { attemptErrors } from '../sending/attempt_error.ts';
+import { type AttemptError, attemptErrors } from '../sending/attempt_error.ts';
+import type { ExchangeResult } from '../sending/exchange.ts';
 import { circuitPause, pauseAfter, readRetryAfter } from '../sending/retry_schedule.ts';
-import type { ExchangeResult } from '../sending/sender.ts';
 import type { Lane, Waiting } from './lane.ts';
-import type { AttemptRecord, Outcome, RetryRecord } from './outcome.ts';
+
+/** What the database counts to; attempts beyond have the last number. */
+export const attemptNumberMax = 32_767;
+
+export type Trigger = 's' | 'm' | 'r';
+
+export interface AttemptRecord {
+  number: number;
+  trigger: Trigger;
+  revision: number;
+  /** Of the process's own clock, in milliseconds. */
+  startedAt: number;
+  durationMs: number;
+  firstByteMs: number | null;
+  status: number | null;
+  error: AttemptError | null;
+  connection: string | null;
+  headers: string | null;
+  body: Buffer | null;
+  truncated: boolean;
+  /** Whether headers and body were left out, because the budget of the day is used up. */
+  isResponseOmitted?: boolean;
+}
+
+export interface RetryRecord {
+  state: 'pending' | 'failed' | 'succeeded' | 'cancelled';
+  attempts: number;
+  /** Milliseconds after the attempt's end; null for not again. */
+  dueMs: number | null;
+}
+
+export interface Outcome {
+  lane: number;
+  sequence: number;
+  day: string;
+  /** Null where nothing was sent: it was not allowed. */
+  attempt: AttemptRecord | null;
+  /** What is to be kept of it; null for nothing, it was accepted. */
+  retry: RetryRecord | null;
+  /** Whether there was a row of it in `retries` before. */
+  hadRetry: boolean;
+  /** Whether a request by hand was fulfilled. */
+  wasManual: boolean;
+  /** Told once it is durable. */
+  onWritten?: () => void;
+}
 
 export interface AttemptEnd {
   lane: Lane;

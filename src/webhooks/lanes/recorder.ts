@@ -5,7 +5,8 @@
 
 import type { Database } from '../../database/database.ts';
 import type { Lane } from './lane.ts';
-import { excludeWritten, type Outcome, type Progress, writeOutcomes } from './outcome.ts';
+import type { Outcome } from './outcome_policy.ts';
+import { excludeWritten, type Progress, writeOutcomes } from './outcome_store.ts';
 
 /** Milliseconds between the end of a statement and the next one. */
 const flushIntervalMs = 4;

@@ -14,10 +14,9 @@ import type { BackgroundTasks } from './background_tasks.ts';
 import type { Lane } from './lane.ts';
 import { loadLanes } from './lane_store.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
-import type { Outcome } from './outcome.ts';
+import type { Outcome } from './outcome_policy.ts';
 import type { Recorder } from './recorder.ts';
-import { readDueRetries, type WaitingDelivery } from './waiting_deliveries.ts';
-import { loadEvents } from './waiting_events.ts';
+import { loadEvents, readDueRetries, type WaitingDelivery } from './waiting_deliveries.ts';
 
 /** Lanes and deliveries of one read at most, and deliveries of one lane. */
 const lanesMax = 500;

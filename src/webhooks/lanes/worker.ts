@@ -34,7 +34,7 @@ import { storeCursors } from './lane_store.ts';
 import { LeasedLanes } from './leased_lanes.ts';
 import type { WorkerMetrics, WorkerStatus } from './metrics.ts';
 import { Node, renewPauseMs } from './node.ts';
-import type { Outcome } from './outcome.ts';
+import type { Outcome } from './outcome_policy.ts';
 import { Recorder } from './recorder.ts';
 import { Retries } from './retries.ts';
 

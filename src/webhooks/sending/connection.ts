@@ -2,7 +2,7 @@
 
 import type { ConnectTimings } from '../../egress/connector.ts';
 import type { TracedAttempt } from './attempt_span.ts';
-import type { ResponseHeaders } from './http1/response_reader.ts';
+import type { ResponseHeaders } from './http1/response_head.ts';
 
 /** A POST. */
 export interface OutgoingRequest {

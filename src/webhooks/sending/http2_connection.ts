@@ -6,12 +6,8 @@
 import { Client, type Dispatcher } from 'undici';
 import type { GuardedConnection } from '../../egress/connector.ts';
 import { type Connection, type Exchange, ProtocolError, type ResponseParts } from './connection.ts';
-import {
-  type ResponseHeaders,
-  responseBodyBytesMax,
-  responseChunksMax,
-  responseHeadBytesMax,
-} from './http1/response_reader.ts';
+import type { ResponseHeaders } from './http1/response_head.ts';
+import { responseBodyBytesMax, responseChunksMax, responseHeadBytesMax } from './http1/response_reader.ts';
 
 export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
   readonly timings: GuardedConnection['timings'];

@@ -7,19 +7,20 @@
  *   connection: opening → in use ⇄ (resting for a turn of the event loop → idle) → closed
  */
 
-import {
-  type ConnectorOptions,
-  type ConnectTimings,
-  connectGuarded,
-  type GuardedConnection,
-} from '../../egress/connector.ts';
+import { type ConnectorOptions, connectGuarded, type GuardedConnection } from '../../egress/connector.ts';
 import { EgressError } from '../../egress/error.ts';
 import { AddressLimits, type AddressQuotas, addressKey } from './address_limits.ts';
-import type { AttemptError } from './attempt_error.ts';
 import type { AttemptSpan } from './attempt_span.ts';
-import { type Connection, type Exchange, type OutgoingRequest, ProtocolError } from './connection.ts';
+import type { Connection, OutgoingRequest } from './connection.ts';
+import {
+  type ExchangeOwner,
+  type ExchangeResult,
+  type OriginPool,
+  SentExchange,
+  type Stoppable,
+  unstoppable,
+} from './exchange.ts';
 import { Http1Connection } from './http1/connection.ts';
-import type { HeadCache, ResponseHeaders } from './http1/response_reader.ts';
 
 /** Milliseconds for a whole exchange, from resolving the name to the end of the answer. */
 export const exchangeTimeoutMs = 15_000;
@@ -30,37 +31,6 @@ const idleConnectionsMax = 1_000;
 /** Milliseconds between looks at the clock: how late the timer may be. */
 const timerGrainMs = 50;
 
-export interface ExchangeResult {
-  /** Of the process's own clock (`performance.now`), in milliseconds. */
-  readonly startedAt: number;
-  readonly endedAt: number;
-  readonly firstByteAt: number | null;
-  readonly status: number | null;
-  readonly headers: ResponseHeaders | null;
-  /** The headers as JSON. */
-  readonly headersText: string | null;
-  readonly body: Buffer | null;
-  readonly truncated: boolean;
-  /** Null where an answer came, whatever its status. */
-  readonly error: Exclude<AttemptError, 'unexpected_status'> | null;
-  /** What the certificate or handshake lacked. */
-  readonly reason: string | null;
-  /** Whether there was one at all, kept or new. */
-  readonly wasConnected: boolean;
-  /** Where the exchange had to open one. */
-  readonly connection: ConnectTimings | null;
-  /** Whether nothing was sent, because it was not to be sent any more once there was a connection. */
-  readonly isCancelled: boolean;
-}
-
-/** What an exchange is stoppable of: it is called off where this has been stopped before its first byte. */
-export interface Stoppable {
-  /** How often. */
-  readonly stopCount: number;
-}
-
-const unstoppable: Stoppable = { stopCount: 0 };
-
 export interface SenderOptions extends ConnectorOptions {
   /** Told of each attempt that is over and stoppable of a trace. */
   onSpan?: (span: AttemptSpan) => void;
@@ -68,14 +38,6 @@ export interface SenderOptions extends ConnectorOptions {
   mayBegin?: () => boolean;
   /** Without limits where left out. */
   addresses?: AddressQuotas;
-}
-
-/** What the connections to one origin have in common. */
-interface OriginPool {
-  origin: URL;
-  /** The one used last at the end. */
-  idle: Connection[];
-  memory: HeadCache;
 }
 
 export class Sender {
@@ -294,143 +256,4 @@ async function createConnection(
   // The other side may have gone while it was loaded the first time.
   if (opened.socket.destroyed) throw new Error('the connection was closed');
   return new Http2Connection(opened, origin, idleMsMax);
-}
-
-interface ExchangeOwner {
-  mayBegin: () => boolean;
-  /** @param isReusable whether its connection can carry another one */
-  onEnd: (exchange: SentExchange<unknown>, isReusable: boolean) => void;
-  /** Another connection may do what a kept one could not. */
-  onTryAgain: (exchange: SentExchange<unknown>) => void;
-}
-
-/** One exchange, and in the end its answer. */
-class SentExchange<T> implements Exchange, ExchangeResult {
-  readonly request: OutgoingRequest;
-  readonly pool: OriginPool;
-  readonly startedAt = performance.now();
-  endedAt = 0;
-  firstByteAt: number | null = null;
-  status: number | null = null;
-  headers: ResponseHeaders | null = null;
-  headersText: string | null = null;
-  body: Buffer | null = null;
-  truncated = false;
-  error: ExchangeResult['error'] = null;
-  reason: string | null = null;
-  /** What carries it. */
-  via: Connection | null = null;
-  isOver = false;
-  isCancelled = false;
-  readonly #stoppable: Stoppable;
-  readonly #stopCount: number;
-  #isSecondTry = false;
-  readonly #done: (answer: ExchangeResult, context: T) => void;
-  readonly #context: T;
-  readonly #owner: ExchangeOwner;
-
-  constructor(
-    request: OutgoingRequest,
-    stoppable: Stoppable,
-    pool: OriginPool,
-    done: (answer: ExchangeResult, context: T) => void,
-    context: T,
-    owner: ExchangeOwner,
-  ) {
-    this.request = request;
-    this.#stoppable = stoppable;
-    this.#stopCount = stoppable.stopCount;
-    this.pool = pool;
-    this.#done = done;
-    this.#context = context;
-    this.#owner = owner;
-  }
-
-  get wasConnected(): boolean {
-    return this.via !== null;
-  }
-
-  get connection(): ConnectTimings | null {
-    return this.via !== null && this.via.openedAt >= this.startedAt ? this.via.timings : null;
-  }
-
-  /** Whether what it is stoppable of was not stopped since, and nothing else speaks against it. */
-  get mayBegin(): boolean {
-    return this.#stoppable.stopCount === this.#stopCount && this.#owner.mayBegin();
-  }
-
-  /** Nothing is sent; the connection can carry another one. What was sent before, over one that broke, was an attempt. */
-  cancel(connection: Connection): void {
-    if (this.isOver) return;
-    if (this.#isSecondTry) this.error = 'connection_error';
-    else this.isCancelled = true;
-    this.via = connection;
-    this.isOver = true;
-    this.endedAt = performance.now();
-    this.#owner.onEnd(this as SentExchange<unknown>, connection.isUsable);
-    this.#done(this, this.#context);
-  }
-
-  begin(connection: Connection): void {
-    this.via = connection;
-    connection.start(this);
-  }
-
-  onHead(): void {
-    this.firstByteAt = performance.now();
-  }
-
-  onResponse(isTruncated: boolean, isReusable: boolean): void {
-    this.truncated = isTruncated;
-    this.#end(isReusable);
-  }
-
-  onFailure(error: Error, hasBegun: boolean): void {
-    if (this.isOver) return;
-    const code = classify(error);
-    // A kept connection that the other side had closed meanwhile: once more, on a new one, as stoppable of the same attempt.
-    const wasKept = this.via !== null && this.via.openedAt < this.startedAt;
-    if (code === 'connection_error' && wasKept && !hasBegun && !this.#isSecondTry) {
-      this.#isSecondTry = true;
-      this.via = null;
-      this.#owner.onTryAgain(this as SentExchange<unknown>);
-      return;
-    }
-    this.error = code;
-    this.reason = error instanceof EgressError ? (error.reason ?? null) : null;
-    this.#end(false);
-  }
-
-  /** The time is over. What is known by now decides: a status that came is an answer. */
-  expire(): void {
-    if (this.via === null || this.via.parts.status === null) this.error = 'timeout';
-    else this.truncated = true;
-    this.#end(false);
-  }
-
-  #end(isReusable: boolean): void {
-    if (this.isOver) return;
-    this.isOver = true;
-    this.endedAt = performance.now();
-    if (this.via !== null) {
-      const { status, headers, headersText, body } = this.via.parts;
-      this.status = status;
-      this.headers = headers;
-      this.headersText = headersText;
-      this.body = body;
-    }
-    this.#owner.onEnd(this as SentExchange<unknown>, isReusable);
-    this.#done(this, this.#context);
-  }
-}
-
-function classify(error: Error): Exclude<AttemptError, 'unexpected_status'> {
-  if (error instanceof EgressError) return error.code;
-  if (error instanceof ProtocolError) return 'protocol_error';
-  const code = (error as NodeJS.ErrnoException).code ?? '';
-  if (error.name === 'HTTPParserError' || code.startsWith('HPE_')) return 'protocol_error';
-  if (code === 'UND_ERR_HEADERS_OVERFLOW' || code === 'UND_ERR_RES_CONTENT_LENGTH_MISMATCH')
-    return 'protocol_error';
-  if (code.startsWith('ERR_TLS') || code.startsWith('ERR_SSL')) return 'tls_error';
-  return 'connection_error';
 }

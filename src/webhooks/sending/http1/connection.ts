@@ -9,7 +9,8 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import type { GuardedConnection } from '../../../egress/connector.ts';
 import { type Connection, type Exchange, ProtocolError, type ResponseParts } from '../connection.ts';
-import { type HeadCache, ResponseReader } from './response_reader.ts';
+import type { HeadCache } from './response_head.ts';
+import { ResponseReader } from './response_reader.ts';
 
 /** Bytes up to which head and body are put together. */
 const pieceBytesMax = 65_536;

@@ -20,53 +20,7 @@ import {
   textArray,
 } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
-import type { AttemptError } from '../sending/attempt_error.ts';
-
-/** What the database counts to; attempts beyond have the last number. */
-export const attemptNumberMax = 32_767;
-
-export type Trigger = 's' | 'm' | 'r';
-
-export interface AttemptRecord {
-  number: number;
-  trigger: Trigger;
-  revision: number;
-  /** Of the process's own clock, in milliseconds. */
-  startedAt: number;
-  durationMs: number;
-  firstByteMs: number | null;
-  status: number | null;
-  error: AttemptError | null;
-  connection: string | null;
-  headers: string | null;
-  body: Buffer | null;
-  truncated: boolean;
-  /** Whether headers and body were left out, because the budget of the day is used up. */
-  isResponseOmitted?: boolean;
-}
-
-export interface RetryRecord {
-  state: 'pending' | 'failed' | 'succeeded' | 'cancelled';
-  attempts: number;
-  /** Milliseconds after the attempt's end; null for not again. */
-  dueMs: number | null;
-}
-
-export interface Outcome {
-  lane: number;
-  sequence: number;
-  day: string;
-  /** Null where nothing was sent: it was not allowed. */
-  attempt: AttemptRecord | null;
-  /** What is to be kept of it; null for nothing, it was accepted. */
-  retry: RetryRecord | null;
-  /** Whether there was a row of it in `retries` before. */
-  hadRetry: boolean;
-  /** Whether a request by hand was fulfilled. */
-  wasManual: boolean;
-  /** Told once it is durable. */
-  onWritten?: () => void;
-}
+import { type AttemptRecord, attemptNumberMax, type Outcome } from './outcome_policy.ts';
 
 /** A lane's progress, after the outcomes that are written with it. */
 export interface Progress {
@@ -108,7 +62,7 @@ const isLeased = sql`case when lane in (select lane from leased) then true end`;
 
 /**
  * Writes outcomes and progress in one transaction.
- * @returns lanes that the node no longer holds; nothing was written of them
+ * @returns lanes whose lease this node has lost; nothing is written for them
  */
 export async function writeOutcomes(
   db: Database,
@@ -117,11 +71,33 @@ export async function writeOutcomes(
   outcomes: readonly Outcome[],
 ): Promise<number[]> {
   const now = performance.now();
-  const moved = progress.filter(({ mayLag }) => !mayLag);
-  const kept = progress.filter(({ mayLag }) => mayLag);
-  // The node's row, without which it holds nothing, stays until this is written: who takes a node's lanes takes that
-  // away first (see node.ts), so the lanes that are looked at need no lock of their own.
-  const leased = sql`
+  const leased = storeProgress(node, progress);
+  const added = insertAttempts(
+    outcomes.filter(({ attempt }) => attempt !== null),
+    now,
+  );
+  const lost = sql`
+    select given.lane from unnest(${bigintArray(progress.map(({ lane }) => lane))}::bigint[]) as given (lane)
+    where given.lane not in (select lane from leased)`;
+  const retried = outcomes.filter(({ retry }) => retry !== null);
+  const finished = outcomes.filter(({ retry, hadRetry }) => retry === null && hadRetry);
+  const { rows } =
+    retried.length === 0 && finished.length === 0
+      ? await sql<{ lane: string }>`with ${leased}, ${added} ${lost}`.execute(db)
+      : await sql<{ lane: string }>`
+          with ${leased}, ${added}, ${keepRetries(retried, now)}, ${endRetries(finished)} ${lost}`.execute(
+          db,
+        );
+  return rows.map(({ lane }) => Number(lane));
+}
+
+/** Common table expression `leased`: the lanes that this node still leases, with their progress stored. */
+function storeProgress(node: string, progress: readonly Progress[]) {
+  const advanced = progress.filter(({ mayLag }) => !mayLag);
+  const lagging = progress.filter(({ mayLag }) => mayLag);
+  // The statement locks the node's own row. Whoever takes over a node's lanes deletes that row first (node.ts), so the
+  // lanes that are only checked need no lock of their own.
+  return sql`
     node as materialized (select id from nodes where id = ${node}::bigint for key share),
     moved as (
       update lane_progress set
@@ -130,10 +106,10 @@ export async function writeOutcomes(
         failing_since = case when given.failures > 0 then coalesce(lane_progress.failing_since, now()) end,
         paused_until = case when given.pause_ms > 0 then now() + given.pause_ms * interval '1 millisecond' end
       from unnest(
-        ${bigintArray(moved.map(({ lane }) => lane))}::bigint[],
-        ${bigintArray(moved.map(({ cursor }) => cursor))}::bigint[],
-        ${bigintArray(moved.map(({ failures }) => failures))}::bigint[],
-        ${doubleArray(moved.map(({ pauseMs }) => pauseMs))}::float8[]
+        ${bigintArray(advanced.map(({ lane }) => lane))}::bigint[],
+        ${bigintArray(advanced.map(({ cursor }) => cursor))}::bigint[],
+        ${bigintArray(advanced.map(({ failures }) => failures))}::bigint[],
+        ${doubleArray(advanced.map(({ pauseMs }) => pauseMs))}::float8[]
       ) as given (lane, cursor, failures, pause_ms)
       where lane_progress.lane = given.lane and lane_progress.owner = (select id from node)
       returning lane_progress.lane
@@ -141,17 +117,17 @@ export async function writeOutcomes(
     leased as materialized (
       select lane from moved
       union all
-      select given.lane from unnest(${bigintArray(kept.map(({ lane }) => lane))}::bigint[]) as given (lane)
+      select given.lane from unnest(${bigintArray(lagging.map(({ lane }) => lane))}::bigint[]) as given (lane)
       cross join lateral (
         select from lane_progress where lane = given.lane and owner = (select id from node) offset 0
       ) as progress
     )`;
-  const lost = sql`
-    select given.lane from unnest(${bigintArray(progress.map(({ lane }) => lane))}::bigint[]) as given (lane)
-    where given.lane not in (select lane from leased)`;
-  const attempted = outcomes.filter(({ attempt }) => attempt !== null);
+}
+
+/** Common table expression `added`: one row in `attempts` for each attempt of a leased lane. */
+function insertAttempts(attempted: readonly Outcome[], now: number) {
   const attempts = attempted.map(({ attempt }) => attempt as AttemptRecord);
-  const added = sql`
+  return sql`
     added as (
       insert into attempts (
         day, lane, sequence, started_at, number, trigger, status, truncated, revision, duration_ms, first_byte_ms,
@@ -179,14 +155,6 @@ export async function writeOutcomes(
       ) as given
       where ${isLeased}
     )`;
-  const repeated = outcomes.filter(({ retry }) => retry !== null);
-  const gone = outcomes.filter(({ retry, hadRetry }) => retry === null && hadRetry);
-  const { rows } =
-    repeated.length === 0 && gone.length === 0
-      ? await sql<{ lane: string }>`with ${leased}, ${added} ${lost}`.execute(db)
-      : await sql<{ lane: string }>`
-          with ${leased}, ${added}, ${keepRetries(repeated, now)}, ${endRetries(gone)} ${lost}`.execute(db);
-  return rows.map(({ lane }) => Number(lane));
 }
 
 function keepRetries(kept: readonly Outcome[], now: number) {

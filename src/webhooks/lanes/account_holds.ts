@@ -1,0 +1,61 @@
+/**
+ * Accounts whose deliveries are on hold in the lane of an app's own subscription. Such a lane carries events of many
+ * accounts: a delivery hold on one account stops that account's deliveries, and the others continue.
+ *
+ *   held → released;   released while the lane reads from the database → held until that read has ended
+ */
+
+import type { EventContent } from '../sending/delivery_request.ts';
+
+/** Accounts whose stops are counted, at most. */
+export const countedAccountsMax = 1_000;
+
+export class AccountHolds {
+  readonly #held = new Set<string>();
+  /** The number of each account's last stop. Numbers grow over all accounts. */
+  readonly #stops = new Map<string, number>();
+  #lastStop = 0;
+  /** Accounts that were released during a read: the read may return deliveries from before the release. */
+  readonly #releasedDuringRead = new Set<string>();
+
+  /** Accounts on hold now. */
+  get accounts(): ReadonlySet<string> {
+    return this.#held;
+  }
+
+  /**
+   * @returns how much the lane's own stop count must grow. Above zero when the table of stops was full and was cleared:
+   * the lane then stops every attempt that remembers a number from the table.
+   */
+  hold(account: string): number {
+    this.#held.add(account);
+    let laneStops = 0;
+    if (this.#stops.size >= countedAccountsMax) {
+      this.#stops.clear();
+      laneStops = this.#lastStop + 1;
+    }
+    this.#lastStop += 1;
+    this.#stops.set(account, this.#lastStop);
+    return laneStops;
+  }
+
+  release(account: string, isReading: boolean): void {
+    this.#held.delete(account);
+    if (isReading) this.#releasedDuringRead.add(account);
+  }
+
+  /** A read begins and no other is running: whatever it returns is newer than all releases so far. */
+  forgetReleases(): void {
+    this.#releasedDuringRead.clear();
+  }
+
+  /** Whether the event's account is on hold, or was when the current read began. */
+  covers({ accountId }: EventContent): boolean {
+    return accountId !== null && (this.#held.has(accountId) || this.#releasedDuringRead.has(accountId));
+  }
+
+  /** Grows with each hold of the account. */
+  stopCount(account: string): number {
+    return this.#stops.get(account) ?? 0;
+  }
+}
