@@ -1,15 +1,16 @@
 /**
- * Standstills: whoever ends the right to deliveries first has every node stop starting them, and lets go of the nodes
- * by the same commit that ends the right. So no delivery starts after that commit, on any node. Owns the tables
- * `standstills` and `standstill_answers`.
+ * Delivery holds. A transaction that ends the right to deliveries, such as the withdrawal of a grant, first puts those
+ * deliveries on hold: every node stops starting them. The transaction deletes the hold in the same commit that ends the right,
+ * so no node starts such a delivery after that commit. Attempts in flight finish and are recorded. Owns the tables
+ * `standstills` (holds) and `standstill_answers` (acknowledgements).
  *
- *   asked for (row, notification) → answered by every node that sends → the transaction, which takes the row away
- *   a node that does not answer starts nothing either once it has had no news for `maxStalenessMs`: waited for that long
- *   a node is known not to have looked for that long: not waited for. The others go on while that is found out
- *   whoever asked is gone before the transaction: the row is taken away by any node once its time is over
+ *   requested (row and notification) → acknowledged by every sending node → transaction, which deletes the row
+ *   no acknowledgement → the node has not read the database for `maxStalenessMs`, so it starts nothing → transaction
+ *   requester died before its transaction → expired → deleted by any node
  *
- * A node looks at the rows at least that often, besides being notified. One that stands still itself, or is cut off
- * from the database, is thus no exception. What is under way ends, and is recorded.
+ * Every node reads the table at least every `maxStalenessMs`, besides listening to notifications. A node that is paused or cut
+ * off from the database therefore stops sending by itself. The first try gives up after a moment if a node does not
+ * acknowledge, so that other nodes keep sending while the silent node is identified. The second try does not wait for it.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -17,29 +18,31 @@ import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
 
-/** Milliseconds after its last look at the database when a node starts nothing more. */
+/** Milliseconds after its last read of the database when a node starts nothing more. */
 export const maxStalenessMs = 3_000;
-/** Milliseconds that answers are waited for: by then whoever has not looked starts nothing. */
-const answersMsMax = maxStalenessMs + 250;
 /**
- * Milliseconds after which a standstill that some node has not answered is called off, so that the others go on while that
- * node is found to be silent. It is asked for again then.
+ * Milliseconds to wait for acknowledgements. After that, a node that has not read the database starts nothing.
  */
-const patienceMs = 250;
-/** Milliseconds between looks for answers: at first, and at most. */
-const pollMs = { first: 2, most: 25 };
-/** The same while nodes are found to be silent. */
-const silencePollMs = 100;
-/** Seconds in which the transaction must have begun. */
-const lifeSeconds = 10;
-/** How often it is asked for anew where it was over before the transaction began. */
-const triesMax = 3;
-/** Where nodes listen. */
+const acknowledgementMsMax = maxStalenessMs + 250;
+/**
+ * Milliseconds after which the first try releases a hold that a node has not acknowledged. Other nodes continue while
+ * that node is identified.
+ */
+const firstTryMs = 250;
+/** Milliseconds between checks for acknowledgements: at first, and at most. */
+const pollMs = { min: 2, max: 25 };
+/** Milliseconds between checks while silent nodes are identified. */
+const silentNodePollMs = 100;
+/** Seconds within which the transaction must begin. */
+const holdLifetimeSeconds = 10;
+/** How often a hold that expired before its transaction is requested. */
+const attemptsMax = 3;
+/** The notification channel that nodes listen on. */
 export const deliveryHoldChannel = 'standstill';
 
 /**
- * Which deliveries: those that a client gets for an account (for all, where it is null), those that all clients get for
- * an account, or those of one lane.
+ * The deliveries on hold: those of a client for one account (null for all accounts), those of all clients for one
+ * account, or those of one lane.
  */
 export type HoldSubject =
   | { clientId: string; accountId: string | null; lane: null }
@@ -49,9 +52,9 @@ export type HoldSubject =
 export type DeliveryHold = HoldSubject & { id: string };
 
 /**
- * Does something in a transaction that ends the right to deliveries, while no node starts any of them.
- * @param work what is thrown by it is thrown again, and changes nothing
- * @throws Error where the standstill was over each time before the transaction began
+ * Runs a transaction that ends the right to deliveries, while no node starts any of them.
+ * @param work if it throws, the transaction rolls back and the error is rethrown
+ * @throws Error if each hold expired before its transaction began
  */
 export async function withDeliveryHold<T>(
   db: Database,
@@ -59,38 +62,42 @@ export async function withDeliveryHold<T>(
   work: (tx: Transaction) => Promise<T>,
 ): Promise<T> {
   const silent = new Map<string, string>();
-  for (let count = 0; count < triesMax; count += 1) {
+  for (let count = 0; count < attemptsMax; count += 1) {
     const id = newId();
     let isOver = false;
     try {
-      await ask(db, id, subject);
-      const unanswered = await allStandStill(db, id, silent, count === 0);
-      if (unanswered.length > 0) {
-        await end(db, id);
+      await requestHold(db, id, subject);
+      const unacknowledged = await waitForAcknowledgements(db, id, silent, count === 0);
+      if (unacknowledged.length > 0) {
+        await releaseHold(db, id);
         isOver = true;
-        for (const { id, looks } of await findSilent(db, unanswered)) silent.set(id, looks);
+        for (const { id, looks } of await findSilentNodes(db, unacknowledged)) silent.set(id, looks);
         continue;
       }
       const done = await db.transaction().execute(async (tx) => {
-        // Nobody else takes the row away from here on; the nodes see it until the commit.
-        if (!(await end(tx, id))) return undefined;
+        // The delete locks the row until the commit. Nodes keep seeing it until then.
+        if (!(await releaseHold(tx, id))) return undefined;
         return { result: await work(tx) };
       });
       isOver = true;
       if (done !== undefined) return done.result;
     } finally {
-      // What cannot be taken away now is over by its time.
-      if (!isOver) await end(db, id).catch(() => {});
+      // If the delete fails, the hold expires by itself.
+      if (!isOver) await releaseHold(db, id).catch(() => {});
     }
   }
-  throw new Error('deliveries could not be brought to a standstill in time');
+  throw new Error('deliveries could not be put on hold in time');
 }
 
-async function ask(db: Database, id: string, { clientId, accountId, lane }: HoldSubject): Promise<void> {
+async function requestHold(
+  db: Database,
+  id: string,
+  { clientId, accountId, lane }: HoldSubject,
+): Promise<void> {
   await sql`
     with asked as (
       insert into standstills (id, client_id, account_id, lane, until)
-      values (${id}, ${clientId}, ${accountId}, ${lane}, now() + ${lifeSeconds} * interval '1 second')
+      values (${id}, ${clientId}, ${accountId}, ${lane}, now() + ${holdLifetimeSeconds} * interval '1 second')
       returning *)
     select pg_notify(current_schema() || '.' || ${deliveryHoldChannel}, json_build_object(
       'id', id, 'clientId', client_id, 'accountId', account_id, 'lane', lane)::text)
@@ -99,42 +106,45 @@ async function ask(db: Database, id: string, { clientId, accountId, lane }: Hold
 
 interface NodeLooks {
   id: string;
-  /** How often it has looked at the database; 0 for nodes of earlier versions, which do not count. */
+  /** The node's heartbeat counter; 0 for nodes of earlier versions, which have none. */
   looks: string;
 }
 
 /**
- * Waits until no node starts what is asked for.
- * @param silent nodes that start nothing until they look again, by id: how often each had looked
- * @param mayGiveUp whether nodes that do not answer soon may be found out about first
- * @returns those; empty where nothing is started any more
+ * Waits until no node starts the deliveries on hold.
+ * @param silent heartbeat counters of nodes known to be silent, by node id: they start nothing until they read the
+ *   database again
+ * @param isFirstTry whether to return early if a node does not acknowledge soon
+ * @returns the nodes without an acknowledgement; empty if no node starts the deliveries
  */
-async function allStandStill(
+async function waitForAcknowledgements(
   db: Database,
   id: string,
   silent: ReadonlyMap<string, string>,
-  mayGiveUp: boolean,
+  isFirstTry: boolean,
 ): Promise<NodeLooks[]> {
   const askedAt = performance.now();
-  for (let pauseMs = pollMs.first; ; pauseMs = Math.min(2 * pauseMs, pollMs.most)) {
+  for (let pauseMs = pollMs.min; ; pauseMs = Math.min(2 * pauseMs, pollMs.max)) {
     const { rows } = await sql<NodeLooks>`
       select id, looks from nodes
-      -- One that died is taken away by the others within seconds; those of earlier versions have a time.
+      -- Other nodes delete a dead node's row within seconds. Rows of earlier versions expire.
       where (looks > 0 or alive_until > now())
         and not exists (select from standstill_answers a where a.standstill = ${id} and a.node = nodes.id)`.execute(
       db,
     );
-    const unanswered = rows.filter((node) => silent.get(node.id) !== node.looks);
+    const unacknowledged = rows.filter((node) => silent.get(node.id) !== node.looks);
     const waitedMs = performance.now() - askedAt;
-    if (unanswered.length === 0 || waitedMs >= answersMsMax) return [];
-    const isCounting = unanswered.every(({ looks }) => looks !== '0');
-    if (mayGiveUp && isCounting && waitedMs >= patienceMs) return unanswered;
+    if (unacknowledged.length === 0 || waitedMs >= acknowledgementMsMax) return [];
+    const isCounting = unacknowledged.every(({ looks }) => looks !== '0');
+    if (isFirstTry && isCounting && waitedMs >= firstTryMs) return unacknowledged;
     await sleep(pauseMs);
   }
 }
 
-/** @returns those of the nodes that have not looked since, for so long that they start nothing until they do */
-async function findSilent(db: Database, nodes: readonly NodeLooks[]): Promise<NodeLooks[]> {
+/**
+ * @returns those of the nodes that have been silent for so long that they start nothing until they read the database
+ */
+async function findSilentNodes(db: Database, nodes: readonly NodeLooks[]): Promise<NodeLooks[]> {
   const since = performance.now();
   let left = [...nodes];
   for (;;) {
@@ -142,13 +152,13 @@ async function findSilent(db: Database, nodes: readonly NodeLooks[]): Promise<No
       select id, looks from nodes where id = any(${left.map(({ id }) => id)}::bigint[])`.execute(db);
     const looks = new Map(rows.map((row) => [row.id, row.looks]));
     left = left.filter((node) => looks.get(node.id) === node.looks);
-    if (left.length === 0 || performance.now() - since >= answersMsMax) return left;
-    await sleep(silencePollMs);
+    if (left.length === 0 || performance.now() - since >= acknowledgementMsMax) return left;
+    await sleep(silentNodePollMs);
   }
 }
 
-/** @returns whether it was still there */
-async function end(db: Database | Transaction, id: string): Promise<boolean> {
+/** @returns whether the hold still existed */
+async function releaseHold(db: Database | Transaction, id: string): Promise<boolean> {
   const { rows } = await sql`
     with answers as (delete from standstill_answers where standstill = ${id}),
     ended as (delete from standstills where id = ${id} returning id)
@@ -158,25 +168,25 @@ async function end(db: Database | Transaction, id: string): Promise<boolean> {
   return rows.length > 0;
 }
 
-/** What a notification says: a standstill that began, or one that is over. */
+/** The content of a notification: a hold that begins, or the id of one that is over. */
 export type HoldNotice = DeliveryHold | { id: string; isOver: true };
 
 export function parseHoldNotice(payload: string): HoldNotice {
   return JSON.parse(payload) as HoldNotice;
 }
 
-/** All there are, but for those whose time is over and whose transaction does not run: these are taken away. */
+/** Reads all holds. Deletes those that have expired and whose transaction is not running. */
 export async function readDeliveryHolds(db: Database): Promise<DeliveryHold[]> {
   const { rows } = await sql<{
     id: string;
     client_id: string | null;
     account_id: string | null;
     lane: string | null;
-    is_late: boolean;
+    is_expired: boolean;
   }>`
-    select id, client_id, account_id, lane, until < now() as is_late from standstills`.execute(db);
-  const late = rows.filter(({ is_late }) => is_late).map(({ id }) => id);
-  const gone = new Set(late.length === 0 ? [] : await deleteExpiredHolds(db, late));
+    select id, client_id, account_id, lane, until < now() as is_expired from standstills`.execute(db);
+  const expired = rows.filter(({ is_expired }) => is_expired).map(({ id }) => id);
+  const gone = new Set(expired.length === 0 ? [] : await deleteExpiredHolds(db, expired));
   return rows
     .filter(({ id }) => !gone.has(id))
     .map(({ id, client_id, account_id, lane }) => ({
@@ -187,17 +197,17 @@ export async function readDeliveryHolds(db: Database): Promise<DeliveryHold[]> {
     })) as DeliveryHold[];
 }
 
-/** @returns those that are over */
+/** @returns the ids of the deleted holds */
 async function deleteExpiredHolds(db: Database, ids: readonly string[]): Promise<string[]> {
   const { rows } = await sql<{ id: string }>`
-    with late as (
+    with expired as (
       select id from standstills where id = any(${ids}::uuid[]) and until < now() for update skip locked),
-    answers as (delete from standstill_answers where standstill in (select id from late))
-    delete from standstills where id in (select id from late) returning id`.execute(db);
+    answers as (delete from standstill_answers where standstill in (select id from expired))
+    delete from standstills where id in (select id from expired) returning id`.execute(db);
   return rows.map(({ id }) => id);
 }
 
-/** Says that the node starts nothing of these until they are over. */
+/** Confirms that the node starts none of these deliveries until the holds are over. */
 export async function acknowledgeHolds(db: Database, node: string, ids: readonly string[]): Promise<void> {
   await sql`
     insert into standstill_answers (standstill, node)
@@ -205,7 +215,7 @@ export async function acknowledgeHolds(db: Database, node: string, ids: readonly
     on conflict do nothing`.execute(db);
 }
 
-/** Takes away answers that came when it was over. */
+/** Deletes acknowledgements that arrived after their hold was over. */
 export async function deleteOrphanedAcknowledgements(db: Database): Promise<void> {
   await sql`
     delete from standstill_answers a

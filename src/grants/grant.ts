@@ -1,8 +1,8 @@
 /**
- * Grants: what a user lets a client do, the hinge between the authorization server, the API and the webhooks.
- * Each authorization that a user completes has one of its own. Owns the table `grants`.
+ * Grants: the record that a user lets a client use some scopes. The authorization server, the API and the webhooks all depend
+ * on it. Each authorization that a user completes creates its own grant. Owns the table `grants`.
  *
- *   active → withdrawn (for good; the database lists it, see withdrawals.ts)
+ *   active → withdrawn (final; a trigger adds it to the withdrawal list, see withdrawals.ts)
  */
 
 import { sql } from 'kysely';
@@ -11,7 +11,7 @@ import { newId } from '../crypto/ids.ts';
 import { type Database, inTransaction, type Transaction } from '../database/database.ts';
 import { withDeliveryHold } from './delivery_hold.ts';
 
-/** Why a grant ended: what the audit log and the connected apps say. */
+/** Why a grant ended, for the audit log and the list of connected apps. */
 export type WithdrawalReason =
   | 'user'
   | 'operator'
@@ -26,7 +26,7 @@ export interface NewGrant {
   accountId: string;
   clientId: string;
   scopes: readonly string[];
-  /** The authorization server's own form of it. */
+  /** The authorization server's representation of the grant. */
   details?: Readonly<Record<string, unknown>>;
 }
 
@@ -42,10 +42,10 @@ export async function createGrant(db: Database | Transaction, grant: NewGrant): 
 }
 
 /**
- * Ends a grant: its refresh tokens, and within a second its access tokens on every node, stop working, and its
- * subscriptions end with it: no delivery of theirs starts after that.
- * @param actor whom the audit log names
- * @returns whether this call ended it
+ * Ends a grant. Its refresh tokens stop working at once, its access tokens within a second on every node. Its
+ * subscriptions end, and no delivery of theirs starts after the commit.
+ * @param actor who the audit log names
+ * @returns whether this call ended the grant
  */
 export async function withdrawGrant(
   db: Database,
@@ -74,10 +74,7 @@ export async function withdrawGrant(
   );
 }
 
-/**
- * Ends everything that a user let a client do.
- * @returns how many grants ended
- */
+/** Ends all grants of a user for a client. @returns the number of grants that ended */
 export async function withdrawGrantsOfClient(
   db: Database,
   accountId: string,
@@ -97,8 +94,8 @@ export async function withdrawGrantsOfClient(
 }
 
 /**
- * Changes what a user lets a client do: no delivery that the change forbids starts after its commit, on any node.
- * @param work in one transaction
+ * Changes what a user lets a client do. No node starts a delivery that the change forbids after its commit.
+ * @param work runs in one transaction
  */
 export async function changeGrantsOfClient(
   db: Database,
@@ -120,8 +117,8 @@ interface GrantSubject {
 }
 
 /**
- * Whether anything may be delivered by a grant `g`: it has a subscription, or could get one before the next statement,
- * or its client has subscriptions of its own.
+ * Whether grant `g` can have deliveries: it has a subscription, it could get one before the next statement, or its
+ * client has subscriptions of its own.
  */
 const mayDeliver = sql<boolean>`(
   'write:webhooks' = any(g.scopes)
@@ -134,7 +131,7 @@ const mayDeliver = sql<boolean>`(
   or exists (
     select from subscriptions s where s.client_id = g.client_id and s.owner = 'client' and s.state <> 'ended'))`;
 
-/** Most grants deliver nothing: for these no node is asked for anything. */
+/** Runs the work inside a delivery hold. Most grants have no deliveries and need none. */
 function withGrantHold<T>(
   db: Database,
   subject: GrantSubject,
@@ -146,9 +143,9 @@ function withGrantHold<T>(
 }
 
 /**
- * Deletes a client; the database withdraws its grants and the tokens it holds with it, and ends its subscriptions: no
- * delivery of theirs starts after that.
- * @returns whether there was one
+ * Deletes a client. Database triggers withdraw its grants, revoke its tokens and end its subscriptions. No delivery
+ * of theirs starts after the commit.
+ * @returns whether the client existed
  */
 export async function endClient(db: Database, id: string): Promise<boolean> {
   return withDeliveryHold(db, { clientId: id, accountId: null, lane: null }, (tx) => deleteClient(tx, id));

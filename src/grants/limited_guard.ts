@@ -1,6 +1,6 @@
 /**
- * The guard with the rate limit before the door: good tokens are counted by the grant or client that they belong to,
- * however many there are, everything else by the address that it comes from.
+ * The guard with a rate limit. Requests with a valid token are counted for the token's grant or client; all other
+ * requests are counted for their address.
  */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
@@ -12,7 +12,7 @@ const states = new WeakMap<FastifyRequest, RateState>();
 export function limitGuard(guard: Guard, limiter: RateLimiter): Guard {
   const counted = new WeakSet<FastifyRequest>();
   return async (request, ...scopes) => {
-    // However often it is asked for one request.
+    // A request is counted once, however often the guard is called for it.
     const isCounted = counted.has(request);
     const principal = await guard(request, ...scopes).catch((error: unknown) => {
       if (!isCounted) note(request, countAddress(limiter, '', request.ip));
@@ -24,7 +24,7 @@ export function limitGuard(guard: Guard, limiter: RateLimiter): Guard {
   };
 }
 
-/** A user's grant of an app, whatever tokens it has; for client credentials the client. */
+/** One key for all tokens of a grant. Client credentials are counted for the client. */
 function principalKey({ grantId, clientId }: Principal): string {
   return grantId === null ? `client:${clientId}` : `grant:${grantId}`;
 }
@@ -34,8 +34,8 @@ function note(request: FastifyRequest, state: RateState | undefined): void {
 }
 
 /**
- * Whoever may not come in is not listened to: where a body may come, the token is looked at before it is read. For the
- * scopes, and for what has happened meanwhile, the handler asks the guard again.
+ * Checks the token before the body is read, so that callers without access cannot make the server read bodies. The
+ * handler calls the guard again for the scopes and for anything that changed in between.
  */
 export function guardBodies(api: FastifyInstance, guard: Guard): void {
   api.addHook('onRequest', async (request) => {
@@ -45,7 +45,7 @@ export function guardBodies(api: FastifyInstance, guard: Guard): void {
 
 const bodiless: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 
-/** Tells each answer's reader how much is left. */
+/** Adds the rate limit headers to each response. */
 export function showRateLimit(api: FastifyInstance): void {
   api.addHook('onSend', (request, reply, _payload, done) => {
     const state = states.get(request);

@@ -1,32 +1,32 @@
 /**
- * Scopes (RFC 6749 section 3.3): `<action>:<object>`, with what each allows in the words that a user reads when
- * asked. `write` does not imply `read`.
+ * Scopes (RFC 6749 section 3.3): `<action>:<object>`, each with the description that users read on the consent page.
+ * `write` does not imply `read`.
  */
 
 export interface Scope {
   name: string;
   /** Completes "This app will be able to …". */
   description: string;
-  /** Whether a user can allow it; the rest is for machine clients of the operator alone. */
+  /** Whether a user can consent to it. Other scopes are for the operator's machine clients. */
   isForUsers: boolean;
-  /** Manages apps or the server: for the console and for clients that the operator names, never for other apps. */
+  /** Manages apps or the server. Only the console and clients that the operator names can have it. */
   isManagement?: boolean;
-  /** For machine clients that the operator named, by client credentials: whoever else has it gets nothing by it. */
+  /** Only machine clients that the operator names can use it, through client credentials. */
   isForMachines?: boolean;
 }
 
 export type ScopeCatalogue = ReadonlyMap<string, Scope>;
 
-/** For an API elsewhere that takes our access tokens: by it a client may introspect those of other clients. */
+/** Lets a resource server introspect tokens of other clients. */
 export const introspectionScope = 'read:tokens';
 
-/** Opens `/admin`: for accounts that are marked as administrators, and for machine clients of the operator. */
+/** Opens `/admin`: for administrators, and for machine clients of the operator. */
 export const adminScope = 'admin';
 
-/** Of an application whose users the accounts are. */
+/** For an existing application whose users are this server's accounts. */
 export const readAccountsScope = 'read:accounts';
 export const writeAccountsScope = 'write:accounts';
-/** Says who a browser belongs to: for the application that users sign in to. */
+/** Lets that application tell the server which user a browser belongs to. */
 export const loginScope = 'write:logins';
 
 const fixedScopes: readonly Scope[] = [
@@ -79,7 +79,7 @@ const fixedScopes: readonly Scope[] = [
   },
 ];
 
-/** Scopes of OpenID Connect, in the words that a user reads. */
+/** OpenID Connect scopes, with the descriptions that users read. */
 export const openidScopes: readonly Scope[] = [
   { name: 'openid', description: 'know who you are here', isForUsers: true },
   { name: 'profile', description: 'see your name', isForUsers: true },
@@ -88,8 +88,8 @@ export const openidScopes: readonly Scope[] = [
 ];
 
 /**
- * Claims that each scope gives (OpenID Connect Core section 5.4), as far as an account has them. `email_verified` is
- * left out for accounts that were made here: nobody verifies their addresses, and many clients take `false` for a refusal.
+ * Claims that each scope provides (OpenID Connect Core section 5.4). Accounts created here have no `email_verified`:
+ * nobody verifies their addresses, and many clients treat `false` as a refusal.
  */
 export const scopeClaims: Readonly<Record<string, readonly string[]>> = {
   openid: ['sub'],
@@ -101,8 +101,8 @@ export const scopeClaims: Readonly<Record<string, readonly string[]>> = {
 const scopeName = /^(?:read|write):[a-z][a-z0-9_-]{0,62}$/;
 
 /**
- * @param objects objects of the platform's collections; each brings `read:<object>` and `write:<object>`
- * @throws Error when an object's name cannot be part of a scope
+ * @param objects objects of the platform's collections; each adds `read:<object>` and `write:<object>`
+ * @throws Error if an object's name cannot be part of a scope
  */
 export function createScopeCatalogue(objects: Iterable<string>): ScopeCatalogue {
   const catalogue = new Map(fixedScopes.map((scope) => [scope.name, scope]));
@@ -113,21 +113,25 @@ export function createScopeCatalogue(objects: Iterable<string>): ScopeCatalogue 
       { name: `write:${object}`, description: `create, change and delete your ${words}`, isForUsers: true },
     ];
     for (const scope of declared) {
-      if (!scopeName.test(scope.name))
-        throw new Error(`not the name of an object: ${JSON.stringify(object)}`);
+      if (!scopeName.test(scope.name)) throw new Error(`not a valid object name: ${JSON.stringify(object)}`);
       if (!catalogue.has(scope.name)) catalogue.set(scope.name, scope);
     }
   }
   return catalogue;
 }
 
-/** What a scope gives, whose words the user has read: asked for by name it is no way around the scope. */
+/**
+ * Whether the granted scopes provide a claim. A client cannot get a claim by name without the scope that the user
+ * consented to.
+ */
 export function isClaimAllowed(claim: string, scopes: readonly string[]): boolean {
   const giving = Object.keys(scopeClaims).filter((scope) => scopeClaims[scope]?.includes(claim));
   return giving.length === 0 || giving.some((scope) => scopes.includes(scope));
 }
 
-/** Whether two scope texts name the same, in whatever order (RFC 6749 section 3.3); none is the empty text. */
+/**
+ * Whether two scope parameters are equal, in any order (RFC 6749 section 3.3). An absent one equals the empty string.
+ */
 export function isSameScope(one = '', other = ''): boolean {
   return one.split(' ').sort().join(' ') === other.split(' ').sort().join(' ');
 }

@@ -1,37 +1,36 @@
 /**
- * The withdrawal list: access tokens whose signature and time are good and that must be refused all the same.
- * Kept in memory, so that the API asks the database nothing for a request; fed at once by the database's
- * notifications, and besides never trusted for longer than a second without a look at the database. A node that
- * cannot look refuses to answer instead of trusting what it has. Owns the table `withdrawals` (the database's
- * own triggers write it too).
+ * The withdrawal list: access tokens that are valid by signature and expiry but must be refused. It is kept in
+ * memory, so the API runs no query per request. Notifications update it at once, and it is never trusted for more
+ * than a second without reading the database. A node that cannot read the database refuses to answer. Owns the table
+ * `withdrawals`, which database triggers also write.
  */
 
 import { sql } from 'kysely';
 import { type Database, type Transaction, within } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 
-/** Milliseconds after a look at the database when the next one begins, and when a request must wait for it. */
-const lookAgainMs = 400;
+/** Milliseconds after a read of the database when the next one starts, and when requests wait for it. */
+const refreshAfterMs = 400;
 const trustMs = 900;
-/** Milliseconds that a look may take: a database that says nothing is one that cannot be asked. */
-const lookMs = 5_000;
-/** Milliseconds between sweeps of what no longer matters. */
+/** Milliseconds that a read may take. After that the database counts as unavailable. */
+const readTimeoutMs = 5_000;
+/** Milliseconds between removals of expired entries. */
 const sweepMs = 60_000;
 
-/** What a token says of itself, as far as a withdrawal can concern it. */
+/** The parts of a token that a withdrawal can match. */
 export interface Withdrawable {
   readonly tokenId: string;
   readonly grantId: string | null;
-  /** How often its grant had been narrowed when it was issued. */
+  /** How often the grant had been narrowed when the token was issued. */
   readonly grantRevision: number;
   readonly clientId: string;
-  /** The client's epoch in which it was issued; null for tokens of a version that knew none. */
+  /** The client's epoch when the token was issued; null for tokens of versions without epochs. */
   readonly clientEpoch: string | null;
 }
 
 /**
- * The rows of the list that stop a token, as `kind:subject`. None of them depends on a time that the token states: the
- * clock of the node that issued it may be wrong.
+ * The list entries that stop a token, as `kind:subject`. None depends on a time in the token, because the clock of
+ * the node that issued it may be wrong.
  */
 export function withdrawalKeys(token: Withdrawable): string[] {
   const { tokenId, grantId, grantRevision, clientId, clientEpoch } = token;
@@ -48,44 +47,45 @@ interface WithdrawalRow {
   left_ms: number;
 }
 
-/** Milliseconds that is kept what a notification told of, until the look after it knows better. */
-const toldMs = 3_600_000;
+/** Milliseconds to keep an entry from a notification, until the next read replaces it. */
+const notifiedEntryMs = 3_600_000;
 
 export class WithdrawalList {
   readonly #db: Database;
   /**
-   * By kind and subject, the time until which an entry counts. That is a time of the monotonic clock: the other one may be
-   * set forward for a while, and what was forgotten in that time would be good again after it.
+   * Expiry of each entry by `kind:subject`, on the monotonic clock. The wall clock may be set forward for a while; an
+   * entry that expired in that time would make its token valid again.
    */
   readonly #entries = new Map<string, number>();
-  /** Every transaction before this one has been seen. */
+  /** All transactions before this one have been read. */
   #cursor = '0';
-  /** In which epoch of the database: in another one transactions are numbered otherwise, and all are looked at. */
+  /** The database's epoch. A new epoch numbers transactions differently, so everything is read again. */
   #epoch = '';
-  #lookedAt = Number.NEGATIVE_INFINITY;
-  #look: Promise<void> | undefined;
+  #readAt = Number.NEGATIVE_INFINITY;
+  #reading: Promise<void> | undefined;
   #sweptAt = performance.now();
 
   constructor(db: Database, notifications: Notifications) {
     this.#db = db;
     notifications.listen('withdrawal', {
       onNotification: (payload) => {
-        this.#entries.set(payload, performance.now() + toldMs);
+        this.#entries.set(payload, performance.now() + notifiedEntryMs);
       },
     });
   }
 
   /**
-   * Resolves once the list is fresh enough to be trusted: at once under steady use.
-   * @throws Error of the database when it cannot be asked
+   * Resolves once the list is recent enough to be trusted. Returns undefined if it is.
+   * @throws Error of the database if it cannot be read
    */
   fresh(): Promise<void> | undefined {
-    const age = performance.now() - this.#lookedAt;
-    if (age < lookAgainMs) return undefined;
-    this.#look ??= this.#lookAgain();
-    if (age >= trustMs) return this.#look;
-    // Begun early: nobody waits for it, and whoever comes too late sees its failure.
-    this.#look.catch(() => {});
+    const age = performance.now() - this.#readAt;
+    if (age < refreshAfterMs) return undefined;
+    this.#reading ??= this.#read();
+    if (age >= trustMs) return this.#reading;
+    // This read starts early and nobody waits for it. If it fails, a later request starts another one and sees the
+    // error.
+    this.#reading.catch(() => {});
     return undefined;
   }
 
@@ -93,12 +93,12 @@ export class WithdrawalList {
     return this.#entries.size > 0 && withdrawalKeys(token).some((key) => this.#entries.has(key));
   }
 
-  async #lookAgain(): Promise<void> {
+  async #read(): Promise<void> {
     const startedAt = performance.now();
     try {
-      // Cursor by transaction ids: of everything older than the oldest one that is still open, all is visible.
+      // The cursor is a transaction id: every transaction older than the oldest running one is visible.
       const { rows } = await within(
-        lookMs,
+        readTimeoutMs,
         sql<WithdrawalRow & { cursor: string; epoch: string }>`
         select w.kind, w.subject, s.cursor, s.epoch,
           extract(epoch from w.until - now())::float8 * 1000 as left_ms
@@ -114,10 +114,10 @@ export class WithdrawalList {
       }
       this.#cursor = rows[0]?.cursor ?? this.#cursor;
       this.#epoch = rows[0]?.epoch ?? this.#epoch;
-      this.#lookedAt = startedAt;
+      this.#readAt = startedAt;
       if (startedAt - this.#sweptAt > sweepMs) this.#sweep(startedAt);
     } finally {
-      this.#look = undefined;
+      this.#reading = undefined;
     }
   }
 
@@ -127,7 +127,7 @@ export class WithdrawalList {
   }
 }
 
-/** Whether the database lists a token at this moment. */
+/** Whether the database lists the token now. */
 export async function isWithdrawn(db: Database | Transaction, token: Withdrawable): Promise<boolean> {
   const { rows } = await sql`
     select from unnest(${withdrawalKeys(token)}::text[]) as k (key)
@@ -138,10 +138,10 @@ export async function isWithdrawn(db: Database | Transaction, token: Withdrawabl
 }
 
 /**
- * Stops one access token, and no other of its grant.
+ * Revokes one access token without affecting others of its grant.
  * @param tokenId its `jti`
- * @param expiresAt after which it is of no use anyway, by the clock of some node; the list keeps it for an hour longer,
- *   because the clocks of the nodes and of the database may differ
+ * @param expiresAt the token's expiry by the clock of some node. The list keeps the entry for another hour, because
+ *   clocks of nodes and database may differ.
  */
 export async function withdrawToken(
   db: Database | Transaction,

@@ -18,7 +18,7 @@ import { type Attempt, type DeliveryDetails, readDelivery } from '../log/deliver
 import { type DeliveryFilter, listDeliveries } from '../log/delivery_list.ts';
 import { resendDelivery } from '../log/resend.ts';
 import type { HeaderNames } from '../sending/delivery_request.ts';
-import { readNothing } from '../subscriptions/subscription_body.ts';
+import { requireEmptyBody } from '../subscriptions/subscription_body.ts';
 import { DeliveryStreams, watchedMax } from './delivery_stream.ts';
 import { sendOnce } from './idempotency.ts';
 import { fromLog } from './log_reads.ts';
@@ -87,7 +87,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
   api.post<IdRoute>('/deliveries/:id/resend', async (request, reply) => {
     const owner = ownerOf(await guard(request, 'write:webhooks'), 'write');
     const { id } = request.params;
-    readNothing(request.body);
+    requireEmptyBody(request.body);
     return sendOnce(options, request, reply, owner, async (tx) => {
       switch (await resendDelivery(tx, owner, id)) {
         case 'not-found':

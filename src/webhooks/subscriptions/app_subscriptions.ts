@@ -1,7 +1,7 @@
 /**
- * Which apps may have subscriptions of their own (`owner: "client"`): every app, those that are verified, or only
- * clients that the operator marked one by one (`may_subscribe`), who always may. Asked when one is made, when events
- * become deliveries, and when they are sent.
+ * Decides which apps may have subscriptions of their own (`owner: "client"`): all apps, verified apps, or only
+ * clients that the operator marked with `may_subscribe`. Marked clients may always have them. The rule is checked
+ * when a subscription is created, during fan-out, and before an attempt.
  */
 
 import { sql } from 'kysely';
@@ -9,10 +9,10 @@ import { sql } from 'kysely';
 export const appSubscriptionModes = ['all', 'verified', 'off'] as const;
 export type AppSubscriptions = (typeof appSubscriptionModes)[number];
 
-/** Own subscriptions of one app; clients that the operator marked have as many as anybody. */
+/** Own subscriptions of one app. Clients that the operator marked use the quota per grant instead. */
 export const appSubscriptionsMax = 20;
 
-/** Of a row `c` of `clients`: whether it may have its own. To be part of a `where`. */
+/** A condition for `where`: whether client `c`, a row of `clients`, may have its own subscriptions. */
 export function mayHaveOwn(mode: AppSubscriptions) {
   switch (mode) {
     case 'all':

@@ -1,23 +1,25 @@
 /**
- * The id of a delivery, the same at every attempt and every resend: a UUIDv8 (RFC 9562 section 5.8) that says which
- * delivery it is, so that nothing has to be stored or looked up for it.
+ * Delivery ids. A delivery keeps its id over all attempts and resends. The id is a UUIDv8 (RFC 9562 section 5.8) that
+ * encodes lane and sequence, so nothing is stored or looked up to build it.
  *
- *   llllllll-llll-8ltt-vttt-ssssssssssss     l lane (52 bits, random), t tag (20 bits of the subscription's id, XOR the tag
- *                                            of the epoch), s sequence (48 bits); v is the variant, 8
+ *   llllllll-llll-8ltt-vttt-ssssssssssss     l lane (52 random bits)
+ *                                            t tag (20 bits of the subscription's id, XOR the tag of the epoch)
+ *                                            v variant (8)
+ *                                            s sequence (48 bits)
  *
- * After a failover the database may number other deliveries alike. From then on the lane's deliveries belong to another
- * epoch (see src/database/epoch.ts), whose tag makes their ids different ones. The tag of the first epoch is 0.
+ * After a failover the database may give the same sequence to another delivery. From then on the lane's deliveries belong to
+ * a new epoch (src/database/epoch.ts), whose tag makes their ids different. The tag of the first epoch is 0.
  */
 
 import { randomBytes } from 'node:crypto';
 import { isId } from '../../crypto/ids.ts';
 
-/** A new lane's number: 52 random bits, exact in a JavaScript number. */
+/** Returns the number of a new lane: 52 random bits, which a JavaScript number holds exactly. */
 export function newLane(): number {
   return Number(randomBytes(8).readBigUInt64BE() >> 12n);
 }
 
-/** What the ids of a lane's deliveries of one epoch begin with. */
+/** The start of the ids of all deliveries of one lane in one epoch. */
 export function deliveryIdPrefix(lane: number, subscriptionId: string, epochTag = 0): string {
   const digits = lane.toString(16).padStart(13, '0');
   const tag = (Number.parseInt(subscriptionId.slice(-5), 16) ^ epochTag).toString(16).padStart(5, '0');
@@ -28,18 +30,18 @@ export function deliveryId(prefix: string, sequence: number): string {
   return prefix + sequence.toString(16).padStart(12, '0');
 }
 
-/** From a sequence on the deliveries of a lane belong to an epoch with this tag. */
+/** Deliveries from sequence `first` on belong to the epoch with this tag. */
 export interface LaneEpoch {
   first: number;
   tag: number;
 }
 
-/** Makes the ids of one lane's deliveries, of whatever epoch. */
+/** Builds the ids of one lane's deliveries, in all epochs. */
 export class DeliveryIds {
-  /** The latest epoch first. */
+  /** Latest epoch first. */
   readonly #epochs: readonly { first: number; prefix: string }[];
 
-  /** @param epochs those after the first, in any order */
+  /** @param epochs all epochs after the first one, in any order */
   constructor(lane: number, subscriptionId: string, epochs: readonly LaneEpoch[] = []) {
     this.#epochs = [{ first: 0, tag: 0 }, ...epochs]
       .toSorted((one, other) => other.first - one.first)
@@ -52,7 +54,9 @@ export class DeliveryIds {
   }
 }
 
-/** @returns undefined for what cannot be the id of a delivery; the caller compares the id with the subscription's */
+/**
+ * @returns undefined if the text cannot be a delivery id. The caller compares the id with the subscription's.
+ */
 export function parseDeliveryId(id: string): { lane: number; sequence: number } | undefined {
   if (!isId(id) || id[14] !== '8' || id[19] !== '8') return undefined;
   const lane = Number.parseInt(id.slice(0, 8) + id.slice(9, 13) + id[15], 16);

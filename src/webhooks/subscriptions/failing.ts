@@ -1,10 +1,10 @@
 /**
- * Disabling what has failed for too long: no success for 5 days and at least 20 failures in a row. Looked at on each
- * failure of a lane that has failed often enough. Whoever owns it is warned at half of that time and a day before,
- * once each whatever restarts and however many nodes there are, and nothing is disabled without a day's warning.
- * Owns the table `failing_warnings`.
+ * Disables subscriptions that fail for too long: no success for 5 days and at least 20 failures in a row. The owner is warned
+ * twice: after half of that time, and one day before. Each warning is given once, across restarts and nodes. No subscription
+ * is disabled without the last warning. Owns the table `failing_warnings`.
  *
- *   failing → (2.5 days) warned: half → (4 days) warned: last → (a day later, on a failure) disabled;   any success: not failing
+ *   failing → (2.5 days) warned: half → (4 days) warned: last → (a day later, on a failure) disabled
+ *   any state → not failing, by one success
  */
 
 import { sql } from 'kysely';
@@ -14,12 +14,12 @@ import { disableByWorker, notifyOwner } from './subscription_state.ts';
 
 export const failuresMin = 20;
 export const failingDays = 5;
-/** Failures in a row and days without a success at which the warnings are given. */
+/** Minimum failures in a row and days without a success for each warning. */
 const warnedFailuresMin = 10;
 const halfDays = failingDays / 2;
 const lastDays = failingDays - 1;
 
-/** @returns lanes whose subscriptions were disabled */
+/** @returns the lanes whose subscriptions this call disabled */
 export async function disableFailing(db: Database, lanes: readonly number[]): Promise<number[]> {
   const { rows } = await sql<{ lane: string }>`
     select p.lane from lane_progress p
@@ -37,11 +37,14 @@ export interface FailingWarning {
   subscription: string;
   warning: 'half' | 'last';
   failingSince: Date;
-  /** When it will be disabled, if it goes on failing. */
+  /** When the subscription is disabled if it keeps failing. */
   disablesAt: Date;
 }
 
-/** Gives the warnings that are due: to the owner's other subscriptions, as events. @returns those given by this call */
+/**
+ * Sends the warnings that are due, as events to the owner's other subscriptions.
+ * @returns the warnings sent by this call
+ */
 export async function warnFailing(db: Database): Promise<FailingWarning[]> {
   return db.transaction().execute(async (tx) => {
     const { rows } = await sql<{

@@ -1,23 +1,22 @@
 /**
- * HMAC-SHA256 (RFC 2104) with a key that signs many messages: what depends on the key alone is made once, and nothing is
- * made for a signature but its text. `node:crypto` has an object for each signature, which costs more than the two
- * digests.
+ * HMAC-SHA256 (RFC 2104) for a key that signs many messages. The padded key blocks are computed once per key.
+ * `node:crypto` allocates an object for each signature, which costs more than the two digests.
  */
 
 import { createHmac, hash } from 'node:crypto';
 
 const blockBytes = 64;
 const digestBytes = 32;
-/** Bytes of a message up to which it is put behind the key in memory. */
+/** Longest message that is assembled in memory behind the key block. */
 const messageBytesMax = 65_536;
 
-/** The key's inner block and the message, put together anew for each signature. */
+/** Scratch memory for the inner key block and the message. Every signature overwrites it. */
 const inner = Buffer.allocUnsafeSlow(blockBytes + messageBytesMax);
 
 export class HmacKey {
   readonly #key: Buffer;
   readonly #inner: Buffer;
-  /** The key's outer block, and room for the inner digest. */
+  /** The outer key block, followed by room for the inner digest. */
   readonly #outer: Buffer;
 
   constructor(key: string | Buffer) {
@@ -30,7 +29,7 @@ export class HmacKey {
     this.#outer = Buffer.concat([block.map((byte) => byte ^ 0x5c), Buffer.alloc(digestBytes)]);
   }
 
-  /** @param start what is signed before the body, in ASCII */
+  /** @param start signed before the body; ASCII only */
   sign(start: string, body: Buffer, encoding: 'hex' | 'base64'): string {
     const bytes = start.length + body.length;
     if (bytes > messageBytesMax) {

@@ -1,12 +1,12 @@
-/** Who a subscription belongs to. */
+/** The owner of a subscription. */
 
-/** Whose subscription it is: what it gets, and who sees it. */
+/** Decides which events a subscription gets and who can see it. */
 export type Owner =
   | ({ kind: 'grant'; grantId: string; accountId: string; clientId: string } & AppMember)
   | ({ kind: 'user'; accountId: string } & AppMember)
   | { kind: 'client'; clientId: string };
 
 export interface AppMember {
-  /** An account whose token is also good for the own subscriptions of apps that it is a member of. */
+  /** The account's token also covers the own subscriptions of apps that the account is a member of. */
   memberId?: string | null;
 }

@@ -1,36 +1,39 @@
 /**
- * Quotas: what one account, app or host may take of a deployment. The operator sets them in `webhooks.quotas` of
+ * Quotas: limits on what one account, app or host may use. The operator sets them in `webhooks.quotas` of
  * `nuncio.config.ts`.
  */
 
 export interface Quotas {
-  /** Subscriptions that have not ended: of one account, whoever made them. */
+  /** Subscriptions of one account that have not ended, whoever created them. */
   readonly subscriptionsPerAccount: number;
-  /** Of one app: those of its users' grants and its own. */
+  /** Subscriptions of one app: those of its grants and its own. */
   readonly subscriptionsPerClient: number;
-  /** Of what one user grants one app; also those that a user has of their own. */
+  /** Subscriptions of one grant. Also limits the subscriptions that a user creates for themselves. */
   readonly subscriptionsPerGrant: number;
-  /** Subscriptions that may get one event of an account: the account's, and the own ones of the apps that act for it. */
+  /**
+   * Subscriptions that may get one event of an account: the account's, and the own subscriptions of apps that act for
+   * it.
+   */
   readonly deliveriesPerEvent: number;
-  /** Bytes of headers and bodies of responses that attempts of one account store in a day (UTC). */
+  /** Response bytes (headers and bodies) that attempts of one account may store per UTC day. */
   readonly responseBytesPerDay: number;
-  /** Attempts in flight to one host, once it has accepted as many. */
+  /** Attempts in flight to one host that has accepted deliveries. */
   readonly attemptsPerHost: number;
-  /** The same of a host that has never accepted anything; and how many may follow in a second. */
+  /** Attempts in flight to a host that has never accepted a delivery, and attempts per second to it. */
   readonly attemptsPerUnknownHost: number;
   readonly unknownHostRate: number;
-  /** Attempts a second to one host that has accepted something. */
+  /** Attempts per second to one host that has accepted a delivery. */
   readonly hostRate: number;
-  /** Attempts of one app: in flight, and a second. */
+  /** Attempts of one app: in flight, and per second. */
   readonly attemptsPerApp: number;
   readonly appRate: number;
   /** Bytes of event bodies that the engine keeps in memory for deliveries that wait or are in flight. */
   readonly waitingBytes: number;
-  /** The same for the deliveries of one account. */
+  /** The same limit for the deliveries of one account. */
   readonly waitingBytesPerAccount: number;
-  /** Lanes that a node keeps in memory. */
+  /** Lanes that a node leases at once. */
   readonly lanes: number;
-  /** The same of one account. */
+  /** The same limit for the lanes of one account. */
   readonly lanesPerAccount: number;
 }
 
@@ -52,7 +55,7 @@ export const defaultQuotas: Quotas = Object.freeze({
   lanesPerAccount: 10_000,
 });
 
-/** The least and the greatest value of each. */
+/** Minimum and maximum of each quota. */
 const ranges: Readonly<Record<keyof Quotas, readonly [number, number]>> = {
   subscriptionsPerAccount: [0, 1_000_000],
   subscriptionsPerClient: [0, 10_000_000],
@@ -71,7 +74,7 @@ const ranges: Readonly<Record<keyof Quotas, readonly [number, number]>> = {
   lanesPerAccount: [1, 1_000_000],
 };
 
-/** @param report told of each problem: its place and the reason */
+/** @param report called for each problem with its place and the reason */
 export function readQuotas(
   declared: Partial<Quotas> | undefined,
   report: (place: string, reason: string) => void,
@@ -80,12 +83,12 @@ export function readQuotas(
   for (const [name, value] of Object.entries(declared ?? {})) {
     const place = `webhooks.quotas.${name}`;
     if (!Object.hasOwn(ranges, name)) {
-      report(place, 'there is no such quota');
+      report(place, 'is not a known quota');
       continue;
     }
     const [min, max] = ranges[name as keyof Quotas];
     if (Number.isInteger(value) && value >= min && value <= max) quotas[name as keyof Quotas] = value;
-    else report(place, `it may be a whole number from ${min} to ${max}`);
+    else report(place, `must be an integer from ${min} to ${max}`);
   }
   return Object.freeze(quotas);
 }

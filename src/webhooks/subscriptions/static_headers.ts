@@ -1,6 +1,6 @@
 /**
- * Static headers of a subscription: sent with every attempt, sealed at rest, never read back. Names that matter to HTTP,
- * to signatures or to the deployment's own headers are refused. Writes the columns `headers` and `header_names` of
+ * Static headers of a subscription: sent with every attempt, sealed at rest, and never shown again. Names that HTTP,
+ * signatures or the deployment's own headers use are refused. Owns the columns `headers` and `header_names` of
  * `subscriptions`.
  */
 
@@ -11,20 +11,20 @@ import { escapePointer } from '../../http/json.ts';
 import { type BodyFault, bodyProblem } from '../../http/problem.ts';
 
 export type StaticHeaders = Readonly<Record<string, string>>;
-/** Null removes; the mask leaves alone. Null for the whole removes all. */
+/** A null value removes a header; the mask keeps it. Null instead of the object removes all headers. */
 export type HeaderPatch = Readonly<Record<string, string | null>> | null;
 
 export const staticHeadersMax = 10;
 export const headerValueBytesMax = 1_024;
 export const headerNameBytesMax = 64;
-/** What stands for a value wherever it is shown. */
+/** Shown instead of a value. */
 export const maskedValue = '***';
 
 const nameForm = /^[A-Za-z][A-Za-z0-9-]*$/;
-/** Visible ASCII, with spaces inside: no line ends, nothing that a proxy would read otherwise. */
+/** Visible ASCII with inner spaces: no line breaks, and nothing that a proxy could read differently. */
 const valueForm = /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/;
 
-/** Names that mean something to HTTP, to proxies, to tracing or to signatures. */
+/** Names with a meaning in HTTP, proxies, tracing or signatures. */
 const refusedNames = new RegExp(
   `^(?:${[
     ...['host', 'content-.*', 'connection', 'transfer-encoding', 'te', 'trailer', 'upgrade', 'expect'],
@@ -38,9 +38,9 @@ const refusedNames = new RegExp(
 );
 
 /**
- * @param value as it came
+ * @param value the unchecked property
  * @param taken the deployment's own header names
- * @param isPatch whether null and the mask may stand for values
+ * @param isPatch whether null and the mask are allowed as values
  */
 export function readStaticHeaders(
   value: unknown,
@@ -54,16 +54,16 @@ export function readStaticHeaders(
     return null;
   }
   const entries = Object.entries(value);
-  if (entries.length > 2 * staticHeadersMax) add('/headers', `may have ${staticHeadersMax} members`);
+  if (entries.length > 2 * staticHeadersMax) add('/headers', `must have at most ${staticHeadersMax} members`);
   const seen = new Set<string>();
   const lower = new Set(taken.map((name) => name.toLowerCase()));
   for (const [name, given] of entries.slice(0, 2 * staticHeadersMax)) {
     const pointer = `/headers/${escapePointer(name)}`;
     const key = name.toLowerCase();
     if (!nameForm.test(name) || name.length > headerNameBytesMax) {
-      add(pointer, `must have a name of letters, digits and dashes, ${headerNameBytesMax} at most`);
+      add(pointer, `must have a name of at most ${headerNameBytesMax} letters, digits and dashes`);
     } else if (refusedNames.test(name) || lower.has(key)) {
-      add(pointer, 'is a name that says something else already', 'header_refused');
+      add(pointer, 'is a reserved header name', 'header_refused');
     } else if (seen.has(key)) add(pointer, 'is named twice', 'header_refused');
     seen.add(key);
     if (isPatch && (given === null || given === maskedValue)) continue;
@@ -72,24 +72,25 @@ export function readStaticHeaders(
       add(pointer, `must be 1 to ${headerValueBytesMax} visible ASCII characters, with spaces inside`);
     }
   }
-  if (!isPatch && entries.length > staticHeadersMax) add('/headers', `may have ${staticHeadersMax} members`);
+  if (!isPatch && entries.length > staticHeadersMax)
+    add('/headers', `must have at most ${staticHeadersMax} members`);
   return value as HeaderPatch;
 }
 
-/** Of one subscription; names are bound to it with their values. */
+/** Seals the headers of one subscription. The subscription's id is bound to the sealed value. */
 export function sealHeaders(headers: StaticHeaders, id: string, sealer: Sealer): Buffer | null {
   const pairs = Object.entries(headers);
   return pairs.length === 0 ? null : sealer.seal(JSON.stringify(pairs), `${id} headers`);
 }
 
-/** @throws Error where they cannot be opened */
+/** @throws Error if the sealed value cannot be opened */
 export function openHeaders(row: { id: string; headers: Buffer | null }, sealer: Sealer): StaticHeaders {
   if (row.headers === null) return {};
   const pairs = JSON.parse(sealer.open(row.headers, `${row.id} headers`).toString()) as [string, string][];
   return Object.fromEntries(pairs);
 }
 
-/** The lines of a request, each with its end. */
+/** Lines of a request, each with its CRLF. */
 export function headerLines(headers: StaticHeaders): string {
   return Object.entries(headers)
     .map(([name, value]) => `${name}: ${value}\r\n`)
@@ -97,9 +98,9 @@ export function headerLines(headers: StaticHeaders): string {
 }
 
 /**
- * Changes the headers of a subscription that is locked; its next revision shows their names. Values are never read back,
- * so they are not sent to another host either unless they are given again.
- * @param isMoved whether the subscription's URL gets another origin
+ * Changes the headers of a subscription that the caller has locked. The subscription's next revision records the
+ * names. Stored values are write-only: they are not sent to a new origin unless the owner provides them again.
+ * @param isMoved whether the subscription's URL moves to another origin
  * @throws Problem 422
  */
 export async function patchHeaders(
@@ -127,8 +128,7 @@ export async function patchHeaders(
   for (const [name, value] of Object.entries(patch ?? {})) {
     const key = name.toLowerCase();
     if (value === maskedValue) {
-      if (!kept.has(key))
-        throw fault(name, 'has no value yet that could be left alone', 'header_value_required');
+      if (!kept.has(key)) throw fault(name, 'has no stored value to keep', 'header_value_required');
       continue;
     }
     stale.delete(key);
@@ -139,13 +139,13 @@ export async function patchHeaders(
     throw bodyProblem(
       [...stale].map((key) => ({
         pointer: `/headers/${escapePointer(kept.get(key)?.name ?? key)}`,
-        message: 'must be given again, or removed by null: the URL gets another origin',
+        message: 'must be provided again, or removed with null, because the URL moves to another origin',
         code: 'header_value_required',
       })),
     );
   }
   if (kept.size > staticHeadersMax)
-    throw fault('', `may have ${staticHeadersMax} members`, 'too_many_headers');
+    throw fault('', `must have at most ${staticHeadersMax} members`, 'too_many_headers');
   const headers = Object.fromEntries([...kept.values()].map(({ name, value }) => [name, value]));
   await sql`
     update subscriptions set headers = ${sealHeaders(headers, id, sealer)}, header_names = ${Object.keys(headers)}::text[]

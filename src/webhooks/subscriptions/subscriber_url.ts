@@ -1,16 +1,16 @@
 /**
- * What a subscriber's URL may be. This is the first of two checks, a courtesy to whoever registers it: names are not
- * resolved here, so a name that does not exist (yet) is taken. The check that binds is made at every connection, on
- * the address really connected to (src/egress).
+ * Rules for a subscriber's URL. This check runs at registration and gives early feedback. It does not resolve names,
+ * so it accepts a name that does not exist yet. The check that protects the network runs at each connection, on the
+ * address that is really connected to (src/egress).
  */
 
 import { isIP } from 'node:net';
 import { classifyAddress } from '../../egress/address.ts';
 
-/** Bytes of a URL at most. */
+/** Maximum length of a URL in bytes. */
 export const urlBytesMax = 2_048;
 
-/** Ports from 1024 up at which something else than a web server is to be expected. */
+/** Ports from 1024 up that well-known services other than web servers use. */
 const refusedPorts = new Set([
   1433, 1434, 1521, 1883, 2049, 2181, 2375, 2376, 2377, 2379, 2380, 3306, 3389, 4369, 4444, 5060, 5061, 5432,
   5433, 5671, 5672, 5900, 5901, 5984, 5985, 5986, 6000, 6379, 6380, 6443, 6660, 6661, 6662, 6663, 6664, 6665,
@@ -38,14 +38,14 @@ export interface UrlRefusal {
 export type UrlVerdict = { url: string; refusal?: never } | { url?: never; refusal: UrlRefusal };
 
 /**
- * @param allowInsecure lets `http` and loopback hosts through, for development
- * @returns the URL in its normal form, or why it is refused
+ * @param allowInsecure accepts `http` and loopback hosts, for development
+ * @returns the normalized URL, or why it is refused
  */
 export function checkSubscriberUrl(text: string, allowInsecure: boolean): UrlVerdict {
   if (Buffer.byteLength(text) > urlBytesMax) {
-    return refuse('url_length', `may have ${urlBytesMax} bytes at most`);
+    return refuse('url_length', `must have at most ${urlBytesMax} bytes`);
   }
-  // The URL parser drops tabs and line breaks without a word: what is stored would not be what was sent.
+  // The URL parser silently drops tabs and line breaks: the stored URL would differ from the one that was sent.
   if (controlCharacter.test(text)) {
     return refuse('url_invalid', 'must not contain control characters, such as line breaks or tabs');
   }
@@ -62,13 +62,16 @@ export function checkSubscriberUrl(text: string, allowInsecure: boolean): UrlVer
   }
   if (text.includes('#')) return refuse('url_fragment', 'must not have a fragment');
   if (!isPortAllowed(url)) {
-    return refuse('url_port', 'may have the port 443, or one from 1024 up that no other service is known by');
+    return refuse(
+      'url_port',
+      'must have port 443, or a port from 1024 up that is not a well-known port of another service',
+    );
   }
   if (!isHostAllowed(url.hostname, allowInsecure)) {
     return refuse('url_address', 'must have a host on the public internet');
   }
   if (Buffer.byteLength(url.href) > urlBytesMax) {
-    return refuse('url_length', `may have ${urlBytesMax} bytes at most`);
+    return refuse('url_length', `must have at most ${urlBytesMax} bytes`);
   }
   return { url: url.href };
 }
@@ -78,13 +81,13 @@ function refuse(code: UrlRefusalCode, message: string): UrlVerdict {
 }
 
 function isPortAllowed(url: URL): boolean {
-  // Empty is the scheme's own port: 443, or 80 where http got this far.
+  // An empty port is the scheme's default: 443, or 80 if http is allowed.
   if (url.port === '' || url.port === '443') return true;
   const port = Number(url.port);
   return port >= 1_024 && !refusedPorts.has(port);
 }
 
-/** RFC 6762, RFC 8375 and what operators call their own networks. */
+/** RFC 6762, RFC 8375, and names that operators commonly use inside their networks. */
 const internalName = /\.(local|localdomain|internal|intranet|lan|corp|home|home\.arpa)$/;
 
 function isHostAllowed(hostname: string, allowInsecure: boolean): boolean {

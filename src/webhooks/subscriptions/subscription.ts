@@ -1,8 +1,9 @@
 /**
- * Subscriptions: a subscriber's URL with the kinds it wants. Owns the table `subscriptions` and makes the two rows of
- * its lane.
+ * Subscriptions: a subscriber's URL with the kinds it wants. Owns the table `subscriptions`, and creates the two rows of a
+ * subscription's lane in `lanes` and `lane_progress`.
  *
- *   active ⇄ disabled;   either → ended (deleted, or its grant withdrawn: by the database itself, see the migration)
+ *   active ⇄ disabled
+ *   active, disabled → ended, by deletion or by a database trigger when the grant is withdrawn
  */
 
 import { sql } from 'kysely';
@@ -21,17 +22,17 @@ export type { Owner } from './owner.ts';
 export const formats = ['json', 'cloudevents'] as const;
 export type Format = (typeof formats)[number];
 
-/** What its owner may set. */
+/** Fields that the owner can set. */
 export interface SubscriptionFields {
   url: string;
   kinds: string[];
   signature: SignatureShape;
   format: Format;
   ordered: boolean;
-  /** Attempts a second; null for no limit. */
+  /** Attempts per second; null for no limit. */
   rateLimit: number | null;
   description: string;
-  /** Seconds; null for the deployment's own. */
+  /** Pauses in seconds; null for the deployment's schedule. */
   retrySchedule: number[] | null;
 }
 
@@ -41,17 +42,17 @@ export interface Subscription extends SubscriptionFields {
   id: string;
   lane: number;
   grantId: string | null;
-  /** Null where the owner is a client. */
+  /** Null if the owner is a client. */
   accountId: string | null;
-  /** Null where the owner is a user. */
+  /** Null if the owner is a user. */
   clientId: string | null;
   state: SubscriptionState;
-  /** Names of its static headers. */
+  /** Names of the static headers. */
   headerNames: readonly string[];
   disabledReason: string | null;
-  /** Since when none of its deliveries has succeeded; null where the last one did. */
+  /** Time of the first failure since the last success; null if the last attempt succeeded. */
   failingSince: Date | null;
-  /** When it will be disabled for that; null before the first warning. */
+  /** When the subscription will be disabled for failing; null before the first warning. */
   disablesAt: Date | null;
   createdAt: Date;
   updatedAt: Date;
@@ -76,23 +77,23 @@ export interface SubscriptionRow {
   disabled_reason: string | null;
   created_at: Date;
   updated_at: Date;
-  /** Where they were asked for. */
+  /** Present only if the query selected them. */
   failing_since?: Date | null;
   disables_at?: Date | null;
 }
 
-/** Columns and tables by which a subscription also says how it fails. */
+/** Selects a subscription together with how long it has been failing. */
 export const withFailing = sql`
   subscriptions.*, p.failing_since, w.disables_at
   from subscriptions
   join lane_progress p on p.lane = subscriptions.lane
   left join failing_warnings w on w.lane = p.lane and w.failing_since = p.failing_since`;
 
-/** Those of one owner that have not ended; to be part of a `where`. */
+/** A condition for `where`: subscriptions of one owner that have not ended. */
 function belongsTo(owner: Owner) {
   switch (owner.kind) {
     case 'grant':
-      // Whichever of its grants an app made it with: each sign-in has a grant of its own.
+      // An app gets a new grant at each sign-in. It owns the subscriptions of all its grants for the account.
       return sql`(subscriptions.owner = 'grant' and subscriptions.account_id = ${owner.accountId}
         and subscriptions.client_id = ${owner.clientId} and subscriptions.state <> 'ended')`;
     case 'user':
@@ -104,7 +105,10 @@ function belongsTo(owner: Owner) {
   }
 }
 
-/** Own subscriptions of the apps that an account is a member of at this moment; of users' grants there is none. */
+/**
+ * A condition for `where`: own subscriptions of apps that the account is a member of. Excludes the subscriptions of
+ * users' grants.
+ */
 function isOfAppOf(memberId: string) {
   return sql`(subscriptions.owner = 'client' and subscriptions.state <> 'ended' and exists (
     select from app_members m where m.client_id = subscriptions.client_id and m.account_id = ${memberId}))`;
@@ -114,27 +118,30 @@ function memberOf(owner: Owner): string | null {
   return owner.kind === 'client' ? null : (owner.memberId ?? null);
 }
 
-/** Those that an owner may change, by id; to be part of a `where`. */
+/** A condition for `where`: subscriptions that the owner may change, when selected by id. */
 export function ownedBy(owner: Owner) {
   const memberId = memberOf(owner);
   return memberId === null ? belongsTo(owner) : sql`(${belongsTo(owner)} or ${isOfAppOf(memberId)})`;
 }
 
-/** Those that are listed for an owner: their own; for a user also those of the apps that act for them. */
+/**
+ * A condition for `where`: subscriptions in the owner's list. A user's list includes subscriptions of apps that act
+ * for them.
+ */
 function listedFor(owner: Owner) {
   if (owner.kind !== 'user') return belongsTo(owner);
   return sql`(subscriptions.account_id = ${owner.accountId} and subscriptions.state <> 'ended')`;
 }
 
-/** Those that an owner may see and end, by id; to be part of a `where`. */
+/** A condition for `where`: subscriptions that the owner may see and delete, when selected by id. */
 export function seenBy(owner: Owner) {
   const memberId = memberOf(owner);
   return memberId === null ? listedFor(owner) : sql`(${listedFor(owner)} or ${isOfAppOf(memberId)})`;
 }
 
 /**
- * @param secret as its owner sees it
- * @returns undefined where the owner is gone: the grant was withdrawn meanwhile
+ * @param secret in the form that its owner sees
+ * @returns undefined if the owner is gone, for example because the grant was withdrawn
  * @throws QuotaExceeded
  */
 export async function createSubscription(
@@ -149,18 +156,19 @@ export async function createSubscription(
   const id = newId();
   return inTransaction(db, async (tx) => {
     await lockQuotas(tx, owner);
-    // The lock makes a withdrawal wait, or makes us see it: no subscription outlives its grant.
+    // Either the withdrawal waits for this lock, or this statement sees the withdrawal. No subscription outlives its
+    // grant.
     if (owner.kind === 'grant') {
       const { rows } = await sql`
         select from grants where id = ${owner.grantId} and withdrawn_at is null for share`.execute(tx);
       if (rows.length === 0) return undefined;
     } else if (owner.kind === 'user') {
-      // Likewise for the end of the account.
+      // The same protection against the end of the account.
       const { rows } = await sql`
         select from accounts where id = ${owner.accountId} and disabled_at is null for key share`.execute(tx);
       if (rows.length === 0) return undefined;
     } else {
-      // Likewise for the end of the app.
+      // The same protection against the end of the app.
       const { rows } = await sql`
         select from clients where id = ${owner.clientId} and not is_stopped for key share`.execute(tx);
       if (rows.length === 0) return undefined;
@@ -185,13 +193,13 @@ export async function createSubscription(
   });
 }
 
-/** Entries that the transaction writes to the audit log name whose token it was. */
+/** Sets the actor that the transaction's audit log entries name. */
 export async function actAsOwner(tx: Transaction, owner: Owner): Promise<void> {
   const actor = owner.kind === 'user' ? owner.accountId : `client:${owner.clientId}`;
   await sql`select set_config('nuncio.actor', ${actor}, true)`.execute(tx);
 }
 
-/** One that the owner may see. */
+/** Finds a subscription that the owner may see. */
 export async function findSubscription(
   db: Database | Transaction,
   owner: Owner,
@@ -202,12 +210,17 @@ export async function findSubscription(
   return rows[0] && toSubscription(rows[0]);
 }
 
-/** Keeps others from changing it until the transaction ends: what is changed is what was read. */
+/**
+ * Locks the subscription until the transaction ends, so that the change applies to the values that were read.
+ */
 export async function lockSubscription(tx: Transaction, owner: Owner, id: string): Promise<void> {
   await sql`select from subscriptions where id = ${id} and ${ownedBy(owner)} for update`.execute(tx);
 }
 
-/** Those that the owner may see, the oldest first. @param after the id of the last one seen */
+/**
+ * Lists the subscriptions that the owner may see, oldest first.
+ * @param after id of the last subscription on the previous page
+ */
 export async function listSubscriptions(
   db: Database,
   owner: Owner,
@@ -221,7 +234,7 @@ export async function listSubscriptions(
   return rows.map(toSubscription);
 }
 
-/** @returns undefined where there is none (any more) */
+/** @returns undefined if the subscription does not exist */
 export async function changeSubscription(
   db: Database | Transaction,
   owner: Owner,
@@ -239,7 +252,10 @@ export async function changeSubscription(
   return rows[0] && toSubscription(rows[0]);
 }
 
-/** Ends a subscription: what has not been started is cancelled. @returns whether there was one */
+/**
+ * Ends a subscription. Deliveries that have not started are cancelled.
+ * @returns whether the subscription existed
+ */
 export async function endSubscription(tx: Transaction, owner: Owner, id: string): Promise<boolean> {
   const { rows } = await sql`
     update subscriptions set state = 'ended', ended_at = now(), updated_at = now()
@@ -249,7 +265,7 @@ export async function endSubscription(tx: Transaction, owner: Owner, id: string)
 
 export interface Secrets {
   secret: string;
-  /** The one before it, while it still signs. */
+  /** The previous secret, while it still signs. */
   previous: { secret: string; until: Date } | null;
 }
 
@@ -266,8 +282,8 @@ export async function readSecrets(
 }
 
 /**
- * Puts a new secret in front; the one before signs beside it for a while.
- * @param overlapSeconds 0 to drop the old one at once
+ * Adds a new secret. The previous one keeps signing during the overlap.
+ * @param overlapSeconds 0 drops the previous secret at once
  */
 export async function rotateSecret(
   db: Database | Transaction,

@@ -1,6 +1,4 @@
-/**
- * What an owner sends to make or change a subscription, checked. Every fault is told at once.
- */
+/** Validates the body of requests that create or change a subscription, and reports all faults at once. */
 
 import { retryStepSecondsMax, retryStepsMax } from '../../config/config.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
@@ -24,16 +22,16 @@ const overlapSecondsMax = 7 * 86_400;
 
 export interface BodyRules {
   catalogue: Catalogue;
-  /** Whether `http` and loopback hosts are let through. */
+  /** Whether `http` and loopback hosts are accepted. */
   allowInsecure: boolean;
-  /** The deployment's own header names: not for static headers. */
+  /** The deployment's own header names, which static headers may not use. */
   headerNames: readonly string[];
 }
 
-/** Faults told of in one answer at most. */
+/** Maximum faults in one response. */
 export const faultsMax = 100;
 
-/** Faults of one body, gathered. */
+/** Collects the faults of one body. */
 class Faults {
   readonly #faults: BodyFault[] = [];
 
@@ -42,7 +40,7 @@ class Faults {
     this.#faults.push({ pointer, message, ...(code === undefined ? {} : { code }) });
   }
 
-  /** @throws Problem 422 where there are any */
+  /** @throws Problem 422 if any fault was added */
   raise(): void {
     if (this.#faults.length > 0) throw bodyProblem(this.#faults);
   }
@@ -78,7 +76,7 @@ export function readSubscriptionFields(
   return { ...fields, secret, headers: (headers ?? {}) as StaticHeaders };
 }
 
-/** A JSON merge patch (RFC 7396): null brings back the default. @throws Problem 422 */
+/** Reads a JSON merge patch (RFC 7396). Null restores the default. @throws Problem 422 */
 export function readSubscriptionPatch(
   patch: unknown,
   current: Subscription,
@@ -90,7 +88,8 @@ export function readSubscriptionPatch(
     if (given[name] === null) faults.add(`/${name}`, 'cannot be removed');
   }
   faults.raise();
-  // What is left alone is not checked again: the operator may have taken a kind away meanwhile.
+  // Properties that the patch omits are not validated again: the operator may have removed a kind from the catalogue
+  // since.
   const whole: Body = {
     signature: current.signature,
     format: current.format,
@@ -105,7 +104,7 @@ export function readSubscriptionPatch(
   }
   const fields = readFields(whole, rules, faults);
   const state = given.state ?? current.state;
-  if (state !== 'active' && state !== 'disabled') faults.add('/state', 'may be "active" or "disabled"');
+  if (state !== 'active' && state !== 'disabled') faults.add('/state', 'must be "active" or "disabled"');
   const headers = given.headers === undefined ? undefined : readHeaders(given.headers, rules, true, faults);
   faults.raise();
   const { url, kinds } = current;
@@ -118,8 +117,8 @@ export function readSubscriptionPatch(
   };
 }
 
-/** For what needs no more than being asked for. @throws Problem 422 */
-export function readNothing(body: unknown): void {
+/** Accepts no body or an empty object. @throws Problem 422 */
+export function requireEmptyBody(body: unknown): void {
   if (body === undefined) return;
   const faults = new Faults();
   readObject(body, [], faults);
@@ -132,14 +131,14 @@ export function readRotation(body: unknown): { secret: string | undefined; overl
   const given = readObject(body === undefined ? {} : body, ['overlap', 'secret'], faults);
   const overlap = given.overlap ?? overlapSecondsDefault;
   if (!isWhole(overlap, 0, overlapSecondsMax)) {
-    faults.add('/overlap', `may be a whole number of seconds from 0 to ${overlapSecondsMax}`);
+    faults.add('/overlap', `must be an integer of seconds from 0 to ${overlapSecondsMax}`);
   }
   const secret = readSecret(given.secret, faults);
   faults.raise();
   return { secret, overlapSeconds: overlap as number };
 }
 
-/** Which kind's example is to be sent; undefined for none. @throws Problem 422 */
+/** Reads the kind whose example is sent; undefined for a ping. @throws Problem 422 */
 export function readTestKind(body: unknown): string | undefined {
   const faults = new Faults();
   const { kind } = readObject(body === undefined ? {} : body, ['kind'], faults);
@@ -166,20 +165,20 @@ function readFields(given: Body, rules: BodyRules, faults: Faults): Subscription
   const rateLimit = given.rate_limit ?? null;
   const schedule = given.retry_schedule ?? null;
   if (!signatureShapes.includes(signature as never))
-    faults.add('/signature', `may be ${list(signatureShapes)}`);
-  if (!formats.includes(format as never)) faults.add('/format', `may be ${list(formats)}`);
-  if (typeof ordered !== 'boolean') faults.add('/ordered', 'may be true or false');
+    faults.add('/signature', `must be one of ${list(signatureShapes)}`);
+  if (!formats.includes(format as never)) faults.add('/format', `must be one of ${list(formats)}`);
+  if (typeof ordered !== 'boolean') faults.add('/ordered', 'must be true or false');
   if (rateLimit !== null && !isWhole(rateLimit, 1, rateLimitMax)) {
-    faults.add('/rate_limit', `may be a whole number from 1 to ${rateLimitMax} (a second), or null`);
+    faults.add('/rate_limit', `must be an integer from 1 to ${rateLimitMax} (per second), or null`);
   }
   if (schedule !== null && !isSchedule(schedule)) {
     faults.add(
       '/retry_schedule',
-      `may be 1 to ${retryStepsMax} pauses in seconds, each from 1 to ${retryStepSecondsMax}, or null`,
+      `must be 1 to ${retryStepsMax} pauses in seconds, each from 1 to ${retryStepSecondsMax}, or null`,
     );
   }
   if (typeof description !== 'string' || [...description].length > descriptionCharactersMax) {
-    faults.add('/description', `may be a text of at most ${descriptionCharactersMax} characters`);
+    faults.add('/description', `must be a string of at most ${descriptionCharactersMax} characters`);
   }
   return {
     url: given.url === undefined ? '' : readUrl(given.url, rules, faults),
@@ -224,7 +223,10 @@ function readKinds(value: unknown, { catalogue }: BodyRules, faults: Faults): st
 
 function readSecret(value: unknown, faults: Faults): string | undefined {
   if (value === undefined || (typeof value === 'string' && isSecret(value))) return value;
-  faults.add('/secret', `may be whsec_ and the base64 of ${secretBytesMin} to ${secretBytesMax} bytes`);
+  faults.add(
+    '/secret',
+    `must be whsec_ followed by the base64 of ${secretBytesMin} to ${secretBytesMax} bytes`,
+  );
   return undefined;
 }
 

@@ -1,7 +1,7 @@
 /**
- * How many subscriptions an account, an app and a grant may have, and how many deliveries one event of an account may
- * become. Counted under locks, so that two that are made at the same moment cannot pass a quota together. A quota that
- * was lowered keeps nothing from being read, changed or deleted.
+ * Quotas on the subscriptions of an account, an app and a grant, and on the deliveries that one event of an account
+ * can become. Counting happens under locks, so two concurrent creations cannot exceed a quota together. Lowering a
+ * quota does not affect existing subscriptions.
  */
 
 import { type RawBuilder, sql } from 'kysely';
@@ -11,7 +11,7 @@ import type { Owner } from './owner.ts';
 import type { Quotas } from './quotas.ts';
 
 export interface QuotaUse {
-  /** As the API names it. */
+  /** The name in the API. */
   name:
     | 'account_subscriptions'
     | 'client_subscriptions'
@@ -22,7 +22,7 @@ export interface QuotaUse {
   used: number;
 }
 
-/** A quota leaves no room for one more. */
+/** A quota leaves no room for another subscription. */
 export class QuotaExceeded extends Error {
   override readonly name = 'QuotaExceeded';
   readonly quota: QuotaUse;
@@ -33,7 +33,7 @@ export class QuotaExceeded extends Error {
   }
 }
 
-/** The locks that creations of an owner's subscriptions take, always in this order. */
+/** Takes the locks that serialize creations for an owner, always in the same order. */
 export async function lockQuotas(tx: Transaction, owner: Owner): Promise<void> {
   const names = [
     ...(owner.kind === 'client' ? [] : [`account ${owner.accountId}`]),
@@ -44,13 +44,15 @@ export async function lockQuotas(tx: Transaction, owner: Owner): Promise<void> {
   }
 }
 
-/** @throws QuotaExceeded for the first quota that leaves no room */
+/** @throws QuotaExceeded for the first quota that is used up */
 export async function requireQuota(tx: Transaction, owner: Owner, quotas: Quotas): Promise<void> {
   const full = (await readQuotaUse(tx, owner, quotas)).find(({ limit, used }) => used >= limit);
   if (full !== undefined) throw new QuotaExceeded(full);
 }
 
-/** What is used of each quota that a creation by the owner counts towards; counted up to the quota. */
+/**
+ * Reads how much of each quota is used that applies to the owner's creations. Counting stops at the quota.
+ */
 export async function readQuotaUse(
   db: Database | Transaction,
   owner: Owner,
@@ -98,14 +100,16 @@ export async function readQuotaUse(
   return counted.map(({ name, limit }, index) => ({ name, limit, used: rows[0]?.used[index] ?? 0 }));
 }
 
-/** Clients that the operator marked have as many as a grant. */
+/** The limit of a client's own subscriptions. Clients that the operator marked use the quota per grant. */
 async function ownLimit(db: Database | Transaction, clientId: string, quotas: Quotas): Promise<number> {
   const { rows } = await sql<{ may_subscribe: boolean }>`
     select may_subscribe from clients where id = ${clientId}`.execute(db);
   return rows[0]?.may_subscribe ? quotas.subscriptionsPerGrant : appSubscriptionsMax;
 }
 
-/** Bytes of responses that attempts stored today, for the account or for the app's own subscriptions. */
+/**
+ * Reads how many response bytes attempts stored today, for the account or for the app's own subscriptions.
+ */
 export async function readResponseUse(
   db: Database,
   owner: Owner,

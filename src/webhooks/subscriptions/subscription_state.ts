@@ -1,6 +1,6 @@
 /**
- * Disabling and enabling a subscription. What comes while it is disabled is held: its deliveries are made and
- * numbered, and nothing of them is sent, also not later, unless somebody asks for it.
+ * Disabling and enabling a subscription. While a subscription is disabled, its deliveries are created and numbered
+ * but not sent: they are held. Enabling it does not send them; a recovery or a resend does.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -14,7 +14,7 @@ import { ownedBy } from './subscription.ts';
 
 export type DisabledReason = 'owner' | 'gone' | 'failing' | 'operator';
 
-/** By its owner, while its deliveries stand still. */
+/** Disables a subscription for its owner. Call it inside a delivery hold. */
 export async function disableByOwner(tx: Transaction, owner: Owner, id: string): Promise<void> {
   await sql`
     update subscriptions set
@@ -24,14 +24,20 @@ export async function disableByOwner(tx: Transaction, owner: Owner, id: string):
     where id = ${id} and ${ownedBy(owner)}`.execute(tx);
 }
 
-/** By an administrator, while its deliveries stand still. Its owner may enable it again; a suspended app's stays still. */
+/**
+ * Disables a subscription for an administrator. Call it inside a delivery hold. The owner may enable it again, unless
+ * the app is suspended.
+ */
 export async function disableByOperator(tx: Transaction, id: string): Promise<void> {
   await sql`
     update subscriptions set state = 'disabled', disabled_reason = 'operator', updated_at = now()
     where id = ${id} and state = 'active'`.execute(tx);
 }
 
-/** Because of what its deliveries met. Its owner's other subscriptions are told. @returns whether it was active */
+/**
+ * Disables a subscription because of its responses, and notifies the owner's other subscriptions.
+ * @returns whether it was active
+ */
 export async function disableByWorker(db: Database, lane: number, reason: DisabledReason): Promise<boolean> {
   return db.transaction().execute(async (tx) => {
     const { rows } = await sql`
@@ -44,9 +50,9 @@ export async function disableByWorker(db: Database, lane: number, reason: Disabl
 }
 
 /**
- * Tells a subscription's owner something about it, by an event to the other subscriptions of the same owner.
- * @param more of the event's body, beside the subscription
- * @returns the subscription's id; undefined where there is none
+ * Notifies the owner of a subscription by an event to the owner's other subscriptions.
+ * @param more properties of the event's body besides the subscription
+ * @returns the subscription's id; undefined if it does not exist
  */
 export async function notifyOwner(
   tx: Transaction,
@@ -72,13 +78,13 @@ export async function notifyOwner(
   return row.id;
 }
 
-/** Milliseconds that a node may take to let go of a disabled lane. */
+/** Milliseconds to wait for a node to release the lane of a disabled subscription. */
 const releaseWaitMs = 20_000;
 const releasePollMs = 50;
 
 /**
- * By its owner. Waits for attempts that were under way when it was disabled.
- * @returns whether there is such a subscription; undefined where its lane is still being wound up
+ * Enables a subscription for its owner. Waits for attempts that were in flight when it was disabled.
+ * @returns whether the subscription exists; undefined if a node still leases its lane
  */
 export async function enableByOwner(db: Database, owner: Owner, id: string): Promise<boolean | undefined> {
   for (let waitedMs = 0; ; waitedMs += releasePollMs) {
@@ -99,7 +105,7 @@ async function tryToEnable(tx: Transaction, owner: Owner, id: string): Promise<b
     from lane_progress p join lanes l on l.id = p.lane
     where p.lane = ${row.lane} for update of l, p`.execute(tx);
   const { cursor, last, owner: node } = progress[0] as { cursor: string; last: string; owner: string | null };
-  // Who holds the lane has its own idea of the cursor.
+  // The node that leases the lane has a newer cursor in memory.
   if (node !== null) return undefined;
   if (Number(last) > Number(cursor)) {
     await sql`
