@@ -9,7 +9,7 @@
 import { sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
-import { type DeliveryState, described } from '../log/delivery.ts';
+import { type DeliveryState, selectDeliveries } from '../log/delivery.ts';
 import { wakeLane } from '../log/resend.ts';
 import { retentionDays } from '../log/retention.ts';
 import type { KindArrays } from './fan_out.ts';
@@ -156,7 +156,7 @@ async function resend(tx: Transaction, job: Job): Promise<void> {
   const lane = Number(job.lane);
   const condition = sql`d.sequence > ${job.position} and d.sequence <= ${job.position}::bigint + ${stepMax}::int`;
   const { rows } = await sql<{ last: string | null; resent: string }>`
-      with step as materialized (${described(lane, condition)}),
+      with step as materialized (${selectDeliveries(lane, condition)}),
       job as materialized (select * from recoveries where id = ${job.id}),
       again as (
         insert into retries (lane, sequence, day, state, attempts, due_at, resends)

@@ -1,11 +1,10 @@
 /**
- * Deliveries as their owner sees them. The state of a delivery is not stored; it
- * follows from what is:
+ * Deliveries as their owner sees them. The state of a delivery is not stored. It follows from the log:
  *
  *   pending     past the lane's cursor, or in `retries` with another attempt to come
- *   held        came, or was pending, when its subscription was disabled
- *   succeeded   attempted, and nothing left to do
- *   failed      in `retries`, the attempts used up
+ *   held        created or pending while its subscription was disabled
+ *   succeeded   attempted, with nothing left to do
+ *   failed      in `retries`, with no attempts left
  *   cancelled   not started when its owner lost the right to it
  */
 
@@ -41,9 +40,9 @@ export interface DeliveryRow {
   next_attempt_at: Date | null;
 }
 
-/** The deliveries of a subscription; `condition` is on `d`, a row of `deliveries`. */
-export function described(lane: number, condition: ReturnType<typeof sql>) {
-  return describeRows(
+/** Selects deliveries of a subscription with their state. @param condition on `d`, a row of `deliveries` */
+export function selectDeliveries(lane: number, condition: ReturnType<typeof sql>) {
+  return selectDetails(
     lane,
     sql`select d.lane, d.sequence, d.day, d.event, d.created_at
       from deliveries d where d.lane = ${lane} and ${condition}`,
@@ -51,11 +50,11 @@ export function described(lane: number, condition: ReturnType<typeof sql>) {
 }
 
 /**
- * What follows of deliveries from the rest of the log. Each row is looked up by its day, so that one partition of a table
- * is read for it; `offset 0` keeps the planner from joining whole tables instead.
- * @param rows of `deliveries`, all of one lane
+ * Adds to deliveries what follows from the rest of the log. Each row is looked up by its day, so a look-up reads one
+ * partition. `offset 0` prevents the planner from joining whole tables.
+ * @param rows rows of `deliveries`, all of one lane
  */
-export function describeRows(lane: number, rows: ReturnType<typeof sql>) {
+export function selectDetails(lane: number, rows: ReturnType<typeof sql>) {
   return sql`
     select d.lane, d.sequence, d.day, d.event, d.created_at, e.id as event_id, e.kind, attempt.count as attempt_count,
       ${epochTagOf(sql`d.lane`, sql`d.sequence`)} as epoch_tag,
@@ -80,13 +79,13 @@ export function describeRows(lane: number, rows: ReturnType<typeof sql>) {
     ) as attempt`;
 }
 
-/** The tag of the epoch in which a lane's delivery was made (see delivery_id.ts). */
+/** The tag of the epoch in which a delivery was created (delivery_id.ts). */
 export function epochTagOf(lane: ReturnType<typeof sql>, sequence: ReturnType<typeof sql>) {
   return sql`coalesce((
     select tag from lane_epochs where lane = ${lane} and first <= ${sequence} order by first desc limit 1), 0)`;
 }
 
-/** The state of a delivery `d` of a subscription `s`. */
+/** The state of delivery `d` of subscription `s`. */
 export function stateOf(retry: ReturnType<typeof sql>, wasAttempted: ReturnType<typeof sql>) {
   return sql`
       case
@@ -101,7 +100,7 @@ export function stateOf(retry: ReturnType<typeof sql>, wasAttempted: ReturnType<
       end`;
 }
 
-/** Half of an id is not enough: it must be the one that was given out. */
+/** Checks the whole id: lane and sequence alone do not prove that this server issued it. */
 export function isIdOf(
   id: string,
   subscriptionId: string,
@@ -116,7 +115,7 @@ export interface Place {
   sequence: number;
 }
 
-/** Which delivery of which subscription an id names, where the owner may see such a subscription. */
+/** Finds the delivery that an id names, among subscriptions that the owner may see. */
 export async function locateDelivery(
   db: Database | Transaction,
   owner: Owner,

@@ -1,15 +1,15 @@
-/** One delivery with its body and every attempt. */
+/** Reads one delivery with its body and all its attempts. */
 
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
 import type { EventContent, HeaderNames } from '../sending/delivery_request.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format, Owner } from '../subscriptions/subscription.ts';
-import { type Delivery, type DeliveryRow, described, locateDelivery, toDelivery } from './delivery.ts';
+import { type Delivery, type DeliveryRow, locateDelivery, selectDeliveries, toDelivery } from './delivery.ts';
 import { type RecordedRequest, recordRequest } from './recorded_request.ts';
 
 export interface DeliveryDetails extends Delivery {
-  /** As it was sent; null once it was erased. */
+  /** The body that was sent; null if it was erased. */
   body: string | null;
   attempts: Attempt[];
 }
@@ -24,12 +24,12 @@ export interface Attempt {
   error: string | null;
   revision: number;
   connection: Record<string, unknown> | null;
-  /** By which revision of the subscription it was made; null where that is not known any more. */
+  /** Rebuilt from the subscription's revision; null if that revision is no longer stored. */
   request: RecordedRequest | null;
   responseHeaders: Record<string, unknown> | null;
   responseBody: Buffer | null;
   isTruncated: boolean;
-  /** Whether the response was left out, because the account's budget of the day was used up. */
+  /** Whether the response was not stored because the account's daily budget was used up. */
   isResponseOmitted: boolean;
 }
 
@@ -54,8 +54,8 @@ interface AttemptRow {
 }
 
 /**
- * @param scopeOf the scope that one needs to get events of a kind; null for none. What was never sent is shown only to
- *   who would get it now: the right to it may have ended while it was held.
+ * @param scopeOf the scope that a kind requires; null for none. The body of a delivery that was never sent is shown
+ *   only if the owner may get the event now, because the right to it may have ended while it was held.
  */
 export async function readDelivery(
   db: Database | Transaction,
@@ -70,7 +70,7 @@ export async function readDelivery(
   const { rows } = await sql<
     DeliveryRow & { day: string; body: string | null; account_id: string | null; happened_at: Date }
   >`
-    select d.*, d.day::text as day, e.body, e.account_id, e.happened_at from (${described(subscription.lane, sql`d.sequence = ${sequence}`)}) as d
+    select d.*, d.day::text as day, e.body, e.account_id, e.happened_at from (${selectDeliveries(subscription.lane, sql`d.sequence = ${sequence}`)}) as d
     cross join lateral (
       select body, account_id, created_at as happened_at
       from events where day = d.day and position = d.event offset 0
@@ -133,7 +133,7 @@ export async function readDelivery(
   };
 }
 
-/** Whether the owner of a lane may get an account's events of a scope at this moment. */
+/** Whether the owner of a lane may now get an account's events that require a scope. */
 async function mayGet(
   db: Database | Transaction,
   lane: number,

@@ -1,6 +1,6 @@
 /**
- * The log of a subscription, page by page, the newest first. A page looks through a bounded number of deliveries by index;
- * the states that `retries` keeps are found without reading the others.
+ * Lists the deliveries of a subscription in pages, newest first. A page scans a bounded number of deliveries by
+ * index. Failed and cancelled deliveries are found in `retries` without scanning the others.
  */
 
 import { sql } from 'kysely';
@@ -11,9 +11,9 @@ import {
   type Delivery,
   type DeliveryRow,
   type DeliveryState,
-  describeRows,
   epochTagOf,
   isIdOf,
+  selectDetails,
   stateOf,
   toDelivery,
 } from './delivery.ts';
@@ -21,29 +21,29 @@ import {
 export interface DeliveryFilter {
   state: DeliveryState | null;
   kind: string | null;
-  /** By when the delivery was made: from `since` on, before `until`. */
+  /** Bounds on the creation time: from `since` (inclusive) to `until` (exclusive). */
   since?: Date | null;
   until?: Date | null;
-  /** One delivery's id. */
+  /** Selects one delivery. */
   id?: string | null;
 }
 
-/** Deliveries that one page looks through at most, however few of them are wanted. */
+/** Maximum deliveries that one page scans, however few match. */
 export const scannedMax = 10_000;
 
 /**
- * The same where a kind is wanted of deliveries of a state that `retries` keeps. They lie far apart: each takes look-ups in
- * three tables, in blocks of its own.
+ * The same limit for failed or cancelled deliveries of a kind. They lie far apart, and each needs look-ups in three
+ * tables.
  */
 export const scannedByKindMax = 2_000;
 
 export interface DeliveryList {
   deliveries: Delivery[];
-  /** Where there is more to look through: the sequence before which to go on. */
+  /** The sequence before which the next page starts; null if nothing is left to scan. */
   more: number | null;
 }
 
-/** The newest first. @param before the sequence of the last one seen */
+/** Newest first. @param before the sequence of the last delivery on the previous page */
 export async function listDeliveries(
   db: Database,
   subscription: Subscription,
@@ -60,16 +60,16 @@ export async function listDeliveries(
       ? await findRange(db, lane, filter, before)
       : { from: wanted + 1, lowest: wanted, more: null };
   const { rows } = await sql<DeliveryRow>`
-    select * from (${describeRows(lane, scanOf(lane, filter, range, limit))}) as d
+    select * from (${selectDetails(lane, scanOf(lane, filter, range, limit))}) as d
     order by sequence desc`.execute(db);
   return { deliveries: rows.map((row) => toDelivery(row, subscription.id)), more: range.more };
 }
 
-/** Sequences that a page looks through, downwards: before `from`, to `lowest`. */
+/** The sequences that a page scans, downwards: below `from`, down to `lowest`. */
 interface SequenceRange {
   from: number;
   lowest: number;
-  /** Where there is more below. */
+  /** Where the next page starts, if there is more below. */
   more: number | null;
 }
 
@@ -99,7 +99,7 @@ function scannedMaxFor({ state, kind }: DeliveryFilter): number {
   return isKeptByState(state) && kind !== null ? scannedByKindMax : scannedMax;
 }
 
-/** Whether all deliveries of a state are in `retries` under that name: these are found without reading the others. */
+/** Whether `retries` stores all deliveries of a state, so that they are found without scanning the others. */
 function isKeptByState(state: DeliveryState | null): state is KeptState {
   return state === 'failed' || state === 'cancelled';
 }
@@ -118,7 +118,7 @@ async function lowestOfState(
   return Number(rows[0]?.sequence ?? 0);
 }
 
-/** Rows of `deliveries` that fit, the newest first. Nothing is looked up for those after the last that is wanted. */
+/** Selects the matching rows of `deliveries`, newest first. Stops after the last row that is wanted. */
 function scanOf(lane: number, filter: DeliveryFilter, { from, lowest }: SequenceRange, limit: number) {
   const { state, kind, since, until } = filter;
   const within = sql`d.lane = ${lane} and d.sequence < ${from}::bigint and d.sequence >= ${lowest}::bigint
@@ -148,16 +148,16 @@ function scanOf(lane: number, filter: DeliveryFilter, { from, lowest }: Sequence
     order by d.sequence desc limit ${limit}`;
 }
 
-/** A scalar is looked up where it is needed; it is never made a join with the table. */
+/** A scalar subquery, which the planner evaluates per row and never turns into a join. */
 const wasAttempted = sql`(
   select true from attempts where lane = d.lane and sequence = d.sequence and day = d.day limit 1)`;
 
-/** On `d`: written out only where it is asked for, so that the days that are not are left out by the planner. */
+/** A condition on `d` that is present only if a bound is given, so that the planner can skip partitions. */
 function ofDays({ since, until }: DeliveryFilter) {
   return sql.join(
     [
       sql`true`,
-      // A delivery is kept with the day of its event, which it may follow by hours.
+      // A delivery is stored under the day of its event, which it may follow by hours.
       ...(since ? [sql`d.day >= (${since}::timestamptz at time zone 'utc' - interval '1 day')::date`] : []),
       ...(until ? [sql`d.day <= (${until}::timestamptz at time zone 'utc')::date`] : []),
     ],
@@ -165,7 +165,7 @@ function ofDays({ since, until }: DeliveryFilter) {
   );
 }
 
-/** Of a delivery of the subscription; undefined for another's id. */
+/** The sequence of the subscription's delivery with this id; undefined for any other id. */
 async function sequenceOf(
   db: Database,
   { id: subscriptionId, lane }: Subscription,

@@ -1,9 +1,9 @@
 /**
- * Health of subscriptions: outcomes counted by lane and time bucket. Each node counts in memory what it has written to
- * the log, and adds it to the table `delivery_stats` every few seconds in one statement. A node that is killed loses at
- * most what it counted since: these are statistics, the log is the truth. Owns that table.
+ * Health of subscriptions: outcomes counted per lane and time bucket. Each node counts outcomes in memory and adds them to the
+ * table `delivery_stats` every few seconds in one statement. A node that is killed loses at most those seconds: the statistics
+ * are approximate, the log is exact. Owns the table `delivery_stats`.
  *
- *   outcome written → counted in memory → added to its buckets (5 minutes, 1 hour; of its lane, of all) → dropped by age
+ *   outcome written → counted in memory → added to its buckets (5 minutes and 1 hour; per lane and in total) → deleted by age
  */
 
 import { sql } from 'kysely';
@@ -14,7 +14,7 @@ import type { AttemptError } from '../sending/attempt_error.ts';
 export const outcomeNames = ['attempts', 'succeeded', 'failed', 'retried', 'cancelled'] as const;
 export type OutcomeName = (typeof outcomeNames)[number];
 
-/** Upper bounds of latencies in milliseconds; what is beyond is counted with the last. */
+/** Upper bounds of the latency histogram in milliseconds. Longer attempts count in the last bucket. */
 export const latencyBoundsMs = [10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 15_000] as const;
 
 export const errorClasses = [
@@ -27,28 +27,28 @@ const latencyFrom = outcomeNames.length;
 const errorsFrom = latencyFrom + latencyBoundsMs.length;
 const countsLength = errorsFrom + errorClasses.length;
 
-/** Seconds of the two kinds of buckets, and for how many days each is kept. */
+/** Length of the two kinds of buckets, and how many days each is kept. */
 export const fineSeconds = 300;
 export const coarseSeconds = 3_600;
 export const fineDays = 2;
 export const coarseDays = 31;
 
-/** The lane that stands for all. */
+/** Stands for the total of all lanes. */
 export const allLanes = 0;
 
 export interface CountedOutcome {
   lane: number;
-  /** Null where nothing was sent. */
+  /** Null if nothing was sent. */
   attempt: { durationMs: number; error: AttemptError | null; status: number | null } | null;
   retry: { state: string } | null;
 }
 
-/** Buckets that wait to be written, at most: past that the oldest are given up. */
+/** Maximum buckets that wait to be written. Beyond that the oldest are dropped. */
 const waitingMax = 50_000;
 
 export class DeliveryCounts {
   readonly #db: Database;
-  /** By lane and the start of its bucket, in seconds since 1970. */
+  /** Keyed by lane and the start of the bucket in seconds since 1970. */
   #waiting = new Map<string, number[]>();
 
   constructor(db: Database) {
@@ -72,7 +72,7 @@ export class DeliveryCounts {
     }
   }
 
-  /** Adds what was counted to the table. What cannot be written waits for the next time. */
+  /** Adds the counts to the table. Counts that cannot be written wait for the next call. */
   async flush(): Promise<void> {
     if (this.#waiting.size === 0) return;
     const taken = this.#waiting;
@@ -152,7 +152,7 @@ async function addToBuckets(db: Database, counted: ReadonlyMap<string, readonly 
       }
     }
   }
-  // In one order on every node, so that two never wait for each other in a circle.
+  // The same order on every node prevents deadlocks.
   const sorted = [...rows.values()].sort(
     (a, b) => a.lane - b.lane || a.seconds - b.seconds || a.bucket - b.bucket,
   );
@@ -170,7 +170,7 @@ async function addToBuckets(db: Database, counted: ReadonlyMap<string, readonly 
   );
 }
 
-/** Drops buckets that are too old. */
+/** Deletes old buckets. */
 export async function dropOldStats(db: Database): Promise<void> {
   for (const [seconds, days] of [
     [fineSeconds, fineDays + 1],
@@ -198,7 +198,7 @@ export interface StatsBucket extends Stats {
   at: Date;
 }
 
-/** @param lanes `allLanes` alone for the whole server */
+/** @param lanes only `allLanes` for the whole server */
 export async function readStats(
   db: Database,
   lanes: readonly number[],
@@ -243,7 +243,7 @@ function describe(counts: readonly number[]): Stats {
   };
 }
 
-/** The upper bound of the histogram's bucket that the percentile falls into. */
+/** The upper bound of the histogram bucket that contains the percentile. */
 function percentile(latencies: readonly number[], part: number): number | null {
   const total = latencies.reduce((all, count) => all + count, 0);
   if (total === 0) return null;
@@ -261,16 +261,16 @@ export interface Backlog {
   oldestAt: Date | null;
 }
 
-/** Deliveries that are counted one by one; beyond, by the lane's ends. */
+/** Deliveries are counted one by one up to this number, and by the lane's ends beyond it. */
 const backlogMax = 10_000;
 const countedMax = 1_000;
 
-/** What waits to be sent by active subscriptions. */
+/** Counts the deliveries that wait to be sent by active subscriptions. */
 export async function readBacklog(db: Database, lanes: readonly number[]): Promise<Backlog> {
   const { rows } = await sql<{ pending: string; oldest: Date | null }>`
     select fresh.count + retried.count as pending, least(fresh.oldest, retried.oldest) as oldest
     from (
-      -- First these, so that the ends of no other lane are read.
+      -- Selects these lanes first, so that no other lane's ends are read.
       select p.lane, p.cursor, l.next_sequence
       from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
       join subscriptions s on s.lane = given.lane and s.state = 'active'
@@ -279,7 +279,7 @@ export async function readBacklog(db: Database, lanes: readonly number[]): Promi
       offset 0
     ) as p
     cross join lateral (
-      -- The cursor lags behind: what was attempted past it does not wait.
+      -- The cursor lags: deliveries past it may have been attempted already.
       select greatest(count(*), case when p.next_sequence - 1 - p.cursor > ${countedMax}
           then least(p.next_sequence - 1 - p.cursor, ${backlogMax + 1}) else 0 end) as count,
         min(d.created_at) as oldest
@@ -288,7 +288,7 @@ export async function readBacklog(db: Database, lanes: readonly number[]): Promi
         where p.next_sequence - 1 > p.cursor
           and d.lane = p.lane and d.sequence > p.cursor and d.sequence <= p.cursor + ${countedMax} offset 0
       ) as d
-      -- Scalars: each is a look-up of one delivery, never a join with a table.
+      -- Scalar subqueries: each looks up one delivery and is never turned into a join.
       where (select true from attempts where lane = d.lane and sequence = d.sequence and day = d.day limit 1) is null
         and (select true from retries where lane = d.lane and sequence = d.sequence) is null
     ) as fresh

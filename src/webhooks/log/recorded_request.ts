@@ -1,7 +1,7 @@
 /**
- * The request of an attempt, for the log. It is not stored with each attempt: it follows from the subscription's
- * revision, the delivery and the attempt, and is put together again when somebody reads it. Signatures are left out;
- * the names of the headers and the version are those of this server now.
+ * Rebuilds the request of an attempt for the log. Requests are not stored: they follow from the subscription's
+ * revision, the delivery and the attempt. Signatures are left out. Header names and the version are those of the
+ * current server.
  */
 
 import { version } from '../../version.ts';
@@ -9,12 +9,12 @@ import { cloudEventBody, type EventContent, type HeaderNames } from '../sending/
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format } from '../subscriptions/subscription.ts';
 
-/** How the subscription was when the attempt was made. */
+/** The subscription at the time of the attempt. */
 export interface RevisionFacts {
   url: string;
   signature: SignatureShape;
   format: Format;
-  /** Of its static headers. */
+  /** Names of its static headers. */
   headerNames: readonly string[];
 }
 
@@ -26,7 +26,7 @@ export interface RecordedRequest {
 
 const hidden = '***';
 
-/** @param event null where its body was erased: its length is not known any more */
+/** @param event null if its body was erased, so that its length is unknown */
 export function recordRequest(
   revision: RevisionFacts,
   delivery: { id: string; kind: string; sequence: number },

@@ -1,4 +1,4 @@
-/** What can be asked for by hand: a delivery once more, a test event, and that somebody looks at the lane. */
+/** Requests by hand: sending a delivery again, sending a test event, and waking a lane. */
 
 import { sql } from 'kysely';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
@@ -6,13 +6,13 @@ import { pingName } from '../../events/built_in_names.ts';
 import { recordEvent } from '../../events/event.ts';
 import { deliveryId, deliveryIdPrefix } from '../subscriptions/delivery_id.ts';
 import type { Owner, Subscription } from '../subscriptions/subscription.ts';
-import { type DeliveryState, described, epochTagOf, locateDelivery } from './delivery.ts';
+import { type DeliveryState, epochTagOf, locateDelivery, selectDeliveries } from './delivery.ts';
 
 export type ResendResult = 'due' | 'not-found' | 'disabled' | 'cancelled';
 
 /**
- * Has a delivery sent once more, whatever became of it. One that still waits for its first attempt is sent anyway,
- * and one that waits for a repetition is sent now instead.
+ * Schedules a delivery to be sent again, whatever its state. A delivery that waits for its first attempt is sent
+ * anyway. One that waits for a retry is sent now.
  */
 export async function resendDelivery(
   db: Database | Transaction,
@@ -25,7 +25,7 @@ export async function resendDelivery(
     const { subscription, sequence } = place;
     const { rows } = await sql<{ day: string; state: DeliveryState; attempt_count: string }>`
       select day::text, state, attempt_count
-      from (${described(subscription.lane, sql`d.sequence = ${sequence}`)}) as d`.execute(tx);
+      from (${selectDeliveries(subscription.lane, sql`d.sequence = ${sequence}`)}) as d`.execute(tx);
     const row = rows[0];
     if (row === undefined) return 'not-found';
     if (subscription.state !== 'active') return 'disabled';
@@ -38,7 +38,8 @@ export async function resendDelivery(
       on conflict (lane, sequence) do update set
         resends = least(retries.resends + 1, 32767), due_at = now(),
         state = case when retries.state = 'held' then 'pending' else retries.state end`.execute(tx);
-    // One that ended meanwhile was not among those counted; from here on, none is written without this row.
+    // An attempt that finished in between was not counted above. From here on, every outcome is written with this row
+    // in place.
     await sql`
       update retries set attempts = greatest(attempts, (
         select least(count(*), 32767) from attempts a
@@ -50,7 +51,7 @@ export async function resendDelivery(
 }
 
 /**
- * Sends something to one subscription alone: a `ping`, or the example of a kind, which is then nobody's event.
+ * Sends an event to one subscription only: a `ping`, or the example of a kind, which then belongs to no account.
  * @returns the delivery's id
  */
 export async function sendTest(
@@ -75,10 +76,10 @@ export async function sendTest(
   });
 }
 
-/** Somebody is to look at the lane: its holder, or whoever takes it. */
+/** Makes a lane due and notifies the node that leases it. */
 export async function wakeLane(tx: Transaction, lane: number): Promise<void> {
   await sql`
-    -- Also where it is held: it may be let go of at this moment.
+    -- Also set if the lane is leased, because the node may be releasing it right now.
     update lane_progress set due_at = greatest(now(), coalesce(paused_until, now()))
     where lane = ${lane}`.execute(tx);
   await sql`select notify_lane_changed(${lane})`.execute(tx);

@@ -1,6 +1,6 @@
 /**
- * Retention: events, deliveries and attempts are kept for some days and leave by dropping a day's partition. What has
- * no partitions of its own follows it. Also erases the body of one event at once.
+ * Retention: events, deliveries and attempts are kept for a number of days, then whole day partitions are dropped.
+ * Rows in other tables are deleted to match. Also erases the body of a single event.
  */
 
 import { sql } from 'kysely';
@@ -12,14 +12,14 @@ import { dropOldStats } from './delivery_stats.ts';
 /** Days that events and their deliveries are kept. */
 export const retentionDays = 30;
 
-/** Deliveries refer to events, attempts to deliveries: what refers is dropped first. */
+/** Attempts refer to deliveries, and deliveries to events: referring tables are dropped first. */
 const dayTables = ['attempts', 'deliveries', 'events'];
 
 /**
- * Makes the partitions of the coming days and drops those that are over. The clock may be wrong: what retention takes for
- * today follows it by one day with each call at most, and never leads the youngest event by more than a day. A day with
- * deliveries that are still to be made stays.
- * @returns false where others hold locks on them, such as a backup: to be called again soon
+ * Creates the partitions of the coming days and drops expired ones. The database's clock may be wrong, so retention's
+ * own date follows it by at most one day per call and never leads the newest event by more than a day. A day that
+ * still has pending deliveries is kept.
+ * @returns false if locks of others, such as a backup, were in the way: call again soon
  */
 export async function applyRetention(db: Database, days = retentionDays): Promise<boolean> {
   const areMade = await ensurePartitions(db, dayTables);
@@ -37,7 +37,7 @@ export async function applyRetention(db: Database, days = retentionDays): Promis
   await sql`delete from parked_events where day < (now() at time zone 'utc')::date - ${days}::int`.execute(
     db,
   );
-  // Of a subscription's revisions those stay that an attempt in the log may have been made by.
+  // Keep revisions that an attempt in the log may refer to.
   await sql`
     delete from subscription_revisions r using subscription_revisions next
     where next.lane = r.lane and next.revision = r.revision + 1
@@ -45,7 +45,7 @@ export async function applyRetention(db: Database, days = retentionDays): Promis
   await sql`
     delete from recoveries
     where state <> 'running' and created_at < ${now} - make_interval(days => ${days}::int)`.execute(db);
-  // Of a lane's epochs those stay whose deliveries may still be looked up.
+  // Keep epochs of deliveries that may still be looked up.
   await sql`
     delete from lane_epochs e using lane_epochs next
     where next.lane = e.lane and next.first > e.first
@@ -63,7 +63,7 @@ async function followClock(db: Database): Promise<string> {
   return (rows[0] as { day: string }).day;
 }
 
-/** Days that are over and that have something to be delivered yet, to an active subscription. */
+/** Expired days that still have deliveries to send to an active subscription. */
 async function pendingDays(db: Database, today: string, days: number): Promise<string[]> {
   const isOver = sql`day < ${today}::date - ${days}::int`;
   const { rows } = await sql<{ day: string }>`
@@ -88,14 +88,14 @@ async function pendingDays(db: Database, today: string, days: number): Promise<s
 }
 
 /**
- * Milliseconds by which an event may have been written after its id was made (a statement runs for a minute at most), and
- * before it by the clock of another machine.
+ * How long before and after its id was created an event may have been written: clocks of machines differ, and a
+ * statement runs for at most a minute.
  */
 const writtenWithin = { beforeMs: 60_000, afterMs: 120_000 };
 
 /**
- * Erases the body of an event: ids and what became of its deliveries stay, what has not been sent is cancelled.
- * @returns the positions of the erased event; empty where there is none
+ * Erases the body of an event. Its id and delivery history stay; deliveries that were not sent are cancelled.
+ * @returns the positions of the erased event; empty if it does not exist
  */
 export async function eraseEvent(db: Database, id: string): Promise<number[]> {
   const madeAt = await idMadeAt(db, id);
@@ -109,7 +109,7 @@ export async function eraseEvent(db: Database, id: string): Promise<number[]> {
   return positions;
 }
 
-/** @returns undefined where nothing was found */
+/** @returns undefined if nothing was found */
 async function eraseNear(db: Database, id: string, from: Date, until: Date): Promise<number[] | undefined> {
   for (const day of new Set([dayOf(from), dayOf(until)])) {
     const positions = await eraseOfDay(db, id, day, from, until);
@@ -118,7 +118,9 @@ async function eraseNear(db: Database, id: string, from: Date, until: Date): Pro
   return undefined;
 }
 
-/** The clock of the node that made the id may differ from the database's: three whole days are read. */
+/**
+ * The clock of the node that created the id may differ from the database's, so three whole days are searched.
+ */
 async function eraseAround(db: Database, id: string, madeAt: Date): Promise<number[]> {
   const days = [-1, 0, 1].map((offset) => dayOf(new Date(madeAt.getTime() + offset * 86_400_000)));
   const { rows } = await sql<{ position: string }>`
@@ -129,7 +131,9 @@ async function eraseAround(db: Database, id: string, madeAt: Date): Promise<numb
 
 const dayOf = (time: Date): string => time.toISOString().slice(0, 10);
 
-/** When an event's id was made: as the publisher's own ids were noted, or as an id made here says itself. */
+/**
+ * When an event's id was created: recorded for ids that the publisher chose, encoded in ids that this server made.
+ */
 async function idMadeAt(db: Database, id: string): Promise<Date | undefined> {
   const { rows } = await sql<{ created_at: Date }>`
     select created_at from event_ids where id = ${id}`.execute(db);
@@ -139,10 +143,10 @@ async function idMadeAt(db: Database, id: string): Promise<Date | undefined> {
   return madeAt < latestMs ? new Date(madeAt) : undefined;
 }
 
-/** An id can state a time that no date of the database can name. */
+/** An id can encode a time beyond what PostgreSQL can represent. */
 const latestMs = Date.UTC(9999, 0);
 
-/** Positions of a day are in the order of its times, but for moments: the primary key leads to the range to read. */
+/** Positions within a day almost follow time, so the primary key leads to the range to read. */
 async function eraseOfDay(db: Database, id: string, day: string, from: Date, until: Date): Promise<number[]> {
   const { rows } = await sql<{ position: string }>`
     update events set body = null

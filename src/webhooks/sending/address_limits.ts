@@ -1,25 +1,25 @@
 /**
- * Destination addresses: how many connections are open to each, and how fast they are opened. Names are cheap (a wildcard
- * gives any number of hosts), addresses are not. An address that never accepted anything was perhaps never asked: it gets
- * few connections, and each of them carries one exchange.
+ * Limits on connections to each destination address: how many are open, and how fast they are opened. Names are cheap, since a
+ * wildcard record provides any number of hosts; addresses are not. An address that has never accepted a delivery gets few
+ * connections, and each of them carries one exchange.
  *
- *   unknown (few connections, low rate) → accepted once → known (one connection more with each exchange it accepts)
+ *   unknown (few connections, low rate) → accepted once → known (one more connection with each accepted exchange)
  */
 
 import { isIP } from 'node:net';
 import { classifyAddress } from '../../egress/address.ts';
 
 export interface AddressQuotas {
-  /** Connections to an address: before it has accepted anything, and at most. */
+  /** Connections to one address: before it has accepted anything, and at most. */
   unknown: number;
   known: number;
-  /** Connections opened in a second to an address that has accepted nothing. */
+  /** Connections per second to an address that has accepted nothing. */
   unknownRate: number;
 }
 
-/** Seconds of its rate that an address gets at once. */
+/** Seconds of its rate that an address may use at once. */
 const burstSeconds = 4;
-/** Milliseconds that an address is remembered, and between looks for those to forget. */
+/** Milliseconds that an address is remembered, and between removals of old ones. */
 const rememberedMs = 3_600_000;
 const forgetPauseMs = 60_000;
 
@@ -43,7 +43,7 @@ export class AddressLimits {
     this.#quotas = quotas;
   }
 
-  /** Resolves when a connection may be opened. @param key see `addressKey` */
+  /** Resolves when a connection may be opened. @param key from `addressKey` */
   acquire(key: string): Promise<void> {
     const address = this.#of(key);
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -53,14 +53,17 @@ export class AddressLimits {
     return promise;
   }
 
-  /** A connection is closed, or was not opened. */
+  /** Releases the slot of a connection that is closed or was not opened. */
   release(key: string): void {
     const address = this.#of(key);
     address.open -= 1;
     this.#giveRoom(address, performance.now());
   }
 
-  /** A connection is to another address than was expected. @returns whether there is room for it */
+  /**
+   * Moves the slot of a connection that reached another address than expected.
+   * @returns whether that address has room for it
+   */
   move(from: string, to: string): boolean {
     if (from === to) return true;
     this.release(from);
@@ -127,9 +130,9 @@ export class AddressLimits {
 }
 
 /**
- * What counts as one address: an IPv4 address, or the /64 of an IPv6 address, which one household has. In development
- * every port of this machine counts by itself.
- * @param address as `canonicalAddress` gives it
+ * The key that counts as one address: an IPv4 address, or the /64 prefix of an IPv6 address, which one household has.
+ * In development each loopback port counts by itself.
+ * @param address in the form of `canonicalAddress`
  */
 export function addressKey(address: string, port: string): string {
   if (classifyAddress(address) === 'loopback') return `${address} ${port}`;

@@ -1,6 +1,6 @@
 /**
- * Why an attempt failed: a closed list, each with a sentence for the subscriber's developer. None of them tells
- * anything of the inside.
+ * The reasons why an attempt fails: a closed list, each with a sentence for the subscriber's developer. No sentence
+ * reveals anything about the internal network.
  */
 
 export const attemptErrors = {
@@ -8,11 +8,11 @@ export const attemptErrors = {
   address_refused: 'The host is not on the public internet.',
   connect_error: 'The connection could not be opened.',
   connect_timeout: 'The connection was not opened within 5 seconds.',
-  tls_error: 'No secure connection could be agreed on: the certificate or the handshake is not right.',
-  timeout: 'The answer did not come within 15 seconds.',
-  connection_error: 'The connection broke before the answer was complete.',
-  protocol_error: 'The answer was not valid HTTP.',
-  unexpected_status: 'The answer was not a 2xx status.',
+  tls_error: 'The TLS handshake failed or the certificate is not valid.',
+  timeout: 'No response arrived within 15 seconds.',
+  connection_error: 'The connection closed before the response was complete.',
+  protocol_error: 'The response was not valid HTTP.',
+  unexpected_status: 'The response status was not 2xx.',
 } as const;
 
 export type AttemptError = keyof typeof attemptErrors;

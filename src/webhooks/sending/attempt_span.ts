@@ -1,7 +1,8 @@
 /**
- * Traces (OpenTelemetry): a span for each attempt at a delivery whose event was written within a recorded span, a child
- * of that one. By the semantic conventions of HTTP client spans, but without the URL: its path is often a secret. Made
- * when the attempt is over, in the server's own thread: there the operator has loaded an SDK.
+ * OpenTelemetry spans of attempts. An attempt gets a span if its event was written inside a recorded span, as a child
+ * of that span. The attributes follow the semantic conventions of HTTP client spans, without the URL, whose path is
+ * often a secret. The server's main thread creates the span when the attempt is over, because the operator's SDK is
+ * loaded there.
  */
 
 import { SpanKind, SpanStatusCode, trace } from '@opentelemetry/api';
@@ -10,13 +11,13 @@ import { version } from '../../version.ts';
 import type { AttemptError } from './attempt_error.ts';
 
 export interface TracedAttempt {
-  /** The event's, as in the header `traceparent`. */
+  /** The event's `traceparent`. */
   parent: string;
   deliveryId: string;
   kind: string;
 }
 
-/** What a span tells of an attempt that is over. */
+/** What a finished attempt reports for its span. */
 export interface AttemptSpan extends TracedAttempt {
   /** Like `https://example.com:8443`. */
   origin: string;
@@ -24,7 +25,7 @@ export interface AttemptSpan extends TracedAttempt {
   startedAt: number;
   endedAt: number;
   status: number | null;
-  /** Null where an answer came, whatever its status. */
+  /** Null if a response arrived, whatever its status. */
   error: AttemptError | null;
 }
 
@@ -38,7 +39,7 @@ export function recordAttemptSpan(attempt: AttemptSpan): void {
     'nuncio.delivery.id': deliveryId,
     'nuncio.event.kind': kind,
   };
-  // Asked for anew each time: an SDK may be registered later than this file is read.
+  // The tracer is looked up for each span: an SDK may be registered after this module is loaded.
   const tracer = trace.getTracer('nuncio', version);
   const span = tracer.startSpan(
     'POST',

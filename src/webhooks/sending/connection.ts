@@ -1,24 +1,27 @@
-/** What carries exchanges, one at a time, whatever the version of HTTP that was agreed on. */
+/**
+ * The interface between an exchange and the connection that carries it, for HTTP/1.1 and HTTP/2. A connection carries
+ * one exchange at a time.
+ */
 
 import type { ConnectTimings } from '../../egress/connector.ts';
 import type { TracedAttempt } from './attempt_span.ts';
 import type { ResponseHeaders } from './http1/response_head.ts';
 
-/** A POST. */
+/** A POST request. */
 export interface OutgoingRequest {
   /** Like `https://example.com:8443`. */
   origin: string;
   path: string;
-  /** Lines like `content-type: application/json`, each with its end (CRLF). */
+  /** Lines like `content-type: application/json`, each with its CRLF. */
   headers: string;
   body: Buffer;
-  /** Null where it is not part of a trace. */
+  /** Null if the attempt is not traced. */
   traced: TracedAttempt | null;
 }
 
-/** What has come of an answer. */
+/** The parts of a response that have arrived. */
 export interface ResponseParts {
-  /** Null until a head has come. */
+  /** Null until the head has arrived. */
   status: number | null;
   headers: ResponseHeaders | null;
   /** The headers as JSON. */
@@ -26,37 +29,45 @@ export interface ResponseParts {
   body: Buffer | null;
 }
 
-/** Who waits for an answer: exactly one of these is called, once, never before `start` returns. */
+/**
+ * Receives the result of a request. The connection calls exactly one of `cancel`, `onResponse` and `onFailure`, once,
+ * and never before `start` returns.
+ */
 export interface Exchange {
   readonly request: OutgoingRequest;
-  /** Whether it may still begin: asked again where its first byte had to wait for the other side. */
+  /**
+   * Whether the request may still be sent. The connection asks again if it had to wait before the first byte.
+   */
   readonly mayBegin: boolean;
-  /** It may not, and nothing of it was sent. */
+  /** The request may not be sent any more, and no byte of it was sent. */
   cancel(connection: Connection): void;
-  /** The first bytes of the head that counts are here. */
+  /** The final response's head has arrived. */
   onHead(): void;
-  /** @param isTruncated where the body goes on beyond what is kept @param isReusable whether the connection can be used again */
+  /**
+   * @param isTruncated whether the body is longer than what is kept
+   * @param isReusable whether the connection can carry another exchange
+   */
   onResponse(isTruncated: boolean, isReusable: boolean): void;
-  /** @param hasBegun whether any byte of an answer had come */
+  /** @param hasBegun whether any byte of a response arrived */
   onFailure(error: Error, hasBegun: boolean): void;
 }
 
 export interface Connection {
   readonly timings: ConnectTimings;
   readonly openedAt: number;
-  /** Since when nothing is under way. */
+  /** When the connection became idle, on the monotonic clock. */
   idleSince: number;
-  /** Milliseconds that it may be kept idle. */
+  /** Milliseconds that the connection may stay idle. */
   idleMs: number;
-  /** False once the other side has ended it, or has sent what nobody had asked for. */
+  /** False once the peer has closed the connection or sent unsolicited bytes. */
   readonly isUsable: boolean;
   start(exchange: Exchange): void;
-  /** What has come of the answer to the exchange that was started last. */
+  /** What has arrived of the response to the current exchange. */
   readonly parts: ResponseParts;
   destroy(): void;
 }
 
-/** Is not HTTP, or goes beyond a limit. */
+/** The peer's bytes are not HTTP, or exceed a limit. */
 export class ProtocolError extends Error {
   override readonly name = 'ProtocolError';
 }

@@ -1,8 +1,9 @@
 /**
- * Delivery keys: the deployment's own Ed25519 key pairs (RFC 8032, RFC 8037), by which deliveries are signed for
- * subscriptions with `signature: "ed25519"`. Made at the first start, sealed at rest. Owns the table `delivery_keys`.
+ * Delivery keys: the deployment's Ed25519 key pairs (RFC 8032, RFC 8037), which sign deliveries of subscriptions with
+ * `signature: "ed25519"`. The first key is created at the first start. Keys are sealed at rest. Owns the table `delivery_keys`.
  *
- *   published → (signs_from) signing → replaced: signing beside its successor → (signs_until) published → (expires_at) gone
+ *   published → signing (from signs_from) → replaced: signs beside its successor (until signs_until)
+ *   → published only (until expires_at) → deleted
  */
 
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
@@ -19,22 +20,22 @@ export interface DeliveryKey {
   publicJwk: JWK;
   /** Milliseconds since 1970, by the database's clock. */
   signsFrom: number;
-  /** Likewise; null while it was not replaced. */
+  /** On the same clock; null until the key is replaced. */
   signsUntil: number | null;
 }
 
 const purpose = 'delivery-key';
 
 /**
- * Seconds that a new key is published before it signs, longer than anybody is told to keep the documents that name it;
- * that the old one signs beside it, for subscribers who have the key written down; and that the old one is published
- * after its last signature.
+ * Seconds that a new key is published before it signs, which is longer than any document that names it may be cached.
+ * Seconds that the old key signs beside it, for subscribers that store the key. Seconds that the old key stays
+ * published after its last signature.
  */
 export const publishedAheadSeconds = 600;
 export const overlapSeconds = 7 * 86_400;
 export const publishedAfterSeconds = 86_400;
 
-/** Makes the first key, once for all nodes. @param secret the deployment's key material */
+/** Creates the first key, once for all nodes. @param secret the deployment's key material */
 export async function ensureDeliveryKey(db: Database, secret: Buffer): Promise<void> {
   await db.transaction().execute(async (tx) => {
     await sql`select pg_advisory_xact_lock(lock_key('delivery keys'))`.execute(tx);
@@ -44,9 +45,9 @@ export async function ensureDeliveryKey(db: Database, secret: Buffer): Promise<v
 }
 
 /**
- * Replaces the key: the new one is published at once and signs after a while; the old one signs beside it for a week.
+ * Replaces the key. The new key is published at once and signs later; the old key signs beside it for a week.
  * @returns the new key's id
- * @throws Error when the keys there are were sealed with another secret: no node could open the new one
+ * @throws Error if the current keys were sealed with another secret, because no node could open the new one
  */
 export async function rotateDeliveryKey(
   db: Database | Transaction,
@@ -76,10 +77,7 @@ async function addKey(tx: Transaction, secret: Buffer, delaySeconds: number): Pr
   return kid;
 }
 
-/**
- * All keys that are published at this moment, the newest first.
- * @throws Error when a key was sealed with another secret
- */
+/** Loads all published keys, newest first. @throws Error if a key was sealed with another secret */
 export async function loadDeliveryKeys(db: Database | Transaction, secret: Buffer): Promise<DeliveryKey[]> {
   const { rows } = await sql<{ id: string; sealed: Buffer; signs_from: Date; signs_until: Date | null }>`
     select id, sealed, signs_from, signs_until from delivery_keys
@@ -105,7 +103,7 @@ export async function loadDeliveryKeys(db: Database | Transaction, secret: Buffe
   });
 }
 
-/** A public key as Standard Webhooks writes it: `whpk_` and the base64 of its 32 bytes. */
+/** A public key in the format of Standard Webhooks: `whpk_` followed by the base64 of its 32 bytes. */
 export function standardPublicKey({ publicJwk }: Pick<DeliveryKey, 'publicJwk'>): string {
   return `whpk_${Buffer.from(publicJwk.x as string, 'base64url').toString('base64')}`;
 }

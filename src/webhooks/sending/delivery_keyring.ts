@@ -1,6 +1,6 @@
 /**
- * The delivery keys as a node knows them: read at the start, again whenever the database tells of a change, and every
- * minute in any case. Which of them sign at a moment is decided here, without a question to the database.
+ * A node's copy of the delivery keys: read at start, after each notification of a change, and every minute. It
+ * decides without a query which keys sign at a given time.
  */
 
 import type { KeyObject } from 'node:crypto';
@@ -8,7 +8,7 @@ import type { Database } from '../../database/database.ts';
 import type { Notifications } from '../../database/notifications.ts';
 import { type DeliveryKey, ensureDeliveryKey, loadDeliveryKeys } from './delivery_key.ts';
 
-/** Milliseconds between two readings that nobody asked for. */
+/** Milliseconds between reads without a notification. */
 const reloadMs = 60_000;
 
 export class DeliveryKeyring {
@@ -21,7 +21,7 @@ export class DeliveryKeyring {
 
   constructor(options: {
     db: Database;
-    /** Not started yet. */
+    /** Not started yet: the constructor adds a listener. */
     notifications: Notifications;
     secret: Buffer;
     onError: (error: Error) => void;
@@ -33,7 +33,7 @@ export class DeliveryKeyring {
     options.notifications.listen('delivery_keys', { onNotification: reload, onListening: reload });
   }
 
-  /** Makes the first key where there is none. @throws Error when the keys cannot be read */
+  /** Creates the first key if there is none, and loads the keys. @throws Error if the keys cannot be read */
   async start(): Promise<void> {
     await ensureDeliveryKey(this.#db, this.#secret);
     await this.#reload();
@@ -45,12 +45,15 @@ export class DeliveryKeyring {
     clearInterval(this.#timer);
   }
 
-  /** Those that are published, the newest first. */
+  /** All published keys, newest first. */
   get published(): readonly DeliveryKey[] {
     return this.#keys;
   }
 
-  /** Those that sign at a moment, the newest first. @param now milliseconds since 1970, by the database's clock */
+  /**
+   * The keys that sign at a time, newest first.
+   * @param now milliseconds since 1970, by the database's clock
+   */
   signers(now: number): KeyObject[] {
     return this.#keys
       .filter(({ signsFrom, signsUntil }) => signsFrom <= now && (signsUntil === null || signsUntil > now))
@@ -61,7 +64,7 @@ export class DeliveryKeyring {
     this.#reading += 1;
     const own = this.#reading;
     const keys = await loadDeliveryKeys(this.#db, this.#secret);
-    // The answer to a later question may have come before.
+    // A newer read may have finished first.
     if (own === this.#reading) this.#keys = keys;
   }
 }

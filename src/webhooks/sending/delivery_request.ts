@@ -1,6 +1,6 @@
 /**
- * The request of one attempt: headers (decisions of the deployment: their names) and the body's bytes. What depends
- * on the subscription alone is made once for it.
+ * Builds the request of one attempt: header lines and body bytes. Parts that depend only on the subscription are
+ * built once per subscription.
  */
 
 import type { KeyObject } from 'node:crypto';
@@ -19,7 +19,7 @@ import {
 import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
 import type { OutgoingRequest } from './connection.ts';
 
-/** Names of the headers, the operator's to set. */
+/** The header names, which the operator can set. */
 export interface HeaderNames {
   event: string;
   delivery: string;
@@ -36,7 +36,7 @@ export const defaultHeaderNames: HeaderNames = {
   attempt: 'Nuncio-Attempt',
 };
 
-/** What an attempt needs of an event. */
+/** The parts of an event that an attempt needs. */
 export interface EventContent {
   id: string;
   kind: string;
@@ -44,16 +44,16 @@ export interface EventContent {
   body: Buffer;
   /** Milliseconds since 1970. */
   createdAt: number;
-  /** Of the span in which it was written; null where that was not recorded. Never sent. */
+  /** The span in which the event was written; null if it was not recorded. Never sent to subscribers. */
   traceparent: string | null;
 }
 
-/** What a subscription's requests have in common. */
+/** The parts that all requests of a subscription share. */
 export interface RequestTemplate {
   origin: string;
   path: string;
   ids: DeliveryIds;
-  /** Of its static headers, each with its end. */
+  /** Lines of its static headers, each with its CRLF. */
   headerLines: string;
 }
 
@@ -71,16 +71,16 @@ export function createTemplate(
   };
 }
 
-/** The keys of a subscription's secrets in the form that its signature takes, newest first. */
+/** The subscription's signing keys, newest first. */
 export interface SigningKeys {
   both: readonly HmacKey[];
   newest: readonly HmacKey[];
-  /** Milliseconds since 1970: until then both sign. */
+  /** Milliseconds since 1970. Both keys sign until then. */
   bothUntil: number;
 }
 
 export function createSigningKeys({ secret, previous }: Secrets, signature: SignatureShape): SigningKeys {
-  // Signed with the deployment's own.
+  // The deployment's own keys sign.
   if (signature === 'ed25519') return { both: [], newest: [], bothUntil: 0 };
   const keyOf = signature === 'standard' ? standardKey : textKey;
   const newest = [keyOf(secret)];
@@ -90,16 +90,16 @@ export function createSigningKeys({ secret, previous }: Secrets, signature: Sign
 
 export interface AttemptFacts {
   sequence: number;
-  /** 1, 2, 3 … */
+  /** The attempt number, starting at 1. */
   number: number;
-  /** Milliseconds since 1970, of the attempt. */
+  /** Time of the attempt in milliseconds since 1970. */
   now: number;
 }
 
-/** The deployment's own private keys that sign at a moment, newest first. @param now milliseconds since 1970 */
+/** The deployment's private keys that sign at a time, newest first. @param now milliseconds since 1970 */
 export type DeploymentSigners = (now: number) => readonly KeyObject[];
 
-/** What does not depend on anything, by formats. */
+/** Lines that are the same for all requests of a format. */
 const constantLines = {
   json: linesOf('application/json'),
   cloudevents: linesOf('application/cloudevents+json'),
@@ -129,7 +129,7 @@ export function buildRequest(
   return { origin: template.origin, path: template.path, headers, body, traced };
 }
 
-/** The lines that say which delivery it is, and sign it. */
+/** The lines that identify and sign the delivery. */
 function signedLines(
   signature: SignatureShape,
   id: string,
@@ -152,7 +152,7 @@ function signedLines(
   return `webhook-id: ${id}\r\nwebhook-timestamp: ${timestamp}\r\nwebhook-signature: ${value}\r\n`;
 }
 
-/** CloudEvents 1.0, JSON format, structured mode. */
+/** Wraps an event in a CloudEvents 1.0 envelope (JSON format, structured mode). */
 export function cloudEventBody(event: EventContent): Buffer {
   const attributes = {
     specversion: '1.0',
@@ -162,7 +162,7 @@ export function cloudEventBody(event: EventContent): Buffer {
     time: new Date(event.createdAt).toISOString(),
     datacontenttype: 'application/json',
   };
-  // The body's bytes are kept as they are: they are JSON already.
+  // The body is JSON already, so its bytes are copied unchanged.
   return Buffer.concat([
     Buffer.from(`${JSON.stringify(attributes).slice(0, -1)},"data":`),
     event.body,

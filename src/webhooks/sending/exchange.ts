@@ -1,9 +1,10 @@
 /**
- * One exchange: a POST and what came of it. The sender gives it a connection; the connection reports to it; it reports its
- * result once.
+ * One exchange: a POST request and its result. The sender assigns a connection, the connection reports to the exchange, and
+ * the exchange reports its result once.
  *
  *   waiting for a connection → request written → response head → response body → done
- *   any state → done, by an error, the timer or a cancellation;   a kept connection that broke → one retry on a new one
+ *   any state → done, by an error, the timer or a cancellation
+ *   kept connection closed before any response byte → one more try on a new connection
  */
 
 import type { ConnectTimings } from '../../egress/connector.ts';
@@ -13,7 +14,7 @@ import { type Connection, type Exchange, type OutgoingRequest, ProtocolError } f
 import type { HeadCache, ResponseHeaders } from './http1/response_head.ts';
 
 export interface ExchangeResult {
-  /** Of the process's own clock (`performance.now`), in milliseconds. */
+  /** Milliseconds on the monotonic clock (`performance.now`). */
   readonly startedAt: number;
   readonly endedAt: number;
   readonly firstByteAt: number | null;
@@ -23,43 +24,46 @@ export interface ExchangeResult {
   readonly headersText: string | null;
   readonly body: Buffer | null;
   readonly truncated: boolean;
-  /** Null where an answer came, whatever its status. */
+  /** Null if a response arrived, whatever its status. */
   readonly error: Exclude<AttemptError, 'unexpected_status'> | null;
-  /** What the certificate or handshake lacked. */
+  /** Details of a certificate or handshake error. */
   readonly reason: string | null;
-  /** Whether there was one at all, kept or new. */
+  /** Whether the exchange had a connection, kept or new. */
   readonly wasConnected: boolean;
-  /** Where the exchange had to open one. */
+  /** Timings of the connection that the exchange opened; null if it used a kept one. */
   readonly connection: ConnectTimings | null;
-  /** Whether nothing was sent, because it was not to be sent any more once there was a connection. */
+  /** Whether the exchange was stopped before its first byte. */
   readonly isCancelled: boolean;
 }
 
-/** What an exchange is stoppable of: it is called off where this has been stopped before its first byte. */
+/**
+ * What can stop an exchange. An exchange is cancelled if the count has grown by the time its first byte would be
+ * sent.
+ */
 export interface Stoppable {
-  /** How often. */
+  /** Grows with each stop. */
   readonly stopCount: number;
 }
 
 export const unstoppable: Stoppable = { stopCount: 0 };
 
-/** What the connections to one origin have in common. */
+/** The connections to one origin. */
 export interface OriginPool {
   origin: URL;
-  /** The one used last at the end. */
+  /** The most recently used connection is last. */
   idle: Connection[];
   memory: HeadCache;
 }
 
 export interface ExchangeOwner {
   mayBegin: () => boolean;
-  /** @param isReusable whether its connection can carry another one */
+  /** @param isReusable whether the exchange's connection can carry another exchange */
   onEnd: (exchange: SentExchange<unknown>, isReusable: boolean) => void;
-  /** Another connection may do what a kept one could not. */
+  /** A kept connection failed before it could be used; a new one may work. */
   onTryAgain: (exchange: SentExchange<unknown>) => void;
 }
 
-/** One exchange, and in the end its answer. */
+/** An exchange and, in the end, its result. */
 export class SentExchange<T> implements Exchange, ExchangeResult {
   readonly request: OutgoingRequest;
   readonly pool: OriginPool;
@@ -73,7 +77,7 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
   truncated = false;
   error: ExchangeResult['error'] = null;
   reason: string | null = null;
-  /** What carries it. */
+  /** The connection that carries it. */
   via: Connection | null = null;
   isOver = false;
   isCancelled = false;
@@ -109,12 +113,15 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
     return this.via !== null && this.via.openedAt >= this.startedAt ? this.via.timings : null;
   }
 
-  /** Whether what it is stoppable of was not stopped since, and nothing else speaks against it. */
+  /** Whether nothing stopped the exchange, and its owner allows it to begin. */
   get mayBegin(): boolean {
     return this.#stoppable.stopCount === this.#stopCount && this.#owner.mayBegin();
   }
 
-  /** Nothing is sent; the connection can carry another one. What was sent before, over one that broke, was an attempt. */
+  /**
+   * Ends the exchange before its first byte; its connection stays usable. If a first try was already sent over a
+   * connection that broke, the result is an error, because that try was an attempt.
+   */
   cancel(connection: Connection): void {
     if (this.isOver) return;
     if (this.#isSecondTry) this.error = 'connection_error';
@@ -143,7 +150,7 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
   onFailure(error: Error, hasBegun: boolean): void {
     if (this.isOver) return;
     const code = classify(error);
-    // A kept connection that the other side had closed meanwhile: once more, on a new one, as stoppable of the same attempt.
+    // The peer had closed a kept connection: try once more on a new one, as part of the same attempt.
     const wasKept = this.via !== null && this.via.openedAt < this.startedAt;
     if (code === 'connection_error' && wasKept && !hasBegun && !this.#isSecondTry) {
       this.#isSecondTry = true;
@@ -156,7 +163,7 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
     this.#end(false);
   }
 
-  /** The time is over. What is known by now decides: a status that came is an answer. */
+  /** The exchange timed out. If a status has arrived, the response counts. */
   expire(): void {
     if (this.via === null || this.via.parts.status === null) this.error = 'timeout';
     else this.truncated = true;

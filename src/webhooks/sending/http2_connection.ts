@@ -1,7 +1,4 @@
-/**
- * A connection over which HTTP/2 (RFC 9113) was agreed on: `undici` speaks it. One exchange at a time, as with
- * HTTP/1.1.
- */
+/** An HTTP/2 connection (RFC 9113), driven by `undici`. Like HTTP/1.1 it carries one exchange at a time. */
 
 import { Client, type Dispatcher } from 'undici';
 import type { GuardedConnection } from '../../egress/connector.ts';
@@ -29,7 +26,7 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
     let isTaken = false;
     this.#client = new Client(origin, {
       connect: (_options, callback) => {
-        // There is this one connection, and no other after it.
+        // This client has exactly one connection and never opens another.
         if (isTaken) return callback(new Error('the connection was closed'), null);
         isTaken = true;
         callback(null, socket as Parameters<typeof callback>[1] & object);
@@ -85,14 +82,14 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
     void this.#client.destroy();
   }
 
-  /** About to be sent: a new connection has waited for the other side's settings until here. */
+  /** Called just before the request is sent. A new connection waits for the peer's settings until then. */
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
     const exchange = this.#exchange;
     if (exchange === null || exchange.mayBegin) return;
     this.#exchange = null;
     this.#isUsable = false;
-    controller.abort(new Error('called off'));
+    controller.abort(new Error('the exchange was cancelled'));
     exchange.cancel(this);
   }
 
@@ -101,7 +98,7 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
     status: number,
     headers: Record<string, string | string[] | undefined>,
   ): void {
-    // 102 and 103 come before the answer.
+    // 102 and 103 precede the final response.
     if (status < 200) return;
     if (headerListBytes(headers) > responseHeadBytesMax) {
       controller.abort(new ProtocolError('the header section is too large'));
@@ -115,7 +112,7 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
   onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
     const room = responseBodyBytesMax - this.#bytes;
     if (this.#chunks.length === responseChunksMax) this.#chunks = [Buffer.concat(this.#chunks)];
-    // A copy: the chunk may be a view of a large buffer that would live as long as it.
+    // A copy, because the chunk may be a view that would keep a large buffer alive.
     const part = Buffer.from(chunk.subarray(0, room));
     this.#chunks.push(part);
     this.#bytes += part.length;
@@ -138,13 +135,13 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
     this.#exchange = null;
     if (isTruncated) {
       this.#isUsable = false;
-      this.#controller?.abort(new Error('no more is read'));
+      this.#controller?.abort(new Error('the body exceeds what is kept'));
     }
     exchange?.onResponse(isTruncated, !isTruncated && this.#isUsable);
   }
 }
 
-/** Bytes of a header section as RFC 9113 section 6.5.2 counts them: names, values, and 32 for each field. */
+/** The size of a header section by RFC 9113 section 6.5.2: names, values, and 32 bytes per field. */
 function headerListBytes(headers: Record<string, string | string[] | undefined>): number {
   let bytes = 0;
   for (const [name, value] of Object.entries(headers)) {

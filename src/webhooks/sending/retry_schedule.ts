@@ -1,17 +1,18 @@
 /**
- * When a failed attempt is repeated. The pause counts from the end of the attempt; a random part is only ever added.
+ * The retry schedule, `Retry-After`, and the circuit breaker. A pause counts from the end of the attempt. Jitter only
+ * ever lengthens it.
  */
 
-/** The most that is added to a pause, as a part of it. */
+/** Maximum jitter, as a fraction of the pause. */
 export const jitterMax = 0.2;
-/** The longest that a subscriber's Retry-After is honoured, in seconds. */
+/** The longest `Retry-After` that is honored, in seconds. */
 export const retryAfterSecondsMax = 86_400;
 
 /**
  * @param scheduleSeconds pauses after the first, second … failed attempt
- * @param attempts made so far, the failed one included
- * @param retryAfterSeconds what the subscriber asked for, or null
- * @returns milliseconds, or null where the attempts are used up
+ * @param attempts attempts so far, including the failed one
+ * @param retryAfterSeconds the subscriber's `Retry-After`, or null
+ * @returns milliseconds; null if there are no attempts left
  */
 export function pauseAfter(
   scheduleSeconds: readonly number[],
@@ -25,9 +26,9 @@ export function pauseAfter(
 }
 
 /**
- * Retry-After (RFC 9110 section 10.2.3) of a 429 or 503: seconds or a date.
+ * Reads `Retry-After` (RFC 9110 section 10.2.3) of a 429 or 503: seconds or a date.
  * @param now milliseconds since 1970
- * @returns seconds, a day at most; null for what is absent, past or not to be understood
+ * @returns seconds, at most one day; null if it is absent, in the past or not valid
  */
 export function readRetryAfter(value: string | string[] | undefined, now: number): number | null {
   if (typeof value !== 'string') return null;
@@ -36,22 +37,25 @@ export function readRetryAfter(value: string | string[] | undefined, now: number
   return seconds > 0 ? Math.min(seconds, retryAfterSecondsMax) : null;
 }
 
-/** IMF-fixdate alone: what RFC 9110 section 5.6.7 lets anybody generate. NaN for anything else. */
+/**
+ * Reads an IMF-fixdate, the only format that RFC 9110 section 5.6.7 allows senders to generate. NaN for anything
+ * else.
+ */
 function readHttpDate(text: string): number {
   return /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/.test(text)
     ? Date.parse(text)
     : Number.NaN;
 }
 
-/** Failures in a row that open a lane's circuit. */
+/** Consecutive failures that open a lane's circuit. */
 export const circuitFailures = 10;
 const probePauseMs = 1_000;
 const probePauseMsMax = 60_000;
 
 /**
- * How long a lane with an open circuit waits before its next probe: 1 s, doubled with each probe that fails, a minute
- * at most. Deliveries that wait meanwhile use up no attempt.
- * @returns milliseconds, 0 while the circuit is closed
+ * The pause before the next probe of a lane with an open circuit: 1 s, doubled with each failed probe, at most a
+ * minute. Waiting deliveries use up no attempts.
+ * @returns milliseconds; 0 while the circuit is closed
  */
 export function circuitPause(failures: number): number {
   if (failures < circuitFailures) return 0;

@@ -1,10 +1,10 @@
 /**
- * Sending: one POST and its answer, over guarded connections. Connections are kept alive and belong to one origin; each
- * carries one exchange at a time. One absolute timer covers the whole exchange. Redirects are not followed, nothing is
- * decompressed, no more than the first 16 KiB of an answer are read.
+ * Sends requests and returns their results. Each origin has a pool of kept-alive connections, and each connection carries one
+ * exchange at a time. One absolute timer covers a whole exchange. The sender follows no redirects, decompresses nothing, and
+ * reads at most the first 16 KiB of a response body.
  *
- *   exchange: waiting for a connection → sent → head → body → done;   done at any point by error or timer
- *   connection: opening → in use ⇄ (resting for a turn of the event loop → idle) → closed
+ *   exchange: see exchange.ts
+ *   connection: opening → in use ⇄ idle → closed
  */
 
 import { type ConnectorOptions, connectGuarded, type GuardedConnection } from '../../egress/connector.ts';
@@ -22,21 +22,24 @@ import {
 } from './exchange.ts';
 import { Http1Connection } from './http1/connection.ts';
 
-/** Milliseconds for a whole exchange, from resolving the name to the end of the answer. */
+/** Milliseconds for a whole exchange, from name resolution to the end of the response. */
 export const exchangeTimeoutMs = 15_000;
-/** Milliseconds after which an idle connection is closed, and between looks for those; connections kept idle at most. */
+/**
+ * Milliseconds after which an idle connection is closed; milliseconds between checks for those; maximum idle
+ * connections.
+ */
 const idleMsMax = 20_000;
 const pruneMs = 1_000;
 const idleConnectionsMax = 1_000;
-/** Milliseconds between looks at the clock: how late the timer may be. */
+/** Milliseconds between timeout checks: the timer may be this late. */
 const timerGrainMs = 50;
 
 export interface SenderOptions extends ConnectorOptions {
-  /** Told of each attempt that is over and stoppable of a trace. */
+  /** Called for each finished attempt that is traced. */
   onSpan?: (span: AttemptSpan) => void;
-  /** Whether an exchange may begin at this moment: asked last of all, before its first byte. */
+  /** Whether an exchange may begin now. Called immediately before its first byte. */
   mayBegin?: () => boolean;
-  /** Without limits where left out. */
+  /** No limits if omitted. */
   addresses?: AddressQuotas;
 }
 
@@ -44,12 +47,12 @@ export class Sender {
   readonly #options: SenderOptions;
   readonly #pools = new Map<string, OriginPool>();
   readonly #addresses: AddressLimits | undefined;
-  /** Whom connections are to, as `addressKey` tells. */
+  /** The key of each connection's address, from `addressKey`. */
   readonly #keys = new WeakMap<Connection, string>();
   #idleCount = 0;
-  /** In the order in which they began, so that the first is the first to be late. */
+  /** In start order, so that the first one times out first. */
   readonly #exchanges = new Set<SentExchange<unknown>>();
-  /** Those that wait for the end of this turn of the event loop. */
+  /** Exchanges that start at the end of this turn of the event loop. */
   #waiting: SentExchange<unknown>[] = [];
   readonly #timer: NodeJS.Timeout;
   #prunedAt = 0;
@@ -62,8 +65,9 @@ export class Sender {
   }
 
   /**
-   * @param done called once, never before this returns
-   * @param context handed to `done`: one function can serve all
+   * @param done called once, never before this method returns
+   * @param context passed to `done`, so that one function can serve all exchanges
+   * @param stoppable what can stop the exchange before its first byte
    */
   send<T>(
     request: OutgoingRequest,
@@ -74,13 +78,13 @@ export class Sender {
     const pool = this.#poolOf(request.origin);
     const exchange = new SentExchange(request, stoppable, pool, done, context, this.#owner);
     this.#exchanges.add(exchange as SentExchange<unknown>);
-    // What came over a connection since its last answer is seen before anything is sent over it (in this turn of the
-    // event loop: RFC 9112 section 9.2 has bytes that nobody asked for belong to no answer).
+    // An exchange starts in the next turn, so that bytes which already arrived on an idle connection are read first.
+    // Unsolicited bytes belong to no response (RFC 9112 section 9.2) and close the connection.
     if (this.#waiting.length === 0) setImmediate(this.#startWaiting);
     this.#waiting.push(exchange as SentExchange<unknown>);
   }
 
-  /** Closes the connections; exchanges under way are cut off. */
+  /** Closes all connections. Exchanges in flight fail. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
     for (const { idle } of this.#pools.values()) for (const connection of idle) connection.destroy();
@@ -108,7 +112,7 @@ export class Sender {
     }
   };
 
-  /** The last moment before the first byte. */
+  /** Immediately before the first byte. */
   #begin(exchange: SentExchange<unknown>, connection: Connection): void {
     if (exchange.mayBegin) exchange.begin(connection);
     else exchange.cancel(connection);
@@ -160,7 +164,7 @@ export class Sender {
     else this.#begin(exchange, connection);
   }
 
-  /** Counts a connection for as long as it is open. @returns whether it may stay */
+  /** Counts a connection against its address until it closes. @returns whether the connection may stay */
   #countConnection(
     { socket, address }: GuardedConnection,
     { origin }: OriginPool,
@@ -175,7 +179,7 @@ export class Sender {
     return hasRoom;
   }
 
-  /** @returns whether the connection may carry another exchange, as far as its address is concerned */
+  /** @returns whether the address allows the connection to carry another exchange */
   #recordAddressResult(connection: Connection, { status, error }: ExchangeResult): boolean {
     const key = this.#keys.get(connection);
     if (this.#addresses === undefined || key === undefined) return true;
@@ -245,7 +249,10 @@ export class Sender {
   }
 }
 
-/** By what was agreed on in the handshake. The client for HTTP/2 takes 12 MiB, and is loaded when a subscriber speaks it. */
+/**
+ * Creates the connection for the negotiated protocol. The HTTP/2 client uses 12 MiB and is loaded when a subscriber
+ * first negotiates it.
+ */
 async function createConnection(
   opened: GuardedConnection,
   { origin, memory }: OriginPool,
@@ -253,7 +260,7 @@ async function createConnection(
   const { alpnProtocol } = opened.socket as { alpnProtocol?: string | false | null };
   if (alpnProtocol !== 'h2') return new Http1Connection(opened, origin, memory, idleMsMax);
   const { Http2Connection } = await import('./http2_connection.ts');
-  // The other side may have gone while it was loaded the first time.
+  // The peer may have closed the connection while the client was loading.
   if (opened.socket.destroyed) throw new Error('the connection was closed');
   return new Http2Connection(opened, origin, idleMsMax);
 }

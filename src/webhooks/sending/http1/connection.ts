@@ -1,8 +1,9 @@
 /**
- * A connection that speaks HTTP/1.1 (RFC 9112), one exchange at a time. The request is one piece of bytes where it is
- * not large, so that it costs one call of the system. What comes while nothing is under way ends the connection.
+ * An HTTP/1.1 connection (RFC 9112) that carries one exchange at a time. A request of up to 64 KiB is one buffer, so it costs
+ * one system call. Bytes that arrive while no exchange is in flight close the connection.
  *
- *   idle → (request written) → waiting for the answer → idle;   closed at any point
+ *   idle → request written → waiting for the response → idle
+ *   any state → closed
  */
 
 import type { Socket } from 'node:net';
@@ -12,21 +13,21 @@ import { type Connection, type Exchange, ProtocolError, type ResponseParts } fro
 import type { HeadCache } from './response_head.ts';
 import { ResponseReader } from './response_reader.ts';
 
-/** Bytes up to which head and body are put together. */
-const pieceBytesMax = 65_536;
+/** Requests up to this size are assembled in one buffer. */
+const bufferBytesMax = 65_536;
 
 /**
- * Where requests are put together. The system has taken a request as soon as it is written, so the next one may be
- * put where it stood; where the system has not, this memory is left to the socket.
+ * Shared buffer in which requests are assembled. Usually the kernel takes a request as soon as it is written, and the
+ * buffer can be reused. If it does not, the socket keeps the buffer and a new one is allocated.
  */
-let piece = Buffer.allocUnsafeSlow(pieceBytesMax);
+let requestBuffer = Buffer.allocUnsafeSlow(bufferBytesMax);
 
 export class Http1Connection implements Connection {
   readonly timings: GuardedConnection['timings'];
   readonly openedAt = performance.now();
   readonly #socket: Socket;
   readonly #host: string;
-  readonly #answer: ResponseReader;
+  readonly #reader: ResponseReader;
   readonly #idleMsMax: number;
   #exchange: Exchange | null = null;
   #isUsable = true;
@@ -34,14 +35,14 @@ export class Http1Connection implements Connection {
   idleMs: number;
 
   /**
-   * @param memory shared by the connections of one origin
-   * @param idleMsMax milliseconds that it may be kept idle at most
+   * @param headCache cache of response heads, shared by the connections of one origin
+   * @param idleMsMax maximum milliseconds that the connection may stay idle
    */
-  constructor(opened: GuardedConnection, origin: URL, memory: HeadCache, idleMsMax: number) {
+  constructor(opened: GuardedConnection, origin: URL, headCache: HeadCache, idleMsMax: number) {
     this.timings = opened.timings;
     this.#socket = opened.socket;
     this.#host = `host: ${origin.host}\r\nconnection: keep-alive\r\n`;
-    this.#answer = new ResponseReader(memory);
+    this.#reader = new ResponseReader(headCache);
     this.#idleMsMax = idleMsMax;
     this.idleMs = idleMsMax;
     this.#socket
@@ -49,7 +50,7 @@ export class Http1Connection implements Connection {
       .on('end', () => this.#end())
       .on('error', (error) => this.#fail(error))
       .on('close', () => this.#fail(new Error('the connection was closed')));
-    // A tunnel through a proxy was paused.
+    // A tunnel through a proxy arrives paused.
     this.#socket.resume();
   }
 
@@ -58,7 +59,7 @@ export class Http1Connection implements Connection {
   }
 
   get parts(): ResponseParts {
-    const { head, body } = this.#answer;
+    const { head, body } = this.#reader;
     return head === null
       ? { status: null, headers: null, headersText: null, body: null }
       : { status: head.status, headers: head.headers, headersText: head.headersText, body };
@@ -66,25 +67,25 @@ export class Http1Connection implements Connection {
 
   start(exchange: Exchange): void {
     this.#exchange = exchange;
-    this.#answer.reset();
+    this.#reader.reset();
     const { path, headers, body } = exchange.request;
     const head = `POST ${path} HTTP/1.1\r\n${this.#host}${headers}content-length: ${body.length}\r\n\r\n`;
     const socket = this.#socket;
     const bytes = head.length + body.length;
-    if (bytes > pieceBytesMax) {
+    if (bytes > bufferBytesMax) {
       socket.cork();
       socket.write(head, 'latin1');
       socket.write(body);
       socket.uncork();
       return;
     }
-    // What is encrypted is written later.
-    const isKept = socket instanceof TLSSocket;
-    const target = isKept ? Buffer.allocUnsafe(bytes) : piece;
+    // TLS encrypts and writes later, so the shared buffer cannot be reused.
+    const isEncrypted = socket instanceof TLSSocket;
+    const target = isEncrypted ? Buffer.allocUnsafe(bytes) : requestBuffer;
     target.write(head, 0, head.length, 'latin1');
     body.copy(target, head.length);
     socket.write(target.length === bytes ? target : target.subarray(0, bytes));
-    if (!isKept && socket.writableLength > 0) piece = Buffer.allocUnsafeSlow(pieceBytesMax);
+    if (!isEncrypted && socket.writableLength > 0) requestBuffer = Buffer.allocUnsafeSlow(bufferBytesMax);
   }
 
   destroy(): void {
@@ -95,23 +96,23 @@ export class Http1Connection implements Connection {
 
   #take(chunk: Buffer): void {
     const exchange = this.#exchange;
-    // Nobody asked for it, and it must not be taken for the answer to what comes next.
+    // Unsolicited bytes must not become the response to the next request.
     if (exchange === null) {
       this.destroy();
       return;
     }
-    const answer = this.#answer;
-    const hadHead = answer.head !== null;
-    const reading = answer.take(chunk);
-    if (!hadHead && answer.head !== null) exchange.onHead();
+    const reader = this.#reader;
+    const hadHead = reader.head !== null;
+    const reading = reader.take(chunk);
+    if (!hadHead && reader.head !== null) exchange.onHead();
     if (reading === 'more') return;
     if (reading === 'wrong') {
-      this.#fail(new ProtocolError('the answer is not HTTP'));
+      this.#fail(new ProtocolError('the response is not HTTP'));
       return;
     }
     this.#exchange = null;
-    const isReusable = reading === 'done' && answer.isReusable && this.#socket.writableLength === 0;
-    if (isReusable) this.idleMs = Math.min(answer.head?.keepAliveMs ?? this.#idleMsMax, this.#idleMsMax);
+    const isReusable = reading === 'done' && reader.isReusable && this.#socket.writableLength === 0;
+    if (isReusable) this.idleMs = Math.min(reader.head?.keepAliveMs ?? this.#idleMsMax, this.#idleMsMax);
     else this.#isUsable = false;
     exchange.onResponse(reading === 'enough', isReusable);
   }
@@ -119,14 +120,14 @@ export class Http1Connection implements Connection {
   #end(): void {
     this.#isUsable = false;
     const exchange = this.#exchange;
-    const ending = this.#answer.end();
+    const ending = this.#reader.end();
     if (exchange === null) {
       this.destroy();
     } else if (ending === 'done') {
       this.#exchange = null;
       exchange.onResponse(false, false);
-    } else if (ending === 'wrong') this.#fail(new ProtocolError('the answer is not HTTP'));
-    else this.#fail(new Error('the connection ended before the answer'));
+    } else if (ending === 'wrong') this.#fail(new ProtocolError('the response is not HTTP'));
+    else this.#fail(new Error('the connection closed before the response was complete'));
   }
 
   #fail(error: Error): void {
@@ -134,6 +135,6 @@ export class Http1Connection implements Connection {
     const exchange = this.#exchange;
     this.#exchange = null;
     this.#socket.destroy();
-    exchange?.onFailure(error, this.#answer.hasBegun);
+    exchange?.onFailure(error, this.#reader.hasBegun);
   }
 }

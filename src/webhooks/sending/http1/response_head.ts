@@ -1,34 +1,36 @@
 /**
- * The head of a response: status line and fields (RFC 9112 sections 4 and 5), how the body ends (section 6.3), and how long
- * the connection may stay open (section 9.3).
+ * Parses the head of a response: status line and fields (RFC 9112 sections 4 and 5), body framing (section 6.3), and
+ * how long the connection may stay open (section 9.3).
  */
 
 export type ResponseHeaders = Record<string, string | string[]>;
 
-/** What the head of an answer says. */
+/** A parsed response head. */
 export interface ResponseHead {
   status: number;
-  /** By their names in lower case. */
+  /** Names in lower case. */
   headers: ResponseHeaders;
-  /** The same as JSON. */
+  /** The headers as JSON. */
   headersText: string;
-  /** Bytes, or how the end is found. */
+  /** Body length in bytes, or how its end is found. */
   body: number | 'chunked' | 'until-end';
-  /** Milliseconds that the connection may be kept idle; 0 for not at all, null where nothing is said. */
+  /** Milliseconds that the connection may stay idle; 0 to close it, null if the response does not say. */
   keepAliveMs: number | null;
 }
 
-/** The head read last: those of one origin are often the same, byte for byte, for a second or longer. */
+/**
+ * The last head and its bytes. Heads from one origin are often identical for a second or longer, byte for byte.
+ */
 export interface HeadCache {
   bytes: Buffer | null;
   head: ResponseHead | null;
 }
 
-// What may stand in a value; names are tokens (RFC 9110 section 5.6.2). Nothing here is matched in two ways.
+// Names are tokens (RFC 9110 section 5.6.2). Every pattern matches in exactly one way, so none can backtrack.
 const statusLine = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?$/;
 export const fieldLine = /^([!#$%&'*+\-.^_`|~\dA-Za-z]+):([\t\x20-\x7e\x80-\xff]*)$/;
 
-/** @returns null for what is no head of an answer */
+/** @returns null if the text is not the head of a response */
 export function parseHead(text: string): ResponseHead | null {
   const [first = '', ...lines] = text.split('\r\n');
   const [, minor, statusText] = statusLine.exec(first) ?? [];
@@ -36,7 +38,7 @@ export function parseHead(text: string): ResponseHead | null {
   const fields: string[] = [];
   for (const line of lines) {
     if (!isBlank(line, 0)) fields.push(line);
-    // RFC 9112 section 5.2: a folded line is part of the one before.
+    // RFC 9112 section 5.2: a folded line continues the line before it.
     else if (fields.length > 0) fields[fields.length - 1] += ` ${trim(line)}`;
     else return null;
   }
@@ -54,7 +56,7 @@ export function parseHead(text: string): ResponseHead | null {
     headers,
     headersText: JSON.stringify(headers),
     body,
-    // Folded lines are obsolete, and refused by many: who sends them is not trusted with another exchange.
+    // Folded lines are obsolete, and many recipients refuse them. The connection is not reused.
     keepAliveMs: fields.length < lines.length ? 0 : keepAliveOf(minor === '1', headers, body),
   };
 }
@@ -66,7 +68,7 @@ function addField(headers: ResponseHeaders, name: string, value: string): void {
   else headers[name] = [before, value];
 }
 
-/** Not by an expression: one that looks for blanks at the end can be kept busy. */
+/** A loop instead of a pattern: a pattern for trailing blanks can be made to backtrack. */
 function trim(value: string): string {
   let [from, to] = [0, value.length];
   while (from < to && isBlank(value, from)) from += 1;
@@ -78,10 +80,10 @@ function isBlank(value: string, at: number): boolean {
   return value[at] === ' ' || value[at] === '\t';
 }
 
-/** RFC 9112 section 6.3: how long the body is. @returns null where it is said in two ways, or not to be understood */
-function bodyOf(status: number, isNew: boolean, headers: ResponseHeaders): ResponseHead['body'] | null {
+/** RFC 9112 section 6.3: the length of the body. @returns null if the framing is ambiguous or not valid */
+function bodyOf(status: number, isVersion11: boolean, headers: ResponseHeaders): ResponseHead['body'] | null {
   const { 'transfer-encoding': coding, 'content-length': length } = headers;
-  if (coding !== undefined && (length !== undefined || !isNew)) return null;
+  if (coding !== undefined && (length !== undefined || !isVersion11)) return null;
   if (length !== undefined && (typeof length !== 'string' || !/^\d{1,15}$/.test(length))) return null;
   if (status < 200 || status === 204 || status === 304) return 0;
   if (coding !== undefined) {
@@ -91,18 +93,25 @@ function bodyOf(status: number, isNew: boolean, headers: ResponseHeaders): Respo
   return length === undefined ? 'until-end' : Number(length);
 }
 
-/** Milliseconds by which we let go of a connection before the other side would. */
+/** Milliseconds by which this side closes an idle connection before the peer would. */
 const keepMarginMs = 2_000;
 
-/** RFC 9112 section 9.3, and the `Keep-Alive` that many servers send: how many seconds they keep an idle connection. */
-function keepAliveOf(isNew: boolean, headers: ResponseHeaders, body: ResponseHead['body']): number | null {
+/**
+ * RFC 9112 section 9.3, and the common `Keep-Alive` header, in which a server says how many seconds it keeps idle
+ * connections.
+ */
+function keepAliveOf(
+  isVersion11: boolean,
+  headers: ResponseHeaders,
+  body: ResponseHead['body'],
+): number | null {
   const options = String(headers.connection ?? '')
     .toLowerCase()
     .split(',')
     .map(trim);
   if (body === 'until-end' || options.includes('close')) return 0;
-  if (!isNew && !options.includes('keep-alive')) return 0;
-  // What it announces where there can be no body would be taken for the next answer.
+  if (!isVersion11 && !options.includes('keep-alive')) return 0;
+  // A length for a response that has no body: a peer that sends one would desynchronize the next response.
   const { 'content-length': length = '0', 'transfer-encoding': coding } = headers;
   if (body === 0 && (length !== '0' || coding !== undefined)) return 0;
   const seconds = /(?:^|[\t ,])timeout=(\d{1,6})(?:[\t ,]|$)/i.exec(String(headers['keep-alive'] ?? ''))?.[1];

@@ -1,23 +1,27 @@
 /**
- * Reads one answer of HTTP/1.1 (RFC 9112) from the bytes of a connection, by no more than is kept of it. A message whose
- * end could be understood in two ways is refused, and what comes after the end is told: it belongs to nobody.
+ * Reads one HTTP/1.1 response (RFC 9112) incrementally, and keeps no more than the first 16 KiB of its body. It rejects any
+ * message whose end is ambiguous, and detects bytes after the end, which belong to no response.
  *
- *   head (interim ones are skipped) → body: none | counted | chunked | until the connection ends → done
- *   wrong at any point;   enough, where the body is longer than what is kept
+ *   head (interim responses are skipped) → body: none | counted | chunked | until close → done
+ *   any state → wrong;   body longer than what is kept → enough
  */
 
 import { fieldLine, type HeadCache, parseHead, type ResponseHead } from './response_head.ts';
 
-/** Bytes of an answer's body that are kept, and of its head, interim answers included, that are taken. */
+/**
+ * Bytes of a response body that are kept; bytes of a response head that are accepted, including interim responses.
+ */
 export const responseBodyBytesMax = 16_384;
 export const responseHeadBytesMax = 16_384;
-/** Bytes of one line between chunks, and of all that is not content in a chunked body, at most. */
+/** Maximum bytes of one line between chunks, and of everything in a chunked body that is not content. */
 const chunkLineBytesMax = 1_024;
 const chunkingBytesMax = 131_072;
-/** Pieces of a body that are kept as they came: of many small ones each costs a hundred times its bytes. */
+/**
+ * Number of separate body buffers before they are merged: each small buffer costs a hundred times its bytes.
+ */
 export const responseChunksMax = 32;
 
-/** `wrong` is not HTTP; `enough` an answer that goes on beyond what is kept. */
+/** `wrong`: not valid HTTP. `enough`: the body is longer than what is kept. */
 export type Reading = 'more' | 'done' | 'enough' | 'wrong';
 
 type Expected = 'head' | 'content' | 'chunk-size' | 'chunk' | 'chunk-end' | 'trailer' | 'end' | 'nothing';
@@ -27,67 +31,67 @@ const lineEnd = Buffer.from('\r\n');
 const firstBytes = Buffer.from('HTTP/1.');
 
 export class ResponseReader {
-  readonly #memory: HeadCache;
+  readonly #headCache: HeadCache;
   head: ResponseHead | null = null;
-  /** Whether any byte has come. */
+  /** Whether any byte has arrived. */
   hasBegun = false;
   #expected: Expected = 'head';
-  /** The beginning of a head or a line whose end has not come. */
-  #held: Buffer | null = null;
+  /** The start of a head or line whose end has not arrived. */
+  #pending: Buffer | null = null;
   #headBytes = 0;
   #chunkingBytes = 0;
-  /** Bytes to come of what is counted. */
+  /** Remaining bytes of the counted content. */
   #left = 0;
   #chunks: Buffer[] = [];
   #bodyBytes = 0;
-  /** Whether a chunked body was said in a way that others understand differently. */
-  #isOdd = false;
+  /** Whether the chunked framing could be read differently by another recipient. */
+  #isAmbiguous = false;
 
-  constructor(memory: HeadCache) {
-    this.#memory = memory;
+  constructor(headCache: HeadCache) {
+    this.#headCache = headCache;
   }
 
-  /** Ready for the next answer. */
+  /** Prepares for the next response. */
   reset(): void {
     this.head = null;
     this.hasBegun = false;
     this.#expected = 'head';
-    this.#held = null;
+    this.#pending = null;
     this.#headBytes = 0;
     this.#chunkingBytes = 0;
     this.#left = 0;
     if (this.#bodyBytes > 0) this.#chunks = [];
     this.#bodyBytes = 0;
-    this.#isOdd = false;
+    this.#isAmbiguous = false;
   }
 
-  /** What of the body has come, up to what is kept; null for nothing. */
+  /** The body so far, up to what is kept; null if empty. */
   get body(): Buffer | null {
     if (this.#bodyBytes === 0) return null;
     return this.#chunks.length === 1 ? (this.#chunks[0] as Buffer) : Buffer.concat(this.#chunks);
   }
 
   /**
-   * Whether the connection can carry another exchange, after `done`: the end was certain, nothing came after it, and
-   * the other side did not say otherwise.
+   * Whether the connection can carry another exchange after `done`: the end was unambiguous, no bytes followed, and
+   * the peer did not ask to close.
    */
   get isReusable(): boolean {
     return (
-      this.#held === null &&
-      !this.#isOdd &&
+      this.#pending === null &&
+      !this.#isAmbiguous &&
       this.head !== null &&
       this.head.body !== 'until-end' &&
       this.head.keepAliveMs !== 0
     );
   }
 
-  /** Takes the next bytes. They are kept where an answer is short, so whoever gives them must not change them. */
+  /** Takes the next bytes. Short bodies keep a reference to the chunk, so the caller must not modify it. */
   take(chunk: Buffer): Reading {
     this.hasBegun = true;
-    const data = this.#held === null ? chunk : Buffer.concat([this.#held, chunk]);
-    // What was searched before without an end.
-    let from = this.#held === null ? 0 : Math.max(this.#held.length - 3, 0);
-    this.#held = null;
+    const data = this.#pending === null ? chunk : Buffer.concat([this.#pending, chunk]);
+    // Bytes that were searched before without finding the end.
+    let from = this.#pending === null ? 0 : Math.max(this.#pending.length - 3, 0);
+    this.#pending = null;
     let at = 0;
     for (;;) {
       if (this.#expected === 'head') {
@@ -107,7 +111,7 @@ export class ResponseReader {
         if (at < data.length && !this.#keep(data, at, data.length)) return 'enough';
         return 'more';
       } else if (this.#expected === 'nothing') {
-        if (at < data.length) this.#held = data.subarray(at);
+        if (at < data.length) this.#pending = data.subarray(at);
         return 'done';
       } else {
         const end = data.indexOf(lineEnd, at);
@@ -121,42 +125,42 @@ export class ResponseReader {
     }
   }
 
-  /** The other side has ended the connection. @returns whether that was the end of the answer */
+  /** The peer closed the connection. @returns whether this ended the response */
   end(): 'done' | 'short' | 'wrong' {
     if (this.#expected === 'end') return 'done';
-    const isOdd = this.#expected === 'head' && this.#held !== null && !isHttp(this.#held, 0, true);
-    return isOdd ? 'wrong' : 'short';
+    const isNotHttp = this.#expected === 'head' && this.#pending !== null && !isHttp(this.#pending, 0, true);
+    return isNotHttp ? 'wrong' : 'short';
   }
 
   #buffer(data: Buffer, at: number, bytesMax: number, isRight: boolean): Reading {
     if (!isRight || data.length - at > bytesMax) return 'wrong';
-    // A copy: the rest of a large piece would live as long as all of it.
-    if (at < data.length) this.#held = at === 0 ? data : Buffer.from(data.subarray(at));
+    // A copy, because a view would keep the whole chunk alive.
+    if (at < data.length) this.#pending = at === 0 ? data : Buffer.from(data.subarray(at));
     return 'more';
   }
 
-  /** @returns false where there is more than is kept */
+  /** @returns false if there is more than what is kept */
   #keep(data: Buffer, from: number, to: number): boolean {
     const room = responseBodyBytesMax - this.#bodyBytes;
     const part = data.subarray(from, Math.min(to, from + room));
     if (this.#chunks.length === responseChunksMax) this.#chunks = [Buffer.concat(this.#chunks)];
-    // A view of large memory would live as long as it.
+    // A view would keep the large underlying buffer alive.
     if (part.length > 0) this.#chunks.push(part.buffer.byteLength > 2_048 ? Buffer.from(part) : part);
     this.#bodyBytes += part.length;
     return to - from <= room;
   }
 
   #takeHead(data: Buffer, from: number, to: number): boolean {
-    const memory = this.#memory;
-    let { bytes, head } = memory;
+    const cache = this.#headCache;
+    let { bytes, head } = cache;
     if (head === null || bytes === null || data.compare(bytes, 0, bytes.length, from, to) !== 0) {
       head = parseHead(data.toString('latin1', from, to));
-      // Nobody asked for another protocol.
+      // No request asked for another protocol.
       if (head === null || head.status === 101) return false;
       if (head.status < 200) return true;
       bytes = Buffer.from(data.subarray(from, to));
-      memory.bytes = bytes;
-      memory.head = head;
+      cache.bytes = bytes;
+      cache.head = head;
     }
     this.head = head;
     if (head.body === 'chunked') this.#expected = 'chunk-size';
@@ -168,7 +172,7 @@ export class ResponseReader {
     return true;
   }
 
-  /** RFC 9112 section 7.1: what stands between chunks, and after the last. */
+  /** RFC 9112 section 7.1: the lines between chunks, and the trailers. */
   #takeLine(line: string): boolean {
     if (this.#expected === 'chunk-end') {
       this.#expected = 'chunk-size';
@@ -181,19 +185,19 @@ export class ResponseReader {
       }
       const name = fieldLine.exec(line)?.[1];
       if (name === undefined) return false;
-      if (/^(?:content-length|transfer-encoding)$/i.test(name)) this.#isOdd = true;
+      if (/^(?:content-length|transfer-encoding)$/i.test(name)) this.#isAmbiguous = true;
       return true;
     }
     const [, size, extension] = chunkLine.exec(line) ?? [];
     if (size === undefined) return false;
-    if (extension !== '' && !plainExtension.test(extension ?? '')) this.#isOdd = true;
+    if (extension !== '' && !plainExtension.test(extension ?? '')) this.#isAmbiguous = true;
     this.#left = Number.parseInt(size, 16);
     this.#expected = this.#left === 0 ? 'trailer' : 'chunk';
     return true;
   }
 }
 
-/** Whether bytes can be the beginning of an answer. @param isAll whether nothing comes after them */
+/** Whether bytes can be the start of a response. @param isAll whether no more bytes follow */
 function isHttp(data: Buffer, at: number, isAll = false): boolean {
   const count = Math.min(data.length - at, firstBytes.length);
   if (isAll && count < firstBytes.length) return false;
