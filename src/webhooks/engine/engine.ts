@@ -1,12 +1,12 @@
 /**
- * The engine: fan-out, lanes, sending, recording, and what happens by the clock, with connections of its own to the
- * database. It speaks with the server by messages alone, so that it can be a thread (see engine_thread.ts): requests
- * must not keep it waiting, nor it them. What other nodes change it hears from the database itself.
+ * The engine: fan-out, lanes, sending, recording and periodic work, with its own database connections. The server communicates
+ * with it only by messages, so it can run in a thread (engine_thread.ts), where requests and deliveries do not delay each
+ * other. It learns what other nodes change from the database.
  *
- *   made → started → stopping (what is under way is finished and written down) → stopped
+ *   created → started → stopping (attempts in flight finish and are recorded) → stopped
  *
- * An engine belongs to one epoch of the database (src/database/epoch.ts). In another one nothing that it has in memory is
- * true, and it opens no connection: it ends at once and writes nothing. Another one starts with an empty memory.
+ * An engine belongs to one epoch of the database (src/database/epoch.ts). In another epoch its memory is wrong: it opens no
+ * connection, writes nothing and ends at once. The server then starts a new engine with empty memory.
  */
 
 import type { MessagePort } from 'node:worker_threads';
@@ -37,16 +37,18 @@ import {
   weightOf,
 } from './engine_messages.ts';
 
-/** Milliseconds between two times of keeping days: as a rule, and where others held locks. */
+/** Milliseconds between two runs of retention: usually, and if locks of others were in the way. */
 const retentionPauseMs = { usual: 3_600_000, locked: 60_000 };
-/** Milliseconds between looks for subscriptions whose owners are to be warned. */
+/** Milliseconds between searches for subscriptions whose owners must be warned. */
 const warnPauseMs = 600_000;
-/** Bytes of what was taken after which the server is told: far fewer than it lets wait. */
+/**
+ * Bytes of received messages after which the server is told. Far below the server's limit for queued bytes.
+ */
 const receivedBytesStep = 1_048_576;
-/** Milliseconds between looks for recoveries that nobody asked for. */
+/** Milliseconds between searches for recoveries without a wake-up. */
 const recoveryPauseMs = 5_000;
 
-/** Runs an engine until it is told to stop. */
+/** Runs an engine until it receives `stop`. */
 export function runEngine(settings: EngineSettings, port: MessagePort): void {
   const engine = new Engine(settings, (message) => port.postMessage(message));
   port.on('message', (message: ToEngine) => {
@@ -76,7 +78,7 @@ class Engine {
   readonly #predecessors: readonly string[];
   #isStarted = false;
   #isStopping = false;
-  /** Of the database; undefined until the first connection. */
+  /** The database's epoch; undefined until the first connection. */
   #epoch: string | undefined;
   #isAbandoned = false;
 
@@ -99,7 +101,7 @@ class Engine {
       mayBegin: () => this.#worker.isCurrent,
       addresses: addressQuotas(settings.quotas),
     });
-    // Of the state of subscriptions there is an event.
+    // Disabling a subscription publishes an event.
     const wake = () => post({ type: 'wake' });
     this.#notifications = new Notifications(databaseUrl, this.#onError);
     const keys = new DeliveryKeyring({
@@ -144,7 +146,7 @@ class Engine {
         if (payload.startsWith('client:')) worker.reviewAll(payload.slice('client:'.length));
         else worker.review(Number(payload));
       },
-      // Whatever changed meanwhile was not heard.
+      // Changes during the lost connection were not received.
       onListening: () => worker.reviewAll(),
     });
     this.#notifications.listen(deliveryHoldChannel, {
@@ -174,7 +176,7 @@ class Engine {
     } else if (type === 'recover') {
       this.#recover();
     } else if (type === 'ask') {
-      // A question that cannot be answered is none that the engine cannot go on after.
+      // The engine continues if it cannot respond to a question.
       const value = await this.#respond(message.what).catch(this.#onError);
       this.#post({ type: 'response', id: message.id, value: value ?? undefined });
     } else if (type === 'start') {
@@ -199,20 +201,20 @@ class Engine {
       this.#predecessors.map((id) => ({ id, looks: null })),
     );
     await this.#worker.start();
-    // Not waited for: it reads every lane.
+    // Not awaited: it reads every lane.
     void this.#warn().catch(this.#onError);
     this.#isStarted = true;
   }
 
-  /** @throws Error where the epoch is not the one that the engine belongs to */
+  /** @throws Error if the epoch is not the one that the engine belongs to */
   #enter(epoch: string): void {
     this.#epoch ??= epoch;
     if (epoch === this.#epoch && !this.#isAbandoned) return;
     this.#abandon();
-    throw new Error('the engine belongs to another epoch of the database');
+    throw new Error('the engine belongs to an earlier epoch of the database');
   }
 
-  /** Ends without writing anything. What is in flight is cut off. */
+  /** Ends without writing anything. Attempts in flight are aborted. */
   #abandon(): void {
     if (this.#isAbandoned || this.#isStopping) return;
     this.#isAbandoned = true;
@@ -221,14 +223,14 @@ class Engine {
     clearTimeout(this.#retentionTimer);
     this.#worker.abandon();
     this.#keys.stop();
-    // Not waited for: the database that they are connected to may be silent.
+    // Not awaited: the old database may not respond.
     for (const closing of [this.#sender.close(), this.#notifications.stop(), this.#db.destroy()]) {
       closing.catch(() => {});
     }
     this.#post({
       type: 'warning',
       fields: {},
-      message: 'the database has begun another epoch: the delivery engine starts anew',
+      message: 'the database is in a new epoch: the delivery engine restarts',
     });
     this.#post({ type: 'new_epoch' });
   }
@@ -281,20 +283,23 @@ class Engine {
       this.#post({
         type: 'warning',
         fields: { subscription, warning, failing_since: failingSince, disables_at: disablesAt },
-        message: 'subscription will be disabled: none of its deliveries succeeds',
+        message: 'subscription will be disabled because its deliveries keep failing',
       });
     }
     if (warnings.length > 0) this.#post({ type: 'wake' });
   }
 
   readonly #onError = (error: Error): void => {
-    // What an engine that has ended itself still tried is of no account.
+    // Errors of an engine that has already ended do not matter.
     if (this.#isAbandoned) return;
     this.#post({ type: 'warning', fields: { err: describe(error) }, message: 'delivery engine' });
   };
 }
 
-/** An address may have several hosts: twice what one of them may have while unknown, and four times afterwards. */
+/**
+ * An address may serve several hosts: it gets twice the limits of an unknown host, and later four times those of a
+ * known one.
+ */
 function addressQuotas(quotas: Quotas): AddressQuotas {
   const { attemptsPerHost, attemptsPerUnknownHost, unknownHostRate } = quotas;
   return {
@@ -304,7 +309,7 @@ function addressQuotas(quotas: Quotas): AddressQuotas {
   };
 }
 
-/** What of an error can be told to another thread and put in the log, with what the database says beside the message. */
+/** The parts of an error that can be sent to another thread and logged, including the database's details. */
 function describe(error: Error): Record<string, unknown> {
   const simple = Object.entries(error).filter(([, value]) => ['string', 'number'].includes(typeof value));
   const { name, message, stack, cause } = error;
@@ -318,20 +323,20 @@ function describe(error: Error): Record<string, unknown> {
 }
 
 /**
- * The engine's statements look rows up by keys in tables that grow from nothing to millions of rows between two
- * visits of the statistics collector. A plan made while they were empty must not read them from end to end later.
+ * The engine looks rows up by key, in tables that grow from empty to millions of rows between two statistics runs. A
+ * plan from when they were empty must not scan them later.
  */
 const plannerSettings = '-c enable_seqscan=off -c jit=off';
 
 /**
- * A paused or partitioned node leaves sessions behind that do not read what they asked for. The database ends a session
- * whose data is not acknowledged for 10 s, and one that idles for longer than the pool keeps it.
+ * A paused or partitioned node leaves database sessions behind. The database ends a session whose data is not
+ * acknowledged for 10 s, and one that is idle for longer than the pool keeps it.
  */
 const abandonedSettings = '-c idle_session_timeout=45s -c tcp_user_timeout=10s';
 const sessionSettings = `${plannerSettings} ${abandonedSettings}`;
 
 function withSessionSettings(connectionString: string): string {
-  // An empty host is for a socket: the driver takes it, URLs do not.
+  // An empty host means a Unix socket: the driver accepts it, the URL class does not.
   const url = new URL(connectionString.replace('@/', '@socket/'));
   const given = url.searchParams.get('options') ?? '';
   url.searchParams.set('options', `${given} ${sessionSettings}`.trim());

@@ -1,6 +1,6 @@
 /**
- * What is said between the server and its engine (engine.ts), which runs in a thread of its own: all of it is copied
- * or handed over, nothing is shared.
+ * Messages between the server and its engine (engine.ts), which run in different threads. Messages are copied or
+ * transferred; nothing is shared.
  */
 
 import type { ConnectorOptions } from '../../egress/connector.ts';
@@ -10,76 +10,76 @@ import type { AttemptSpan } from '../sending/attempt_span.ts';
 import type { HeaderNames } from '../sending/delivery_request.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
 
-/** All that an engine has to know at its start. */
+/** Everything that an engine needs at start. */
 export interface EngineSettings {
   databaseUrl: string;
-  /** Connections to the database at most, beside the one for notifications. */
+  /** Maximum database connections, besides the one for notifications. */
   connectionsMax: number;
   /** Key material. */
   secret: Uint8Array;
-  /** How subscribers are connected to. */
+  /** How the engine connects to subscribers. */
   egress: ConnectorOptions;
   retryScheduleSeconds: readonly number[];
   headerNames: HeaderNames;
   quotas: Quotas;
   kinds: KindArrays;
-  /** Those that a recovery may bring from before a subscription was. */
+  /** Kinds that a recovery may replay. */
   replayableKinds: KindArrays;
-  /** Nodes that engines of this process were, which have died. */
+  /** Node ids of earlier engines of this process, which have died. */
   predecessors?: readonly string[];
-  /** Of this node, as the operator has named it. */
+  /** The name that the operator gave this node. */
   nodeName?: string | null;
 }
 
-/** Which parts of the engine do what they are there for. */
+/** Which parts of the engine are working. */
 export interface EngineState {
   fanOut: boolean;
   sending: boolean;
 }
 
-/** What an engine can be asked, and what it answers. */
+/** The questions that an engine responds to, and its responses. */
 export interface EngineResponses {
   state: EngineState;
-  /** In Prometheus' text format. */
+  /** In Prometheus text format. */
   metrics: string;
 }
 
 export type ToEngine =
   | { type: 'start' }
-  /** There are new events. */
+  /** New events are in the outbox. */
   | { type: 'wake' }
   | { type: 'published'; batch: PublishedBatch }
-  /** Their bodies are no more. */
+  /** The bodies of these events were erased. */
   | { type: 'erased'; positions: number[] }
-  /** There is a new recovery. */
+  /** A recovery was started. */
   | { type: 'recover' }
   | { type: 'ask'; id: number; what: keyof EngineResponses }
   | { type: 'stop' };
 
 export type FromEngine =
-  /** Its id among those that send, told before it joins them. */
+  /** The engine's node id, sent before the engine joins the other nodes. */
   | { type: 'node'; id: string }
   | { type: 'started' }
-  /** @property isOutage whether the database was away: the next try may succeed */
+  /** @property isOutage whether the database was unavailable, so that the next start may succeed */
   | { type: 'failed'; error: unknown; isOutage: boolean }
-  /** For the log. */
+  /** For the server's log. */
   | { type: 'warning'; fields: Record<string, unknown>; message: string }
-  /** The engine has written events itself. */
+  /** The engine published events itself. */
   | { type: 'wake' }
   | { type: 'span'; span: AttemptSpan }
-  /** So many bytes of events and wakes, as `weightOf` counts them, have been taken since this was told last. */
+  /** Bytes of messages received since the last such message, as `weightOf` counts them. */
   | { type: 'received'; bytes: number }
-  /** Undefined where it cannot be told. */
+  /** Undefined if the engine cannot respond. */
   | { type: 'response'; id: number; value: EngineResponses[keyof EngineResponses] | undefined }
-  /** The database is not the one that it was: the engine has ended itself, and another one is to start. */
+  /** The database is in a new epoch. The engine has ended and must be replaced. */
   | { type: 'new_epoch' }
   | { type: 'stopped' };
 
-/** Bytes that a message takes beside the bodies in it, about, and each event of it. */
+/** Approximate overhead in bytes of a message, and of each event in it. */
 const messageBytes = 200;
 const eventBytes = 200;
 
-/** What a message that may be left out takes while it waits to be read, in bytes; 0 for all others. */
+/** The memory in bytes that an optional message uses while it is queued; 0 for messages that must be sent. */
 export function weightOf(message: ToEngine): number {
   if (message.type === 'wake') return messageBytes;
   if (message.type !== 'published') return 0;

@@ -1,11 +1,11 @@
 /**
- * The engine as the server sees it: somewhere else, reached by messages. It runs in a thread of its own, so that
- * requests (a batch of a thousand events is read and checked in some ten milliseconds) and deliveries do not wait for
- * each other, and the second processor of a machine is used. A thread that dies (an error that nobody expected, or no
- * memory left) is started again, and the server goes on meanwhile; an engine that keeps dying ends the process.
+ * The server's side of the engine. The engine runs in its own thread, so that requests and deliveries do not wait for each
+ * other (parsing a batch of a thousand events takes some ten milliseconds) and a second processor is used. If the thread dies
+ * from an unexpected error or lack of memory, it is restarted while the server keeps running. An engine that keeps dying ends
+ * the process.
  *
- *   made (the thread loads its code) → started ⇄ (dead: nothing is delivered, /readyz says so) → stopped
- *   started → ended by itself, in another epoch of the database → started again at once
+ *   created (the thread loads its code) → started ⇄ dead (nothing is delivered, and /readyz reports it) → stopped
+ *   started → ended in a new epoch of the database → restarted at once
  */
 
 import type { StoredEvent } from '../../events/store.ts';
@@ -22,26 +22,26 @@ import {
 import { type EngineTransport, openHere, openThread } from './engine_transport.ts';
 import { Restarts } from './restarts.ts';
 
-/** Milliseconds that an answer is waited for: an engine that does not give it in time does not get on. */
+/** Milliseconds to wait for a response. An engine that does not respond in time is not working. */
 const responseTimeoutMs = 2_000;
 
 /**
- * Bytes of events and wakes that wait to be taken by the engine at most. What comes past that it is not told: it looks
- * for itself every second, and reads from the database what it was not given.
+ * Maximum bytes of events and wake-ups that are queued for the engine. Beyond that they are not sent: the engine
+ * polls every second and reads the events from the database.
  */
 const queuedBytesMax = 33_554_432;
 
-/** Milliseconds until the next try to start an engine again, where the database was away. */
+/** Milliseconds before an engine is restarted after a database outage. */
 const outagePauseMs = 1_000;
 
 export interface EngineOptions {
   settings: EngineSettings;
-  /** Where it runs: a thread of its own, or this one, beside everything else. */
+  /** In a thread of its own, or in the server's thread. */
   place: 'thread' | 'here';
-  /** For the log. */
+  /** For the server's log. */
   onWarning: (fields: Record<string, unknown>, message: string) => void;
   onError: (fields: Record<string, unknown>, message: string) => void;
-  /** The engine has written events itself. */
+  /** The engine published events itself. */
   onWake: () => void;
   onSpan: (span: AttemptSpan) => void;
 }
@@ -54,46 +54,49 @@ export class RemoteEngine {
   readonly #stopped = Promise.withResolvers<void>();
   #count = 0;
   #queuedBytes = 0;
-  /** Whether an engine was started once: from then on one that dies is started again. */
+  /** Whether an engine has started once. From then on, one that dies is restarted. */
   #isStarted = false;
-  /** Whether the engine works, as far as it has told. */
+  /** Whether the current engine is running. */
   #isUp = false;
   #isStopping = false;
-  /** Of this engine, and of those that died before it, whose leases nobody else may wait for. */
+  /** The node id of the current engine, and those of engines that died, whose leases must be released. */
   #node: string | undefined;
   #deadNodes: string[] = [];
-  /** What a thread that is being ended could not go on after. */
+  /** The error of a thread that is being terminated. */
   #cause: unknown;
   #isOutage = false;
-  /** Whether it ends because the database has begun another epoch, and not for a fault of its own. */
+  /** Whether the engine ends because of a new database epoch and not because of an error. */
   #isNewEpoch = false;
   readonly #restarts = new Restarts();
   #restartTimer: NodeJS.Timeout | undefined;
 
   constructor(options: EngineOptions) {
     this.#options = options;
-    // Whoever starts hears of it; before, nobody does.
+    // Only `start` reports the error.
     this.#started.promise.catch(() => {});
     this.#transport = this.#open();
   }
 
-  /** @throws Error of the database where it cannot be reached */
+  /** @throws Error of the database if it cannot be reached */
   async start(): Promise<void> {
     this.#transport.postMessage({ type: 'start' });
     await this.#started.promise;
   }
 
-  /** Of events and wakes that the engine was told and has not taken, about: bounded, also where it stands still. */
+  /** Approximate bytes that are queued for the engine. Bounded even if the engine hangs. */
   get queuedBytes(): number {
     return this.#queuedBytes;
   }
 
-  /** There are new events. */
+  /** New events are in the outbox. */
   wake(): void {
     this.#postIfRoom({ type: 'wake' });
   }
 
-  /** Events that were just stored, so that they need not be read. @param events those of one transaction */
+  /**
+   * Passes on events that were just stored, so that the engine need not read them.
+   * @param events events of one transaction
+   */
   remember(events: readonly StoredEvent[]): void {
     if (events.length === 0 || this.#queuedBytes >= queuedBytesMax) return;
     const batch = packEvents(events);
@@ -105,7 +108,7 @@ export class RemoteEngine {
     this.#transport.postMessage({ type: 'erased', positions });
   }
 
-  /** There is a new recovery. */
+  /** A recovery was started. */
   recover(): void {
     this.#transport.postMessage({ type: 'recover' });
   }
@@ -114,7 +117,7 @@ export class RemoteEngine {
     return (await this.#ask('state')) ?? { fanOut: false, sending: false };
   }
 
-  /** In Prometheus' text format; without the engine's own where it does not respond. */
+  /** In Prometheus text format; without the engine's own metrics if it does not respond. */
   async metrics(): Promise<string> {
     const name = 'nuncio_engine_restarts_total';
     const restarts = [
@@ -125,13 +128,13 @@ export class RemoteEngine {
     return [...restarts, (await this.#ask('metrics')) ?? ''].join('\n');
   }
 
-  /** Finishes what is under way. */
+  /** Stops the engine after attempts in flight have finished. */
   async stop(): Promise<void> {
     const isDead = this.#isStarted && !this.#isUp;
     this.#isStopping = true;
     clearTimeout(this.#restartTimer);
     this.#transport.postMessage({ type: 'stop' });
-    // One that died has nothing to finish; one that is being started again has begun nothing.
+    // A dead engine has nothing to finish, and one that is restarting has started nothing.
     if (!isDead) await this.#stopped.promise;
     await this.#transport.end();
   }
@@ -144,10 +147,10 @@ export class RemoteEngine {
     this.#pending.set(id, resolve);
     const timer = setTimeout(() => resolve(undefined), responseTimeoutMs);
     this.#transport.postMessage({ type: 'ask', id, what });
-    const answer = await promise;
+    const response = await promise;
     clearTimeout(timer);
     this.#pending.delete(id);
-    return answer as EngineResponses[K] | undefined;
+    return response as EngineResponses[K] | undefined;
   }
 
   #postIfRoom(message: ToEngine, transferList?: ArrayBuffer[]): void {
@@ -192,20 +195,20 @@ export class RemoteEngine {
     this.#started.resolve();
   }
 
-  /** The engine cannot go on. */
+  /** The engine reported an error after which it cannot continue. */
   #onFailed(error: unknown, isOutage: boolean): void {
     if (this.#options.place === 'here' || !this.#isStarted || this.#isStopping) {
       this.#giveUp(error);
       return;
     }
     this.#cause = error;
-    // While the database is away no engine can start: that says nothing of the engine.
+    // No engine can start while the database is unavailable. This does not count as a fault of the engine.
     this.#isOutage = isOutage && !this.#isUp;
-    // What it holds ends with it.
+    // The engine's attempts and connections end with the thread.
     this.#transport.end().catch(() => {});
   }
 
-  /** The engine belongs to an epoch of the database that is over. */
+  /** The engine belongs to an earlier epoch of the database. */
   #onNewEpoch(): void {
     this.#isUp = false;
     this.#isNewEpoch = true;
@@ -214,10 +217,10 @@ export class RemoteEngine {
     else ended.catch(() => {});
   }
 
-  /** The thread is gone. What was in flight is attempted again by the next one. */
+  /** The thread is gone. The next engine attempts again what was in flight. */
   #onDeath(error: unknown): void {
     const isOutage = this.#isOutage;
-    const isRenewal = this.#isNewEpoch;
+    const isNewEpoch = this.#isNewEpoch;
     this.#isUp = false;
     this.#cause = undefined;
     this.#isOutage = false;
@@ -229,7 +232,7 @@ export class RemoteEngine {
     if (this.#node !== undefined) this.#deadNodes.push(this.#node);
     this.#queuedBytes = 0;
     for (const resolve of this.#pending.values()) resolve(undefined);
-    if (isRenewal) {
+    if (isNewEpoch) {
       this.#startAgain();
       return;
     }

@@ -1,19 +1,18 @@
-/**
- * What carries messages to an engine: the channel to its thread, or to the same thread.
- */
+/** Carries messages to an engine in its own thread, or in this one. */
 
 import { MessageChannel, Worker } from 'node:worker_threads';
 import { runEngine } from './engine.ts';
 import type { EngineSettings, FromEngine, ToEngine } from './engine_messages.ts';
 
 /**
- * Mebibytes for young objects at most (twice V8's own measure): what a delivery needs from its start to the writing of
- * its outcome should not outlive two collections, after which it would be copied to the old ones.
+ * Maximum size of V8's young generation in MiB (twice the default). The objects of a delivery should not survive two
+ * collections, because survivors are copied to the old generation.
  */
 const youngMebibytesMax = 96;
 /**
- * And for all others at most. Far more than the engine has (50 MiB were live with a backlog of a million; bodies stand
- * elsewhere): by this number V8 decides how much may become garbage before it looks for it.
+ * Maximum size of V8's old generation in MiB. Far more than the engine uses: 50 MiB were live with a backlog of a
+ * million, and bodies are stored outside of the heap. V8 derives from it how much garbage may build up before a
+ * collection.
  */
 const oldMebibytesMax = 1_024;
 
@@ -22,13 +21,13 @@ export interface EngineTransport {
   end: () => Promise<void>;
 }
 
-/** @param onEnd told once the thread is gone, with all of its connections */
+/** @param onEnd called once the thread and all its connections are gone */
 export function openThread(
   settings: EngineSettings,
   onMessage: (message: FromEngine) => void,
   onEnd: (error: unknown) => void,
 ): EngineTransport {
-  // What npm publishes is JavaScript.
+  // The npm package contains JavaScript.
   const file = import.meta.url.endsWith('.ts') ? './engine_thread.ts' : './engine_thread.js';
   const thread = new Worker(new URL(file, import.meta.url), {
     workerData: settings,

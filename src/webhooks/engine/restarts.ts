@@ -1,19 +1,19 @@
-/** How often an engine that ended is started again: each time after a longer pause, and only so often in a time. */
+/** Limits how often a dead engine is restarted: with a growing pause, and a maximum number per period. */
 
-/** Restarts in so many milliseconds at most. */
+/** Maximum restarts in one period. */
 export const restartsMax = 5;
 const periodMs = 600_000;
-/** Milliseconds before the first restart of a period; doubled with each. */
+/** Milliseconds before the first restart of a period; doubled with each restart. */
 const firstPauseMs = 100;
 
 export class Restarts {
-  /** All there have been. */
+  /** All restarts so far. */
   count = 0;
   #recent: number[] = [];
 
   /**
-   * @param now milliseconds of any clock that does not go back
-   * @returns milliseconds to wait before the restart; undefined where there have been too many
+   * @param now milliseconds on a monotonic clock
+   * @returns milliseconds to wait before the restart; undefined if the maximum is reached
    */
   next(now: number): number | undefined {
     this.#recent = this.#recent.filter((at) => now - at < periodMs);

@@ -1,43 +1,49 @@
 /**
- * Events in memory, by their position: those just published, as they came, and those read lately, so that an event
- * for many subscriptions is read once and one that was just published not at all. Both are bounded by bytes. Where
- * more is published than the fan-out can follow, the newest are left out and read later: they are needed last.
+ * Caches events by position: events that were just published, and events that were read recently. An event for many
+ * subscriptions is read once, and an event that was just published is not read at all. Both parts are bounded by bytes. If
+ * events are published faster than fan-out handles them, the newest are left out: they are needed last and read later.
  *
- *   published: kept → taken by the fan-out, or too old → kept while there is room
+ *   published → waiting for fan-out → taken by fan-out, or too old → evicted when space is needed
  */
 
 import { LRUCache } from 'lru-cache';
 import type { EventContent } from '../sending/delivery_request.ts';
 import { findPosition, type PublishedBatch, unpackEvent } from './published_batch.ts';
 
-/** Bytes kept at most: of events that were read, of those published, and of these once the fan-out has taken them. */
+/**
+ * Maximum bytes of events that were read, of published events, and of published events that fan-out has taken.
+ */
 const readBytesMax = 8_388_608;
 const publishedBytesMax = 67_108_864;
 const takenBytesMax = 25_165_824;
-/** What is left of those when they are too many: the oldest go together, not one for each that comes. */
+/** Eviction continues down to this size, so that the oldest go together and not one per new batch. */
 const takenBytesLeft = 20_971_520;
-/** Bytes that an event takes beside its body, about, and those published together. */
+/** Approximate overhead in bytes of one event, and of one batch. */
 const eventBytes = 400;
 const batchBytes = 1_000;
 /**
- * Events of a batch up to which each is unpacked at once. A batch has three buffers of its own: tens of thousands of them,
- * left behind by single events, make garbage collections long.
+ * Batches up to this size are unpacked at once. A packed batch has three buffers, and tens of thousands of them, left
+ * behind by single events, make garbage collections slow.
  */
 const smallBatchMax = 8;
-/** Neighbouring positions that are found by one number: among what was published one by one nothing is searched for. */
+/**
+ * Positions that share one index entry. Events that were published one by one are then found without a search.
+ */
 const blockLength = 64;
-/** Milliseconds after which nobody here is going to take a published one: another node fans out. */
+/**
+ * Milliseconds after which fan-out on this node will not take a published event: another node is the leader.
+ */
 const publishedMsMax = 10_000;
 
 interface Published {
-  /** Ascending. */
+  /** In ascending order. */
   positions: ArrayLike<number>;
-  /** Undefined where all were unpacked. */
+  /** Undefined if all events were unpacked. */
   batch: PublishedBatch | undefined;
-  /** Those in use, each made once. */
+  /** Events in use, each unpacked once. */
   contents: (EventContent | undefined)[];
   bytes: number;
-  /** How many of it the fan-out has not taken. */
+  /** Number of events that fan-out has not taken. */
   left: number;
   at: number;
 }
@@ -47,11 +53,11 @@ export class EventCache {
     maxSize: readBytesMax,
     sizeCalculation: (event) => event.body.length + eventBytes,
   });
-  /** Those that the fan-out has not taken, in the order in which they came. */
+  /** Batches that fan-out has not taken completely, in order of arrival. */
   readonly #waiting = new Set<Published>();
-  /** Those that it has taken, or that are too old for it. */
+  /** Batches that fan-out has taken, or that are too old for it. */
   readonly #taken = new Set<Published>();
-  /** Both by the blocks of positions that they have some of. */
+  /** All batches, by each block of positions that they contain events of. */
   readonly #byBlock = new Map<number, Published[]>();
   #publishedBytes = 0;
 
@@ -63,12 +69,12 @@ export class EventCache {
     return published.contents[index];
   }
 
-  /** Keeps one that was read. */
+  /** Caches an event that was read. */
   put(position: number, event: EventContent): void {
     this.#read.set(position, event);
   }
 
-  /** Keeps those that were just published, where there is room. */
+  /** Caches events that were just published, if there is room. */
   putPublished(batch: PublishedBatch): void {
     const now = performance.now();
     for (const published of this.#waiting) {
@@ -87,7 +93,7 @@ export class EventCache {
     }
   }
 
-  /** The fan-out has dealt with these: whoever is to have them has them. */
+  /** Fan-out has processed these events. */
   release(positions: readonly number[]): void {
     for (const position of positions) {
       const published = this.#find(position);
@@ -98,7 +104,7 @@ export class EventCache {
     if (this.#publishedBytes > takenBytesMax) this.#makeRoom(takenBytesLeft);
   }
 
-  /** An event's body was erased. */
+  /** Removes an event whose body was erased. */
   drop(position: number): void {
     this.#read.delete(position);
     const published = this.#find(position);
@@ -116,7 +122,7 @@ export class EventCache {
     if (published.batch !== undefined) published.contents = [];
   }
 
-  /** Lets go of what the fan-out has taken, the oldest first, down to so many bytes. */
+  /** Evicts batches that fan-out has taken, oldest first, down to a size. */
   #makeRoom(bytesMax: number): void {
     for (const published of this.#taken) {
       if (this.#publishedBytes <= bytesMax) return;
@@ -149,7 +155,7 @@ function toPublished(batch: PublishedBatch, at: number): Published {
   };
 }
 
-/** Each once. */
+/** Each block once. */
 function blocksOf({ positions }: Published): number[] {
   const blocks: number[] = [];
   for (let index = 0; index < positions.length; index += 1) {

@@ -1,15 +1,15 @@
 /**
- * Fan-out: events become deliveries. One set-based statement takes events from the outbox, account by account (see
- * outbox_selection.ts), finds every subscription whose owner may read them at this moment, numbers the deliveries in each
- * lane without a gap, and writes them; a second one makes the lanes due that no node holds (mark_due.ts). One node at a
- * time fans out. A lane's sequence follows the events of each account in their order; a lane that gets the events of many
- * accounts gets them as the accounts take turns.
+ * Fan-out turns events into deliveries. One set-based statement takes events from the outbox account by account
+ * (outbox_selection.ts), finds every subscription whose owner may read them now, numbers the deliveries in each lane without
+ * gaps, and inserts them. A second statement makes the lanes due that no node leases (mark_due.ts). One node at a time fans
+ * out. A lane keeps each account's events in order; in a lane with events of many accounts, the accounts take turns.
+ * Writes `deliveries` and `lanes.next_sequence`, and deletes from `outbox`.
  *
- * The statement joins what it made itself by arrays, never by keys: the planner takes all of that for a handful of rows,
- * and would compare every one with every other. What `exists` asks is kept a look-up by key with `offset 0`: the planner
- * would hash all that there is, anew for each account. Writes `deliveries`, `lanes.next_sequence`, and takes from `outbox`.
+ *   committed → outbox → (one statement) → deliveries → lanes due → handed to the worker, or read by it
  *
- *   events committed → in the outbox → (one statement) → deliveries → lanes marked → handed to the worker or read by it
+ * Two rules keep the plan fast. Rows that the statement itself produces are combined through arrays, because the planner
+ * assumes few of them and would choose nested loops. Each `exists` has `offset 0`, so that it stays a look-up by key and is
+ * not turned into a hash of the whole table.
  */
 
 import { sql } from 'kysely';
@@ -19,30 +19,30 @@ import type { Catalogue } from '../../events/catalogue.ts';
 import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
 import { accountRowsMax, actingApps, chooseFromOutbox, type PassRange } from './outbox_selection.ts';
 
-/** What a pass added to one lane: deliveries `first` … `first + events.length - 1`. */
+/** What a pass added to one lane: the deliveries `first` … `first + events.length - 1`. */
 export interface LaneAddition {
   lane: number;
-  /** Who holds the lane after the pass; null for nobody. */
+  /** The node that leases the lane after the pass; null for none. */
   owner: string | null;
   first: number;
   day: string;
-  /** Positions of the events, in the order of the sequence. */
+  /** Positions of the events, in order of the sequence. */
   events: number[];
 }
 
 export interface FanOutPass {
   additions: LaneAddition[];
-  /** Positions of the events that it dealt with, those that nobody gets included. */
+  /** Positions of the processed events, including those without subscribers. */
   events: number[];
-  /** Rows of the outbox that it took events from. */
+  /** Outbox rows that the pass took events from. */
   rows: number;
-  /** The account that it came to; the next pass begins after it. */
+  /** The last account that the pass visited. The next pass starts after it. */
   last: string;
   /** Whether no account comes after that one. */
   isEnd: boolean;
-  /** Whether an account that had its turn may have more of the same day. */
+  /** Whether a visited account may have more events of the same day. */
   hasMore: boolean;
-  /** Other days (UTC) of which accounts on the way have events that come first. */
+  /** Other UTC days of which visited accounts have older events first. */
   otherDays: string[];
 }
 
@@ -51,7 +51,7 @@ export interface KindArrays {
   names: Buffer;
   objects: Buffer;
   patterns: Buffer;
-  /** Which apps get events by subscriptions of their own. */
+  /** Which apps may have subscriptions of their own. */
   appSubscriptions: AppSubscriptions;
 }
 
@@ -60,7 +60,7 @@ export function kindArrays(catalogue: Catalogue, appSubscriptions: AppSubscripti
   return {
     names: textArray(kinds.map(({ name }) => name)),
     objects: textArray(kinds.map(({ object }) => object)),
-    // An array of arrays would have to be rectangular.
+    // PostgreSQL arrays of arrays must be rectangular.
     patterns: textArray(kinds.map(({ patterns }) => patterns.join(' '))),
     appSubscriptions,
   };
@@ -73,17 +73,17 @@ interface PassRow {
   has_more: boolean;
   rows: number;
   events: string | null;
-  /** Of each lane that got something. */
+  /** One entry per lane. */
   lanes: string | null;
   firsts: string | null;
-  /** Of each lane: positions of its events. */
+  /** The positions of each lane's events. */
   positions: string | null;
 }
 
 /**
- * One pass, in one statement: it is a transaction by itself, and nobody waits for this process while it has rows
- * locked. Who is to send is marked after it, by `markDue`.
- * @param db a connection that holds the fan-out's lock
+ * Runs one pass. It is one statement and thus one transaction, so locks are never held while this process is busy.
+ * `markDue` then decides who sends.
+ * @param db the connection that holds the fan-out lock
  */
 export async function fanOut(db: Database, kinds: KindArrays, range: PassRange): Promise<FanOutPass> {
   const { day, limits } = range;
@@ -117,7 +117,7 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
               select from grants g
               where g.id = s.grant_id and g.withdrawn_at is null
                 and (catalogue.scopes is null or g.scopes @> catalogue.scopes) offset 0))
-            -- With an account or a client that is deleted its subscriptions end.
+            -- Subscriptions of deleted accounts and clients have ended already.
             and not exists (
               select from clients c where c.id = s.client_id and c.is_stopped offset 0)
           union all
@@ -135,8 +135,8 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
         where not exists (
           select from accounts a where a.id = pair.account_id and a.disabled_at is not null offset 0)
       ) as each
-      -- Who subscribed after the event does not get it; the second is for transactions that overlapped. By their order and
-      -- not by their times alone: the clock may have been set.
+      -- A subscription does not get events from before its creation. The second condition covers transactions that
+      -- overlapped. Positions are compared as well as times, because the clock may have been set.
       where position > after or since <= time + interval '1 second'
       union all
       select s.lane, event.position
@@ -162,7 +162,7 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
       select ${day}::date, lane, generate_series(first, first + count - 1), unnest(positions)
       from head
     ),
-    -- By their places, not by a join, which could read all that waits.
+    -- By row position: a join could read the whole outbox.
     taken as (
       delete from outbox where ctid = any(array(select place from chosen where take = size))
     ),

@@ -1,11 +1,11 @@
 /**
- * Who fans out: one node of all, the one that owns an advisory lock on a connection of its own. When the node or
- * its connection is gone, so is the lock, and another takes over within a second.
+ * Runs fan-out on one node at a time. The leader holds an advisory lock on a connection of its own. If the node or its
+ * connection is gone, the lock is released and another node becomes leader within a second.
  *
- * A pass begins at once when there was none for some milliseconds. Under load it waits for those, so that it serves many
- * events. A pass that the database cannot finish is cut (pass_size.ts), and a single event that fails is parked.
+ * A pass starts at once if there was none for a few milliseconds. Under load it waits for those, so that it handles many events.
+ * A pass that the database cannot finish is made smaller (pass_size.ts), and a single event that fails is parked.
  *
- *   asking for the lock (every second) → leading: pass after pass while there is something, then waiting to be woken
+ *   follower: tries to take the lock every second → leader: pass after pass while there are events, then waits to be woken
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -18,34 +18,36 @@ import { findNextEvent, type NextEvent, parkEvent } from './parked_events.ts';
 import { isLocked, isPassTooLarge, PassSize } from './pass_size.ts';
 import { Rotation } from './rotation.ts';
 
-/** Milliseconds between looks into the outbox that nobody asked for, and between tries to lead. */
+/** Milliseconds between reads of the outbox without a wake-up, and between attempts to become leader. */
 const pollMs = 1_000;
-/** Milliseconds from the beginning of a pass that left nothing behind to the next one, at least. */
+/** Minimum milliseconds between the starts of two passes, if the first one left nothing behind. */
 const paceMs = 5;
-/** Milliseconds after which the database ends a pass: one of many events, and one of a single event. */
+/** Milliseconds after which the database cancels a pass: of many events, and of a single event. */
 const passTimeoutMs = { many: 4_000, single: 9_000 };
-/** Milliseconds that a pass waits for a lane that somebody else has locked. */
+/** Milliseconds that a pass waits for a locked lane. */
 const lockTimeoutMs = 1_000;
 /**
- * Seconds after which the database ends the session of a leader that asks nothing, and with it the lock: its node is
- * paused or cut off. A leader with nothing to do asks every `pollMs`.
+ * Seconds after which the database ends an idle leader's session, and with it the lock: the leader's node is paused
+ * or cut off. A leader without work sends a query every `pollMs`.
  */
 const leaderIdleSecondsMax = 8;
-/** Milliseconds without a sign of life after which a part of the worker is taken to be down. */
+/** Milliseconds without progress after which a part of the worker counts as down. */
 export const downAfterMs = 10_000;
 
 export interface FanOutLoopOptions {
   db: Database;
   kinds: KindArrays;
-  /** The node that is to hold lanes that nobody owns; null while it has enough to do. */
+  /** The node that leases lanes which no node leases yet; null if this node has no room for more. */
   assignTo: () => string | null;
-  /** Whether this node surely owns the lane, so that nobody needs to be asked who is to send. */
+  /** Whether this node certainly leases the lane, so that the database need not be asked. */
   owns: (lane: number) => boolean;
-  /** This node fans out from now on: who did before it may have died between the two statements of a pass. */
+  /** This node became leader. The previous leader may have died between the two statements of a pass. */
   onLead: () => void;
-  /** A pass is about to read who may have the events. */
+  /** A pass is about to read who may get the events. */
   onBegin: () => void;
-  /** The additions of a pass: at once those to lanes that this node owns, the others when they are marked. */
+  /**
+   * Receives the additions of a pass: those to lanes that this node leases at once, the others after they are marked.
+   */
   onPass: (additions: LaneAddition[], events: number[]) => void;
   onError: (error: Error) => void;
 }
@@ -61,9 +63,9 @@ export class FanOutLoop {
   readonly #size = new PassSize();
   readonly #vacuum = new QueueVacuum('outbox');
   #begunAt = Number.NEGATIVE_INFINITY;
-  /** Passes that are committed, of which some lanes are still to be marked. */
+  /** Committed passes with lanes that are not marked due yet. */
   readonly #unmarked: Pick<FanOutPass, 'additions' | 'events'>[] = [];
-  /** When it last did what was to be done, or found that another does it. */
+  /** Time of the last finished pass, or of the last check that another node is leader. */
   #aliveAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: FanOutLoopOptions) {
@@ -75,23 +77,23 @@ export class FanOutLoop {
     this.#running = this.#run();
   }
 
-  /** Whether this node fans out, or stands ready to when the one that does is gone. */
+  /** Whether this node fans out, or is ready to take over. */
   get isUp(): boolean {
     return !this.#isStopped && performance.now() - this.#aliveAt < downAfterMs;
   }
 
-  /** Whether this node fans out. */
+  /** Whether this node is the leader. */
   get leads(): boolean {
     return this.#leads;
   }
 
-  /** There are new events. */
+  /** New events are in the outbox. */
   wake(): void {
     this.#isWoken = true;
     this.#resume?.();
   }
 
-  /** Finishes the pass under way. */
+  /** Stops after the current pass. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     this.wake();
@@ -123,7 +125,7 @@ export class FanOutLoop {
     try {
       await sql.raw(`set idle_session_timeout = '${leaderIdleSecondsMax}s'`).execute(connection);
       await sql.raw(`set lock_timeout = ${lockTimeoutMs}`).execute(connection);
-      // The plan does not depend on the values, and making it anew would take longer than most passes.
+      // The plan does not depend on the parameters, and planning takes longer than most passes.
       await sql`set plan_cache_mode = force_generic_plan`.execute(connection);
       await setPassTimeout(connection, passTimeoutMs.many);
       await this.#markDue(connection);
@@ -144,7 +146,7 @@ export class FanOutLoop {
     }
   }
 
-  /** No timer where there was no pass lately. */
+  /** Waits only if the last pass was very recent. */
   async #keepPace(): Promise<void> {
     const restMs = this.#begunAt + paceMs - performance.now();
     if (restMs > 0 && !this.#isStopped) await sleep(restMs);
@@ -183,30 +185,30 @@ export class FanOutLoop {
   }
 
   /**
-   * After a pass that the database could not finish: takes less the next time, or parks the one event that it was, unless a
-   * lane was locked. That the event can be parked shows that the database works.
+   * Handles a pass that the database could not finish: makes the next pass smaller, or parks the event if there was
+   * only one. A locked lane parks nothing. If the event can be parked, the database works.
    */
   async #recoverFrom(connection: Database, cause: Error, next: NextEvent | undefined): Promise<void> {
     const { onError } = this.#options;
-    // To be told to take less is to get on; to wait for a lock is not.
+    // Making the pass smaller is progress; waiting for a lock is not.
     if (!isLocked(cause)) this.#aliveAt = performance.now();
-    onError(new Error('a pass of the fan-out failed', { cause }));
+    onError(new Error('a fan-out pass failed', { cause }));
     if (!this.#size.isSingle) {
       this.#size.cut();
       return;
     }
     const after = await findNextEvent(connection, this.#rotation.range(this.#size.limits));
-    // An older one may have come in between, so that it was not this one that failed.
+    // An older event may have arrived in between, so this one may not be the cause.
     if (next === undefined || after?.id !== next.id || after.position !== next.position) return;
     if (isLocked(cause)) {
-      // Its account waits for the next rotation.
+      // The account waits for the next rotation.
       this.#rotation.skip(next.turn);
       return;
     }
     if (!(await parkEvent(connection, next, cause.message))) return;
     this.#size.grow();
     const { position, turn } = next;
-    onError(Object.assign(new Error('the fan-out parked an event', { cause }), { position, turn }));
+    onError(Object.assign(new Error('fan-out parked an event', { cause }), { position, turn }));
   }
 
   #handOver({ additions, events }: FanOutPass): void {
@@ -221,8 +223,8 @@ export class FanOutLoop {
   }
 
   /**
-   * Lanes that this node does not hold, of the pass before. Where the database was away, it is done when it is back;
-   * where the process has died, whoever fans out next has them looked for.
+   * Marks the lanes that this node does not lease, from earlier passes. After an outage this continues when the
+   * database is back. After a crash the next leader searches for such lanes.
    */
   async #markDue(connection: Database): Promise<void> {
     const { assignTo, onPass, onError } = this.#options;
@@ -231,7 +233,7 @@ export class FanOutLoop {
         await markDue(connection, first.additions, assignTo());
       } catch (error) {
         if (!isLocked(error)) throw error;
-        onError(new Error('lanes that were added to are locked', { cause: error }));
+        onError(new Error('lanes with new deliveries are locked', { cause: error }));
         return;
       }
       this.#unmarked.shift();

@@ -1,4 +1,6 @@
-/** Makes lanes due that a pass of the fan-out added to: the second statement of a pass. Writes `lane_progress`. */
+/**
+ * Makes lanes due that have new deliveries: the second statement of a fan-out pass. Writes `lane_progress`.
+ */
 
 import { sql } from 'kysely';
 import { bigintArray } from '../../database/arrays.ts';
@@ -6,14 +8,14 @@ import type { Database } from '../../database/database.ts';
 import type { LaneAddition } from './fan_out.ts';
 
 /**
- * Marks who is to send, in a statement of its own: what was added is committed by now, so no node can let go of a
- * lane for want of work (see `releaseLanes`) without this statement seeing it. Writes the owners into the additions.
- * @param node takes the lanes that nobody holds; null to leave them to others
+ * Decides who sends the new deliveries. They are committed by now, so no node can release a lane as idle (see
+ * `releaseLanes`) without this statement seeing it. Writes the owners into the additions.
+ * @param node leases the lanes that no node leases; null to leave them to other nodes
  */
 export async function markDue(db: Database, additions: LaneAddition[], node: string | null): Promise<void> {
   if (additions.length === 0) return;
   const lanes = bigintArray(additions.map(({ lane }) => lane));
-  // Told are only those that are not the node's after this: of most lanes there is nothing to tell.
+  // Returns only lanes that another node leases; usually none.
   const { rows } = await sql<{ lane: string; owner: string | null }>`
     with known as materialized (
       select given.lane, progress.owner from unnest(${lanes}::bigint[]) as given (lane)
@@ -32,7 +34,7 @@ export async function markDue(db: Database, additions: LaneAddition[], node: str
     union all
     select lane, owner from free where owner is null
     union all
-    -- Somebody took it between the two looks.
+    -- A node leased the lane between the two reads.
     select lane, null from known where owner is null and lane not in (select lane from free)`.execute(db);
   const owners = new Map(rows.map(({ lane, owner }) => [Number(lane), owner]));
   for (const addition of additions) {

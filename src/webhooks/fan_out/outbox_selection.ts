@@ -1,31 +1,34 @@
 /**
- * What a pass of the fan-out takes from the outbox. Accounts take turns: a pass visits them in the order of their ids,
- * begins after the account where the pass before it ended, and takes the oldest events of each. What it takes is bounded
- * before anything is matched, by counting who could get an event: the subscriptions of its account and those of apps
- * that act for it. Each account gets an equal share of the pass, and at least one event.
+ * Selects what a fan-out pass takes from the outbox. Accounts take turns: a pass visits them in order of their ids, starts
+ * after the last account of the previous pass, and takes the oldest events of each. The size of a pass is bounded before any
+ * matching, by counting the subscriptions that could get an event: those of its account, and those of apps that act for it.
+ * Each account gets an equal share of the pass and at least one event.
  *
- *   after the last account of the pass before → accounts, until a bound is reached → a share for each → rows and positions
+ *   start after the last account → visit accounts until a limit is reached → share per account → outbox rows and positions
  */
 
 import { type RawBuilder, sql } from 'kysely';
 
-/** Bounds of one pass. */
+/** Limits of one pass. */
 export interface PassLimits {
   accounts: number;
   events: number;
-  /** Deliveries that the first events of all accounts may become, and again those that the shares may become. */
+  /**
+   * Deliveries that the first events of all visited accounts may become, and separately those that the shares may
+   * become.
+   */
   deliveries: number;
 }
 
 export const passLimits: PassLimits = { accounts: 1_000, events: 2_000, deliveries: 20_000 };
-/** Rows of one account that a pass takes at most. */
+/** Maximum outbox rows of one account in a pass. */
 export const accountRowsMax = 500;
-/** Less than every account. */
+/** Sorts before every account id. */
 export const beforeFirstTurn = '00000000-0000-0000-0000-000000000000';
 
 /**
- * Apps that act for an account; none where no app at all has subscriptions of its own. For `from`; its column is
- * `client_id`. Never joined the other way round, which would read the subscriptions of all apps for each account.
+ * Selects the apps that act for an account; none if no app has subscriptions of its own. For use in `from`, with the
+ * column `client_id`. Joined in the other direction, it would read the subscriptions of all apps for each account.
  * @param condition on the grant `g`
  */
 export function actingApps(account: RawBuilder<unknown>, condition: RawBuilder<unknown> = sql`true`) {
@@ -37,18 +40,18 @@ export function actingApps(account: RawBuilder<unknown>, condition: RawBuilder<u
   )`;
 }
 
-/** Where a pass begins, and what it may take. */
+/** Where a pass starts, and what it may take. */
 export interface PassRange {
-  /** Events of this day (UTC) are taken: one that is known beforehand spares the look into every day's partition. */
+  /** The pass takes events of this UTC day. A known day avoids look-ups in every day's partition. */
   day: string;
-  /** The account after which the pass begins. */
+  /** The pass starts after this account. */
   after: string;
   limits: PassLimits;
 }
 
 /**
- * Common table expressions: `walk` (the accounts that were looked at), `taking` (those that have their turn, with their share
- * in events) and `chosen` (rows of the outbox: `take` of its `size` events, `positions` of those).
+ * Common table expressions: `walk` (the visited accounts), `taking` (accounts that get a turn, with their share in
+ * events) and `chosen` (outbox rows: `take` of their `size` events, with the `positions` of those).
  */
 export function chooseFromOutbox({ day, after, limits }: PassRange) {
   const candidatesMax = limits.deliveries + 1;
@@ -78,7 +81,7 @@ export function chooseFromOutbox({ day, after, limits }: PassRange) {
             limit ${candidatesMax}::int
           ) as few
         ))::int else 0 end as count
-        -- Counted once, although it is used twice.
+        -- Computed once, although it is used twice.
         offset 0
       ) as candidate
       where walk.number < ${limits.accounts}::int and walk.total < ${limits.deliveries}::int

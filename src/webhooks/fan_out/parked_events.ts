@@ -1,29 +1,29 @@
 /**
- * Parked events: those that the fan-out could not make deliveries of, not even alone. They are set aside with the reason,
- * so that everybody else's go on, and kept until an operator retries them or their day is dropped. A retried event comes
- * after those that its account has waiting. Owns the table `parked_events`.
+ * Parked events: events that fan-out cannot process, even alone. They are set aside with the reason, so that other events
+ * continue. An operator can retry them until their day's partition is dropped. A retried event follows those that its account
+ * has waiting. Owns the table `parked_events`.
  *
- *   in the outbox → parked → (retried) → in the outbox
+ *   outbox → parked → (retried) → outbox
  */
 
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import type { PassRange } from './outbox_selection.ts';
 
-/** Characters of a reason that are kept. */
+/** Maximum length of a stored reason in characters. */
 const reasonCharactersMax = 500;
 
 /** The event that a pass of a single event takes. */
 export interface NextEvent {
   turn: string;
-  /** Of the row of the outbox. */
+  /** Id of the outbox row. */
   id: string;
   position: string;
 }
 
 export interface ParkedEvent {
   position: string;
-  /** The event's own id; null where the event is no more. */
+  /** The event's id; null if the event no longer exists. */
   id: string | null;
   accountId: string | null;
   kind: string | null;
@@ -31,7 +31,7 @@ export interface ParkedEvent {
   parkedAt: Date;
 }
 
-/** @returns undefined where the account that is next has nothing of that day first */
+/** @returns undefined if the next account's oldest event is of another day */
 export async function findNextEvent(
   db: Database,
   { day, after }: Pick<PassRange, 'day' | 'after'>,
@@ -44,7 +44,7 @@ export async function findNextEvent(
   return rows[0];
 }
 
-/** @returns whether the event was still there */
+/** @returns whether the event was still in the outbox */
 export async function parkEvent(
   db: Database,
   { id, turn, position }: NextEvent,
@@ -68,7 +68,7 @@ export async function parkEvent(
   return rows.length > 0;
 }
 
-/** The oldest first. */
+/** Oldest first. */
 export async function listParkedEvents(db: Database, limit: number): Promise<ParkedEvent[]> {
   const { rows } = await sql<{
     position: string;
@@ -94,8 +94,8 @@ export async function listParkedEvents(db: Database, limit: number): Promise<Par
 
 /**
  * Puts parked events back into the outbox.
- * @param position of one of them; null for all
- * @returns how many
+ * @param position of one event; null for all
+ * @returns the number of events
  */
 export async function retryParkedEvents(db: Database, position: string | null): Promise<number> {
   const { rows } = await sql<{ count: number }>`

@@ -1,8 +1,9 @@
 /**
- * How much a pass of the fan-out may take. A pass that the database could not finish is cut to an eighth, down to a single
- * event of a single account. After eight smaller ones, which cover what the larger one was about to take, it grows again.
+ * The size of a fan-out pass. A pass that the database cannot finish is cut to an eighth, down to a single event of a single
+ * account. After eight successful passes, which cover what the larger pass was about to take, the size grows again.
  *
- *   full → (failed) → an eighth → … → one event → (failed) → parked;   eight that went well → eight times as much
+ *   full → (failed) → an eighth → … → one event → (failed) → parked
+ *   eight successful passes → eight times as large
  */
 
 import { type PassLimits, passLimits } from './outbox_selection.ts';
@@ -13,7 +14,7 @@ const cutsMax = 4;
 
 export class PassSize {
   #cuts = 0;
-  /** Passes of this size that went well since the last change, of those that are needed to grow. */
+  /** Successful passes since the last change of size. */
   #good = 0;
 
   get limits(): PassLimits {
@@ -23,7 +24,7 @@ export class PassSize {
     return { accounts: part(accounts), events: part(events), deliveries: part(deliveries) };
   }
 
-  /** Whether a pass takes no more than one event. */
+  /** Whether a pass takes a single event. */
   get isSingle(): boolean {
     return this.#cuts === cutsMax;
   }
@@ -33,34 +34,34 @@ export class PassSize {
     this.#good = 0;
   }
 
-  /** Nothing waits any more. */
+  /** The outbox is empty. */
   reset(): void {
     this.#cuts = 0;
   }
 
-  /** A pass went well. */
+  /** A pass succeeded. */
   grow(): void {
     if (this.#cuts === 0) return;
     this.#good += 1;
     if (this.#good < cutFactor) return;
     this.#cuts -= 1;
-    // The larger size has been covered once by these.
+    // These passes cover one pass of the larger size.
     this.#good = 1;
   }
 }
 
 /**
- * SQLSTATE of what a smaller pass may not meet: cancelled by a timeout (57014), out of memory (53200), beyond a limit of
- * the database (54…), a value that it cannot deal with (22…), or a lane that somebody else has locked (55P03).
+ * SQLSTATEs that a smaller pass may avoid: cancelled by a timeout (57014), out of memory (53200), program limit
+ * exceeded (class 54), data exception (class 22), and lock not available (55P03).
  */
-const tooMuch = /^(57014|53200|54\w{3}|22\w{3}|55P03)$/;
+const tooLargeCodes = /^(57014|53200|54\w{3}|22\w{3}|55P03)$/;
 
 export function isLocked(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === '55P03';
 }
 
-/** Whether a pass failed because of what it took, not because the database was away. */
+/** Whether a pass failed because of its content, and not because the database was unavailable. */
 export function isPassTooLarge(error: unknown): boolean {
   const code = (error as { code?: unknown } | null)?.code;
-  return typeof code === 'string' && tooMuch.test(code);
+  return typeof code === 'string' && tooLargeCodes.test(code);
 }

@@ -1,6 +1,6 @@
 /**
- * The events of one transaction on their way to the engine: their bodies one after another in memory that is handed
- * over and never copied, so that a thousand events that wait for the fan-out are a few objects and not thousands.
+ * The events of one transaction on their way to the engine. The bodies are concatenated in one buffer that is
+ * transferred and never copied, so a thousand waiting events are a few objects.
  */
 
 import type { StoredEvent } from '../../events/store.ts';
@@ -9,19 +9,19 @@ import type { EventContent } from '../sending/delivery_request.ts';
 export interface PublishedBatch {
   /** Milliseconds since 1970. */
   createdAt: number;
-  /** Of each event; null where no event has one. */
+  /** One per event; null if no event has one. */
   traceparents: (string | null)[] | null;
-  /** Ascending. */
+  /** In ascending order. */
   positions: Float64Array<ArrayBuffer>;
   ids: string[];
   kinds: string[];
   accountIds: string[];
-  /** Where each body begins, and where the last one ends. */
+  /** Start of each body, and end of the last one. */
   offsets: Uint32Array<ArrayBuffer>;
   bodies: Uint8Array<ArrayBuffer>;
 }
 
-/** @param events those of one transaction in the order of their positions, at least one */
+/** @param events events of one transaction in order of their positions, at least one */
 export function packEvents(events: readonly StoredEvent[]): PublishedBatch {
   const [{ createdAt }] = events as [StoredEvent];
   const positions = new Float64Array(events.length);
@@ -51,14 +51,14 @@ export function packEvents(events: readonly StoredEvent[]): PublishedBatch {
   return batch;
 }
 
-/** What of a batch is handed over. */
+/** The buffers that are transferred with the batch. */
 export function transferListOf({ positions, offsets, bodies }: PublishedBatch): ArrayBuffer[] {
   return [positions.buffer, offsets.buffer, bodies.buffer];
 }
 
-/** @param positions ascending @returns the index of one of them; negative where it is none of them */
+/** @param positions in ascending order @returns the index of the position; negative if it is absent */
 export function findPosition(positions: ArrayLike<number>, position: number): number {
-  // Most batches have their positions without a gap.
+  // The positions of most batches have no gaps.
   const guess = position - (positions[0] as number);
   if (positions[guess] === position) return guess;
   let [low, high] = [0, positions.length - 1];
@@ -73,7 +73,10 @@ export function findPosition(positions: ArrayLike<number>, position: number): nu
   return -1;
 }
 
-/** The body is copied: what waits for its turn, perhaps for hours, must not hold the whole batch in memory. */
+/**
+ * Unpacks one event. Copies the body, because a delivery may wait for hours and must not keep the whole batch in
+ * memory.
+ */
 export function unpackEvent(batch: PublishedBatch, index: number): EventContent {
   const { createdAt, traceparents, ids, kinds, accountIds, offsets, bodies } = batch;
   return {

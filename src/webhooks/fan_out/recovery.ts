@@ -1,9 +1,10 @@
 /**
- * Recoveries: all deliveries of a stretch of time that failed or were held, sent again, and the events of it from before
- * the subscription was. A job of its own that is done some hundred deliveries at a time, by whichever node comes first;
- * it survives restarts and can be cancelled. Accounts take turns. How fast they are sent is the lane's matter. Owns the table `recoveries`.
+ * Recoveries: jobs that resend all failed or held deliveries of a time range, and create deliveries for events from before the
+ * subscription existed. A job runs in steps of some hundred deliveries, on whichever node takes the next step. It survives
+ * restarts and can be cancelled. Accounts take turns. The lane limits the sending rate. Owns the table `recoveries`.
  *
- *   running: resending → missing (where it begins before the subscription; see replay.ts) → done;   at any point → cancelled
+ *   resending → missing (if the range starts before the subscription; see replay.ts) → done
+ *   any state → cancelled
  */
 
 import { sql } from 'kysely';
@@ -15,13 +16,16 @@ import { retentionDays } from '../log/retention.ts';
 import type { KindArrays } from './fan_out.ts';
 import { replayStep } from './replay.ts';
 
-/** Deliveries of one step at most. */
+/** Maximum deliveries of one step. */
 const stepMax = 500;
 
-/** Recoveries of one subscription that run at the same time, at most. */
+/** Maximum recoveries of one subscription that run at the same time. */
 export const runningMax = 3;
 
-/** What can be recovered: deliveries in these states, and what has no delivery since it was before the subscription. */
+/**
+ * What can be recovered: deliveries in these states, and events that have no delivery because the subscription is
+ * newer.
+ */
 export const recoverableStates = ['failed', 'held', 'succeeded', 'missing'] as const satisfies readonly (
   | DeliveryState
   | 'missing'
@@ -35,7 +39,7 @@ export interface Recovery {
   states: RecoverableState[];
   state: 'running' | 'done' | 'cancelled';
   resent: number;
-  /** Deliveries made of events from before the subscription was. */
+  /** Deliveries created for events from before the subscription. */
   added: number;
   createdAt: Date;
 }
@@ -51,16 +55,16 @@ interface RecoveryRow {
   created_at: Date;
 }
 
-/** @returns undefined where as many run as may */
+/** @returns undefined if the maximum number is running */
 export async function startRecovery(
   db: Database | Transaction,
   lane: number,
   range: { since: Date; until: Date | null; states: RecoverableState[] },
 ): Promise<Recovery | undefined> {
   return inTransaction(db, async (tx) => {
-    // An event is kept with the day on which its transaction began, and its time is that of the writing.
+    // An event is stored under the day on which its transaction began, but its time is that of the insert.
     const firstDay = sql`(${range.since}::timestamptz at time zone 'utc' - interval '1 minute')::date`;
-    // One after the other: of several that come together each counts those before it.
+    // Serializes concurrent starts, so that each one counts those before it.
     await sql`select from subscriptions where lane = ${lane} for no key update`.execute(tx);
     const { rows } = await sql<RecoveryRow>`
       insert into recoveries (id, lane, turn, since, until, states, missing_day)
@@ -80,7 +84,7 @@ export async function findRecovery(db: Database, lane: number, id: string): Prom
   return rows[0] && toRecovery(rows[0]);
 }
 
-/** What is due already is still sent. @returns whether it was running */
+/** Deliveries that are already due are still sent. @returns whether the recovery was running */
 export async function cancelRecovery(db: Database, lane: number, id: string): Promise<boolean> {
   const { rows } = await sql`
     update recoveries set state = 'cancelled', updated_at = now()
@@ -97,17 +101,17 @@ interface Job {
   is_active: boolean;
 }
 
-/** Whose turn it was last: accounts, and apps for their own subscriptions, take turns, however many recoveries each has. */
+/** The account or app whose turn was last. They take turns, however many recoveries each has. */
 export interface RecoveryTurns {
   after: string;
 }
 
 /**
- * One step of one job: of the account whose turn it is, the one that was not looked at for longest. One whose step fails
- * goes behind the others: they are not to wait for it.
- * @param kinds those of events that can be replayed
- * @param turns is written
- * @returns whether there was one
+ * Runs one step of one job: of the next account or app, the job with the oldest step. A job whose step fails goes
+ * behind the others.
+ * @param kinds kinds that can be replayed
+ * @param turns updated by this call
+ * @returns whether there was a step to run
  * @throws Error of the step
  */
 export async function stepRecovery(
@@ -184,13 +188,13 @@ async function resend(tx: Transaction, job: Job): Promise<void> {
   if (resent !== '0') await wakeLane(tx, lane);
 }
 
-/** Through the events of one day after the other, as far as they are kept. */
+/** Walks through the stored events day by day. */
 async function addMissing(tx: Transaction, id: string, kinds: KindArrays): Promise<void> {
   const { rows } = await sql<RecoveryRow & { lane: string; day: string; position: string }>`
     select r.*, greatest(missing_day, oldest)::text as day,
       case when missing_day < oldest then 0 else missing_position end as position
     from recoveries r, (
-      -- A day that is about to be dropped is left alone.
+      -- Skips a day that is about to be dropped.
       select (now() at time zone 'utc')::date - ${retentionDays - 1}::int as oldest
     ) as kept
     where r.id = ${id}`.execute(tx);

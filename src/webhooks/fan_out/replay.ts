@@ -1,10 +1,10 @@
 /**
- * Replay of what was missing: events from before a subscription was made become deliveries of it, at the end of its
- * lane. Only those that its owner could read then and may read now: a grant must be as old as the event, and a grant's
- * scopes are never widened. Whether it may still be sent is asked once more when it is read from the lane.
+ * Replay: events from before a subscription was created become deliveries at the end of its lane. Only events that the owner
+ * could read then and may read now are replayed: the grant must be as old as the event, and scopes of a grant are never
+ * widened. The right is checked again when the delivery is read from the lane.
  *
- * What the fan-out gives and what is missing are two halves of one condition on the times of event and subscription
- * (see fan_out.ts), so that no event is taken for missing whose fan-out is still to come.
+ * Fan-out and replay apply two complementary conditions to the times of event and subscription (see fan_out.ts), so an event
+ * whose fan-out is still to come never counts as missing.
  */
 
 import { sql } from 'kysely';
@@ -12,33 +12,36 @@ import type { Transaction } from '../../database/database.ts';
 import { mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
 import type { KindArrays } from './fan_out.ts';
 
-/** Events looked at in one step, at most. */
+/** Maximum events that one step reads. */
 const stepEventsMax = 2_000;
 
-/** Where a replay has come to, and what it is of. */
+/** What a replay covers, and how far it has come. */
 export interface ReplayPlace {
   lane: number;
   since: Date;
   until: Date;
-  /** The day that is looked through (UTC) and the last position seen in it. */
+  /** The UTC day being read, and the last position read in it. */
   day: string;
   position: string;
 }
 
 export interface ReplayStep {
-  /** Deliveries that were made. */
+  /** Deliveries created. */
   added: number;
-  /** The last position that was looked at; null where the day is through. */
+  /** The last position read; null if the day is finished. */
   position: string | null;
 }
 
-/** @param kinds those that publishers and collections make: what the server itself tells is for whom it was told */
+/**
+ * @param kinds kinds of publishers and collections. Built-in events are addressed to certain subscriptions and are
+ *   not replayed.
+ */
 export async function replayStep(
   tx: Transaction,
   kinds: KindArrays,
   { lane, since, until, day, position }: ReplayPlace,
 ): Promise<ReplayStep> {
-  // One after the other: what another job of this lane has added is to be seen below.
+  // Serializes replays of this lane, so that the statement below sees what another job has added.
   await sql`select from lanes where id = ${lane} for update`.execute(tx);
   const { rows } = await sql<{ added: string; last: string | null; seen: string }>`
     with candidate as materialized (

@@ -1,8 +1,8 @@
 /**
- * Where the fan-out is in the rotation of accounts. A rotation visits every account that has events waiting once, in one
- * pass or in many, and takes events of one day. Where others have events of another day first, that day's rotation is next.
+ * Tracks where fan-out is in its rotation over the accounts. One rotation visits every account with waiting events once, in one
+ * or more passes, and takes events of one UTC day. If accounts have events of another day first, that day's rotation is next.
  *
- *   rotation of a day: begun → pass after pass, each after the account where the last one ended → through → the next day's
+ *   rotation of a day → pass after pass, each after the last account of the previous one → end → rotation of the next day
  */
 
 import type { FanOutPass } from './fan_out.ts';
@@ -12,10 +12,10 @@ export class Rotation {
   #day: string;
   #after = beforeFirstTurn;
   readonly #otherDays = new Set<string>();
-  /** Whether a pass of this rotation left events of an account behind. */
+  /** Whether a pass of this rotation left events of a visited account behind. */
   #hasMore = false;
 
-  /** @param day the day (UTC) of most events at first */
+  /** @param day the UTC day of most events at first */
   constructor(day: string) {
     this.#day = day;
   }
@@ -24,13 +24,13 @@ export class Rotation {
     return { day: this.#day, after: this.#after, limits };
   }
 
-  /** An account that cannot have its turn now. */
+  /** Skips an account that cannot have its turn now. */
   skip(turn: string): void {
     this.#after = turn;
     this.#hasMore = true;
   }
 
-  /** @returns whether the outbox was empty after this pass, as far as the rotation saw */
+  /** @returns whether the outbox was empty after this pass, as far as this rotation has seen */
   advance({ last, isEnd, hasMore, otherDays }: FanOutPass): boolean {
     this.#hasMore ||= hasMore;
     for (const day of otherDays) this.#otherDays.add(day);
