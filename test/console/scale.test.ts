@@ -8,7 +8,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { startRecovery, stepRecovery } from '../../src/webhooks/fan_out/recovery.ts';
-import { lookedThroughMax } from '../../src/webhooks/log/delivery_list.ts';
+import { scannedMax } from '../../src/webhooks/log/delivery_list.ts';
 import { deliveryId, deliveryIdPrefix } from '../../src/webhooks/subscriptions/delivery_id.ts';
 import { createConsoleUser } from '../support/console.ts';
 import { consoleReads, type Places } from '../support/console_requests.ts';

@@ -10,8 +10,8 @@ import { openDatabase } from '../../../src/database/database.ts';
 import { loadPlatform } from '../../../src/platform.ts';
 import { startServer } from '../../../src/server.ts';
 import { Node } from '../../../src/webhooks/lanes/node.ts';
-import { writeOutcomes } from '../../../src/webhooks/lanes/outcome.ts';
-import { keepDays } from '../../../src/webhooks/log/retention.ts';
+import { writeOutcomes } from '../../../src/webhooks/lanes/outcome_store.ts';
+import { applyRetention } from '../../../src/webhooks/log/retention.ts';
 import {
   pauseAfter,
   readRetryAfter,

@@ -6,8 +6,8 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { mendTimes } from '../../../src/webhooks/lanes/clock_steps.ts';
-import { keepDays } from '../../../src/webhooks/log/retention.ts';
+import { repairTimes } from '../../../src/webhooks/lanes/clock_steps.ts';
+import { applyRetention } from '../../../src/webhooks/log/retention.ts';
 import { startTestServer } from '../../support/server.ts';
 import { startSubscriber } from '../../support/subscriber.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks.ts';

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { openDatabase } from '../../../src/database/database.ts';
-import { Peers, silentNodeMsMax } from '../../../src/webhooks/lanes/peers.ts';
+import { deadNodeAfterMs, Peers } from '../../../src/webhooks/lanes/peers.ts';
 import { createDatabase } from '../../support/database.ts';
 import { startProcess } from '../../support/process.ts';
 import { freePort, startTestServer, testSecret } from '../../support/server.ts';

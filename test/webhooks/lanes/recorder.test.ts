@@ -7,7 +7,7 @@ import { sql } from 'kysely';
 import { createSealer } from '../../../src/crypto/sealing.ts';
 import { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { type LaneState, loadLanes } from '../../../src/webhooks/lanes/lane_store.ts';
-import type { Outcome } from '../../../src/webhooks/lanes/outcome.ts';
+import type { Outcome } from '../../../src/webhooks/lanes/outcome_policy.ts';
 import { Recorder } from '../../../src/webhooks/lanes/recorder.ts';
 import { Tenant, WaitingMemory } from '../../../src/webhooks/lanes/waiting_memory.ts';
 import { startTestServer, testSecret } from '../../support/server.ts';

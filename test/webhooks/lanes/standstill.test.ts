@@ -10,8 +10,8 @@ import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises'
 import { sql } from 'kysely';
 import { newId } from '../../../src/crypto/ids.ts';
 import { type Database, openDatabase } from '../../../src/database/database.ts';
+import { maxStalenessMs, withDeliveryHold } from '../../../src/grants/delivery_hold.ts';
 import { createGrant, endClient, withdrawGrant, withdrawGrantsOfClient } from '../../../src/grants/grant.ts';
-import { duringStandstill, newsMsMax } from '../../../src/grants/standstill.ts';
 import { requester } from '../../support/api.ts';
 import { TestBrowser } from '../../support/browser.ts';
 import { createDatabase } from '../../support/database.ts';

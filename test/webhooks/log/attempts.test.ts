@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders } from 'node:http';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { keepDays } from '../../../src/webhooks/log/retention.ts';
+import { applyRetention } from '../../../src/webhooks/log/retention.ts';
 import { attemptErrors } from '../../../src/webhooks/sending/attempt_error.ts';
 import { signatureShapes } from '../../../src/webhooks/subscriptions/signature.ts';
 import { formats } from '../../../src/webhooks/subscriptions/subscription.ts';

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import type { Database } from '../../../src/database/database.ts';
-import { keepDays } from '../../../src/webhooks/log/retention.ts';
+import { applyRetention } from '../../../src/webhooks/log/retention.ts';
 import { startTestServer } from '../../support/server.ts';
 import { startSubscriber } from '../../support/subscriber.ts';
 import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks.ts';

@@ -10,8 +10,9 @@ import { createServer as createTls } from 'node:tls';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
-import { AnswerReader } from '../../../src/webhooks/sending/http1_answer.ts';
-import { type Answer, Sender, type Stoppable } from '../../../src/webhooks/sending/sender.ts';
+import type { ExchangeResult, Stoppable } from '../../../src/webhooks/sending/exchange.ts';
+import { ResponseReader } from '../../../src/webhooks/sending/http1/response_reader.ts';
+import { Sender } from '../../../src/webhooks/sending/sender.ts';
 
 const ok = 'HTTP/1.1 200 OK\r\n';
 

@@ -9,13 +9,14 @@ import { type AddressInfo, createServer as createTcp, type Server, type Socket }
 import { Duplex } from 'node:stream';
 import { type TestContext, test } from 'node:test';
 import fc from 'fast-check';
+import type { ExchangeResult } from '../../../src/webhooks/sending/exchange.ts';
+import { Http1Connection } from '../../../src/webhooks/sending/http1/connection.ts';
 import {
-  AnswerReader,
-  answerBodyBytesMax,
   type Reading,
-} from '../../../src/webhooks/sending/http1_answer.ts';
-import { Http1Connection } from '../../../src/webhooks/sending/http1_connection.ts';
-import { type Answer, Sender } from '../../../src/webhooks/sending/sender.ts';
+  ResponseReader,
+  responseBodyBytesMax,
+} from '../../../src/webhooks/sending/http1/response_reader.ts';
+import { Sender } from '../../../src/webhooks/sending/sender.ts';
 import { HmacKey } from '../../../src/webhooks/subscriptions/hmac.ts';
 
 const pem = (name: string) =>
