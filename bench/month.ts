@@ -10,7 +10,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { keepHouse, retireGrants } from '../src/oauth/housekeeping.ts';
+import { deleteSupersededGrants, runHousekeeping } from '../src/oauth/housekeeping.ts';
 import {
   authorize,
   clientToken,
@@ -51,8 +51,8 @@ test('tables do not grow with time', async () => {
     }
     for (let time = 0; time < 5; time += 1) await clientToken(server, client, ['read:posts']);
     await passDay(columns);
-    await keepHouse(server.db);
-    await retireGrants(server.db);
+    await runHousekeeping(server.db);
+    await deleteSupersededGrants(server.db);
     counts.push(await countRows());
   }
   const month = counts[days / 2 - 1] as Record<string, number>;

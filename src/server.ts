@@ -3,7 +3,7 @@
  */
 
 // Before anything that imports the engine.
-import './oauth/runtime_notice.ts';
+import './oauth/runtime_warning.ts';
 
 import type { Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
@@ -39,9 +39,9 @@ import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
 import { referenceParts } from './reference_parts.ts';
 import { registerConsole } from './web/console.ts';
-import { createEnginePages } from './web/engine_pages.ts';
 import { ensureOwnClients } from './web/own_clients.ts';
 import { registerPages, showProblem } from './web/pages.ts';
+import { createProviderPages } from './web/provider_pages.ts';
 import { registerReference } from './web/reference/page.ts';
 import type { Tour } from './web/start_page.ts';
 import { DeliveryKeyring } from './webhooks/sending/delivery_keyring.ts';
@@ -159,7 +159,7 @@ async function openServer(options: ServerOptions, opened: AsyncDisposableStack):
     secret,
     scopes,
     logger,
-    pages: createEnginePages(platform.brand),
+    pages: createProviderPages(platform.brand),
     limiter,
     foreignKeys: () => deliveryKeys.published.map(({ publicJwk }) => publicJwk),
     settings: platform.oauth,

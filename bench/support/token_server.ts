@@ -4,7 +4,7 @@
  */
 
 // Before anything that imports the engine.
-import '../../src/oauth/runtime_notice.ts';
+import '../../src/oauth/runtime_warning.ts';
 
 import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';

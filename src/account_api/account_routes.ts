@@ -25,7 +25,7 @@ import { jsonPatchType } from '../http/api.ts';
 import { sendOnce } from '../http/once.ts';
 import { readPage, sendPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
-import { endSessionsOf } from '../oauth/storage/session_end.ts';
+import { endSessions } from '../oauth/storage/end_sessions.ts';
 import { type AccountApiOptions, keyOwner, machineGuard } from './machine.ts';
 import { readExternalAccounts, readExternalId, readMembers } from './members.ts';
 
@@ -101,7 +101,7 @@ export function registerAccounts(options: AccountApiOptions): void {
       const changed = await changeAccounts(tx, [{ id, ...members }]);
       if (changed === undefined) throw accountNotFound();
       if (changed.refused !== null) throw switchRefused(changed.refused.reason);
-      await endSessionsOf(tx, changed.disabled);
+      await endSessions(tx, changed.disabled);
     });
     return represent(await requireAccount(db, id));
   });
@@ -116,7 +116,7 @@ export function registerAccounts(options: AccountApiOptions): void {
         requireNoAdministrator(await requireAccount(tx, id, true));
         await actAs(tx, actor);
         await lockOwnedApps(tx, id);
-        await endSessionsOf(tx, [id]);
+        await endSessions(tx, [id]);
         return deleteAccount(tx, id, () => suspendAbandonedApps(tx, id));
       },
     );
@@ -141,7 +141,7 @@ async function put(
       const { id, reason } = changed.refused;
       throw switchRefused(reason, changed.accounts.find((account) => account.id === id)?.externalId);
     }
-    if (changed.disabled.length > 0) await endSessionsOf(tx, changed.disabled);
+    if (changed.disabled.length > 0) await endSessions(tx, changed.disabled);
     return changed.accounts;
   });
 }

@@ -8,7 +8,7 @@ import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { readPage, sendPage, textCursor } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
-import { endSessionsOf } from '../oauth/storage/session_end.ts';
+import { endSessions } from '../oauth/storage/end_sessions.ts';
 import { lookThrough } from './look_through.ts';
 import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
 import { readChoice, readTextParameter } from './parameters.ts';
@@ -58,7 +58,7 @@ export function registerAdminAccounts(options: AdminOptions): void {
     }
     await db.transaction().execute(async (tx) => {
       await actAs(tx, actor);
-      if (await disableAccount(tx, id)) await endSessionsOf(tx, id);
+      if (await disableAccount(tx, id)) await endSessions(tx, id);
     });
     return represent(await requireAccount(db, id));
   });

@@ -42,12 +42,12 @@ export class ClientCache {
 
   /** A client that may be used: disabled and suspended ones are not found. */
   async find(id: string): Promise<CachedClient | undefined> {
-    const found = await this.findSuspendedToo(id);
+    const found = await this.findIncludingSuspended(id);
     return found?.client.state === 'suspended' ? undefined : found;
   }
 
   /** A client that is not disabled: for whoever says why a suspended one may not be used. */
-  async findSuspendedToo(id: string): Promise<CachedClient | undefined> {
+  async findIncludingSuspended(id: string): Promise<CachedClient | undefined> {
     const cached = this.#clients.get(id);
     const trusted = this.#notifications.isListening ? trustMs : trustUnheardMs;
     if (cached !== undefined && performance.now() - cached.at < trusted) return cached.found;

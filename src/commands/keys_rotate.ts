@@ -40,5 +40,5 @@ export const keysRotate: Command = {
 
 /** Says it without a stack where it is the operator's to mend. */
 function refuseOtherSecret(error: Error): never {
-  throw /another NUNCIO_SECRET/.test(error.message) ? new CommandError(error.message) : error;
+  throw /(?:another|different) NUNCIO_SECRET/.test(error.message) ? new CommandError(error.message) : error;
 }

@@ -3,7 +3,7 @@
  */
 
 import { disableAccount, findAnyAccount } from '../accounts/account.ts';
-import { endSessionsOf } from '../oauth/storage/session_end.ts';
+import { endSessions } from '../oauth/storage/end_sessions.ts';
 import { type Command, CommandError } from './command.ts';
 import { withDatabase } from './storage.ts';
 
@@ -20,7 +20,7 @@ export const userDisable: Command = {
         if (!(await disableAccount(tx, account.id))) {
           throw new CommandError(`the user ${account.email ?? account.id} is disabled already`);
         }
-        await endSessionsOf(tx, account.id);
+        await endSessions(tx, account.id);
         return account.email ?? account.id;
       }),
     );

@@ -1,7 +1,7 @@
 /** `nuncio user password`: another password for a user, who is signed out everywhere. Connected apps stay connected. */
 
 import { changePassword, findAnyAccount } from '../accounts/account.ts';
-import { endSessionsOf } from '../oauth/storage/session_end.ts';
+import { endSessions } from '../oauth/storage/end_sessions.ts';
 import { type Command, CommandError } from './command.ts';
 import { passwordHelp, readPassword } from './password_option.ts';
 import { withDatabase } from './storage.ts';
@@ -18,7 +18,7 @@ export const userPassword: Command = {
         const account = await findAnyAccount(tx, user);
         if (account === undefined) throw new CommandError(`there is no user "${user}"`);
         await changePassword(tx, account.id, password);
-        await endSessionsOf(tx, account.id);
+        await endSessions(tx, account.id);
         return account.email ?? account.id;
       }),
     );

@@ -1,6 +1,6 @@
 /**
- * Access tokens of our own API: JWTs as in RFC 9068, checked without a query, or opaque ones, looked up once. What
- * was checked is kept until it expires, so that nothing of it is done again for every request.
+ * Verifies access tokens of the server's own API: JWTs (RFC 9068) without a query, opaque tokens by one lookup. Verified
+ * claims are cached until the token expires.
  */
 
 import { hash } from 'node:crypto';
@@ -8,28 +8,28 @@ import { createLocalJWKSet, errors, type JWK, type JWTPayload, type JWTVerifyGet
 import { LRUCache } from 'lru-cache';
 import { accessTokenAlgorithms } from './settings.ts';
 
-/** Longer ones are nobody's of ours. Characters. */
+/** Maximum length in characters. No token of this server is longer. */
 const tokenLengthMax = 8_192;
-/** Tokens remembered at most, some 500 bytes each. */
-const rememberedMax = 20_000;
+/** Maximum number of cached tokens, about 500 bytes each. */
+const cachedMax = 20_000;
 
-/** What a checked access token says. */
+/** The claims of a verified access token. */
 export interface AccessTokenClaims {
   readonly tokenId: string;
   readonly accountId: string | null;
   readonly clientId: string;
   readonly grantId: string | null;
-  /** How often its grant had been narrowed when it was issued. */
+  /** The revision of the grant at issuance: how often the grant had been narrowed. */
   readonly grantRevision: number;
   readonly scopes: ReadonlySet<string>;
-  /** The resources that it is meant for: our own API, or APIs elsewhere (RFC 8707). */
+  /** The resources that the token is for: the server's own API, or resource servers elsewhere (RFC 8707). */
   readonly audience: readonly string[];
-  /** The client's epoch in which it was issued; null for tokens of a version that knew none. */
+  /** The client's epoch at issuance; null for tokens of versions without epochs. */
   readonly clientEpoch: string | null;
   /** Seconds since the epoch. */
   readonly issuedAt: number;
   readonly expiresAt: number;
-  /** RFC 9449 section 6.1: thumbprint of the key that must be proven, and RFC 8705 section 3.1's. */
+  /** Thumbprints of the key (RFC 9449 section 6.1) and of the certificate (RFC 8705 section 3.1) it is bound to. */
   readonly jkt: string | null;
   readonly certificateThumbprint: string | null;
 }
@@ -38,15 +38,15 @@ export class AccessTokenVerifier {
   readonly #issuer: string;
   readonly #audience: string;
   #keys: JWTVerifyGetKey = toKeySet([]);
-  readonly #remembered = new LRUCache<string, AccessTokenClaims>({ max: rememberedMax });
+  readonly #cache = new LRUCache<string, AccessTokenClaims>({ max: cachedMax });
 
   readonly #lookUp: (token: string) => Promise<AccessTokenClaims | undefined>;
   readonly #refreshKeys: () => Promise<void>;
 
   /**
-   * @param baseUrl issuer and audience in one
+   * @param baseUrl both the issuer and the audience
    * @param lookUp finds an opaque token
-   * @param refreshKeys for a token whose key is not known: perhaps it is new
+   * @param refreshKeys reloads the keys; called for a token with an unknown key, which may be new
    */
   constructor(
     baseUrl: string,
@@ -59,33 +59,33 @@ export class AccessTokenVerifier {
     this.#refreshKeys = refreshKeys;
   }
 
-  /** After a rotation: tokens signed by keys that are gone are refused from here on. */
+  /** Replaces the keys. Tokens signed by removed keys are rejected from now on. */
   useKeys(publicKeys: readonly JWK[]): void {
     this.#keys = toKeySet(publicKeys);
-    this.#remembered.clear();
+    this.#cache.clear();
   }
 
-  /** @returns undefined for whatever is not a good access token of this server, for its own API */
+  /** @returns undefined if the token is not a valid access token of this server for its own API */
   async verify(token: string): Promise<AccessTokenClaims | undefined> {
     const claims = await this.verifyForAny(token);
     return claims?.audience.includes(this.#audience) ? claims : undefined;
   }
 
-  /** @returns undefined for whatever is not a good access token of this server, whichever API it is for */
+  /** @returns undefined if the token is not a valid access token of this server, for any audience */
   async verifyForAny(token: string): Promise<AccessTokenClaims | undefined> {
     if (token.length > tokenLengthMax) return undefined;
     const key = hash('sha256', token, 'base64');
-    const remembered = this.#remembered.get(key);
-    if (remembered !== undefined) return isAlive(remembered) ? remembered : undefined;
+    const cached = this.#cache.get(key);
+    if (cached !== undefined) return isUnexpired(cached) ? cached : undefined;
     const claims = token.includes('.') ? await this.#check(token) : await this.#lookUp(token);
-    if (claims !== undefined) this.#remembered.set(key, claims);
+    if (claims !== undefined) this.#cache.set(key, claims);
     return claims;
   }
 
   async #check(token: string, isRetry = false): Promise<AccessTokenClaims | undefined> {
     try {
-      // RFC 9068 section 4: type, issuer, signature by a known algorithm, expiry; whom it is for is read below. The
-      // type tells it from an id_token or a logout token, which the same keys sign.
+      // RFC 9068 section 4: type, issuer, algorithm and signature, expiry. `typ` distinguishes access tokens from
+      // id_tokens and logout tokens, which the same keys sign. The caller checks the audience.
       const { payload } = await jwtVerify(token, this.#keys, {
         typ: 'at+jwt',
         issuer: this.#issuer,
@@ -106,7 +106,7 @@ function toKeySet(publicKeys: readonly JWK[]): JWTVerifyGetKey {
   return createLocalJWKSet({ keys: publicKeys.filter(isForTokens) });
 }
 
-function isAlive(claims: AccessTokenClaims): boolean {
+function isUnexpired(claims: AccessTokenClaims): boolean {
   return claims.expiresAt * 1_000 > Date.now();
 }
 
@@ -116,7 +116,7 @@ function toClaims(payload: JWTPayload): AccessTokenClaims {
   const grantId = typeof grant_id === 'string' ? grant_id : null;
   return {
     tokenId: jti as string,
-    // A client that speaks for itself is its own subject (RFC 9068 section 2.2); a user's token has a grant.
+    // RFC 9068 section 2.2: without a resource owner, `sub` is the client. Tokens of a user have a grant.
     accountId: grantId === null ? null : (sub as string),
     clientId: String(client_id),
     clientEpoch: typeof client_epoch === 'string' ? client_epoch : null,

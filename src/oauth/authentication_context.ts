@@ -1,7 +1,7 @@
 /**
- * How a user signed in, as `acr` (OpenID Connect Core section 2). There is one method, the password, so there is one
- * value: a name of SAML's authentication context classes, which other servers use too. Plain http (development) has its
- * own, because the other one promises a protected transport. Where the application signs users in, it says how.
+ * The authentication context class, `acr` (OpenID Connect Core section 2). Nuncio signs users in by password only and
+ * reports it with a SAML authentication context class, as other servers do. Over plain http (development) the class is
+ * `Password`, because the other one implies a protected transport. If the application signs users in, it reports `acr`.
  */
 
 import { errors } from 'oidc-provider';
@@ -13,14 +13,14 @@ export function passwordAcr(baseUrl: string): string {
   return classes + (baseUrl.startsWith('https:') ? 'PasswordProtectedTransport' : 'Password');
 }
 
-/** Where the application signs users in, what it can reach. */
+/** The values that sign-in can achieve: Nuncio's own, or those that the application declares. */
 export function supportedAcrs(login: AccountSettings['login'], baseUrl: string): string[] {
   return login === null ? [passwordAcr(baseUrl)] : [...login.acrValues];
 }
 
 /**
- * Refuses an essential `acr` that no sign-in here can reach (OpenID Connect Core section 5.5.1.1): the engine would ask
- * the user to sign in again without end.
+ * Rejects an essential `acr` that sign-in cannot achieve (OpenID Connect Core section 5.5.1.1). oidc-provider would ask the
+ * user to sign in again forever.
  * @param claims the `claims` parameter
  * @throws CustomOIDCProviderError with the code of OpenID Connect Unmet Authentication Requirements
  */

@@ -1,6 +1,6 @@
 /**
- * The authorization server as the rest of the house sees it: what it registers on the application and the guard
- * that it gives to everything that serves a protected resource.
+ * The public face of this room: registers the authorization server's routes, and returns the guard for protected
+ * resources.
  */
 
 import assert from 'node:assert/strict';
@@ -27,10 +27,9 @@ import { AccessTokenVerifier } from './access_token.ts';
 import { registerAuthorizeForm } from './authorize_form.ts';
 import { registerCors } from './cors.ts';
 import { createProofChecker } from './dpop.ts';
-import type { EnginePages } from './engine_options.ts';
 import { createGuard } from './guard.ts';
 import { startHousekeeping } from './housekeeping.ts';
-import { type AnswerInteraction, createAnswers } from './interaction_binding.ts';
+import { createInteractionSubmitter, type SubmitInteraction } from './interaction_binding.ts';
 import { Keyring } from './keyring.ts';
 import { createLoginSessions, type LoginSessions } from './login_session.ts';
 import { LogoutNotifier, useLogoutNotices } from './logout/notifier.ts';
@@ -40,6 +39,7 @@ import { createSubjects, type SubjectOf } from './pairwise.ts';
 import { registerProtectedResource } from './protected_resource.ts';
 import { logProtocol } from './protocol_log.ts';
 import { createProvider } from './provider.ts';
+import type { ProviderPages } from './provider_options.ts';
 import { createMetadataCheck } from './registration/account_app.ts';
 import { createRequestLimit } from './request_limit.ts';
 import type { OAuthSettings } from './settings.ts';
@@ -49,22 +49,22 @@ import { opaqueTokenLookup } from './storage/access_token.ts';
 export interface AuthorizationOptions {
   app: FastifyInstance;
   db: Database;
-  /** Not yet started: what listens is added here. */
+  /** Not started yet: listeners are added here. */
   notifications: Notifications;
   config: Config;
   secret: Buffer;
   scopes: ScopeCatalogue;
   logger: Logger;
-  pages: EnginePages;
-  /** Counts what strangers begin. */
+  pages: ProviderPages;
+  /** Limits requests by address. */
   limiter: RateLimiter;
-  /** Public keys of other parts, for the JWKS: they are shown there and used for no token. */
+  /** Public keys of other rooms, published in the JWKS. They verify no tokens. */
   foreignKeys: () => readonly JWK[];
-  /** How others are connected to, where that is not as usual. */
+  /** Overrides for outgoing connections. */
   egress?: Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
   settings: OAuthSettings;
   apps: AppSettings;
-  /** Where users sign in, if not here. */
+  /** Where users sign in; null for Nuncio's own login page. */
   login: AccountSettings['login'];
 }
 
@@ -72,16 +72,17 @@ export interface Authorization {
   guard: Guard;
   subjectOf: SubjectOf;
   clients: ClientCache;
-  /** Checks what accounts say of their apps. */
+  /** Validates the metadata of apps that accounts create. */
   checkMetadata: CheckMetadata;
-  /** The engine of the moment, for the pages. */
+  /** Returns the current provider; used by the pages. */
   provider: () => Provider;
   loginSessions: LoginSessions;
-  answerInteraction: AnswerInteraction;
-  /** Writes what waits and ends what runs by the clock. */
+  submitInteraction: SubmitInteraction;
+  /** Flushes the audit log and stops all timers. */
   stop: () => Promise<void>;
 }
 
+/** @throws ConfigError if the settings for mutual TLS are incomplete */
 export async function createAuthorization(options: AuthorizationOptions): Promise<Authorization> {
   const { app, db, notifications, config, secret, scopes, settings, logger } = options;
   await ensureSigningKeys(db, secret);
@@ -110,11 +111,11 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
       logProtocol(provider, logger, audit);
       useLogoutNotices(provider, db, () => logouts.wake());
     },
-    onError: (error) => logger.error({ err: error }, 'signing keys could not be read'),
+    onError: (error) => logger.error({ err: error }, 'cannot load the signing keys'),
   });
   await keyring.start();
   for (const name of ['withoutPkce', 'implicit', 'password'] as const) {
-    if (settings[name]) logger.warn(`oauth.${name} is on: deprecated by RFC 9700, gone in OAuth 2.1`);
+    if (settings[name]) logger.warn(`oauth.${name} is on: deprecated by RFC 9700 and removed in OAuth 2.1`);
   }
   const currentProvider = () => {
     assert(provider !== undefined);
@@ -151,7 +152,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     checkMetadata: createMetadataCheck(currentProvider, scopes),
     provider: currentProvider,
     loginSessions: createLoginSessions(config.baseUrl, currentProvider),
-    answerInteraction: createAnswers(config.baseUrl, currentProvider),
+    submitInteraction: createInteractionSubmitter(config.baseUrl, currentProvider),
     async stop() {
       keyring.stop();
       await stopHousekeeping();

@@ -1,13 +1,13 @@
 /**
- * The authorization request as a form (RFC 6749 section 3.1, OpenID Connect Core section 3.1.2.1): sent on as the
- * same request by GET, so that the browser brings its session along, which it keeps from another site's POST.
+ * Authorization requests by POST (RFC 6749 section 3.1, OpenID Connect Core section 3.1.2.1). They are redirected to the
+ * same request by GET, because browsers do not send `SameSite=Lax` cookies with a POST from another site.
  */
 
 import { stringify } from 'node:querystring';
 import formBody from '@fastify/formbody';
 import type { FastifyInstance } from 'fastify';
 
-/** The largest form taken, in bytes: what fits into a URL. */
+/** Maximum size of the form in bytes, so that it fits into a URL. */
 const formBytesMax = 8_192;
 
 export function registerAuthorizeForm(app: FastifyInstance): void {

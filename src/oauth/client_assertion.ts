@@ -1,31 +1,31 @@
 /**
- * Client assertions (RFC 7523 section 3, OpenID Connect Core section 9): whom one may be meant for, how long it may
- * live, and what a refused client is told. What depends on the registered client is checked after the signature, and
- * everything before it is described from the assertion alone: so a refusal does not tell which clients exist.
+ * Client assertions (RFC 7523 section 3, OpenID Connect Core section 9): accepted audiences, lifetimes, and error
+ * descriptions. Checks that depend on the registered client run after the signature is verified. Earlier errors are
+ * described from the assertion alone, so that a response does not reveal whether a client exists.
  */
 
 import { decodeJwt } from 'jose';
 import { type Configuration, errors, type KoaContextWithOIDC, type Provider } from 'oidc-provider';
-import { isHeldToFapi2 } from './engine_client.ts';
+import { isFapi2 } from './provider_client.ts';
 
-/** Seconds from now to `exp`, and since `iat`, at most: for so long a used `jti` is remembered. */
+/** Maximum seconds from now to `exp`, and since `iat`. A used `jti` is stored for that time. */
 const lifeSecondsMax = 3_600;
-/** The same for a client that is held to FAPI 2.0. */
+/** The same for FAPI 2.0 clients. */
 const fapi2LifeSecondsMax = 60;
-/** Seconds that the client's clock may be ahead of ours, and behind it. */
+/** Tolerance for a client's clock, in seconds. */
 const aheadSecondsMax = 60;
-/** The engine's own tolerance, for `exp` and `nbf`. */
+/** oidc-provider's tolerance for `exp` and `nbf`, in seconds. */
 export const clockToleranceSeconds = 10;
 
-/** One text for an unknown client, an unknown key and a wrong signature. */
-const unsigned =
-  'the assertion is not signed with a key that is registered for the client: check client_id, kid, alg and the key';
+/** The same text for an unknown client, an unknown key and an invalid signature. */
+const invalidSignature =
+  'the assertion is not signed by a key registered for the client: check client_id, kid, alg and the key';
 
-/** What a request learned of its assertion after the signature was verified; null where nothing was wrong. */
+/** The error found after the signature was verified, by request; null if the claims are valid. */
 const verified = new WeakMap<KoaContextWithOIDC, string | null>();
 
 /**
- * The engine's `assertJwtClientAuthClaimsAndHeader`: called once the signature is verified, before the `jti` is used.
+ * oidc-provider's `assertJwtClientAuthClaimsAndHeader`, called after the signature is verified and before the `jti` is used.
  * @throws InvalidClientAuth
  */
 export const checkClientAssertion: NonNullable<Configuration['assertJwtClientAuthClaimsAndHeader']> = (
@@ -34,12 +34,12 @@ export const checkClientAssertion: NonNullable<Configuration['assertJwtClientAut
   _header,
   client,
 ) => {
-  const fault = isHeldToFapi2(client) ? fapi2Fault(ctx, claims) : claimsFault(ctx, claims);
+  const fault = isFapi2(client) ? fapi2Fault(ctx, claims) : claimsFault(ctx, claims);
   verified.set(ctx, fault ?? null);
   if (fault !== undefined) throw new errors.InvalidClientAuth(fault);
 };
 
-/** Says in the response to a refused assertion what was wrong with it. */
+/** Adds the reason to the response to a rejected assertion. */
 export function describeAssertionFaults(provider: Provider): void {
   provider.use(async (ctx: KoaContextWithOIDC, next: () => Promise<void>) => {
     await next();
@@ -52,32 +52,32 @@ export function describeAssertionFaults(provider: Provider): void {
 
 function describe(ctx: KoaContextWithOIDC, assertion: string): string {
   const fault = verified.get(ctx);
-  // The engine's last check is the `jti`.
-  if (fault === null) return 'the assertion was used before: its jti must be new in every request';
+  // oidc-provider checks the `jti` last.
+  if (fault === null) return 'the assertion has already been used: each request needs a new jti';
   if (fault !== undefined) return fault;
   try {
-    return claimsFault(ctx, decodeJwt(assertion)) ?? unsigned;
+    return claimsFault(ctx, decodeJwt(assertion)) ?? invalidSignature;
   } catch {
-    return unsigned;
+    return invalidSignature;
   }
 }
 
 /**
- * FAPI 2.0 section 5.3.2.1: the issuer as a string, and no time that is far ahead. An assertion that is good elsewhere
- * too could be passed on.
+ * FAPI 2.0 section 5.3.2.1: `aud` is the issuer as a string, and the lifetime is short. An assertion that other servers
+ * accept could be forwarded to them.
  */
 function fapi2Fault(ctx: KoaContextWithOIDC, claims: Claims): string | undefined {
   const { issuer } = ctx.oidc;
-  if (claims.aud !== issuer) return `aud must be the issuer as a string, ${issuer}`;
+  if (claims.aud !== issuer) return `aud must be the issuer as a string: ${issuer}`;
   if (Number(claims.exp) > Date.now() / 1_000 + fapi2LifeSecondsMax + clockToleranceSeconds) {
-    return `exp is too far ahead: an assertion is good for ${fapi2LifeSecondsMax} seconds at most`;
+    return `exp is too far in the future: an assertion is valid for at most ${fapi2LifeSecondsMax} seconds`;
   }
   return claimsFault(ctx, claims);
 }
 
 type Claims = Readonly<Record<string, unknown>>;
 
-/** @returns what is wrong with the claims for whatever client, to be read by its developer */
+/** @returns the error in the claims that apply to every client, described for its developer */
 function claimsFault(ctx: KoaContextWithOIDC, claims: Claims): string | undefined {
   const { aud, iss, sub, jti } = claims;
   const { issuer } = ctx.oidc;
@@ -87,14 +87,13 @@ function claimsFault(ctx: KoaContextWithOIDC, claims: Claims): string | undefine
     return `aud must be the issuer, ${issuer}, or the token endpoint, ${issuer}/oauth/token`;
   }
   if (typeof sub !== 'string' || iss !== sub) return 'iss and sub must both be the client_id';
-  if (typeof jti !== 'string' || jti === '')
-    return 'jti is missing: it must be a new text in every assertion';
+  if (typeof jti !== 'string' || jti === '') return 'jti is missing: every assertion needs a new one';
   return timeFault(claims, Date.now() / 1_000);
 }
 
 /**
- * RFC 7523 section 3 and OpenID Connect Core section 9 name the token endpoint, RFC 9126 section 2 the endpoint of
- * pushed requests as well; libraries that are told no audience take the URL that they call.
+ * RFC 7523 section 3 and OpenID Connect Core section 9 name the token endpoint; RFC 9126 section 2 adds the pushed
+ * authorization request endpoint. Some libraries use the URL of the request by default.
  */
 function acceptedAudiences(ctx: KoaContextWithOIDC): ReadonlySet<unknown> {
   const { issuer } = ctx.oidc;
@@ -105,7 +104,7 @@ function timeFault({ exp, iat, nbf }: Claims, now: number): string | undefined {
   if (typeof exp !== 'number') return 'exp is missing: it must be a number of seconds since 1970';
   if (exp <= now - clockToleranceSeconds) return 'exp is in the past: the assertion has expired';
   if (exp > now + lifeSecondsMax + aheadSecondsMax) {
-    return `exp is too far ahead: an assertion is good for ${lifeSecondsMax} seconds at most`;
+    return `exp is too far in the future: an assertion is valid for at most ${lifeSecondsMax} seconds`;
   }
   if (nbf !== undefined && !(typeof nbf === 'number' && nbf <= now + clockToleranceSeconds)) {
     return 'nbf is in the future: check the clock';
@@ -113,7 +112,7 @@ function timeFault({ exp, iat, nbf }: Claims, now: number): string | undefined {
   if (iat === undefined) return undefined;
   if (typeof iat !== 'number' || iat > now + aheadSecondsMax) return 'iat is in the future: check the clock';
   if (iat < now - lifeSecondsMax - aheadSecondsMax) {
-    return `iat is too long ago: an assertion is good for ${lifeSecondsMax} seconds at most`;
+    return `iat is too far in the past: an assertion is valid for at most ${lifeSecondsMax} seconds`;
   }
   return undefined;
 }

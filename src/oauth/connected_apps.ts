@@ -1,5 +1,5 @@
 /**
- * Connected apps: what a user lets act for them, one line for each app however many grants it has.
+ * Connected apps: the apps that a user has granted access, one entry per app regardless of its number of grants.
  */
 
 import { sql } from 'kysely';
@@ -8,16 +8,16 @@ import type { Database } from '../database/database.ts';
 export interface ConnectedApp {
   clientId: string;
   name: string;
-  /** Path of its logo; null where there is none to show. */
+  /** Path of its logo; null if there is none. */
   logo: string | null;
-  /** Of all its grants together, sorted. */
+  /** Union of the scopes of all its grants, sorted. */
   scopes: string[];
   since: Date;
   /** When a token was last issued to it. */
   lastUsedAt: Date;
 }
 
-/** The one used last comes first. */
+/** Lists the connected apps of an account, most recently used first. */
 export async function listConnectedApps(db: Database, accountId: string): Promise<ConnectedApp[]> {
   const { rows } = await sql<{
     client_id: string;
@@ -50,7 +50,7 @@ export async function listConnectedApps(db: Database, accountId: string): Promis
   }));
 }
 
-/** The name of an app that acted for a user and does not any more; undefined of all others. */
+/** The name of an app whose grants are all withdrawn; undefined for all other apps. */
 export async function findWithdrawnApp(
   db: Database,
   accountId: string,

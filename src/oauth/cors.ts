@@ -1,14 +1,13 @@
 /**
- * Cross-origin requests (Fetch standard, CORS protocol): what has no cookies may be used by pages of any origin,
- * without credentials. The engine answers for its own endpoints; this answers for registration, and for everything
- * below `/.well-known`, also for what is not there: clients try several addresses and must be able to read a 404.
+ * Cross-origin requests (Fetch standard, CORS protocol): endpoints that use no cookies are open to pages of any origin,
+ * without credentials. oidc-provider handles its own endpoints. This file handles registration and everything below
+ * `/.well-known`, including paths that do not exist: clients probe several paths and must be able to read a 404.
  */
-
 import type { FastifyInstance } from 'fastify';
 import { registrationPath } from './registration/registration.ts';
 
 const exposedHeaders = 'Request-Id, Retry-After, WWW-Authenticate';
-/** Seconds that the answer to a preflight may be kept. */
+/** `Access-Control-Max-Age` of preflight responses, in seconds. */
 const maxAgeSeconds = 3_600;
 
 export function registerCors(app: FastifyInstance): void {

@@ -1,6 +1,6 @@
 /**
- * Authorization server metadata (RFC 8414, OpenID Connect Discovery): the engine's document, completed by what
- * only we know. One middleware for all of it, so that nothing is listed that does not work.
+ * Completes oidc-provider's metadata document (RFC 8414, OpenID Connect Discovery) and key set, and a few of its other
+ * responses.
  */
 
 import type { JWK } from 'jose';
@@ -11,12 +11,13 @@ import type { OAuthSettings } from './settings.ts';
 import { pollIntervalSeconds } from './storage/device_code.ts';
 
 const paths = new Set(['/.well-known/oauth-authorization-server', '/.well-known/openid-configuration']);
-/** Seconds that the document may be kept. */
+/** `max-age` of the document, in seconds. */
 const maxAgeSeconds = 300;
 
+/** Middleware that completes the metadata document and the device authorization response. */
 export function completeMetadata(baseUrl: string, scopes: ScopeCatalogue, settings: OAuthSettings) {
   const scopesSupported = [...openidScopes.map((scope) => scope.name), ...scopes.keys()];
-  // The token endpoint is asked most of all, and nothing is missing there.
+  // Skips the most frequently used endpoint, whose responses need no completion.
   return (ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> =>
     ctx.path === '/oauth/token' ? next() : complete(ctx, next);
 
@@ -24,7 +25,7 @@ export function completeMetadata(baseUrl: string, scopes: ScopeCatalogue, settin
     await next();
     if (settings.implicit && ctx.oidc?.params?.response_type?.toString().includes('token'))
       ctx.set('deprecation', deprecatedSince);
-    // RFC 8628 section 3.2: the engine says no interval.
+    // RFC 8628 section 3.2. oidc-provider omits the interval.
     if (ctx.path === '/oauth/device' && ctx.status === 200) {
       ctx.body = { ...(ctx.body as object), interval: pollIntervalSeconds };
     }
@@ -40,8 +41,8 @@ export function completeMetadata(baseUrl: string, scopes: ScopeCatalogue, settin
 }
 
 /**
- * The key set, with the public keys of other parts behind the engine's own. The engine itself does not know them: it
- * cannot sign with them, and no token that names one of them is taken.
+ * Middleware that appends the public keys of other rooms to the key set. oidc-provider does not know them, so it neither
+ * signs with them nor accepts tokens that name them.
  */
 export function completeKeySet(foreignKeys: () => readonly JWK[]) {
   return async (ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> => {

@@ -1,6 +1,6 @@
 /**
- * DPoP at our own API (RFC 9449 section 7): the request proves the key that its access token is bound to. Proofs
- * are remembered in the database, so that one is good once, on whatever node.
+ * DPoP proofs at the server's own API (RFC 9449 section 7): a request proves possession of the key that its access
+ * token is bound to. Used proofs are stored in the database, so that each proof is accepted once across all nodes.
  */
 
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
@@ -9,11 +9,11 @@ import { deriveKey } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
 import { useProof } from './storage/used_proof.ts';
 
-/** Algorithms taken in proofs; none is symmetric. */
+/** Signature algorithms accepted in proofs. All are asymmetric (RFC 9449 section 4.2). */
 export const dpopAlgorithms = ['ES256', 'EdDSA', 'Ed25519'] as const;
-/** Seconds that a proof's time may be off, and for which it is remembered. */
+/** Maximum difference between `iat` and the server's clock, in seconds. */
 const proofSeconds = 60;
-/** Seconds that a nonce is the one we give; it is taken for twice that. */
+/** Lifetime of a nonce, in seconds. The previous nonce is accepted too. */
 const nonceSeconds = 120;
 
 export type ProofFault = 'invalid_dpop_proof' | 'use_dpop_nonce';
@@ -21,20 +21,21 @@ export type ProofFault = 'invalid_dpop_proof' | 'use_dpop_nonce';
 export interface ProofRequest {
   proof: string;
   method: string;
-  /** The address asked, without query and fragment. */
+  /** The request URL without query and fragment. */
   url: string;
   accessToken: string;
-  /** Thumbprint of the key that the token is bound to. */
+  /** RFC 7638 thumbprint of the key that the access token is bound to. */
   jkt: string;
 }
 
 export interface ProofChecker {
-  /** @returns null where the proof is good */
+  /** @returns null if the proof is valid */
   check: (request: ProofRequest) => Promise<ProofFault | null>;
-  /** The nonce that a proof should carry; null where none is asked for. */
+  /** The nonce that clients must put into proofs; null if nonces are not required. */
   nonce: () => string | null;
 }
 
+/** @param secret the deployment's key material; nonces are derived from it */
 export function createProofChecker(db: Database, secret: Buffer, requireNonce: boolean): ProofChecker {
   const key = deriveKey(secret, 'dpop-nonce-api');
   const nonceAt = (step: number) => createHmac('sha256', key).update(String(step)).digest('base64url');
@@ -50,7 +51,7 @@ export function createProofChecker(db: Database, secret: Buffer, requireNonce: b
       if (htm !== method || !isSameAddress(htu, url) || Math.abs(ageSeconds) > proofSeconds) {
         return 'invalid_dpop_proof';
       }
-      // RFC 9449 section 7.1: the hash of the token, and the key that it is bound to.
+      // RFC 9449 section 7.1: the proof contains the hash of the token and is signed by the key it is bound to.
       if (ath !== createHash('sha256').update(accessToken).digest('base64url') || thumbprint !== jkt) {
         return 'invalid_dpop_proof';
       }
@@ -66,7 +67,7 @@ export function createProofChecker(db: Database, secret: Buffer, requireNonce: b
 
 async function readProof(proof: string) {
   try {
-    // RFC 9449 section 4.3: type, asymmetric algorithm, public key in the header, signature.
+    // RFC 9449 section 4.3: type, asymmetric algorithm, public key in the header, valid signature.
     const { payload, protectedHeader } = await jwtVerify(proof, EmbeddedJWK, {
       typ: 'dpop+jwt',
       algorithms: [...dpopAlgorithms],

@@ -1,11 +1,14 @@
 /**
- * Rate limit of the endpoints where clients authenticate: token, introspection, revocation. What an authenticated
- * client asks counts for the client; a public client names itself only, so it counts for the address beside the
- * client, and nobody else can use up its limit. All public clients of one address have together what a client that
- * authenticates has, because anybody can register any number of them. Everything else counts for the address.
+ * Rate limit of the endpoints where clients authenticate: token, introspection, revocation.
  *
- * A request is counted when it was answered, because who asks is known only then; before that it is refused where the
- * count of the client that it names, or of its address, is full. Requests in flight at one moment may pass together.
+ * Requests of an authenticated client count against the client. A public client only names itself, so its requests count
+ * against the pair of client and address: nobody else can use up its limit. All public clients of one address share the
+ * limit of one authenticated client, because anyone can register any number of them. All other requests count against
+ * the address.
+ *
+ * A request is counted after the response, because the client is authenticated only then. Before that, the request is
+ * rejected if the limit of the client that it names, or of its address, is reached. Concurrent requests may therefore
+ * exceed the limit slightly.
  */
 
 import type { IncomingMessage } from 'node:http';
@@ -18,13 +21,13 @@ import { type RateLimiter, rateHeaders } from '../http/rate_limit.ts';
 
 const limitedPaths: ReadonlySet<string> = new Set(['/oauth/token', '/oauth/introspect', '/oauth/revoke']);
 
-/** How many times the limit a client that authenticates has: it asks for all of its users. */
+/** Factor on the limit for authenticated clients: one client sends requests for all of its users. */
 const clientFactor = 10;
 
 const bodies = new WeakMap<IncomingMessage, Buffer>();
 
-/** Keeps the body of a request for as long as the request: it may name the client. */
-export function noteBody(raw: IncomingMessage, body: Buffer): void {
+/** Stores the body of a request for the lifetime of the request object: the body may name the client. */
+export function rememberBody(raw: IncomingMessage, body: Buffer): void {
   bodies.set(raw, body);
 }
 
@@ -33,6 +36,7 @@ interface Key {
   factor: number;
 }
 
+/** Adds the rate limit to oidc-provider's middleware. */
 export function useEndpointLimit(provider: Provider, limiter: RateLimiter): void {
   provider.use(async (ctx: KoaContextWithOIDC, next: () => Promise<void>) => {
     if (ctx.method !== 'POST' || !limitedPaths.has(ctx.path)) return next();
@@ -48,7 +52,7 @@ export function useEndpointLimit(provider: Provider, limiter: RateLimiter): void
   });
 }
 
-/** The last key's state is what the client is told of. */
+/** Counts a finished request. The response headers report the state of the last key. */
 function count(ctx: KoaContextWithOIDC, limiter: RateLimiter): void {
   const client = ctx.status === 401 ? undefined : ctx.oidc?.client;
   const keys = client === undefined ? failureKeys(ctx.ip) : keysOf(client, ctx.ip);
@@ -73,11 +77,11 @@ function keysOf({ clientId, clientAuthMethod }: Client, address: string): Key[] 
 
 interface Claimed {
   id: string;
-  /** Whether there is nothing in the request itself by which the client could authenticate. */
+  /** Whether the request contains no credentials besides the client id. */
   isNamedOnly: boolean;
 }
 
-/** A client that is only named may be a public one, or authenticate by its certificate. */
+/** A client that is only named may be a public client, or authenticate by certificate. */
 function claimedKeys({ id, isNamedOnly }: Claimed, address: string): Key[] {
   return [clientKey(id), ...(isNamedOnly ? publicKeys(id, address) : [])];
 }
@@ -97,14 +101,14 @@ function failureKeys(address: string): Key[] {
   return addressKeys('oauth', address, 1);
 }
 
-/** The address itself comes last. */
+/** The narrow network comes last: its state is the one that is reported. */
 function addressKeys(prefix: string, address: string, factor: number): Key[] {
   const { near, wide } = networksOf(address);
   const own = { key: `${prefix} address:${near}`, factor };
   return wide === null ? [own] : [{ key: `${prefix} address:${wide}`, factor: factor * wideFactor }, own];
 }
 
-/** The client that a request names, whether or not it is that client. */
+/** The client that a request names, before it is authenticated. */
 function claimedClient(ctx: KoaContextWithOIDC): Claimed | undefined {
   const basic = /^basic ([A-Za-z0-9+/=]+)$/i.exec(ctx.get('authorization'))?.[1];
   if (basic !== undefined) {
@@ -118,7 +122,7 @@ function claimedClient(ctx: KoaContextWithOIDC): Claimed | undefined {
   return { id: claimed, isNamedOnly: secret === undefined && assertion === undefined };
 }
 
-/** The engine takes an empty parameter for an absent one. */
+/** oidc-provider treats an empty parameter as absent. */
 function textOf(value: string | string[] | undefined): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
 }

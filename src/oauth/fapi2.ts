@@ -1,42 +1,41 @@
 /**
- * What a client that is held to FAPI 2.0 (Security Profile, section 5.3.2.1) gets otherwise than others: the bounds
- * of its DPoP proofs, and a refresh token that stays the same. What it must be registered with stands in
- * clients/metadata.ts, the bounds of its assertions in client_assertion.ts.
+ * Runtime rules for FAPI 2.0 clients (Security Profile, section 5.3.2.1): the age of their DPoP proofs, and refresh
+ * tokens without rotation. clients/metadata.ts checks their registration, client_assertion.ts their assertions.
  */
 
 import { decodeJwt } from 'jose';
 import { errors, type KoaContextWithOIDC } from 'oidc-provider';
 import type { Database } from '../database/database.ts';
-import { isHeldToFapi2 } from './engine_client.ts';
+import { isFapi2 } from './provider_client.ts';
 import { extendRefreshToken } from './storage/refresh_token.ts';
 
-/** Seconds that the time of a DPoP proof may differ from ours, as at our own API (dpop.ts). */
+/** Maximum difference between `iat` of a DPoP proof and the server's clock, in seconds, as in dpop.ts. */
 const proofSeconds = 60;
-/** Seconds by which an extension must lengthen a refresh token's life: so a busy client does not write each time. */
+/** Minimum extension of a refresh token's lifetime, in seconds, so that a busy client does not cause a write per use. */
 const extensionSecondsMin = 86_400;
 
 /**
- * The engine's `requireNonce`, which is asked before a proof is judged. The engine itself takes proofs that are 300
- * seconds off. A proof that is too old is answered with a nonce; then the nonce says how old the proof is.
- * @throws InvalidDpopProof where the proof's time is too far ahead, with a nonce or without
+ * oidc-provider's `requireNonce`, called before oidc-provider checks a proof. oidc-provider accepts proofs up to 300 seconds off.
+ * Here, a proof that is too old must contain a nonce, which proves its age.
+ * @throws InvalidDpopProof if `iat` is too far in the future, with or without a nonce
  */
 export function requireNonce(ctx: KoaContextWithOIDC, isAlwaysRequired: boolean): boolean {
   if (!hasNarrowBounds(ctx)) return isAlwaysRequired;
   const aheadSeconds = secondsAhead(ctx.get('DPoP'));
   if (aheadSeconds > proofSeconds) {
     throw new errors.InvalidDpopProof(
-      `DPoP proof iat is more than ${proofSeconds} seconds ahead: check the clock`,
+      `DPoP proof iat is more than ${proofSeconds} seconds in the future: check the clock`,
     );
   }
   return isAlwaysRequired || aheadSeconds < -proofSeconds;
 }
 
-/** At `userinfo`, the proof is judged before the token, so nobody knows yet whose it is. */
+/** At `userinfo` oidc-provider checks the proof before the token, so the client is not known yet. */
 function hasNarrowBounds({ oidc }: KoaContextWithOIDC): boolean {
-  return oidc.route === 'userinfo' || (oidc.client !== undefined && isHeldToFapi2(oidc.client));
+  return oidc.route === 'userinfo' || (oidc.client !== undefined && isFapi2(oidc.client));
 }
 
-/** @returns 0 for what the engine refuses anyway */
+/** @returns 0 for a proof that oidc-provider rejects anyway */
 function secondsAhead(proof: string): number {
   try {
     const { iat } = decodeJwt(proof);
@@ -47,9 +46,9 @@ function secondsAhead(proof: string): number {
 }
 
 /**
- * The engine's `rotateRefreshToken`. The refresh token of a FAPI 2.0 client is not rotated: only the client that
- * authenticates with its key or certificate can use it. Its life counts from the last use, as that of the others.
- * @param secondsToLive what a refresh token that is used now may live
+ * oidc-provider's `rotateRefreshToken`. A FAPI 2.0 client keeps its refresh token: it is sender-constrained, and only the
+ * authenticated client can use it. Its lifetime is extended on each use.
+ * @param secondsToLive returns the lifetime of a refresh token that is used now, in seconds
  */
 export async function rotateRefreshToken(
   ctx: KoaContextWithOIDC,
@@ -57,7 +56,7 @@ export async function rotateRefreshToken(
   secondsToLive: (token: { iiat?: number | undefined }) => number,
 ): Promise<boolean> {
   const { client, entities } = ctx.oidc;
-  if (client === undefined || !isHeldToFapi2(client)) return true;
+  if (client === undefined || !isFapi2(client)) return true;
   const token = entities.RefreshToken;
   if (token === undefined) return true;
   const expiresAt = Math.floor(Date.now() / 1_000) + secondsToLive(token);

@@ -1,5 +1,5 @@
 /**
- * What the engine has turned on, feature by feature, with the policy of each.
+ * oidc-provider's `features` configuration, with the policy of each feature.
  */
 
 import { type Configuration, errors, type KoaContextWithOIDC } from 'oidc-provider';
@@ -8,9 +8,9 @@ import { isFapi2Client } from '../clients/metadata.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { introspectionScope, openidScopes } from '../grants/scopes.ts';
 import { refuseUnmetAcr, supportedAcrs } from './authentication_context.ts';
-import type { EngineOptions } from './engine_options.ts';
 import { requireNonce } from './fapi2.ts';
 import { mtlsFeature } from './mtls/mtls.ts';
+import type { ProviderOptions } from './provider_options.ts';
 import { documentFeature } from './registration/metadata_document.ts';
 import { registrationFeatures } from './registration/registration.ts';
 import { checkRequestObject } from './request_object.ts';
@@ -20,15 +20,15 @@ import { isStorableJson } from './storage/storage.ts';
 
 type Features = NonNullable<Configuration['features']>;
 
-export function features(options: EngineOptions): Features {
+export function features(options: ProviderOptions): Features {
   const { secret, settings, clients, pages } = options;
   return {
     devInteractions: { enabled: false },
-    // The keys of engine_key.ts.
+    // ProviderKey (provider_key.ts) signs.
     externalSigningSupport: { enabled: true, ack: 'experimental-01' },
     clientCredentials: { enabled: true },
     userinfo: { enabled: true },
-    // OpenID Connect Core section 5.3.2, for clients that register userinfo_signed_response_alg.
+    // OpenID Connect Core section 5.3.2, for clients registered with userinfo_signed_response_alg.
     jwtUserinfo: { enabled: true },
     ...registrationFeatures(settings),
     ...documentFeature(options),
@@ -36,11 +36,12 @@ export function features(options: EngineOptions): Features {
     claimsParameter: {
       enabled: true,
       async assertClaimsParameter(_ctx, claims) {
-        if (!isStorableJson(claims)) throw new errors.InvalidRequest('the claims parameter cannot be kept');
+        if (!isStorableJson(claims))
+          throw new errors.InvalidRequest('the claims parameter contains characters that cannot be stored');
         refuseUnmetAcr(claims, supportedAcrs(options.login, options.config.baseUrl));
       },
     },
-    // RFC 9449. The proofs themselves are remembered by storage/used_proof.ts.
+    // RFC 9449. storage/used_proof.ts stores the used proofs.
     dPoP: {
       enabled: true,
       nonceSecret: deriveKey(secret, 'dpop-nonce'),
@@ -52,9 +53,9 @@ export function features(options: EngineOptions): Features {
       enabled: true,
       requirePushedAuthorizationRequests: settings.requirePushedRequests,
     },
-    // RFC 9101: signed alone, and by what the client registered.
+    // RFC 9101: signed request objects only, with the keys that the client registered.
     requestObjects: { enabled: true, assertJwtClaimsAndHeader: checkRequestObject },
-    // RFC 7009 section 2.1: a client revokes its own tokens, and is refused another's.
+    // RFC 7009 section 2.1: a client can revoke only its own tokens.
     revocation: {
       enabled: true,
       allowedPolicy(_ctx, client, token) {
@@ -62,7 +63,7 @@ export function features(options: EngineOptions): Features {
         throw new errors.InvalidGrant('the token was not issued to this client');
       },
     },
-    // RFC 7662: a client that authenticates sees its own tokens, and an API elsewhere the access tokens of all.
+    // RFC 7662: an authenticated client can inspect its own tokens, a resource server the access tokens of all clients.
     introspection: {
       enabled: true,
       async allowedPolicy(_ctx, { clientId, tokenEndpointAuthMethod }, token) {
@@ -89,7 +90,7 @@ export function features(options: EngineOptions): Features {
         html(ctx, pages.deviceSuccess(client?.clientName ?? client?.clientId ?? ''));
       },
     },
-    // Sent by logout/notifier.ts.
+    // logout/notifier.ts sends the logout tokens.
     backchannelLogout: { enabled: true },
     rpInitiatedLogout: {
       enabled: true,
@@ -97,7 +98,7 @@ export function features(options: EngineOptions): Features {
         html(ctx, pages.logout(ctx.oidc.urlFor('end_session_confirm'), formToken(ctx)));
       },
       async postLogoutSuccessSource(ctx) {
-        // Reached with "Stay signed in", too.
+        // oidc-provider also redirects here after "Stay signed in".
         const { accountId } = await ctx.oidc.provider.Session.get(ctx);
         html(ctx, pages.loggedOut(accountId !== undefined));
       },
@@ -105,8 +106,8 @@ export function features(options: EngineOptions): Features {
   };
 }
 
-/** RFC 8707: our own API, which a request means that names none, and the APIs elsewhere that the operator declares. */
-export function resourceIndicators(options: EngineOptions): NonNullable<Features['resourceIndicators']> {
+/** RFC 8707: the server's own API is the default resource; the operator declares others in `oauth.resources`. */
+export function resourceIndicators(options: ProviderOptions): NonNullable<Features['resourceIndicators']> {
   const { config, clients, scopes, settings } = options;
   const resourceScopes = [...scopes.keys(), ...openidScopes.map((scope) => scope.name)].join(' ');
   const resources = new Map<string, ResourceSettings>([[config.baseUrl, { url: config.baseUrl }]]);
@@ -114,7 +115,7 @@ export function resourceIndicators(options: EngineOptions): NonNullable<Features
     const declared = typeof entry === 'string' ? { url: entry } : entry;
     resources.set(declared.url, declared);
   }
-  // The one that signs comes first for its algorithm.
+  // `privateKeys` lists the active signing key of each algorithm first.
   const signingKeyId = (algorithm: AccessTokenAlgorithm) =>
     options.keys.privateKeys.find((key) => key.alg === algorithm)?.kid ?? '';
   return {
@@ -131,7 +132,7 @@ export function resourceIndicators(options: EngineOptions): NonNullable<Features
       const format = isPairwise
         ? 'opaque'
         : (metadata.access_token_format ?? declared.accessTokenFormat ?? settings.accessTokenFormat);
-      // RS256 is not for FAPI 2.0 (section 5.4).
+      // FAPI 2.0 section 5.4 does not allow RS256.
       const algorithm = isFapi2Client(cached.client)
         ? 'ES256'
         : (declared.accessTokenAlgorithm ?? settings.accessTokenAlgorithm);
@@ -156,12 +157,12 @@ function deviceForm(ctx: KoaContextWithOIDC): { action: string; xsrf: string } {
   return { action: ctx.oidc.urlFor('code_verification'), xsrf: formToken(ctx) };
 }
 
-/** The engine keeps its forms' token in the session. */
+/** The XSRF token of oidc-provider's forms, which oidc-provider keeps in the session. */
 function formToken(ctx: KoaContextWithOIDC): string {
   return String((ctx.oidc.session?.state as { secret?: string } | undefined)?.secret ?? '');
 }
 
-/** The user said no, to the code or to what the app asks for. */
+/** Whether the user rejected the user code or the consent. */
 function isRefusal(error: Error): boolean {
   return error.name === 'AbortedError' || error.name === 'AccessDenied';
 }
@@ -171,8 +172,8 @@ function codeFault(error: Error & { userCode?: string }): string {
   if (error.name === 'ExpiredError') return 'This code has expired. Start again on your device.';
   if (error.name === 'AlreadyUsedError') return 'This code has been used. Start again on your device.';
   if ((error as { status?: number }).status === 429)
-    return 'Too many wrong codes. Try again in some minutes.';
+    return 'Too many wrong codes. Try again in a few minutes.';
   if (error.userCode !== undefined || error.name === 'NotFoundError')
-    return 'There is no such code. Look again.';
-  return 'This did not work. Start again on your device.';
+    return 'This code is not valid. Check the code on your device.';
+  return 'Something went wrong. Start again on your device.';
 }

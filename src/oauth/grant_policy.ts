@@ -1,8 +1,9 @@
 /**
- * Which grant an authorization request leads to: a new one for each, so that what is done to the tokens of one
- * authorization leaves those of another alone. Only the console continues with the grant of its login session. What a
- * user confirmed once need not be confirmed again while a grant of it lives, unless nobody can know whether it is the same
- * app that asks. What a user confirms on a page counts for the grants that are there, too (storage/consent.ts).
+ * Decides which grant an authorization request uses.
+ *
+ * Each authorization creates a grant, so that revoking the tokens of one does not affect another. Only the console reuses
+ * the grant of its login session. The user is not asked again for scopes that a live grant of the same app has, unless
+ * the app cannot be identified. Consent on a page also changes the existing grants of the app (storage/consent.ts).
  */
 
 import { sql } from 'kysely';
@@ -16,35 +17,35 @@ import { newId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { adminScope, isClaimAllowed, isSameScope } from '../grants/scopes.ts';
 import { dropAdminScope } from './scope_policy.ts';
-import { currentMemo, type GrantDetails, type PendingGrant } from './storage/memo.ts';
+import { type GrantDetails, type PendingGrant, requestState } from './storage/request_state.ts';
 
-type EngineGrant = InstanceType<Provider['Grant']>;
+type ProviderGrant = InstanceType<Provider['Grant']>;
 
 /**
- * The engine's `loadExistingGrant`.
- * @returns undefined where the user has to be asked
+ * oidc-provider's `loadExistingGrant`.
+ * @returns undefined if the user must be asked for consent
  */
-export async function grantFor(
+export async function resolveGrant(
   db: Database,
   provider: Provider,
   ctx: KoaContextWithOIDC,
   client: Client,
-): Promise<EngineGrant | undefined> {
+): Promise<ProviderGrant | undefined> {
   const { account, result } = ctx.oidc;
   const accountId = account?.accountId;
   if (accountId === undefined) return undefined;
   if (ctx.oidc.requestParamScopes.has(adminScope) && !(await isAdmin(db, accountId))) dropAdminScope(ctx);
   const requested = [...ctx.oidc.requestParamScopes];
-  // By this account: between the answer and now another one may have signed in.
+  // The result must belong to this account: another one may have signed in since the consent was submitted.
   const isConfirmed = result?.consent?.accountId === accountId;
-  // RFC 8628 section 5.4: whoever sent the code may be somebody else; a device is asked for every time.
+  // RFC 8628 section 5.4: someone else may have sent the user code, so a device always requires consent.
   const isDevice = ctx.oidc.route === 'code_verification' || ctx.oidc.route === 'device_resume';
   if (!isConfirmed && isDevice) return undefined;
   const apis = Object.keys(ctx.oidc.resourceServers ?? {});
-  if (!isConfirmed && !(await wasConfirmed(db, ctx, client, { accountId, requested, apis })))
+  if (!isConfirmed && !(await hasConsented(db, ctx, client, { accountId, requested, apis })))
     return undefined;
-  const before = await grantOfSession(ctx, client, { accountId, requested, apis });
-  if (before !== undefined) return before;
+  const existing = await grantOfSession(ctx, client, { accountId, requested, apis });
+  if (existing !== undefined) return existing;
 
   const grant = new provider.Grant({ accountId, clientId: client.id });
   if (requested.length > 0) grant.addOIDCScope(requested.join(' '));
@@ -64,17 +65,17 @@ export async function grantFor(
     createdAt: new Date(),
     isConsent: isConfirmed,
   };
-  const memo = currentMemo();
-  memo.pendingGrant = pending;
-  memo.grants.set(grant.jti, pending);
+  const state = requestState();
+  state.pendingGrant = pending;
+  state.grants.set(grant.jti, pending);
   return grant;
 }
 
 /**
- * Where apps are reviewed, one that nobody has verified yet is for its members to try.
- * @throws AccessDenied for everybody else
+ * Restricts unverified apps to their members if the operator reviews apps.
+ * @throws AccessDenied for all other users
  */
-export async function requireReviewed(
+export async function requireReviewedApp(
   db: Database,
   { review }: AppSettings,
   ctx: KoaContextWithOIDC,
@@ -83,37 +84,37 @@ export async function requireReviewed(
   const accountId = ctx.oidc.account?.accountId;
   if (!review || client.state !== 'unverified' || accountId === undefined) return;
   if (await isMember(db, client.id, accountId)) return;
-  throw new errors.AccessDenied('the operator of this server has not verified the app yet');
+  throw new errors.AccessDenied('the operator of this server has not verified this app yet');
 }
 
-function addClaims(grant: EngineGrant, claims: string[], scopes: string[]): void {
-  const refused = claims.filter((claim) => !isClaimAllowed(claim, scopes));
+function addClaims(grant: ProviderGrant, claims: string[], scopes: string[]): void {
+  const rejected = claims.filter((claim) => !isClaimAllowed(claim, scopes));
   const allowed = claims.filter((claim) => isClaimAllowed(claim, scopes));
   if (allowed.length > 0) grant.addOIDCClaims(allowed);
-  if (refused.length > 0) grant.rejectOIDCClaims(refused);
+  if (rejected.length > 0) grant.rejectOIDCClaims(rejected);
 }
 
 interface Requested {
   accountId: string;
   requested: string[];
-  /** The APIs that it is for. */
+  /** The resources of the request. */
   apis: string[];
 }
 
-/** Whether the user already lets this client have all of that, of each API. */
-async function wasConfirmed(
+/** Whether the user has already granted this client all requested scopes for all requested resources. */
+async function hasConsented(
   db: Database,
   ctx: KoaContextWithOIDC,
   client: Client,
   { accountId, requested, apis }: Requested,
 ): Promise<boolean> {
-  // The console is not somebody else whom the user lets in: it acts for whoever is signed in, at this server's address.
+  // The console is a part of this server, not a third party, and only runs at this server's own address.
   if (client.id === consoleClientId) return true;
   if (!isIdentifiable(client)) return false;
   const { rows } = await sql<{ scopes: string[]; resources: Record<string, string> | null }>`
     select distinct scopes, details -> 'resources' as resources from grants
     where account_id = ${accountId} and client_id = ${client.id} and withdrawn_at is null`.execute(db);
-  // What names no API is for this server's own.
+  // Grants without resources are for the server's own API.
   const granted = rows.map((row) => row.resources ?? { [ctx.oidc.issuer]: row.scopes.join(' ') });
   const wanted = apis.length > 0 ? apis : [ctx.oidc.issuer];
   return wanted.every((api) => {
@@ -124,20 +125,20 @@ async function wasConfirmed(
 }
 
 /**
- * A page of the console that is loaded again continues with the grant of its browser's login session: the same account
- * with the same scopes. Another browser has a grant of its own, so that signing out ends only one.
+ * The console reuses the grant of its browser's login session after a reload, for the same account and the same scopes.
+ * Other browsers have grants of their own, so that signing out ends only one of them.
  */
 async function grantOfSession(
   ctx: KoaContextWithOIDC,
   client: Client,
   { accountId, requested, apis }: Requested,
-): Promise<EngineGrant | undefined> {
+): Promise<ProviderGrant | undefined> {
   if (client.id !== consoleClientId || ctx.oidc.requestParamClaims.size > 0) return undefined;
   const id = ctx.oidc.session?.grantIdFor(client.id);
-  // A withdrawn one is not found.
+  // Withdrawn grants are not found.
   const grant = id === undefined ? undefined : await ctx.oidc.provider.Grant.find(id);
   if (grant === undefined || grant.accountId !== accountId || grant.clientId !== client.id) return undefined;
-  // The engine's type leaves out what the model keeps.
+  // oidc-provider's type omits the stored members.
   const { openid, resources } = grant as unknown as GrantDetails;
   const wanted = requested.join(' ');
   const isSame =
@@ -148,8 +149,8 @@ async function grantOfSession(
 }
 
 /**
- * RFC 6749 section 10.2, RFC 8252 section 8.6: a public client on the user's own machine can be any program; it
- * is asked for every time. Codes for the server's own apps only ever go to this server (engine_client.ts).
+ * RFC 6749 section 10.2, RFC 8252 section 8.6: any program on the user's machine can pose as a public native client, so
+ * its users are always asked. Codes for the server's own apps are sent only to this server (provider_client.ts).
  */
 function isIdentifiable(client: Client): boolean {
   if (isOwnClient(client.id)) return true;

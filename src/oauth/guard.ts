@@ -1,6 +1,6 @@
 /**
- * The guard of our own API (RFC 6750, RFC 8705 section 3, RFC 9449 section 7, RFC 9728 section 5.1): signature,
- * audience, expiry, withdrawal, possession and scope, without a query for a bearer token.
+ * The guard of the server's own API (RFC 6750, RFC 8705 section 3, RFC 9449 section 7, RFC 9728 section 5.1). It checks
+ * signature, audience, expiry, withdrawal, proof of possession and scope. A bearer token needs no query.
  */
 
 import type { FastifyRequest } from 'fastify';
@@ -26,12 +26,13 @@ export interface GuardOptions {
   verifier: AccessTokenVerifier;
   withdrawals: WithdrawalList;
   proofs: ProofChecker;
-  /** Thumbprint of the client certificate that the connection (or a trusted proxy) showed. */
+  /** Thumbprint of the client certificate of the connection, or of the one that a trusted proxy forwards. */
   certificateThumbprint: (request: FastifyRequest) => string | null;
 }
 
 type Scheme = 'Bearer' | 'DPoP';
 
+/** @returns the guard: it authenticates a request, checks its scopes, and throws a Problem if it rejects the request */
 export function createGuard(options: GuardOptions): Guard {
   const { baseUrl, verifier, withdrawals, proofs, certificateThumbprint } = options;
   const resourceMetadata = `resource_metadata="${baseUrl}/.well-known/oauth-protected-resource"`;
@@ -54,21 +55,21 @@ export function createGuard(options: GuardOptions): Guard {
     });
   }
 
-  /** What was found out about requests that are still being answered. */
-  const admitted = new WeakMap<FastifyRequest, AccessTokenClaims>();
+  /** Claims of requests that passed all checks. One request may call the guard several times. */
+  const verifiedRequests = new WeakMap<FastifyRequest, AccessTokenClaims>();
 
   return async function guard(request, ...scopes) {
     const [scheme, token] = readToken(request);
-    const before = admitted.get(request);
-    const claims = before ?? (await verifier.verify(token));
+    const verified = verifiedRequests.get(request);
+    const claims = verified ?? (await verifier.verify(token));
     if (claims === undefined || claims.expiresAt * 1_000 <= Date.now())
-      throw refuse(scheme, 'invalid_token', 'The access token is not valid or has expired.');
+      throw refuse(scheme, 'invalid_token', 'The access token is invalid or has expired.');
     await requireFresh(withdrawals);
-    if (withdrawals.has(claims)) throw refuse(scheme, 'invalid_token', 'The access token was withdrawn.');
-    if (before === undefined) {
-      // Once for each request: a proof is used up by it.
+    if (withdrawals.has(claims)) throw refuse(scheme, 'invalid_token', 'The access token has been revoked.');
+    if (verified === undefined) {
+      // Once per request, because a DPoP proof can be used only once.
       await requirePossession(request, scheme, token, claims);
-      admitted.set(request, claims);
+      verifiedRequests.set(request, claims);
     }
     const missing = scopes.filter((scope) => !claims.scopes.has(scope));
     if (missing.length > 0) {
@@ -81,27 +82,23 @@ export function createGuard(options: GuardOptions): Guard {
   function readToken(request: FastifyRequest): [Scheme, string] {
     const { authorization } = request.headers;
     if (hasTokenInQuery(request)) {
-      // RFC 6750 section 2: one method only; and OAuth 2.1 section 5 has no tokens in URLs at all.
-      throw refuse(
-        'Bearer',
-        'invalid_request',
-        'The access token belongs in the Authorization header alone.',
-      );
+      // RFC 6750 section 2: one method per request. OAuth 2.1 section 5 does not allow tokens in URLs.
+      throw refuse('Bearer', 'invalid_request', 'Send the access token in the Authorization header only.');
     }
     if (authorization === undefined) {
-      // RFC 6750 section 3.1: who brought no token is told no error.
-      throw new Problem(401, 'An access token is required.', {
+      // RFC 6750 section 3.1: a request without a token gets no error code.
+      throw new Problem(401, 'This request requires an access token.', {
         code: 'no-token',
         headers: { 'www-authenticate': `Bearer ${resourceMetadata}` },
       });
     }
-    // RFC 9110 section 11.1: the scheme's name is in any case.
+    // RFC 9110 section 11.1: the scheme is case-insensitive.
     const match = /^(bearer|dpop) +([A-Za-z0-9._~+/-]+=*)$/i.exec(authorization);
     if (match === null) {
       throw refuse(
         'Bearer',
         'invalid_request',
-        'The Authorization header must be Bearer or DPoP and a token.',
+        'The Authorization header must contain the scheme Bearer or DPoP, and a token.',
       );
     }
     return [match[1]?.toLowerCase() === 'dpop' ? 'DPoP' : 'Bearer', match[2] as string];
@@ -128,28 +125,28 @@ export function createGuard(options: GuardOptions): Guard {
     accessToken: string,
     { jkt }: AccessTokenClaims,
   ): Promise<void> {
-    // RFC 9449 section 7.2: a bound token is no bearer token, and an unbound one proves nothing.
+    // RFC 9449 section 7.2: a bound token must not be used as a bearer token, nor an unbound one with DPoP.
     if (scheme === 'Bearer')
-      throw refuse('DPoP', 'invalid_token', 'The access token is bound: use the DPoP scheme.');
+      throw refuse('DPoP', 'invalid_token', 'The access token is bound to a key: use the DPoP scheme.');
     if (jkt === null) throw refuse('DPoP', 'invalid_token', 'The access token is not bound to a key.');
     const proof = request.headers.dpop;
     if (typeof proof !== 'string' || proof.includes(',')) {
-      throw refuse('DPoP', 'invalid_dpop_proof', 'One DPoP proof is required.');
+      throw refuse('DPoP', 'invalid_dpop_proof', 'The request must contain exactly one DPoP proof.');
     }
     const url = baseUrl + (request.url.split('?', 1)[0] ?? '/');
     const fault = await proofs.check({ proof, method: request.method, url, accessToken, jkt });
     if (fault === 'use_dpop_nonce')
-      throw refuse('DPoP', fault, 'The DPoP proof must carry the nonce given here.');
-    if (fault !== null) throw refuse('DPoP', fault, 'The DPoP proof is not valid.');
+      throw refuse('DPoP', fault, 'The DPoP proof must contain the nonce from the DPoP-Nonce header.');
+    if (fault !== null) throw refuse('DPoP', fault, 'The DPoP proof is invalid.');
   }
 }
 
-/** Whoever cannot know what was withdrawn lets nobody in. */
+/** Rejects all requests while the node cannot read the withdrawal list. */
 async function requireFresh(withdrawals: WithdrawalList): Promise<void> {
   try {
     await withdrawals.fresh();
   } catch (cause) {
-    throw new Problem(503, 'The database cannot be reached at the moment.', {
+    throw new Problem(503, 'The database is unreachable.', {
       code: 'database-unavailable',
       headers: { 'retry-after': '5' },
       cause,

@@ -1,23 +1,23 @@
 /**
- * Housekeeping: rows that nobody can use any more leave in small batches, so that the tables do not grow with
- * time and nothing waits for a long delete. Every node does it; rows that another one is deleting are passed over.
+ * Housekeeping deletes expired rows in small batches, so that tables do not grow and no delete holds locks for long.
+ * Every node runs it and skips rows that another node is deleting.
  */
 
 import { sql } from 'kysely';
 import { removeUnusedClients } from '../clients/self_registered.ts';
 import type { Database } from '../database/database.ts';
 
-/** Milliseconds between rounds, and rows of a table in one statement. */
+/** Milliseconds between rounds, and rows per statement. */
 const roundMs = 60_000;
 const batchRows = 1_000;
-/** Milliseconds between looks at all grants. */
+/** Milliseconds between scans of all grants. */
 const grantsMs = 3_600_000;
-/** Batches of one table in one round: the rest is for the next. */
+/** Maximum batches per table and round. */
 const batchesMax = 50;
 
-/** Each table with what says that a row is of no use. */
-const rules: readonly [table: string, useless: string][] = [
-  // Kept for an hour beyond its time: a code that is used again takes back what it gave.
+/** Tables with the condition for rows to delete. */
+const expiredRows: readonly [table: string, condition: string][] = [
+  // Kept for an hour after expiry, so that a replayed code still revokes its tokens.
   ['authorization_codes', "expires_at < now() - interval '1 hour'"],
   ['refresh_tokens', "expires_at < now() - interval '1 hour'"],
   ['access_tokens', 'expires_at < now()'],
@@ -40,49 +40,51 @@ const rules: readonly [table: string, useless: string][] = [
 ];
 
 /**
- * One round. What cannot be cleared keeps nothing else from being cleared.
- * @returns rows that left, by table
- * @throws AggregateError at the end, with the error of each table whose statement failed
+ * Runs one round. An error in one table does not stop the others.
+ * @returns the number of deleted rows, by table
+ * @throws AggregateError at the end, with the errors of all tables that failed
  */
-export async function keepHouse(db: Database): Promise<Record<string, number>> {
-  const left: Record<string, number> = {};
-  const faults: Error[] = [];
+export async function runHousekeeping(db: Database): Promise<Record<string, number>> {
+  const deleted: Record<string, number> = {};
+  const failures: Error[] = [];
   const attempt = async (table: string, work: () => Promise<number>) => {
     try {
       const rows = await work();
-      if (rows > 0) left[table] = rows;
+      if (rows > 0) deleted[table] = rows;
     } catch (cause) {
-      faults.push(new Error(`${table}: ${(cause as Error).message}`, { cause }));
+      failures.push(new Error(`${table}: ${(cause as Error).message}`, { cause }));
     }
   };
-  for (const [table, useless] of rules) await attempt(table, () => clear(db, table, useless));
+  for (const [table, condition] of expiredRows) {
+    await attempt(table, () => deleteRows(db, table, condition));
+  }
   await attempt('clients', () => removeUnusedClients(db, batchRows));
-  if (faults.length === 0) return left;
-  throw new AggregateError(faults, faults.map((fault) => fault.message).join('; '));
+  if (failures.length === 0) return deleted;
+  throw new AggregateError(failures, failures.map(({ message }) => message).join('; '));
 }
 
-async function clear(db: Database, table: string, useless: string): Promise<number> {
-  let left = 0;
+async function deleteRows(db: Database, table: string, condition: string): Promise<number> {
+  let deleted = 0;
   for (let batch = 0; batch < batchesMax; batch += 1) {
     const { numAffectedRows } = await sql`
       delete from ${sql.table(table)}
       where ctid = any(array(
-        select ctid from ${sql.table(table)} where ${sql.raw(useless)}
+        select ctid from ${sql.table(table)} where ${sql.raw(condition)}
         limit ${batchRows} for update skip locked))`.execute(db);
     const rows = Number(numAffectedRows ?? 0);
-    left += rows;
+    deleted += rows;
     if (rows < batchRows) break;
   }
-  return left;
+  return deleted;
 }
 
 /**
- * Each authorization has a grant of its own. One that no token can come from any more, that no subscription belongs
- * to, and that a newer one of the same user and app covers, says nothing: without it users who sign in again and
- * again would leave a row each time.
- * @returns how many left
+ * Deletes superseded grants. Each authorization creates a grant, so users who sign in repeatedly would accumulate rows. A
+ * grant is superseded if it has no live token and no subscription, and a newer grant of the same user and app includes
+ * its scopes.
+ * @returns the number of deleted grants
  */
-export async function retireGrants(db: Database): Promise<number> {
+export async function deleteSupersededGrants(db: Database): Promise<number> {
   const { numAffectedRows } = await sql`
     delete from grants
     where id = any(array(
@@ -99,14 +101,14 @@ export async function retireGrants(db: Database): Promise<number> {
   return Number(numAffectedRows ?? 0);
 }
 
-/** @returns stops it */
+/** @returns a function that stops housekeeping and waits for the current round */
 export function startHousekeeping(db: Database, onError: (error: unknown) => void): () => Promise<void> {
   let round: Promise<unknown> = Promise.resolve();
   const timer = setInterval(() => {
-    round = keepHouse(db).catch(onError);
+    round = runHousekeeping(db).catch(onError);
   }, roundMs);
   const grantsTimer = setInterval(() => {
-    round = round.then(() => retireGrants(db)).catch(onError);
+    round = round.then(() => deleteSupersededGrants(db)).catch(onError);
   }, grantsMs);
   timer.unref();
   grantsTimer.unref();

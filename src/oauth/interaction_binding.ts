@@ -1,12 +1,13 @@
 /**
- * Binds the answer to an interaction to the browser that gave it. The engine's own cookies name the interaction alone:
- * an attacker who begins one can plant them in the victim's browser (a sibling host may set `__Secure-` cookies, over
- * http any port may set any), let the victim sign in, and resume the request himself.
+ * Binds the result of an interaction to the browser that submitted it.
  *
- *   answered: a fresh secret → its digest with the result, the secret in a cookie → demanded when the request is resumed
+ * oidc-provider's own cookies identify only the interaction. An attacker who starts an interaction can plant those cookies
+ * in the victim's browser (a sibling host may set `__Secure-` cookies; over http, any port may set any cookie), let the
+ * victim sign in, and resume the request himself. Therefore each result gets a fresh secret: its digest is stored with
+ * the result, the secret is set as a cookie, and resuming the request requires that cookie.
  *
- * Over https the cookie has the prefix `__Host-`: nobody else can set it either, so an attacker's answer is not resumed
- * in the victim's browser.
+ * Over https the cookie has the prefix `__Host-`. No other host can set it, so an attacker's result cannot be resumed in
+ * the victim's browser either.
  */
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -15,94 +16,96 @@ import { digest, digestEquals, newSecret } from '../crypto/digest.ts';
 
 type Result = Parameters<Provider['interactionResult']>[2];
 
-/** Seconds from an answer until it must be resumed: browsers do that at once. */
-const answerSeconds = 600;
-/** Characters of the digest in the cookie's name: two answers at once get two cookies. */
+/** Lifetime of the cookie in seconds. Browsers resume immediately. */
+const resultSeconds = 600;
+/** Number of characters of the digest in the cookie name. Concurrent results get different cookies. */
 const nameLength = 16;
 
-export type AnswerInteraction = (
+export type SubmitInteraction = (
   request: FastifyRequest,
   reply: FastifyReply,
   result: Result,
 ) => Promise<string>;
 
-/** @returns a function that keeps the answer, and returns the URL to resume the request at */
-export function createAnswers(baseUrl: string, provider: () => Provider): AnswerInteraction {
+/** @returns a function that stores the result of an interaction and returns the URL that resumes the request */
+export function createInteractionSubmitter(baseUrl: string, provider: () => Provider): SubmitInteraction {
   const isSecure = baseUrl.startsWith('https:');
-  const attributes = `Path=/; HttpOnly; SameSite=Lax; Max-Age=${answerSeconds}${isSecure ? '; Secure' : ''}`;
+  const attributes = `Path=/; HttpOnly; SameSite=Lax; Max-Age=${resultSeconds}${isSecure ? '; Secure' : ''}`;
   return async (request, reply, result) => {
     const secret = newSecret();
-    const answer = digest(secret).toString('base64url');
+    const resultId = digest(secret).toString('base64url');
     const returnTo = await provider().interactionResult(request.raw, reply.raw, {
       ...result,
-      answer,
-      // In each answer: the engine keeps the members of the one before.
+      answer: resultId,
+      // Set on every result: oidc-provider merges a result with the previous one.
       acted: request.method === 'POST',
     });
-    reply.header('set-cookie', `${cookieName(answer, isSecure)}=${secret}; ${attributes}`);
+    reply.header('set-cookie', `${cookieName(resultId, isSecure)}=${secret}; ${attributes}`);
     return returnTo;
   };
 }
 
-function cookieName(answer: string, isSecure: boolean): string {
-  return `${isSecure ? '__Host-' : ''}nuncio_answer_${answer.slice(0, nameLength)}`;
+function cookieName(resultId: string, isSecure: boolean): string {
+  return `${isSecure ? '__Host-' : ''}nuncio_answer_${resultId.slice(0, nameLength)}`;
 }
 
-/** The engine's own model, as far as it is used here. */
-interface EngineInteraction {
+/** The part of oidc-provider's `Interaction` model that is used here. */
+interface ProviderInteraction {
+  /** `answer` is the digest of the secret in the browser's cookie. */
   result?: { answer?: unknown };
   destroy: () => Promise<void>;
 }
 
-/** Whether the user sent a form of ours for the last answer. A redirect through the application's page is no act. */
-export function isAct(interaction: { result?: object | undefined } | undefined): boolean {
+/** Whether the latest result came from a form submission. A redirect through the application's page does not count. */
+export function isUserAction(interaction: { result?: object | undefined } | undefined): boolean {
   return (interaction?.result as { acted?: unknown } | undefined)?.acted === true;
 }
 
-/** Lets the engine find an interaction to resume only for the browser that answered it. */
+/** Makes oidc-provider resume an interaction only in the browser that submitted its result. */
 export function useInteractionBinding({ Interaction }: Provider, baseUrl: string): void {
   const isSecure = baseUrl.startsWith('https:');
   const model = Interaction as unknown as {
-    find: (uid: string, ...rest: unknown[]) => Promise<EngineInteraction | undefined>;
-    prototype: EngineInteraction;
+    find: (uid: string, ...rest: unknown[]) => Promise<ProviderInteraction | undefined>;
+    prototype: ProviderInteraction;
   };
   const { find } = model;
   const { destroy } = model.prototype;
 
   model.find = async function (uid, ...rest) {
     const interaction = await find.call(this, uid, ...rest);
-    const ctx = resumed();
-    return ctx === undefined || isOwnAnswer(ctx, interaction) ? interaction : undefined;
+    const ctx = resumingContext();
+    return ctx === undefined || wasSubmittedHere(ctx, interaction) ? interaction : undefined;
   };
 
-  // Not sooner: where another account signs in, the engine signs the one before out and comes back.
+  // The cookie is cleared only here: when a different account signs in, oidc-provider signs the previous one out and
+  // resumes again.
   model.prototype.destroy = async function () {
     await destroy.call(this);
-    const answer = answerOf(this);
-    if (answer === undefined) return;
+    const resultId = resultIdOf(this);
+    if (resultId === undefined) return;
     const options = { path: '/', httpOnly: true, sameSite: 'lax', secure: isSecure, signed: false } as const;
-    resumed()?.cookies.set(cookieName(answer, isSecure), null, options);
+    resumingContext()?.cookies.set(cookieName(resultId, isSecure), null, options);
   };
 
-  function isOwnAnswer(ctx: KoaContextWithOIDC, interaction: EngineInteraction | undefined): boolean {
-    const answer = answerOf(interaction);
-    if (answer === undefined) return false;
-    const secret = ctx.cookies.get(cookieName(answer, isSecure), { signed: false }) ?? '';
-    return digestEquals(digest(secret), digestOf(answer));
+  function wasSubmittedHere(ctx: KoaContextWithOIDC, interaction: ProviderInteraction | undefined): boolean {
+    const resultId = resultIdOf(interaction);
+    if (resultId === undefined) return false;
+    const secret = ctx.cookies.get(cookieName(resultId, isSecure), { signed: false }) ?? '';
+    return digestEquals(digest(secret), toDigest(resultId));
   }
 }
 
-function answerOf(interaction: EngineInteraction | undefined): string | undefined {
-  const answer = interaction?.result?.answer;
-  return typeof answer === 'string' && digestOf(answer).length === 32 ? answer : undefined;
+function resultIdOf(interaction: ProviderInteraction | undefined): string | undefined {
+  const resultId = interaction?.result?.answer;
+  return typeof resultId === 'string' && toDigest(resultId).length === 32 ? resultId : undefined;
 }
 
-function digestOf(answer: string): Buffer {
-  return Buffer.from(answer, 'base64url');
+function toDigest(resultId: string): Buffer {
+  return Buffer.from(resultId, 'base64url');
 }
 
-/** The request that resumes one, where there is one under way. */
-function resumed(): KoaContextWithOIDC | undefined {
+/** The context of the current request if it resumes an interaction. */
+function resumingContext(): KoaContextWithOIDC | undefined {
   const ctx = Provider.ctx;
   return ctx?.oidc.route === 'resume' || ctx?.oidc.route === 'device_resume' ? ctx : undefined;
 }

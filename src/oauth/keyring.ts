@@ -1,6 +1,6 @@
 /**
- * The signing keys as a node knows them: read at the start, again whenever the database tells of a change or the
- * time of one has come, and when a token names a key that is not known yet.
+ * A node's copy of the signing keys. Reloads them on a notification from the database, when a key becomes active or
+ * expires, once a minute, and when a token names an unknown key.
  */
 
 import { sql } from 'kysely';
@@ -8,10 +8,10 @@ import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import { loadSigningKeys, type SigningKeys } from './signing_keys.ts';
 
-/** Milliseconds after which the keys are read again in any case, and the least between two readings. */
-const reloadMs = 60_000;
-const reloadPauseMs = 1_000;
-/** Milliseconds after a reading that failed. */
+/** Maximum milliseconds between reloads, and minimum milliseconds between reloads for unknown keys. */
+const reloadIntervalMsMax = 60_000;
+const reloadIntervalMsMin = 1_000;
+/** Milliseconds until the next attempt after a failed reload. */
 const retryMs = 2_000;
 
 export class Keyring {
@@ -29,7 +29,7 @@ export class Keyring {
     db: Database;
     notifications: Notifications;
     secret: Buffer;
-    /** Called at the start and with each other set of keys. */
+    /** Called at start and after each change. */
     onChange: (keys: SigningKeys) => void;
     onError: (error: unknown) => void;
   }) {
@@ -46,9 +46,9 @@ export class Keyring {
     return this.#reload();
   }
 
-  /** For a token whose key is not known: perhaps it is new. At most once a second. */
+  /** Reloads the keys for a token with an unknown key, which may be new. At most once a second. */
   async refresh(): Promise<void> {
-    if (performance.now() - this.#loadedAt < reloadPauseMs) return;
+    if (performance.now() - this.#loadedAt < reloadIntervalMsMin) return;
     await this.#reload();
   }
 
@@ -58,7 +58,7 @@ export class Keyring {
   }
 
   async #reload(): Promise<void> {
-    // A change that comes while one is being read is read after it.
+    // A change notified during a reload requires another one.
     while (this.#loading !== undefined) await this.#loading.catch(() => {});
     this.#loading = this.#load();
     try {
@@ -70,25 +70,25 @@ export class Keyring {
 
   async #load(): Promise<void> {
     this.#loadedAt = performance.now();
-    // Whatever becomes of this reading, there is a next one.
-    this.#readAfter(retryMs);
+    // Scheduled before the query, so that a failure does not end the cycle.
+    this.#reloadAfter(retryMs);
     const keys = await loadSigningKeys(this.#db, this.#secret);
     const known = JSON.stringify(keys.publicKeys);
     if (known !== this.#known) this.#onChange(keys);
     this.#known = known;
-    this.#readAfter(await this.#msToNextChange());
+    this.#reloadAfter(await this.#msToNextChange());
   }
 
-  /** The next change that is known to come is read when it comes. */
+  /** Milliseconds until the next scheduled change of a key, or until the regular reload. */
   async #msToNextChange(): Promise<number> {
     const { rows } = await sql<{ ms: number | null }>`
       select extract(epoch from min(change) - now())::float8 * 1000 as ms
       from signing_keys, unnest(array[signs_from, expires_at]) as change
       where change > now()`.execute(this.#db);
-    return Math.min(rows[0]?.ms ?? reloadMs, reloadMs) + 10;
+    return Math.min(rows[0]?.ms ?? reloadIntervalMsMax, reloadIntervalMsMax) + 10;
   }
 
-  #readAfter(ms: number): void {
+  #reloadAfter(ms: number): void {
     if (this.#stopped) return;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => void this.#reload().catch(this.#onError), ms);

@@ -1,5 +1,5 @@
 /**
- * The browser's login session outside of an authorization request: for the user's own page.
+ * The browser's login session outside of authorization requests, for the `/account` pages.
  */
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -9,26 +9,26 @@ import { requestNormalizer } from './mount.ts';
 
 export interface LoginSession {
   accountId: string | null;
-  /** Known to this browser and to us: forms are bound to it. */
+  /** Known only to this browser and the server. Forms are bound to it. */
   secret: string;
 }
 
 export interface LoginSessions {
   find: (request: FastifyRequest, reply: FastifyReply) => Promise<LoginSession>;
-  /** Signs the browser in, under a session id that nobody knew before. */
+  /** Signs the browser in, under a new session id. */
   begin: (request: FastifyRequest, reply: FastifyReply, login: NewLogin) => Promise<void>;
 }
 
 export interface NewLogin {
   accountId: string;
-  /** Where the application signed the user in, what it says of that. */
+  /** Authentication time, methods and class, if the application signed the user in. */
   authTime?: number;
   amr?: string[] | null;
   acr?: string | null;
 }
 
-/** The engine's own model, as far as it is used here. */
-interface EngineSession {
+/** The part of oidc-provider's `Session` model that is used here. */
+interface ProviderSession {
   jti: string;
   accountId?: string;
   authorizations?: Record<string, unknown>;
@@ -39,12 +39,12 @@ interface EngineSession {
   save: (ttlSeconds: number) => Promise<string>;
 }
 
-interface EngineClient {
+interface ProviderClient {
   backchannelLogoutUri?: string | undefined;
   backchannelLogout: (accountId: string | undefined, sessionId: string | undefined) => Promise<void>;
 }
 
-/** Seconds that a session lives from its last use. */
+/** Lifetime of a session after its last use, in seconds. */
 export const sessionSeconds = 14 * 86_400;
 
 export function createLoginSessions(baseUrl: string, provider: () => Provider): LoginSessions {
@@ -54,11 +54,11 @@ export function createLoginSessions(baseUrl: string, provider: () => Provider): 
 
   async function load(request: FastifyRequest, reply: FastifyReply) {
     normalize(request);
-    const engine = provider();
-    const ctx = engine.createContext(request.raw, reply.raw);
-    // The types of the engine do not list what its sessions can do; `EngineSession` says what is used here.
-    const session = (await engine.Session.get(ctx as never)) as unknown as EngineSession;
-    return { engine, ctx, session };
+    const current = provider();
+    const ctx = current.createContext(request.raw, reply.raw);
+    // oidc-provider's types omit these members of its sessions.
+    const session = (await current.Session.get(ctx as never)) as unknown as ProviderSession;
+    return { current, ctx, session };
   }
 
   return {
@@ -68,12 +68,12 @@ export function createLoginSessions(baseUrl: string, provider: () => Provider): 
     },
     async begin(request, reply, { accountId, authTime, amr, acr = passwordAcr(baseUrl) }) {
       const loaded = await load(request, reply);
-      const { engine, ctx } = loaded;
+      const { current, ctx } = loaded;
       let { session } = loaded;
       if (session.accountId !== undefined && session.accountId !== accountId) {
-        await endSession(engine, session);
-        // As above.
-        session = new engine.Session() as unknown as EngineSession;
+        await endSession(current, session);
+        // oidc-provider's types omit these members, as above.
+        session = new current.Session() as unknown as ProviderSession;
       }
       session.loginAccount({
         accountId,
@@ -83,7 +83,7 @@ export function createLoginSessions(baseUrl: string, provider: () => Provider): 
       });
       session.resetIdentifier();
       await session.save(sessionSeconds);
-      ctx.cookies.set(engine.cookieName('session'), session.jti, {
+      ctx.cookies.set(current.cookieName('session'), session.jti, {
         ...options,
         secure,
         maxAge: sessionSeconds * 1_000,
@@ -92,10 +92,12 @@ export function createLoginSessions(baseUrl: string, provider: () => Provider): 
   };
 }
 
-/** Ends the session of another account as signing out does: the apps that want to be told are told. */
-async function endSession(engine: Provider, session: EngineSession): Promise<void> {
+/** Signs the previous account out, including its back-channel logout notices. */
+async function endSession(provider: Provider, session: ProviderSession): Promise<void> {
   for (const clientId of Object.keys(session.authorizations ?? {})) {
-    const client = (await engine.Client.find(clientId).catch(() => undefined)) as EngineClient | undefined;
+    const client = (await provider.Client.find(clientId).catch(() => undefined)) as
+      | ProviderClient
+      | undefined;
     if (client?.backchannelLogoutUri === undefined) continue;
     await client.backchannelLogout(session.accountId, session.sidFor(clientId));
   }

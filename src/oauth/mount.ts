@@ -1,7 +1,6 @@
 /**
- * The engine's routes on our application: which path takes which method, and what a request looks like when the
- * engine gets it. Host and protocol are the base URL's, whatever the client or a proxy sent; the body is not read
- * before the engine reads it.
+ * Mounts oidc-provider on the Fastify application. Defines the methods of each path, and normalizes requests: host and
+ * protocol are always those of the base URL. Fastify does not parse the bodies, because oidc-provider does.
  */
 
 import { parse, stringify } from 'node:querystring';
@@ -10,16 +9,16 @@ import type { Provider } from 'oidc-provider';
 import { readBody } from '../http/body_limit.ts';
 import { mediaType } from '../http/media_types.ts';
 import { Problem } from '../http/problem.ts';
-import { noteBody } from './endpoint_limit.ts';
-import type { EnginePages } from './engine_options.ts';
+import { rememberBody } from './endpoint_limit.ts';
+import type { ProviderPages } from './provider_options.ts';
 import { registrationPath } from './registration/registration.ts';
-import type { RefuseTooMany } from './request_limit.ts';
+import type { RejectIfLimited } from './request_limit.ts';
 import type { OAuthSettings } from './settings.ts';
 import { toOpaqueForm } from './storage/access_token.ts';
 
 type Route = [path: string, ...methods: ('GET' | 'POST' | 'PUT' | 'DELETE')[]];
 
-/** The engine's paths and what each takes besides OPTIONS. */
+/** oidc-provider's paths with their methods, in addition to OPTIONS. */
 const routes: readonly Route[] = [
   ['/oauth/authorize', 'GET'],
   ['/oauth/authorize/:uid', 'GET'],
@@ -44,13 +43,13 @@ const registrationRoutes: readonly Route[] = [
   [`${registrationPath}/:clientId`, 'GET', 'PUT', 'DELETE'],
 ];
 
-/** What is for browsers to visit, with their cookies: no page of another origin reads it. */
+/** Pages for browsers, which use cookies. They are not readable across origins. */
 const pagePaths = /^\/(?:oauth\/authorize|oauth\/logout|device)(?:\/|$)/;
 
-/** Where the engine takes no JWT as the `token` parameter, and we do. */
-const structuredTokenPaths = new Set(['/oauth/revoke', '/oauth/introspect']);
+/** Endpoints whose `token` parameter may be a JWT here, but not in oidc-provider. */
+const jwtTokenPaths = new Set(['/oauth/revoke', '/oauth/introspect']);
 
-/** For whatever the engine shows or redirects (RFC 9700 sections 4.2.4 and 4.16); it adds its own script's hash. */
+/** Headers of oidc-provider's pages and redirects (RFC 9700 sections 4.2.4 and 4.16). oidc-provider adds its script's hash. */
 const pageHeaders: Readonly<Record<string, string>> = {
   'content-security-policy':
     "default-src 'none'; script-src; style-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'",
@@ -58,17 +57,17 @@ const pageHeaders: Readonly<Record<string, string>> = {
   'referrer-policy': 'no-referrer',
 };
 
-/** The largest body taken, in bytes: the engine's own limit. */
+/** Maximum size of a request body in bytes, which is oidc-provider's own limit. */
 const bodyBytesMax = 56 * 1_024;
 
-/** @param provider gives the engine of the moment: after a rotation of keys it is another one */
+/** @param provider returns the current provider, which changes with the signing keys */
 export function mountProvider(
   app: FastifyInstance,
   baseUrl: string,
   provider: () => Provider,
   settings: OAuthSettings,
-  refuseTooMany: RefuseTooMany,
-  pages: EnginePages,
+  rejectIfLimited: RejectIfLimited,
+  pages: ProviderPages,
 ): void {
   const normalize = requestNormalizer(baseUrl);
   void app.register(async (scope) => {
@@ -77,23 +76,23 @@ export function mountProvider(
     const enabled = settings.registration === 'off' ? routes : [...routes, ...registrationRoutes];
     for (const [path, ...methods] of enabled) {
       const isPage = pagePaths.test(path);
-      const replaces = structuredTokenPaths.has(path);
-      // Handed over before the framework would look for a body: what comes after the first hooks is not for us.
+      const acceptsJwt = jwtTokenPaths.has(path);
+      // Runs in the onRequest hook, before Fastify parses the body. The later stages are not used.
       const onRequest = async (request: FastifyRequest, reply: FastifyReply) => {
         if (isPage) reply.headers({ ...pageHeaders });
-        if (refuseTooMany(request, reply, path)) return;
+        if (rejectIfLimited(request, reply, path)) return;
         try {
-          await readWithinLimit(request, replaces);
+          await readWithinLimit(request, acceptsJwt);
         } catch (error) {
           if (!(error instanceof Problem)) throw error;
           return refuse(error, request, reply, isPage ? pages : null);
         }
-        await hand(request, reply);
+        await dispatch(request, reply);
       };
-      for (const method of methods) scope.route({ method, url: path, onRequest, handler: neverReached });
+      for (const method of methods) scope.route({ method, url: path, onRequest, handler: unreachable });
       scope.options(path, async (request, reply) => {
         const isPreflight = request.headers['access-control-request-method'] !== undefined;
-        if (isPreflight && !isPage) return hand(request, reply);
+        if (isPreflight && !isPage) return dispatch(request, reply);
         return reply
           .code(204)
           .header('allow', [...methods, 'OPTIONS'].join(', '))
@@ -102,7 +101,7 @@ export function mountProvider(
     }
   });
 
-  async function hand(request: FastifyRequest, reply: FastifyReply): Promise<void> {
+  async function dispatch(request: FastifyRequest, reply: FastifyReply): Promise<void> {
     const { raw } = request;
     normalize(request);
     reply.hijack();
@@ -116,24 +115,24 @@ function setHeader(reply: FastifyReply, name: string, value: number | string | s
   if (value !== undefined) reply.raw.setHeader(name, value);
 }
 
-function neverReached(): void {
-  throw new Error('the engine answers before');
+function unreachable(): void {
+  throw new Error('unreachable: oidc-provider responds in onRequest');
 }
 
 /**
- * Host and protocol as the base URL says, whatever the client or a proxy sent.
- * @returns a function that puts a request right
+ * Makes host and protocol those of the base URL, whatever the client or a proxy sent.
+ * @returns a function that normalizes the headers of a request in place
  */
 export function requestNormalizer(baseUrl: string): (request: FastifyRequest) => void {
   const { host, protocol } = new URL(baseUrl);
   return (request) => {
-    // Whom a trusted proxy saw: read before what it says is taken out.
+    // The client's address as reported by a trusted proxy; read before the headers are removed.
     const { ip } = request;
     const { headers } = request.raw;
     for (const name in headers) {
       if (name === 'forwarded' || name.startsWith('x-forwarded-')) delete headers[name];
-      // A method of authentication that nobody has here: by these the engine would refuse a request as one of a client
-      // that has not authenticated, and it would count for that client (endpoint_limit.ts).
+      // Attestation-based client authentication is not supported. With these headers oidc-provider would fail a request as
+      // one of a client that has not authenticated, and the request would count against that client (endpoint_limit.ts).
       if (name.startsWith('oauth-client-attestation')) delete headers[name];
     }
     headers.host = host;
@@ -145,7 +144,7 @@ export function requestNormalizer(baseUrl: string): (request: FastifyRequest) =>
 type Callback = ReturnType<Provider['callback']>;
 const callbacks = new WeakMap<Provider, Callback>();
 
-/** The engine composes its middleware anew whenever it is asked for its callback. */
+/** Caches the callback: oidc-provider composes its middleware on every call. */
 function callbackOf(provider: Provider): Callback {
   let callback = callbacks.get(provider);
   if (callback === undefined) {
@@ -156,18 +155,18 @@ function callbackOf(provider: Provider): Callback {
 }
 
 /**
- * Reads the body within the limit, and gives the request what was read in its place.
- * @param replaces whether a JWT as the `token` of a form is replaced by what the engine does not know as one
- * @throws Problem 413 past the limit
+ * Reads the body within the limit and attaches it to the raw request.
+ * @param acceptsJwt whether to replace a JWT in the form's `token` parameter by its opaque form
+ * @throws Problem 413 if the body exceeds the limit
  */
-async function readWithinLimit(request: FastifyRequest, replaces: boolean): Promise<void> {
+async function readWithinLimit(request: FastifyRequest, acceptsJwt: boolean): Promise<void> {
   const { raw } = request;
   const { headers } = raw;
   if (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined) return;
-  const read = await readBody(request, bodyBytesMax);
-  noteBody(raw, read);
+  const received = await readBody(request, bodyBytesMax);
+  rememberBody(raw, received);
   const isForm = mediaType(headers['content-type']) === 'application/x-www-form-urlencoded';
-  const body = replaces && isForm ? withOpaqueToken(read) : read;
+  const body = acceptsJwt && isForm ? withOpaqueToken(received) : received;
   headers['content-length'] = String(body.length);
   Object.defineProperties(raw, {
     readable: { value: true },
@@ -185,12 +184,12 @@ function withOpaqueToken(body: Buffer): Buffer {
   return Buffer.from(stringify({ ...form, token: toOpaqueForm(form.token) }));
 }
 
-/** What is refused before the engine sees it: a page for browsers, otherwise the engine's own shape. */
+/** Responds to a request that does not reach oidc-provider: with a page for browsers, otherwise in oidc-provider's format. */
 function refuse(
   problem: Problem,
   request: FastifyRequest,
   reply: FastifyReply,
-  page: EnginePages | null,
+  page: ProviderPages | null,
 ): void {
   const error = { error: 'invalid_request', error_description: refusalDescription(problem) };
   reply.code(problem.status).headers(problem.headers).header('cache-control', 'no-store');
@@ -205,5 +204,5 @@ function refuse(
 function refusalDescription({ status }: Problem): string {
   return status === 413
     ? `the request body is larger than ${bodyBytesMax} bytes`
-    : 'the request body did not come as a whole';
+    : 'the request body is incomplete';
 }

@@ -1,20 +1,20 @@
 /**
- * What the engine shows where it does not ask for a page by name: errors that cannot be sent back to the app, and the
- * form that sends a browser on by POST.
+ * Pages that oidc-provider renders without a hook for them: errors that cannot be returned to the app, and the form that
+ * forwards a browser by POST.
  */
 
 import type { ErrorOut, KoaContextWithOIDC } from 'oidc-provider';
-import type { EnginePages } from './engine_options.ts';
+import type { ProviderPages } from './provider_options.ts';
 
-/** For the engine's `renderError`. */
-export function errorRenderer(pages: EnginePages) {
+/** oidc-provider's `renderError`. */
+export function errorRenderer(pages: ProviderPages) {
   return async (ctx: KoaContextWithOIDC, out: ErrorOut, error: Error): Promise<void> => {
     ctx.type = 'html';
     ctx.body = errorPage(ctx, out, error, pages);
   };
 }
 
-function errorPage(ctx: KoaContextWithOIDC, out: ErrorOut, error: Error, pages: EnginePages): string {
+function errorPage(ctx: KoaContextWithOIDC, out: ErrorOut, error: Error, pages: ProviderPages): string {
   const requestId = String(ctx.res.getHeader('request-id') ?? '');
   if (error.name === 'SessionNotFound') return pages.expired(requestId);
   const parameter = (name: string) => {
@@ -26,19 +26,19 @@ function errorPage(ctx: KoaContextWithOIDC, out: ErrorOut, error: Error, pages: 
 }
 
 /**
- * A form that a script submits, or a button where there is no script (RFC 8628 section 3.3.1, form_post, a change of the
- * account): the engine writes it bare. It gets the look of our pages; its script, which the policy names by its digest,
- * stays as it is.
+ * Middleware that restyles oidc-provider's forwarding form (RFC 8628 section 3.3.1, form_post, change of account). The
+ * provider's script submits the form, or the user does so by a button. The script stays as it is, because the content
+ * security policy allows it by its hash.
  */
-export function dressForwardingForm(pages: EnginePages) {
+export function styleForwardingForm(pages: ProviderPages) {
   const replacements = replacementsFor(pages);
   return (ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> =>
-    ctx.method === 'POST' && ctx.path === '/oauth/token' ? next() : dress(ctx, next, replacements);
+    ctx.method === 'POST' && ctx.path === '/oauth/token' ? next() : restyle(ctx, next, replacements);
 }
 
-type Replacements = readonly (readonly [bare: string, dressed: string])[];
+type Replacements = readonly (readonly [original: string, styled: string])[];
 
-function replacementsFor({ brandName, hasBrandColor }: EnginePages): Replacements {
+function replacementsFor({ brandName, hasBrandColor }: ProviderPages): Replacements {
   const name = brandName.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
   const brandColor = hasBrandColor ? '\n  <link rel="stylesheet" href="/assets/brand.css">' : '';
   return [
@@ -55,13 +55,13 @@ function replacementsFor({ brandName, hasBrandColor }: EnginePages): Replacement
     ['<body>', '<body><main><h1>One moment</h1>'],
     [
       "Your browser does not support JavaScript or you've disabled it.<br/>",
-      '<p>Press the button to go on.</p>',
+      '<p>Select the button to continue.</p>',
     ],
     ['</body>', '</main></body>'],
   ];
 }
 
-async function dress(
+async function restyle(
   ctx: KoaContextWithOIDC,
   next: () => Promise<void>,
   replacements: Replacements,
@@ -69,5 +69,5 @@ async function dress(
   await next();
   const { body } = ctx;
   if (typeof body !== 'string' || !body.includes('<title>Submitting Callback</title>')) return;
-  ctx.body = replacements.reduce((text, [bare, dressed]) => text.replace(bare, () => dressed), body);
+  ctx.body = replacements.reduce((text, [original, styled]) => text.replace(original, () => styled), body);
 }

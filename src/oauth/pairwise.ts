@@ -1,12 +1,12 @@
 /**
- * Pairwise subjects (OpenID Connect Core section 8.1): a client registered with `subject_type: pairwise` knows each user
- * by a name that no client of another host knows. It is a keyed hash, so nothing is stored for it. A client that has
- * no host to be its own, as an installed app, shares its names with no other client.
+ * Pairwise subject identifiers (OpenID Connect Core section 8.1): a client registered with `subject_type: pairwise` gets
+ * a `sub` for each user that no client of another host gets. The identifier is a keyed hash, so nothing is stored. A
+ * client without a host of its own, such as a native app, shares its identifiers with no other client.
  *
- * That is about what clients read. Access tokens are for APIs, which must know whose resources they serve: there, and
- * in what an API is told by introspection, the user goes by the account's own id. The tokens of such a client are
- * opaque, so that it cannot read them (features.ts). `GET /api` says the client's name, for it needs no scope; what else the
- * user lets the client read here (authors, sources of CloudEvents) has the account's id in it.
+ * Pairwise identifiers concern what clients read. Access tokens address APIs, which must know whose resources they serve:
+ * in tokens, and in introspection responses to an API, `sub` is the account id. Such a client gets opaque tokens, so that
+ * it cannot read them (features.ts). `GET /api` returns the client's identifier, because it requires no scope. Other data
+ * that the user lets the client read (authors, CloudEvents sources) contains the account id.
  */
 
 import { createHmac } from 'node:crypto';
@@ -19,33 +19,33 @@ import type { Principal } from '../grants/principal.ts';
 export function pairwiseSubjects(
   secret: Buffer,
 ): Required<Pick<Configuration, 'subjectTypes' | 'pairwiseIdentifier'>> {
-  const nameAt = pairwiseNames(secret);
+  const subjectFor = createPairwiseSubjects(secret);
   return {
     subjectTypes: ['public', 'pairwise'],
     async pairwiseIdentifier(ctx, accountId, client) {
-      // Logout tokens are made outside of a request.
+      // Logout tokens are made outside of a request, without a context.
       const oidc = ctx?.oidc;
       const isForApi = oidc?.route === 'introspection' && oidc.client?.clientId !== client.clientId;
-      return isForApi ? accountId : nameAt(client, accountId);
+      return isForApi ? accountId : subjectFor(client, accountId);
     },
   };
 }
 
-/** Whom a token's client knows its user as; null where it has none. */
+/** Returns the subject identifier that the client of a token knows its user by; null for a token without a user. */
 export type SubjectOf = (principal: Pick<Principal, 'accountId' | 'clientId'>) => Promise<string | null>;
 
 export function createSubjects(secret: Buffer, clients: ClientCache, provider: () => Provider): SubjectOf {
-  const nameAt = pairwiseNames(secret);
+  const subjectFor = createPairwiseSubjects(secret);
   return async ({ accountId, clientId }) => {
     if (accountId === null) return null;
     const cached = await clients.find(clientId);
     if (cached !== undefined && cached.client.metadata.subject_type !== 'pairwise') return accountId;
     const client = await provider().Client.find(clientId);
-    return client === undefined ? null : nameAt(client, accountId);
+    return client === undefined ? null : subjectFor(client, accountId);
   };
 }
 
-function pairwiseNames(secret: Buffer): (client: EngineClient, accountId: string) => string {
+function createPairwiseSubjects(secret: Buffer): (client: ProviderClient, accountId: string) => string {
   const key = deriveKey(secret, 'pairwise-subject');
   return (client, accountId) =>
     createHmac('sha256', key)
@@ -53,12 +53,12 @@ function pairwiseNames(secret: Buffer): (client: EngineClient, accountId: string
       .digest('base64url');
 }
 
-type EngineClient = InstanceType<Provider['Client']>;
+type ProviderClient = InstanceType<Provider['Client']>;
 
-/** The host that a client is known to be of, or else what is the client's alone. */
-function sectorOf(client: EngineClient): string {
+/** The sector identifier of a client: its host, or a value of its own if it has no host. */
+function sectorOf(client: ProviderClient): string {
   const host = String(client.sectorIdentifier ?? '');
   if (client.sectorIdentifierUri !== undefined) return host;
-  // Private-use schemes have no host, and every device has a loopback.
+  // Private-use schemes have no host, and every device has a loopback address.
   return host === '' || isLoopbackHost(host.replace(/:\d+$/, '')) ? `client ${client.clientId}` : host;
 }

@@ -1,20 +1,21 @@
 /**
- * The resource owner password credentials grant (RFC 6749 section 4.3): deprecated (RFC 9700 section 2.4), off as
- * shipped, and for confidential clients alone. The password passes the same throttle as on the login page.
+ * The resource owner password credentials grant (RFC 6749 section 4.3). Deprecated by RFC 9700 section 2.4, off by
+ * default, and available to confidential clients only. Sign-in uses the same throttle as the login page.
  */
 
 import { errors, type KoaContextWithOIDC, type Provider } from 'oidc-provider';
 import { signIn } from '../accounts/sign_in.ts';
 import { newId } from '../crypto/ids.ts';
-import type { EngineOptions } from './engine_options.ts';
 import { resourceIndicators } from './features.ts';
+import type { ProviderOptions } from './provider_options.ts';
 import { savePendingGrant } from './storage/grant.ts';
-import { currentMemo } from './storage/memo.ts';
+import { requestState } from './storage/request_state.ts';
 
-/** RFC 9745: when the grant was deprecated, seconds since the epoch; RFC 9700 is of January 2025. */
+/** `Deprecation` header (RFC 9745): the date of RFC 9700, in seconds since the epoch. */
 export const deprecatedSince = '@1735689600';
 
-export function registerPasswordGrant(provider: Provider, options: EngineOptions): void {
+/** Registers `grant_type=password` with oidc-provider. */
+export function registerPasswordGrant(provider: Provider, options: ProviderOptions): void {
   const { db, config } = options;
   const { getResourceServerInfo } = resourceIndicators(options);
 
@@ -24,10 +25,10 @@ export function registerPasswordGrant(provider: Provider, options: EngineOptions
     const { client, params } = ctx.oidc;
     ctx.set('deprecation', deprecatedSince);
     if (client === undefined || client.tokenEndpointAuthMethod === 'none') {
-      throw new errors.UnauthorizedClient('this grant type is for confidential clients');
+      throw new errors.UnauthorizedClient('this grant type requires a confidential client');
     }
     if (client.dpopBoundAccessTokens || client.tlsClientCertificateBoundAccessTokens) {
-      throw new errors.UnauthorizedClient('this grant type gives no sender-constrained tokens');
+      throw new errors.UnauthorizedClient('this grant type does not issue sender-constrained tokens');
     }
     const { username, password } = params ?? {};
     if (typeof username !== 'string' || typeof password !== 'string') {
@@ -40,18 +41,18 @@ export function registerPasswordGrant(provider: Provider, options: EngineOptions
 
     const info = await getResourceServerInfo?.(ctx, config.baseUrl, client);
     if (info === undefined) throw new errors.InvalidTarget();
-    // OpenID Connect's scopes ask for a login page.
+    // OpenID Connect scopes require the login page.
     const scope = [...ctx.oidc.requestParamScopes].filter((name) => name.includes(':')).join(' ');
     const grantId = newId();
     const details = { openid: { scope }, resources: { [config.baseUrl]: scope } };
-    currentMemo().pendingGrant = {
+    requestState().pendingGrant = {
       id: grantId,
       accountId,
       clientId: client.clientId,
       details,
       revision: 0,
       createdAt: new Date(),
-      // Nobody has chosen the scopes on a page.
+      // The user did not choose the scopes on a page.
       isConsent: false,
     };
     await savePendingGrant(db);

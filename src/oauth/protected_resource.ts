@@ -1,14 +1,15 @@
 /**
- * Protected resource metadata (RFC 9728): where a client that meets a bare 401 learns which authorization server
- * to ask, and for what.
+ * Protected resource metadata (RFC 9728): tells a client that received a 401 which authorization server issues tokens
+ * for this API, and with which scopes.
  */
 
 import type { FastifyInstance } from 'fastify';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 
-/** Seconds that the document may be kept. */
+/** `max-age` of the document, in seconds. */
 const maxAgeSeconds = 300;
 
+/** @param name display name of the resource (`resource_name`) */
 export function registerProtectedResource(
   app: FastifyInstance,
   baseUrl: string,
@@ -19,7 +20,7 @@ export function registerProtectedResource(
     resource: baseUrl,
     authorization_servers: [baseUrl],
     jwks_uri: `${baseUrl}/oauth/jwks`,
-    // RFC 9728 section 2: those of authorization requests. What is the operator's machines' alone is not asked of users.
+    // RFC 9728 section 2: the scopes of authorization requests. Scopes that only machine clients get are left out.
     scopes_supported: [...scopes.values()].filter(({ isForUsers }) => isForUsers).map(({ name }) => name),
     bearer_methods_supported: ['header'],
     resource_name: name,

@@ -1,6 +1,6 @@
 /**
- * What happened to protocol requests: one log line for each that was refused, with the request's id and the exact
- * reason (the client is told less), and an audit entry for each token issued.
+ * Logs the outcome of protocol requests: one line for each rejected request, with the request id and the exact reason
+ * (clients get less detail), and one audit entry for each token issued.
  */
 
 import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
@@ -8,7 +8,7 @@ import type { Logger } from 'pino';
 import type { AuditLog } from '../audit/audit_log.ts';
 import { consoleClientId } from '../clients/own_clients.ts';
 
-/** Events by which the engine tells of refusals. */
+/** Events of oidc-provider that report a rejected request. */
 const refusals = [
   'authorization.error',
   'grant.error',
@@ -29,17 +29,18 @@ const refusals = [
   'discovery.error',
 ] as const;
 
-interface EngineError extends Error {
+interface ProviderError extends Error {
   error?: string;
   error_description?: string;
   error_detail?: string;
 }
 
+/** Subscribes to oidc-provider's events. */
 export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog): void {
   const on = (name: string, listener: (...values: never[]) => void) =>
     (provider as unknown as NodeJS.EventEmitter).on(name, listener as never);
   for (const name of refusals) {
-    on(name, (ctx: KoaContextWithOIDC, error: EngineError) => {
+    on(name, (ctx: KoaContextWithOIDC, error: ProviderError) => {
       logger.info(
         {
           request_id: requestId(ctx),
@@ -51,7 +52,7 @@ export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog)
           description: error.error_description,
           reason: error.error_detail ?? (error.cause as Error | undefined)?.message,
         },
-        'protocol request refused',
+        'protocol request rejected',
       );
     });
   }
@@ -61,7 +62,7 @@ export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog)
       'protocol request failed',
     );
   });
-  // Of what fails outside of the engine's own care its framework would print a stack beside the log.
+  // Without a listener, Koa prints the stack of errors outside oidc-provider's own handling to stderr.
   on('error', (error: Error & { expose?: boolean }, ctx: KoaContextWithOIDC | undefined) => {
     if (error.expose === true) return;
     const request_id = ctx === undefined ? undefined : requestId(ctx);
@@ -75,7 +76,7 @@ export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog)
   });
   on('grant.success', (ctx: KoaContextWithOIDC) => {
     const { entities, params, client } = ctx.oidc;
-    // A page of the console that is loaded again; that somebody signed in to it is told by `grant.created`.
+    // The console was reloaded. The sign-in itself is recorded as `grant.created`.
     if (client?.clientId === consoleClientId && params?.grant_type === 'authorization_code') return;
     const token = entities.AccessToken ?? entities.ClientCredentials;
     audit.add({
@@ -92,7 +93,7 @@ function requestId(ctx: KoaContextWithOIDC): string {
   return String(ctx.res.getHeader('request-id') ?? '');
 }
 
-/** What a stranger sent, short enough for a log. */
+/** Untrusted text, cut to a length that suits a log line. */
 function plain(value: unknown): string | undefined {
   return typeof value === 'string' ? value.slice(0, 200) : undefined;
 }

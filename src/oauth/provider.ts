@@ -1,6 +1,6 @@
 /**
- * The authorization server's engine: the certified `oidc-provider`, with our policy (RFC 6749, 7009, 7636, 8414,
- * 9068, 9207, 9700) and our storage.
+ * Configures oidc-provider: the certified `oidc-provider`, with our policy (RFC 6749, 7009, 7636, 8414, 9068, 9207, 9700)
+ * and our storage.
  */
 
 import type { Configuration, Provider } from 'oidc-provider';
@@ -11,47 +11,47 @@ import { deriveKey } from '../crypto/sealing.ts';
 import { openidScopes, scopeClaims } from '../grants/scopes.ts';
 import { supportedAcrs } from './authentication_context.ts';
 import { checkClientAssertion, clockToleranceSeconds, describeAssertionFaults } from './client_assertion.ts';
-import { outgoingRequests } from './client_keys.ts';
 import { completeKeySet, completeMetadata } from './discovery.ts';
 import { dpopAlgorithms } from './dpop.ts';
 import { useEndpointLimit } from './endpoint_limit.ts';
-import { epochOf, requiresNoPkce, useClients } from './engine_client.ts';
-import { useFaults } from './engine_faults.ts';
-import { EngineKey } from './engine_key.ts';
-import type { EngineOptions } from './engine_options.ts';
-import { useSessions } from './engine_session.ts';
+import { useErrorResponses } from './error_responses.ts';
 import { rotateRefreshToken } from './fapi2.ts';
 import { features, resourceIndicators } from './features.ts';
-import { grantFor, requireReviewed } from './grant_policy.ts';
+import { requireReviewedApp, resolveGrant } from './grant_policy.ts';
 import { useInteractionBinding } from './interaction_binding.ts';
 import { sessionSeconds } from './login_session.ts';
 import { mtlsAuthMethods } from './mtls/mtls.ts';
-import { dressForwardingForm, errorRenderer } from './page_rendering.ts';
+import { outgoingRequests } from './outgoing_requests.ts';
+import { errorRenderer, styleForwardingForm } from './page_rendering.ts';
 import { pairwiseSubjects } from './pairwise.ts';
 import { registerPasswordGrant } from './password_grant.ts';
-import { engineClass, holdSignedOut } from './redirects.ts';
+import { epochOf, isRegisteredWithoutPkce, useClients } from './provider_client.ts';
+import { ProviderKey } from './provider_key.ts';
+import type { ProviderOptions } from './provider_options.ts';
+import { useSessions } from './provider_session.ts';
+import { confirmSignedOutRedirect, providerClass } from './redirects.ts';
 import { createDocumentFinder } from './registration/metadata_document.ts';
 import { registrationMetadata, registrationStorages, useRegistration } from './registration/registration.ts';
 import { useScopePolicy } from './scope_policy.ts';
 import { accessTokenStorage } from './storage/access_token.ts';
 import { authorizationCodeStorage } from './storage/authorization_code.ts';
+import { runDeferredConsumption } from './storage/deferred_consumption.ts';
 import { deviceCodeStorage } from './storage/device_code.ts';
 import { grantRevisionOf, grantStorage, savePendingGrant } from './storage/grant.ts';
 import { interactionStorage } from './storage/interaction.ts';
-import { currentMemo } from './storage/memo.ts';
 import { pushedRequestStorage } from './storage/pushed_request.ts';
 import { refreshTokenStorage, refreshTokenValues } from './storage/refresh_token.ts';
+import { requestState } from './storage/request_state.ts';
 import { sessionStorage } from './storage/session.ts';
-import { settle } from './storage/settlement.ts';
 import { type ModelStorage, toAdapter } from './storage/storage.ts';
 import { useProof } from './storage/used_proof.ts';
 
-/** Seconds. */
+/** Lifetimes in seconds. */
 const authorizationCodeSeconds = 60;
 const deviceCodeSeconds = 600;
 const idTokenSeconds = 3_600;
 const interactionSeconds = 3_600;
-/** From the last use, and from the first. */
+/** Lifetime from the last use, and from issuance, in seconds. */
 const refreshTokenSeconds = 30 * 86_400;
 const refreshTokenSecondsMax = 180 * 86_400;
 const asymmetricAlgorithms: ('RS256' | 'PS256' | 'ES256' | 'Ed25519' | 'EdDSA')[] = [
@@ -61,47 +61,48 @@ const asymmetricAlgorithms: ('RS256' | 'PS256' | 'ES256' | 'Ed25519' | 'EdDSA')[
   'Ed25519',
   'EdDSA',
 ];
-/** The engine takes a DPoP proof whose time is this far ahead: so much longer than it says a used one is remembered. */
+/** oidc-provider accepts DPoP proofs this far in the future, so used proofs are stored longer than it requests. */
 const proofAheadSeconds = 300;
 
-export function createProvider(options: EngineOptions): Provider {
+/** Builds oidc-provider. A rotation of the signing keys builds another one. */
+export function createProvider(options: ProviderOptions): Provider {
   const { db, config, secret, clients } = options;
   const storages = createStorages(options);
   const configuration: Configuration = {
     ...policy(options),
     adapter: (model: string) => toAdapter(model, storages[model] ?? {}),
     cookies: cookies(config, secret),
-    jwks: { keys: options.keys.privateKeys.map((key) => new EngineKey(key)) },
+    jwks: { keys: options.keys.privateKeys.map((key) => new ProviderKey(key)) },
     loadExistingGrant: async (ctx) => {
       const cached = await clients.find(ctx.oidc.client?.clientId ?? '');
       if (cached === undefined) return undefined;
-      await requireReviewed(db, options.apps, ctx, cached.client);
-      return grantFor(db, provider, ctx, cached.client);
+      await requireReviewedApp(db, options.apps, ctx, cached.client);
+      return resolveGrant(db, provider, ctx, cached.client);
     },
     async findAccount(_ctx, id) {
-      const account = currentMemo().accounts.get(id) ?? (await findAccount(db, id));
+      const account = requestState().accounts.get(id) ?? (await findAccount(db, id));
       if (account === undefined) return undefined;
       return { accountId: id, claims: () => claimsOf(account) };
     },
     renderError: errorRenderer(options.pages),
   };
-  const Engine = engineClass(options);
-  const provider = new Engine(config.baseUrl, configuration);
-  // Host and protocol are set by the route that hands a request over, from the base URL alone.
+  const PolicyProvider = providerClass(options);
+  const provider = new PolicyProvider(config.baseUrl, configuration);
+  // mount.ts sets host and protocol from the base URL alone.
   provider.proxy = true;
   useEndpointLimit(provider, options.limiter);
   provider.use(completeMetadata(config.baseUrl, options.scopes, options.settings));
   provider.use(completeKeySet(options.foreignKeys));
-  provider.use(dressForwardingForm(options.pages));
+  provider.use(styleForwardingForm(options.pages));
   describeAssertionFaults(provider);
-  provider.use(holdSignedOut(options));
+  provider.use(confirmSignedOutRedirect(options));
   useClients(provider, clients, createDocumentFinder(provider, options), options.settings);
   useRegistration(provider, db, clients);
   if (options.settings.password) registerPasswordGrant(provider, options);
   useScopePolicy(provider, options.scopes);
   useSessions(provider);
   useInteractionBinding(provider, config.baseUrl);
-  useFaults(provider);
+  useErrorResponses(provider);
   const newRefreshToken = refreshTokenValues(secret);
   Object.assign(provider.RefreshToken.prototype, { generateTokenId: newRefreshToken });
   provider.ReplayDetection.unique = (issuer, jti, expiresAt) =>
@@ -109,7 +110,7 @@ export function createProvider(options: EngineOptions): Provider {
   return provider;
 }
 
-function createStorages({ db, verifier, config, clients }: EngineOptions): Record<string, ModelStorage> {
+function createStorages({ db, verifier, config, clients }: ProviderOptions): Record<string, ModelStorage> {
   return {
     ...registrationStorages(db, clients),
     Session: sessionStorage(db),
@@ -124,8 +125,8 @@ function createStorages({ db, verifier, config, clients }: EngineOptions): Recor
   };
 }
 
-/** What is decided, apart from what it is stored in. */
-function policy(options: EngineOptions): Configuration {
+/** The configuration without storage and keys. */
+function policy(options: ProviderOptions): Configuration {
   const { db } = options;
   return {
     routes: {
@@ -145,7 +146,7 @@ function policy(options: EngineOptions): Configuration {
     scopes: openidScopes.map((scope) => scope.name),
     claims: {
       ...Object.fromEntries(Object.entries(scopeClaims).map(([scope, claims]) => [scope, [...claims]])),
-      // What the application says of a sign-in: every id_token has it.
+      // The application states how a user signed in, and every id_token contains it.
       ...(options.login === null ? {} : { openid: ['sub', 'acr', 'amr', 'auth_time'] }),
     },
     responseTypes: options.settings.implicit ? ['code', 'id_token token'] : ['code'],
@@ -160,12 +161,12 @@ function policy(options: EngineOptions): Configuration {
       userinfoSigningAlgValues: ['RS256', 'ES256'],
       dPoPSigningAlgValues: [...dpopAlgorithms],
     },
-    // RFC 7636; S256 is the only method the engine knows. Both the operator and the client must say no.
+    // RFC 7636: oidc-provider supports S256 only. PKCE is optional only if both the operator and the client say so.
     pkce: {
       required: (_ctx, client) =>
         !(
           options.settings.withoutPkce &&
-          requiresNoPkce(client) &&
+          isRegisteredWithoutPkce(client) &&
           client.tokenEndpointAuthMethod !== 'none'
         ),
     },
@@ -181,25 +182,25 @@ function policy(options: EngineOptions): Configuration {
       customizers: {
         async jwt(_ctx, token, parts) {
           await savePendingGrant(db);
-          await settle();
+          await runDeferredConsumption();
           const payload = parts.payload as Record<string, unknown>;
           const { grantId, accountId } = token as { grantId?: string; accountId?: string };
-          // Ours alone: by it a withdrawn grant is known without a query.
+          // Private claims: the guard detects withdrawn grants by them, without a query.
           if (grantId !== undefined) payload.grant_id = grantId;
           const revision = grantRevisionOf(grantId);
           if (revision > 0) payload.grant_revision = revision;
           const epoch = epochOf((token as { client?: object }).client);
           if (epoch !== undefined) payload.client_epoch = epoch;
-          // Whatever the client knows the user by (pairwise.ts).
+          // Access tokens contain the account id, also for pairwise clients (pairwise.ts).
           if (accountId !== undefined) payload.sub = accountId;
         },
       },
     },
-    // Decided: whatever the scopes, to every client that may refresh, and independent of the browser's session.
+    // Every client with this grant type gets a refresh token, whatever the scopes. It outlives the browser's session.
     issueRefreshToken: async (_ctx, client) => client.grantTypeAllowed('refresh_token'),
     expiresWithSession: async () => false,
     rotateRefreshToken: (ctx) => rotateRefreshToken(ctx, db, (token) => refreshTokenTtl(ctx, token)),
-    // A revoked access token ends alone; everything else that the engine revokes is the grant.
+    // Revoking an access token does not affect its grant. Every other revocation by oidc-provider withdraws the grant.
     revokeGrantPolicy: (ctx) =>
       ctx.oidc.route !== 'revocation' || ctx.oidc.entities.RefreshToken !== undefined,
     ttl: {
@@ -217,7 +218,7 @@ function policy(options: EngineOptions): Configuration {
   };
 }
 
-/** OpenID Connect Core section 5.1: what is not known is left out. */
+/** OpenID Connect Core section 5.1. Unknown claims are omitted. */
 function claimsOf({ id, name, email, isEmailVerified }: Account): { sub: string } {
   return {
     sub: id,
@@ -227,7 +228,7 @@ function claimsOf({ id, name, email, isEmailVerified }: Account): { sub: string 
   };
 }
 
-/** What was worked out for the client and the resource that the token is meant for. */
+/** The lifetime that `getResourceServerInfo` returned for the client and the resource. */
 function accessTokenTtl(
   _ctx: unknown,
   token: { resourceServer?: { accessTokenTTL?: number | undefined } | undefined },
@@ -235,7 +236,7 @@ function accessTokenTtl(
   return token.resourceServer?.accessTokenTTL ?? accessTokenSeconds;
 }
 
-/** 30 days from the last use, but not past 180 days from the first. */
+/** 30 days from the last use, but at most 180 days from the first. */
 function refreshTokenTtl(_ctx: unknown, token: { iiat?: number | undefined }): number {
   const age = Math.floor(Date.now() / 1_000) - (token.iiat ?? Math.floor(Date.now() / 1_000));
   return Math.max(1, Math.min(refreshTokenSeconds, refreshTokenSecondsMax - age));
@@ -253,7 +254,7 @@ function cookies(config: Config, secret: Buffer): NonNullable<Configuration['coo
       resume: `${prefix}nuncio_resume`,
     },
     long: { ...options, path: '/' },
-    // The engine narrows their paths.
+    // oidc-provider restricts the paths of these cookies.
     short: options,
   };
 }

@@ -1,24 +1,24 @@
 /**
- * Redirects to addresses of apps. An answer to an authorization request goes to its `redirect_uri` by 302 (RFC 6749
- * section 4.1.2). An app that the operator did not make can have any address: nobody is sent there before they act on a
- * page of ours in the same transaction (RFC 9700 section 4.11.2). They get a page with a link instead.
+ * Redirects to apps. The response to an authorization request is a 302 to its `redirect_uri` (RFC 6749 section 4.1.2). An
+ * app that the operator did not register may have any address. To avoid an open redirector, its users are redirected only
+ * after they acted on one of our pages in the same transaction (RFC 9700 section 4.11.2). Otherwise they get a page with
+ * a link.
  */
-
 import { type KoaContextWithOIDC, Provider } from 'oidc-provider';
 import type { ClientCache } from '../clients/client_cache.ts';
-import type { EngineOptions, EnginePages } from './engine_options.ts';
-import { isAct } from './interaction_binding.ts';
+import { isUserAction } from './interaction_binding.ts';
+import type { ProviderOptions, ProviderPages } from './provider_options.ts';
 
-type Options = Pick<EngineOptions, 'clients' | 'pages'>;
+type Options = Pick<ProviderOptions, 'clients' | 'pages'>;
 type ResponseMode = Parameters<Provider['registerResponseMode']>[1];
 type Payload = Parameters<ResponseMode>[2];
 
-/** The engine registers its response modes by this method, and sends every answer to a `redirect_uri` by one of them. */
-export function engineClass({ clients, pages }: Options): typeof Provider {
+/** oidc-provider class with overridden response modes, through which it sends every response to a `redirect_uri`. */
+export function providerClass({ clients, pages }: Options): typeof Provider {
   return class extends Provider {
     override registerResponseMode(name: string, handler: ResponseMode): void {
       super.registerResponseMode(name, async (ctx, redirectUri, payload) => {
-        const isUnprompted = 'error' in payload && !hasActed(ctx);
+        const isUnprompted = 'error' in payload && !hasUserActed(ctx);
         if (isUnprompted && !(await isOperatorMade(clients, ctx.oidc.client?.clientId))) {
           return showError(ctx, { pages, isForm: name === 'form_post', handler, redirectUri, payload });
         }
@@ -30,30 +30,31 @@ export function engineClass({ clients, pages }: Options): typeof Provider {
 }
 
 /**
- * Whether the user sent a form of this very request: the engine takes the parameters from the interaction
- * (interaction_binding.ts) and not from the URL. A sign-in at the application can take redirects alone.
+ * Whether the user submitted a form for this request. The parameters must come from the interaction
+ * (interaction_binding.ts), not from the URL: sign-in at the application may consist of redirects alone.
  */
-function hasActed({ oidc }: KoaContextWithOIDC): boolean {
-  return oidc.route === 'resume' && oidc.params !== undefined && isAct(oidc.entities.Interaction);
+function hasUserActed({ oidc }: KoaContextWithOIDC): boolean {
+  return oidc.route === 'resume' && oidc.params !== undefined && isUserAction(oidc.entities.Interaction);
 }
 
-/** An app that cannot be looked up at the moment is taken for one that nobody has checked. */
+/** False if the app cannot be looked up. */
 async function isOperatorMade(clients: ClientCache, id: string | undefined): Promise<boolean> {
   const cached = await clients.find(id ?? '').catch(() => undefined);
   return cached?.client.origin === 'operator';
 }
 
-interface Answer {
-  pages: EnginePages;
-  /** Whether the answer is a form (OAuth 2.0 Form Post Response Mode) and not a URL. */
+/** An authorization response. */
+interface AuthorizationResponse {
+  pages: ProviderPages;
+  /** Whether the response mode is a form (OAuth 2.0 Form Post Response Mode) and not a URL. */
   isForm: boolean;
   handler: ResponseMode;
   redirectUri: string;
   payload: Payload;
 }
 
-async function showError(ctx: KoaContextWithOIDC, answer: Answer): Promise<void> {
-  const { pages, isForm, handler, redirectUri, payload } = answer;
+async function showError(ctx: KoaContextWithOIDC, response: AuthorizationResponse): Promise<void> {
+  const { pages, isForm, handler, redirectUri, payload } = response;
   let url = redirectUri;
   if (!isForm) {
     await handler(ctx, redirectUri, payload);
@@ -79,10 +80,10 @@ function textFields(payload: Payload): Record<string, string> {
 }
 
 /**
- * `/oauth/logout` of a browser that is signed out already: the engine would send it on to the app by a form that a
- * script submits (OpenID Connect RP-Initiated Logout section 3).
+ * `/oauth/logout` in a browser that is already signed out: oidc-provider would redirect to the app by a self-submitting form
+ * (OpenID Connect RP-Initiated Logout section 3). This middleware replaces the form by a page with a link.
  */
-export function holdSignedOut({ clients, pages }: Options) {
+export function confirmSignedOutRedirect({ clients, pages }: Options) {
   return async (ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> => {
     if (ctx.path !== '/oauth/logout') return next();
     const policy = ctx.response.get('content-security-policy');
@@ -93,7 +94,7 @@ export function holdSignedOut({ clients, pages }: Options) {
     if (session?.accountId !== undefined || (await isOperatorMade(clients, client.clientId))) return;
     const url = new URL(address);
     if (typeof params?.state === 'string') url.searchParams.set('state', params.state);
-    // Without the script that the engine allowed for its form.
+    // The original policy, without the script that oidc-provider allowed for its form.
     ctx.set('content-security-policy', policy);
     const appName = client.clientName ?? client.clientId;
     ctx.body = pages.leave({ appName, url: url.href, fields: null, error: null });

@@ -1,23 +1,23 @@
 /**
- * How many requests an address may begin in a minute: each authorization request, pushed request (RFC 9126 section 2.3)
- * and device request leaves a row, and asks for nothing that a stranger lacks.
+ * Limits how many authorization, pushed authorization (RFC 9126 section 2.3) and device requests one address may start
+ * per minute: each stores a row and requires no credentials.
  */
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Problem } from '../http/problem.ts';
 import { countAddress, type RateLimiter } from '../http/rate_limit.ts';
-import type { EnginePages } from './engine_options.ts';
+import type { ProviderPages } from './provider_options.ts';
 
-/** What begins something. */
+/** Endpoints that start a flow. */
 const limitedPaths = new Set(['/oauth/authorize', '/oauth/par', '/oauth/device']);
 
 const code = 'temporarily_unavailable';
 const description = 'too many requests, try again later';
 
-/** @returns whether the request was one too many, and was answered */
-export type RefuseTooMany = (request: FastifyRequest, reply: FastifyReply, path: string) => boolean;
+/** @returns true if the request exceeded the limit and the response has been sent */
+export type RejectIfLimited = (request: FastifyRequest, reply: FastifyReply, path: string) => boolean;
 
-export function createRequestLimit(limiter: RateLimiter, pages: EnginePages): RefuseTooMany {
+export function createRequestLimit(limiter: RateLimiter, pages: ProviderPages): RejectIfLimited {
   return (request, reply, path) => {
     if (!limitedPaths.has(path)) return false;
     try {

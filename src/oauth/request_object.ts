@@ -1,19 +1,18 @@
 /**
- * Request objects (RFC 9101): from when and until when one is good. A signed request that leaks, by a browser's history
- * or a log, must not be good for ever (RFC 9101 section 10.2); the bounds are those of FAPI's message signing, for
- * every client.
+ * Lifetime of request objects (RFC 9101). A signed request that leaks, for example from a browser's history or a log, must
+ * not be valid forever (section 10.2). The limits are those of FAPI 2.0 Message Signing and apply to every client.
  */
 
 import { errors, type KoaContextWithOIDC } from 'oidc-provider';
 
-/** Seconds from `nbf` to `exp`, and since `iat`, at most. */
+/** Maximum seconds from `nbf` to `exp`, and since `iat`. */
 const lifeSecondsMax = 3_600;
-/** Seconds that the client's clock may be off. */
+/** Tolerance for the client's clock, in seconds. */
 const clockToleranceSeconds = 60;
 
 /**
- * The engine has checked before that `exp` is not past and `nbf` not ahead: so with these bounds `nbf` is not longer ago
- * than an object lives.
+ * oidc-provider's `assertJwtClaimsAndHeader`. oidc-provider has already checked that `exp` is not in the past and `nbf` not in
+ * the future, so these limits also bound the age of `nbf`.
  * @throws InvalidRequestObject
  */
 export function checkRequestObject(
@@ -25,8 +24,8 @@ export function checkRequestObject(
 }
 
 function timeFault({ exp, nbf, iat }: Readonly<Record<string, unknown>>, now: number): string | undefined {
-  if (typeof exp !== 'number') return 'the request object has no exp: it must say when it expires';
-  if (typeof nbf !== 'number') return 'the request object has no nbf: it must say from when it is good';
+  if (typeof exp !== 'number') return 'exp is missing from the request object';
+  if (typeof nbf !== 'number') return 'nbf is missing from the request object';
   if (exp <= nbf) return 'exp of the request object must be after its nbf';
   if (exp - nbf > lifeSecondsMax) {
     return `exp of the request object must be at most ${lifeSecondsMax} seconds after its nbf`;
@@ -36,6 +35,6 @@ function timeFault({ exp, nbf, iat }: Readonly<Record<string, unknown>>, now: nu
     return 'iat of the request object is in the future: check the clock';
   }
   return iat < now - lifeSecondsMax - clockToleranceSeconds
-    ? `iat of the request object is more than ${lifeSecondsMax} seconds ago`
+    ? `iat of the request object is more than ${lifeSecondsMax} seconds in the past`
     : undefined;
 }

@@ -1,18 +1,18 @@
 /**
- * Which scopes a request gets (RFC 6749 section 3.3, OpenID Connect Core section 3.1.2.1): those that the server knows,
- * of those that the client is registered for; the token response says which. What is ignored, and what is refused:
+ * Decides which scopes a request gets (RFC 6749 section 3.3, OpenID Connect Core section 3.1.2.1): the known scopes that
+ * the client is registered for. The token response contains the result.
  *
- *   unknown here                                            ignored
- *   of OpenID Connect, without a user who signs in          ignored
- *   `profile`, `email`, `offline_access`, not the client's  ignored
- *   `openid`, or a scope of an API, not the client's        invalid_scope
- *   nothing remains                                         invalid_scope, never the default
- *   not asked for at all                                    the client's scopes but those of OpenID Connect
+ *   unknown scope                                                        ignored
+ *   OpenID Connect scope, but no user signs in                           ignored
+ *   `profile`, `email`, `offline_access`; client not registered for it   ignored
+ *   `openid` or an API scope; client not registered for it               invalid_scope
+ *   no scope remains                                                     invalid_scope (the default is not used)
+ *   `scope` is absent                                                    the client's scopes without those of OpenID Connect
  *
- * At a refresh a scope of an API that was not granted is `invalid_scope` (section 6), everything else that was not
- * granted is ignored. A user is never asked for what is the operator's machines' alone. Management scopes belong to the
- * console and to clients that the operator registered with them; scopes for machines to such clients by client
- * credentials alone.
+ * On refresh, an API scope that was not granted is `invalid_scope` (RFC 6749 section 6). Other scopes that were not
+ * granted are ignored. Users are never asked for scopes of machine clients. Management scopes are available to the
+ * console and to clients that the operator registered with them. Machine scopes are available to operator-registered
+ * clients with the client credentials grant only.
  */
 
 import { errors, type KoaContextWithOIDC, Provider } from 'oidc-provider';
@@ -22,11 +22,11 @@ import { consoleClientId } from '../clients/own_clients.ts';
 import { adminScope, openidScopes, type ScopeCatalogue } from '../grants/scopes.ts';
 
 const openid = new Set(openidScopes.map((scope) => scope.name));
-/** With these nobody signs in. */
+/** Grant types without a user who signs in on a page. */
 const grantsWithoutSignIn: ReadonlySet<unknown> = new Set(['client_credentials', 'password']);
 
 /**
- * Sets the scopes of a request.
+ * Replaces `scope` of the current request by the scopes that it gets.
  * @throws InvalidScope
  */
 export function applyScopePolicy(
@@ -38,7 +38,7 @@ export function applyScopePolicy(
   if (params === undefined) return;
   const { grant_type: grantType, scope } = params;
   const isMachine = grantType === 'client_credentials';
-  const mayAsk = (name: string) => {
+  const mayRequest = (name: string) => {
     if (!client.scopes.includes(name)) return false;
     const known = catalogue.get(name);
     if (known?.isManagement === true) return client.origin === 'operator';
@@ -46,54 +46,54 @@ export function applyScopePolicy(
     return isMachine || openid.has(name) || known?.isForUsers === true;
   };
   if (scope === undefined || scope === '') {
-    // A refresh without a scope means all that was granted.
+    // RFC 6749 section 6: a refresh without a scope keeps all granted scopes.
     if (grantType === 'refresh_token') return;
     const isDefault = (name: string) => !openid.has(name) || client.id === consoleClientId;
-    const names = client.scopes.filter((name) => mayAsk(name) && isDefault(name));
+    const names = client.scopes.filter((name) => mayRequest(name) && isDefault(name));
     if (names.length > 0) params.scope = names.join(' ');
     return;
   }
   const isSignIn = !grantsWithoutSignIn.has(grantType);
-  const asked = String(scope).split(' ');
-  const judged = asked.filter((name) => isJudged(name, client, catalogue, isSignIn));
-  const refused = judged.find((name) => !mayAsk(name));
-  if (refused !== undefined) throw new errors.InvalidScope('requested scope is not allowed', refused);
-  if (judged.length === 0)
+  const requested = String(scope).split(' ');
+  const checked = requested.filter((name) => isChecked(name, client, catalogue, isSignIn));
+  const rejected = checked.find((name) => !mayRequest(name));
+  if (rejected !== undefined) throw new errors.InvalidScope('requested scope is not allowed', rejected);
+  if (checked.length === 0)
     throw new errors.InvalidScope('none of the requested scopes is known', String(scope));
-  params.scope = judged.join(' ');
+  params.scope = checked.join(' ');
 }
 
-/** Whether a scope is allowed or refused; the others are ignored. */
-function isJudged(name: string, client: Client, catalogue: ScopeCatalogue, isSignIn: boolean): boolean {
+/** Whether a scope is subject to the check. All other scopes are ignored. */
+function isChecked(name: string, client: Client, catalogue: ScopeCatalogue, isSignIn: boolean): boolean {
   if (!openid.has(name)) return catalogue.has(name);
   return isSignIn && (name === 'openid' || client.scopes.includes(name));
 }
 
-type EngineRefreshToken = InstanceType<Provider['RefreshToken']>;
-type Find = (value: string, options?: object) => Promise<EngineRefreshToken | undefined>;
+type ProviderRefreshToken = InstanceType<Provider['RefreshToken']>;
+type Find = (value: string, options?: object) => Promise<ProviderRefreshToken | undefined>;
 
-/** Makes the engine ignore at a refresh what may be ignored, before it compares the request with the grant. */
+/** Removes ignorable scopes from a refresh request before oidc-provider compares the request with the grant. */
 export function useScopePolicy(provider: Provider, catalogue: ScopeCatalogue): void {
   const { RefreshToken } = provider;
-  // The engine's own type leaves open what is found.
-  const engineFind = RefreshToken.find.bind(RefreshToken) as Find;
+  // oidc-provider's type does not declare the result of `find`.
+  const originalFind = RefreshToken.find.bind(RefreshToken) as Find;
   const find: Find = async (value, options) => {
-    const token = await engineFind(value, options);
+    const token = await originalFind(value, options);
     const params = Provider.ctx?.oidc.params;
     if (token === undefined || params?.grant_type !== 'refresh_token' || !params.scope) return token;
     const granted = token.scopes;
-    const kept = String(params.scope)
+    const remaining = String(params.scope)
       .split(' ')
       .filter((name) => catalogue.has(name) || granted.has(name));
-    if (kept.length > 0) params.scope = kept.join(' ');
+    if (remaining.length > 0) params.scope = remaining.join(' ');
     return token;
   };
   Object.assign(RefreshToken, { find });
 }
 
 /**
- * Takes `admin` out of the request of an account that is not an administrator (RFC 6749 section 3.3: the server may
- * grant less than was asked for).
+ * Removes `admin` from the request of an account that is not an administrator (RFC 6749 section 3.3: the server may
+ * grant fewer scopes than requested).
  */
 export function dropAdminScope(ctx: KoaContextWithOIDC): void {
   const { params } = ctx.oidc;

@@ -1,5 +1,5 @@
 /**
- * What the operator may change of the authorization server: the section `oauth` of `nuncio.config.ts`.
+ * The section `oauth` of `nuncio.config.ts`: settings of the authorization server.
  */
 
 import {
@@ -8,67 +8,67 @@ import {
   isAccessTokenLife,
 } from '../clients/access_token_life.ts';
 
-/** Never `none`, never HS256: whoever verifies a token must not be able to make one. */
+/** Asymmetric only: a party that verifies tokens must not be able to issue them. */
 export const accessTokenAlgorithms = ['ES256', 'RS256'] as const;
 export type AccessTokenAlgorithm = (typeof accessTokenAlgorithms)[number];
 
 export interface OAuthSettings {
-  /** Form of access tokens: signed JWTs, or opaque ones that are looked up. A client may have its own. */
+  /** Access token format: signed JWT or opaque. A client may override it. */
   readonly accessTokenFormat: 'jwt' | 'opaque';
   /**
-   * Signs JWT access tokens. RFC 9068 section 2.1 demands RS256 of every resource server; ES256 is faster. Tokens of
-   * both are accepted whatever is set, so that a change refuses no token that still lives.
+   * Signature algorithm of JWT access tokens. RFC 9068 section 2.1 requires every resource server to support RS256; ES256
+   * is faster. Tokens of both algorithms are always accepted, so that a change does not invalidate issued tokens.
    */
   readonly accessTokenAlgorithm: AccessTokenAlgorithm;
-  /** Whether DPoP proofs must carry a nonce of ours (RFC 9449 section 8). */
+  /** Whether DPoP proofs must contain a server-provided nonce (RFC 9449 section 8). */
   readonly dpopNonce: boolean;
-  /** Whether every client must push its authorization requests (RFC 9126 section 5). */
+  /** Whether every client must use pushed authorization requests (RFC 9126 section 5). */
   readonly requirePushedRequests: boolean;
   /**
-   * APIs elsewhere, by their public URLs, that tokens may be meant for instead of our own (RFC 8707): exactly what
-   * clients send as `resource`. With more than the URL to say of one: an object.
+   * Resource servers elsewhere that clients may request tokens for (RFC 8707), by the exact URL that clients send as
+   * `resource`. The object form has further settings.
    */
   readonly resources: readonly (string | ResourceSettings)[];
   /**
-   * Who may register an app (RFC 7591 section 3): anybody, who has an initial access token (`nuncio client invite`),
-   * or nobody. An app that registered itself still has to be allowed by each user.
+   * Who may register an app (RFC 7591 section 3): anyone, holders of an initial access token (`nuncio client invite`),
+   * or nobody. Each user still has to consent to a registered app.
    */
   readonly registration: 'open' | 'token' | 'off';
-  /** Whether an app may be known by the URL of its metadata document instead of being registered. */
+  /** Whether an app may use the URL of its metadata document as `client_id` instead of being registered. */
   readonly clientMetadataDocuments: boolean;
   /**
-   * Client certificates (RFC 8705): asked for by the server's own TLS (`direct`), or handed on by the reverse proxies
-   * of `NUNCIO_TRUST_PROXY`; null where none are.
+   * Where client certificates come from (RFC 8705): the server's own TLS (`direct`), or headers of the reverse proxies
+   * in `NUNCIO_TRUST_PROXY`. Null turns mutual TLS off.
    */
   readonly mtls: MtlsSettings | 'direct' | null;
-  /** Outdated: whether a confidential client may be registered to do without PKCE. */
+  /** Deprecated: whether a confidential client may be registered without PKCE. */
   readonly withoutPkce: boolean;
-  /** Deprecated: OpenID Connect's `id_token token`. */
+  /** Deprecated: the response type `id_token token` of OpenID Connect. */
   readonly implicit: boolean;
-  /** Deprecated: `grant_type=password`, for confidential clients alone. */
+  /** Deprecated: `grant_type=password`, for confidential clients only. */
   readonly password: boolean;
 }
 
-/** An API elsewhere, and what its tokens are like. */
+/** A resource server elsewhere, and the access tokens that it gets. */
 export interface ResourceSettings {
   readonly url: string;
-  /** What users are told it is called, 1 to 100 characters; by default its URL. */
+  /** Name shown to users, 1 to 100 characters. Default: the URL. */
   readonly name?: string;
-  /** By default that of the deployment; a client's own wins. */
+  /** Default: the deployment's format. A client's own setting takes precedence. */
   readonly accessTokenFormat?: 'jwt' | 'opaque';
-  /** By default that of the deployment. */
+  /** Default: the deployment's algorithm. */
   readonly accessTokenAlgorithm?: AccessTokenAlgorithm;
-  /** Life of its access tokens, 60 to 900; the shorter one where a client has its own. */
+  /** Lifetime of access tokens in seconds, 60 to 900. If the client has a setting of its own, the shorter one applies. */
   readonly accessTokenSeconds?: number;
 }
 
-/** Headers by which the proxies hand a certificate on, in lower case. */
+/** Names of the headers, in lower case, in which reverse proxies forward a client certificate. */
 export interface MtlsSettings {
-  /** The certificate, as in RFC 9440 or as PEM with percent encoding, like `client-cert`. */
+  /** Contains the certificate: RFC 9440, or PEM with percent encoding. Example: `client-cert`. */
   readonly certificateHeader: string;
   /**
-   * Says `SUCCESS` where an authority that the proxy trusts issued the certificate. Null: no certificate counts as
-   * issued by one, and only those that apps registered themselves are of use.
+   * Is `SUCCESS` if a CA that the proxy trusts issued the certificate. Null: no certificate counts as issued by a CA, so
+   * that only `self_signed_tls_client_auth` works.
    */
   readonly verifiedHeader: string | null;
 }
@@ -99,10 +99,13 @@ const choices: Readonly<Record<string, readonly unknown[]>> = {
   password: [true, false],
 };
 
-/** Resources at most. */
+/** Maximum number of resources. */
 const resourcesMax = 1_000;
 
-/** @param report told of each problem with its place */
+/**
+ * Reads and validates the section.
+ * @param report called with the place and the reason of each problem
+ */
 export function readOAuthSettings(
   declared: Partial<OAuthSettings> | undefined,
   report: (place: string, reason: string) => void,
@@ -115,15 +118,15 @@ export function readOAuthSettings(
   if (mtls !== null && mtls !== 'direct' && !isMtlsSettings(mtls)) report('oauth.mtls', mtlsMayBe);
   for (const [name, value] of Object.entries(switches)) {
     const allowed = choices[name];
-    if (allowed === undefined) report(`oauth.${name}`, 'there is no such setting');
+    if (allowed === undefined) report(`oauth.${name}`, 'unknown setting');
     else if (!allowed.includes(value)) {
-      report(`oauth.${name}`, `it may be ${allowed.map((choice) => JSON.stringify(choice)).join(' or ')}`);
+      report(`oauth.${name}`, `must be ${allowed.map((choice) => JSON.stringify(choice)).join(' or ')}`);
     }
   }
   return Object.freeze({ ...defaultOAuthSettings, ...given });
 }
 
-const resourcesMayBe = `it may be an array of up to ${resourcesMax} http(s) URLs without fragment, or of objects with such a \`url\`, a \`name\` (1 to 100 characters), an \`accessTokenFormat\` ("jwt" or "opaque"), an \`accessTokenAlgorithm\` ("ES256" or "RS256") and \`accessTokenSeconds\` (${accessTokenSecondsMin} to ${accessTokenSeconds})`;
+const resourcesMayBe = `must be an array of up to ${resourcesMax} http(s) URLs without fragment, or of objects with such a \`url\`, a \`name\` (1 to 100 characters), an \`accessTokenFormat\` ("jwt" or "opaque"), an \`accessTokenAlgorithm\` ("ES256" or "RS256") and \`accessTokenSeconds\` (${accessTokenSecondsMin} to ${accessTokenSeconds})`;
 
 function isResource(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return isResourceUrl(value);
@@ -149,7 +152,7 @@ function isResourceUrl(value: unknown): boolean {
 }
 
 const mtlsMayBe =
-  'it may be null, "direct" or { certificateHeader, verifiedHeader }: names of headers in lower case, the latter also null';
+  'must be null, "direct" or { certificateHeader, verifiedHeader }: header names in lower case; verifiedHeader may be null';
 
 function isMtlsSettings(value: unknown): value is MtlsSettings {
   const { certificateHeader, verifiedHeader, ...rest } = value as Record<string, unknown>;

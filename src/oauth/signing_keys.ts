@@ -1,8 +1,9 @@
 /**
- * Signing keys, one ES256 and one RS256 at a time, for access tokens and id_tokens (RFC 7517, RFC 7518): the operator
- * and the clients choose the algorithm. Made at the first start, sealed at rest. Owns the table `signing_keys`.
+ * Signing keys for access tokens and id_tokens (RFC 7517, RFC 7518): one active ES256 key and one active RS256 key. The
+ * operator and the clients choose the algorithm. Created at first start and encrypted at rest. Owns the table
+ * `signing_keys`.
  *
- *   published → (signs_from) signing → replaced by a newer one → (expires_at) gone
+ *   published → (signs_from) active → replaced by a newer key → (expires_at) deleted
  */
 
 import { calculateJwkThumbprint, exportJWK, generateKeyPair, type JWK } from 'jose';
@@ -13,14 +14,14 @@ import type { Database, Transaction } from '../database/database.ts';
 export const signingAlgorithms = ['ES256', 'RS256'] as const;
 export type SigningAlgorithm = (typeof signingAlgorithms)[number];
 
-/** JWKs with `kid`, `alg` and `use`; the one that signs comes first for its algorithm. */
+/** JWKs with `kid`, `alg` and `use`. The active key of each algorithm comes before its other keys. */
 export interface SigningKeys {
   privateKeys: readonly JWK[];
   publicKeys: readonly JWK[];
 }
 
 /**
- * Makes the keys that are missing, once for all nodes.
+ * Creates missing keys, once for all nodes.
  * @param secret the deployment's key material
  */
 export async function ensureSigningKeys(db: Database, secret: Buffer): Promise<void> {
@@ -36,8 +37,8 @@ export async function ensureSigningKeys(db: Database, secret: Buffer): Promise<v
 }
 
 /**
- * @param delaySeconds after which it signs; it is published at once
- * @returns its `kid`
+ * @param delaySeconds seconds until the key becomes active; it is published immediately
+ * @returns the `kid`
  */
 export async function addSigningKey(
   db: Database | Transaction,
@@ -56,11 +57,11 @@ export async function addSigningKey(
 }
 
 /**
- * All keys that are published at this moment.
- * @throws Error when a key was sealed with another secret
+ * Loads all published keys.
+ * @throws Error if a key was sealed with another secret
  */
 export async function loadSigningKeys(db: Database | Transaction, secret: Buffer): Promise<SigningKeys> {
-  // Those that sign already, newest first; then those that do not yet.
+  // Active keys first, newest first; then keys that are not active yet.
   const { rows } = await sql<{ id: string; algorithm: SigningAlgorithm; sealed: Buffer }>`
     select id, algorithm, sealed
     from signing_keys
@@ -72,7 +73,7 @@ export async function loadSigningKeys(db: Database | Transaction, secret: Buffer
     try {
       opened = sealer.open(row.sealed, row.id);
     } catch (cause) {
-      throw new Error('the signing keys were sealed with another NUNCIO_SECRET', { cause });
+      throw new Error('the signing keys were encrypted with a different NUNCIO_SECRET', { cause });
     }
     return { ...(JSON.parse(opened.toString()) as JWK), kid: row.id, alg: row.algorithm, use: 'sig' };
   });
@@ -84,16 +85,16 @@ function toPublic({ kty, kid, alg, use, crv, x, y, n, e }: JWK): JWK {
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as JWK;
 }
 
-/** Seconds that a new key is published before it signs: as long as others may keep the key set. */
+/** Seconds that a new key is published before it becomes active, as long as others may cache the key set. */
 export const publishedAheadSeconds = 600;
-/** Seconds that a replaced key is published after its last signature: longer than anything it signed lives. */
+/** Seconds that a replaced key stays published: the longest lifetime of a token that it signed. */
 const publishedAfterSeconds = 3_600 + 900;
 
 /**
- * Replaces the signing keys: the new ones are published at once and sign after a while, the old ones are
- * published until nothing that they signed lives.
- * @returns the new keys' ids
- * @throws Error when the keys there are were sealed with another secret: no node could open the new ones
+ * Rotates the signing keys. The new keys are published immediately and become active after a delay. The old keys stay
+ * published until every token that they signed has expired.
+ * @returns the ids of the new keys
+ * @throws Error if the existing keys were sealed with another secret: no node could open the new ones
  */
 export async function rotateSigningKeys(
   db: Database,

@@ -4,7 +4,7 @@
  */
 
 import type { Problem } from '../http/problem.ts';
-import type { EngineError } from '../oauth/engine_options.ts';
+import type { PageError } from '../oauth/provider_options.ts';
 import type { Brand } from './brand.ts';
 import { type Html, html } from './html.ts';
 import { renderPage } from './page.ts';
@@ -30,7 +30,7 @@ const remedies: Readonly<Record<string, string>> = {
 const shownLengthMax = 200;
 
 /** An error of the authorization server. */
-export function renderErrorPage(brand: Brand, { code, description, requestId, sent }: EngineError): string {
+export function renderErrorPage(brand: Brand, { code, description, requestId, sent }: PageError): string {
   const remedy = remedies[code];
   const name = code === 'invalid_client' ? 'client_id' : 'redirect_uri';
   const value = code === 'invalid_client' ? sent?.clientId : sent?.redirectUri;

@@ -14,7 +14,7 @@ import type { ClientCache } from '../clients/client_cache.ts';
 import type { Database } from '../database/database.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { passwordAcr } from '../oauth/authentication_context.ts';
-import type { AnswerInteraction } from '../oauth/interaction_binding.ts';
+import type { SubmitInteraction } from '../oauth/interaction_binding.ts';
 import { withoutAdminScope } from '../oauth/scope_policy.ts';
 import type { OAuthSettings } from '../oauth/settings.ts';
 import { nameOfAccount } from './account_pages.ts';
@@ -33,7 +33,7 @@ export interface InteractionPagesOptions {
   scopes: ScopeCatalogue;
   formTokens: FormTokens;
   knownDevices: KnownDevices;
-  answerInteraction: AnswerInteraction;
+  submitInteraction: SubmitInteraction;
   baseUrl: string;
   /** APIs elsewhere, as the operator declared them. */
   resources: OAuthSettings['resources'];
@@ -42,12 +42,12 @@ export interface InteractionPagesOptions {
 }
 
 type Interaction = Awaited<ReturnType<Provider['interactionDetails']>>;
-type Result = Parameters<AnswerInteraction>[2];
+type Result = Parameters<SubmitInteraction>[2];
 
 const path = '/interaction/:uid';
 
 export function registerInteractionPages(app: FastifyInstance, options: InteractionPagesOptions): void {
-  const { db, provider, clients, scopes, formTokens, knownDevices, answerInteraction, baseUrl } = options;
+  const { db, provider, clients, scopes, formTokens, knownDevices, submitInteraction, baseUrl } = options;
   const { handedOver } = options;
 
   // HEAD would begin a sign-in at the application.
@@ -187,7 +187,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
   }
 
   async function finish(request: FastifyRequest, reply: FastifyReply, result: Result): Promise<FastifyReply> {
-    const returnTo = await answerInteraction(request, reply, result);
+    const returnTo = await submitInteraction(request, reply, result);
     return reply.header('cache-control', 'no-store').redirect(returnTo, 303);
   }
 }

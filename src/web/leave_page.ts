@@ -3,7 +3,7 @@
  * It names the host it leads to (RFC 9700 section 4.11.2). Works without JavaScript.
  */
 
-import type { LeavePage } from '../oauth/engine_options.ts';
+import type { LeavePage } from '../oauth/provider_options.ts';
 import type { Brand } from './brand.ts';
 import { describeRedirect } from './consent_page.ts';
 import { reference, sentence } from './error_page.ts';

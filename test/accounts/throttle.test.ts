@@ -6,7 +6,7 @@ import { changePassword } from '../../src/accounts/account.ts';
 import { createKnownDevices, type Device } from '../../src/accounts/known_device.ts';
 import { signIn } from '../../src/accounts/sign_in.ts';
 import { countGuess } from '../../src/accounts/throttle.ts';
-import { countRegistration, registrationLimits } from '../../src/oauth/registration/throttle.ts';
+import { countRegistration, registrationLimits } from '../../src/oauth/registration/registration_limit.ts';
 import { authorize, createTestAccount, createTestClient, type TestAccount } from '../support/oauth.ts';
 import { startTestServer, testSecret } from '../support/server.ts';
 

@@ -15,9 +15,9 @@ import { newId } from '../../src/crypto/ids.ts';
 import { openDatabase } from '../../src/database/database.ts';
 import { Notifications } from '../../src/database/notifications.ts';
 import { WithdrawalList, withdrawToken } from '../../src/grants/withdrawals.ts';
-import { keepHouse } from '../../src/oauth/housekeeping.ts';
-import { countDocument, registrationLimits } from '../../src/oauth/registration/throttle.ts';
-import { endSessionsOf } from '../../src/oauth/storage/session_end.ts';
+import { runHousekeeping } from '../../src/oauth/housekeeping.ts';
+import { countDocument, registrationLimits } from '../../src/oauth/registration/registration_limit.ts';
+import { endSessions } from '../../src/oauth/storage/end_sessions.ts';
 import { formsOf, TestBrowser } from '../support/browser.ts';
 import { startDatabaseProxy } from '../support/database_proxy.ts';
 import {
@@ -105,7 +105,7 @@ test('who has signed in with the password of before, and waits with going on, ge
   const answer = await browser.request(login.url, { method: 'POST', body });
   assert.equal(answer.status, 303);
   await changePassword(server.db, other.id, 'another password');
-  await endSessionsOf(server.db, other.id);
+  await endSessions(server.db, other.id);
   const next = await browser.open(new URL(answer.headers.get('location') ?? '', server.baseUrl).href);
   assert.doesNotMatch(next.text, /value="allow"/);
   assert.match((await browser.open(`${server.baseUrl}/account`)).text, /name="password"/);
@@ -184,7 +184,7 @@ test('a proof whose time is ahead is not forgotten before it is too old', async 
   assert.equal((await ask()).status, 200);
   // Five minutes later, when its own time has come.
   await sql`update used_proofs set expires_at = expires_at - interval '310 seconds'`.execute(server.db);
-  await keepHouse(server.db);
+  await runHousekeeping(server.db);
   assert.equal((await ask()).status, 400);
 });
 
@@ -288,7 +288,7 @@ test('apps that their documents make known are limited for a network, and for al
   site.serve('/one-more.json', { body: { client_id: id, redirect_uris: [redirectUri] } });
   const answer = await fetch(authorizationUrl(server, { id, redirectUri }, {}), { redirect: 'manual' });
   assert.equal(answer.status, 400);
-  assert.match(await answer.text(), /Too many apps/);
+  assert.match(await answer.text(), /Too many new apps/);
   const { rows } = await sql`select from clients where id = ${id}`.execute(server.db);
   assert.equal(rows.length, 0);
   await sql`delete from registration_windows`.execute(server.db);

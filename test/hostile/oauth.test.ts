@@ -11,7 +11,7 @@ import { pino } from 'pino';
 import { signIn } from '../../src/accounts/sign_in.ts';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
 import { createApplication } from '../../src/http/application.ts';
-import { countRegistration, registrationLimits } from '../../src/oauth/registration/throttle.ts';
+import { countRegistration, registrationLimits } from '../../src/oauth/registration/registration_limit.ts';
 import { formsOf, TestBrowser } from '../support/browser.ts';
 import {
   authorizationUrl,

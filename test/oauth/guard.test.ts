@@ -5,7 +5,7 @@
 
 // Before anything that imports the engine.
 import { defaultAppSettings } from '../../src/apps/settings.ts';
-import '../../src/oauth/runtime_notice.ts';
+import '../../src/oauth/runtime_warning.ts';
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -26,7 +26,7 @@ import { createAuthorization } from '../../src/oauth/authorization.ts';
 import { defaultOAuthSettings } from '../../src/oauth/settings.ts';
 import { loadSigningKeys } from '../../src/oauth/signing_keys.ts';
 import { readBrand } from '../../src/web/brand.ts';
-import { createEnginePages } from '../../src/web/engine_pages.ts';
+import { createProviderPages } from '../../src/web/provider_pages.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
 import { testSecret } from '../support/server.ts';
@@ -64,7 +64,7 @@ async function startNode(databaseUrl: string): Promise<Node> {
     secret: testSecret,
     scopes,
     logger,
-    pages: createEnginePages(readBrand(undefined, '.', () => {})),
+    pages: createProviderPages(readBrand(undefined, '.', () => {})),
     limiter: new RateLimiter(nodeDb, 0),
     foreignKeys: () => [],
     settings: defaultOAuthSettings,

@@ -10,7 +10,7 @@ import { pino } from 'pino';
 import { readAuditLog } from '../../src/audit/audit_log.ts';
 import { rotateClientSecret } from '../../src/clients/client_secret.ts';
 import { withdrawGrant } from '../../src/grants/grant.ts';
-import { keepHouse, retireGrants } from '../../src/oauth/housekeeping.ts';
+import { deleteSupersededGrants, runHousekeeping } from '../../src/oauth/housekeeping.ts';
 import { rotateSigningKeys } from '../../src/oauth/signing_keys.ts';
 import { createPlatform, loadPlatform } from '../../src/platform.ts';
 import { startServer } from '../../src/server.ts';
@@ -182,7 +182,7 @@ test('a refused request is one log line with its id and the exact reason, and no
   assert.equal(body.error, 'invalid_grant');
   const refusals = lines
     .map((line) => JSON.parse(line))
-    .filter((line) => line.msg === 'protocol request refused');
+    .filter((line) => line.msg === 'protocol request rejected');
   assert.equal(refusals.length, 1);
   assert.equal(refusals[0].request_id, headers.get('request-id'));
   assert.equal(refusals[0].client, client.id);
@@ -219,7 +219,7 @@ test('housekeeping takes what is of no use, and nothing else', async () => {
     select sha256(n::text::bytea), now() - interval '1 second' from generate_series(1, 10) n`.execute(
     server.db,
   );
-  const left = await keepHouse(server.db);
+  const left = await runHousekeeping(server.db);
   assert.equal(left.refresh_tokens, 2_500);
   assert.ok((left.used_proofs ?? 0) >= 10);
   const { status } = await postForm(server, '/oauth/token', client, {
@@ -227,7 +227,7 @@ test('housekeeping takes what is of no use, and nothing else', async () => {
     refresh_token: live.refreshToken,
   });
   assert.equal(status, 200);
-  const again = await keepHouse(server.db);
+  const again = await runHousekeeping(server.db);
   assert.equal(again.refresh_tokens, undefined);
 });
 
@@ -238,7 +238,7 @@ test('a table that cannot be cleared keeps no other from being cleared, and is n
   );
   await sql`alter table authorization_codes rename to elsewhere`.execute(server.db);
   try {
-    await assert.rejects(keepHouse(server.db), (error) => {
+    await assert.rejects(runHousekeeping(server.db), (error) => {
       assert.ok(error instanceof AggregateError);
       assert.equal(error.errors.length, 1);
       assert.match(error.message, /^authorization_codes: /);
@@ -271,7 +271,7 @@ test('grants that a newer one covers leave once nothing comes from them, and no 
   await sql`
     update refresh_tokens set expires_at = now()
     where grant_id = any(${[first.grantId, wider.grantId]}::uuid[])`.execute(server.db);
-  await retireGrants(server.db);
+  await deleteSupersededGrants(server.db);
   const { rows } = await sql<{ id: string }>`
     select id from grants where account_id = ${user.id} order by id`.execute(server.db);
   assert.deepEqual(
@@ -305,7 +305,7 @@ test('keys are not rotated with another secret: no server could use what was mad
     return rows;
   };
   const before = await count();
-  await assert.rejects(rotateSigningKeys(server.db, other), /another NUNCIO_SECRET/);
+  await assert.rejects(rotateSigningKeys(server.db, other), /different NUNCIO_SECRET/);
   await assert.rejects(rotateDeliveryKey(server.db, other), /another NUNCIO_SECRET/);
   assert.deepEqual(await count(), before);
 });

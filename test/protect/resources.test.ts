@@ -159,7 +159,7 @@ test('a declaration of resources that cannot be used stops the start', () => {
   ]) {
     assert.throws(
       () => createPlatform({ oauth: { resources: resources as string[] } }),
-      /oauth\.resources: it may be an array/,
+      /oauth\.resources: must be an array/,
     );
   }
 });

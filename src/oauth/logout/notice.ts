@@ -1,17 +1,17 @@
 /**
- * Logout notices: what an app still has to be told of a user who signed out (OpenID Connect Back-Channel Logout
- * 1.0). Owns the table `logout_notices`.
+ * Logout notices: pending back-channel logout requests to apps (OpenID Connect Back-Channel Logout 1.0). Owns the table
+ * `logout_notices`.
  *
- *   due → (claimed) under way → delivered | due again, later each time → given up
+ *   due → in flight → delivered | due again after a growing delay → given up
  */
 
 import { sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
 import type { Database } from '../../database/database.ts';
 
-/** Seconds from each failed attempt to the next; after the last one the notice is given up. */
-export const pausesSeconds = [5, 30, 120, 600, 3_600, 21_600] as const;
-/** Seconds that an attempt may take, after which another node takes the notice over. */
+/** Delay in seconds after each failed attempt. The notice is given up after the last one. */
+export const retryDelaysSeconds = [5, 30, 120, 600, 3_600, 21_600] as const;
+/** Duration of a claim in seconds, after which another node may claim the notice. */
 const attemptSecondsMax = 20;
 
 export interface LogoutNotice {
@@ -19,7 +19,7 @@ export interface LogoutNotice {
   clientId: string;
   accountId: string;
   sessionId: string | null;
-  /** Counting the one under way. */
+  /** Number of attempts, including the current one. */
   attempts: number;
 }
 
@@ -32,13 +32,13 @@ export async function addLogoutNotice(
     values (${newId()}, ${notice.clientId}, ${notice.accountId}, ${notice.sessionId})`.execute(db);
 }
 
-/** Notices of one app taken at once, and those due that are looked at for it. */
-const ofClientMax = 4;
-const lookedAtMax = 500;
+/** Maximum notices of one app in one claim, and maximum due notices that one claim examines. */
+const perClientMax = 4;
+const examinedMax = 500;
 
 /**
- * Takes notices that are due; no other node gets them while their attempt lasts.
- * @param busy ids of clients that are being told already: one that does not answer must not hold up the others
+ * Claims due notices. No other node gets them for the duration of the claim.
+ * @param busy ids of clients with attempts in flight, which are skipped: a slow client must not delay the others
  */
 export async function claimLogoutNotices(
   db: Database,
@@ -62,9 +62,9 @@ export async function claimLogoutNotices(
           where delivered_at is null and given_up_at is null and due_at <= now()
             and client_id <> all(${busy}::text[])
           order by due_at
-          limit ${lookedAtMax}) due) placed
+          limit ${examinedMax}) due) placed
       join logout_notices n on n.id = placed.id
-      where placed.place <= ${ofClientMax}
+      where placed.place <= ${perClientMax}
         and n.delivered_at is null and n.given_up_at is null and n.due_at <= now()
       order by n.due_at
       limit ${max}
@@ -80,22 +80,22 @@ export async function claimLogoutNotices(
 }
 
 /**
- * Writes what became of an attempt, unless another node took the notice over meanwhile.
- * @param error null where the app said that it was told
- * @returns whether it was given up by this
+ * Records the outcome of an attempt, unless another node has claimed the notice since.
+ * @param error null if the app accepted the notice
+ * @returns whether the notice was given up
  */
 export async function recordLogoutAttempt(
   db: Database,
   { id, attempts }: LogoutNotice,
   error: string | null,
 ): Promise<boolean> {
-  const pause = pausesSeconds[attempts - 1] ?? null;
+  const delay = retryDelaysSeconds[attempts - 1] ?? null;
   const { rows } = await sql<{ is_given_up: boolean }>`
     update logout_notices set
       last_error = ${error},
       delivered_at = case when ${error}::text is null then now() end,
-      given_up_at = case when ${error}::text is not null and ${pause}::int is null then now() end,
-      due_at = now() + coalesce(${pause}::int, 0) * interval '1 second'
+      given_up_at = case when ${error}::text is not null and ${delay}::int is null then now() end,
+      due_at = now() + coalesce(${delay}::int, 0) * interval '1 second'
     where id = ${id} and attempts = ${attempts} and delivered_at is null and given_up_at is null
     returning given_up_at is not null as is_given_up`.execute(db);
   return rows[0]?.is_given_up === true;
@@ -108,7 +108,7 @@ export interface ListedLogoutNotice extends LogoutNotice {
   lastError: string | null;
 }
 
-/** The newest notices, for the operator. */
+/** The newest notices, for `nuncio logouts`. */
 export async function listLogoutNotices(db: Database, max: number): Promise<ListedLogoutNotice[]> {
   const { rows } = await sql<{
     id: string;

@@ -1,6 +1,6 @@
 /**
- * The notifier: sends logout notices to the apps that want them, again and again until they are taken or given up
- * (OpenID Connect Back-Channel Logout 1.0 sections 2.5 and 2.8). Signing out waits for nobody.
+ * The notifier sends logout notices to apps and retries them until they are accepted or given up (OpenID Connect
+ * Back-Channel Logout 1.0 sections 2.5 and 2.8). Signing out does not wait for it.
  */
 
 import type { Provider } from 'oidc-provider';
@@ -8,24 +8,24 @@ import type { Logger } from 'pino';
 import type { Database } from '../../database/database.ts';
 import { addLogoutNotice, claimLogoutNotices, type LogoutNotice, recordLogoutAttempt } from './notice.ts';
 
-/** Milliseconds between looks for what is due, and notices under way at once. */
+/** Milliseconds between polls for due notices, and maximum attempts in flight. */
 const pollMs = 5_000;
-const underWayMax = 20;
+const inFlightMax = 20;
 
-type EngineClient = InstanceType<Provider['Client']>;
+type ProviderClient = InstanceType<Provider['Client']>;
 
 export class LogoutNotifier {
   readonly #db: Database;
   readonly #provider: () => Provider;
   readonly #logger: Logger;
   #timer: NodeJS.Timeout | undefined;
-  #round: Promise<void> | undefined;
-  /** Attempts, each with the client that it is of. */
-  readonly #underWay = new Map<Promise<void>, string>();
+  #polling: Promise<void> | undefined;
+  /** Attempts in flight, each with its client id. */
+  readonly #inFlight = new Map<Promise<void>, string>();
   #isWoken = false;
   #isStopped = false;
 
-  /** @param provider the engine of the moment: it signs */
+  /** @param provider returns the current provider, which signs the logout tokens */
   constructor(db: Database, provider: () => Provider, logger: Logger) {
     this.#db = db;
     this.#provider = provider;
@@ -37,47 +37,47 @@ export class LogoutNotifier {
     this.#timer.unref();
   }
 
-  /** Looks at once: something is due. */
+  /** Polls immediately. */
   wake(): void {
     this.#isWoken = true;
-    if (this.#round !== undefined || this.#isStopped) return;
-    this.#round = this.#run()
+    if (this.#polling !== undefined || this.#isStopped) return;
+    this.#polling = this.#run()
       .catch((error) => this.#warn(error))
       .finally(() => {
-        this.#round = undefined;
+        this.#polling = undefined;
         if (this.#isWoken) this.wake();
       });
   }
 
-  /** Lets what is under way end. */
+  /** Waits for attempts in flight. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     clearInterval(this.#timer);
-    await this.#round;
-    await Promise.all(this.#underWay.keys());
+    await this.#polling;
+    await Promise.all(this.#inFlight.keys());
   }
 
-  /** Begins what is due, and waits for none of it: each attempt that ends makes place for the next. */
+  /** Starts attempts for due notices without waiting for them. Each finished attempt frees a place. */
   async #run(): Promise<void> {
     while (this.#isWoken && !this.#isStopped) {
       this.#isWoken = false;
-      const places = underWayMax - this.#underWay.size;
+      const places = inFlightMax - this.#inFlight.size;
       if (places === 0) return;
-      const busy = [...new Set(this.#underWay.values())];
+      const busy = [...new Set(this.#inFlight.values())];
       for (const notice of await claimLogoutNotices(this.#db, places, busy)) {
         const attempt = this.#send(notice)
           .catch((error) => this.#warn(error))
           .finally(() => {
-            this.#underWay.delete(attempt);
+            this.#inFlight.delete(attempt);
             this.wake();
           });
-        this.#underWay.set(attempt, notice.clientId);
+        this.#inFlight.set(attempt, notice.clientId);
       }
     }
   }
 
   #warn(error: unknown): void {
-    this.#logger.warn({ err: error }, 'logout notices could not be sent');
+    this.#logger.warn({ err: error }, 'cannot send logout notices');
   }
 
   async #send(notice: LogoutNotice): Promise<void> {
@@ -89,12 +89,12 @@ export class LogoutNotifier {
     else this.#logger.warn(line, `back-channel logout ${isGivenUp ? 'given up' : 'failed'}`);
   }
 
-  /** @returns null where the app was told, or why not */
+  /** @returns null if the app accepted the notice, otherwise the error */
   async #attempt(notice: LogoutNotice): Promise<string | null> {
     try {
       const client = await this.#provider().Client.find(notice.clientId);
-      if (client === undefined) return 'its metadata document cannot be had';
-      // It does not want to be told any more.
+      if (client === undefined) return 'its metadata document cannot be fetched';
+      // The app no longer registers for logout notices.
       if (client.backchannelLogoutUri === undefined) return null;
       await sendLogout(client, notice);
       return null;
@@ -105,20 +105,20 @@ export class LogoutNotifier {
   }
 }
 
-type SendLogout = (this: EngineClient, accountId: string, sessionId: string | undefined) => Promise<void>;
+type SendLogout = (this: ProviderClient, accountId: string, sessionId: string | undefined) => Promise<void>;
 
-/** The engine's own sending, by the class of its clients. */
+/** oidc-provider's original `backchannelLogout`, by client class. */
 const senders = new WeakMap<object, SendLogout>();
 
-async function sendLogout(client: EngineClient, notice: LogoutNotice): Promise<void> {
+async function sendLogout(client: ProviderClient, notice: LogoutNotice): Promise<void> {
   const send = senders.get(client.constructor);
   await send?.call(client, notice.accountId, notice.sessionId ?? undefined);
 }
 
-/** Makes the engine write a notice where it would send one. */
+/** Makes oidc-provider store a notice instead of sending the logout token itself. */
 export function useLogoutNotices(provider: Provider, db: Database, wake: () => void): void {
   const { Client } = provider;
-  const prototype = Client.prototype as EngineClient & { backchannelLogout: SendLogout };
+  const prototype = Client.prototype as ProviderClient & { backchannelLogout: SendLogout };
   senders.set(Client, prototype.backchannelLogout);
   prototype.backchannelLogout = async function (accountId, sessionId) {
     await addLogoutNotice(db, { clientId: this.clientId, accountId, sessionId: sessionId ?? null });

@@ -1,5 +1,5 @@
 /**
- * The certificate that a client showed, and how it is found of a request (RFC 8705).
+ * Client certificates (RFC 8705), and how to read one from a connection.
  */
 
 import { hash, type X509Certificate } from 'node:crypto';
@@ -8,13 +8,13 @@ import { TLSSocket } from 'node:tls';
 
 export interface ClientCertificate {
   readonly certificate: X509Certificate;
-  /** RFC 8705 section 3.1: base64url of the SHA-256 of its DER form. */
+  /** RFC 8705 section 3.1: base64url of the SHA-256 hash of the DER encoding. */
   readonly thumbprint: string;
-  /** Whether an authority that is trusted for it issued it. */
+  /** Whether a trusted CA issued it. */
   readonly isVerified: boolean;
 }
 
-/** @returns null where the request came with none, or not by somebody who is believed */
+/** @returns null if the request has no certificate, or does not come from a trusted proxy */
 export type CertificateReader = (request: IncomingMessage) => ClientCertificate | null;
 
 export function toClientCertificate(certificate: X509Certificate, isVerified: boolean): ClientCertificate {
@@ -22,11 +22,11 @@ export function toClientCertificate(certificate: X509Certificate, isVerified: bo
 }
 
 /**
- * Certificates of connections that end here.
- * @param hasAuthorities whether the operator named authorities: without, those of the system would count
+ * Reads certificates from the server's own TLS connections.
+ * @param hasAuthorities whether the operator configured CAs; without them Node would trust those of the system
  */
 export function createDirectReader(hasAuthorities: boolean): CertificateReader {
-  /** Connections carry many requests. */
+  /** One connection carries many requests. */
   const known = new WeakMap<TLSSocket, ClientCertificate | null>();
   return ({ socket }) => {
     if (!(socket instanceof TLSSocket)) return null;

@@ -1,6 +1,6 @@
 /**
- * The client certificate of a request as the reverse proxy hands it on (RFC 8705, RFC 9440): TLS ends there. Only
- * the proxies of `NUNCIO_TRUST_PROXY` are believed; from anybody else the header is what anybody can write.
+ * Reads the client certificate from the header of a reverse proxy that terminates TLS (RFC 8705, RFC 9440). Only the
+ * proxies in `NUNCIO_TRUST_PROXY` are trusted: any other peer can send the header with any content.
  */
 
 import { X509Certificate } from 'node:crypto';
@@ -10,7 +10,7 @@ import { canonicalAddress } from '../../egress/address.ts';
 import type { MtlsSettings } from '../settings.ts';
 import { type CertificateReader, type ClientCertificate, toClientCertificate } from './certificate.ts';
 
-/** Characters of the header, at most. */
+/** Maximum length of the header in characters. */
 const headerLengthMax = 16_384;
 
 /**
@@ -33,7 +33,7 @@ export function createCertificateReader(
     return found;
   };
 
-  /** By the connection's own peer: addresses in headers are further away. */
+  /** Checks the peer of the connection itself, because `X-Forwarded-For` names the peers behind it. */
   function isProxy({ socket }: IncomingMessage): boolean {
     const peer = canonicalAddress(socket.remoteAddress ?? '');
     return peer !== '' && proxies.check(peer, isIPv6(peer) ? 'ipv6' : 'ipv4');
@@ -49,7 +49,7 @@ export function createCertificateReader(
   }
 }
 
-/** As in RFC 9440 (`:base64 of DER:`), or PEM with percent encoding (nginx `$ssl_client_escaped_cert`). */
+/** Parses RFC 9440 (`:base64 of DER:`), or PEM with percent encoding (nginx `$ssl_client_escaped_cert`). */
 export function parseCertificateHeader(value: string): X509Certificate | null {
   if (value.length > headerLengthMax) return null;
   try {

@@ -1,5 +1,5 @@
 /**
- * Mutual TLS (RFC 8705): clients that authenticate by a certificate, and access tokens that are bound to one.
+ * Mutual TLS (RFC 8705): client authentication by certificate, and certificate-bound access tokens.
  */
 
 import type { Configuration, KoaContextWithOIDC } from 'oidc-provider';
@@ -7,36 +7,36 @@ import { type Config, ConfigError } from '../../config/config.ts';
 import type { OAuthSettings } from '../settings.ts';
 import { type CertificateReader, createDirectReader } from './certificate.ts';
 import { createCertificateReader } from './certificate_header.ts';
-import { certificateNames, type SubjectProperty } from './subject.ts';
+import { certificateMatches, type SubjectProperty } from './certificate_subject.ts';
 
-/** @throws ConfigError where certificates are declared and nobody may hand them on */
+/** @throws ConfigError if mutual TLS is on, but no source of certificates is configured */
 export function openCertificateReader({ mtls }: OAuthSettings, config: Config): CertificateReader {
   if (mtls === null) return () => null;
   if (mtls === 'direct') {
     if (config.tls !== null) return createDirectReader(config.tls.clientCaFile !== null);
     throw new ConfigError([
-      'NUNCIO_TLS_CERT_FILE is not set: with oauth.mtls "direct" the server itself must speak TLS',
+      'NUNCIO_TLS_CERT_FILE is not set: oauth.mtls "direct" requires that the server itself terminates TLS',
     ]);
   }
   if (config.trustProxy.length === 0) {
     throw new ConfigError([
-      'NUNCIO_TRUST_PROXY is not set: with oauth.mtls it must name the reverse proxies that check certificates',
+      'NUNCIO_TRUST_PROXY is not set: oauth.mtls requires the addresses of the reverse proxies that verify certificates',
     ]);
   }
   return createCertificateReader(mtls, config.trustProxy);
 }
 
-/** Whether anybody says of a certificate that an authority issued it. */
-function knowsAuthorities({ mtls }: OAuthSettings, { tls }: Config): boolean {
+/** Whether certificates are verified against CAs. */
+function verifiesCertificates({ mtls }: OAuthSettings, { tls }: Config): boolean {
   if (mtls === 'direct') return tls !== null && tls.clientCaFile !== null;
   return mtls !== null && mtls.verifiedHeader !== null;
 }
 
-/** Methods of client authentication that this brings. */
+/** The client authentication methods that the settings enable. */
 export function mtlsAuthMethods(settings: OAuthSettings, config: Config) {
   if (settings.mtls === null) return [];
   const methods = ['self_signed_tls_client_auth'] as const;
-  return knowsAuthorities(settings, config) ? ([...methods, 'tls_client_auth'] as const) : methods;
+  return verifiesCertificates(settings, config) ? ([...methods, 'tls_client_auth'] as const) : methods;
 }
 
 export function mtlsFeature(settings: OAuthSettings, config: Config, readCertificate: CertificateReader) {
@@ -46,13 +46,13 @@ export function mtlsFeature(settings: OAuthSettings, config: Config, readCertifi
       enabled: settings.mtls !== null,
       certificateBoundAccessTokens: true,
       selfSignedTlsClientAuth: true,
-      tlsClientAuth: knowsAuthorities(settings, config),
+      tlsClientAuth: verifiesCertificates(settings, config),
       getCertificate: (ctx) => read(ctx)?.certificate,
       certificateAuthorized: (ctx) => read(ctx)?.isVerified === true,
       certificateSubjectMatches(ctx, property, expected) {
         const certificate = read(ctx)?.certificate;
         return (
-          certificate !== undefined && certificateNames(certificate, property as SubjectProperty, expected)
+          certificate !== undefined && certificateMatches(certificate, property as SubjectProperty, expected)
         );
       },
     },

@@ -1,6 +1,6 @@
 /**
- * Apps that an account makes over `/apps`: the engine's checks of client metadata with our registration policy, as for
- * apps that register themselves. An account may also give an app `client_credentials`, if the app can authenticate.
+ * Checks the metadata of apps that accounts create over `/apps`: oidc-provider's checks and the registration policy, as for
+ * self-registered apps. In addition, such an app may use `client_credentials` if it authenticates.
  */
 
 import { errors, type KoaContextWithOIDC, type Provider } from 'oidc-provider';
@@ -13,18 +13,18 @@ import {
 import { sectorFault } from '../../clients/metadata.ts';
 import type { ScopeCatalogue } from '../../grants/scopes.ts';
 import { bodyProblem } from '../../http/problem.ts';
-import { placeholderSecret } from '../engine_client.ts';
-import { keptScopes, toSelfDescription } from './client_storage.ts';
-import { offeredScopes } from './policy.ts';
+import { placeholderSecret } from '../provider_client.ts';
+import { registrationScopes, toSelfDescription } from './client_storage.ts';
+import { grantableScopes } from './policy.ts';
 
-/** How the engine's hook for further metadata tells these apps from others. */
+/** Marks these apps for oidc-provider's `extraClientMetadata` validator. */
 export const accountRoute = 'account_app';
 
 export const accountGrantTypeSet: ReadonlySet<string> = new Set(accountGrantTypes);
 
-type EngineClient = new (metadata: object, ctx: unknown) => { metadata(): object };
+type ProviderClient = new (metadata: object, ctx: unknown) => { metadata(): object };
 
-/** @param provider the engine of the moment */
+/** @param provider returns the current provider */
 export function createMetadataCheck(provider: () => Provider, catalogue: ScopeCatalogue): CheckMetadata {
   return (metadata, id, issuedAt) => {
     refuseUnknownScopes(metadata, catalogue);
@@ -34,7 +34,7 @@ export function createMetadataCheck(provider: () => Provider, catalogue: ScopeCa
     if (sector !== undefined) throw toProblem(new errors.InvalidClientMetadata(sector));
     const { Client } = provider();
     try {
-      const checked = new (Client as unknown as EngineClient)(
+      const checked = new (Client as unknown as ProviderClient)(
         {
           redirect_uris: [],
           ...sent,
@@ -44,7 +44,7 @@ export function createMetadataCheck(provider: () => Provider, catalogue: ScopeCa
         },
         ctx,
       ).metadata() as Metadata;
-      return toSelfDescription(checked, keptScopes(ctx) ?? [], id);
+      return toSelfDescription(checked, registrationScopes(ctx) ?? [], id);
     } catch (error) {
       if (error instanceof errors.OIDCProviderError) throw toProblem(error);
       throw error;
@@ -56,13 +56,13 @@ function needsSecret({ token_endpoint_auth_method: method = 'client_secret_basic
   return String(method).startsWith('client_secret_');
 }
 
-/** Who writes to a management API wants to know: an app that registers itself gets what there is of its wishes. */
+/** Rejects unknown scopes. A self-registered app gets the subset that exists; a management API reports the error. */
 function refuseUnknownScopes({ scope }: Metadata, catalogue: ScopeCatalogue): void {
   if (typeof scope !== 'string' || scope === '') return;
-  const offered = offeredScopes(catalogue);
+  const offered = grantableScopes(catalogue);
   const other = scope.split(' ').find((name) => !offered.includes(name));
   if (other === undefined) return;
-  const message = `has ${JSON.stringify(other.slice(0, 100))}, which apps cannot have: they may have ${offered.join(' ')}`;
+  const message = `contains ${JSON.stringify(other.slice(0, 100))}, which apps cannot have; allowed scopes: ${offered.join(' ')}`;
   throw bodyProblem([{ pointer: '/scope', message, code: 'invalid_client_metadata' }]);
 }
 

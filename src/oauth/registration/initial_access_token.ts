@@ -1,8 +1,8 @@
 /**
- * Initial access tokens (RFC 7591 section 3): what the operator hands to those who may register apps, where not
- * everybody may. Owns the table `initial_access_tokens`.
+ * Initial access tokens (RFC 7591 section 3): the operator gives them to developers if registration is not open. Owns
+ * the table `initial_access_tokens`.
  *
- *   made → used (counted, in the transaction that registers) … → used up | expired
+ *   created → used (counted in the transaction that registers the app) … → used up | expired
  */
 
 import { sql } from 'kysely';
@@ -11,15 +11,15 @@ import type { Database, Transaction } from '../../database/database.ts';
 import type { ModelStorage } from '../storage/storage.ts';
 
 export interface NewInitialAccessToken {
-  /** For whom, in the operator's words. */
+  /** Operator's description, for example of the recipient. */
   note?: string;
-  /** Registrations that it is good for; not counted if left out. */
+  /** Number of registrations. Default: unlimited. */
   uses?: number;
-  /** From now on; for ever if left out. */
+  /** Lifetime. Default: unlimited. */
   seconds?: number;
 }
 
-/** @returns the token: it cannot be had again */
+/** @returns the token, which cannot be read again */
 export async function createInitialAccessToken(
   db: Database | Transaction,
   { note = '', uses, seconds }: NewInitialAccessToken,
@@ -33,8 +33,8 @@ export async function createInitialAccessToken(
 }
 
 /**
- * Uses it for one registration.
- * @returns false when it was used up or expired meanwhile
+ * Uses the token for one registration.
+ * @returns false if the token is used up or expired
  */
 export async function useInitialAccessToken(tx: Transaction, token: string): Promise<boolean> {
   const { rows } = await sql`

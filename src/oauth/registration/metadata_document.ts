@@ -1,7 +1,7 @@
 /**
- * Client ID metadata documents (draft-ietf-oauth-client-id-metadata-document): an app whose client_id is the URL of
- * its own metadata needs no registration. The engine fetches, checks and caches the document; we say from where it
- * may be fetched, what it may contain, and keep what it says as a client like any other.
+ * Client ID metadata documents (draft-ietf-oauth-client-id-metadata-document): an app whose `client_id` is the URL of
+ * its metadata needs no registration. oidc-provider fetches, validates and caches the document. This file decides who may
+ * cause a fetch and what a document may contain, and stores the result as a client.
  */
 
 import { isDeepStrictEqual } from 'node:util';
@@ -9,42 +9,48 @@ import { errors, type KoaContextWithOIDC, Provider } from 'oidc-provider';
 import { addressCounters, countGuessInTurn } from '../../accounts/throttle.ts';
 import type { Client } from '../../clients/client.ts';
 import { type SelfDescription, saveDocumentClient } from '../../clients/self_registered.ts';
-import { rememberEpoch } from '../engine_client.ts';
-import type { EngineOptions } from '../engine_options.ts';
+import { rememberEpoch } from '../provider_client.ts';
+import type { ProviderOptions } from '../provider_options.ts';
 import { toSelfDescription } from './client_storage.ts';
 import {
   applyRegistrationPolicy,
+  grantableScopes,
   type Metadata,
-  offeredScopes,
   type RegistrationPolicy,
   selfRegisteredGrantTypes,
 } from './policy.ts';
-import { countDocument } from './throttle.ts';
+import { countDocument } from './registration_limit.ts';
 
-/** Seconds that a document is believed, whatever its headers say. */
+/** Bounds on the cache lifetime of a document in seconds, whatever its headers say. */
 const cacheSeconds = { min: 60, max: 86_400 };
-/** Documents fetched for one network address, in a window of the throttle. */
+/** Maximum fetches for one network address, in one window of the throttle. */
 const fetchesMax = 300;
 
-/** Where the engine's metadata of a document keeps the scopes, of which it knows only some. */
+/** Member that carries the scopes through oidc-provider's validation, which knows only some of them. */
 const documentScopeMember = 'document_scope';
 
-/** Members that the engine would not read by itself, and that only the server gives. */
+/** Members that only the server sets. They are listed for oidc-provider, which would otherwise drop them unread. */
 export const serverMembers = [
   'registration_access_token',
   'registration_client_uri',
   documentScopeMember,
 ] as const;
 
-/** What a document must not say: that it was registered here. */
-const refusedMembers = ['client_id_issued_at', 'client_secret', 'client_secret_expires_at', ...serverMembers];
+/** Members that a document must not contain: they belong to a registration with this server. */
+const forbiddenMembers = [
+  'client_id_issued_at',
+  'client_secret',
+  'client_secret_expires_at',
+  ...serverMembers,
+];
 
-/** Requests in which the engine did not have the document any more. */
+/** Requests in which oidc-provider fetched a document instead of using its cache. */
 const fetchedIn = new WeakSet<object>();
 
-type EngineClient = InstanceType<Provider['Client']>;
+type ProviderClient = InstanceType<Provider['Client']>;
 
-export function documentFeature({ db, settings }: EngineOptions) {
+/** oidc-provider's configuration of metadata documents. */
+export function documentFeature({ db, settings }: ProviderOptions) {
   return {
     clientIdMetadataDocument: {
       enabled: settings.clientMetadataDocuments,
@@ -64,25 +70,25 @@ export function documentFeature({ db, settings }: EngineOptions) {
   };
 }
 
-/** Whether an id is the URL of a document; what else is wrong with it the engine finds (dot segments and more). */
+/** Whether an id is the URL of a document. oidc-provider validates the URL further (dot segments and more). */
 export function isDocumentUrl(id: unknown): id is string {
   if (typeof id !== 'string' || !id.startsWith('https://') || id.length > 2_048) return false;
   const url = URL.parse(id);
-  // The path is what tells the apps of one host apart.
+  // The path distinguishes the apps of one host.
   return url !== null && url.pathname !== '/' && url.href === id;
 }
 
 /**
- * Completes and checks what a document says, before the engine does and before it is kept.
+ * Completes and checks a document, before oidc-provider validates it and before it is stored.
  * @throws errors of RFC 7591 section 3.2.2
  */
 export function applyDocumentPolicy(metadata: Metadata, policy: RegistrationPolicy): void {
   if (!isDocumentUrl(metadata.client_id)) throw new errors.InvalidClientMetadata('client_id is not a URL');
-  const refused = refusedMembers.find((name) => metadata[name] !== undefined);
-  if (refused !== undefined) {
-    throw new errors.InvalidClientMetadata(`${refused} must not be in a metadata document`);
+  const forbidden = forbiddenMembers.find((name) => metadata[name] !== undefined);
+  if (forbidden !== undefined) {
+    throw new errors.InvalidClientMetadata(`${forbidden} must not be in a metadata document`);
   }
-  // The default is a method with a secret, which nobody could know.
+  // oidc-provider's default requires a secret, which a document cannot have.
   if (metadata.token_endpoint_auth_method === 'client_secret_basic') {
     metadata.token_endpoint_auth_method = 'none';
   }
@@ -91,72 +97,72 @@ export function applyDocumentPolicy(metadata: Metadata, policy: RegistrationPoli
   if (Array.isArray(metadata.grant_types)) {
     metadata.grant_types = metadata.grant_types.filter((type) => selfRegisteredGrantTypes.has(type));
   }
-  applyRegistrationPolicy(saidResponseTypes(metadata), metadata, policy);
+  applyRegistrationPolicy(sentResponseTypes(metadata), metadata, policy);
 }
 
-/** The engine fills in `code` where a document names no response types; anything else the document itself said. */
-function saidResponseTypes({ response_types }: Metadata): Metadata {
+/** oidc-provider adds `code` if a document has no response types. Any other value comes from the document. */
+function sentResponseTypes({ response_types }: Metadata): Metadata {
   return isDeepStrictEqual(response_types, ['code']) ? {} : { response_types };
 }
 
-/** Finds a client by its document. `known` is what was kept of it, if it was. */
-export type FindByDocument = (id: string, known: Client | undefined) => Promise<EngineClient | undefined>;
+/** Finds a client by its document. `known` is the stored client, if there is one. */
+export type FindByDocument = (id: string, known: Client | undefined) => Promise<ProviderClient | undefined>;
 
-/** To be called before the engine's own look-up is replaced. */
-export function createDocumentFinder(provider: Provider, options: EngineOptions): FindByDocument {
+/** Must be called before `Client.find` of oidc-provider is replaced. */
+export function createDocumentFinder(provider: Provider, options: ProviderOptions): FindByDocument {
   const { db, clients, scopes, settings } = options;
-  const engineFind = provider.Client.find.bind(provider.Client);
+  const originalFind = provider.Client.find.bind(provider.Client);
 
   return async (id, known) => {
     if (!settings.clientMetadataDocuments || !isDocumentUrl(id)) return undefined;
     try {
-      const client = await engineFind(id);
+      const client = await originalFind(id);
       if (client === undefined) return undefined;
       requirePolicy(client);
-      // What this node still has in memory is no news: another one may have kept a newer document meanwhile.
-      const isNews = Provider.ctx === undefined || fetchedIn.has(Provider.ctx);
-      if (known !== undefined && !isNews) return inEpoch(client, known);
+      // A document from oidc-provider's cache is not stored: another node may have stored a newer one.
+      const isFetched = Provider.ctx === undefined || fetchedIn.has(Provider.ctx);
+      if (known !== undefined && !isFetched) return withEpoch(client, known);
       const description = describe(client.metadata() as unknown as Metadata, new URL(id).host);
       if (known === undefined && !(await countDocument(db, Provider.ctx?.ip ?? ''))) {
-        throw new errors.InvalidClient('too many apps came to be known here, try again later');
+        throw new errors.InvalidClient('too many new apps, try again later');
       }
-      if (known !== undefined && isSame(known, description)) return inEpoch(client, known);
+      if (known !== undefined && isSame(known, description)) return withEpoch(client, known);
       const saved = await saveDocumentClient(db, id, description);
       if (saved === undefined) return undefined;
       clients.forget(id);
-      return inEpoch(client, saved);
+      return withEpoch(client, saved);
     } catch (error) {
       if (!(error instanceof errors.OIDCProviderError)) throw error;
       const ctx = Provider.ctx;
-      // Where nobody is to be authenticated a person sees the reason; an answer to an app is that of any other.
+      // At the authorization endpoint the user sees the reason. Elsewhere the response is that for an unknown client.
       if (ctx?.oidc.route !== 'authorization') return undefined;
-      // The engine would fetch it once more, to see whether there is anywhere to redirect to.
+      // Prevents oidc-provider from fetching the document again to find a redirect URI for the error.
       Object.assign(ctx.oidc, { noclient: true });
       throw new errors.InvalidClient(error.error_description ?? 'the client is invalid', { cause: error });
     }
   };
 
   function describe(metadata: Metadata, host: string): SelfDescription {
-    const { [documentScopeMember]: asked, ...rest } = metadata;
-    const offered = offeredScopes(scopes);
-    const wanted = typeof asked === 'string' ? asked.split(' ') : offered;
+    const { [documentScopeMember]: scope, ...rest } = metadata;
+    const grantable = grantableScopes(scopes);
+    const requested = typeof scope === 'string' ? scope.split(' ') : grantable;
     return toSelfDescription(
       rest,
-      wanted.filter((scope) => offered.includes(scope)),
+      requested.filter((name) => grantable.includes(name)),
       host,
     );
   }
 }
 
-/** The client that the engine goes by is the one that the policy was applied to. */
-function requirePolicy({ grantTypes = [] }: EngineClient): void {
+/** Rejects a client from oidc-provider's cache to which the policy was not applied. */
+function requirePolicy({ grantTypes = [] }: ProviderClient): void {
   const other = grantTypes.find((type) => !selfRegisteredGrantTypes.has(type));
   if (other !== undefined) {
     throw new errors.InvalidClientMetadata(`grant_types of a metadata document must not contain ${other}`);
   }
 }
 
-function inEpoch(client: EngineClient, { epoch }: Client): EngineClient {
+function withEpoch(client: ProviderClient, { epoch }: Client): ProviderClient {
   rememberEpoch(client, epoch);
   return client;
 }

@@ -1,7 +1,6 @@
 /**
- * What an app may say of itself when it registers (RFC 7591 section 2): beside what the engine checks, redirect
- * URIs that nobody can abuse, grant and response types that fit together, scopes that users can allow, a name that
- * can be shown, and a limit on everything.
+ * The registration policy (RFC 7591 section 2), in addition to oidc-provider's checks: safe redirect URIs, consistent grant
+ * and response types, scopes that users can grant, a displayable name, and a limit on every member.
  */
 
 import { errors } from 'oidc-provider';
@@ -10,16 +9,16 @@ import { isAddressOfServer, redirectUriFault } from '../../clients/redirect_uri.
 import { openidScopes, type ScopeCatalogue } from '../../grants/scopes.ts';
 import { isStorableJson } from '../storage/storage.ts';
 
-/** In all. */
+/** Numbers of entries. */
 const redirectUrisMax = 20;
 const jwksKeysMax = 20;
-/** Characters. */
+/** Lengths in characters. */
 const nameLengthMax = 100;
 const textLengthMax = 2_048;
 
 /**
- * Machines that speak for themselves are the operator's to register: nobody would be asked whether they may.
- * Implicit and password are deprecated, and new apps do not begin with them.
+ * Only the operator registers machine clients, because no user consents to them. Implicit and password are deprecated and
+ * not available to new apps.
  */
 export const selfRegisteredGrantTypes: ReadonlySet<string> = new Set([
   'authorization_code',
@@ -27,32 +26,32 @@ export const selfRegisteredGrantTypes: ReadonlySet<string> = new Set([
   deviceCodeGrantType,
 ]);
 
-/** Metadata that is shown or opened in a browser, or fetched by us. */
+/** URLs that the server shows, opens in a browser or fetches. */
 const uriMembers = ['client_uri', 'logo_uri', 'policy_uri', 'tos_uri', 'jwks_uri', 'backchannel_logout_uri'];
 
-/** What shows nothing, or changes what stands around it. */
+/** Characters that are invisible or change the text around them. */
 const invisible = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/u;
 
-/** Metadata in the names of RFC 7591, not yet checked by the engine. */
+/** Metadata with the names of RFC 7591, before oidc-provider validates it. */
 export type Metadata = Record<string, unknown>;
 
 export interface RegistrationPolicy {
   catalogue: ScopeCatalogue;
-  /** Grants that may be asked for; by default those of apps that register themselves. */
+  /** Allowed grant types. Default: those of self-registered apps. */
   grantTypes?: ReadonlySet<string>;
-  /** Whether `logo_uri` is kept: of apps that accounts make, which an administrator may verify. No page of ours loads it. */
+  /** Whether to keep `logo_uri`. True for apps of accounts, which an administrator may verify. No page loads the URL. */
   keepsLogo?: boolean;
-  /** For development: plain http on loopback for what we fetch. */
+  /** Development only: allows plain http on loopback for URLs that the server fetches. */
   allowLoopback: boolean;
-  /** This server's own: what is sent back there is for its own pages. */
+  /** The server's base URL. Redirect URIs must not point there. */
   baseUrl: string;
 }
 
 /**
- * Checks what was sent and fills in what was left out.
- * @param sent the metadata as it came
- * @param metadata the metadata with the engine's defaults: changed in place
- * @returns the scopes that the client gets; they are taken out of the metadata, as the engine knows only some
+ * Checks the metadata that an app sent, and fills in what is missing.
+ * @param sent the metadata as received
+ * @param metadata the metadata with oidc-provider's defaults; changed in place
+ * @returns the scopes of the client, which are removed from the metadata because oidc-provider knows only some of them
  * @throws errors of RFC 7591 section 3.2.2
  */
 export function applyRegistrationPolicy(
@@ -60,36 +59,36 @@ export function applyRegistrationPolicy(
   metadata: Metadata,
   policy: RegistrationPolicy,
 ): string[] {
-  if (!isStorableJson(sent)) throw invalid('the metadata has text in it that cannot be kept');
+  if (!isStorableJson(sent)) throw invalid('the metadata contains characters that cannot be stored');
   refuseSoftwareStatement(sent.software_statement);
   checkTypes(sent, metadata, policy.grantTypes ?? selfRegisteredGrantTypes);
   checkUris(sent, metadata, policy);
   checkTexts(metadata);
-  // RFC 7591 section 2: what is not supported is left out. Nobody has checked who an app says it is, and a picture of its
-  // choice would say more than its name; a picture from its own server would tell it of every visit.
+  // RFC 7591 section 2: unsupported members are ignored. A logo of an unverified app would lend it credibility, and the
+  // app's server would learn of each page view.
   if (policy.keepsLogo !== true) delete metadata.logo_uri;
   const scopes = readScopes(metadata.scope, policy.catalogue);
   delete metadata.scope;
   return scopes;
 }
 
-/** RFC 7591 section 2.3: nobody's statements are trusted, and one that is no JWT is not one at all. */
+/** RFC 7591 section 2.3: no issuer of software statements is trusted. */
 function refuseSoftwareStatement(statement: unknown): void {
   if (statement === undefined) return;
   const isJwt = typeof statement === 'string' && /^[\w-]+\.[\w-]+\.[\w-]+$/.test(statement);
   if (!isJwt) throw new errors.InvalidSoftwareStatement('software_statement is not a signed JWT');
-  throw new errors.UnapprovedSoftwareStatement('no software statements are approved here');
+  throw new errors.UnapprovedSoftwareStatement('this server approves no software statements');
 }
 
-/** RFC 7591 section 2.1: grant types and response types say the same. */
+/** RFC 7591 section 2.1: grant types and response types must correspond. */
 function checkTypes(sent: Metadata, metadata: Metadata, allowed: ReadonlySet<string>): void {
   const given = metadata.grant_types;
   if (!Array.isArray(given)) throw invalid('grant_types must be an array');
   const other = given.find((type) => !allowed.has(type));
   if (other !== undefined) throw invalid(`grant_types must not contain ${printable(other)}`);
-  // RFC 6749 section 4.4: nobody proves to be a public client, so everybody would get its tokens.
+  // RFC 6749 section 4.4: a public client cannot authenticate, so anyone could get its tokens.
   if (given.includes('client_credentials') && metadata.token_endpoint_auth_method === 'none') {
-    throw invalid('grant_types client_credentials needs an app that authenticates');
+    throw invalid('grant_types client_credentials requires an app that authenticates');
   }
   const usesCode = given.includes('authorization_code');
   if (sent.response_types === undefined || sent.response_types === null) {
@@ -99,7 +98,7 @@ function checkTypes(sent: Metadata, metadata: Metadata, allowed: ReadonlySet<str
   if (!Array.isArray(responses)) throw invalid('response_types must be an array');
   if (responses.some((type) => type !== 'code')) throw invalid('response_types can only contain code');
   if (responses.includes('code') !== usesCode) {
-    throw invalid('response_types code and grant_types authorization_code go together');
+    throw invalid('response_types code and grant_types authorization_code must be used together');
   }
 }
 
@@ -109,7 +108,7 @@ function checkUris(sent: Metadata, metadata: Metadata, policy: RegistrationPolic
   for (const member of ['redirect_uris', 'post_logout_redirect_uris']) {
     const uris = (metadata[member] ?? []) as string[];
     const own = uris.find((uri) => isAddressOfServer(uri, policy.baseUrl));
-    if (own !== undefined) throw invalid(`${member} ${printable(own)} is of this server itself`);
+    if (own !== undefined) throw invalid(`${member} ${printable(own)} is an address of this server`);
   }
   if (sent.application_type === undefined && isNative) metadata.application_type = 'native';
   for (const member of uriMembers) {
@@ -126,7 +125,7 @@ function checkUris(sent: Metadata, metadata: Metadata, policy: RegistrationPolic
     throw invalid(`jwks has more than ${jwksKeysMax} keys`);
 }
 
-/** @returns whether one of them leads to an installed app */
+/** @returns whether a URI has a private-use scheme, which belongs to a native app */
 function checkRedirects(metadata: Metadata, member: string): boolean {
   const uris = metadata[member] ?? [];
   if (!Array.isArray(uris)) throw invalid(`${member} must be an array`);
@@ -149,31 +148,31 @@ function checkTexts(metadata: Metadata): void {
   }
 }
 
-/** All that users can allow. */
-export function offeredScopes(catalogue: ScopeCatalogue): string[] {
+/** All scopes that users can grant. */
+export function grantableScopes(catalogue: ScopeCatalogue): string[] {
   const scopes = [...openidScopes, ...catalogue.values()].filter((each) => each.isForUsers);
   return scopes.map((each) => each.name);
 }
 
 /**
- * What it asks for as far as it is offered (RFC 7591 section 3.2.1: the answer says what it got), by default all of
- * it. Clients ask for whatever some document lists.
+ * The requested scopes that are available (RFC 7591 section 3.2.1: the response contains the result). Default: all.
+ * Clients often request every scope that some document lists.
  */
 function readScopes(scope: unknown, catalogue: ScopeCatalogue): string[] {
-  const offered = offeredScopes(catalogue);
+  const offered = grantableScopes(catalogue);
   if (scope === undefined || scope === null || scope === '') return offered;
   if (typeof scope !== 'string') throw invalid('scope must be a string');
   const scopes = [...new Set(scope.split(' '))].filter((name) => offered.includes(name));
-  if (scopes.length === 0) throw invalid('scope has none of those that users can allow');
+  if (scopes.length === 0) throw invalid('scope contains no scope that users can grant');
   return scopes;
 }
 
-/** An error whose description begins with redirect_uris gets the code of its own that RFC 7591 has for it. */
+/** oidc-provider gives descriptions that begin with `redirect_uris` the code `invalid_redirect_uri` of RFC 7591. */
 function invalid(description: string): errors.InvalidClientMetadata {
   return new errors.InvalidClientMetadata(description);
 }
 
-/** Short and in the characters of an error_description (RFC 6749 section 5.2). */
+/** Shortens a value to the characters of an `error_description` (RFC 6749 section 5.2). */
 function printable(value: unknown): string {
   const text = typeof value === 'string' ? value : String(JSON.stringify(value));
   return text.slice(0, 100).replaceAll(/[^\x20-\x21\x23-\x5b\x5d-\x7e]/g, '?');

@@ -1,6 +1,6 @@
 /**
- * Registration access tokens (RFC 7592 section 3): by which an app reads, changes and deletes its own registration.
- * A change gives another one. Owns the table `registration_access_tokens`.
+ * Registration access tokens (RFC 7592 section 3), with which an app reads, changes and deletes its registration. Each
+ * change rotates the token. Owns the table `registration_access_tokens`.
  */
 
 import { sql } from 'kysely';
@@ -24,9 +24,9 @@ export function registrationAccessTokenStorage(db: Database): ModelStorage {
     async destroy(token) {
       const { rows } = await sql`
         delete from registration_access_tokens where digest = ${digest(token)} returning digest`.execute(db);
-      // Of two changes at once one gets the next token. (With a client that deletes itself its tokens have gone already.)
+      // One of two concurrent changes wins. Deleting the client has already deleted its tokens.
       if (rows.length === 0 && Provider.ctx?.oidc.route === 'client_update') {
-        throw new errors.InvalidToken('the registration access token was used already');
+        throw new errors.InvalidToken('the registration access token has already been used');
       }
     },
   };

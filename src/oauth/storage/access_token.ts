@@ -1,6 +1,6 @@
 /**
- * Access tokens as the engine looks them up (revocation, introspection, userinfo). JWTs are stored nowhere: what
- * they say is read from them once they were checked. Opaque ones are rows. Owns the table `access_tokens`.
+ * Access tokens as oidc-provider looks them up for revocation, introspection and userinfo. JWTs are not stored: their claims
+ * are read from the verified token. Opaque tokens are rows. Owns the table `access_tokens`.
  */
 
 import { sql } from 'kysely';
@@ -10,14 +10,12 @@ import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 import { isWithdrawn, withdrawToken } from '../../grants/withdrawals.ts';
 import { type AccessTokenClaims, type AccessTokenVerifier, toAudience } from '../access_token.ts';
-import { epochOf } from '../engine_client.ts';
+import { epochOf } from '../provider_client.ts';
+import { runDeferredConsumption } from './deferred_consumption.ts';
 import { grantRevisionOf, savePendingGrant } from './grant.ts';
-import { settle } from './settlement.ts';
-import { endsWithGrant, type ModelStorage } from './storage.ts';
+import { type ModelStorage, revokedWithGrant } from './storage.ts';
 
-/**
- * @param kind a token of a grant, or of a client that speaks for itself
- */
+/** @param kind `AccessToken` for tokens of a grant, `ClientCredentials` for tokens of a client acting for itself */
 export function accessTokenStorage(
   kind: 'AccessToken' | 'ClientCredentials',
   db: Database,
@@ -27,10 +25,10 @@ export function accessTokenStorage(
   return {
     async upsert(value, payload, expiresIn) {
       await savePendingGrant(db);
-      await settle();
-      const { jti: _value, ...said } = payload;
+      await runDeferredConsumption();
+      const { jti: _value, ...members } = payload;
       const claims = {
-        ...said,
+        ...members,
         clientEpoch: epochOf(Provider.ctx?.oidc.client),
         grantRevision: grantRevisionOf(payload.grantId),
       };
@@ -49,16 +47,16 @@ export function accessTokenStorage(
     async destroy(tokenId) {
       await withdrawToken(db, tokenId, new Date(Date.now() + accessTokenSeconds * 1_000));
     },
-    revokeByGrantId: endsWithGrant,
+    revokeByGrantId: revokedWithGrant,
   };
 }
 
-/** An opaque token's id: it tells nothing of the token. */
+/** The id of an opaque token, which reveals nothing about the token. */
 function tokenIdOf(value: string): string {
   return digest(`id\n${value}`).toString('base64url');
 }
 
-/** How the verifier looks an opaque token up. */
+/** The lookup of opaque tokens for AccessTokenVerifier. */
 export function opaqueTokenLookup(db: Database): (token: string) => Promise<AccessTokenClaims | undefined> {
   return async (token) => {
     const { rows } = await sql<{ token_id: string; payload: AdapterPayload }>`
@@ -85,8 +83,8 @@ export function opaqueTokenLookup(db: Database): (token: string) => Promise<Acce
 }
 
 /**
- * The engine takes no JWT for revocation and introspection. In this form it does not know one, and asks the
- * storage.
+ * oidc-provider rejects JWTs at the revocation and introspection endpoints. In this form it does not recognize a JWT and asks
+ * the storage.
  */
 export function toOpaqueForm(token: string): string {
   return token.replaceAll('.', '!');
@@ -97,7 +95,7 @@ function fromOpaqueForm(value: string): string {
 }
 
 function toPayload(claims: AccessTokenClaims, kind: string, baseUrl: string): AdapterPayload {
-  // Userinfo is ours too: the audience of our own API does not keep a token from it.
+  // Userinfo belongs to this server too, so a token for the server's own API is valid there.
   const isOurs = claims.audience.includes(baseUrl);
   const aud = claims.audience.length === 1 ? claims.audience[0] : claims.audience;
   const audience = Provider.ctx?.oidc.route === 'userinfo' && isOurs ? {} : { aud };

@@ -1,7 +1,7 @@
 /**
- * Authorization codes (RFC 6749 section 4.1.2): 60 seconds, once. Owns the table `authorization_codes`.
+ * Authorization codes (RFC 6749 section 4.1.2): valid for 60 seconds and one use. Owns the table `authorization_codes`.
  *
- *   issued (together with its grant) → consumed (together with the refresh token it gives) | expired
+ *   issued (in one statement with its grant) → consumed (in one statement with its refresh token) | expired
  */
 
 import { sql } from 'kysely';
@@ -10,18 +10,18 @@ import type { Account } from '../../accounts/account.ts';
 import { digest } from '../../crypto/digest.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import { withdrawGrant } from '../../grants/grant.ts';
-import { grantedScopes, withConsent } from './consent.ts';
+import { grantedScopes, storeWithConsent } from './consent.ts';
+import { deferConsumption } from './deferred_consumption.ts';
 import { type GrantRow, toStoredGrant } from './grant.ts';
-import { currentMemo } from './memo.ts';
-import { postpone } from './settlement.ts';
-import { type AdapterPayload, endsWithGrant, type ModelStorage, withoutId } from './storage.ts';
+import { requestState } from './request_state.ts';
+import { type AdapterPayload, type ModelStorage, revokedWithGrant, withoutId } from './storage.ts';
 
 export function authorizationCodeStorage(db: Database): ModelStorage {
   return {
     async upsert(code, payload, expiresIn) {
-      const memo = currentMemo();
-      const grant = memo.pendingGrant;
-      delete memo.pendingGrant;
+      const state = requestState();
+      const grant = state.pendingGrant;
+      delete state.pendingGrant;
       const store = (given: Database | Transaction) =>
         sql`
           with granted as (
@@ -33,7 +33,7 @@ export function authorizationCodeStorage(db: Database): ModelStorage {
           insert into authorization_codes (digest, grant_id, payload, expires_at)
           values (${digest(code)}, ${payload.grantId}, ${withoutId(payload)},
             now() + ${expiresIn} * interval '1 second')`.execute(given);
-      await withConsent(db, grant, store);
+      await storeWithConsent(db, grant, store);
     },
     async find(code) {
       const { rows } = await sql<CodeRow & { is_expired: boolean }>`
@@ -45,33 +45,33 @@ export function authorizationCodeStorage(db: Database): ModelStorage {
         where c.digest = ${digest(code)}`.execute(db);
       const row = rows[0];
       if (row === undefined) return undefined;
-      // The engine looks at the time first, and would let a used code pass for one that is merely too old.
+      // oidc-provider checks expiry first and would not detect the replay of an expired code.
       if (
         row.is_expired &&
         row.consumed_at !== null &&
         row.client_id === Provider.ctx?.oidc.client?.clientId
       ) {
-        throw await codeWasUsed(db, digest(code));
+        throw await rejectReplayedCode(db, digest(code));
       }
-      remember(row);
+      cacheGrantAndAccount(row);
       return withConsumed(row, code);
     },
     async consume(code) {
-      const memo = currentMemo();
-      // Where a refresh token follows, the statement that stores it uses the code up: one commit for both.
+      const state = requestState();
+      // If a refresh token is issued, the statement that stores it also consumes the code: one commit for both.
       if (Provider.ctx?.oidc.client?.grantTypeAllowed('refresh_token')) {
-        memo.pendingCode = digest(code);
+        state.pendingCode = digest(code);
         return;
       }
-      await postpone(async () => {
+      await deferConsumption(async () => {
         const { rows } = await sql`
           update authorization_codes set consumed_at = now()
           where digest = ${digest(code)} and consumed_at is null and expires_at > now()
           returning digest`.execute(db);
-        if (rows.length === 0) throw await codeWasUsed(db, digest(code));
+        if (rows.length === 0) throw await rejectReplayedCode(db, digest(code));
       });
     },
-    revokeByGrantId: endsWithGrant,
+    revokeByGrantId: revokedWithGrant,
   };
 }
 
@@ -86,10 +86,10 @@ export interface CodeRow extends GrantRow {
   account_created_at: Date;
 }
 
-/** The grant and the account came with the code: the request need not ask for them again. */
-export function remember(row: CodeRow): void {
-  const memo = currentMemo();
-  memo.grants.set(row.id, toStoredGrant(row));
+/** Caches the grant and the account, which the query for the code returns too. */
+export function cacheGrantAndAccount(row: CodeRow): void {
+  const state = requestState();
+  state.grants.set(row.id, toStoredGrant(row));
   const account: Account = {
     id: row.account_id,
     externalId: row.external_id,
@@ -99,7 +99,7 @@ export function remember(row: CodeRow): void {
     isAdmin: row.is_admin,
     createdAt: row.account_created_at,
   };
-  memo.accounts.set(account.id, account);
+  state.accounts.set(account.id, account);
 }
 
 function withConsumed({ payload, consumed_at }: CodeRow, code: string): AdapterPayload {
@@ -107,8 +107,8 @@ function withConsumed({ payload, consumed_at }: CodeRow, code: string): AdapterP
   return { ...payload, jti: code, ...consumed };
 }
 
-/** RFC 6749 section 4.1.2: a code used twice takes back what the first use gave. */
-export async function codeWasUsed(db: Database, codeDigest: Buffer): Promise<errors.InvalidGrant> {
+/** RFC 6749 section 4.1.2: replaying a code revokes the tokens that it was exchanged for. */
+export async function rejectReplayedCode(db: Database, codeDigest: Buffer): Promise<errors.InvalidGrant> {
   const { rows } = await sql<{ grant_id: string }>`
     select grant_id from authorization_codes
     where digest = ${codeDigest} and consumed_at is not null`.execute(db);

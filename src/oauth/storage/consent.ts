@@ -1,20 +1,19 @@
 /**
- * What a consent does to the grants that are there. Each authorization has a grant of its own, but a user who reads
- * "this app may …" and agrees decides for the app, not for one of its sign-ins: from then on every grant of that account
- * and client has the scopes that were confirmed, for the APIs that they were confirmed for. Scopes that are gone end the
- * access tokens that name them (the grant's revision), and their deliveries. What follows from an earlier consent
- * without a page changes nothing.
+ * Applies a consent to existing grants. Each authorization has its own grant, but a user who consents on a page decides
+ * for the app as a whole: afterwards, all grants of that account and client have the confirmed scopes, for the resources
+ * that they share with the consent. Removed scopes invalidate access tokens that contain them (by the grant's revision)
+ * and stop their deliveries. An authorization without a consent page changes nothing.
  *
- *   confirmed → other grants of the app narrowed or widened, in the transaction that writes the new one
+ *   consent → other grants of the app narrowed or widened, in the transaction that writes the new grant
  */
 
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
 import { changeGrantsOfClient } from '../../grants/grant.ts';
 import { isClaimAllowed, isSameScope } from '../../grants/scopes.ts';
-import type { GrantDetails, PendingGrant } from './memo.ts';
+import type { GrantDetails, PendingGrant } from './request_state.ts';
 
-/** The names of all scopes that are granted for whatever resource. */
+/** All granted scopes, for any resource, sorted. */
 export function grantedScopes(details: GrantDetails): string[] {
   const texts = [details.openid?.scope ?? '', ...Object.values(details.resources ?? {})];
   return [...new Set(texts.flatMap((text) => text.split(' ')))].filter((scope) => scope !== '').sort();
@@ -26,11 +25,11 @@ interface OtherGrant {
 }
 
 /**
- * Writes a grant, and what its consent means for the others of the same account and client.
- * @param grant undefined where there is none to be written
- * @param store writes it
+ * Writes a grant and applies its consent to the other grants of the same account and client.
+ * @param grant undefined if there is no grant to write
+ * @param store writes the grant
  */
-export async function withConsent(
+export async function storeWithConsent(
   db: Database,
   grant: PendingGrant | undefined,
   store: (db: Database | Transaction) => Promise<unknown>,
@@ -52,7 +51,7 @@ export async function withConsent(
 }
 
 interface Change extends OtherGrant {
-  /** Whether something is taken away. */
+  /** Whether a scope is removed. */
   isNarrower: boolean;
 }
 
@@ -61,36 +60,36 @@ async function findChanges(
   { accountId, clientId, details }: PendingGrant,
   lock = sql``,
 ): Promise<Change[]> {
-  // In the order of their ids, so that of two consents at once one waits for the other.
+  // Rows are locked in the order of their ids, so that concurrent consents do not deadlock.
   const { rows } = await sql<OtherGrant>`
     select id, details from grants
     where account_id = ${accountId} and client_id = ${clientId} and withdrawn_at is null
     order by id ${lock}`.execute(db);
-  return rows.flatMap(({ id, details: before }) => {
-    const next = confirmedDetails(before, details);
+  return rows.flatMap(({ id, details: current }) => {
+    const next = confirmedDetails(current, details);
     const pairs = [
-      [before.openid?.scope, next.openid?.scope],
-      ...Object.keys(before.resources ?? {}).map((api) => [before.resources?.[api], next.resources?.[api]]),
+      [current.openid?.scope, next.openid?.scope],
+      ...Object.keys(current.resources ?? {}).map((api) => [current.resources?.[api], next.resources?.[api]]),
     ] as const;
-    if (pairs.every(([had, has]) => isSameScope(had, has))) return [];
-    return [{ id, details: next, isNarrower: pairs.some(([had, has]) => !includesScope(has, had)) }];
+    if (pairs.every(([old, updated]) => isSameScope(old, updated))) return [];
+    return [{ id, details: next, isNarrower: pairs.some(([old, updated]) => !includesScope(updated, old)) }];
   });
 }
 
-/** What a grant becomes by a consent: for the APIs that it shares with the consent, what was confirmed. */
-function confirmedDetails(before: GrantDetails, consent: GrantDetails): GrantDetails {
-  const shared = Object.keys(before.resources ?? {}).filter((api) => consent.resources?.[api] !== undefined);
-  if (shared.length === 0) return before;
-  const resources = { ...before.resources };
+/** The details of a grant after a consent: the confirmed scopes, for the resources that both share. */
+function confirmedDetails(current: GrantDetails, consent: GrantDetails): GrantDetails {
+  const shared = Object.keys(current.resources ?? {}).filter((api) => consent.resources?.[api] !== undefined);
+  if (shared.length === 0) return current;
+  const resources = { ...current.resources };
   for (const api of shared) resources[api] = consent.resources?.[api] as string;
   const scope = consent.openid?.scope ?? '';
   const names = scope.split(' ');
-  const claims = before.openid?.claims?.filter((claim) => isClaimAllowed(claim, names));
+  const claims = current.openid?.claims?.filter((claim) => isClaimAllowed(claim, names));
   const openid = { scope, ...(claims === undefined || claims.length === 0 ? {} : { claims }) };
-  return { ...before, openid, resources };
+  return { ...current, openid, resources };
 }
 
-/** Whether one scope text names all of the other. */
+/** Whether one scope string contains all scopes of the other. */
 function includesScope(one = '', other = ''): boolean {
   const names = new Set(one.split(' '));
   return other === '' || other.split(' ').every((name) => names.has(name));

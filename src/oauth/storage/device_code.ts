@@ -1,10 +1,10 @@
 /**
  * Device codes (RFC 8628). Owns the table `device_codes`.
  *
- *   issued → (user code entered) in flight → allowed or denied, once → consumed | expired
+ *   issued → user code entered (`inFlight`) → allowed or denied, once → consumed | expired
  *
- * Each poll is recorded by the statement that looks the code up; one that comes too soon is refused, and from then
- * on the device must wait 5 seconds longer (section 3.5).
+ * The statement that looks a code up also records the poll. A poll that comes too early gets `slow_down` and increases
+ * the interval by 5 seconds (section 3.5).
  */
 
 import { sql } from 'kysely';
@@ -12,13 +12,13 @@ import { errors, Provider } from 'oidc-provider';
 import { addressCounters, countGuessInTurn, forgiveGuess } from '../../accounts/throttle.ts';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
+import { deferConsumption } from './deferred_consumption.ts';
 import { savePendingGrant } from './grant.ts';
-import { postpone } from './settlement.ts';
-import { type AdapterPayload, endsWithGrant, type ModelStorage, withoutId } from './storage.ts';
+import { type AdapterPayload, type ModelStorage, revokedWithGrant, withoutId } from './storage.ts';
 
-/** Seconds between polls, at first. */
+/** Initial interval between polls, in seconds. */
 export const pollIntervalSeconds = 5;
-/** Wrong user codes from one network within 15 minutes (section 5.1). */
+/** Maximum wrong user codes from one network within 15 minutes (section 5.1). */
 const guessesMax = 20;
 
 export function deviceCodeStorage(db: Database): ModelStorage {
@@ -26,7 +26,7 @@ export function deviceCodeStorage(db: Database): ModelStorage {
     async upsert(code, payload, expiresIn) {
       if (payload.accountId !== undefined) await savePendingGrant(db);
       const isDecided = payload.accountId !== undefined || payload.error !== undefined;
-      // Of two that enter the same code at once, one goes on; what was decided stays.
+      // Of two browsers that enter the same code concurrently, one proceeds. A decision is final.
       const { rows } = await sql`
         insert into device_codes as d (digest, user_code_digest, client_id, payload, expires_at)
         values (${keyOf(code)}, ${digest(payload.userCode ?? '')}, ${payload.clientId}, ${withoutId(payload)},
@@ -38,10 +38,10 @@ export function deviceCodeStorage(db: Database): ModelStorage {
       if (rows.length === 0) throw new errors.InvalidRequest('the code has already been used');
     },
     async find(code) {
-      return Provider.ctx?.oidc.route === 'token' ? poll(db, code) : look(db, code);
+      return Provider.ctx?.oidc.route === 'token' ? poll(db, code) : findWithoutPoll(db, code);
     },
     async findByUserCode(userCode) {
-      // Counted before it is looked at: past the limit a right code is no more answered than a wrong one.
+      // Counted before the lookup: past the limit, a correct code gets the same response as a wrong one.
       const counters = addressCounters('user-code', Provider.ctx?.ip ?? '', guessesMax);
       const wait = await countGuessInTurn(
         db,
@@ -56,7 +56,7 @@ export function deviceCodeStorage(db: Database): ModelStorage {
       return { ...rows[0].payload, jti: toInternalId(rows[0].digest) };
     },
     async consume(code) {
-      await postpone(async () => {
+      await deferConsumption(async () => {
         const { rows } = await sql`
           update device_codes set consumed_at = now()
           where digest = ${keyOf(code)} and consumed_at is null
@@ -64,13 +64,13 @@ export function deviceCodeStorage(db: Database): ModelStorage {
         if (rows.length === 0) throw new errors.InvalidGrant('device code already consumed');
       });
     },
-    revokeByGrantId: endsWithGrant,
+    revokeByGrantId: revokedWithGrant,
   };
 }
 
 /**
- * Who enters the user code does not know the device code, and neither do we: the pages go by its digest. Polls
- * never do.
+ * The user's browser knows only the user code, and the server stores only the digest of the device code. Pages therefore
+ * identify the code by its digest. Polls cannot.
  */
 const internalPrefix = 'digest:';
 
@@ -112,7 +112,7 @@ async function poll(db: Database, code: string): Promise<AdapterPayload | undefi
   return withConsumed(row, code);
 }
 
-async function look(db: Database, code: string): Promise<AdapterPayload | undefined> {
+async function findWithoutPoll(db: Database, code: string): Promise<AdapterPayload | undefined> {
   const { rows } = await sql<PollRow>`
     select payload, consumed_at from device_codes where digest = ${keyOf(code)}`.execute(db);
   return rows[0] && withConsumed(rows[0], code);

@@ -1,19 +1,19 @@
 /**
- * The engine's view of grants: the rows of src/grants, with what it keeps of them in `details`.
+ * oidc-provider's view of grants. Rows belong to src/grants; the column `details` holds oidc-provider's data.
  */
 
 import { sql } from 'kysely';
 import { type AdapterPayload, Provider } from 'oidc-provider';
 import type { Database } from '../../database/database.ts';
 import { createGrant, type WithdrawalReason, withdrawGrant } from '../../grants/grant.ts';
-import { grantedScopes, withConsent } from './consent.ts';
-import { currentMemo, type GrantDetails, knownMemo, type StoredGrant } from './memo.ts';
+import { grantedScopes, storeWithConsent } from './consent.ts';
+import { existingRequestState, type GrantDetails, requestState, type StoredGrant } from './request_state.ts';
 import type { ModelStorage } from './storage.ts';
 
 export function grantStorage(db: Database): ModelStorage {
   return {
     async find(id) {
-      const known = currentMemo().grants.get(id);
+      const known = requestState().grants.get(id);
       if (known !== undefined) return toPayload(known);
       const { rows } = await sql<GrantRow>`
         select id, account_id, client_id, details, revision, created_at
@@ -21,11 +21,11 @@ export function grantStorage(db: Database): ModelStorage {
         where id = ${id} and withdrawn_at is null`.execute(db);
       if (rows[0] === undefined) return undefined;
       const grant = toStoredGrant(rows[0]);
-      currentMemo().grants.set(id, grant);
+      requestState().grants.set(id, grant);
       return toPayload(grant);
     },
     async destroy(id) {
-      currentMemo().grants.delete(id);
+      requestState().grants.delete(id);
       await withdrawGrant(db, id, withdrawalReason());
     },
   };
@@ -62,23 +62,23 @@ function toPayload({ id, accountId, clientId, details, createdAt }: StoredGrant)
   } as AdapterPayload;
 }
 
-/** The revision of a grant that the request under way has read: access tokens name it. */
+/** The revision of a grant that the current request has read. Access tokens contain it. */
 export function grantRevisionOf(grantId: string | undefined): number {
-  return grantId === undefined ? 0 : (currentMemo().grants.get(grantId)?.revision ?? 0);
+  return grantId === undefined ? 0 : (requestState().grants.get(grantId)?.revision ?? 0);
 }
 
-/** Writes a grant that the user confirmed in this request, where no code is there to be written with it. */
+/** Writes the pending grant of a request that issues no code. */
 export async function savePendingGrant(db: Database): Promise<void> {
-  const memo = knownMemo();
-  const grant = memo?.pendingGrant;
-  if (memo === undefined || grant === undefined) return;
-  delete memo.pendingGrant;
-  await withConsent(db, grant, (given) =>
+  const state = existingRequestState();
+  const grant = state?.pendingGrant;
+  if (state === undefined || grant === undefined) return;
+  delete state.pendingGrant;
+  await storeWithConsent(db, grant, (given) =>
     createGrant(given, { ...grant, scopes: grantedScopes(grant.details), details: { ...grant.details } }),
   );
 }
 
-/** The engine says "destroy"; why, the request tells. */
+/** Derives the reason for `destroy` from the request, because oidc-provider does not pass one. */
 function withdrawalReason(): WithdrawalReason {
   const oidc = Provider.ctx?.oidc;
   if (oidc?.route === 'revocation') return 'refresh_token_revoked';

@@ -1,8 +1,8 @@
 /**
  * Interactions: authorization requests that wait for the user. Owns the table `interactions`, together with
- * session_end.ts.
+ * end_sessions.ts.
  *
- *   started → (login or consent) submitted → resumed, and gone
+ *   started → login or consent submitted → resumed (row deleted) | expired
  */
 
 import { sql } from 'kysely';
@@ -12,7 +12,7 @@ import { type AdapterPayload, type ModelStorage, withoutId } from './storage.ts'
 export function interactionStorage(db: Database): ModelStorage {
   return {
     async upsert(uid, payload, expiresIn) {
-      // The session's own id is a secret of the browser; its uid is enough to know it again.
+      // The session id is a secret of the browser and is not stored; the uid identifies the session.
       const { session, ...rest } = payload;
       const { cookie: _cookie, ...known } = (session ?? {}) as Record<string, unknown>;
       const stored = withoutId(session === undefined ? rest : { ...rest, session: known as never });

@@ -1,7 +1,7 @@
 /**
  * Pushed authorization requests (RFC 9126). Owns the table `pushed_requests`.
  *
- *   pushed → (loaded, as often as the page is) → consumed when the user is sent back | expired
+ *   pushed → (loaded with each page view) → consumed when the user is redirected to the app | expired
  */
 
 import { sql } from 'kysely';
@@ -33,7 +33,7 @@ export function pushedRequestStorage(db: Database): ModelStorage {
         update pushed_requests set consumed_at = now()
         where digest = ${digest(id)} and consumed_at is null
         returning digest`.execute(db);
-      if (rows.length === 0) throw new errors.InvalidRequestUri('request_uri was already used');
+      if (rows.length === 0) throw new errors.InvalidRequestUri('request_uri has already been used');
     },
   };
 }

@@ -1,12 +1,12 @@
 /**
- * Refresh tokens (RFC 6749 section 6, RFC 9700 section 4.14): rotated at every use, but for FAPI 2.0
- * clients. Owns the table `refresh_tokens`.
+ * Refresh tokens (RFC 6749 section 6, RFC 9700 section 4.14), rotated on every use except for FAPI 2.0 clients. Owns the
+ * table `refresh_tokens`.
  *
- *   issued (a refused refresh leaves it as it is) → used: its successor is issued by the same statement → (60 s: the
- *   answer that got lost gets the same successor again) → presented later: the grant is withdrawn
+ *   issued → used (the same statement issues its successor) → used again within 60 s: same successor | later: grant
+ *   withdrawn. A rejected refresh changes nothing.
  *
- * A successor's value follows from its predecessor's by a keyed hash: whoever asks again gets the same one, and
- * nothing has to be stored that could be read.
+ * The value of a successor is a keyed hash of its predecessor, so that a client whose response was lost gets the same
+ * value again without any secret being stored.
  */
 
 import { createHmac } from 'node:crypto';
@@ -16,24 +16,24 @@ import { digest, newSecret } from '../../crypto/digest.ts';
 import { deriveKey } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import { withdrawGrant } from '../../grants/grant.ts';
-import { type CodeRow, codeWasUsed, remember } from './authorization_code.ts';
-import { currentMemo } from './memo.ts';
-import { postpone } from './settlement.ts';
-import { type AdapterPayload, endsWithGrant, type ModelStorage, withoutId } from './storage.ts';
+import { type CodeRow, cacheGrantAndAccount, rejectReplayedCode } from './authorization_code.ts';
+import { deferConsumption } from './deferred_consumption.ts';
+import { requestState } from './request_state.ts';
+import { type AdapterPayload, type ModelStorage, revokedWithGrant, withoutId } from './storage.ts';
 
-/** Seconds from its first use in which a refresh token still gives the same answer. */
+/** Grace period after the first use, in seconds, in which a refresh token returns the same successor. */
 export const graceSeconds = 60;
 
 export function refreshTokenStorage(db: Database): ModelStorage {
   return {
     async upsert(token, payload, expiresIn) {
-      const memo = currentMemo();
-      const { pendingCode = null, pendingRefreshToken = null } = memo;
-      delete memo.pendingCode;
-      delete memo.pendingRefreshToken;
+      const state = requestState();
+      const { pendingCode = null, pendingRefreshToken = null } = state;
+      delete state.pendingCode;
+      delete state.pendingRefreshToken;
       const store = () => issue(token, payload, expiresIn, pendingCode, pendingRefreshToken);
-      // The engine stores a successor before it has judged the resource, and what a code gives after that.
-      return pendingRefreshToken === null ? store() : postpone(store);
+      // oidc-provider stores a successor before it validates `resource`, but the refresh token for a code afterwards.
+      return pendingRefreshToken === null ? store() : deferConsumption(store);
     },
     async find(token) {
       const { rows } = await sql<CodeRow & { is_spent: boolean }>`
@@ -47,8 +47,8 @@ export function refreshTokenStorage(db: Database): ModelStorage {
         where t.digest = ${digest(token)}`.execute(db);
       const row = rows[0];
       if (row === undefined) return undefined;
-      remember(row);
-      // Only a refresh has the grace; to introspection a used token is a used token.
+      cacheGrantAndAccount(row);
+      // The grace period applies to refreshes only. Introspection reports a used token as inactive.
       const isRefresh = Provider.ctx?.oidc.route === 'token';
       const isConsumed = row.consumed_at !== null && (row.is_spent || !isRefresh);
       const consumed = isConsumed
@@ -57,19 +57,19 @@ export function refreshTokenStorage(db: Database): ModelStorage {
       return { ...row.payload, jti: token, ...consumed };
     },
     async consume(token) {
-      currentMemo().pendingRefreshToken = digest(token);
+      requestState().pendingRefreshToken = digest(token);
     },
     async destroy(token) {
       await sql`
         update refresh_tokens set consumed_at = coalesce(consumed_at, now())
         where digest = ${digest(token)}`.execute(db);
     },
-    revokeByGrantId: endsWithGrant,
+    revokeByGrantId: revokedWithGrant,
   };
 
   /**
-   * What is used up and what is issued for it are one statement: of two that race, one finds it unused. An insert that
-   * meets its row is the repeated answer, and leaves the row as it is: a used one stays used.
+   * Consumes the code or predecessor and inserts the token in one statement, so that only one of two concurrent requests
+   * succeeds. An insert that conflicts is a repeated response and leaves the existing row unchanged, used or not.
    */
   async function issue(
     token: string,
@@ -99,14 +99,14 @@ export function refreshTokenStorage(db: Database): ModelStorage {
         on conflict (digest) do nothing)
       select may_issue from source`.execute(db);
     if (rows[0]?.may_issue) return;
-    if (code !== null) throw await codeWasUsed(db, code);
+    if (code !== null) throw await rejectReplayedCode(db, code);
     await withdrawGrant(db, payload.grantId as string, 'refresh_token_replayed');
-    throw new errors.InvalidGrant('refresh token already used');
+    throw new errors.InvalidGrant('refresh token has already been used');
   }
 }
 
 /**
- * Lengthens the life of a refresh token that is not rotated.
+ * Extends the lifetime of a refresh token that is not rotated.
  * @param expiresAt seconds since the epoch
  */
 export async function extendRefreshToken(db: Database, token: string, expiresAt: number): Promise<void> {
@@ -117,7 +117,7 @@ export async function extendRefreshToken(db: Database, token: string, expiresAt:
 }
 
 /**
- * How the values of refresh tokens are made.
+ * Returns the generator of refresh token values.
  * @param secret the deployment's key material
  */
 export function refreshTokenValues(secret: Buffer): () => string {

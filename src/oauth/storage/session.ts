@@ -1,13 +1,13 @@
 /**
- * Login sessions of browsers. Owns the table `login_sessions`, together with session_end.ts.
+ * Login sessions of browsers. Owns the table `login_sessions`, together with end_sessions.ts.
  *
- *   anonymous → signed in (under a new id) → signed out (the row is gone) or expired
+ *   anonymous → signed in (under a new id) → signed out (row deleted) | expired
  */
 
 import { sql } from 'kysely';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
-import { currentMemo } from './memo.ts';
+import { requestState } from './request_state.ts';
 import { type AdapterPayload, type ModelStorage, withoutId } from './storage.ts';
 
 export function sessionStorage(db: Database): ModelStorage {
@@ -16,10 +16,10 @@ export function sessionStorage(db: Database): ModelStorage {
       const { uid } = payload;
       const values = sql`${digest(id)}, ${payload.accountId ?? null}, ${withoutId(payload)},
         now() + ${expiresIn} * interval '1 second'`;
-      // By the uid, which stays when the id is changed: of two requests that change it at once both go on.
-      if (currentMemo().sessionUid === uid) {
-        // One that the request came with is only changed: were it written anew, whoever asks at the moment in which the
-        // user signs out would bring it back.
+      // Keyed by the uid, which survives a change of the id, so that two concurrent changes both succeed.
+      if (requestState().sessionUid === uid) {
+        // A session that the request came with is only updated. An upsert would recreate it if the user signed out at
+        // the same time.
         await sql`
           update login_sessions set (digest, account_id, payload, expires_at) = (${values})
           where uid = ${uid}`.execute(db);
@@ -33,14 +33,14 @@ export function sessionStorage(db: Database): ModelStorage {
           expires_at = excluded.expires_at`.execute(db);
     },
     async find(id) {
-      // A disabled account's sessions are nobody's.
+      // Sessions of disabled accounts are invalid.
       const { rows } = await sql<{ payload: AdapterPayload }>`
         select s.payload
         from login_sessions s left join accounts a on a.id = s.account_id
         where s.digest = ${digest(id)} and s.expires_at > now() and a.disabled_at is null`.execute(db);
       if (rows[0] === undefined) return undefined;
       const { payload } = rows[0];
-      if (payload.uid !== undefined) currentMemo().sessionUid = payload.uid;
+      if (payload.uid !== undefined) requestState().sessionUid = payload.uid;
       return { ...payload, jti: id };
     },
     async findByUid(uid) {

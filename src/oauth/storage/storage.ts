@@ -1,6 +1,6 @@
 /**
- * Storage of the engine (oidc-provider): what every model's file here fulfils. A method that a model never calls
- * is left out there and refused here.
+ * The storage interface of oidc-provider (oidc-provider), which each file of this folder implements for one model. Methods
+ * that oidc-provider never calls for a model are omitted and throw.
  */
 
 import { type Adapter, type AdapterPayload, errors } from 'oidc-provider';
@@ -8,10 +8,10 @@ import { isStorable, jsonDepthMax } from '../../http/json.ts';
 
 export type { AdapterPayload };
 
-/** What a model needs of its table. Ids are what the holder presents, not what is stored. */
+/** Methods of oidc-provider's adapter. Ids are the values that holders present, not what is stored. */
 export type ModelStorage = Partial<Adapter>;
 
-/** Completes a storage, so that a call nobody thought of fails loudly instead of losing something. */
+/** Adds the missing methods, which throw: an unexpected call must fail instead of losing data. */
 export function toAdapter(model: string, storage: ModelStorage): Adapter {
   const refuse = (method: string) => async () => {
     throw new Error(`${model} has no ${method} in the storage`);
@@ -27,24 +27,24 @@ export function toAdapter(model: string, storage: ModelStorage): Adapter {
   };
 }
 
-/** In JSON text: perhaps a NUL, or half of a surrogate pair (or a backslash before such letters). */
-const unkeepable = /\\u(?:0000|d[89a-f])/i;
+/** JSON escapes that may stand for NUL or half of a surrogate pair, or follow an escaped backslash. */
+const maybeUnstorable = /\\u(?:0000|d[89a-f])/i;
 
 /**
- * A payload as it is stored: without the id, of which only the digest is kept.
- * @throws InvalidRequest for characters that cannot be kept
+ * The stored form of a payload. It omits the id, because only its digest is stored.
+ * @throws InvalidRequest for characters that cannot be stored
  */
 export function withoutId(payload: AdapterPayload): string {
   const { jti: _jti, ...rest } = payload;
   const text = JSON.stringify(rest);
-  if (unkeepable.test(text) && !isStorableJson(rest))
-    throw new errors.InvalidRequest('the request has characters that cannot be kept');
+  if (maybeUnstorable.test(text) && !isStorableJson(rest))
+    throw new errors.InvalidRequest('the request contains characters that cannot be stored');
   return text;
 }
 
 /**
- * Whether `jsonb` can keep the value: what it cannot are NUL characters and half surrogate pairs, also in names, and
- * nesting without end.
+ * Whether `jsonb` can store the value. It cannot store NUL characters and unpaired surrogates, also in member names; and
+ * the nesting depth is limited.
  */
 export function isStorableJson(value: unknown, depth = 0): boolean {
   if (typeof value === 'string') return isStorable(value);
@@ -55,5 +55,5 @@ export function isStorableJson(value: unknown, depth = 0): boolean {
   );
 }
 
-/** What belongs to a grant is dead with it by the join, whoever withdrew it: nothing is left to do. */
-export async function endsWithGrant(): Promise<void> {}
+/** `revokeByGrantId` of models whose queries join the grant: withdrawing the grant already invalidates them. */
+export async function revokedWithGrant(): Promise<void> {}

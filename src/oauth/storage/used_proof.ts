@@ -1,6 +1,6 @@
 /**
- * Assertions and proofs that were used: each `jti` once, on whatever node (RFC 7523 section 3, RFC 9449 section
- * 11.1). Owns the table `used_proofs`.
+ * Used client assertions and DPoP proofs: each `jti` is accepted once across all nodes (RFC 7523 section 3, RFC 9449
+ * section 11.1). Owns the table `used_proofs`.
  */
 
 import { sql } from 'kysely';
@@ -8,9 +8,9 @@ import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 
 /**
- * @param issuer whose `jti` it is: a client, or a key
- * @param expiresAt seconds since the epoch, from when on the proof is too old anyway
- * @returns whether this is its first use
+ * @param issuer scope of the `jti`: a client or a key
+ * @param expiresAt seconds since the epoch, after which the proof is rejected as too old
+ * @returns whether this is the first use
  */
 export async function useProof(
   db: Database,

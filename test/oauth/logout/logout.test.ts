@@ -15,7 +15,7 @@ import {
 } from 'jose';
 import { sql } from 'kysely';
 import * as openid from 'openid-client';
-import { addLogoutNotice, pausesSeconds } from '../../../src/oauth/logout/notice.ts';
+import { addLogoutNotice, retryDelaysSeconds } from '../../../src/oauth/logout/notice.ts';
 import { loadSigningKeys } from '../../../src/oauth/signing_keys.ts';
 import type { Page, TestBrowser } from '../../support/browser.ts';
 import {
@@ -213,7 +213,7 @@ test('oauth 93: a notice that fails is sent again, and stays visible until it wa
   const waker = await createListener('/logout-waker', () => 200);
   const { browser } = await authorize(server, { account, client: app, scopes });
   await signOut(browser, {});
-  for (const [index, pause] of pausesSeconds.slice(0, 2).entries()) {
+  for (const [index, pause] of retryDelaysSeconds.slice(0, 2).entries()) {
     const isLater = `due_at > now() + ${pause - 4} * interval '1 second' and due_at <= now() + ${pause} * interval '1 second'`;
     await until(app.id, `attempts = ${index + 1} and last_error = 'status 503' and ${isLater}`);
     await sql`update logout_notices set due_at = now() where client_id = ${app.id}`.execute(server.db);
@@ -229,7 +229,9 @@ test('oauth 93: a notice that nobody takes is given up after the last attempt', 
   const { browser } = await authorize(server, { account, client: app, scopes });
   await sql`
     create or replace function test_last_attempt() returns trigger language plpgsql as $$
-    begin new.attempts = ${sql.raw(String(pausesSeconds.length))}; return new; end $$`.execute(server.db);
+    begin new.attempts = ${sql.raw(String(retryDelaysSeconds.length))}; return new; end $$`.execute(
+    server.db,
+  );
   await sql`
     create trigger test_last_attempt before insert on logout_notices
     for each row execute function test_last_attempt()`.execute(server.db);

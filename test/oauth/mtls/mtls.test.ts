@@ -8,7 +8,7 @@ import { after, test } from 'node:test';
 import { decodeJwt, exportJWK, importX509 } from 'jose';
 import { clientCreate } from '../../../src/commands/client_create.ts';
 import { parseCertificateHeader } from '../../../src/oauth/mtls/certificate_header.ts';
-import { certificateNames } from '../../../src/oauth/mtls/subject.ts';
+import { certificateMatches } from '../../../src/oauth/mtls/certificate_subject.ts';
 import { createPlatform, loadPlatform } from '../../../src/platform.ts';
 import { machineCertificate, selfSignedCertificate } from '../../support/certificates.ts';
 import {
@@ -290,7 +290,7 @@ test('the header is read as RFC 9440 has it and as nginx sends it, and nothing e
 test('names are compared part by part, whatever they are made of', () => {
   const named = (subject: string, subjectAltName = '') => ({ subject, subjectAltName });
   const dn = (subject: string, expected: string) =>
-    certificateNames(named(subject), 'tls_client_auth_subject_dn', expected);
+    certificateMatches(named(subject), 'tls_client_auth_subject_dn', expected);
   assert.ok(dn('O=A\\, B\nCN=x', 'CN=x,O=A\\, B'));
   assert.ok(dn('O=A\\, B\nCN=x', 'cn = x, o = A\\2C B'));
   assert.ok(dn('CN=Zoë', 'CN=Zo\\C3\\AB'));
@@ -300,13 +300,13 @@ test('names are compared part by part, whatever they are made of', () => {
     assert.ok(!dn('O=A\nCN=x', expected), expected);
   }
   const san = (names: string, expected: string) =>
-    certificateNames(named('', names), 'tls_client_auth_san_dns', expected);
+    certificateMatches(named('', names), 'tls_client_auth_san_dns', expected);
   assert.ok(san('DNS:a.example, DNS:B.example', 'b.Example'));
   // A name that contains the look of another is quoted, and is not the other.
   assert.ok(!san('DNS:"a.example, DNS:b.example"', 'b.example'));
   assert.ok(!san('URI:b.example', 'b.example'));
   const ip = (names: string, expected: string) =>
-    certificateNames(named('', names), 'tls_client_auth_san_ip', expected);
+    certificateMatches(named('', names), 'tls_client_auth_san_ip', expected);
   assert.ok(ip('IP Address:2001:DB8:0:0:0:0:0:1', '2001:db8::1'));
 });
 

@@ -8,7 +8,7 @@ import { exportJWK, generateKeyPair } from 'jose';
 import { sql } from 'kysely';
 import * as openid from 'openid-client';
 import { pino } from 'pino';
-import { countDocument, registrationLimits } from '../../../src/oauth/registration/throttle.ts';
+import { countDocument, registrationLimits } from '../../../src/oauth/registration/registration_limit.ts';
 import { loadPlatform } from '../../../src/platform.ts';
 import { startServer } from '../../../src/server.ts';
 import { TestBrowser } from '../../support/browser.ts';
@@ -463,7 +463,7 @@ test('oauth 86: documents that make too many apps known from one address are tol
     for (let apps = 0; apps < registrationLimits.remote; apps += 1) await countDocument(server.db, address);
   }
   const fresh = serveClient('/limit-fresh.json');
-  assert.match(await refused(fresh.id), /too many apps/i);
+  assert.match(await refused(fresh.id), /too many new apps/i);
   const form = { grant_type: 'refresh_token', refresh_token: 'x', client_id: fresh.id };
   const { status, body } = await postForm(server, '/oauth/token', null, form);
   assert.deepEqual([status, body.error], [401, 'invalid_client']);

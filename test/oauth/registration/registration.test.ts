@@ -10,7 +10,7 @@ import { removeUnusedClients } from '../../../src/clients/self_registered.ts';
 import { digest } from '../../../src/crypto/digest.ts';
 import { createGrant, withdrawGrant } from '../../../src/grants/grant.ts';
 import { createInitialAccessToken } from '../../../src/oauth/registration/initial_access_token.ts';
-import { countRegistration, registrationLimits } from '../../../src/oauth/registration/throttle.ts';
+import { countRegistration, registrationLimits } from '../../../src/oauth/registration/registration_limit.ts';
 import type { OAuthSettings } from '../../../src/oauth/settings.ts';
 import { loadPlatform } from '../../../src/platform.ts';
 import { TestBrowser } from '../../support/browser.ts';

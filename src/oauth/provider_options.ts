@@ -1,5 +1,5 @@
 /**
- * What the engine is built from.
+ * The dependencies of oidc-provider and its pages.
  */
 
 import type { JWK } from 'jose';
@@ -16,14 +16,13 @@ import type { CertificateReader } from './mtls/certificate.ts';
 import type { OAuthSettings } from './settings.ts';
 import type { SigningKeys } from './signing_keys.ts';
 
-/** Pages that the engine asks for; they look like the rest of the house. */
-export interface EnginePages {
-  /** What the operator calls the server. */
+/** Pages that oidc-provider shows, rendered in the style of the others. All functions return HTML. */
+export interface ProviderPages {
+  /** The operator's name for the server. */
   brandName: string;
-  /** Whether there is a stylesheet of the operator's colour beside that of the pages. */
+  /** Whether `/assets/brand.css` exists. */
   hasBrandColor: boolean;
-  /** All return HTML. */
-  error: (error: EngineError) => string;
+  error: (error: PageError) => string;
   expired: (requestId: string) => string;
   codeInput: (form: { action: string; xsrf: string }, fault: string | null) => string;
   codeConfirmation: (form: { action: string; xsrf: string }, client: string, userCode: string) => string;
@@ -34,44 +33,44 @@ export interface EnginePages {
   leave: (page: LeavePage) => string;
 }
 
-/** A way to an app that the user takes by a click (redirects.ts). */
+/** A page with a link or a form by which the user continues to an app (redirects.ts). */
 export interface LeavePage {
   appName: string;
-  /** Where the link leads, or where the form goes. */
+  /** Target of the link or form. */
   url: string;
-  /** What a form carries (response mode `form_post`); null for a link. */
+  /** Fields of the form (response mode `form_post`); null for a link. */
   fields: Readonly<Record<string, string>> | null;
-  /** What went wrong; null after signing out. */
-  error: Omit<EngineError, 'sent'> | null;
+  /** The error to show; null after signing out. */
+  error: Omit<PageError, 'sent'> | null;
 }
 
-/** What a page tells of an error. */
-export interface EngineError {
-  /** The protocol's word, like `invalid_redirect_uri`. */
+/** An error as a page shows it. */
+export interface PageError {
+  /** Protocol error code, for example `invalid_redirect_uri`. */
   code: string;
   description: string;
   requestId: string;
-  /** What the app sent, for its developer; in whatever shape. */
+  /** Parameters of the request, unvalidated, for the developer of the app. */
   sent?: { clientId: string | undefined; redirectUri: string | undefined };
 }
 
-export interface EngineOptions {
+export interface ProviderOptions {
   limiter: RateLimiter;
   db: Database;
   config: Config;
   secret: Buffer;
   keys: SigningKeys;
-  /** Public keys of other parts, for the JWKS (RFC 7517): they are shown there and used for no token. */
+  /** Public keys of other rooms, published in the JWKS (RFC 7517). They verify no tokens. */
   foreignKeys: () => readonly JWK[];
   clients: ClientCache;
   scopes: ScopeCatalogue;
   verifier: AccessTokenVerifier;
-  pages: EnginePages;
+  pages: ProviderPages;
   settings: OAuthSettings;
   apps: AppSettings;
-  /** Where users sign in, if not here. */
+  /** Where users sign in; null for Nuncio's own login page. */
   login: AccountSettings['login'];
-  /** For what clients keep elsewhere: their metadata, keys. */
+  /** Fetches documents and keys that clients host. */
   fetch: GuardedFetch;
   readCertificate: CertificateReader;
 }

@@ -1,6 +1,6 @@
 /**
- * How many apps may be registered, or become known by their documents: counted for each network address, and for all
- * of them together, so that the table of clients cannot be filled by strangers. Owns the table `registration_windows`.
+ * Limits how many apps are registered or become known by their documents, per network address and in total, so that
+ * strangers cannot fill the table of clients. Owns the table `registration_windows`.
  */
 
 import { sql } from 'kysely';
@@ -8,21 +8,20 @@ import { addressCounters } from '../../accounts/throttle.ts';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 
-/** Minutes that registrations are counted for, and how many are let through in them. */
+/** Length of a window in minutes, and registrations allowed per window. */
 const windowMinutes = 60;
 export const registrationLimits = { remote: 60, all: 1_000 } as const;
 
 /**
- * Counts one registration. One that fails counts for its network alone: `forgiveRegistration` takes it back from what
- * all have together.
- * @param remote the network address that asks
- * @returns undefined when it may go on, or the seconds after which to ask again
+ * Counts one registration. `forgiveRegistration` takes a failed one back from the total, but not from its network.
+ * @param remote the network address of the request
+ * @returns undefined if the registration may proceed, otherwise the seconds until the next attempt
  */
 export async function countRegistration(db: Database, remote: string): Promise<number | undefined> {
   return countForAll(db, 'remote', remote, 'all');
 }
 
-/** Nothing was registered: nobody else has less of what all have together. */
+/** Takes a failed registration back from the total, which all networks share. */
 export async function forgiveRegistration(db: Database): Promise<void> {
   await sql`
     update registration_windows set registrations = registrations - 1
@@ -30,15 +29,15 @@ export async function forgiveRegistration(db: Database): Promise<void> {
 }
 
 /**
- * Counts one app that its document makes known here for the first time; apart from those that register.
- * @param remote the network address that asks
- * @returns whether it may be kept
+ * Counts one app that becomes known by its document. The counters are separate from those of registrations.
+ * @param remote the network address of the request
+ * @returns whether the app may be stored
  */
 export async function countDocument(db: Database, remote: string): Promise<boolean> {
   return (await countForAll(db, 'document', remote, 'all documents')) === undefined;
 }
 
-/** A network past its own limit adds nothing to what all have together: it alone cannot shut the others out. */
+/** A network over its own limit does not count towards the total, so it cannot lock the others out. */
 async function countForAll(
   db: Database,
   name: string,

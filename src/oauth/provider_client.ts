@@ -1,6 +1,6 @@
 /**
- * A client in the form of the engine (RFC 7591 metadata), and the client look-up that the engine is given: from
- * our own cache, with secrets that are only known by their digests.
+ * Converts clients to oidc-provider's form (RFC 7591 metadata), and replaces oidc-provider's client lookup: clients come from
+ * our cache, and secrets are compared by digest.
  */
 
 import { randomBytes } from 'node:crypto';
@@ -13,72 +13,72 @@ import { isOwnClient } from '../clients/own_clients.ts';
 import { isAddressOfServer } from '../clients/redirect_uri.ts';
 import type { OAuthSettings } from './settings.ts';
 
-type EngineClient = InstanceType<Provider['Client']>;
+type ProviderClient = InstanceType<Provider['Client']>;
 
-/** The engine wants a secret where a method has one. Nobody knows this one, and nothing is compared with it. */
+/** oidc-provider requires a secret for some methods. This random value is never compared with anything. */
 export const placeholderSecret = randomBytes(32).toString('base64url');
 
-/** Whether the engine's placeholder stands where a secret would. */
+/** Whether the value is oidc-provider's placeholder. */
 export function isUnknownSecret(secret: string): boolean {
   return secret === placeholderSecret;
 }
 
 /**
- * Stands where the engine's hook for further metadata gets a request: the metadata is our own, and was checked before it
- * was stored. Nothing that a client says of itself can say this.
+ * Passed to oidc-provider's `extraClientMetadata` validator in place of a request context, for stored clients that were
+ * validated before. No client can forge it, because it is compared by identity.
  */
 export const storedClient: object = Object.freeze({});
 
-/** Whether the client itself is registered to do without PKCE. */
-export function requiresNoPkce(client: object): boolean {
+/** Whether the client is registered without PKCE. */
+export function isRegisteredWithoutPkce(client: object): boolean {
   return cachedClients.get(client)?.client.requirePkce === false;
 }
 
-/** Whether the operator holds the client to FAPI 2.0 (`nuncio client create --fapi2`). */
-export function isHeldToFapi2(client: object): boolean {
+/** Whether the operator registered the client for FAPI 2.0 (`nuncio client create --fapi2`). */
+export function isFapi2(client: object): boolean {
   const known = cachedClients.get(client)?.client;
   return known !== undefined && isFapi2Client(known);
 }
 
-/** By the engine's client. */
+/** Keyed by oidc-provider's client object. */
 const cachedClients = new WeakMap<object, CachedClient>();
-/** By the engine's client, also where that is a metadata document's. */
+/** Keyed by oidc-provider's client object, including clients from metadata documents. */
 const epochs = new WeakMap<object, string>();
 
-/** The epoch that the client was found in; undefined where it was not found by `Client.find`. */
+/** The client's epoch when it was loaded; undefined if `Client.find` did not return the client. */
 export function epochOf(client: object | undefined): string | undefined {
   return client && epochs.get(client);
 }
 
-/** For whoever finds clients in another way. */
+/** Records the epoch of a client that is found in another way. */
 export function rememberEpoch(client: object, epoch: string): void {
   epochs.set(client, epoch);
 }
 
-/** Replaces the engine's own way to find a client and to compare its secret. */
+/** Replaces oidc-provider's client lookup, secret comparison and redirect URI check. */
 export function useClients(
   provider: Provider,
   clients: ClientCache,
-  findByDocument: (id: string, known: Client | undefined) => Promise<EngineClient | undefined>,
+  findByDocument: (id: string, known: Client | undefined) => Promise<ProviderClient | undefined>,
   settings: OAuthSettings,
 ): void {
-  const known = new WeakMap<CachedClient, EngineClient>();
+  const known = new WeakMap<CachedClient, ProviderClient>();
   const { Client } = provider;
 
   Client.find = async (id: string) => {
     if (typeof id !== 'string' || id === '') return undefined;
-    const cached = await clients.findSuspendedToo(id);
+    const cached = await clients.findIncludingSuspended(id);
     if (cached?.client.state === 'suspended') return refuseSuspended();
     if (cached === undefined || cached.client.origin === 'document') {
       return findByDocument(id, cached?.client);
     }
     let client = known.get(cached);
     if (client === undefined) {
-      client = new (Client as unknown as new (metadata: object, ctx: object) => EngineClient)(
+      client = new (Client as unknown as new (metadata: object, ctx: object) => ProviderClient)(
         toMetadata(cached.client, settings),
         storedClient,
       );
-      showPresentedSecret(client, cached);
+      exposePresentedSecret(client, cached);
       known.set(cached, client);
       cachedClients.set(client, cached);
       rememberEpoch(client, cached.client.epoch);
@@ -97,7 +97,7 @@ export function useClients(
     const oidc = Provider.ctx?.oidc;
     const isAsked =
       (oidc?.route === 'token' && oidc.params?.grant_type === type) || oidc?.route === 'device_authorization';
-    // RFC 6749 section 5.2: the engine would say invalid_request.
+    // RFC 6749 section 5.2. oidc-provider would respond with invalid_request.
     if (!isAllowed && isAsked) {
       throw new errors.UnauthorizedClient('requested grant type is not allowed for this client');
     }
@@ -106,18 +106,18 @@ export function useClients(
 
   const responseTypeAllowed = Client.prototype.responseTypeAllowed;
   Client.prototype.responseTypeAllowed = function (type) {
-    // RFC 6749 section 4.1.2.1: the same.
+    // RFC 6749 section 4.1.2.1, for the same reason.
     if (responseTypeAllowed.call(this, type)) return true;
     throw new errors.UnauthorizedClient('requested response_type is not allowed for this client');
   };
 
-  // RFC 8252 section 7.3: the port of a loopback redirect is the app's to choose when it starts. The server's own apps
-  // run on the server's own port: on any other port of a loopback address another program would get their codes.
+  // RFC 8252 section 7.3: a native app chooses the port of its loopback redirect at start. The server's own apps must use
+  // the server's port: on any other port, another program on the machine would receive their codes.
   Client.prototype.redirectUriAllowed = function (uri: string) {
     const registered = this.redirectUris ?? [];
     const isExact = registered.includes(uri);
     if (isOwnClient(this.clientId)) return isExact;
-    // A port of its own choice must not lead an app to this server's pages; the operator may register one there.
+    // No app may choose a port that leads to this server's pages. Only the operator may register such a URI.
     if (isAddressOfServer(uri, provider.issuer)) {
       return isExact && cachedClients.get(this)?.client.origin === 'operator';
     }
@@ -126,18 +126,18 @@ export function useClients(
 }
 
 /**
- * A suspended app is not found. A person who was sent here by it sees why.
+ * A suspended app is treated as unknown. At the authorization endpoint the user sees the reason.
  * @throws InvalidClient at the authorization endpoint
  */
 function refuseSuspended(): undefined {
   const ctx = Provider.ctx;
   if (ctx?.oidc.route !== 'authorization') return undefined;
-  // Nobody is redirected to it either.
+  // Prevents a redirect to the app.
   Object.assign(ctx.oidc, { noclient: true });
   throw new errors.InvalidClient('the app is suspended by the operator of this server');
 }
 
-/** Exact string comparison (RFC 9700 section 2.1), but for the port of a loopback address. */
+/** Exact string comparison (RFC 9700 section 2.1), except for the port of a loopback address. */
 export function isRedirectUriAllowed(registered: readonly string[], uri: string): boolean {
   if (registered.includes(uri)) return true;
   const portless = withoutLoopbackPort(uri);
@@ -146,7 +146,7 @@ export function isRedirectUriAllowed(registered: readonly string[], uri: string)
 
 const loopback = /^(http:\/\/(?:127\.0\.0\.1|\[::1\]|localhost))(?::(\d{1,5}))?(\/[^\\]*)?$/;
 
-/** Undefined where the text is not plain http on a loopback host, written as it is registered. */
+/** @returns undefined unless the URI is plain http on a loopback host, spelled as in the registration */
 function withoutLoopbackPort(uri: string): string | undefined {
   const match = loopback.exec(uri);
   if (match === null || Number(match[2] ?? 80) > 65_535) return undefined;
@@ -154,10 +154,10 @@ function withoutLoopbackPort(uri: string): string | undefined {
 }
 
 /**
- * RFC 7592 section 2.2: who changes a registration may send the secret along, and the engine compares it with the
- * one it has. It is shown the one that was sent, where that is right.
+ * RFC 7592 section 2.2: an update of a registration may contain the secret, which oidc-provider compares with the client's.
+ * The client has the presented secret if it is correct, and the placeholder otherwise.
  */
-function showPresentedSecret(client: EngineClient, { secrets }: CachedClient): void {
+function exposePresentedSecret(client: ProviderClient, { secrets }: CachedClient): void {
   if (client.clientSecret === undefined) return;
   Object.defineProperty(client, 'clientSecret', {
     enumerable: true,
@@ -171,11 +171,11 @@ function showPresentedSecret(client: EngineClient, { secrets }: CachedClient): v
 }
 
 function toMetadata(client: Client, settings: OAuthSettings): Record<string, unknown> {
-  // What the operator has switched off is not there, whatever a client was registered for.
+  // Grant types that the operator turned off are removed, whatever the client is registered for.
   const isOff = (type: string) =>
     (type === 'password' && !settings.password) ||
     (type === 'implicit' && !settings.implicit) ||
-    // RFC 6749 section 4.4: for confidential clients alone, also where one was registered otherwise before.
+    // RFC 6749 section 4.4: confidential clients only. Earlier versions allowed other registrations.
     (type === 'client_credentials' && client.authMethod === 'none');
   const grantTypes = client.grantTypes.filter((type) => !isOff(type));
   const hasSecret = client.authMethod.startsWith('client_secret_');

@@ -1,6 +1,6 @@
 /**
- * Whom a certificate names (RFC 8705 section 2.1.2): the one subject value that a client is registered with,
- * compared with what the certificate says.
+ * Compares the one subject value that a client is registered with to the subject of its certificate (RFC 8705 section
+ * 2.1.2).
  */
 
 import type { X509Certificate } from 'node:crypto';
@@ -13,25 +13,26 @@ export type SubjectProperty =
   | 'tls_client_auth_san_ip'
   | 'tls_client_auth_san_email';
 
-/** How the names of each kind are introduced in a certificate's alternative names. */
-const introductions: Readonly<Partial<Record<SubjectProperty, string>>> = {
+/** Prefix of each kind of name in Node's text form of `subjectAltName`. */
+const prefixes: Readonly<Partial<Record<SubjectProperty, string>>> = {
   tls_client_auth_san_dns: 'DNS',
   tls_client_auth_san_uri: 'URI',
   tls_client_auth_san_ip: 'IP Address',
   tls_client_auth_san_email: 'email',
 };
 
-export function certificateNames(
+/** Whether the certificate has the expected value of the registered property. */
+export function certificateMatches(
   certificate: Pick<X509Certificate, 'subject' | 'subjectAltName'>,
   property: SubjectProperty,
   expected: string,
 ): boolean {
   if (property === 'tls_client_auth_subject_dn') return isSubject(certificate.subject, expected);
   const wanted = normalize(property, expected);
-  const introduction = `${introductions[property]}:`;
+  const prefix = `${prefixes[property]}:`;
   return splitNames(certificate.subjectAltName ?? '')
-    .filter((name) => name.startsWith(introduction))
-    .some((name) => normalize(property, unquote(name.slice(introduction.length))) === wanted);
+    .filter((name) => name.startsWith(prefix))
+    .some((name) => normalize(property, unquote(name.slice(prefix.length))) === wanted);
 }
 
 function normalize(property: SubjectProperty, name: string): string {
@@ -40,7 +41,7 @@ function normalize(property: SubjectProperty, name: string): string {
   return name;
 }
 
-/** Names are divided by commas; one that has characters of its own is a JSON string. */
+/** Splits the text at commas. A name with special characters is a JSON string. */
 function splitNames(text: string): string[] {
   return [...text.matchAll(/(?:[^",]|"(?:[^"\\]|\\.)*")+/g)].map(([name]) => name.trim());
 }
@@ -55,8 +56,8 @@ function unquote(text: string): string {
 }
 
 /**
- * @param subject as Node prints it: a line for each part, the most general first
- * @param expected as in RFC 4514: divided by commas, the most special first
+ * @param subject in Node's form: one line for each part, most general part first
+ * @param expected in RFC 4514 form: separated by commas, most specific part first
  */
 function isSubject(subject: string, expected: string): boolean {
   const parts = parseDistinguishedName(expected);
@@ -72,7 +73,7 @@ function isSubject(subject: string, expected: string): boolean {
   );
 }
 
-/** @returns null for what is none, or has parts of several values, which are not compared */
+/** @returns null if the text is not a distinguished name, or has multi-valued parts, which are not supported */
 function parseDistinguishedName(text: string): [type: string, value: string][] | null {
   const parts = text.match(/(?:[^,\\]|\\.)+/gs) ?? [];
   const parsed = parts.map((part): [string, string] | null => {
@@ -83,7 +84,7 @@ function parseDistinguishedName(text: string): [type: string, value: string][] |
   return isWhole ? (parsed as [string, string][]) : null;
 }
 
-/** RFC 4514 section 2.4: `\` and two hexadecimal digits of a byte, or `\` and a character. */
+/** RFC 4514 section 2.4: `\` and two hexadecimal digits encode a byte, `\` and a character encode the character. */
 function withoutEscapes(value: string): string {
   return value.replaceAll(/(?:\\[0-9A-Fa-f]{2})+|\\(.)/gs, (run, character: string | undefined) =>
     character === undefined ? Buffer.from(run.replaceAll('\\', ''), 'hex').toString('utf8') : character,

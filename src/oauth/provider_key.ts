@@ -1,23 +1,23 @@
 /**
- * A signing key in the form of the engine. The engine would sign by WebCrypto, which hands each signature to another
- * thread: for ES256 the handing over takes longer than the signature itself.
+ * A signing key for oidc-provider. oidc-provider would sign with WebCrypto, which hands each signature to another thread; for
+ * ES256 that takes longer than the signature itself.
  *
- * ES256 is signed here, for all requests of a turn of the event loop together at its end, so that their answers go out
- * one right after the other. Signed one by one, each answer wakes a client (or a proxy) that has gone to sleep since the
- * one before; waking it up took this thread longer than the signature did.
+ * ES256 signatures are computed on this thread, batched at the end of the current turn of the event loop, so that all
+ * responses of the turn are written back to back. Written one at a time, each response wakes a client or proxy that went
+ * to sleep after the previous one, which costs this thread more than the signature.
  */
 
 import { createPrivateKey, createPublicKey, type KeyObject, sign } from 'node:crypto';
 import type { JWK } from 'jose';
 import { ExternalSigningKey } from 'oidc-provider';
 
-/** The engine tells its own kind of key by this class. */
-export class EngineKey extends ExternalSigningKey {
+/** oidc-provider recognizes external keys by this base class. */
+export class ProviderKey extends ExternalSigningKey {
   readonly #jwk: JWK;
   readonly #privateKey: KeyObject;
   readonly #publicKey: KeyObject;
 
-  /** @param jwk private, with `kid`, and `alg` either ES256 or RS256 */
+  /** @param jwk private key with `kid` and an `alg` of ES256 or RS256 */
   constructor(jwk: JWK) {
     super();
     this.#jwk = jwk;
@@ -38,11 +38,11 @@ export class EngineKey extends ExternalSigningKey {
   }
 
   override sign(data: Uint8Array): Promise<Uint8Array> {
-    // RFC 7518 section 3.4: the two numbers one after the other. Some 25 microseconds.
+    // RFC 7518 section 3.4: the concatenation of R and S. Takes about 25 microseconds.
     if (this.#jwk.alg === 'ES256') {
       return atEndOfTurn(() => sign('sha256', data, { key: this.#privateKey, dsaEncoding: 'ieee-p1363' }));
     }
-    // RFC 7518 section 3.3. Some hundreds of microseconds: not for the thread that answers everybody.
+    // RFC 7518 section 3.3. Takes several hundred microseconds, too long for the event loop.
     return new Promise((resolve, reject) => {
       sign('sha256', data, this.#privateKey, (error, signature) => {
         if (error === null) resolve(signature);
@@ -52,25 +52,25 @@ export class EngineKey extends ExternalSigningKey {
   }
 }
 
-/** What was asked for in this turn of the event loop. */
-let asked: (() => void)[] = [];
+/** Signatures requested in this turn of the event loop. */
+let pending: (() => void)[] = [];
 
 function atEndOfTurn<T>(work: () => T): Promise<T> {
   return new Promise((resolve, reject) => {
-    const count = asked.push(() => {
+    const length = pending.push(() => {
       try {
         resolve(work());
       } catch (error) {
         reject(error);
       }
     });
-    if (count === 1) setImmediate(doAsked);
+    if (length === 1) setImmediate(runPending);
   });
 }
 
-/** Who waits goes on when all is done: promises are looked at after this function. */
-function doAsked(): void {
-  const works = asked;
-  asked = [];
-  for (const work of works) work();
+/** Computes all signatures first. The promises' continuations run after this function. */
+function runPending(): void {
+  const tasks = pending;
+  pending = [];
+  for (const task of tasks) task();
 }

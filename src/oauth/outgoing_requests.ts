@@ -1,12 +1,11 @@
 /**
- * Clients that prove themselves by keys (RFC 7523, RFC 9101): registered by value or fetched from the client's own
- * URL, by the guarded connector.
+ * Outgoing requests of oidc-provider, for example to a client's `jwks_uri` (RFC 7523, RFC 9101).
  */
 
 import type { Configuration } from 'oidc-provider';
 import { fetchBytesMax, type GuardedFetch } from '../egress/fetch.ts';
 
-/** The engine's way out: whatever it fetches is somebody else's address. */
+/** Makes oidc-provider fetch through the guarded connector: every URL that it fetches is chosen by a third party. */
 export function outgoingRequests(
   fetch: GuardedFetch,
 ): Pick<Configuration, 'fetch' | 'fetchResponseBodyLimits'> {

@@ -1,13 +1,13 @@
-/** The end of all login sessions of accounts: for commands, which need nothing of the engine. */
+/** Ends the login sessions of accounts. Commands use it without loading oidc-provider. */
 
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
 
 /**
- * Signs accounts out everywhere, also where somebody has just signed in and has not yet been sent on: that would be
- * a session begun with the password of before. What they let apps do goes on.
+ * Signs accounts out everywhere. This includes sign-ins that are in progress, which would otherwise create a session with
+ * the previous password. Grants are not affected.
  */
-export async function endSessionsOf(
+export async function endSessions(
   db: Database | Transaction,
   accounts: string | readonly string[],
 ): Promise<void> {

@@ -1,6 +1,6 @@
 /** The pages that the engine asks for, in one object for it. */
 
-import type { EnginePages } from '../oauth/engine_options.ts';
+import type { ProviderPages } from '../oauth/provider_options.ts';
 import type { Brand } from './brand.ts';
 import {
   renderCodeConfirmation,
@@ -12,7 +12,7 @@ import { renderErrorPage, renderExpiredPage } from './error_page.ts';
 import { renderLeavePage } from './leave_page.ts';
 import { renderLoggedOut, renderLogout } from './logout_pages.ts';
 
-export function createEnginePages(brand: Brand): EnginePages {
+export function createProviderPages(brand: Brand): ProviderPages {
   return {
     brandName: brand.name,
     hasBrandColor: brand.color !== null,

@@ -2,11 +2,11 @@ import assert from 'node:assert/strict';
 import { generateKeyPairSync, verify } from 'node:crypto';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { EngineKey } from '../../src/oauth/engine_key.ts';
+import { ProviderKey } from '../../src/oauth/provider_key.ts';
 
 test('signatures of one turn are made together at its end, each of its own data', async () => {
   const pair = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const key = new EngineKey({ ...pair.privateKey.export({ format: 'jwk' }), kid: 'k', alg: 'ES256' });
+  const key = new ProviderKey({ ...pair.privateKey.export({ format: 'jwk' }), kid: 'k', alg: 'ES256' });
   const texts = ['one', 'two', 'three'].map((text) => Buffer.from(text));
   const made: string[] = [];
   const signatures = texts.map(async (data) => {
@@ -27,7 +27,7 @@ test('signatures of one turn are made together at its end, each of its own data'
 
 test('a signature that cannot be made is refused alone', async () => {
   const pair = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const key = new EngineKey({ ...pair.privateKey.export({ format: 'jwk' }), kid: 'k', alg: 'ES256' });
+  const key = new ProviderKey({ ...pair.privateKey.export({ format: 'jwk' }), kid: 'k', alg: 'ES256' });
   const [bad, good] = await Promise.allSettled([key.sign(1 as never), key.sign(Buffer.from('good'))]);
   assert.equal(bad.status, 'rejected');
   assert.equal(good.status, 'fulfilled');
