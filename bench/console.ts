@@ -40,7 +40,7 @@ test('the console waits less than a second', async () => {
   const db = openDatabase({
     connectionString: server.databaseUrl,
     connectionsMax: 2,
-    answerTimeoutMs: 3_600_000,
+    resultTimeoutMs: 3_600_000,
   });
   await seedParties(db, user.account.id, { accounts: 500, apps: 199, subscriptions: 999 });
   const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(db);

@@ -1,6 +1,6 @@
 /**
- * Arrays as parameters in PostgreSQL's binary form, for statements that take thousands of rows at once: nothing is
- * quoted, escaped or parsed. The statement must name the type (`${textArray(names)}::text[]`).
+ * Encodes arrays in PostgreSQL's binary format, for statements that take thousands of rows in one parameter. Neither side
+ * quotes, escapes or parses text. The statement must name the type (`${textArray(names)}::text[]`).
  */
 
 const boolOid = 16;
@@ -16,7 +16,7 @@ const dateOid = 1082;
 const uuidOid = 2950;
 const uuidBytes = 16;
 const dayMs = 86_400_000;
-/** What PostgreSQL counts days from. */
+/** PostgreSQL counts days from this date. */
 const firstDay = Date.UTC(2000, 0, 1);
 const headerBytes = 20;
 
@@ -28,7 +28,7 @@ export function byteaArray(values: readonly (Buffer | null)[]): Buffer {
   return variableArray(byteaOid, values);
 }
 
-/** Whole numbers, exact in JavaScript. */
+/** Takes safe integers only. */
 export function bigintArray(values: readonly (number | null)[]): Buffer {
   return fixedArray(int8Oid, 8, values, (buffer, value, offset) => {
     buffer.writeInt32BE(Math.floor(value / 0x1_0000_0000), offset);
@@ -48,7 +48,7 @@ export function booleanArray(values: readonly boolean[]): Buffer {
   return fixedArray(boolOid, 1, values, (buffer, value, offset) => buffer.writeInt8(value ? 1 : 0, offset));
 }
 
-/** `"char"`: a single ASCII character each. */
+/** PostgreSQL's `"char"`: one ASCII character per value. */
 export function charArray(values: readonly string[]): Buffer {
   return fixedArray(charOid, 1, values, (buffer, value, offset) =>
     buffer.writeInt8(value.charCodeAt(0), offset),
@@ -68,7 +68,7 @@ export function dateArray(values: readonly string[]): Buffer {
   let last = '';
   let count = 0;
   return fixedArray(dateOid, 4, values, (buffer, value, offset) => {
-    // Most often all are the same.
+    // Usually all values are the same day.
     if (value !== last) {
       last = value;
       count = (Date.parse(`${value}T00:00:00Z`) - firstDay) / dayMs;
@@ -77,7 +77,7 @@ export function dateArray(values: readonly string[]): Buffer {
   });
 }
 
-/** UUIDs in their usual form, with hyphens. */
+/** Takes UUIDs as text with hyphens. */
 export function uuidArray(values: readonly string[]): Buffer {
   const buffer = Buffer.allocUnsafe(headerBytes + values.length * (4 + uuidBytes));
   let offset = writeHeader(buffer, uuidOid, values.length);
@@ -98,7 +98,7 @@ function fixedArray<T>(
 ): Buffer {
   const buffer = Buffer.allocUnsafe(headerBytes + values.length * (4 + bytes));
   let offset = writeHeader(buffer, oid, values.length);
-  // By index: what an iterator hands out would be garbage, thousands of times.
+  // A `for … of` loop over `entries()` would allocate an array per value.
   for (let index = 0; index < values.length; index += 1) {
     const value = values[index] as T | null;
     if (value === null) {
@@ -114,7 +114,7 @@ function fixedArray<T>(
 
 function variableArray(oid: number, values: readonly (string | Buffer | null)[]): Buffer {
   let bytes = headerBytes + values.length * 4;
-  // Three bytes for each UTF-16 unit are always enough.
+  // UTF-8 needs at most three bytes for one UTF-16 code unit.
   for (const value of values)
     bytes += value === null ? 0 : typeof value === 'string' ? value.length * 3 : value.length;
   const buffer = Buffer.allocUnsafe(bytes);
@@ -132,7 +132,7 @@ function variableArray(oid: number, values: readonly (string | Buffer | null)[])
   return buffer.subarray(0, offset);
 }
 
-/** Dimensions, a flag for nulls, the element's type, length and lower bound of the one dimension. */
+/** Writes the number of dimensions, the null flag, the element type, and the length and lower bound of the dimension. */
 function writeHeader(buffer: Buffer, oid: number, length: number): number {
   buffer.writeInt32BE(length === 0 ? 0 : 1, 0);
   buffer.writeInt32BE(1, 4);

@@ -1,21 +1,21 @@
 /**
- * The connections of one node: one number, divided among its pools, so that an operator can tell how many nodes a
- * database has room for.
+ * Divides one node's database connections among its pools. A single number per node lets the operator calculate how many
+ * nodes a database can serve.
  */
 
 import { sql } from 'kysely';
 import type { Database } from './database.ts';
 
 export interface ConnectionShares {
-  /** For requests. */
+  /** HTTP requests. */
   requests: number;
-  /** For requests of the delivery log, which must not keep others waiting. */
+  /** Requests that read the delivery log. Slow log queries must not delay other requests. */
   log: number;
-  /** For the delivery engine. */
+  /** The delivery engine. */
   engine: number;
 }
 
-/** The server and the engine each listen for notifications on a connection of their own. */
+/** The server and the engine each use one connection for LISTEN. */
 const listeners = 2;
 
 /** @param total at least `connectionsMin` */
@@ -26,8 +26,8 @@ export function divideConnections(total: number): ConnectionShares {
 }
 
 /**
- * @param total connections that this node opens at most
- * @returns a sentence for the operator where the database may have no room for them
+ * @param total the node's connection limit
+ * @returns a warning for the operator when the database may not have that many free connections
  */
 export async function findConnectionShortage(db: Database, total: number): Promise<string | undefined> {
   const { rows } = await sql<{ available: number; others: number }>`
@@ -37,5 +37,5 @@ export async function findConnectionShortage(db: Database, total: number): Promi
         where backend_type = 'client backend' and pid <> pg_backend_pid()) as others`.execute(db);
   const { available, others } = rows[0] as { available: number; others: number };
   if (others + total <= available) return undefined;
-  return `this node opens up to ${total} connections (NUNCIO_DATABASE_CONNECTIONS); PostgreSQL allows ${available} in all and has ${others} open`;
+  return `this node opens up to ${total} connections (NUNCIO_DATABASE_CONNECTIONS), but PostgreSQL allows ${available} in total and ${others} are open`;
 }

@@ -1,11 +1,11 @@
 /**
- * Epochs of the database. After a failover to a standby that lagged, and after a backup is restored, the database does
- * not know what was committed last: what a process keeps in memory of it is wrong, and numbers are given out a second
- * time. A connection stays with the PostgreSQL process that it was opened to, which changes its timeline by no other way
- * than its promotion: so each connection asks once, before anything else, and none is opened to a standby. The first
- * that finds another system identifier or timeline begins an epoch. Owns `database_epochs` and `lane_epochs`.
+ * Epochs of the database. After a failover to a lagging standby, or a restore from a backup, the last commits are lost. A
+ * process then holds wrong data in memory, and sequences hand out the same numbers again. Each connection compares the
+ * system identifier and the timeline before it is used, and fails on a standby. One check per connection suffices: a server
+ * changes its timeline only when it is promoted. The first connection that finds a different identifier or timeline begins
+ * an epoch. Owns `database_epochs` and `lane_epochs`.
  *
- *   epoch → failover, restored backup, or the operator's command → the next epoch, recorded by one conditional statement
+ *   epoch → failover, restored backup, or the operator's command → next epoch, recorded by one conditional statement
  */
 
 import { sql } from 'kysely';
@@ -13,16 +13,16 @@ import type pg from 'pg';
 import type { Database } from './database.ts';
 
 /**
- * Begins an epoch where this is not the database that it was.
- * @returns the id of the epoch
- * @throws Error of PostgreSQL, code 25006, on a standby
+ * Begins an epoch if the system identifier or the timeline has changed.
+ * @returns the id of the current epoch
+ * @throws DatabaseError with code 25006 on a standby
  */
 export async function enterEpoch(client: Pick<pg.ClientBase, 'query'>): Promise<string> {
   const { rows } = await client.query<{ epoch: string }>('select enter_epoch() as epoch');
   return (rows[0] as { epoch: string }).epoch;
 }
 
-/** Begins an epoch although nothing tells that the database has changed. @returns its number */
+/** Begins an epoch on the operator's request, without a visible change of the database. @returns its number */
 export async function beginEpoch(db: Database): Promise<number> {
   const { rows } = await sql<{ number: number }>`
     with latest as materialized (select max(number) as number from database_epochs),

@@ -1,8 +1,8 @@
 /**
- * Migrations: plain SQL files, forward only, each applied once, all in one transaction, by one node at a time. They meet the
- * schema as the only one in their search path, and may create nothing outside of it. Owns the table `migrations`.
+ * Applies migrations: SQL files, forward only, each applied once. One node applies all pending files in one transaction.
+ * The search path contains only Nuncio's schema, and migrations create nothing outside of it. Owns the table `migrations`.
  *
- *   no schema → schema → files in the order of their names → functions closed to PUBLIC
+ *   no schema → schema → files in name order → functions revoked from PUBLIC
  */
 
 import { readdir, readFile } from 'node:fs/promises';
@@ -11,31 +11,31 @@ import { connectClient, schemaOf } from './schema.ts';
 
 const directory = new URL('../../migrations/', import.meta.url);
 const applicationName = 'nuncio migrate';
-/** SQLSTATE of a missing privilege. */
+/** SQLSTATE `insufficient_privilege`. */
 const insufficientPrivilege = '42501';
 
-/** The schema cannot be brought up to date, for a reason that the operator can do something about. */
+/** The schema cannot be migrated, for a reason that the operator can fix. */
 export class SchemaError extends Error {
   override readonly name = 'SchemaError';
 }
 
 /**
- * Brings the schema up to date.
- * @returns names of the migrations that were applied now
- * @throws SchemaError, or an error of PostgreSQL with the file's name in the message; nothing is applied then
+ * Applies all pending migrations, or none.
+ * @returns the names of the applied migrations
+ * @throws SchemaError, or PostgreSQL's error with the file name in its message
  */
 export async function migrate(connectionString: string): Promise<string[]> {
   const schema = schemaOf(connectionString);
   const client = await connectClient(connectionString, applicationName);
   try {
     await client.query('begin');
-    // The function `lock_key` is not there yet.
+    // The function `lock_key` does not exist yet.
     await client.query('select pg_advisory_xact_lock(hashtextextended($1, 7236501127))', [
       `${schema} migrate`,
     ]);
     await prepareSchema(client, schema);
     const applied = await pendingMigrations(client).then((pending) => applyAll(client, pending));
-    // PostgreSQL lets everybody execute a new function.
+    // By default PostgreSQL lets every role execute a new function.
     if (applied.length > 0)
       await client.query(`revoke all on all functions in schema "${schema}" from public`);
     await client.query('commit');
@@ -47,7 +47,7 @@ export async function migrate(connectionString: string): Promise<string[]> {
   }
 }
 
-/** Makes the schema with the table of migrations, unless another application is in it. */
+/** Creates the schema and the table of migrations, unless the schema belongs to another application. */
 async function prepareSchema(client: pg.Client, schema: string): Promise<void> {
   const { rows } = await client.query<{ is_there: boolean; is_ours: boolean; has_others: boolean }>(
     `select to_regnamespace($1) is not null as is_there,
@@ -58,11 +58,11 @@ async function prepareSchema(client: pg.Client, schema: string): Promise<void> {
   const [{ is_there: isThere, is_ours: isOurs, has_others: hasOthers }] = rows as [(typeof rows)[number]];
   if (hasOthers && !isOurs) {
     throw new SchemaError(
-      `the schema "${schema}" holds tables of something else: set NUNCIO_DATABASE_SCHEMA to another name`,
+      `the schema "${schema}" holds tables of another application: set NUNCIO_DATABASE_SCHEMA to another name`,
     );
   }
   await refusePrototype(client);
-  // Even with `if not exists` PostgreSQL asks for the privilege to create schemas.
+  // PostgreSQL requires the privilege to create schemas even with `if not exists`.
   if (!isThere) await client.query(`create schema "${schema}"`);
   if (isOurs) return;
   await client.query(`
@@ -72,7 +72,7 @@ async function prepareSchema(client: pg.Client, schema: string): Promise<void> {
     )`);
 }
 
-/** Versions before the first release kept their tables in `public`, and are not continued. */
+/** Versions before the first release kept their tables in `public`. They cannot be upgraded. */
 async function refusePrototype(client: pg.Client): Promise<void> {
   const names = ['migrations', 'database_epochs', 'lane_progress', 'held_stretches', 'standstill_answers'];
   const { rows } = await client.query<{ count: number }>(
@@ -82,11 +82,11 @@ async function refusePrototype(client: pg.Client): Promise<void> {
   );
   if (rows[0]?.count !== names.length) return;
   throw new SchemaError(
-    'this database was made by a version of Nuncio before its first release, whose data cannot be continued: use an empty database or, for the embedded one, another NUNCIO_DATA_DIR',
+    'this database was created by a version of Nuncio before its first release and cannot be upgraded: use an empty database or, for the embedded one, another NUNCIO_DATA_DIR',
   );
 }
 
-/** Names of migrations that a database still lacks: what `/readyz` and `start --no-migrate` ask. */
+/** Returns the names of migrations that are not applied yet, for `/readyz` and `start --no-migrate`. */
 export async function pendingMigrations(client: pg.Client): Promise<string[]> {
   const files = (await readdir(directory)).filter((name) => name.endsWith('.sql')).sort();
   const { rows } = await client.query<{ name: string }>('select name from migrations');
@@ -111,14 +111,14 @@ function explained(error: unknown, schema: string): unknown {
   const { code, message } = error as pg.DatabaseError;
   if (code !== insufficientPrivilege) return error;
   return new SchemaError(
-    `${message}: the database user needs the privilege CREATE on the database, or on a schema "${schema}" that was made for it (create schema ${schema} authorization …)`,
+    `${message}: the database user needs the privilege CREATE on the database, or on a schema "${schema}" created for it (create schema ${schema} authorization …)`,
     { cause: error },
   );
 }
 
 /**
- * For a server that may not change the schema.
- * @throws SchemaError with the names that are missing
+ * Checks the schema for a server that may not change it.
+ * @throws SchemaError with the names of pending migrations
  */
 export async function requireMigrated(connectionString: string): Promise<void> {
   const client = await connectClient(connectionString, applicationName);

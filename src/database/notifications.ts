@@ -1,7 +1,7 @@
 /**
- * Notifications: how nodes tell each other that something changed (LISTEN/NOTIFY). One connection listens for
- * the whole process. Channels belong to the whole database, so their names begin with the schema. What was said while it was down is lost, so each listener is also told of a (re)connection
- * and must then reload what it keeps.
+ * Notifications between nodes (LISTEN/NOTIFY). One connection listens for the whole process. Channel names begin with the
+ * schema, because channels belong to the whole database. Notifications are lost while the connection is down. Each listener
+ * is therefore told when listening begins (again), and must then reload its state.
  *
  *   connecting → listening → (connection lost) → connecting …
  */
@@ -9,15 +9,14 @@
 import pg from 'pg';
 import { schemaOf, searchPathStatement } from './schema.ts';
 
-/** Milliseconds between tries to listen again after the connection was lost. */
+/** Pause between reconnection attempts. */
 const reconnectPauseMs = 250;
-/** Milliseconds between questions to the server whether the connection still lives. */
+/** Interval between checks of the connection. */
 const heartbeatMs = 5_000;
 
 export interface Listener {
-  /** A notification came on the channel. */
   onNotification: (payload: string) => void;
-  /** Listening has begun (again): whatever was said before was not heard. */
+  /** Listening has begun (again). Earlier notifications may be lost. */
   onListening?: () => void;
 }
 
@@ -30,24 +29,24 @@ export class Notifications {
   #retry: NodeJS.Timeout | undefined;
   #heartbeat: NodeJS.Timeout | undefined;
   #stopped = false;
-  /** Whether somebody was told that it does not listen: once, however often it is tried again. */
-  #told = false;
+  /** Whether the current outage has been reported. */
+  #isReported = false;
 
-  /** @param onError told when it stops listening, or cannot begin to; not of each try to listen again */
+  /** @param onError called once per outage, not for each reconnection attempt */
   constructor(connectionString: string, onError: (error: Error) => void) {
     this.#connectionString = connectionString;
     this.#schema = schemaOf(connectionString);
     this.#onError = onError;
   }
 
-  /** Whether the process hears other nodes at this moment. */
+  /** Whether the process currently receives notifications. */
   get isListening(): boolean {
     return this.#client !== undefined;
   }
 
   /**
-   * Adds a listener; to be called before `start`.
-   * @param channel a plain lower-case identifier; senders write `current_schema() || '.<channel>'`
+   * Adds a listener. Call this before `start`.
+   * @param channel lower-case letters and underscores; senders notify `current_schema() || '.<channel>'`
    */
   listen(channel: string, listener: Listener): void {
     if (!/^[a-z_]{1,22}$/.test(channel)) throw new Error(`not a channel name: ${channel}`);
@@ -56,7 +55,7 @@ export class Notifications {
     this.#listeners.set(name, listeners.add(listener));
   }
 
-  /** Connects; where that fails it goes on trying in the background. */
+  /** Connects. If that fails, it retries in the background. */
   async start(): Promise<void> {
     const client = new pg.Client({
       connectionString: this.#connectionString,
@@ -80,7 +79,7 @@ export class Notifications {
     }
     if (this.#stopped) return void (await client.end());
     this.#client = client;
-    this.#told = false;
+    this.#isReported = false;
     this.#heartbeat = setInterval(() => {
       client.query('select 1').catch((error: Error) => this.#lost(client, error));
     }, heartbeatMs);
@@ -90,7 +89,7 @@ export class Notifications {
     }
   }
 
-  /** Listens over a new connection: the one that there is may lead to a database that is not in use any more. */
+  /** Reconnects, because the current connection may lead to a former primary. */
   reconnect(): void {
     const client = this.#client;
     if (client !== undefined) this.#lost(client, new Error('the database has begun another epoch'));
@@ -111,8 +110,8 @@ export class Notifications {
     this.#client = undefined;
     clearInterval(this.#heartbeat);
     client.end().catch(() => {});
-    if (!this.#told) this.#onError(error);
-    this.#told = true;
+    if (!this.#isReported) this.#onError(error);
+    this.#isReported = true;
     this.#retry = setTimeout(() => {
       this.#retry = undefined;
       void this.start();

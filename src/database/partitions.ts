@@ -1,21 +1,24 @@
 /**
- * Tables that are partitioned by day (UTC): their partitions are named `<table>_<YYYYMMDD>`, are made ahead of time, and
- * leave whole. None of it takes a lock that readers or writers of the table wait for, and none of it waits long for
- * others: a backup may hold its locks for hours. What could not be done is tried again later.
+ * Tables partitioned by day (UTC). Partitions are named `<table>_<YYYYMMDD>`, created ahead of time and dropped as a whole.
+ * No step takes a lock that blocks readers or writers of the table. No step waits long for a lock, because a backup can
+ * hold locks for hours. The caller retries a step that did not get its lock.
  *
- *   created apart → attached → detached concurrently (pending → final) → dropped
+ *   created → attached → detached concurrently (pending → final) → dropped
  */
 
 import { sql } from 'kysely';
 import pg from 'pg';
 import { type Database, partitionDaysAhead } from './database.ts';
 
-/** Waiting to detach blocks nobody; waiting to drop would make readers of that one day wait. */
+/** A waiting `detach concurrently` blocks nobody. A waiting `drop` blocks readers of that partition. */
 const lockTimeouts = { detach: '2s', drop: '200ms' };
 /** SQLSTATE of `lock_timeout`. */
 const lockNotAvailable = '55P03';
 
-/** Makes the partitions of the coming days. Cheap when they exist. @returns false where a lock was not to be had in time */
+/**
+ * Creates the partitions of the next days. Cheap when they exist.
+ * @returns false when a lock was not available in time
+ */
 export async function ensurePartitions(db: Database, tables: readonly string[]): Promise<boolean> {
   let isComplete = true;
   for (const table of tables) {
@@ -28,17 +31,17 @@ export async function ensurePartitions(db: Database, tables: readonly string[]):
 }
 
 export interface Expiry {
-  /** The day that counts as today, like `2026-01-31`. */
+  /** The reference day, such as `2026-01-31`. */
   before: string;
-  /** Days before it that stay. */
+  /** Number of days before the reference day to keep. */
   days: number;
-  /** Older days that stay, too. */
+  /** Older days to keep as well. */
   kept: readonly string[];
 }
 
 /**
- * Drops the partitions of days that are over.
- * @returns false where a lock was not to be had in time, or another node is at it
+ * Drops expired partitions.
+ * @returns false when a lock was not available in time, or another node is dropping partitions
  */
 export async function dropPartitions(
   db: Database,
@@ -91,7 +94,7 @@ async function listExpired(
 async function dropPartition(connection: Database, table: string, { name, state }: Partition): Promise<void> {
   if (state !== 'detached') {
     await sql`set lock_timeout = ${sql.lit(lockTimeouts.detach)}`.execute(connection);
-    // A detach that was interrupted can only be finished; it cannot be started again.
+    // PostgreSQL can only finish an interrupted detach, not restart it.
     const how = sql.raw(state === 'pending' ? 'finalize' : 'concurrently');
     await sql`alter table ${sql.id(table)} detach partition ${sql.id(name)} ${how}`.execute(connection);
   }
@@ -99,7 +102,7 @@ async function dropPartition(connection: Database, table: string, { name, state 
   await sql`drop table ${sql.id(name)}`.execute(connection);
 }
 
-/** @returns false where a lock was not to be had in time. @throws Error of any other kind */
+/** @returns false when a lock was not available in time */
 async function unlessLocked(work: () => Promise<unknown>): Promise<boolean> {
   try {
     await work();

@@ -1,15 +1,15 @@
 /**
- * Keeps a queue small. Each row of it lives for some milliseconds, and every look for the next account steps over the
- * rows that are dead until they are vacuumed. PostgreSQL's own vacuum comes once a minute: after a burst that is too late.
+ * Vacuums a queue table often. Its rows live for milliseconds, and each search for the next row scans the dead ones until
+ * they are vacuumed. Autovacuum runs too rarely to keep up with a burst.
  */
 
 import { sql } from 'kysely';
 import type { Database } from './database.ts';
 
-/** Rows taken after which the table is vacuumed: under load, and when there is nothing to do. */
+/** Vacuum after this many taken rows: under load, and when idle. */
 const busyRows = 10_000;
 const idleRows = 1_000;
-/** It takes at most this share of the time, also where an old snapshot keeps dead rows from being removed. */
+/** Vacuum uses at most this share of the time, even when an old snapshot prevents the removal of dead rows. */
 const shareMax = 0.05;
 
 export class QueueVacuum {
@@ -21,7 +21,7 @@ export class QueueVacuum {
     this.#table = table;
   }
 
-  /** So many rows were taken. */
+  /** Adds to the number of taken rows. */
   count(rows: number): void {
     this.#rows += rows;
   }
@@ -30,7 +30,7 @@ export class QueueVacuum {
     const begunAt = performance.now();
     if (this.#rows < (isIdle ? idleRows : busyRows) || begunAt < this.#notBefore) return;
     this.#rows = 0;
-    // One that fails, because it takes too long for example, is made up for by the next one and by PostgreSQL's own.
+    // The next run and autovacuum make up for a failed run, such as one that timed out.
     await sql`vacuum (skip_locked, index_cleanup on, truncate off) ${sql.id(this.#table)}`
       .execute(db)
       .catch(() => {});

@@ -1,44 +1,44 @@
 /**
- * The PostgreSQL schema that everything of Nuncio is in. Its name travels in the URL of the database, so that no connection
- * is opened without it. Each connection sets its search path by a statement before anything else: poolers refuse or ignore
- * unknown parameters of the start-up message, and a role may have a search path of its own.
+ * The PostgreSQL schema that holds all objects of Nuncio. The database URL carries its name, so that no connection opens
+ * without it. Each connection first sets its search path with a statement: poolers reject or ignore unknown startup
+ * parameters, and a role may have its own search path.
  */
 
 import pg from 'pg';
 
 export const defaultSchema = 'nuncio';
-/** Bytes of a name at most: names of notification channels begin with it, and PostgreSQL allows them 63. */
+/** Notification channels begin with the schema name, and PostgreSQL limits their names to 63 bytes. */
 const nameBytesMax = 40;
 const parameter = 'nuncio_schema';
 
-/** What can be a name: a plain identifier that PostgreSQL does not keep for itself, and not the schema of everybody. */
+/** Accepts plain identifiers, except `public` and the names that PostgreSQL reserves. */
 export function isSchemaName(name: string): boolean {
   if (!/^[a-z_][a-z0-9_]*$/.test(name) || name.length > nameBytesMax) return false;
   return !name.startsWith('pg_') && name !== 'public' && name !== 'information_schema';
 }
 
-/** The URL of the database with another schema than the default. */
+/** Adds the schema name to a database URL, unless it is the default. */
 export function withSchema(databaseUrl: string, schema: string): string {
   if (schema === defaultSchema) return databaseUrl;
   return `${databaseUrl}${databaseUrl.includes('?') ? '&' : '?'}${parameter}=${schema}`;
 }
 
-/** @throws Error for a name that is none */
+/** @throws Error when the URL names an invalid schema */
 export function schemaOf(databaseUrl: string): string {
   const [, name = defaultSchema] = /[?&]nuncio_schema=([^&#]*)/.exec(databaseUrl) ?? [];
-  if (!isSchemaName(name)) throw new Error(`not the name of a schema: ${name}`);
+  if (!isSchemaName(name)) throw new Error(`not a valid schema name: ${name}`);
   return name;
 }
 
 /**
- * The statement that a connection begins with. PostgreSQL looks into `pg_catalog` first. Temporary tables, which it would
- * otherwise look for even earlier, come last.
+ * The first statement of each connection. PostgreSQL searches `pg_catalog` first in any case. It would search temporary
+ * tables even earlier, so `pg_temp` is put last.
  */
 export function searchPathStatement(databaseUrl: string): string {
   return `set search_path to "${schemaOf(databaseUrl)}", pg_temp`;
 }
 
-/** A single connection whose search path is set. The caller ends it. */
+/** Opens a single connection with the search path set. The caller closes it. */
 export async function connectClient(databaseUrl: string, applicationName: string): Promise<pg.Client> {
   const client = new pg.Client({ connectionString: databaseUrl, application_name: applicationName });
   await client.connect();

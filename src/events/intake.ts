@@ -7,7 +7,7 @@
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isRefusal } from '../database/collector.ts';
+import { isRejection } from '../database/collector.ts';
 import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import { QueueVacuum } from '../database/queue_vacuum.ts';
@@ -127,7 +127,7 @@ export class Intake {
       onTaken(taken);
     } catch (error) {
       const isTooLong = (error as { code?: unknown }).code === queryCanceled;
-      if (!(isRefusal(error) || isTooLong) || lot === undefined) throw error;
+      if (!(isRejection(error) || isTooLong) || lot === undefined) throw error;
       if (lot.rows.length > 1) this.#lotRows = Math.max(1, lot.rows.length >> 1);
       else if (isTooLong) throw error;
       else await this.#reject(lot.rows, error);

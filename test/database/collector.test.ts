@@ -65,7 +65,7 @@ test('items of one turn share a lot; what comes while it is in flight shares the
 });
 
 test('owners take turns: a flood of one does not keep out another', async () => {
-  const { lots, add } = startCollector({ lotItemsMax: 4 });
+  const { lots, add } = startCollector({ batchItemsMax: 4 });
   const flood = Array.from({ length: 9 }, (_, index) => add('flood', `f${index}`));
   const other = add('other', 'o');
   await turn();
@@ -78,7 +78,7 @@ test('owners take turns: a flood of one does not keep out another', async () => 
 });
 
 test('a lot ends at its bytes; an item larger than that is a lot by itself', async () => {
-  const { lots, add } = startCollector({ lotBytesMax: 10 });
+  const { lots, add } = startCollector({ batchBytesMax: 10 });
   const added = [add('a', 'a', 6), add('b', 'b', 6), add('c', 'large', 100), add('d', 'd', 1)];
   await turn();
   for (let index = 0; index < 4; index += 1) await lots[index]?.end();
@@ -158,7 +158,7 @@ test('a lot whose result nobody knows is not done again: each item is told', asy
 
 test('a lot that is stuck does not keep the next ones, up to a number of lots', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
-  const { lots, add } = startCollector({ slowLotMs: 100, lotsInFlightMax: 2 });
+  const { lots, add } = startCollector({ slowBatchMs: 100, batchesInFlightMax: 2 });
   const stuck = add('a', 'stuck');
   await turn();
   const next = add('a', 'next');
@@ -187,7 +187,7 @@ test('a lot that is stuck does not keep the next ones, up to a number of lots', 
 
 test('an item that waits for too long is told so, and is not done later', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
-  const { lots, add } = startCollector({ slowLotMs: 1_000_000, waitMsMax: 0 });
+  const { lots, add } = startCollector({ slowBatchMs: 1_000_000, waitMsMax: 0 });
   const stuck = add('a', 'stuck');
   await turn();
   const late = [add('a', 'late'), add('b', 'late')];
@@ -207,8 +207,8 @@ test('under load lots begin at a pace; a full one begins at once', async (t) => 
   const paceMs = 1_000_000;
   const { lots, add } = startCollector({
     paceMs,
-    lotItemsMax: 3,
-    slowLotMs: 10 * paceMs,
+    batchItemsMax: 3,
+    slowBatchMs: 10 * paceMs,
     waitMsMax: 10 * paceMs,
   });
   const first = add('a', 'a1');

@@ -333,7 +333,7 @@ test('of two transactions in a deadlock one is refused and undone, beside caller
 
 test('a database that falls silent gives nobody a result of an earlier question', async () => {
   // Here the timeout is what is tested: short, and any caller may meet it.
-  const db = openDatabase({ connectionString: proxy.url, connectionsMax: 2, answerTimeoutMs: 200 });
+  const db = openDatabase({ connectionString: proxy.url, connectionsMax: 2, resultTimeoutMs: 200 });
   try {
     for (let round = 0; round < 3; round += 1) {
       const asked = ['write', 'read', 'transaction', 'read of many rows', 'read'].map((name) =>

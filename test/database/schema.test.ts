@@ -286,7 +286,7 @@ test('names that cannot be a schema of its own are wrong settings', () => {
     );
   }
   assert.equal(loadConfig({ NUNCIO_DATABASE_SCHEMA: 'x'.repeat(40) }, 'dev').databaseSchema, 'x'.repeat(40));
-  assert.throws(() => schemaOf('postgres://h/d?nuncio_schema=public'), /not the name of a schema/);
+  assert.throws(() => schemaOf('postgres://h/d?nuncio_schema=public'), /not a valid schema name/);
 });
 
 test('nodes that start at once migrate once', async () => {
@@ -302,7 +302,7 @@ test('nodes that start at once migrate once', async () => {
 test('a schema of something else is refused, and so is a database from before the first release', async () => {
   const database = await foreignDatabase();
   await asApplication(database.url, 'create schema nuncio', 'create table nuncio.orders (id int)');
-  await assert.rejects(migrate(database.url), /the schema "nuncio" holds tables of something else/);
+  await assert.rejects(migrate(database.url), /the schema "nuncio" holds tables of another application/);
   await asApplication(
     database.url,
     'drop schema nuncio cascade',
@@ -310,7 +310,7 @@ test('a schema of something else is refused, and so is a database from before th
       (table) => `create table public.${table} (name text)`,
     ),
   );
-  await assert.rejects(migrate(database.url), /made by a version of Nuncio before its first release/);
+  await assert.rejects(migrate(database.url), /created by a version of Nuncio before its first release/);
   const schemas = await asApplication(
     database.url,
     `select nspname from pg_namespace where nspname = 'nuncio'`,

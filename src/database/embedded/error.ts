@@ -1,4 +1,4 @@
-/** What the embedded PostgreSQL cannot do, as one plain sentence that the operator can act on. */
+/** The embedded PostgreSQL cannot be used. The message is one sentence that the operator can act on. */
 export class EmbeddedError extends Error {
   override readonly name = 'EmbeddedError';
 }

@@ -1,34 +1,35 @@
 /**
- * Locks between processes that die with their process, so that `kill -9` never leaves one behind.
+ * Locks between processes. The operating system releases a lock when its process ends, even by `kill -9`.
  *
- * Node has no flock(2). SQLite, which ships with Node, takes fcntl(2) locks on its database file: shared in a
- * read transaction, exclusive in an exclusive one. Nothing is ever written, the file stays empty. Children do not
- * inherit such a lock, and SQLite keeps apart several holders within one process.
+ * Node.js has no flock(2). Its built-in SQLite takes fcntl(2) locks on the database file: a shared lock in a read
+ * transaction, an exclusive lock in an exclusive transaction. Nothing is written, so the file stays empty. Child processes
+ * do not inherit the lock, and SQLite separates several holders in one process.
  *
- * Nothing else may open these files: POSIX drops all of a process's locks on a file when it closes any descriptor of it.
+ * No other code may open these files: when a process closes any descriptor of a file, POSIX releases all its locks on it.
  */
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { EmbeddedError } from './error.ts';
 
-/** `errcode` of SQLite's SQLITE_BUSY: somebody else holds the lock. */
+/** SQLITE_BUSY: another holder has the lock. */
 const sqliteBusy = 5;
 const lockPollMs = 20;
 
 export interface FileLock {
-  /** Gives the lock back; a second call does nothing. */
+  /** Releases the lock. A second call does nothing. */
   release(): void;
 }
 
 /**
- * Takes the lock at once, or says that it is taken.
- * @throws EmbeddedError when the file cannot be opened or locked at all
+ * Tries to take the lock.
+ * @returns undefined when another holder has it
+ * @throws EmbeddedError when the file cannot be opened or locked
  */
 export function tryFileLock(path: string, mode: 'shared' | 'exclusive'): FileLock | undefined {
   let database: DatabaseSync | undefined;
   try {
     database = new DatabaseSync(path, { timeout: 0 });
-    // No journal beside the file, which a killed holder would leave behind.
+    // Keep the journal in memory: a killed process would leave a journal file behind.
     database.exec('pragma journal_mode = memory');
     database.exec(mode === 'shared' ? 'begin; select count(*) from sqlite_schema' : 'begin exclusive');
   } catch (error) {
@@ -54,9 +55,7 @@ export async function fileLock(path: string, timeoutMs: number): Promise<FileLoc
     const lock = tryFileLock(path, 'exclusive');
     if (lock !== undefined) return lock;
     if (Date.now() > deadline) {
-      throw new EmbeddedError(
-        `Another process has been starting or stopping PostgreSQL for too long (${path}).`,
-      );
+      throw new EmbeddedError(`Another process took too long to start or stop PostgreSQL (${path}).`);
     }
     await sleep(lockPollMs);
   }

@@ -1,9 +1,9 @@
 /**
- * Where PostgreSQL lives: its data directory, the user it runs as, the programs it runs from.
+ * Decides where and how PostgreSQL runs: its data directory, its user and its programs.
  *
- *   <dataDir>/postgres           the data directory, mode 0700, with the socket and the password in it
- *   <dataDir>/postgres.log       its log
- *   <dataDir>/postgres.place     only where another user must run it and cannot reach <dataDir>: the folder used instead
+ *   <dataDir>/postgres           the data directory, mode 0700, with the socket and the password
+ *   <dataDir>/postgres.log       the log
+ *   <dataDir>/postgres.place     names the directory used instead, if PostgreSQL's user cannot reach <dataDir>
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { constants, existsSync, type Stats } from 'node:fs';
@@ -36,30 +36,30 @@ import {
 
 export interface Home {
   identity: Identity;
-  /** PostgreSQL's data directory; may not exist yet. */
+  /** The data directory. It may not exist yet. */
   cluster: string;
-  /** Folder with `bin`, `lib` and `share`. */
+  /** Directory with `bin`, `lib` and `share`. */
   native: string;
   /** For the log. */
   description: string;
 }
 
-/** The data directory, wherever it is; may not exist yet. */
+/** Returns the path of the data directory, which may not exist yet. */
 export async function clusterOf(dataDir: string): Promise<string> {
   const place = await readFile(join(dataDir, 'postgres.place'), 'utf8').catch(() => '');
   return join(place.trim() || dataDir, 'postgres');
 }
 
-/** What the processes of this data directory carry in their command lines, to be told from all others. */
+/** Identifies the processes of this data directory by their command lines. */
 export function clusterName(cluster: string): string {
   return `nuncio-${digestOf(cluster)}`;
 }
 
 /**
- * Decides how PostgreSQL runs for this data directory. To be called while it does not run: it may change owners.
+ * Decides how PostgreSQL runs for this data directory. Call it only while PostgreSQL is stopped: it may change file owners.
  * @throws EmbeddedError
  */
-export async function settle(dataDir: string, binaries: Binaries): Promise<Home> {
+export async function resolveHome(dataDir: string, binaries: Binaries): Promise<Home> {
   const cluster = await clusterOf(dataDir);
   const owner = (await statOf(cluster))?.uid;
   const uid = process.getuid?.() ?? 0;
@@ -80,14 +80,14 @@ export async function settle(dataDir: string, binaries: Binaries): Promise<Home>
   }
   if (uid !== 0) {
     throw new EmbeddedError(
-      `uid ${uid} has no name on this machine and user namespaces are refused, so PostgreSQL cannot run: set DATABASE_URL.`,
+      `uid ${uid} has no name on this machine and user namespaces are not permitted, so PostgreSQL cannot run: set DATABASE_URL.`,
     );
   }
-  return settleForOther(dataDir, cluster, owner, binaries);
+  return resolveForOtherUser(dataDir, cluster, owner, binaries);
 }
 
-/** Root, and user namespaces do not do: another user, with data and programs where it can reach them. */
-async function settleForOther(
+/** For root without user namespaces: another user, with the data and the programs where that user can reach them. */
+async function resolveForOtherUser(
   dataDir: string,
   cluster: string,
   owner: number | undefined,
@@ -96,19 +96,19 @@ async function settleForOther(
   const identity = owner ? await identityOf(owner) : await fallbackIdentity();
   if (identity?.other === undefined) {
     throw new EmbeddedError(
-      'PostgreSQL does not run as root, user namespaces are refused and there is no user postgres or nobody: run as an ordinary user, or set DATABASE_URL.',
+      'PostgreSQL does not run as root, user namespaces are not permitted and there is no user postgres or nobody: run as an ordinary user, or set DATABASE_URL.',
     );
   }
   const { uid, gid } = identity.other;
   const place = await placeFor(identity, dataDir, owner === undefined ? undefined : join(cluster, '..'));
-  // Written by root in a namespace, before namespaces were refused.
+  // Root created the data in a namespace, when namespaces were still permitted.
   if (owner === 0) await changeOwner(cluster, uid, gid);
 
   const native = (await canRun(identity, join(binaries.native, 'bin', 'postgres')))
     ? binaries.native
     : await copyNative(binaries, place);
   const where = `data in ${join(place, 'postgres')}${native === binaries.native ? '' : ', programs copied beside it'}`;
-  const why = owner ? 'to whom the data belong' : 'because root may not use a user namespace here';
+  const why = owner ? 'who owns the data' : 'because root may not use a user namespace here';
   return {
     identity,
     cluster: join(place, 'postgres'),
@@ -117,13 +117,13 @@ async function settleForOther(
   };
 }
 
-/** A folder that the other user can enter: the one in use, or the data directory, or one of its own elsewhere. */
+/** Returns a directory that the other user can enter: the one in use, the data directory, or a new one elsewhere. */
 async function placeFor(identity: Identity, dataDir: string, inUse: string | undefined): Promise<string> {
   if (inUse !== undefined) {
     await letThrough(inUse);
     if (await canEnter(identity, inUse)) return inUse;
     throw new EmbeddedError(
-      `The data in ${inUse} cannot be reached ${identity.description}, and user namespaces are refused: choose another data directory, or set DATABASE_URL.`,
+      `The data in ${inUse} cannot be reached ${identity.description}, and user namespaces are not permitted: choose another data directory, or set DATABASE_URL.`,
     );
   }
   const before = await statOf(dataDir);
@@ -134,7 +134,7 @@ async function placeFor(identity: Identity, dataDir: string, inUse: string | und
   for (const parent of ['/var/lib', tmpdir()]) {
     const place = join(parent, `nuncio-${digestOf(dataDir)}`);
     try {
-      await ownFolder(place, 0o711, 0);
+      await createPrivateDirectory(place, 0o711, 0);
     } catch (error) {
       if (error instanceof EmbeddedError) throw error;
       continue;
@@ -144,11 +144,11 @@ async function placeFor(identity: Identity, dataDir: string, inUse: string | und
     return place;
   }
   throw new EmbeddedError(
-    `No folder was found that PostgreSQL can reach ${identity.description}: run as an ordinary user, or set DATABASE_URL.`,
+    `No directory was found that PostgreSQL can reach ${identity.description}: run as an ordinary user, or set DATABASE_URL.`,
   );
 }
 
-/** Others may pass through a folder of root's, not list it: what is in it has modes of its own. */
+/** Lets other users pass through a directory of root, without listing it. The entries keep their own modes. */
 async function letThrough(folder: string): Promise<void> {
   const { uid, mode } = await stat(folder);
   const wanted = (mode & 0o7777) | constants.S_IXOTH | constants.S_IXGRP;
@@ -156,10 +156,15 @@ async function letThrough(folder: string): Promise<void> {
 }
 
 /**
- * Makes a folder, or checks that one of this name is what we would have made: its parent is open to everybody.
- * @throws EmbeddedError when it is somebody else's or too open
+ * Creates a directory in a place that is open to all users. If it exists, checks its owner and mode.
+ * @throws EmbeddedError when another user owns it, or its mode differs
  */
-export async function ownFolder(path: string, mode: number, uid: number, gid?: number): Promise<void> {
+export async function createPrivateDirectory(
+  path: string,
+  mode: number,
+  uid: number,
+  gid?: number,
+): Promise<void> {
   try {
     await mkdir(path, { mode });
     await chmod(path, mode);
@@ -170,12 +175,12 @@ export async function ownFolder(path: string, mode: number, uid: number, gid?: n
   const found = await lstat(path);
   if (!found.isDirectory() || found.uid !== uid || (found.mode & 0o777) !== mode) {
     throw new EmbeddedError(
-      `${path} is not the folder that Nuncio made (owner ${found.uid}, mode ${(found.mode & 0o777).toString(8)}): remove it.`,
+      `${path} is not the directory that Nuncio created (owner ${found.uid}, mode ${(found.mode & 0o777).toString(8)}): remove it.`,
     );
   }
 }
 
-/** The programs, copied as a whole into the place, readable by everybody. */
+/** Copies the programs into `place`, readable by all users. */
 async function copyNative(binaries: Binaries, place: string): Promise<string> {
   const target = join(place, `postgres.native-${binaries.version}`);
   if (existsSync(target)) return target;
@@ -190,7 +195,7 @@ async function copyNative(binaries: Binaries, place: string): Promise<string> {
   return target;
 }
 
-/** The top folder last, so that a change that was cut off is taken up again. */
+/** Changes the top directory last, so that the next start repeats an interrupted change. */
 async function changeOwner(folder: string, uid: number, gid: number): Promise<void> {
   await eachEntry(folder, (path) => lchown(path, uid, gid));
 }

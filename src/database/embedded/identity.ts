@@ -1,53 +1,53 @@
 /**
- * As which user PostgreSQL runs. It refuses to run as root, and `initdb` refuses a user without a name.
+ * The user that PostgreSQL runs as. PostgreSQL refuses to run as root, and `initdb` refuses a user without a name.
  *
- *   ordinary user                  → as that user
- *   root, or a user without a name → the same user, seen as another one from inside a user namespace: no chown, no
- *                                    other user needs to reach anything
- *   root, namespaces refused       → another existing system user (home.ts finds a place that it can reach)
+ *   ordinary user                  → that user
+ *   root, or a user without a name → the same user, mapped to another uid in a user namespace: file owners stay as they are,
+ *                                    and no other user needs access
+ *   root, namespaces not permitted → another existing system user (home.ts finds a directory that it can reach)
  */
 import { type SpawnOptions, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 
 export interface Identity {
-  /** For the log: "as root in a user namespace". */
+  /** For the log, such as "as root in a user namespace". */
   description: string;
-  /** Words before the program on its command line. */
+  /** Command line words before the program. */
   prefix: readonly string[];
-  /** The other user, where there is one; only root may switch to it. */
+  /** The user to switch to, which only root may do. */
   other?: { uid: number; gid: number };
 }
 
-/** How much of a program's output is kept, in characters. */
+/** Characters of a program's output to keep. */
 const outputLengthMax = 1_048_576;
 const fallbackUsers = ['postgres', 'nobody'];
 
-/** The identity of this process, or undefined where PostgreSQL would refuse it. */
+/** Returns the user of this process, or undefined if PostgreSQL would refuse it. */
 export function ownIdentity(): Identity | undefined {
   if (process.getuid?.() === 0) return undefined;
   try {
     return { description: `as ${userInfo().username}`, prefix: [] };
   } catch {
-    // A container run with a uid that /etc/passwd does not know.
+    // A container may run with a uid that is not in /etc/passwd.
     return undefined;
   }
 }
 
-/** This process's user inside a user namespace, or undefined if `postgres` cannot run so and write in `directory`. */
+/** Maps this user in a user namespace. Returns undefined if `postgres` cannot run there, or cannot write in `directory`. */
 export async function namespaceIdentity(postgres: string, directory: string): Promise<Identity | undefined> {
   const uid = namedUid();
   if (process.platform !== 'linux' || uid === undefined) return undefined;
   const prefix = ['unshare', '--user', `--map-user=${uid}`, `--map-group=${uid}`];
   const user = process.getuid?.() === 0 ? 'root' : `uid ${process.getuid?.()}`;
   const identity = { description: `as ${user} in a user namespace`, prefix };
-  // Inside the namespace root has no power over other users' folders, so this is about the paths as well.
+  // In the namespace root has no privileges on directories of other users, so the paths are checked too.
   const script = 'cd "$1" && test -w . && exec "$2" --version';
   const { code } = await run(identity, 'sh', ['-c', script, 'sh', directory, postgres]);
   return code === 0 ? identity : undefined;
 }
 
-/** The first of the usual unprivileged system users that exists. */
+/** Returns the first existing unprivileged system user. */
 export async function fallbackIdentity(): Promise<Identity | undefined> {
   for (const name of fallbackUsers) {
     const identity = await identityOf(name);
@@ -56,7 +56,7 @@ export async function fallbackIdentity(): Promise<Identity | undefined> {
   return undefined;
 }
 
-/** An existing user by name or uid. */
+/** Finds a user by name or uid. */
 export async function identityOf(user: string | number): Promise<Identity | undefined> {
   const self: Identity = { description: '', prefix: [] };
   const [uid, gid, name] = await Promise.all(
@@ -69,20 +69,18 @@ export async function identityOf(user: string | number): Promise<Identity | unde
   return { description: `as the user ${name}`, prefix: [], other: { uid: Number(uid), gid: Number(gid) } };
 }
 
-/** Can this identity enter the directory? */
 export async function canEnter(identity: Identity, directory: string): Promise<boolean> {
   return (await run(identity, 'sh', ['-c', 'cd "$1"', 'sh', directory])).code === 0;
 }
 
-/** Can this identity run the program? */
 export async function canRun(identity: Identity, program: string): Promise<boolean> {
   return (await run(identity, program, ['--version'])).code === 0;
 }
 
 /**
- * The command line and options that run a program under an identity. The program sees none of our environment: settings
- * of other PostgreSQLs (`PGDATA`, `PGPORT`) must not reach it, and secrets have no business there. `env` leaves by exec,
- * so the process that was spawned is the program.
+ * Returns the command line and the options that run a program as an identity. The program gets an empty environment: it must
+ * not see secrets or the settings of another PostgreSQL (`PGDATA`, `PGPORT`). `env` replaces itself with the program, so the
+ * spawned process id is that of the program.
  */
 export function commandOf(identity: Identity, program: string, args: readonly string[]) {
   const words = [
@@ -98,7 +96,7 @@ export function commandOf(identity: Identity, program: string, args: readonly st
   return { command: words[0] as string, args: words.slice(1), options };
 }
 
-/** Runs a program to its end; the code is -1 when it could not be started or was killed. */
+/** Runs a program until it ends. The code is -1 if it did not start or was killed. */
 export async function run(
   identity: Identity,
   program: string,
@@ -118,7 +116,7 @@ export async function run(
   });
 }
 
-/** A uid other than root's that has a name on this machine: `initdb` looks the name up. */
+/** Returns a uid that is not root's and has a name on this machine, because `initdb` looks the name up. */
 function namedUid(): number | undefined {
   let passwd: string;
   try {

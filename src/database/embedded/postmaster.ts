@@ -1,10 +1,11 @@
 /**
- * The postmaster, PostgreSQL's first process: finding one that runs, starting it, connecting to it, stopping it.
+ * The postmaster, PostgreSQL's main process: finds a running one, starts it, connects to it and stops it.
  *
- * absent → spawned (detached: ^C in the terminal is not for it) → accepts connections → fast shutdown → absent
+ * absent → spawned (detached, so that ^C in the terminal does not reach it) → accepts connections → fast shutdown → absent
  *
- * What a `kill -9` leaves: of the server, a postmaster that runs on (found here and adopted); of the postmaster, its
- * `postmaster.pid`, whose number may be another process's by now, and backends that still hold the shared memory.
+ * After `kill -9` of the server, the postmaster keeps running; the next start joins it. After `kill -9` of the postmaster,
+ * its `postmaster.pid` remains, with a process id that another process may have by now. Its backends may still hold the
+ * shared memory.
  */
 import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -26,7 +27,7 @@ const pollMs = 10;
 /** Recovery after a crash replays up to max_wal_size. */
 const startTimeoutMs = 600_000;
 const connectTimeoutMs = 10_000;
-/** A fast shutdown writes a checkpoint; after this an immediate one, which the next start recovers from. */
+/** A fast shutdown writes a checkpoint. After this time an immediate shutdown follows, and the next start recovers. */
 const fastShutdownTimeoutMs = 120_000;
 const orphanTimeoutMs = 3_000;
 const sharedMemoryTimeoutMs = 30_000;
@@ -34,11 +35,11 @@ const logLengthMax = 10 * 1024 * 1024;
 
 const asOurselves: Identity = { description: '', prefix: [] };
 
-/** The postmaster that serves this data directory now, if there is one. */
+/** Returns the running postmaster of this data directory, if any. */
 export async function findPostmaster(cluster: string): Promise<Postmaster | undefined> {
   let lines: string[];
   try {
-    // Line 1 is the process id, line 5 the directory of its socket.
+    // Line 1 is the process id, line 5 the socket directory.
     lines = readFileSync(join(cluster, 'postmaster.pid'), 'utf8').split('\n');
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return undefined;
@@ -47,27 +48,27 @@ export async function findPostmaster(cluster: string): Promise<Postmaster | unde
   const pid = Number.parseInt(lines[0] ?? '', 10);
   if (!(pid > 0) || !isAlive(pid)) return undefined;
   const line = process.platform === 'linux' ? commandLineOfProc(pid) : (await commandLinesOfPs(pid))[0]?.line;
-  // The number may have gone to another process after a kill -9 or a restart of the machine.
+  // After a kill -9 or a reboot, another process may have this id.
   if (line === undefined || !serves(line, cluster)) return undefined;
   return { pid, socketDirectory: lines[4] || cluster };
 }
 
 /**
  * Starts PostgreSQL and connects to it.
- * @param logFile absolute path; emptied first when it has grown past 10 MiB
- * @throws EmbeddedError with the last line of its log
+ * @param logFile absolute path; truncated first if larger than 10 MiB
+ * @throws EmbeddedError with the last line of the log
  */
 export async function startPostmaster(home: Home, logFile: string): Promise<pg.Client> {
   const socketDirectory = await configure(home);
   const giveUp = Date.now() + sharedMemoryTimeoutMs;
   for (;;) {
     await endOrphans(home.cluster);
-    // Nobody serves this directory: PostgreSQL would otherwise take for itself what has the old process's number by now.
+    // No postmaster runs here. Remove the stale file, or PostgreSQL may mistake an unrelated process for a postmaster.
     await rm(join(home.cluster, 'postmaster.pid'), { force: true });
     await rm(join(socketDirectory, `.s.PGSQL.${port}.lock`), { force: true });
     const started = await spawnPostmaster(home, logFile);
     if (started instanceof pg.Client) return started;
-    // A backend without a postmaster that we could not find; it ends by itself.
+    // A backend without a postmaster, which `endOrphans` did not find, still runs. It ends on its own.
     if (/shared memory block .* still in use/.test(started.log) && Date.now() < giveUp) {
       await sleep(250);
       continue;
@@ -114,9 +115,9 @@ async function spawnPostmaster(home: Home, logFile: string): Promise<pg.Client |
 }
 
 /**
- * Connects as soon as PostgreSQL lets us, however long its recovery takes.
- * @param alive whether waiting still makes sense
- * @returns undefined once it does not
+ * Connects as soon as PostgreSQL accepts connections, which it does after crash recovery.
+ * @param alive whether the postmaster still runs
+ * @returns undefined when it does not
  */
 export async function waitForConnection(
   cluster: string,
@@ -131,7 +132,7 @@ export async function waitForConnection(
       if (outcome === '3D000') await createDatabase(cluster, postmaster.socketDirectory);
       if (Date.now() > giveUp) {
         throw new EmbeddedError(
-          `PostgreSQL (process ${postmaster.pid}) runs but accepts no connection (${outcome}).`,
+          `PostgreSQL (process ${postmaster.pid}) runs but accepts no connections (${outcome}).`,
         );
       }
     }
@@ -140,7 +141,7 @@ export async function waitForConnection(
   return undefined;
 }
 
-/** A connection, or the code why there is none yet. */
+/** Connects, or returns the error code. */
 async function connect(
   cluster: string,
   socketDirectory: string,
@@ -151,7 +152,7 @@ async function connect(
     connectionTimeoutMillis: connectTimeoutMs,
     application_name: 'nuncio-embedded',
   });
-  // What happens after the connection was made is told by 'end'.
+  // The 'end' event reports later errors.
   client.on('error', () => undefined);
   try {
     await client.connect();
@@ -177,12 +178,12 @@ async function createDatabase(cluster: string, socketDirectory: string): Promise
   }
 }
 
-/** For `pg`, and for psql as well. Port and sslmode are said so that PGPORT and PGSSLMODE do not matter. */
+/** Works for `pg` and `psql`. Sets port and sslmode explicitly, so that PGPORT and PGSSLMODE have no effect. */
 export function connectionString(socketDirectory: string, password: string, database: string): string {
   return `postgres://nuncio:${password}@localhost:${port}/${database}?host=${encodeURIComponent(socketDirectory)}&sslmode=disable`;
 }
 
-/** Fast shutdown: open transactions are rolled back, everything is written, the process is gone when this returns. */
+/** Performs a fast shutdown: rolls back open transactions, writes everything, and waits for the process to end. */
 export async function stopPostmaster(postmaster: Postmaster): Promise<void> {
   const { pid } = postmaster;
   signal(pid, 'SIGINT');
@@ -197,7 +198,7 @@ export async function stopPostmaster(postmaster: Postmaster): Promise<void> {
   }
 }
 
-/** Ends the backends that a killed postmaster left. What they had not committed is lost anyway; the rest is in the WAL. */
+/** Ends the backends of a killed postmaster. Their open transactions are lost anyway; committed data is in the WAL. */
 async function endOrphans(cluster: string): Promise<void> {
   const kill = Date.now() + orphanTimeoutMs;
   for (;;) {
@@ -208,13 +209,13 @@ async function endOrphans(cluster: string): Promise<void> {
   }
 }
 
-/** The processes of PostgreSQL that serve this data directory. */
+/** Returns all PostgreSQL processes of this data directory. */
 async function processesOf(cluster: string): Promise<{ pid: number }[]> {
   const all = process.platform === 'linux' ? commandLinesOfProc() : await commandLinesOfPs();
   return all.filter(({ pid, line }) => serves(line, cluster) && isAlive(pid));
 }
 
-/** All carry their cluster's name in their command line: the postmaster as an argument, the others in their title. */
+/** The cluster name is in every command line: an argument of the postmaster, and part of the other processes' titles. */
 function serves(line: string, cluster: string): boolean {
   return (
     line.includes(clusterName(cluster)) &&
@@ -232,7 +233,7 @@ function commandLineOfProc(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
   } catch {
-    // It ended in the meantime.
+    // The process has ended.
     return '';
   }
 }
@@ -254,7 +255,7 @@ function isAlive(pid: number): boolean {
   }
   if (process.platform !== 'linux') return true;
   try {
-    // A zombie, whose parent (a container's first process) does not collect it, is gone for us.
+    // A zombie has ended. In a container, the first process may never reap it.
     const status = readFileSync(`/proc/${pid}/stat`, 'utf8');
     return !/^\) [ZX]/.test(status.slice(status.lastIndexOf(')')));
   } catch {

@@ -147,7 +147,7 @@ test('a command works without a server, and beside one that it must not stop', a
   const command = await use(t, dataDir, 'command');
   const pid = await postmasterPid(dataDir);
   const server = await use(t, dataDir, 'server');
-  assert.match(server.description, /joined the one that runs/);
+  assert.match(server.description, /joined the running process/);
   await command.leave();
   assert.equal(await postmasterPid(dataDir), pid);
   assert.deepEqual(await query(server.connectionString, 'select 1 as n'), [{ n: 1 }]);
@@ -214,7 +214,7 @@ test('after kill -9 of the server the next one takes over the PostgreSQL that st
   assert.equal(await postmasterPid(dataDir), pid);
 
   const next = await use(t, dataDir, 'server');
-  assert.match(next.description, /joined the one that runs/);
+  assert.match(next.description, /joined the running process/);
   assert.equal(await postmasterPid(dataDir), pid);
   assert.deepEqual(await query(next.connectionString, 'select n from written'), [{ n: 1 }]);
   await next.leave();

@@ -35,7 +35,7 @@ test('runs as an ordinary user', { skip: onlyRoot }, async (t) => {
   assert.deepEqual(await query(user.connectionString, 'select 1 as n'), [{ n: 1 }]);
   await user.kill();
   const next = await use(t, dataDir, 'server', nobody);
-  assert.match(next.description, /joined the one that runs/);
+  assert.match(next.description, /joined the running process/);
   await next.leave();
 
   // Root, later, on that user's data: PostgreSQL goes on as that user.
@@ -52,7 +52,7 @@ test('runs for a user id without a name', { skip: onlyRoot }, async (t) => {
   const folder = newFolder(t, 0o777);
   const user = await use(t, join(folder, 'data'), 'server', { uid: 54_321, gid: 54_321, mayFail: true });
   if (user.error !== undefined) {
-    assert.match(user.message ?? '', /no name on this machine and user namespaces are refused/);
+    assert.match(user.message ?? '', /no name on this machine and user namespaces are not permitted/);
     return t.skip('user namespaces are refused to ordinary users here');
   }
   t.diagnostic(user.description);
@@ -81,7 +81,7 @@ test('where user namespaces are refused, another existing user runs it', { skip:
 
   // Namespaces allowed again: the data are that user's and stay so.
   const next = await use(t, dataDir, 'server');
-  assert.match(next.description, /as the user (postgres|nobody), to whom the data belong/);
+  assert.match(next.description, /as the user (postgres|nobody), who owns the data/);
   await next.leave();
 });
 
