@@ -22,7 +22,7 @@ import { type Database, inTransaction, type Transaction } from '../database/data
 import { withDeliveryHold } from '../grants/delivery_hold.ts';
 import { readAccountsScope, writeAccountsScope } from '../grants/scopes.ts';
 import { jsonPatchType } from '../http/api.ts';
-import { sendOnce } from '../http/once.ts';
+import { sendIdempotent } from '../http/idempotent_post.ts';
 import { readPage, sendPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
 import { endSessions } from '../oauth/storage/end_sessions.ts';
@@ -55,7 +55,7 @@ export function registerAccounts(options: AccountApiOptions): void {
   api.post('/accounts', async (request, reply) => {
     const actor = await writer(request);
     const given = readExternalAccounts(request.body);
-    return sendOnce(options, request, reply, keyOwner(actor), async (within) => {
+    return sendIdempotent(options, request, reply, keyOwner(actor), async (within) => {
       const items = await put(within, actor, given);
       const body = {
         items: items.map(({ id, externalId, isNew }) => ({

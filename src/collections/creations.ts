@@ -6,8 +6,8 @@
 import { Collector } from '../database/collector.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { StoredEvent } from '../events/store.ts';
-import type { Answer } from '../http/answer.ts';
-import { claimKeys, type KeyedRequest, keepAnswers } from '../http/idempotency.ts';
+import { claimKeys, type KeyedRequest, storeResponses } from '../http/idempotency.ts';
+import type { JsonResponse } from '../http/json_response.ts';
 import { Problem } from '../http/problem.ts';
 import { createResources, type NewResource } from './create.ts';
 import type { OwnedRow } from './resource.ts';
@@ -16,11 +16,11 @@ import type { ResourceType } from './resource_type.ts';
 export interface Creation extends NewResource {
   keyed: KeyedRequest | undefined;
   /** The response for the row that was made. */
-  show: (row: OwnedRow) => Answer;
+  show: (row: OwnedRow) => JsonResponse;
 }
 
 /** Undefined where nothing was made: the parent is not there for the author, or takes nothing from them. */
-type Made = Answer | undefined;
+type Made = JsonResponse | undefined;
 
 /** @returns a function that makes a resource, for an owner of requests */
 export function collectCreations(
@@ -47,15 +47,15 @@ async function createAll(
   const open = creations.filter((creation) => !before.has(creation));
   const { rows, events } =
     open.length === 0 ? { rows: [], events: [] } : await createResources(tx, type, open);
-  const made = new Map<Creation, Answer>();
+  const made = new Map<Creation, JsonResponse>();
   for (const [index, creation] of open.entries()) {
     const row = rows[index];
     if (row !== undefined) made.set(creation, creation.show(row));
   }
-  const kept = [...made].flatMap(([{ keyed }, answer]) =>
-    keyed === undefined ? [] : [{ request: keyed, answer }],
+  const kept = [...made].flatMap(([{ keyed }, response]) =>
+    keyed === undefined ? [] : [{ request: keyed, response }],
   );
-  if (kept.length > 0) await keepAnswers(tx, kept);
+  if (kept.length > 0) await storeResponses(tx, kept);
   const outcomes = creations.map((creation): PromiseSettledResult<Made> => {
     const answer = before.get(creation) ?? made.get(creation);
     return answer instanceof Problem
@@ -69,8 +69,8 @@ async function createAll(
 async function answersBefore(
   tx: Transaction,
   creations: readonly Creation[],
-): Promise<Map<Creation, Answer | Problem>> {
-  const before = new Map<Creation, Answer | Problem>();
+): Promise<Map<Creation, JsonResponse | Problem>> {
+  const before = new Map<Creation, JsonResponse | Problem>();
   const keyed = creations.filter((creation) => creation.keyed !== undefined);
   if (keyed.length === 0) return before;
   const found = await claimKeys(

@@ -8,10 +8,10 @@ import { isId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { StoredEvent } from '../events/store.ts';
 import type { Guard, Principal } from '../grants/principal.ts';
-import { type Answer, sendAnswer } from '../http/answer.ts';
 import { jsonPatchType } from '../http/api.ts';
 import { isNotModified } from '../http/conditional.ts';
-import { answerOnce, readIdempotencyKey } from '../http/idempotency.ts';
+import { readIdempotencyKey, runIdempotent } from '../http/idempotency.ts';
+import { type JsonResponse, sendResponse } from '../http/json_response.ts';
 import { mediaType } from '../http/media_types.ts';
 import { Problem } from '../http/problem.ts';
 import { activeTraceparent, inSpan } from '../http/tracing.ts';
@@ -58,7 +58,7 @@ interface Call {
   parentId: string | undefined;
 }
 
-type Handler = (call: Call) => Promise<Answer>;
+type Handler = (call: Call) => Promise<JsonResponse>;
 
 interface Operation {
   method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
@@ -88,7 +88,7 @@ export function registerCollections(
             method === 'GET' ? (principals.get(request) as Principal) : await context.guard(request, scope);
           if (method !== 'GET') refuseQuery(request.query);
           const { id = '', parent: parentId } = request.params as { id?: string; parent?: string };
-          return sendAnswer(reply, await handle({ request, principal, id, parentId }));
+          return sendResponse(reply, await handle({ request, principal, id, parentId }));
         },
       });
     }
@@ -245,8 +245,8 @@ function isJsonPatch(request: FastifyRequest): boolean {
 /** Runs a change in a transaction; what it told of is on its way once it has committed. */
 async function change(
   { db, wake }: CollectionsContext,
-  work: (tx: Transaction) => Promise<Answer>,
-): Promise<Answer> {
+  work: (tx: Transaction) => Promise<JsonResponse>,
+): Promise<JsonResponse> {
   const answer = await inSpan('database transaction', () => db.transaction().execute(work));
   wake();
   return answer;
@@ -257,10 +257,10 @@ function changeOnce(
   context: CollectionsContext,
   request: FastifyRequest,
   principal: Principal,
-  work: (tx: Transaction) => Promise<Answer>,
-): Promise<Answer> {
+  work: (tx: Transaction) => Promise<JsonResponse>,
+): Promise<JsonResponse> {
   const keyed = readIdempotencyKey(request.headers['idempotency-key'], ownerOf(principal), request);
-  return change(context, keyed === undefined ? work : (tx) => answerOnce(tx, keyed, work));
+  return change(context, keyed === undefined ? work : (tx) => runIdempotent(tx, keyed, work));
 }
 
 /** Whose keys a request's is one of, and in whose turn it is done. */
@@ -274,7 +274,7 @@ function show(
   principal: Principal,
   status = 200,
   headers: Record<string, string> = {},
-): Answer {
+): JsonResponse {
   return {
     status,
     headers: { ...validatorHeaders(validatorsOf(type, row, principal)), ...headers },

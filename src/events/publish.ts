@@ -6,8 +6,8 @@
 import type { FastifyInstance } from 'fastify';
 import type { Database, Transaction } from '../database/database.ts';
 import type { Guard } from '../grants/principal.ts';
-import { type Answer, sendAnswer } from '../http/answer.ts';
-import { answerOnce, readIdempotencyKey } from '../http/idempotency.ts';
+import { readIdempotencyKey, runIdempotent } from '../http/idempotency.ts';
+import { type JsonResponse, sendResponse } from '../http/json_response.ts';
 import { Problem } from '../http/problem.ts';
 import { type Batch, batchBytesMax, type PublishedEvent, parseBatch, readBatch } from './batch.ts';
 import type { Catalogue } from './catalogue.ts';
@@ -67,23 +67,23 @@ function registerBatches(part: FastifyInstance, options: PublishingOptions): voi
     if (others.length === 0) {
       const isChosen = batch.chosen.length > 0;
       const single: SingleEvent = { event, isChosen, keyed, pointer: isList ? '/0' : '', answer };
-      return sendAnswer(reply, await storeSingle(principal.clientId, single));
+      return sendResponse(reply, await storeSingle(principal.clientId, single));
     }
     let stored: StoredEvent[] = [];
-    const work = async (within: Database | Transaction): Promise<Answer> => {
+    const work = async (within: Database | Transaction): Promise<JsonResponse> => {
       stored = await storeEvents(within, batch.events, batch.chosen);
       return answer;
     };
     const given =
       keyed === undefined
         ? await work(db)
-        : await db.transaction().execute((tx) => answerOnce(tx, keyed, work));
+        : await db.transaction().execute((tx) => runIdempotent(tx, keyed, work));
     onPublished(stored);
-    return sendAnswer(reply, given);
+    return sendResponse(reply, given);
   });
 }
 
-function answerOf({ events }: Batch, isList: boolean): Answer {
+function answerOf({ events }: Batch, isList: boolean): JsonResponse {
   const ids = events.map(({ id }) => id);
   return { status: 202, headers: {}, body: JSON.stringify(isList ? { ids } : { id: ids[0], ids }) };
 }

@@ -8,8 +8,8 @@
 
 import { Collector } from '../database/collector.ts';
 import type { Database, Transaction } from '../database/database.ts';
-import type { Answer } from '../http/answer.ts';
-import { claimKeys, type KeyedRequest, keepAnswers } from '../http/idempotency.ts';
+import { claimKeys, type KeyedRequest, storeResponses } from '../http/idempotency.ts';
+import type { JsonResponse } from '../http/json_response.ts';
 import { Problem } from '../http/problem.ts';
 import type { PublishedEvent } from './batch.ts';
 import {
@@ -32,7 +32,7 @@ export interface SingleEvent {
   /** Where the event is in the body, as the start of a JSON pointer. */
   pointer: string;
   /** The response once the event is durable. */
-  answer: Answer;
+  answer: JsonResponse;
 }
 
 /** Bytes that a waiting request takes beside the event's body, about. */
@@ -42,8 +42,8 @@ const requestBytes = 1_024;
 export function collectSingles(
   db: Database,
   onPublished: (events: StoredEvent[]) => void,
-): (clientId: string, single: SingleEvent) => Promise<Answer> {
-  const plain = new Collector<SingleEvent, Answer>({
+): (clientId: string, single: SingleEvent) => Promise<JsonResponse> {
+  const plain = new Collector<SingleEvent, JsonResponse>({
     execute: async (singles) => {
       const isKnown = await findOwners(db, eventsOf(singles));
       const { outcomes, stored } = isKnown
@@ -56,7 +56,7 @@ export function collectSingles(
       return outcomes;
     },
   });
-  const guarded = new Collector<SingleEvent, Answer>({
+  const guarded = new Collector<SingleEvent, JsonResponse>({
     execute: async (singles) => {
       const { outcomes, stored } = await db.transaction().execute((tx) => storeGuarded(tx, singles));
       onPublished(stored);
@@ -73,7 +73,7 @@ function eventsOf(singles: readonly SingleEvent[]): PublishedEvent[] {
   return singles.map(({ event }) => event);
 }
 
-type Outcome = PromiseSettledResult<Answer>;
+type Outcome = PromiseSettledResult<JsonResponse>;
 
 interface Stored {
   /** Of each request, in their order. */
@@ -112,13 +112,13 @@ async function storeGuarded(tx: Transaction, singles: readonly SingleEvent[]): P
   const fresh = events.filter((_event, index) => !taken.has(index) && !reused.has(index));
   const stored = fresh.length === 0 ? [] : await insertEvents(tx, fresh);
   if (stored === undefined) throw accountDeleted();
-  const kept: { request: KeyedRequest; answer: Answer }[] = [];
+  const kept: { request: KeyedRequest; response: JsonResponse }[] = [];
   for (const [index, single] of open.entries()) {
     const { pointer, answer, keyed } = single;
     outcomes.set(single, reused.has(index) ? refused(reusedId(pointer)) : fulfilled(answer));
-    if (keyed !== undefined && !reused.has(index)) kept.push({ request: keyed, answer });
+    if (keyed !== undefined && !reused.has(index)) kept.push({ request: keyed, response: answer });
   }
-  if (kept.length > 0) await keepAnswers(tx, kept);
+  if (kept.length > 0) await storeResponses(tx, kept);
   return { outcomes: singles.map((single) => outcomes.get(single) as Outcome), stored };
 }
 
@@ -160,7 +160,7 @@ async function refuseUnknown(
   }
 }
 
-function fulfilled(value: Answer): Outcome {
+function fulfilled(value: JsonResponse): Outcome {
   return { status: 'fulfilled', value };
 }
 

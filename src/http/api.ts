@@ -1,7 +1,6 @@
 /**
- * The API's part of the application: what the answers of all protected resources have in common. They are private
- * to a token, they say so to caches, they take and give JSON, and pages of other origins may read them, because a
- * token that a page has to add itself is nothing that a browser would add on its own.
+ * Rules that all API routes share. Responses are private to a token and marked so for caches. Requests and responses are
+ * JSON. Pages of other origins may read responses (CORS): a browser never adds a bearer token by itself.
  */
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -12,10 +11,10 @@ import { Problem } from './problem.ts';
 export const mergePatchType = 'application/merge-patch+json';
 export const jsonPatchType = 'application/json-patch+json';
 
-/** What PATCH takes; `application/json` is read as a merge patch. */
+/** Media types that PATCH accepts. `application/json` is treated as a merge patch. */
 export const patchTypes = [mergePatchType, jsonPatchType, 'application/json'] as const;
 
-/** Headers of answers that pages of other origins may read. */
+/** Response headers that pages of other origins may read. */
 const exposedHeaders = [
   'DPoP-Nonce',
   'Deprecation',
@@ -33,7 +32,7 @@ const exposedHeaders = [
   'WWW-Authenticate',
 ].join(', ');
 
-/** Headers that pages of other origins may send. */
+/** Request headers that pages of other origins may send. */
 const acceptedHeaders = [
   'Accept',
   'Authorization',
@@ -47,13 +46,13 @@ const acceptedHeaders = [
 ].join(', ');
 
 /**
- * Registers routes with these rules.
- * @param register is given the part of the application that the rules hold for
+ * Registers routes that follow these rules.
+ * @param register adds its routes to the given instance
  */
 export function registerApi(app: FastifyInstance, register: (api: FastifyInstance) => void): void {
   app.register(async (api) => {
     api.addHook('onRequest', async (request, reply) => {
-      describe(reply);
+      setCommonHeaders(reply);
       checkAccept(request);
       checkBodyType(request);
     });
@@ -73,7 +72,7 @@ export function registerApi(app: FastifyInstance, register: (api: FastifyInstanc
   });
 }
 
-/** What can be done with a resource, also asked by browsers before a page of another origin does it. */
+/** Adds OPTIONS, which lists the methods of a resource and serves CORS preflight requests. */
 function addOptions(api: FastifyInstance, url: string, methods: readonly string[]): void {
   const allowed = methods.join(', ');
   api.options(url, async (request, reply) => {
@@ -87,8 +86,8 @@ function addOptions(api: FastifyInstance, url: string, methods: readonly string[
   });
 }
 
-/** Headers of every answer; an error that must not be kept says so later. */
-function describe(reply: FastifyReply): void {
+/** Errors replace `cache-control` later. */
+function setCommonHeaders(reply: FastifyReply): void {
   reply.header('cache-control', 'private, no-cache');
   reply.header('vary', 'Authorization, Accept');
   reply.header('access-control-allow-origin', '*');
@@ -97,16 +96,16 @@ function describe(reply: FastifyReply): void {
 
 const eventStreamType = 'text/event-stream';
 
-/** Whether the request wants server-sent events instead of JSON, by name. */
+/** Whether `Accept` names server-sent events explicitly. */
 export function asksForEvents({ headers: { accept = '' } }: FastifyRequest): boolean {
   return accept.toLowerCase().includes(eventStreamType) && admits(accept, eventStreamType);
 }
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** The route also answers with server-sent events. */
+    /** The route can respond with server-sent events. */
     streamsEvents?: boolean;
-    /** Media types that the route takes, where it does not take JSON. */
+    /** Media types that the route accepts instead of JSON. */
     takes?: readonly string[];
   }
 }
@@ -114,27 +113,28 @@ declare module 'fastify' {
 function checkAccept(request: FastifyRequest): void {
   if (request.routeOptions.config.streamsEvents === true && asksForEvents(request)) return;
   if (admits(request.headers.accept, 'application/json')) return;
-  throw new Problem(406, 'This resource is given as application/json.', { code: 'not-acceptable' });
+  throw new Problem(406, 'This resource is available as application/json only.', { code: 'not-acceptable' });
 }
 
-/** RFC 9110 section 15.5.16: a 415 says what would have been taken. */
+/** RFC 9110 section 15.5.16: a 415 lists the accepted types. */
 function checkBodyType(request: FastifyRequest): void {
   const { 'content-type': header, 'content-encoding': encoding } = request.headers;
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
-    throw new Problem(415, 'Bodies are taken as they are, without a content encoding.', {
+    throw new Problem(415, 'Bodies with a content encoding are not accepted.', {
       code: 'unsupported-media-type',
       headers: { 'accept-encoding': 'identity' },
     });
   }
-  const taken: readonly string[] =
+  const accepted: readonly string[] =
     request.routeOptions.config.takes ?? (request.method === 'PATCH' ? patchTypes : ['application/json']);
   const type = mediaType(header);
-  // Of what is not there the type is of no account.
+  // Without a body its type does not matter.
   if (!hasBody(request)) return;
-  if (type !== undefined && taken.includes(type) && !hasOtherCharset(header as string)) return;
-  throw new Problem(415, `This resource takes ${taken.join(', ')}.`, {
+  if (type !== undefined && accepted.includes(type) && !hasOtherCharset(header as string)) return;
+  throw new Problem(415, `This resource accepts ${accepted.join(', ')}.`, {
     code: 'unsupported-media-type',
-    headers: request.method === 'PATCH' ? { 'accept-patch': taken.join(', ') } : { accept: taken.join(', ') },
+    headers:
+      request.method === 'PATCH' ? { 'accept-patch': accepted.join(', ') } : { accept: accepted.join(', ') },
   });
 }
 

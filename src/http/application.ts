@@ -1,6 +1,6 @@
 /**
- * The HTTP application: a Fastify instance with what every answer of this server has in common: a request id,
- * the server's version, problem details for every error, honest 404 and 405, one wide log line for each request.
+ * The HTTP application: a Fastify instance with everything that all responses share. Each response has a request id and the
+ * server's version, each error is a problem document, and each request writes one log line.
  */
 
 import type { ServerOptions } from 'node:https';
@@ -18,40 +18,40 @@ import { type Config, isLoopbackHost } from '../config/config.ts';
 import { newId } from '../crypto/ids.ts';
 import { version } from '../version.ts';
 import { closeUnreadBodies } from './body_limit.ts';
-import { answerError, answerNotFound, answerUnreadable, type ProblemPage, refuseConnect } from './errors.ts';
+import { handleClientError, handleError, handleNotFound, type ProblemPage, rejectConnect } from './errors.ts';
 import { parseJson } from './json.ts';
 
-/** Fastify types the handler of its own errors (a URL that cannot be read, say) more narrowly than any other. */
+/** Fastify types the handler of its own errors, such as an invalid URL, more narrowly than other error handlers. */
 type FrameworkErrors = NonNullable<FastifyServerOptions['frameworkErrors']>;
 
-/** The largest body taken, in bytes. */
+/** The largest accepted body. */
 export const bodyBytesMax = 1_048_576;
 
-/** Milliseconds in which a request must have come as a whole: who sends a byte a minute is not waited for. */
+/** A request must arrive completely within this time. */
 const requestTimeoutMs = 60_000;
 
-/** Milliseconds between two looks for requests that are past that. */
+/** Interval between checks for requests that timed out. */
 const timeoutCheckMs = 5_000;
 
 /**
- * Milliseconds that requests under way have to end once the server stops. Less than a stop may take as a whole: a single
- * request that never comes would otherwise make every stop an unclean one.
+ * How long requests in flight may continue after the server begins to stop. Shorter than the timeout of the whole stop, so
+ * that one stuck request does not make every stop unclean.
  */
-const closeMs = 10_000;
+const drainTimeoutMs = 10_000;
 
 /**
- * Seconds for which browsers use https alone (RFC 6797): a year. Without `includeSubDomains`: what else is below the
- * host of the base URL is not this server's to decide.
+ * How long browsers use only https (RFC 6797): one year. Without `includeSubDomains`, because subdomains may belong to
+ * other servers.
  */
 const transportSecuritySeconds = 31_536_000;
 
-/** Asked every few seconds by what watches the server: in the log they would be all that one sees. */
+/** Monitoring requests these paths every few seconds. Successful probes are logged at debug level only. */
 const probes: ReadonlySet<string> = new Set(['/livez', '/readyz']);
 
 /**
- * @param logger a pino logger; every line of a request carries its id
- * @param tls what the server's own TLS needs; null where it speaks plain HTTP
- * @param problemPage how a browser is told that there is nothing; null where it gets what a program gets
+ * @param logger a pino logger; every log line of a request carries its id
+ * @param tls null for plain HTTP
+ * @param problemPage renders 404 for browsers; null to send them a problem document
  */
 export function createApplication(
   config: Config,
@@ -64,22 +64,22 @@ export function createApplication(
       ? { http: { connectionsCheckingInterval: timeoutCheckMs } }
       : { https: { ...tls, connectionsCheckingInterval: timeoutCheckMs } }),
     loggerInstance: logger,
-    // One line of our own for each request instead of the framework's two.
+    // The hook below logs one line per request, instead of Fastify's two.
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
-    // Ids are made here: what a client sends could be used to confuse the log.
+    // Never take the id from the client, which could forge log lines with it.
     requestIdHeader: false,
     genReqId: () => newId(),
     bodyLimit: bodyBytesMax,
-    // The framework's own is none, which also keeps a server that is asked to stop waiting for ever.
+    // Fastify has no request timeout by default, so a stopping server could wait forever.
     requestTimeout: requestTimeoutMs,
-    // RFC 9112 section 3.2.2: the absolute form is taken; whose name is in it is of no account, as with Host.
+    // RFC 9112 section 3.2.2: accept the absolute form. Its authority is ignored, like Host.
     rewriteUrl: ({ url = '/' }) =>
       url.replace(/^https?:\/\/[^/?#]*(?=(.?))/i, (_origin, next) => (next === '/' ? '' : '/')),
     trustProxy: config.trustProxy.length > 0 ? [...config.trustProxy] : false,
     routerOptions: { maxParamLength: 2_048, ignoreTrailingSlash: false },
-    clientErrorHandler: answerUnreadable,
-    frameworkErrors: answerError as unknown as FrameworkErrors,
-    // A request that was taken is finished before the server ends; new ones get 503.
+    clientErrorHandler: handleClientError,
+    frameworkErrors: handleError as unknown as FrameworkErrors,
+    // While the server stops, requests in flight finish and new ones get 503.
     return503OnClosing: true,
     forceCloseConnections: 'idle',
   }).withTypeProvider<TypeBoxTypeProvider>();
@@ -111,7 +111,7 @@ export function createApplication(
     request.log[isProbe ? 'debug' : 'info'](
       {
         method: request.method,
-        // Without the query: it may carry codes and tokens that people put where they do not belong.
+        // Log no query: it may contain authorization codes, or tokens that a client put there by mistake.
         path: request.url.split('?', 1)[0],
         route: request.routeOptions.url,
         status: reply.statusCode,
@@ -122,30 +122,30 @@ export function createApplication(
     );
     done();
   });
-  // Its type provider does not matter there.
+  // The hooks do not depend on the type provider.
   closeUnreadBodies(app as unknown as FastifyInstance, bodyBytesMax);
-  app.setErrorHandler(answerError);
+  app.setErrorHandler(handleError);
   app.setNotFoundHandler((request: FastifyRequest, reply) =>
-    answerNotFound(app, request, reply, problemPage),
+    handleNotFound(app, request, reply, problemPage),
   );
-  // Before the body: 404 and 405 do not depend on it, and the framework refuses a QUERY without Content-Type first.
+  // Respond 404 and 405 before the body is parsed: Fastify would reject a QUERY without Content-Type first.
   app.addHook('preParsing', (request, reply, payload, done) => {
-    if (request.is404) answerNotFound(app, request, reply, problemPage);
+    if (request.is404) handleNotFound(app, request, reply, problemPage);
     else done(null, payload);
   });
-  app.server.on('connect', refuseConnect);
+  app.server.on('connect', rejectConnect);
   return app as unknown as FastifyInstance;
 }
 
-/** On loopback other servers use other ports of the same host, and plain http. */
+/** On loopback, other servers use other ports of the same host with plain http, so HSTS would break them. */
 function isPublicHttps(baseUrl: string): boolean {
   const { protocol, hostname } = new URL(baseUrl);
   return protocol === 'https:' && !isLoopbackHost(hostname);
 }
 
-/** Finishes what was begun, as far as that does not take too long. */
+/** Closes the server. Requests in flight have `drainTimeoutMs` to finish. */
 export async function closeApplication(app: FastifyInstance): Promise<void> {
-  const timer = setTimeout(() => app.server.closeAllConnections(), closeMs);
+  const timer = setTimeout(() => app.server.closeAllConnections(), drainTimeoutMs);
   try {
     await app.close();
   } finally {
@@ -153,17 +153,17 @@ export async function closeApplication(app: FastifyInstance): Promise<void> {
   }
 }
 
-/** A URL has only text: numbers and switches in it are read from text. */
+/** Converts the text of query and path parameters to numbers and booleans. */
 const textAjv = withFormats(
   new Ajv({ allErrors: false, coerceTypes: 'array', useDefaults: true, strict: false }),
 );
-/** A body has types of its own: nothing is bent to fit. */
+/** JSON bodies have types, so nothing is converted. */
 const bodyAjv = withFormats(
   new Ajv({ allErrors: true, coerceTypes: false, useDefaults: true, strict: false }),
 );
 
 function withFormats(ajv: Ajv): Ajv {
-  // The package is CommonJS: its function is both the module and its `default`.
+  // The package is CommonJS: the types know its function only as `default`.
   addFormats.default(ajv);
   return ajv;
 }

@@ -1,6 +1,6 @@
 /**
- * Bodies that nobody reads, or that are longer than anybody reads. Node goes on reading a body after the response, for
- * as long as it comes: here it stops. A connection whose body is bounded by a small Content-Length is kept.
+ * Stops reading request bodies that are unread or too long. After the response, Node.js would continue to read such a body
+ * without limit. A connection stays open if a small Content-Length bounds its body.
  */
 
 import type { IncomingMessage } from 'node:http';
@@ -8,14 +8,14 @@ import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { Problem } from './problem.ts';
 
 /**
- * Milliseconds for which a connection stays open, unread, after the response to a body that was not read: closed at
- * once, it would be reset, and the client might not see the response.
+ * How long a connection stays open after the response, without being read. Closing it at once would reset it, and the client
+ * might lose the response.
  */
 const lingerMs = 1_000;
 
 /**
- * Closes connections whose request is not read to its end.
- * @param bytesMax what may still be read after the response, where Content-Length says that it is no more
+ * Closes connections whose request body is not read completely.
+ * @param bytesMax a body with a Content-Length up to this is still read after the response
  */
 export function closeUnreadBodies(app: FastifyInstance, bytesMax: number): void {
   app.addHook('onRequest', (request, reply, done) => {
@@ -42,8 +42,8 @@ function stopReading(raw: IncomingMessage): void {
 }
 
 /**
- * Reads a body that is not the framework's to read.
- * @throws Problem 413 past the limit, 400 where the client went away
+ * Reads a body that Fastify does not parse.
+ * @throws Problem 413 above the limit, 400 when the client disconnects
  */
 export async function readBody({ raw }: FastifyRequest, bytesMax: number): Promise<Buffer> {
   if (Number(raw.headers['content-length'] ?? 0) > bytesMax) throw bodyTooLarge();
@@ -57,13 +57,13 @@ export async function readBody({ raw }: FastifyRequest, bytesMax: number): Promi
     }
   } catch (error) {
     if (error instanceof Problem) throw error;
-    throw new Problem(400, 'The body did not come as a whole.', { code: 'incomplete-body', cause: error });
+    throw new Problem(400, 'The body is incomplete.', { code: 'incomplete-body', cause: error });
   }
   return Buffer.concat(chunks, received);
 }
 
 function bodyTooLarge(): Problem {
-  return new Problem(413, 'The body is larger than this resource takes.', {
+  return new Problem(413, 'The body is too large for this resource.', {
     code: 'body-too-large',
     headers: { connection: 'close' },
   });

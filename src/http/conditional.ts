@@ -1,14 +1,14 @@
 /**
- * Conditional requests (RFC 9110 section 13): a resource's entity tag and time against what the client has.
+ * Conditional requests (RFC 9110 section 13): compares a resource's entity tag and modification time with the request's.
  */
 
 import { Problem } from './problem.ts';
 
-/** What a representation is recognised by. */
+/** The validators of a representation. */
 export interface Validators {
-  /** A strong entity tag, quotes included. */
+  /** A strong entity tag, including its quotes. */
   etag: string;
-  /** Null where nothing has the time of all that is shown: then the tag alone tells. */
+  /** Null if no single time covers everything that is shown. Then only the tag counts. */
   modifiedAt: Date | null;
 }
 
@@ -19,16 +19,16 @@ export interface ConditionHeaders {
   'if-unmodified-since'?: string | undefined;
 }
 
-/** `Last-Modified` and its like: whole seconds, always in GMT. */
+/** Formats `Last-Modified`: whole seconds, in GMT. */
 export function httpDate(date: Date): string {
   return date.toUTCString();
 }
 
-/** Whether a GET or HEAD may be answered with 304 (sections 13.1.2 and 13.1.3). */
+/** Whether a GET or HEAD gets 304 (sections 13.1.2 and 13.1.3). */
 export function isNotModified(headers: ConditionHeaders, { etag, modifiedAt }: Validators): boolean {
   const known = headers['if-none-match'];
   if (known !== undefined) {
-    // Weak comparison: a tag's `W/` is of no account here.
+    // Weak comparison ignores the prefix `W/`.
     return known.trim() === '*' || parseTags(known).some((tag) => tag.replace(/^W\//, '') === etag);
   }
   const since = parseDate(headers['if-modified-since']);
@@ -36,8 +36,8 @@ export function isNotModified(headers: ConditionHeaders, { etag, modifiedAt }: V
 }
 
 /**
- * For a method that changes something (sections 13.1.1, 13.1.2 and 13.1.4).
- * @param isCurrent whether a strong tag that the client has is of the resource as it is
+ * Checks the conditions of a request that changes the resource (sections 13.1.1, 13.1.2 and 13.1.4).
+ * @param isCurrent whether a strong tag matches the current resource
  * @throws Problem 412
  */
 export function checkPreconditions(
@@ -49,7 +49,7 @@ export function checkPreconditions(
   const unwanted = headers['if-none-match'];
   const since = parseDate(headers['if-unmodified-since']);
   if (wanted !== undefined) {
-    // Strong comparison: a weak tag never fits.
+    // Strong comparison: a weak tag never matches.
     if (wanted.trim() !== '*' && !parseTags(wanted).some(isCurrent)) throw failed();
   } else if (since !== undefined && seconds(modifiedAt) > seconds(since)) throw failed();
   if (unwanted !== undefined && (unwanted.trim() === '*' || parseTags(unwanted).some(isCurrent)))
@@ -57,17 +57,17 @@ export function checkPreconditions(
 }
 
 function failed(): Problem {
-  return new Problem(412, 'The resource is not as the request expects it: get it again.', {
+  return new Problem(412, 'The resource has changed since the client read it. Read it again.', {
     code: 'precondition-failed',
   });
 }
 
-/** Entity tags of a list; what has not their form is passed over. */
+/** Returns the entity tags of a list, ignoring malformed ones. */
 function parseTags(header: string): string[] {
   return header.match(/(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"/g) ?? [];
 }
 
-/** Section 5.6.7: only the form that is sent today; a date that cannot be read is as none. */
+/** Section 5.6.7: reads only the preferred format, and ignores an invalid date. */
 function parseDate(header: string | undefined): Date | undefined {
   if (
     header === undefined ||

@@ -1,4 +1,4 @@
-/** Pieces of which operations and their schemas are described, for the reference. */
+/** Building blocks for the descriptions of operations and schemas in the API reference. */
 
 import Type, { type TSchema } from 'typebox';
 import { mergePatchType } from './api.ts';
@@ -10,9 +10,9 @@ export const Id = () => Type.String({ format: 'uuid' });
 export const Time = () => Type.String({ format: 'date-time' });
 export const Maybe = <S extends TSchema>(schema: S) => Type.Union([schema, Type.Null()]);
 export const Named = (...names: readonly string[]) => ({ type: 'string', enum: names }) as TSchema;
-/** Of an object that has no other members. */
+/** For objects without other members. */
 export const strict = { additionalProperties: false };
-/** A schema of the reference's own, by its name. */
+/** Refers to a schema of the reference by name. */
 export const reference = (name: string): TSchema => ({ $ref: `#/components/schemas/${name}` });
 export const links = Type.Record(Type.String(), reference('Link'));
 export const listOf = (name: string) =>
@@ -29,12 +29,12 @@ export function queryParameter(name: string, description: string, schema: TSchem
 export const pageParameters: readonly Parameter[] = [
   queryParameter(
     'limit',
-    'How many on a page at most.',
+    'The maximum number of items on the page.',
     Type.Integer({ minimum: 1, maximum: pageSizeMax, default: pageSizeDefault }),
   ),
   queryParameter(
     'after',
-    'From the link `next` of the same list.',
+    'The cursor from the `next` link of the same list.',
     Type.String({ pattern: cursorPattern, minLength: 1, maxLength: cursorCharactersMax }),
   ),
 ];
@@ -43,7 +43,7 @@ export const keyParameter: Parameter = {
   name: 'Idempotency-Key',
   in: 'header',
   description:
-    'The same key with the same request is answered again for 24 hours, not done again; with another request it is 422.',
+    'For 24 hours, a repeated request with the same key gets the first response and has no further effect. The same key with a different request gets 422.',
   schema: Type.String({ minLength: 1, maxLength: keyCharactersMax, pattern: keyPattern }),
 };
 
@@ -56,7 +56,7 @@ export function mergePatchBody(schema: string, example: unknown): NonNullable<Op
   return { required: true, content: Object.fromEntries(content) };
 }
 
-/** Headers of what was made, and is shown again to whoever comes with the same key. */
+/** Headers of the response to an idempotent POST that creates a resource. */
 export const madeOnce = ['Location', 'Idempotency-Replayed'];
-/** Problems of every request that may have a body. */
+/** Problems of every request with a body. */
 export const bodyProblems = [413, 415, 422];

@@ -1,6 +1,6 @@
 /**
- * What an error becomes on the wire: problem details (RFC 9457), whoever threw it. Only a `Problem` chooses its
- * own words; of anything unexpected the log alone gets to know.
+ * Turns errors into problem documents (RFC 9457). Only a `Problem` chooses its own text. Details of unexpected errors go to
+ * the log only.
  */
 
 import { type IncomingMessage, STATUS_CODES } from 'node:http';
@@ -13,30 +13,32 @@ import { isDatabaseUnavailable } from '../database/database.ts';
 import { escapePointer } from './json.ts';
 import { type BodyFault, Problem } from './problem.ts';
 
-/** More was asked for at once than waits for the database: by the client itself (429), or by all together (503). */
-function tooMuchWaits({ isOwn }: CollectorFullError): Problem {
+/** Too many requests are waiting for the database: those of this client (429), or of all clients (503). */
+function tooManyWaiting({ isOwn }: CollectorFullError): Problem {
   const headers = { 'retry-after': '1' };
   return isOwn
-    ? new Problem(429, 'Too many of your requests wait for the database.', {
+    ? new Problem(429, 'Too many of your requests are waiting for the database.', {
         code: 'too-many-waiting',
         headers,
       })
-    : new Problem(503, 'Too many requests wait for the database.', { code: 'overloaded', headers });
+    : new Problem(503, 'Too many requests are waiting for the database.', { code: 'overloaded', headers });
 }
 
+const notFoundDetail = 'Nothing was found at this address.';
+
 /** Fastify's error handler. */
-export function answerError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const problem = toProblem(error);
   if (problem.status >= 500) request.log.error({ err: error }, 'request failed');
   return sendProblem(problem, request, reply);
 }
 
-/** For what is not HTTP, or has headers beyond all measure: there is no request yet to answer properly. */
-export function answerUnreadable(error: UnreadableError, socket: Socket): void {
-  // The other side has gone, or an answer is on its way already.
+/** Handles input that is not valid HTTP or has too large headers. No Fastify request exists yet. */
+export function handleClientError(error: UnreadableError, socket: Socket): void {
+  // The client disconnected, or a response has begun.
   if (error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) return;
   if (namesUnknownMethod(error)) {
-    refuseMethod(socket);
+    rejectMethod(socket);
     return;
   }
   const status =
@@ -46,38 +48,38 @@ export function answerUnreadable(error: UnreadableError, socket: Socket): void {
 
 type UnreadableError = Error & { code?: string; rawPacket?: unknown; bytesParsed?: unknown };
 
-/** Node's parser knows a fixed list of methods. A request with another one is HTTP all the same. */
+/** Node.js's parser accepts a fixed list of methods. A request with another method is still valid HTTP. */
 function namesUnknownMethod({ code, rawPacket, bytesParsed }: UnreadableError): boolean {
   if (code !== 'HPE_INVALID_METHOD' || !Buffer.isBuffer(rawPacket)) return false;
-  // Past the first word the packet began with a request that was read, and what follows it is not the method there.
+  // If parsing got beyond the first word, the packet began with a valid request, and the unknown method is a later one.
   if (!(Number(bytesParsed) <= rawPacket.indexOf(' '))) return false;
   const start = rawPacket.toString('latin1', 0, requestLineMax);
   return /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ \S+ HTTP\/1\.[01]\r?\n/.test(start);
 }
 
-/** Bytes looked at for the request line. */
+/** Bytes searched for the request line. */
 const requestLineMax = 16_384;
 
-/** Milliseconds that whoever asked for a tunnel has to read the refusal. */
-const refusalMs = 1_000;
+/** How long the client of a CONNECT request has to read the response. */
+const connectLingerMs = 1_000;
 
 /**
- * CONNECT asks for a tunnel (RFC 9110 section 9.3.6). Node hands over the bare socket and watches it no more: it must
- * not stay open for as long as the other side likes.
+ * Rejects CONNECT, which asks for a tunnel (RFC 9110 section 9.3.6). Node.js hands over the raw socket without a timeout, so
+ * this function closes it.
  */
-export function refuseConnect(_request: IncomingMessage, socket: Duplex): void {
+export function rejectConnect(_request: IncomingMessage, socket: Duplex): void {
   socket.on('error', () => {});
   socket.resume();
-  setTimeout(() => socket.destroy(), refusalMs).unref();
-  refuseMethod(socket);
+  setTimeout(() => socket.destroy(), connectLingerMs).unref();
+  rejectMethod(socket);
 }
 
-/** RFC 9110 section 9.1: a method that no resource here knows. */
-function refuseMethod(socket: Duplex): void {
-  sendRaw(socket, new Problem(501, 'This server knows no such method.', { code: 'unknown-method' }));
+/** RFC 9110 section 9.1: 501 for a method that no resource supports. */
+function rejectMethod(socket: Duplex): void {
+  sendRaw(socket, new Problem(501, 'This server does not support the method.', { code: 'unknown-method' }));
 }
 
-/** Answers where there is no reply to answer with, and closes the connection. */
+/** Writes a response directly to the socket and closes it. */
 function sendRaw(socket: Duplex, problem: Problem): void {
   const { status } = problem;
   const body = JSON.stringify(problem.toBody(`urn:uuid:${newId()}`));
@@ -87,10 +89,9 @@ function sendRaw(socket: Duplex, problem: Problem): void {
   );
 }
 
-/** Answers with a problem. */
 export function sendProblem(problem: Problem, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   reply.code(problem.status).headers(problem.headers);
-  // A string leaves the route's response schema out of it.
+  // Bypass the response schema of the route.
   reply.serializer(String);
   return reply
     .header('cache-control', 'no-store')
@@ -98,14 +99,14 @@ export function sendProblem(problem: Problem, request: FastifyRequest, reply: Fa
     .send(JSON.stringify(problem.toBody(`urn:uuid:${request.id}`)));
 }
 
-/** A problem as a page, for a person who looks at it with a browser. */
+/** Renders a problem as a page for browsers. */
 export type ProblemPage = (problem: Problem, request: FastifyRequest, reply: FastifyReply) => FastifyReply;
 
 /**
- * 404, or 405 with `Allow` where the path exists for another method (RFC 9110 section 15.5.6).
- * @param showPage how a browser is told that there is nothing
+ * Responds 404, or 405 with `Allow` if the path exists for another method (RFC 9110 section 15.5.6).
+ * @param showPage renders 404 for browsers
  */
-export function answerNotFound(
+export function handleNotFound(
   app: FastifyInstance,
   request: FastifyRequest,
   reply: FastifyReply,
@@ -113,11 +114,11 @@ export function answerNotFound(
 ): FastifyReply {
   const allowed = allowedMethods(app, request);
   if (allowed.length === 0) {
-    const problem = new Problem(404, 'There is nothing here.');
-    const answer = showPage !== null && wantsPage(request) ? showPage : sendProblem;
-    return answer(problem, request, reply);
+    const problem = new Problem(404, notFoundDetail);
+    const send = showPage !== null && wantsPage(request) ? showPage : sendProblem;
+    return send(problem, request, reply);
   }
-  const problem = new Problem(405, `This resource knows ${allowed.join(', ')}.`, {
+  const problem = new Problem(405, `This resource supports ${allowed.join(', ')}.`, {
     headers: { allow: allowed.join(', ') },
   });
   return sendProblem(problem, request, reply);
@@ -131,24 +132,23 @@ function allowedMethods(app: FastifyInstance, request: FastifyRequest): string[]
   );
 }
 
-/** Browsers name HTML first when somebody follows a link; programs do not name it unless they mean it. */
+/** Browsers put HTML first in `Accept`; programs usually do not name it. */
 function wantsPage({ method, url, headers }: FastifyRequest): boolean {
-  // RFC 8615: what is looked for there is looked for by programs, whatever they accept.
+  // RFC 8615: only programs read well-known URIs.
   if (url.startsWith('/.well-known/')) return false;
   return (method === 'GET' || method === 'HEAD') && /^text\/html\b/.test(headers.accept ?? '');
 }
 
-/** What an error is on the wire. */
 export function toProblem(error: unknown): Problem {
   if (error instanceof Problem) return error;
   if (isDatabaseUnavailable(error)) {
-    return new Problem(503, 'The database cannot be reached at the moment.', {
+    return new Problem(503, 'The database is currently unavailable.', {
       code: 'database-unavailable',
       headers: { 'retry-after': '5' },
       cause: error,
     });
   }
-  if (error instanceof CollectorFullError) return tooMuchWaits(error);
+  if (error instanceof CollectorFullError) return tooManyWaiting(error);
   const { code, statusCode, message, validation, validationContext } = error as FastifyError;
   if (validation !== undefined) {
     const errors = validation.map(toBodyFault);
@@ -162,12 +162,12 @@ export function toProblem(error: unknown): Problem {
   }
   switch (code) {
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
-      return new Problem(415, 'This resource takes application/json.', { code: 'unsupported-media-type' });
+      return new Problem(415, 'This resource accepts application/json.', { code: 'unsupported-media-type' });
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
-      return new Problem(413, 'The body is larger than this resource takes.', { code: 'body-too-large' });
-    // Longer than any id: nothing has it.
+      return new Problem(413, 'The body is too large for this resource.', { code: 'body-too-large' });
+    // The parameter is longer than any id.
     case 'FST_ERR_MAX_PARAM_LENGTH':
-      return new Problem(404, 'There is nothing here.');
+      return new Problem(404, notFoundDetail);
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
     case 'FST_ERR_CTP_INVALID_JSON_BODY':
       return new Problem(400, 'The body is not JSON.', { code: 'not-json' });
@@ -175,14 +175,18 @@ export function toProblem(error: unknown): Problem {
   if (statusCode !== undefined && statusCode >= 400 && statusCode < 500) {
     return new Problem(statusCode, message, { code: 'invalid-request' });
   }
-  return new Problem(500, 'Something went wrong here. The request’s id helps to find out what.', {
-    cause: error,
-  });
+  return new Problem(
+    500,
+    'An internal error occurred. The server’s log has details under the id of this request.',
+    {
+      cause: error,
+    },
+  );
 }
 
 type ValidationFault = NonNullable<FastifyError['validation']>[number];
 
-/** A fault that Ajv found. A missing or unknown property is named by the pointer where it is (or would be). */
+/** Converts an error of Ajv. The pointer of a missing or unknown property names the property itself. */
 export function toBodyFault({ instancePath, params, message, keyword }: ValidationFault): BodyFault {
   const property = params.missingProperty ?? params.additionalProperty ?? params.unevaluatedProperty;
   const pointer =

@@ -1,5 +1,5 @@
 /**
- * Health: `/livez` (the process is up) and `/readyz` (its database answers, and its workers run).
+ * Health checks: `/livez` (the process is up) and `/readyz` (the database responds and all workers run).
  */
 
 import type { FastifyInstance } from 'fastify';
@@ -7,10 +7,9 @@ import { sql } from 'kysely';
 import { type Database, within } from '../database/database.ts';
 import { Problem } from './problem.ts';
 
-/** Milliseconds that the database has for its answer: who asks whether it is there is not kept waiting. */
-const answerMs = 5_000;
+const databaseTimeoutMs = 5_000;
 
-/** @param workers what else must run on this node, by name, and whether it does */
+/** @param workers the other parts that must run on this node, and whether they do */
 export function registerHealth(
   app: FastifyInstance,
   db: Database,
@@ -22,9 +21,9 @@ export function registerHealth(
 
   app.get('/readyz', async (_request, reply) => {
     try {
-      await within(answerMs, sql`select 1`.execute(db));
+      await within(databaseTimeoutMs, sql`select 1`.execute(db));
     } catch (error) {
-      throw new Problem(503, 'The database cannot be reached at the moment.', {
+      throw new Problem(503, 'The database is currently unavailable.', {
         code: 'database-unavailable',
         headers: { 'retry-after': '5' },
         cause: error,
@@ -33,7 +32,7 @@ export function registerHealth(
     const states = Object.entries(await workers());
     const down = states.filter(([, isUp]) => !isUp).map(([name]) => name);
     if (down.length > 0) {
-      throw new Problem(503, `Not running on this node at the moment: ${down.join(', ')}.`, {
+      throw new Problem(503, `Not running on this node: ${down.join(', ')}.`, {
         code: 'workers-down',
         headers: { 'retry-after': '5' },
       });

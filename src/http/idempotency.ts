@@ -1,39 +1,38 @@
 /**
- * Idempotency keys: a POST that is sent again with the same `Idempotency-Key` is answered again, not done again.
- * Owns the table `idempotency_keys`.
+ * Idempotency keys: a POST that is repeated with the same `Idempotency-Key` gets the stored response and runs no second
+ * time. Owns the table `idempotency_keys`.
  *
- * The answer is kept in the transaction that does the work: either both are there or neither, whatever ends the
- * process in between. Only answers of success are kept; what was refused changed nothing and may be tried again.
+ * The transaction that does the work also stores the response, so a crash leaves both or neither. Only successful responses
+ * are stored. A rejected request changed nothing and can be retried with the same key.
  *
- *   free → (lock) running → (commit) answered → (24 h) free
+ *   free → (lock) running → (commit) stored → (24 h) free
  */
 
 import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
 import type { Sealer } from '../crypto/sealing.ts';
 import type { Database, Transaction } from '../database/database.ts';
-import type { Answer } from './answer.ts';
+import type { JsonResponse } from './json_response.ts';
 import { Problem } from './problem.ts';
 
-/** Hours for which an answer is kept. */
+/** Hours for which a response is stored. */
 export const keptHours = 24;
-/** Characters of a key at most. */
 export const keyCharactersMax = 255;
-/** Visible ASCII, with spaces inside. */
+/** Visible ASCII; spaces only between other characters. */
 export const keyPattern = '^[!-~](?:[ -~]*[!-~])?$';
 const keyForm = new RegExp(keyPattern);
 
 export interface KeyedRequest {
   /** The value of `Idempotency-Key`. */
   key: string;
-  /** Whose key it is: account and client of the token. */
+  /** Account and client of the token. Each owner has its own keys. */
   owner: string;
   digest: Buffer;
 }
 
 /**
  * @param header the value of `Idempotency-Key`
- * @param request method, URL and body: the same key must come with the same
+ * @param request a repeated key must have the same method, URL and body
  * @returns undefined without a key
  * @throws Problem 400 for a key that is too long or not visible ASCII
  */
@@ -57,40 +56,39 @@ export function readIdempotencyKey(
 }
 
 /**
- * Does the work, or gives the answer that it had before.
- * @param sealer where the answer holds a secret: how it is kept
- * @throws Problem 409 while another request with the key is being worked on, 422 where the key came with another
- *   request before
+ * Does the work, or returns the stored response.
+ * @param sealer encrypts the stored response, for responses that contain secrets
+ * @throws Problem 409 while another request with the key is in flight, 422 when the key was used for a different request
  */
-export async function answerOnce(
+export async function runIdempotent(
   tx: Transaction,
   request: KeyedRequest,
-  work: (tx: Transaction) => Promise<Answer>,
+  work: (tx: Transaction) => Promise<JsonResponse>,
   sealer?: Sealer,
-): Promise<Answer> {
+): Promise<JsonResponse> {
   const [before] = await claimKeys(tx, [request], sealer);
   if (before instanceof Problem) throw before;
   if (before !== undefined) return before;
-  const answer = await work(tx);
-  await keepAnswers(tx, [{ request, answer }], sealer);
-  return answer;
+  const response = await work(tx);
+  await storeResponses(tx, [{ request, response }], sealer);
+  return response;
 }
 
 /**
- * Looks at the keys of several requests that share a transaction, and locks those keys until it ends.
- * @returns for each request the response that it had before, why it is refused, or undefined: it is to be done
+ * Looks up the keys of several requests that share a transaction, and locks the keys until it ends.
+ * @returns for each request its stored response, a Problem that rejects it, or undefined if its work must be done
  */
 export async function claimKeys(
   tx: Transaction,
   requests: readonly KeyedRequest[],
   sealer?: Sealer,
-): Promise<(Answer | Problem | undefined)[]> {
+): Promise<(JsonResponse | Problem | undefined)[]> {
   const names = requests.map(nameOf);
-  // The locks end with the transaction, and with the connection of a process that died.
+  // PostgreSQL releases the locks at the end of the transaction, also when the connection breaks.
   const { rows: locks } = await sql<{ isFree: boolean }>`
     select pg_try_advisory_xact_lock(hashtextextended(current_schema() || ' ' || name, 50)) as "isFree"
     from unnest(${names}::text[]) with ordinality as given (name, place) order by place`.execute(tx);
-  const { rows } = await sql<Answer & { owner: string; key: string; digest: string }>`
+  const { rows } = await sql<JsonResponse & { owner: string; key: string; digest: string }>`
     select k.owner, k.key, encode(k.request_digest, 'hex') as digest, k.status, k.headers, k.body
     from unnest(${requests.map(({ owner }) => owner)}::text[], ${requests.map(({ key }) => key)}::text[])
       as given (owner, key)
@@ -100,7 +98,7 @@ export async function claimKeys(
   const claimed = new Set<string>();
   return requests.map((request, index) => {
     const name = names[index] as string;
-    // The lock keeps other transactions off, and not a second request of this one.
+    // The lock excludes other transactions, but not a second request in this one.
     if (locks[index]?.isFree !== true || claimed.has(name)) return stillRunning();
     claimed.add(name);
     const kept = before.get(name);
@@ -109,25 +107,29 @@ export async function claimKeys(
   });
 }
 
-/** Owners have two parts without spaces: no owner with a key has the name of another one with another key. */
+/** Unambiguous, because an owner has exactly two parts without spaces. */
 function nameOf({ owner, key }: Pick<KeyedRequest, 'owner' | 'key'>): string {
   return `${owner} ${key}`;
 }
 
 function stillRunning(): Problem {
-  return new Problem(409, 'The first request with this Idempotency-Key is still being worked on.', {
+  return new Problem(409, 'The first request with this Idempotency-Key is still in progress.', {
     code: 'idempotency-key-in-use',
     headers: { 'retry-after': '1' },
   });
 }
 
 function reused(): Problem {
-  return new Problem(422, 'This Idempotency-Key came with another request before.', {
+  return new Problem(422, 'This Idempotency-Key was used for a different request.', {
     code: 'idempotency-key-reused',
   });
 }
 
-function replay(request: KeyedRequest, { status, headers, body }: Answer, sealer?: Sealer): Answer {
+function replay(
+  request: KeyedRequest,
+  { status, headers, body }: JsonResponse,
+  sealer?: Sealer,
+): JsonResponse {
   const text =
     body === null || sealer === undefined
       ? body
@@ -135,24 +137,24 @@ function replay(request: KeyedRequest, { status, headers, body }: Answer, sealer
   return { status, headers: { ...headers, 'idempotency-replayed': 'true' }, body: text };
 }
 
-/** Keeps responses, in the transaction that did the work. */
-export async function keepAnswers(
+/** Stores responses, in the transaction that did the work. */
+export async function storeResponses(
   tx: Transaction,
-  answered: readonly { request: KeyedRequest; answer: Answer }[],
+  completed: readonly { request: KeyedRequest; response: JsonResponse }[],
   sealer?: Sealer,
 ): Promise<void> {
-  const bodies = answered.map(({ request, answer: { body } }) =>
+  const bodies = completed.map(({ request, response: { body } }) =>
     body === null || sealer === undefined ? body : sealer.seal(body, contextOf(request)).toString('base64'),
   );
   await sql`
     insert into idempotency_keys (owner, key, request_digest, status, headers, body)
     select owner, key, decode(digest, 'hex'), status, headers::jsonb, body
     from unnest(
-      ${answered.map(({ request }) => request.owner)}::text[],
-      ${answered.map(({ request }) => request.key)}::text[],
-      ${answered.map(({ request }) => request.digest.toString('hex'))}::text[],
-      ${answered.map(({ answer }) => answer.status)}::smallint[],
-      ${answered.map(({ answer }) => JSON.stringify(answer.headers))}::text[],
+      ${completed.map(({ request }) => request.owner)}::text[],
+      ${completed.map(({ request }) => request.key)}::text[],
+      ${completed.map(({ request }) => request.digest.toString('hex'))}::text[],
+      ${completed.map(({ response }) => response.status)}::smallint[],
+      ${completed.map(({ response }) => JSON.stringify(response.headers))}::text[],
       ${bodies}::text[]
     ) as given (owner, key, digest, status, headers, body)
     on conflict (owner, key) do update
@@ -164,10 +166,10 @@ function contextOf({ owner, key }: KeyedRequest): string {
   return `idempotency ${owner} ${key}`;
 }
 
-/** Keys forgotten in one statement at most. */
+/** Keys deleted per statement. */
 const sweepRowsMax = 10_000;
 
-/** Forgets what has been kept long enough. Waits for nobody who renews some of these keys in one transaction. */
+/** Deletes expired keys. Skips rows that another transaction has locked. */
 export async function sweepIdempotencyKeys(db: Database): Promise<void> {
   await sql`
     delete from idempotency_keys where ctid = any(array(

@@ -1,19 +1,20 @@
 /**
- * JSON from the wire (RFC 8259), read strictly: what two readers could understand differently, or what could not be
- * stored and given back unchanged, is refused instead of guessed at.
+ * Strict JSON parsing (RFC 8259). Rejects input that two parsers could read differently, or that cannot be stored and
+ * returned unchanged: invalid UTF-8, duplicate members, a member `__proto__`, deep nesting, numbers beyond the range of a
+ * double, and text with NUL or a lone surrogate.
  *
- * Refused are bytes that are not UTF-8, a member named twice in one object, `__proto__` as a member, nesting beyond
- * a limit, numbers beyond the range of a double, and text with NUL or half a surrogate pair in it.
+ * `JSON.parse` does the parsing. One scan of the text then finds what `JSON.parse` cannot report: duplicate members and
+ * nesting.
  */
 
 import { type BodyFault, bodyProblem, Problem } from './problem.ts';
 
-/** Objects and arrays in each other at most. */
+/** Limit of nested objects and arrays. */
 export const jsonDepthMax = 64;
 
 /**
- * @returns undefined for no bytes at all
- * @throws Problem 400 for what is not JSON, 422 for JSON that is refused
+ * @returns undefined for an empty body
+ * @throws Problem 400 for invalid JSON, 422 for JSON that is rejected
  */
 export function parseJson(bytes: Buffer): unknown {
   if (bytes.length === 0) return undefined;
@@ -36,16 +37,16 @@ const quote = 34;
 const backslash = 92;
 
 /**
- * Goes through text that is known to be JSON.
- * @returns whether some text or number in it may not be acceptable: its values are to be looked at
- * @throws Problem for everything else
+ * Scans text that `JSON.parse` has accepted.
+ * @returns whether a string or number may be unacceptable, so that all values must be checked
+ * @throws Problem for duplicate members, `__proto__` and nesting
  */
 function scan(text: string): boolean {
-  /** The names seen in each object around this place; null for an array. */
+  /** Member names of each enclosing object; null for an array. */
   const around: (Set<string> | null)[] = [];
   let nameComes = false;
   let isBad = false;
-  // Looked for once and again only when passed: looking back from each string would make the time grow as the square.
+  // Search again only after passing the last match: a search for each string would take quadratic time.
   let escapeAt = nextEscape(text, 0);
   for (let at = 0; at < text.length; at++) {
     switch (text.charCodeAt(at)) {
@@ -53,7 +54,9 @@ function scan(text: string): boolean {
       case 91: // [
         around.push(text.charCodeAt(at) === 123 ? new Set() : null);
         if (around.length > jsonDepthMax) {
-          throw new Problem(422, `The body is nested more than ${jsonDepthMax} deep.`, { code: 'too-deep' });
+          throw new Problem(422, `The body is nested more than ${jsonDepthMax} levels deep.`, {
+            code: 'too-deep',
+          });
         }
         nameComes = around.at(-1) !== null;
         break;
@@ -78,21 +81,21 @@ function scan(text: string): boolean {
         break;
       }
       case 69: // E
-      case 101: // e, also in true and false, where it does no harm
+      case 101: // e, also of `true` and `false`, which is harmless
         if (!isInRange(numberAround(text, at))) isBad = true;
     }
   }
   return isBad || longDigits.test(text);
 }
 
-/** What could be a number that is too large without an exponent, or digits in a text. Tried once for each run of them. */
+/** Matches a number that may be out of range without an exponent, and long digits in strings. */
 const longDigits = /(?<![0-9])[0-9]{309}/;
 
 function isInRange(value: number): boolean {
   return Math.abs(value) !== Number.POSITIVE_INFINITY;
 }
 
-/** The number that has its exponent at this place; NaN for the e of a word. */
+/** Returns the number around an exponent, or NaN for the `e` of a word. */
 function numberAround(text: string, at: number): number {
   let start = at;
   while (start > 0 && /[-+.0-9]/.test(text[start - 1] as string)) start--;
@@ -101,7 +104,7 @@ function numberAround(text: string, at: number): number {
   return Number(text.slice(start, end) || 'NaN');
 }
 
-/** Where the next backslash is; infinite for nowhere. They are in strings alone. */
+/** Returns the position of the next backslash, or infinity. Backslashes occur only in strings. */
 function nextEscape(text: string, from: number): number {
   const at = text.indexOf('\\', from);
   return at < 0 ? Number.POSITIVE_INFINITY : at;
@@ -131,17 +134,17 @@ function addName(names: Set<string>, name: string): void {
   names.add(name);
 }
 
-/** Whether PostgreSQL can keep the text and give it back unchanged. */
+/** Whether PostgreSQL can store the text and return it unchanged. */
 export function isStorable(text: string): boolean {
   return text.isWellFormed() && !text.includes('\0');
 }
 
-/** Faults shown at most. */
+/** Limit of reported errors. */
 const faultsMax = 20;
 
 function findBadValues(value: unknown, pointer: string): BodyFault[] {
   if (typeof value === 'string' && !isStorable(value)) {
-    return [{ pointer, message: 'has a NUL character or half a surrogate pair in it' }];
+    return [{ pointer, message: 'contains a NUL character or a lone surrogate' }];
   }
   if (typeof value === 'number' && !Number.isFinite(value)) {
     return [{ pointer, message: 'is a number out of range' }];
@@ -154,7 +157,7 @@ function findBadValues(value: unknown, pointer: string): BodyFault[] {
     if (!isStorable(name)) {
       faults.push({
         pointer: pointer,
-        message: 'has a member whose name has a NUL character or half a surrogate pair',
+        message: 'has a member whose name contains a NUL character or a lone surrogate',
       });
     } else faults.push(...findBadValues(member, at));
   }

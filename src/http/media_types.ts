@@ -1,20 +1,20 @@
-/** Media types: what a client takes (RFC 9110 section 12.5.1) and what a body is (section 8.3). */
+/** Content negotiation: the types a client accepts (RFC 9110 section 12.5.1) and the type of a body (section 8.3). */
 
-/** The type without its parameters, lower case; undefined where there is none. */
+/** Returns the type in lower case without its parameters, or undefined. */
 export function mediaType(header: string | undefined): string | undefined {
   const type = header?.split(';', 1)[0]?.trim().toLowerCase();
   return type === '' ? undefined : type;
 }
 
-/** Whether a parameter names a character set that is not UTF-8: JSON has no other (RFC 8259 section 8.1). */
+/** Whether the header names a charset other than UTF-8, the only one of JSON (RFC 8259 section 8.1). */
 export function hasOtherCharset(header: string): boolean {
   const charset = /;\s*charset\s*=\s*"?([^";\s]*)"?/i.exec(header)?.[1];
   return charset !== undefined && !/^utf-?8$/i.test(charset);
 }
 
 /**
- * Whether `Accept` admits a type. The most specific range decides; a weight of 0 refuses.
- * @param header undefined: everything is taken
+ * Whether `Accept` allows a type. The most specific range decides; a weight of 0 excludes the type.
+ * @param header undefined means that every type is acceptable
  */
 export function admits(header: string | undefined, type: string): boolean {
   if (header === undefined || header.trim() === '') return true;

@@ -1,24 +1,23 @@
 /**
- * Metrics for Prometheus at `/metrics`: requests by route and status, how long they took, the database's
- * connections, and what the process itself says of memory, garbage collection and the event loop's lag. Other parts
- * add to the same registry.
+ * Prometheus metrics at `/metrics`: requests by route and status, their duration, database connections, and the process's
+ * memory, garbage collection and event loop lag. Other rooms add metrics to the same registry.
  */
 
 import type { FastifyInstance } from 'fastify';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import { type Database, poolStatus } from '../database/database.ts';
 
-/** Upper bounds in seconds: from an answer out of memory to one that nobody waits for any more. */
+/** Upper bounds of the histogram's buckets, in seconds. */
 const durationBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
-/** A registry of its own for each server, with the process's own metrics. */
+/** Creates a registry with the process's metrics. Each server has its own. */
 export function createRegistry(): Registry {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
   return registry;
 }
 
-/** @param more what other threads have to tell, in the same text format */
+/** @param more metrics of other threads, in Prometheus' text format */
 export function registerMetrics(
   app: FastifyInstance,
   registry: Registry,
@@ -27,20 +26,20 @@ export function registerMetrics(
 ): void {
   const requests = new Counter({
     name: 'nuncio_http_requests_total',
-    help: 'Requests answered, by method, route and status.',
+    help: 'Requests served, by method, route and status.',
     labelNames: ['method', 'route', 'status'],
     registers: [registry],
   });
   const durations = new Histogram({
     name: 'nuncio_http_request_duration_seconds',
-    help: 'Seconds from a request’s head to the end of its answer, by method and route.',
+    help: 'Time in seconds from the request’s head to the end of its response, by method and route.',
     labelNames: ['method', 'route'],
     buckets: durationBuckets,
     registers: [registry],
   });
   new Gauge({
     name: 'nuncio_database_connections',
-    help: 'Connections of the pool that serves requests, by state; waiting are requests without one.',
+    help: 'Connections of the pool that serves requests, by state. The state waiting counts requests without a connection.',
     labelNames: ['state'],
     registers: [registry],
     collect() {
@@ -51,7 +50,7 @@ export function registerMetrics(
     },
   });
   app.addHook('onResponse', ({ method, routeOptions }, reply, done) => {
-    // The route's pattern, never the path: what strangers ask for must not become names of series.
+    // Use the route's pattern, not the path: clients must not be able to create time series.
     const route = routeOptions.url ?? 'none';
     requests.inc({ method, route, status: reply.statusCode });
     durations.observe({ method, route }, reply.elapsedTime / 1_000);

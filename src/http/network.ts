@@ -1,6 +1,6 @@
 /**
- * Networks that an address belongs to, for whatever is counted by address. Whoever has one IPv6 address has all of its
- * /64; a site usually has a /48, and a provider gives one to whoever asks.
+ * The networks of an address, for limits per address. The owner of one IPv6 address controls its whole /64. A site usually
+ * has a /48, which providers assign on request.
  */
 
 import ipaddr from 'ipaddr.js';
@@ -12,13 +12,13 @@ export interface Networks {
   wide: string | null;
 }
 
-/** How many times the limit of a /64 a /48 has as its own. */
+/** The limit of a /48 is this multiple of the limit of a /64. */
 export const wideFactor = 3;
 
 export function networksOf(address: string): Networks {
   const bare = address.split('%', 1)[0] as string;
   if (!ipaddr.isValid(bare)) return { near: address, wide: null };
-  // An IPv4 address in an IPv6 form (::ffff:192.0.2.1) counts as what it is.
+  // Count an IPv4-mapped address (::ffff:192.0.2.1) as IPv4.
   const parsed = ipaddr.process(bare);
   if (parsed.kind() === 'ipv4') return { near: parsed.toString(), wide: null };
   const groups = (parsed as ipaddr.IPv6).parts.map((part) => part.toString(16));

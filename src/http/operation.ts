@@ -1,6 +1,6 @@
 /**
- * An operation of the API as the reference describes it: what it takes, what it needs, and every answer that it
- * gives. The parts of the house that serve operations describe them in this form.
+ * The description of an API operation: its parameters, scopes, body and responses. Each room that serves operations
+ * describes them in this form, and the reference is built from the descriptions.
  */
 
 import type { TSchema } from 'typebox';
@@ -15,37 +15,37 @@ export interface Parameter {
 
 export interface AnswerDescription {
   description: string;
-  /** Name of a schema among the reference's own. */
+  /** Name of a schema of the reference. */
   schema?: string;
   example?: unknown;
-  /** Names of headers beside those of every answer. */
+  /** Names of headers, without those of every response. */
   headers?: readonly string[];
 }
 
 export interface Operation {
   id: string;
   method: 'get' | 'put' | 'post' | 'delete' | 'patch';
-  /** With `{name}` for each parameter in it. */
+  /** With a placeholder `{name}` for each parameter. */
   path: string;
   tag: string;
-  /** A few words, for contents and headings. */
+  /** A few words, for the table of contents and headings. */
   summary: string;
-  /** Sentences, where the summary does not say it all. */
+  /** Full sentences, if the summary is not enough. */
   description?: string;
-  /** Every one of these is needed; null: no token at all. */
+  /** All of these scopes are required. Null: no token needed. */
   scopes: readonly string[] | null;
   parameters: readonly Parameter[];
   body?: {
     required: boolean;
-    /** By media type: name of a schema, and an example. */
+    /** Schema name and example by media type. */
     content: Readonly<Record<string, { schema: string; example?: unknown }>>;
   };
   answers: Readonly<Record<number, AnswerDescription>>;
-  /** Statuses of problems beside those that every operation with a token has. */
+  /** Statuses of problems, without those of every operation with a token. */
   problems: readonly number[];
 }
 
-/** What a part of the house brings to the reference. */
+/** The contribution of one room to the reference. */
 export interface ReferencePart {
   operations: readonly Operation[];
   /** By name. */

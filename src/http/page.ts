@@ -1,6 +1,6 @@
 /**
- * Pages of lists outside the declared collections: `limit`, an opaque `after`, and the link to the next page in
- * the body and in `Link` (RFC 8288).
+ * Pagination of lists outside the declared collections: `limit`, an opaque cursor `after`, and a link to the next page in
+ * the body and in the `Link` header (RFC 8288).
  */
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -9,37 +9,37 @@ import { Problem } from './problem.ts';
 
 export const pageSizeDefault = 50;
 export const pageSizeMax = 200;
-/** Characters of a cursor at most; base64url without padding. */
+/** Cursors are base64url without padding. */
 export const cursorCharactersMax = 4_096;
 export const cursorPattern = '^[A-Za-z0-9_-]+$';
 const cursorForm = new RegExp(cursorPattern);
 
 export interface PageQuery {
   limit: number;
-  /** What the last page ended with, or null for the first page. */
+  /** The decoded cursor, or null for the first page. */
   after: string | null;
-  /** Other parameters, each given once. */
+  /** Other query parameters. */
   parameters: Record<string, string>;
   invalid: () => Problem;
 }
 
-/** @throws Problem 400 for parameters that cannot be */
+/** @throws Problem 400 for unknown or invalid parameters */
 export function readPage(request: FastifyRequest, known: readonly string[] = []): PageQuery {
   const { limit, after, ...others } = request.query as Record<string, unknown>;
   const parameters: Record<string, string> = {};
   for (const [name, value] of Object.entries(others)) {
     if (!known.includes(name)) throw wrong(`${name} is not a parameter of this list.`);
-    if (typeof value !== 'string') throw wrong(`${name} may be given once.`);
-    if (!isStorable(value)) throw wrong(`${name} has a NUL character in it.`);
+    if (typeof value !== 'string') throw wrong(`${name} may be given only once.`);
+    if (!isStorable(value)) throw wrong(`${name} contains a NUL character.`);
     parameters[name] = value;
   }
   const text = limit === undefined ? String(pageSizeDefault) : limit;
   const size = typeof text === 'string' && /^\d{1,4}$/.test(text) ? Number(text) : 0;
   if (size < 1 || size > pageSizeMax) {
-    throw wrong(`limit may be a whole number from 1 to ${pageSizeMax}.`);
+    throw wrong(`limit must be an integer from 1 to ${pageSizeMax}.`);
   }
   const invalid = () =>
-    new Problem(400, 'after may be what a link to the next page of the same list has.', {
+    new Problem(400, 'after must be the cursor from the next link of the same list.', {
       code: 'invalid-cursor',
     });
   const isCursor = (text: unknown) =>
@@ -49,7 +49,10 @@ export function readPage(request: FastifyRequest, known: readonly string[] = [])
   return { limit: size, after: decoded, parameters, invalid };
 }
 
-/** The cursor as text that the database can be asked for. @throws Problem 400 */
+/**
+ * Returns the cursor as text that PostgreSQL accepts.
+ * @throws Problem 400
+ */
 export function textCursor({ after, invalid }: PageQuery): string | null {
   if (after === null) return null;
   const text = Buffer.from(after, 'latin1').toString();
@@ -58,9 +61,9 @@ export function textCursor({ after, invalid }: PageQuery): string | null {
 }
 
 /**
- * @param found one more than the page takes, where there is a next one
- * @param key what the next page begins after
- * @param more the same where the page is not full and there is a next one all the same
+ * @param found the items, and one more if there is a next page
+ * @param key the cursor of an item
+ * @param more the cursor of the next page if this page is short but not the last one
  */
 export function sendPage<Item>(
   request: FastifyRequest,

@@ -1,12 +1,12 @@
 /**
- * Problem details: every error of the API on the wire (RFC 9457).
+ * Problem details (RFC 9457): the form of every API error.
  */
 
-/** A fault in one place of a body: RFC 6901 pointer and a sentence. */
+/** An error at one place of a body: a JSON pointer (RFC 6901) and a sentence. */
 export interface BodyFault {
   pointer: string;
   message: string;
-  /** A stable word for programs, where there is one. */
+  /** A stable word for programs. */
   code?: string;
 }
 
@@ -38,7 +38,7 @@ const titles: Readonly<Record<number, string>> = {
   503: 'Service Unavailable',
 };
 
-/** A refusal, thrown anywhere in a request and answered as `application/problem+json`. */
+/** An error response. Any code of a request may throw it; it is sent as `application/problem+json`. */
 export class Problem extends Error {
   override readonly name = 'Problem';
   readonly status: number;
@@ -48,7 +48,7 @@ export class Problem extends Error {
 
   /**
    * @param status HTTP status, 400 to 599
-   * @param detail a sentence for the person who reads it; nothing of the inside
+   * @param detail a sentence for the caller, without internal details
    */
   constructor(status: number, detail: string, options: ProblemOptions = {}) {
     super(detail, { cause: options.cause });
@@ -72,7 +72,7 @@ export class Problem extends Error {
   }
 }
 
-/** 422 with the places in the body that are wrong. */
+/** Returns a 422 with the invalid places of the body. */
 export function bodyProblem(errors: BodyFault[], detail = 'The body is not valid.'): Problem {
   return new Problem(422, detail, { code: errors[0]?.code ?? 'invalid-body', errors });
 }

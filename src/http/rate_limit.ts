@@ -1,8 +1,7 @@
 /**
- * Rate limit: so many requests a minute for each grant or client, and for each address without a good token. Every
- * node counts in memory; what it counted goes to the database once a second in one statement, which gives back what
- * all nodes counted together. So a limit may be passed by what the other nodes let through in one second, and no
- * request waits for a write. Owns the table `rate_windows`.
+ * Rate limit per minute: for each grant or client, and for each address without a valid token. Each node counts in memory.
+ * Once a second one statement adds its counts to the database and reads the totals of all nodes. No request waits for a
+ * write. The limit can be exceeded by what the other nodes accept in one second. Owns the table `rate_windows`.
  */
 
 import { sql } from 'kysely';
@@ -10,20 +9,20 @@ import type { Database } from '../database/database.ts';
 import { networksOf, wideFactor } from './network.ts';
 import { Problem } from './problem.ts';
 
-/** Milliseconds between two exchanges with the other nodes. */
+/** Interval between exchanges with the other nodes. */
 const exchangeMs = 1_000;
-/** Keys counted at once at most; past that the oldest are forgotten. */
+/** Above this number of keys, the oldest are dropped. */
 const keysMax = 200_000;
 
 interface Count {
   minute: number;
-  /** Of all nodes, as the database had it at the last exchange. */
+  /** Total of all nodes at the last exchange. */
   known: number;
-  /** Of this node since. */
+  /** Count of this node since then. */
   fresh: number;
 }
 
-/** What a client is told of its limit. */
+/** The state of a limit, as sent to the client. */
 export interface RateState {
   limit: number;
   remaining: number;
@@ -39,7 +38,7 @@ export class RateLimiter {
   #exchange: Promise<void> | undefined;
   #sweptMinute = 0;
 
-  /** @param limit requests a minute for each key; 0 is none */
+  /** @param limit requests per minute and key; 0 for no limit */
   constructor(db: Database, limit: number) {
     this.#db = db;
     this.#limit = limit;
@@ -49,7 +48,7 @@ export class RateLimiter {
     if (this.#limit === 0) return;
     this.#timer = setInterval(() => {
       this.#exchange ??= this.#exchangeCounts()
-        // Without the database each node limits by what it saw itself.
+        // Without the database, each node limits by its own counts.
         .catch(() => {})
         .finally(() => {
           this.#exchange = undefined;
@@ -65,9 +64,9 @@ export class RateLimiter {
 
   /**
    * Counts one request.
-   * @param factor how many times the limit this key has
-   * @returns undefined where there is no limit
-   * @throws Problem 429 past the limit
+   * @param factor multiplies the limit for this key
+   * @returns undefined when there is no limit
+   * @throws Problem 429 above the limit
    */
   count(key: string, factor = 1): RateState | undefined {
     if (this.#limit === 0) return undefined;
@@ -81,8 +80,8 @@ export class RateLimiter {
   }
 
   /**
-   * Whether the key has anything left, without counting.
-   * @throws Problem 429 past the limit
+   * Checks the limit without counting.
+   * @throws Problem 429 above the limit
    */
   peek(key: string, factor = 1): void {
     const limit = this.#limit * factor;
@@ -91,7 +90,7 @@ export class RateLimiter {
     if (count.known + count.fresh >= limit) throw tooMany({ limit, remaining: 0, reset: secondsLeft() });
   }
 
-  /** Counts one request that was answered already: past the limit too. */
+  /** Counts a request that already has its response. Never throws. */
   note(key: string, factor = 1): RateState | undefined {
     if (this.#limit === 0) return undefined;
     const limit = this.#limit * factor;
@@ -119,7 +118,7 @@ export class RateLimiter {
       else if (count.fresh > 0) sent.push([key, count, count.fresh]);
     }
     if (sent.length === 0) return;
-    // In one order on every node, so that two that write the same keys wait for each other and not in a circle.
+    // All nodes write keys in the same order, so that their statements do not deadlock.
     sent.sort(([a], [b]) => (a < b ? -1 : 1));
     const { rows } = await sql<{ key: string; used: string }>`
       insert into rate_windows as w (key, minute, used)
@@ -138,7 +137,6 @@ export class RateLimiter {
   }
 }
 
-/** Until the minute ends. */
 function secondsLeft(): number {
   return 60 - Math.floor((Date.now() / 1_000) % 60);
 }
@@ -152,16 +150,16 @@ export function rateHeaders({ limit, remaining, reset }: RateState): Record<stri
 }
 
 function tooMany(state: RateState): Problem {
-  return new Problem(429, `This is limited to ${state.limit} requests a minute.`, {
+  return new Problem(429, `The limit is ${state.limit} requests per minute.`, {
     code: 'rate-limited',
     headers: { ...rateHeaders(state), 'retry-after': String(state.reset) },
   });
 }
 
 /**
- * Counts one request of an address: for the address itself, and for the site of an IPv6 one. Past its own limit an
- * address adds nothing to its site's.
- * @param prefix what is counted apart from other things that the same address does
+ * Counts one request for an address and, for IPv6, for its site. A request above the limit of the address does not count
+ * for the site.
+ * @param prefix separates this count from others of the same address
  */
 export function countAddress(limiter: RateLimiter, prefix: string, address: string): RateState | undefined {
   const { near, wide } = networksOf(address);

@@ -1,20 +1,19 @@
 /**
- * Schemas of what a request brings, as the reference describes them: with the bounds that hold for every body
- * (json.ts) and that the schema of a field does not name. PostgreSQL keeps no NUL, and past 2^53 a number is not the
- * one that was written. Halves of surrogate pairs are refused, too: I-JSON (RFC 7493) has none.
+ * Adds the limits of every body (json.ts) to the request schemas of the reference. PostgreSQL stores no NUL characters, and
+ * JavaScript represents integers exactly only up to 2^53. Lone surrogates are rejected too, as I-JSON (RFC 7493) demands.
  */
 
 import type { TSchema } from 'typebox';
 
 const withoutNul = '^[^\\u0000]*$';
 
-/** Formats of texts in which no NUL can be. */
+/** Formats that exclude NUL. */
 const plainFormats: ReadonlySet<unknown> = new Set(['uuid', 'date-time', 'uri']);
 
-/** Members of a schema that hold values. */
+/** Schema members that hold values rather than schemas. */
 const valueMembers: ReadonlySet<string> = new Set(['default', 'enum', 'const', 'example', 'examples']);
 
-/** @returns the schema with these bounds added wherever it leaves them open */
+/** @returns the schema with these limits added wherever it has none */
 export function requestSchema<S extends TSchema>(schema: S): S {
   return withBounds(schema) as S;
 }

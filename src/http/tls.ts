@@ -1,6 +1,5 @@
 /**
- * TLS of the server itself: its certificate and key from files, read again when they change (whoever renews
- * certificates replaces the files) and on SIGHUP, without a connection being closed.
+ * TLS of the server. Reloads certificate and key when their files change and on SIGHUP, without closing connections.
  */
 
 import { constants } from 'node:crypto';
@@ -9,12 +8,12 @@ import type { Server, ServerOptions } from 'node:https';
 import { createSecureContext, type SecureContextOptions } from 'node:tls';
 import { ConfigError, type TlsFiles } from '../config/config.ts';
 
-/** Milliseconds between two looks at the files. */
-const lookMs = 5_000;
+/** Interval between checks of the files. */
+const pollMs = 5_000;
 
 /**
- * Forward secrecy and authenticated encryption alone (RFC 9325 section 4.2): neither static RSA nor CBC in TLS 1.2.
- * The first three are those of TLS 1.3.
+ * Only suites with forward secrecy and authenticated encryption (RFC 9325 section 4.2): no static RSA and no CBC in TLS 1.2.
+ * The first three are the suites of TLS 1.3.
  */
 const cipherSuites = [
   'TLS_AES_256_GCM_SHA384',
@@ -35,14 +34,14 @@ interface TlsMaterial {
 }
 
 /**
- * @param requestCertificate whether clients are asked for a certificate (RFC 8705); none is still a connection
- * @throws ConfigError naming the file that cannot be used
+ * @param requestCertificate whether to request a client certificate (RFC 8705); clients may decline
+ * @throws ConfigError with the name of the unusable file
  */
 export function tlsOptions(files: TlsFiles, requestCertificate: boolean): ServerOptions {
   return {
     ...contextOptions(files, requestCertificate),
     requestCert: requestCertificate,
-    // What a certificate is good for is decided by each client's registration.
+    // The client's registration decides which certificate is valid.
     rejectUnauthorized: false,
   };
 }
@@ -52,14 +51,15 @@ function contextOptions(files: TlsFiles, requestCertificate: boolean): SecureCon
     ...readMaterial(files),
     minVersion: 'TLSv1.2',
     ciphers: cipherSuites,
-    // Nothing that was found out of a client's certificate outlives the connection it was shown on.
+    // Without session tickets, a client certificate is valid only for the connection that presented it.
     ...(requestCertificate ? { secureOptions: constants.SSL_OP_NO_TICKET } : {}),
   };
 }
 
 /**
- * @param onReload told of each reading: with the reason where what is there now cannot be used, and what was before stays
- * @returns a function that ends it
+ * Watches the files and reloads them.
+ * @param onReload called after each reload; with an error if the new files are unusable, in which case the old ones stay
+ * @returns a function that stops watching
  */
 export function watchTls(
   server: Server,
@@ -76,8 +76,8 @@ export function watchTls(
     }
   };
   const paths = [files.certFile, files.keyFile, ...(files.clientCaFile === null ? [] : [files.clientCaFile])];
-  // By looking instead of by the system's notices: those do not follow the links that renewing tools exchange.
-  for (const path of paths) watchFile(path, { interval: lookMs, persistent: false }, reload);
+  // Poll, because file system events do not follow the symbolic links that certificate tools replace.
+  for (const path of paths) watchFile(path, { interval: pollMs, persistent: false }, reload);
   process.on('SIGHUP', reload);
   return () => {
     for (const path of paths) unwatchFile(path, reload);

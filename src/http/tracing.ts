@@ -1,7 +1,6 @@
 /**
- * Traces (OpenTelemetry): a span for each request, a child of the caller's where it sends `traceparent`. Only the
- * API of OpenTelemetry is used here: where the operator has not loaded an SDK with an exporter, all of it does
- * nothing and costs next to nothing.
+ * OpenTelemetry traces: one span per request, a child of the caller's span if the request has a `traceparent`. This file
+ * uses only the OpenTelemetry API. Unless the operator loads an SDK with an exporter, tracing does nothing.
  */
 
 import {
@@ -47,7 +46,7 @@ export function registerTracing(app: FastifyInstance): void {
     traced.set(request, { span, within });
     context.with(within, done);
   });
-  // Reading a body goes on in the socket's own context: from here on it is the request's again.
+  // The body is read in the socket's context. Restore the context of the request.
   app.addHook('preValidation', (request, _reply, done) => {
     const within = traced.get(request)?.within;
     if (within === undefined) done();
@@ -62,15 +61,15 @@ export function registerTracing(app: FastifyInstance): void {
   });
 }
 
-/** Whether an SDK is loaded: until then a stand-in is there, which has no tracer to hand requests on to. */
+/** Whether an SDK is loaded. Without one, the API has a proxy without a tracer behind it. */
 function isTraced(): boolean {
   const provider = trace.getTracerProvider() as { getDelegateTracer?: (name: string) => unknown };
   return provider.getDelegateTracer === undefined || provider.getDelegateTracer('nuncio') !== undefined;
 }
 
 /**
- * What the header `traceparent` (W3C Trace Context, §3.2) would say of the active span, for what is done about it later
- * and elsewhere. @returns null where no span is recorded
+ * Returns the active span as a `traceparent` header (W3C Trace Context, section 3.2), to store for later work.
+ * @returns null when no span is recording
  */
 export function activeTraceparent(): string | null {
   const span = trace.getActiveSpan();
@@ -79,14 +78,14 @@ export function activeTraceparent(): string | null {
   return `00-${traceId}-${spanId}-${traceFlags.toString(16).padStart(2, '0')}`;
 }
 
-/** The context in which a span becomes a child of the one that `activeTraceparent` told of. */
+/** Returns a context whose spans are children of the given `traceparent`. */
 export function contextOf(traceparent: string): Context {
   const [, traceId = '', spanId = '', flags = ''] = traceparent.split('-');
   const parent = { traceId, spanId, traceFlags: Number.parseInt(flags, 16), isRemote: true };
   return trace.setSpanContext(ROOT_CONTEXT, parent);
 }
 
-/** Runs a part of a request's work in a span of its own. */
+/** Runs part of a request in its own span. */
 export async function inSpan<T>(name: string, work: () => Promise<T>): Promise<T> {
   return trace.getTracer('nuncio', version).startActiveSpan(name, async (span) => {
     try {

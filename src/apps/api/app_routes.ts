@@ -11,9 +11,9 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
 import { withDeliveryHold } from '../../grants/delivery_hold.ts';
 import type { Guard } from '../../grants/principal.ts';
-import type { Answer } from '../../http/answer.ts';
 import { jsonPatchType } from '../../http/api.ts';
-import { sendOnce } from '../../http/once.ts';
+import { sendIdempotent } from '../../http/idempotent_post.ts';
+import type { JsonResponse } from '../../http/json_response.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
 import { type Actor, actAs, actorOf, nameOf, requireAccount } from '../actor.ts';
@@ -76,7 +76,7 @@ export function registerAppRoutes(options: AppRoutesOptions): void {
     const metadata = readNewApp(request.body);
     const id = newId();
     const description = checkMetadata(metadata, id, new Date());
-    return sendOnce(options, request, reply, keyOwner(actor), (given) =>
+    return sendIdempotent(options, request, reply, keyOwner(actor), (given) =>
       inTransaction(given, async (tx) => {
         await actAs(tx, actor);
         const made = await createApp(tx, id, actor.accountId, description);
@@ -145,7 +145,7 @@ export function registerAppRoutes(options: AppRoutesOptions): void {
     refuseBody(request);
     // Also of a secret that was made before, and is asked for again.
     await requireApp(db, actor, request.params.id);
-    const sent = await sendOnce(options, request, reply, keyOwner(actor), (given) =>
+    const sent = await sendIdempotent(options, request, reply, keyOwner(actor), (given) =>
       inTransaction(given, async (tx) => {
         const { client } = await requireLocked(tx, actor, request.params.id);
         if (!client.authMethod.startsWith('client_secret_')) {
@@ -236,7 +236,7 @@ export function keyOwner(actor: Actor): string {
 }
 
 /** A response with something that is shown once. */
-function madeAnswer(location: string, body: Record<string, unknown>): Answer {
+function madeAnswer(location: string, body: Record<string, unknown>): JsonResponse {
   return { status: 201, headers: { location, 'cache-control': 'no-store' }, body: JSON.stringify(body) };
 }
 

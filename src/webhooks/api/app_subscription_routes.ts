@@ -7,7 +7,7 @@ import { type Actor, actAs, actorOf } from '../../apps/actor.ts';
 import { keyOwner, requireApp, requireLocked } from '../../apps/api/app_routes.ts';
 import { isId } from '../../crypto/ids.ts';
 import { inTransaction } from '../../database/database.ts';
-import { sendOnce } from '../../http/once.ts';
+import { sendIdempotent } from '../../http/idempotent_post.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { makeSecret } from '../subscriptions/signature.ts';
 import { listSubscriptions, type Owner, type Subscription } from '../subscriptions/subscription.ts';
@@ -51,7 +51,7 @@ export function registerAppSubscriptions(options: RoutesOptions): void {
     const { secret, ...fields } = readSubscriptionFields(request.body, rules);
     const owner: Owner = { kind: 'client', clientId: client.id };
     await requireMaySubscribe(options, owner);
-    return sendOnce(options, request, reply, keyOwner(actor), (given) =>
+    return sendIdempotent(options, request, reply, keyOwner(actor), (given) =>
       inTransaction(given, async (tx) => {
         await requireLocked(tx, asMember(actor), client.id);
         await actAs(tx, actor);

@@ -1,21 +1,21 @@
-/** Idempotency keys of the webhooks' routes: each belongs to the owner that the token speaks for. */
+/** Idempotent POSTs of the webhooks API. Each key belongs to the owner that the token acts for. */
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database, Transaction } from '../../database/database.ts';
-import type { Answer } from '../../http/answer.ts';
-import { sendOnce as sendOnceFor } from '../../http/once.ts';
+import { sendIdempotent } from '../../http/idempotent_post.ts';
+import type { JsonResponse } from '../../http/json_response.ts';
 import type { Owner } from '../subscriptions/subscription.ts';
 
-/** @param work in the transaction that also keeps the answer, where there is a key */
+/** @param work runs in the transaction that stores the response, if there is a key */
 export function sendOnce(
   options: { db: Database; sealer: Sealer },
   request: FastifyRequest,
   reply: FastifyReply,
   owner: Owner,
-  work: (db: Database | Transaction) => Promise<Answer>,
+  work: (db: Database | Transaction) => Promise<JsonResponse>,
 ): Promise<FastifyReply> {
   const account = owner.kind === 'client' ? '-' : owner.accountId;
   const client = owner.kind === 'user' ? '-' : owner.clientId;
-  return sendOnceFor(options, request, reply, `${account} ${client}`, work);
+  return sendIdempotent(options, request, reply, `${account} ${client}`, work);
 }

@@ -15,8 +15,8 @@ import { pingName } from '../../events/built_in_names.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import { withDeliveryHold } from '../../grants/delivery_hold.ts';
 import type { Guard, Principal } from '../../grants/principal.ts';
-import type { Answer } from '../../http/answer.ts';
 import { jsonPatchType } from '../../http/api.ts';
+import type { JsonResponse } from '../../http/json_response.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { bodyProblem, Problem } from '../../http/problem.ts';
 import { sendTest } from '../log/resend.ts';
@@ -261,7 +261,7 @@ export async function createResponse(
   owner: Owner,
   { headers, ...fields }: SubscriptionFields & { headers: StaticHeaders },
   secret: string,
-): Promise<Answer> {
+): Promise<JsonResponse> {
   const subscription = await createSubscription(tx, owner, fields, secret, sealer, headers, quotas).catch(
     (error) => {
       throw error instanceof QuotaExceeded ? quotaProblem(error.quota) : error;

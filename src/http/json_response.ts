@@ -1,15 +1,15 @@
-/** An answer: what a handler has to say, before it is sent or kept for an idempotency key. */
+/** A handler's response, before it is sent or stored for an idempotency key. */
 
 import type { FastifyReply } from 'fastify';
 
-export interface Answer {
+export interface JsonResponse {
   status: number;
   headers: Record<string, string>;
   /** JSON text, or null for none. */
   body: string | null;
 }
 
-export function sendAnswer(reply: FastifyReply, { status, headers, body }: Answer): FastifyReply {
+export function sendResponse(reply: FastifyReply, { status, headers, body }: JsonResponse): FastifyReply {
   reply.code(status).headers(headers);
   if (body === null) return reply.send();
   return reply.type('application/json').send(body);
