@@ -1,6 +1,6 @@
 /**
- * `npm run build`: makes `dist`, which npm publishes. Node runs no TypeScript below `node_modules`, so that there it
- * has to be JavaScript, the example platform included.
+ * `npm run build` writes `dist`, which is published to npm. Node.js does not run TypeScript below `node_modules`, so the
+ * package contains JavaScript, including the example platform.
  */
 
 import { execFileSync } from 'node:child_process';
@@ -16,7 +16,7 @@ const target = join(root, 'dist');
 rmSync(target, { recursive: true, force: true });
 const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
 execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json')], { stdio: 'inherit' });
-// What is read beside the code: style sheets and the like. The console is built by itself.
+// Copy the other files, such as style sheets. The console has its own build.
 const consoleSource = join(source, 'console');
 cpSync(source, target, {
   recursive: true,
@@ -27,4 +27,4 @@ const platform = readFileSync(join(root, 'nuncio.config.ts'), 'utf8');
 const script = stripTypeScriptTypes(platform).replace("'./src/index.ts'", "'./index.js'");
 writeFileSync(join(target, 'nuncio.config.js'), script);
 
-if (!(await buildConsole())) throw new Error('the console cannot be built: vite is not installed');
+if (!(await buildConsole())) throw new Error('cannot build the console: vite is not installed');

@@ -1,6 +1,6 @@
 /**
- * Builds the console into `build/console`: hashed files, each beside its compressed forms. It runs after `npm ci` (the
- * script `prepare`) and does nothing where the build is up to date, or where what builds is not installed.
+ * Builds the console into `build/console`: files with hashed names, each with its compressed forms. It runs after `npm ci`
+ * (script `prepare`). It does nothing if the build is up to date, or if Vite is not installed.
  */
 
 import { execFileSync } from 'node:child_process';
@@ -13,17 +13,17 @@ const root = join(import.meta.dirname, '..');
 const target = join(root, 'build', 'console');
 const vite = join(root, 'node_modules', 'vite', 'bin', 'vite.js');
 
-/** Milliseconds that another build may take. */
-const otherBuildMs = 600_000;
+/** How long to wait for another process that builds. */
+const lockTimeoutMs = 600_000;
 
-/** @returns whether there is a build in the end */
+/** @returns whether a build exists */
 export async function buildConsole(): Promise<boolean> {
   if (!existsSync(vite)) return existsSync(target);
   const { writeConsoleApi } = await import('./console_api.ts');
   const { fileLock } = await import('../src/database/embedded/file_lock.ts');
   mkdirSync(join(root, 'build'), { recursive: true });
-  // Tests ask for it in several processes at once: one builds, the others wait.
-  const lock = await fileLock(join(root, 'build', 'console.lock'), otherBuildMs);
+  // Several test processes may call this at once. One builds, the others wait.
+  const lock = await fileLock(join(root, 'build', 'console.lock'), lockTimeoutMs);
   try {
     await writeConsoleApi();
     const digest = digestOfSources();
@@ -35,10 +35,10 @@ export async function buildConsole(): Promise<boolean> {
 }
 
 function build(digest: string): void {
-  // Under a name of its own first: a server that starts meanwhile never sees half of it.
+  // Build into a temporary directory, so that a starting server never sees a partial build.
   const draft = join(root, 'build', `console-${randomUUID()}`);
   const parameters = [vite, 'build', join(root, 'src', 'console'), '--outDir', draft, '--logLevel', 'error'];
-  // Whatever it is called from: a build for tests is the one that is served.
+  // Always build for production, also when called from tests.
   const env = { ...process.env, NODE_ENV: 'production' };
   execFileSync(process.execPath, parameters, { cwd: root, stdio: 'inherit', env });
   for (const path of globSync('**/*.{js,css,svg,html}', { cwd: draft })) compress(join(draft, path));

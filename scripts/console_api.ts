@@ -1,6 +1,6 @@
 /**
- * Writes the types of the API for the console (`src/console/api/generated.ts`, which is not committed) from the
- * OpenAPI document of the shipped platform: the console cannot ask for what the server does not describe.
+ * Generates the console's API types (`src/console/api/generated.ts`, not committed) from the OpenAPI document of the shipped
+ * platform. The console can only call operations that the server describes.
  */
 
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -14,7 +14,7 @@ import { openApiDocument } from '../src/web/reference/openapi.ts';
 
 const folder = join(import.meta.dirname, '..', 'src', 'console', 'api');
 
-/** Writes the file where it is not up to date. */
+/** Writes the file if it is not up to date. */
 export async function writeConsoleApi(): Promise<void> {
   const platform = await loadPlatform(null);
   const parts = referenceParts(platform);
@@ -39,7 +39,7 @@ export async function writeConsoleApi(): Promise<void> {
   if (readOrNull(path) !== source) writeFileSync(path, source);
 }
 
-/** One line of the table: what the operation takes and what it answers with. */
+/** Returns the type of one operation: its parameters, body and responses. */
 function operationType({ method, path, parameters, body, answers }: Operation): string {
   const contents = Object.values(body?.content ?? {}).map(({ schema }) => schema);
   const answer = Object.values(answers).map(({ schema }) => schema ?? 'null');

@@ -1,8 +1,12 @@
 /**
- * Cells: values of resources as the JSON text that an answer shows, column by column. A page comes from PostgreSQL as
- * one row with an array of JSON for each column: of 50 rows of 9 fields the driver would make 450 strings, one by one,
- * which took longer than all the rest of reading them. An array is cut into its values as they stand in it: PostgreSQL
- * escapes a text as `JSON.stringify` does, so most of them go into the answer untouched.
+ * Reads a page as columns of JSON text, without parsing it.
+ *
+ * A cell is one value of one resource, as the JSON text of the response. PostgreSQL returns a page as a single row with one
+ * JSON array per column (`json_agg`), and this file splits each array into its cells. PostgreSQL escapes text as
+ * `JSON.stringify` does, so most cells go into the response unchanged.
+ *
+ * Why not rows, objects and `JSON.stringify`: for a page of 50 resources with 9 fields the driver would create 450 strings
+ * one by one. docs/decisions.md has the cost of the alternatives.
  */
 
 import { type RawBuilder, sql } from 'kysely';
@@ -12,40 +16,40 @@ import { type NamedColumn, type Row, shownColumns } from './resource.ts';
 import type { ResourceType } from './resource_type.ts';
 
 export interface Cells {
-  /** As they are, in the order of the page. */
+  /** Ids without quotes, in the order of the page. */
   ids: readonly string[];
-  /** Of a sub-collection: of the resources that each belongs to. */
+  /** For a sub-collection: the parent of each resource. */
   parentIds: readonly string[];
-  /** By column, in the same order. */
+  /** Cells by column, in the order of the page. */
   columns: ReadonlyMap<string, readonly string[]>;
 }
 
-/** What `cellList` selects, from a statement of one row: by column the array, or null where the page is empty. */
+/** The row that `cellList` selects: one array per column, or null if the page is empty. */
 export type CellsRow = Readonly<Record<string, string | null>>;
 
 /**
- * The aggregates that make a page's cells, for `select`.
- * @param alias of what holds the rows of the page
- * @param order the page's order, as `order by` takes it: each aggregate is told, so that no plan can change it
+ * Returns the aggregates of a page for `select`.
+ * @param alias the alias of the subquery with the rows of the page
+ * @param order the `order by` list of the page. Each aggregate repeats it, because the order of its input is not guaranteed.
  */
 export function cellList(type: ResourceType, alias: string, order: string): RawBuilder<unknown> {
   const key = `${alias} ${order}`;
   const known = cellLists.get(type) ?? new Map<string, RawBuilder<unknown>>();
   cellLists.set(type, known);
-  const made =
+  const list =
     known.get(key) ??
     sql.raw(
       shownColumns(type)
         .map((column) => `${aggregate(column, alias, order)} as ${identifier(column.name)}`)
         .join(', '),
     );
-  known.set(key, made);
-  return made;
+  known.set(key, list);
+  return list;
 }
 
 const cellLists = new WeakMap<ResourceType, Map<string, RawBuilder<unknown>>>();
 
-/** Ids that are never null, and need no escape, are only joined: that costs PostgreSQL half. */
+/** Ids are never null and need no escaping. Joining them costs PostgreSQL half as much as `json_agg`. */
 function aggregate({ name, column, isId }: NamedColumn, alias: string, order: string): string {
   const reference = `${alias}.${identifier(name)}`;
   if (isId) return `string_agg(${reference}::text, ',' order by ${order})`;
@@ -53,7 +57,7 @@ function aggregate({ name, column, isId }: NamedColumn, alias: string, order: st
   return `json_agg(${value} order by ${order})::text`;
 }
 
-/** Reads what `cellList` selected. */
+/** Splits the arrays that `cellList` selected. */
 export function readCells(type: ResourceType, row: CellsRow): Cells {
   const columns = new Map<string, readonly string[]>();
   for (const { name, column, isId } of shownColumns(type)) {
@@ -64,7 +68,7 @@ export function readCells(type: ResourceType, row: CellsRow): Cells {
   return { ids: split(row.id), parentIds: split(row.parent_id), columns };
 }
 
-/** The cells of one row, as the statements of single resources give it. */
+/** Makes the cells of a single row, as read with `columnList`. */
 export function cellsOf(type: ResourceType, row: Row): Cells {
   const columns = new Map<string, readonly string[]>();
   for (const { name, column } of shownColumns(type)) {
@@ -80,7 +84,7 @@ function split(text: string | null | undefined): string[] {
 
 const quoted = (text: string) => `"${text}"`;
 
-/** What the cells of an array are. */
+/** How to split an array of each type into cells. */
 const readers: Readonly<Record<ColumnType, (text: string) => string[]>> = {
   text: cut,
   uuid: cut,
@@ -96,17 +100,17 @@ function rewritten(text: string): string[] {
   return (JSON.parse(text) as unknown[]).map((value) => JSON.stringify(value));
 }
 
-/** From `"2026-01-02T03:04:05.6789"` of UTC the time that is answered: to the millisecond. */
+/** Converts `"2026-01-02T03:04:05.6789"` in UTC to the API's form with milliseconds. */
 function timeCell(piece: string): string {
-  // As most times are: with all three digits and no more.
+  // Most times have exactly three fraction digits.
   if (piece.length === 25) return `${piece.slice(0, 24)}Z"`;
   return piece === 'null' ? piece : `"${toTime(piece.slice(1, -1))}"`;
 }
 
-/** What `JSON.stringify` makes of what `fromColumn` gives, for values that are not null. */
+/** How to write a value that is not null as `JSON.stringify(fromColumn(value))` would. */
 const writers: Readonly<Record<ColumnType, (value: unknown) => string>> = {
   text: JSON.stringify,
-  // Nothing in these needs an escape.
+  // UUIDs and times need no escaping.
   uuid: (value) => `"${value}"`,
   timestamptz: (value) => `"${toTime(value as string)}"`,
   bigint: (value) => String(Number(value)),
@@ -118,7 +122,7 @@ const writers: Readonly<Record<ColumnType, (value: unknown) => string>> = {
 const quote = 34;
 const backslash = 92;
 
-/** The values of a JSON array of scalars as `json_agg` writes it: `["a", null, "b"]`, and never one without any. */
+/** Splits a non-empty JSON array of scalars, in the form that `json_agg` writes: `["a", null, "b"]`. */
 export function cut(text: string): string[] {
   const pieces: string[] = [];
   for (let at = 1; at < text.length; ) {
@@ -129,7 +133,7 @@ export function cut(text: string): string[] {
   return pieces;
 }
 
-/** Most strings have no escape before their end, and the first quote is it. */
+/** In most strings the first quote ends the string, because no backslash precedes it. */
 function endOfString(text: string, start: number): number {
   let end = text.indexOf('"', start + 1);
   if (text.charCodeAt(end - 1) !== backslash) return end + 1;

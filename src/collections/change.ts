@@ -1,7 +1,6 @@
 /**
- * Changing one's own resource: PUT, PATCH, DELETE and the actions. The row is locked first, so that of many who
- * change it at once each sees what the one before has left; then conditions are checked, then it is changed, and the
- * event is written in the same transaction.
+ * PUT, PATCH, DELETE and actions on the user's own resources. One transaction locks the row, checks the request's conditions,
+ * changes the row and writes the event. The lock serialises concurrent changes.
  */
 
 import { isDeepStrictEqual } from 'node:util';
@@ -31,8 +30,8 @@ import {
 import type { Field, ResourceAction, ResourceType } from './resource_type.ts';
 
 /**
- * The principal's own resource, locked until the transaction ends, with the request's conditions met.
- * @throws Problem 404 for what may not be seen, 403 for what is another's, 412 where a condition fails
+ * Locks the principal's own resource until the transaction ends, and checks the request's conditions.
+ * @throws Problem 404 if the principal cannot read it, 403 if another user owns it, 412 if a condition fails
  */
 export async function lockOwn(
   tx: Transaction,
@@ -56,8 +55,8 @@ export async function lockOwn(
 }
 
 /**
- * Gives a locked resource the values that differ from what it has; where none does nothing happens at all.
- * @returns the row as it is now, and whether it was changed
+ * Updates the fields of a locked resource whose values differ. Does nothing if none differs.
+ * @returns the current row, and whether it changed
  */
 export async function updateResource(
   tx: Transaction,
@@ -72,18 +71,18 @@ export async function updateResource(
   );
   if (differing.length === 0) return { row, changed: false };
   const after = await writeFields(tx, type, row, differing, values);
-  if (type.events.has('updated')) await tell(tx, type, after, `${type.item}.updated`);
+  if (type.events.has('updated')) await publish(tx, type, after, `${type.item}.updated`);
   return { row: after, changed: true };
 }
 
-/** A value as the API would answer it: times, ids and zero have more than one way to be written. */
+/** Normalises a value to the form of responses: times, ids and zero have several spellings. */
 function comparable(field: Field, value: unknown): unknown {
   if (typeof value !== 'string') return JSON.parse(JSON.stringify(value));
   if (field.column === 'timestamptz') return new Date(value).toISOString();
   return field.column === 'uuid' ? value.toLowerCase() : value;
 }
 
-/** @throws Problem 409 when the resource is not in a state for the action */
+/** @throws Problem 409 if the state of the resource does not allow the action */
 export async function actOn(
   tx: Transaction,
   type: ResourceType,
@@ -92,13 +91,13 @@ export async function actOn(
   input: Readonly<Record<string, unknown>>,
 ): Promise<OwnedRow> {
   if (!matches(action.guard, row)) throw new Problem(409, action.refusal, { code: 'wrong-state' });
-  const moment = new Date();
+  const changedAt = new Date();
   const values: Record<string, unknown> = { ...input };
   for (const { field, value } of action.change)
-    values[field.name] = value === now ? moment.toISOString() : value;
+    values[field.name] = value === now ? changedAt.toISOString() : value;
   const fields = type.fields.filter((field) => Object.hasOwn(values, field.name));
-  const after = await writeFields(tx, type, row, fields, values, moment);
-  if (action.emits !== null) await tell(tx, type, after, action.emits);
+  const after = await writeFields(tx, type, row, fields, values, changedAt);
+  if (action.emits !== null) await publish(tx, type, after, action.emits);
   return after;
 }
 
@@ -108,27 +107,27 @@ async function writeFields(
   row: OwnedRow,
   fields: readonly Field[],
   values: Readonly<Record<string, unknown>>,
-  moment = new Date(),
+  changedAt = new Date(),
 ): Promise<OwnedRow> {
   const assignments = fields.map(
     (field) => sql`${fragment(identifier(field.name))} = ${typed(field.column, values[field.name])}`,
   );
-  // A clock that was set back does not make a resource older than it was.
+  // If the clock was set back, keep the later time.
   const { rows } = await sql<OwnedRow>`
     update ${tableOf(type)}
-       set version = version + 1, updated_at = greatest(${moment}::timestamptz, updated_at), ${sql.join(assignments)}
+       set version = version + 1, updated_at = greatest(${changedAt}::timestamptz, updated_at), ${sql.join(assignments)}
      where id = ${row.id} and version = ${row.version}
     returning ${columnList(type)}, author as _owner`.execute(tx);
   return rows[0] as OwnedRow;
 }
 
-/** Removes a locked resource; what belongs to it goes with it. */
+/** Deletes a locked resource, with its sub-collections. */
 export async function deleteResource(tx: Transaction, type: ResourceType, row: OwnedRow): Promise<void> {
   await sql`delete from ${tableOf(type)} where id = ${row.id}`.execute(tx);
-  if (type.events.has('deleted')) await tell(tx, type, row, `${type.item}.deleted`);
+  if (type.events.has('deleted')) await publish(tx, type, row, `${type.item}.deleted`);
 }
 
-async function tell(tx: Transaction, type: ResourceType, row: OwnedRow, kind: string): Promise<void> {
+async function publish(tx: Transaction, type: ResourceType, row: OwnedRow, kind: string): Promise<void> {
   const body = eventBody(type, toMembers(type, row), row.id);
   await appendEvent(tx, { accountId: row._owner, kind, body });
 }

@@ -1,5 +1,5 @@
 /**
- * Columns: which PostgreSQL type a field's schema asks for, and how its values go in and come out.
+ * Columns: the PostgreSQL type for a field's schema, and the conversion of its values.
  */
 
 import type { TSchema } from 'typebox';
@@ -13,7 +13,7 @@ export type ColumnType =
   | 'boolean'
   | 'jsonb';
 
-/** What this file reads of a JSON Schema. */
+/** The parts of a JSON Schema that this room reads. */
 export interface JsonSchema {
   type?: string | string[];
   format?: string;
@@ -31,7 +31,7 @@ export interface Column {
   nullable: boolean;
 }
 
-/** The column for a field, or undefined where there is none for such a schema. */
+/** Returns the column for a schema, or undefined if the schema is not supported. */
 export function columnOf(schema: TSchema): Column | undefined {
   const parts = alternatives(schema as JsonSchema);
   const types = new Set<ColumnType | 'null' | undefined>(parts.map(typeOf));
@@ -41,7 +41,7 @@ export function columnOf(schema: TSchema): Column | undefined {
   return type === undefined ? undefined : { type, nullable };
 }
 
-/** A union's members, an enumeration's values as constants, a list of types as one schema each. */
+/** Expands unions, enumerations and type lists into one schema per alternative. */
 function alternatives(schema: JsonSchema): JsonSchema[] {
   if (schema.anyOf !== undefined) return schema.anyOf.flatMap(alternatives);
   if (schema.enum !== undefined) return schema.enum.map((value) => ({ const: value }));
@@ -78,44 +78,43 @@ function typeOfConstant(value: unknown): ColumnType | 'null' | undefined {
   return undefined;
 }
 
-/** A field's value as PostgreSQL is given it. */
+/** Converts a field's value to a statement parameter. */
 export function toColumn(type: ColumnType, value: unknown): unknown {
   if (value === null || value === undefined) return null;
-  // The driver would make an array of PostgreSQL of an array.
+  // The driver would convert an array to a PostgreSQL array.
   if (type === 'jsonb') return JSON.stringify(value);
   if (type === 'timestamptz') return new Date(value as string).toISOString();
   return value;
 }
 
 /**
- * Whether a text that has the form of a time is one that can be kept: in the years 1 to 9999 of UTC, and without the
- * leap second that clocks here do not have.
+ * Whether a time in valid syntax can be stored: years 1 to 9999 in UTC, and no leap second.
  */
-export function isKeepableTime(text: string): boolean {
+export function isStorableTime(text: string): boolean {
   const time = new Date(text);
   return !Number.isNaN(time.getTime()) && /^(?!0000)\d{4}-/.test(time.toISOString());
 }
 
 /**
- * A column as a statement gives it, under a name. Times come as text of UTC: a driver's dates cost more than all the
- * rest of a row, and no answer needs them.
+ * Selects a column under a name. Times are selected as text in UTC: converting them to `Date` objects would cost more than
+ * the rest of the row, and responses need text anyway.
  */
 export function columnText(type: ColumnType, reference: string, name: string): string {
   return type === 'timestamptz' ? `(${reference} at time zone 'UTC')::text as ${name}` : reference;
 }
 
-/** From PostgreSQL's text of a time (`2026-01-02 03:04:05.6789`) the one that is answered: to the millisecond. */
+/** Converts PostgreSQL's text of a time (`2026-01-02 03:04:05.6789`) to the API's form with milliseconds. */
 export function toTime(text: string): string {
-  // As most times are: with all three digits and no more.
+  // Most times have exactly three fraction digits.
   if (text.length === 23) return `${text.slice(0, 10)}T${text.slice(11)}Z`;
   return `${text.slice(0, 10)}T${text.slice(11, 19)}.${text.slice(20, 23).padEnd(3, '0')}Z`;
 }
 
-/** A column's value, as `columnText` gave it, as the API answers it. */
+/** Converts a value selected with `columnText` to the API's form. */
 export function fromColumn(type: ColumnType, value: unknown): unknown {
   if (value === null) return null;
   if (type === 'timestamptz') return toTime(value as string);
-  // The driver gives 64-bit integers as text. The schema's limits keep them exact.
+  // The driver returns 64-bit integers as text. The schema limits them to exact numbers.
   if (type === 'bigint') return Number(value);
   return value;
 }

@@ -1,6 +1,6 @@
 /**
- * From a declaration to a resource type: every name, schema, guard and example is checked, and every problem is
- * reported with its place before any of it is used.
+ * Compiles a declaration to a resource type. Checks every name, schema, guard and example, and reports every problem with its
+ * place, before the type is used.
  */
 
 import { createHash } from 'node:crypto';
@@ -18,25 +18,25 @@ import {
 import type { Conditions, Expansion, Field, ResourceAction, ResourceType } from './resource_type.ts';
 import { indexedCharactersMax } from './table.ts';
 
-/** A problem of a declaration: where, and why. */
+/** Reports a problem of a declaration. */
 export type Report = (place: string, reason: string) => void;
 
 const namePattern = /^[a-z][a-z0-9_]*$/;
-/** Characters at most in the name of a collection, field, action or event. */
+/** Limit for names of collections, fields, actions and events. */
 const nameCharactersMax = 30;
-/** Fields at most in a collection. */
+/** Limit of fields per collection. */
 const fieldsMax = 200;
-/** Links that may be embedded at most: what is embedded in one answer is divided among them. */
+/** Limit of expansions per type. They share the limit of embedded resources per response. */
 const expansionsMax = 5;
-/** Names of columns and members that every resource has. */
+/** Columns and members of every resource. */
 const reservedFields = new Set(['id', 'author', 'version', 'created_at', 'updated_at', 'parent_id']);
-/** Parameters of lists that a filter's name would hide. */
+/** Query parameters that a filter of the same name would hide. */
 const reservedFilters = new Set(['limit', 'after', 'sort', 'fields', 'expand']);
 
 const ajv = new Ajv({ strict: false, useDefaults: false });
 addFormats.default(ajv);
 
-/** @param place what the problems begin with, like `collections.articles` */
+/** @param place prefix of the places in reports, such as `collections.articles` */
 export function compileCollection(
   declaration: AnyCollectionDeclaration,
   place: string,
@@ -44,7 +44,10 @@ export function compileCollection(
 ): ResourceType {
   const type = compileCommon(declaration, place, report, null);
   if (!/^[a-z][a-z0-9_-]{0,29}$/.test(String(declaration.scope))) {
-    report(`${place}.scope`, 'it is the object of two scopes: a lower-case word, like posts');
+    report(
+      `${place}.scope`,
+      'it must be a lower-case word, such as posts: the object of the read and write scopes',
+    );
   }
   type.readable = compileReadable(declaration, type, place, report);
   type.actions = Object.entries(declaration.actions ?? {}).map(([name, action]) =>
@@ -54,7 +57,7 @@ export function compileCollection(
   type.children = children.flatMap((value, index) => {
     const child = readChild(value);
     if (child === undefined) {
-      report(`${place}.children[${index}]`, 'it is not made by defineChild');
+      report(`${place}.children[${index}]`, 'it was not created by defineChild');
       return [];
     }
     const childPlace = `${place}.children.${child.name}`;
@@ -68,7 +71,7 @@ export function compileCollection(
     );
     for (const event of child.events ?? []) {
       if (event !== 'created')
-        report(`${childPlace}.events`, `what a sub-collection tells of is created, not ${event}`);
+        report(`${childPlace}.events`, `a sub-collection can only publish created, not ${event}`);
     }
     return [compiled];
   });
@@ -80,7 +83,7 @@ export function compileCollection(
     report(place, `${name} is declared twice among its sub-collections and actions`);
   }
   for (const name of segments) {
-    if (name === 'self') report(place, 'self names the link of the resource itself');
+    if (name === 'self') report(place, 'self is the name of the link to the resource itself');
   }
   type.expansions = compileExpansions(
     declaration.expansions,
@@ -130,7 +133,7 @@ function compileCommon(
     if (!['created', 'updated', 'deleted'].includes(event)) {
       report(
         `${place}.events`,
-        `${String(event)} may be created, updated or deleted; an action names its own by emits`,
+        `${String(event)} is not one of created, updated and deleted; an action declares its event with emits`,
       );
     }
   }
@@ -147,13 +150,14 @@ function compileFields(
   parent: ResourceType | null,
 ): Field[] {
   const names = Object.keys(fields);
-  if (names.length === 0) report(`${place}.fields`, 'there is none');
-  if (names.length > fieldsMax) report(`${place}.fields`, `there are ${names.length}: at most ${fieldsMax}`);
+  if (names.length === 0) report(`${place}.fields`, 'a collection needs at least one field');
+  if (names.length > fieldsMax)
+    report(`${place}.fields`, `there are ${names.length}, but at most ${fieldsMax} are allowed`);
   return Object.entries(fields).flatMap(([name, declared]) => {
     const at = `${place}.fields.${name}`;
     if (!isName(name)) report(at, nameReason);
     if (reservedFields.has(name) || name === parent?.item)
-      report(at, 'every resource has a member of that name');
+      report(at, 'the name is reserved: every resource has such a member');
     const field = compileField(name, declared, at, report);
     return field === undefined ? [] : [field];
   });
@@ -173,7 +177,7 @@ function compileField(
   if (column === undefined) {
     report(
       place,
-      'its schema is not one of string, integer, number, boolean, array, object, or one of these or null',
+      'its schema must be a string, integer, number, boolean, array or object, optionally nullable',
     );
     return undefined;
   }
@@ -197,7 +201,7 @@ function compileField(
   return { name, schema, column: column.type, nullable: column.nullable, set, default: fallback };
 }
 
-/** Whether a text could be of any length; an enumeration cannot. */
+/** Whether the schema allows text of any length. Enumerations do not. */
 function unlimited(schema: JsonSchema): boolean {
   if (schema.anyOf !== undefined) return schema.anyOf.some(unlimited);
   return schema.type === 'string' && schema.maxLength === undefined && schema.enum === undefined;
@@ -222,11 +226,11 @@ function compileConditions(match: object, type: ResourceType, place: string, rep
       return [];
     }
     if (field.column === 'jsonb') {
-      report(`${place}.${name}`, 'arrays and objects cannot be compared');
+      report(`${place}.${name}`, 'a condition cannot compare arrays and objects');
       return [];
     }
     const values: unknown[] = Array.isArray(value) ? value : [value];
-    if (values.length === 0) report(`${place}.${name}`, 'there is no value that it may have');
+    if (values.length === 0) report(`${place}.${name}`, 'it needs at least one value');
     for (const each of values) checkValue(field, each, `${place}.${name}`, report);
     return [{ field, values }];
   });
@@ -253,13 +257,13 @@ function compileAction(
   };
   const input = (action.input ?? []).flatMap((fieldName) => find(fieldName, `${place}.input`));
   for (const field of input) {
-    if (field.set !== 'server') report(`${place}.input`, `${field.name} is not set by the server alone`);
+    if (field.set !== 'server') report(`${place}.input`, `${field.name} is not a server-set field`);
   }
   const change = Object.entries(action.change ?? {}).flatMap(([fieldName, value]) =>
     find(fieldName, `${place}.change`).map((field) => {
       if (value !== now) checkValue(field, value, `${place}.change.${fieldName}`, report);
       else if (field.column !== 'timestamptz')
-        report(`${place}.change.${fieldName}`, 'now is for a Timestamp()');
+        report(`${place}.change.${fieldName}`, 'now requires a Timestamp() field');
       return { field, value };
     }),
   );
@@ -269,14 +273,14 @@ function compileAction(
     name,
     description: action.description ?? '',
     guard: compileConditions(action.guard ?? {}, type, `${place}.guard`, report),
-    refusal: action.refusal ?? `This ${type.item} is not in a state for ${name}.`,
+    refusal: action.refusal ?? `The state of this ${type.item} does not allow ${name}.`,
     input,
     change,
     emits: action.emits === undefined ? null : `${type.item}.${action.emits}`,
   };
 }
 
-/** @param links all that could be embedded */
+/** @param links the links that can be embedded */
 function compileExpansions(
   names: readonly string[] = [],
   links: readonly Expansion[],
@@ -284,14 +288,14 @@ function compileExpansions(
   report: Report,
 ): Expansion[] {
   if (names.length > expansionsMax) {
-    report(`${place}.expansions`, `there are ${names.length}: at most ${expansionsMax}`);
+    report(`${place}.expansions`, `there are ${names.length}, but at most ${expansionsMax} are allowed`);
   }
   for (const name of duplicates(names)) report(`${place}.expansions`, `${name} is named twice`);
   const known = links.map((link) => link.name).join(', ');
   return names.flatMap((name) => {
     const link = links.find((candidate) => candidate.name === name);
     if (link !== undefined) return [link];
-    const choice = known === '' ? 'there is no link to resources here' : `it may be ${known}`;
+    const choice = known === '' ? 'this type has none' : `it must be one of ${known}`;
     report(`${place}.expansions`, `${String(name)} is not a link to resources: ${choice}`);
     return [];
   });
@@ -315,18 +319,18 @@ function compileListing(type: ResourceType, place: string, report: Report): void
   }
 }
 
-/** An entry of an index must fit on a page of it. */
+/** An index entry must fit on an index page. */
 function checkIndexed(field: Field, place: string, report: Report): void {
   const { maxLength } = field.schema as JsonSchema;
   if (field.column === 'text' && maxLength !== undefined && maxLength > indexedCharactersMax) {
     report(
       place,
-      `${field.name} may be longer than ${indexedCharactersMax} characters, too long for an index`,
+      `${field.name} allows more than ${indexedCharactersMax} characters, which is too long for an index`,
     );
   }
 }
 
-/** The example must be a body that a creation would take, with values for what actions give. */
+/** The example must be a valid body for POST, plus values for the input of actions. */
 function compileExample(type: ResourceType, place: string, report: Report): void {
   for (const [name, value] of Object.entries(type.example)) {
     const field = type.fields.find((candidate) => candidate.name === name);
@@ -340,7 +344,7 @@ function compileExample(type: ResourceType, place: string, report: Report): void
   }
 }
 
-const nameReason = `it may be lower-case letters, digits and _, at most ${nameCharactersMax} characters`;
+const nameReason = `it must consist of lower-case letters, digits and _, with at most ${nameCharactersMax} characters`;
 
 function isName(name: unknown): name is string {
   return typeof name === 'string' && namePattern.test(name) && name.length <= nameCharactersMax;

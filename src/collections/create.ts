@@ -1,6 +1,6 @@
 /**
- * POST on a collection or sub-collection: new resources and the events that tell of them, in one transaction. Several
- * requests share it (creations.ts).
+ * POST on a collection or sub-collection: inserts resources and their events in one transaction, which several requests
+ * share (creations.ts).
  */
 
 import { sql } from 'kysely';
@@ -15,20 +15,19 @@ import { fragment, identifier } from './literal.ts';
 import { columnList, type OwnedRow, readableByAll, tableOf, toMembers } from './resource.ts';
 import type { Field, ResourceType } from './resource_type.ts';
 
-/** One resource to be made. */
+/** A resource to create. */
 export interface NewResource {
   author: string;
-  /** Checked, defaults filled in. */
+  /** Validated, with defaults. */
   values: Readonly<Record<string, unknown>>;
-  /** Of a sub-collection; null otherwise. */
+  /** Null outside sub-collections. */
   parentId: string | null;
-  /** Of the span of its request; null where that is not recorded. */
+  /** The span of the request; null if it is not recorded. */
   traceparent: string | null;
 }
 
 /**
- * @returns for each its row, in order; undefined where the parent is not there for its author, or takes nothing from
- *   them. The events are those that tell of the rows.
+ * @returns the rows in order, and their events. A row is undefined if its author cannot read the parent or add to it.
  */
 export async function createResources(
   tx: Transaction,
@@ -58,10 +57,10 @@ export async function createResources(
   return { rows, events };
 }
 
-/** @throws Problem 403 for a client that speaks for itself: a resource has an author */
+/** @throws Problem 403 if the client acts for itself; a resource needs an author */
 export function requireUser(principal: Principal): string {
   if (principal.accountId !== null) return principal.accountId;
-  throw new Problem(403, 'This needs the token of a user; the client speaks for itself.', {
+  throw new Problem(403, 'This request needs a token that acts for a user.', {
     code: 'user-required',
   });
 }
@@ -82,7 +81,7 @@ async function insertResources(
       ),
     })),
   ];
-  // Names of its own: a field may be called like anything.
+  // Use generated names, because field names could clash with others in the statement.
   const names = columns.map((_column, index) => `c${index}`);
   const arrays = sql.join(columns.map(({ column, values }) => sql`${values}::${fragment(column)}[]`));
   const fields = names.slice(2);
@@ -106,7 +105,7 @@ interface Unnested {
   given: readonly NewResource[];
 }
 
-/** One statement says both: the parent is there to be seen, and what is added belongs to it. */
+/** One statement checks that the author may add to the parent, and inserts. */
 async function insertChildren(
   tx: Transaction,
   type: ResourceType,
@@ -138,7 +137,7 @@ function fieldList(fields: readonly Field[]) {
   return fragment(fields.map((field) => identifier(field.name)).join(', '));
 }
 
-/** A parameter with its type said, for statements that do not show it by the place alone. */
+/** A parameter with an explicit type, where PostgreSQL cannot infer it. */
 export function typed(column: ColumnType, value: unknown) {
   return sql`${toColumn(column, value)}::${fragment(column)}`;
 }

@@ -1,6 +1,6 @@
 /**
- * Creations of one collection that share statements and commits (see database/collector.ts). Each request has its own
- * response, and a bad one refuses itself alone.
+ * Batches creations of one collection, so that they share statements and commits (database/collector.ts). Each request gets
+ * its own response, and an invalid one fails alone.
  */
 
 import { Collector } from '../database/collector.ts';
@@ -15,20 +15,20 @@ import type { ResourceType } from './resource_type.ts';
 
 export interface Creation extends NewResource {
   keyed: KeyedRequest | undefined;
-  /** The response for the row that was made. */
+  /** Returns the response for the created row. */
   show: (row: OwnedRow) => JsonResponse;
 }
 
-/** Undefined where nothing was made: the parent is not there for the author, or takes nothing from them. */
-type Made = JsonResponse | undefined;
+/** Undefined if the author cannot read the parent or add to it. */
+type Created = JsonResponse | undefined;
 
-/** @returns a function that makes a resource, for an owner of requests */
+/** @returns a function that creates a resource on behalf of an owner, whose requests share a limit */
 export function collectCreations(
   db: Database,
   type: ResourceType,
   onPublished: (events: StoredEvent[]) => void,
-): (owner: string, creation: Creation, bytes: number) => Promise<Made> {
-  const collector = new Collector<Creation, Made>({
+): (owner: string, creation: Creation, bytes: number) => Promise<Created> {
+  const collector = new Collector<Creation, Created>({
     execute: async (creations) => {
       const { outcomes, events } = await db.transaction().execute((tx) => createAll(tx, type, creations));
       onPublished(events);
@@ -42,31 +42,31 @@ async function createAll(
   tx: Transaction,
   type: ResourceType,
   creations: readonly Creation[],
-): Promise<{ outcomes: PromiseSettledResult<Made>[]; events: StoredEvent[] }> {
-  const before = await answersBefore(tx, creations);
+): Promise<{ outcomes: PromiseSettledResult<Created>[]; events: StoredEvent[] }> {
+  const before = await findStoredResponses(tx, creations);
   const open = creations.filter((creation) => !before.has(creation));
   const { rows, events } =
     open.length === 0 ? { rows: [], events: [] } : await createResources(tx, type, open);
-  const made = new Map<Creation, JsonResponse>();
+  const created = new Map<Creation, JsonResponse>();
   for (const [index, creation] of open.entries()) {
     const row = rows[index];
-    if (row !== undefined) made.set(creation, creation.show(row));
+    if (row !== undefined) created.set(creation, creation.show(row));
   }
-  const kept = [...made].flatMap(([{ keyed }, response]) =>
+  const kept = [...created].flatMap(([{ keyed }, response]) =>
     keyed === undefined ? [] : [{ request: keyed, response }],
   );
   if (kept.length > 0) await storeResponses(tx, kept);
-  const outcomes = creations.map((creation): PromiseSettledResult<Made> => {
-    const answer = before.get(creation) ?? made.get(creation);
-    return answer instanceof Problem
-      ? { status: 'rejected', reason: answer }
-      : { status: 'fulfilled', value: answer };
+  const outcomes = creations.map((creation): PromiseSettledResult<Created> => {
+    const response = before.get(creation) ?? created.get(creation);
+    return response instanceof Problem
+      ? { status: 'rejected', reason: response }
+      : { status: 'fulfilled', value: response };
   });
   return { outcomes, events };
 }
 
-/** Of requests whose key was used before: the first response, or why they are refused. */
-async function answersBefore(
+/** Returns the stored response, or the Problem, of each request whose key was used before. */
+async function findStoredResponses(
   tx: Transaction,
   creations: readonly Creation[],
 ): Promise<Map<Creation, JsonResponse | Problem>> {
@@ -77,8 +77,8 @@ async function answersBefore(
     tx,
     keyed.map((creation) => creation.keyed as KeyedRequest),
   );
-  for (const [index, answer] of found.entries()) {
-    if (answer !== undefined) before.set(keyed[index] as Creation, answer);
+  for (const [index, response] of found.entries()) {
+    if (response !== undefined) before.set(keyed[index] as Creation, response);
   }
   return before;
 }

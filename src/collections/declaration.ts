@@ -1,31 +1,30 @@
 /**
- * Declaring a collection: what an operator writes in `nuncio.config.ts`. A collection is a name, the object of its
- * scopes, typed fields, sub-collections, actions and events; everything else (table, routes, schemas, event
- * kinds, reference) follows from it. Field names are typed through: a guard, a change or a filter that names a
- * field which does not exist does not compile.
+ * Declarations of collections in `nuncio.config.ts`. A declaration has a name, the object of its scopes, typed fields,
+ * sub-collections, actions and events. The table, routes, schemas, event kinds and reference are derived from it. A guard,
+ * change or filter that names an unknown field does not compile.
  */
 
 import Type, { type Static, type TSchema } from 'typebox';
 
-/** In an action's change: the moment at which it is made. */
+/** In an action's change: the time of the action. */
 export const now: unique symbol = Symbol('now');
 
-/** A field that the server alone sets: at creation to `initial`, later by actions. */
+/** A field that only the server sets: to `initial` at creation, later by actions. */
 export interface ServerSet<S extends TSchema> {
   readonly set: 'server';
   readonly schema: S;
   readonly initial: Static<S>;
 }
 
-/** A field that is given at creation and never changed. */
+/** A field that the client sets at creation and that never changes. */
 export interface CreateOnly<S extends TSchema> {
   readonly set: 'create';
   readonly schema: S;
 }
 
 /**
- * A TypeBox schema of a string, integer, number, boolean, array or object, or one of these or null. A field with a
- * `default` may be left out; one that may be null and has no default is null when left out.
+ * A TypeBox schema of a string, integer, number, boolean, array or object, optionally nullable. A field with a `default` is
+ * optional in requests. A nullable field without a default is null when omitted.
  */
 export type FieldDeclaration = TSchema | ServerSet<TSchema> | CreateOnly<TSchema>;
 export type Fields = Readonly<Record<string, FieldDeclaration>>;
@@ -36,7 +35,7 @@ type SchemaOf<D> =
 /** The values of a resource's declared fields. */
 export type ValuesOf<F extends Fields> = { readonly [K in keyof F]: Static<SchemaOf<F[K]>> };
 
-/** Fields with the value, or one of the values, that each must have. */
+/** Required values by field: one value, or a list of alternatives. */
 export type Match<F extends Fields> = {
   readonly [K in keyof F]?: ValuesOf<F>[K] | readonly ValuesOf<F>[K][];
 };
@@ -47,38 +46,38 @@ type Names<F extends Fields> = readonly (keyof F & string)[];
 
 export interface Action<F extends Fields> {
   description?: string;
-  /** What the resource must be like; otherwise 409 with `refusal`. Also decides whether its link is shown. */
+  /** Required state of the resource. Otherwise the response is 409 with `refusal`, and the action has no link. */
   guard?: Match<F>;
-  /** The sentence of the 409. */
+  /** The detail of the 409. */
   refusal?: string;
-  /** Fields that the request's body may give for this action, all of them server-set. */
+  /** Server-set fields that the request body of this action may contain. */
   input?: Names<F>;
   change: Change<F>;
-  /** The event that tells of it: `published` makes the kind `article.published`. */
+  /** The event to publish: `published` defines the kind `article.published`. */
   emits?: string;
 }
 
 export type LifeEvent = 'created' | 'updated' | 'deleted';
 
 interface Common<F extends Fields> {
-  /** Lower-case plural, the last part of the path: `articles`. */
+  /** Lower-case plural, the last part of the path, such as `articles`. */
   name: string;
-  /** Lower-case singular: names the event kinds and the key in event bodies. */
+  /** Lower-case singular, used in event kinds and as the key in event bodies. */
   item: string;
   description?: string;
   fields: F;
-  /** Changes that are told of as events. */
+  /** Changes that publish an event. */
   events?: readonly LifeEvent[];
-  /** Fields that `?<field>=<value>` may select by; `author` too. Each gets an index. */
+  /** Fields, or `author`, that clients can filter by with `?<field>=<value>`. Each gets an index. */
   filters?: readonly ((keyof F & string) | 'author')[];
   /**
-   * Links whose resources `?expand=<name>` embeds in the answer: of a collection its sub-collections by their names, of
-   * a sub-collection what it belongs to, by that one's `item`.
+   * Links that `?expand=<name>` embeds in the response. For a collection, names of its sub-collections; for a
+   * sub-collection, the `item` of its parent.
    */
   expansions?: readonly string[];
-  /** Fields that `?sort=<field>` and `?sort=-<field>` may order by. Each gets an index. */
+  /** Fields that clients can sort by with `?sort=<field>` and `?sort=-<field>`. Each gets an index. */
   sorts?: readonly ((keyof F & string) | 'created_at' | 'updated_at')[];
-  /** Writable fields of one resource, for the reference and the examples of events. */
+  /** Example values of writable fields, for the reference and for example events. */
   example: { readonly [K in keyof F]?: ValuesOf<F>[K] };
 }
 
@@ -86,23 +85,22 @@ export interface CollectionDeclaration<F extends Fields> extends Common<F> {
   /** The object of `read:<object>` and `write:<object>`. */
   scope: string;
   /**
-   * Whose resources one may read beside one's own: nobody's (`owner`, the default), everybody's (`all`), or
-   * everybody's that match.
+   * Resources of other users that a user may read: none (`owner`, the default), all (`all`), or those that match.
    */
   readable?: 'owner' | 'all' | Match<F>;
   children?: readonly Child[];
   actions?: Readonly<Record<string, Action<NoInfer<F>>>>;
 }
 
-/** A sub-collection: seen by whoever sees its parent, gone with it; its events belong to the parent's owner. */
+/** A sub-collection. Users who can read the parent can read it. It is deleted with the parent. Its events belong to the parent's owner. */
 export interface ChildDeclaration<F extends Fields> extends Common<F> {
-  /** Who may add: whoever may see the parent (the default), or its owner alone. */
+  /** Who may add resources: all users who can read the parent (the default), or only its owner. */
   createdBy?: 'readers' | 'owner';
 }
 
 declare const declared: unique symbol;
 
-/** A declaration whose field types have done their work. */
+/** A declaration. Its field types were checked where it was declared. */
 export interface Collection {
   readonly [declared]: 'collection';
 }
@@ -110,14 +108,14 @@ export interface Child {
   readonly [declared]: 'child';
 }
 
-/** The loosest form of what the two functions below take: what the compiler of declarations reads. */
+/** Declarations with any fields, as `compile.ts` reads them. */
 export type AnyCollectionDeclaration = CollectionDeclaration<Fields>;
 export type AnyChildDeclaration = ChildDeclaration<Fields>;
 
 const collections = new WeakSet<object>();
 const children = new WeakSet<object>();
 
-/** Declares a collection. What is wrong in it is reported when the platform is loaded, all at once. */
+/** Declares a collection. Loading the platform reports all its errors at once. */
 export function defineCollection<const F extends Fields>(declaration: CollectionDeclaration<F>): Collection {
   const copy = Object.freeze({ ...declaration });
   collections.add(copy);
@@ -131,21 +129,21 @@ export function defineChild<const F extends Fields>(declaration: ChildDeclaratio
   return copy as unknown as Child;
 }
 
-/** The declaration again, or undefined for what did not come out of `defineCollection`. */
+/** Returns the declaration, or undefined if `defineCollection` did not create the value. */
 export function readCollection(value: unknown): AnyCollectionDeclaration | undefined {
   return typeof value === 'object' && value !== null && collections.has(value)
     ? (value as AnyCollectionDeclaration)
     : undefined;
 }
 
-/** The declaration again, or undefined for what did not come out of `defineChild`. */
+/** Returns the declaration, or undefined if `defineChild` did not create the value. */
 export function readChild(value: unknown): AnyChildDeclaration | undefined {
   return typeof value === 'object' && value !== null && children.has(value)
     ? (value as AnyChildDeclaration)
     : undefined;
 }
 
-/** @param initial its value in a new resource */
+/** @param initial the value in a new resource */
 export function serverSet<const S extends TSchema>(schema: S, initial: Static<S>): ServerSet<S> {
   return Object.freeze({ set: 'server', schema, initial });
 }
@@ -154,12 +152,12 @@ export function createOnly<const S extends TSchema>(schema: S): CreateOnly<S> {
   return Object.freeze({ set: 'create', schema });
 }
 
-/** A time: RFC 3339, answered in UTC with milliseconds. */
+/** A time in RFC 3339 format. Responses use UTC with milliseconds. */
 export function Timestamp() {
   return Type.String({ format: 'date-time' });
 }
 
-/** The schema's values, or null. */
+/** Adds null to a schema. */
 export function Nullable<const S extends TSchema>(schema: S) {
   return Type.Union([schema, Type.Null()]);
 }

@@ -1,4 +1,4 @@
-/** The example of a resource: the declaration's own values in everything that a resource has. */
+/** Builds an example resource from the declaration's example values. */
 
 import { now } from './declaration.ts';
 import { isChangeable, type ResourceAction, type ResourceType } from './resource_type.ts';
@@ -11,8 +11,8 @@ export const exampleIds = {
 const exampleTime = '2026-01-02T03:04:05.678Z';
 
 /**
- * Without `_links`.
- * @param action what was done to it last
+ * Returns an example resource without `_links`.
+ * @param action the last action on the resource
  */
 export function exampleResource(type: ResourceType, action?: ResourceAction): Record<string, unknown> {
   const resource: Record<string, unknown> = {

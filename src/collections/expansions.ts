@@ -1,7 +1,7 @@
 /**
- * Expansions: what a resource links to, embedded in its answer because the request asked with `?expand=`. For a whole
- * page each expansion is one statement. It asks anew whether the principal may see what it reads: a resource may have
- * been hidden since its page was read. What is embedded has nothing embedded in it.
+ * Expansions embed linked resources in a response on request (`?expand=`). Each expansion takes one statement for a whole
+ * page. The statement checks permissions again, because they may have changed since the page was read. Embedded resources
+ * have no expansions themselves.
  */
 
 import { sql } from 'kysely';
@@ -14,19 +14,19 @@ import { pathOf, resourceWriter, writeAll } from './representation.ts';
 import { rawColumnList, readableByAll, tableOf } from './resource.ts';
 import type { Expansion, ResourceType } from './resource_type.ts';
 
-/** Resources of a sub-collection embedded in one resource at most. */
+/** Limit of embedded resources per resource and sub-collection. */
 export const embeddedMax = 20;
 /**
- * Resources of sub-collections embedded in one answer at most: on long pages each resource has fewer of them, but one at
- * least, as a page has 200 at most and a type 5 expansions.
+ * Limit of embedded resources per response. On long pages each resource gets fewer, but at least one: a page has at most 200
+ * resources, and a type at most 5 expansions.
  */
-export const embeddedInAnswerMax = 1_000;
+export const embeddedInResponseMax = 1_000;
 
 /**
- * Reads what is to be embedded in the resources of a page.
- * @param count resources on the page: there may be cells of one more
- * @param limit resources that the page may have
- * @returns the member `_embedded` of the resource at an index, with the comma before it; empty where nothing was asked for
+ * Reads the resources to embed in a page.
+ * @param count resources on the page; the cells may contain one more
+ * @param limit the page size
+ * @returns a function that writes the member `_embedded` of a resource, with a leading comma; empty without expansions
  */
 export async function embed(
   db: Database,
@@ -37,7 +37,7 @@ export async function embed(
   limit: number,
 ): Promise<(index: number) => string> {
   if (expansions.length === 0) return () => '';
-  const size = Math.min(embeddedMax, Math.floor(embeddedInAnswerMax / (limit * expansions.length)));
+  const size = Math.min(embeddedMax, Math.floor(embeddedInResponseMax / (limit * expansions.length)));
   const members: { name: string; of: readonly string[]; texts: ReadonlyMap<string, string> }[] = [];
   for (const { name, type } of expansions) {
     const isPage = type.parent !== null;
@@ -57,7 +57,7 @@ export async function embed(
   };
 }
 
-/** Resources by their ids. */
+/** Reads resources by id. */
 async function readResources(
   db: Database,
   principal: Principal,
@@ -74,7 +74,7 @@ async function readResources(
   return new Map(cells.ids.map((id, index) => [id, write(index)]));
 }
 
-/** First pages of a sub-collection, by the ids of what they belong to. */
+/** Reads the first page of a sub-collection for each parent. */
 async function readPages(
   db: Database,
   principal: Principal,
@@ -83,7 +83,7 @@ async function readPages(
   parentIds: readonly string[],
   size: number,
 ): Promise<Map<string, string>> {
-  // In the order of `orderDefault`: ids are in the order of their creation.
+  // Newest first, like `orderDefault`: ids are in the order of creation.
   const { rows } = await sql<CellsRow & { _parent: string }>`
     select p.id as _parent, page.*
       from unnest(${parentIds}::uuid[]) as wanted (id)

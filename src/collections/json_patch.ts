@@ -1,7 +1,6 @@
 /**
- * JSON Patch (RFC 6902): applies operations to a document, all or none, with bounded work. Each operation is checked
- * before it is applied: the places it names exist, and neither the depth of the document, nor what copies add to it,
- * nor the number of values that are visited exceeds its limit.
+ * JSON Patch (RFC 6902): applies all operations or none, with bounded work. Before each operation, the places that it names
+ * must exist, and the depth of the document, the copied text and the visited values must stay within their limits.
  */
 
 import { jsonDepthMax } from '../http/json.ts';
@@ -17,17 +16,16 @@ type Operation =
   | { op: 'move'; path: string; from: string }
   | { op: 'copy'; path: string; from: string };
 
-/** Operations in a patch at most. */
 export const patchOperationsMax = 1_000;
 
-/** Characters, as JSON, that the `copy` operations of a patch may add in total. */
+/** Total characters of JSON that the `copy` operations of a patch may add. */
 const copiedCharactersMax = 4_194_304;
 
-/** Values that the operations of a patch may visit in total: what `copy`, `move` and `test` name, with everything in it. */
+/** Total values that a patch may visit: those that `copy`, `move` and `test` name, including nested ones. */
 const visitedValuesMax = 1_000_000;
 
-/** Array elements that shift by one place for the cost of one visited value. */
-const shiftedForOneVisit = 64;
+/** Shifting this many array elements by one place costs as much as one visited value. */
+const shiftsPerVisit = 64;
 
 interface Work {
   copiedCharacters: number;
@@ -36,16 +34,16 @@ interface Work {
 
 /**
  * @param document changed in place
- * @throws Problem 422 for an operation that is none, cannot be done or does too much, 409 for a `test` that fails
+ * @throws Problem 422 for an operation that is invalid, impossible or too expensive, 409 for a failed `test`
  */
 export function applyJsonPatch(document: Members, patch: unknown): void {
   const work: Work = { copiedCharacters: 0, visitedValues: 0 };
   for (const [index, operation] of checkOperations(patch).entries()) {
     const fault = applyOperation(document, operation, work);
     if (fault === 'test failed') {
-      throw new Problem(409, 'A test of the patch failed: the resource is not as it expects.', {
+      throw new Problem(409, 'A test operation of the patch failed.', {
         code: 'patch-test-failed',
-        errors: [{ pointer: `/${index}`, message: 'the value is another' }],
+        errors: [{ pointer: `/${index}`, message: 'the value is different' }],
       });
     }
     if (fault !== undefined) throw bodyProblem([{ pointer: `/${index}`, message: fault }]);
@@ -55,11 +53,11 @@ export function applyJsonPatch(document: Members, patch: unknown): void {
 function checkOperations(patch: unknown): Operation[] {
   if (!Array.isArray(patch)) throw bodyProblem([{ pointer: '', message: 'must be an array of operations' }]);
   if (patch.length > patchOperationsMax) {
-    throw bodyProblem([{ pointer: '', message: `may have ${patchOperationsMax} operations at most` }]);
+    throw bodyProblem([{ pointer: '', message: `may have at most ${patchOperationsMax} operations` }]);
   }
   const faulty = patch.findIndex((operation) => !isOperation(operation));
   if (faulty === -1) return patch as Operation[];
-  throw bodyProblem([{ pointer: `/${faulty}`, message: 'is not an operation of RFC 6902 on a member' }]);
+  throw bodyProblem([{ pointer: `/${faulty}`, message: 'is not a valid operation of RFC 6902 on a member' }]);
 }
 
 function isOperation(operation: unknown): boolean {
@@ -69,7 +67,7 @@ function isOperation(operation: unknown): boolean {
   switch (op) {
     case 'test':
       return Object.hasOwn(operation, 'value');
-    // The whole resource is not a member of itself: only members can be changed.
+    // An empty path names the whole resource, of which only members can be changed.
     case 'add':
     case 'replace':
       return path !== '' && Object.hasOwn(operation, 'value');
@@ -88,7 +86,7 @@ function isPointer(value: unknown): value is string {
   return typeof value === 'string' && (value === '' || value.startsWith('/')) && !/~(?![01])/.test(value);
 }
 
-/** @returns what is wrong, or undefined once the operation is applied */
+/** @returns the error, or undefined if the operation was applied */
 function applyOperation(document: Members, operation: Operation, work: Work): string | undefined {
   if (!hasPlaces(document, operation))
     return operation.op === 'test' ? 'test failed' : 'names a place that does not exist';
@@ -97,10 +95,10 @@ function applyOperation(document: Members, operation: Operation, work: Work): st
   if (operation.op === 'test') {
     return isEqual(valueAt(document, operation.path), operation.value) ? undefined : 'test failed';
   }
-  return change(document, operation) ? undefined : 'cannot be done here';
+  return change(document, operation) ? undefined : 'is not possible here';
 }
 
-/** @returns whether it could be done */
+/** @returns whether the change was possible */
 function change(document: Members, operation: Exclude<Operation, { op: 'test' }>): boolean {
   const { path } = operation;
   switch (operation.op) {
@@ -120,7 +118,7 @@ function change(document: Members, operation: Exclude<Operation, { op: 'test' }>
   }
 }
 
-/** RFC 6902 section 4.1: into an array before the element, as a member of an object in place of what was there. */
+/** RFC 6902 section 4.1: inserts before an array element, or replaces an object member. */
 function insert(document: Members, pointer: string, value: unknown): boolean {
   const parent = valueAt(document, parentOf(pointer));
   const token = tokensOf(pointer).at(-1) as string;
@@ -138,14 +136,14 @@ function insert(document: Members, pointer: string, value: unknown): boolean {
 function remove(document: Members, pointer: string): boolean {
   const parent = valueAt(document, parentOf(pointer));
   const token = tokensOf(pointer).at(-1);
-  // The whole resource is in nothing that it could be taken out of.
+  // The whole resource has no parent to remove it from.
   if (token === undefined) return false;
   if (Array.isArray(parent)) parent.splice(Number(token), 1);
   else delete (parent as Members)[token];
   return true;
 }
 
-/** Adds the cost of an operation to the work. @returns what it exceeds, or undefined */
+/** Adds the cost of an operation. @returns an error if it exceeds a limit */
 function chargeFor(document: Members, operation: Operation, work: Work): string | undefined {
   const { op, path } = operation;
   const value =
@@ -164,27 +162,27 @@ function chargeFor(document: Members, operation: Operation, work: Work): string 
     return `copies too much: a patch may copy ${copiedCharactersMax} characters`;
   }
   if (op === 'remove' || op === 'test') return undefined;
-  // What the body brings was measured when it was read, but not at the place where it goes.
+  // The parser has checked the depth of the body, but not the depth at the target.
   const depth =
     op === 'add' || op === 'replace' ? measure(operation.value, visitedValuesMax).depth : size.depth;
-  return depthOf(path) + depth > jsonDepthMax ? `nests more than ${jsonDepthMax} deep` : undefined;
+  return depthOf(path) + depth > jsonDepthMax ? `nests more than ${jsonDepthMax} levels deep` : undefined;
 }
 
-/** Elements of an array move when one is inserted before them or removed. */
+/** Inserting or removing an array element shifts the elements behind it. */
 function shiftCost(document: Members, pointer: string): number {
   const parent = valueAt(document, parentOf(pointer));
-  return Array.isArray(parent) ? parent.length / shiftedForOneVisit : 0;
+  return Array.isArray(parent) ? parent.length / shiftsPerVisit : 0;
 }
 
 interface Size {
   values: number;
-  /** About as many as its JSON has. */
+  /** Approximate length as JSON. */
   characters: number;
-  /** Objects and arrays in each other. */
+  /** Levels of nested objects and arrays. */
   depth: number;
 }
 
-/** @param valuesMax measuring ends as soon as there are more */
+/** @param valuesMax stops counting above this number */
 function measure(value: unknown, valuesMax: number): Size {
   const size: Size = { values: 0, characters: 0, depth: 0 };
   const visit = (visited: unknown, depth: number): void => {
@@ -202,16 +200,16 @@ function measure(value: unknown, valuesMax: number): Size {
   return size;
 }
 
-/** Whether what an operation names is there: own members alone, so that nothing inherited is found or changed. */
+/** Whether the places that an operation names exist. Only own members count, so that it cannot reach inherited ones. */
 function hasPlaces(document: Members, operation: Operation): boolean {
   const { op, path } = operation;
-  // It would become what the object inherits from, and be no member of it.
+  // Assigning to __proto__ would change the prototype instead of adding a member.
   if (tokensOf(path).at(-1) === '__proto__') return false;
   switch (op) {
     case 'add':
       return isThere(document, parentOf(path));
     case 'move':
-      // RFC 6902 section 4.4: nothing moves into itself.
+      // RFC 6902 section 4.4: a value cannot move into itself.
       return (
         isThere(document, operation.from) &&
         isThere(document, parentOf(path)) &&
@@ -229,8 +227,8 @@ function isThere(document: Members, pointer: string): boolean {
 }
 
 /**
- * RFC 6901 section 4, for own members alone: an index of an array has no leading zeros and no other form.
- * @returns undefined where there is none: JSON has no such value
+ * RFC 6901 section 4, for own members only. An array index has no leading zeros.
+ * @returns undefined if there is no value, which JSON itself cannot contain
  */
 function valueAt(document: Members, pointer: string): unknown {
   let value: unknown = document;
@@ -257,12 +255,12 @@ function parentOf(pointer: string): string {
   return pointer.slice(0, pointer.lastIndexOf('/'));
 }
 
-/** Objects and arrays around the place that a pointer names, the document among them. */
+/** Counts the objects and arrays that enclose the target of a pointer, including the document. */
 function depthOf(pointer: string): number {
   return pointer.split('/', jsonDepthMax + 2).length - 1;
 }
 
-/** RFC 6902 section 4.6: the order of members does not count. The visits are charged before. */
+/** RFC 6902 section 4.6: the order of members does not matter. `chargeFor` has counted the visits. */
 function isEqual(left: unknown, right: unknown): boolean {
   if (!isContainer(left) || !isContainer(right)) return left === right;
   if (Array.isArray(left) !== Array.isArray(right)) return false;

@@ -1,6 +1,6 @@
 /**
- * The event kinds that a collection brings: one for each life event and action that it tells of, and the bodies
- * they carry: `{ "article": { … } }`, of a sub-collection `{ "comment": { … }, "article": { "id" } }`.
+ * The event kinds of a collection, one per published life event and action, and their bodies: `{ "article": { … } }`, or
+ * `{ "comment": { … }, "article": { "id" } }` for a sub-collection.
  */
 
 import Type, { type TSchema } from 'typebox';
@@ -9,9 +9,9 @@ import { exampleIds, exampleResource } from './example.ts';
 import type { ResourceType } from './resource_type.ts';
 import { eventResourceSchema } from './schemas.ts';
 
-/** Kinds of a type and of its sub-collections. */
+/** Returns the kinds of a type and of its sub-collections. */
 export function kindsOf(type: ResourceType): EventKind[] {
-  const told = [...type.events].map((event) => ({
+  const lifeEvents = [...type.events].map((event) => ({
     name: `${type.item}.${event}`,
     description: `A resource of ${type.name} was ${event}.`,
     example: exampleResource(type),
@@ -22,12 +22,12 @@ export function kindsOf(type: ResourceType): EventKind[] {
       : [
           {
             name: action.emits,
-            description: action.description || `The action ${action.name} was done.`,
+            description: action.description || `The action ${action.name} was performed.`,
             example: exampleResource(type, action),
           },
         ],
   );
-  const kinds = [...told, ...emitted].map(({ name, description, example }) =>
+  const kinds = [...lifeEvents, ...emitted].map(({ name, description, example }) =>
     defineEventKind({
       name,
       description,
@@ -39,7 +39,6 @@ export function kindsOf(type: ResourceType): EventKind[] {
   return [...kinds, ...type.children.flatMap(kindsOf)];
 }
 
-/** The body of an event about a resource. */
 export function eventBody(type: ResourceType, resource: Record<string, unknown>, parentId: string): unknown {
   return type.parent === null
     ? { [type.item]: resource }

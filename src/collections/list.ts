@@ -1,10 +1,10 @@
 /**
- * GET on a collection or sub-collection: one page, by keyset. A page begins after the place where the one before
- * ended, so each resource that is there from the first page to the last is seen exactly once, whatever is added or
- * removed meanwhile.
+ * GET on a collection or sub-collection, with keyset pagination. A page starts after the position where the previous page
+ * ended. A resource that exists during the whole traversal is therefore seen exactly once, whatever else is inserted or
+ * deleted.
  *
- * A collection is read in two parts, one's own and what one may read of others, each from an index in the list's
- * order and each no further than the page is long: what a page costs does not grow with what one may not see.
+ * A collection is read in two parts: the user's own resources, and readable resources of others. Each part is read from an
+ * index in the order of the list, and at most one page long. Resources that the user may not read add no cost.
  */
 
 import { type RawBuilder, sql } from 'kysely';
@@ -22,15 +22,15 @@ import { orderExpression, orderType } from './table.ts';
 
 export interface Page {
   cells: Cells;
-  /** Resources on it: one more cell of each column tells that there is a next page. */
+  /** Resources on the page. If there is a next page, each column has one more cell. */
   count: number;
-  /** The cursor of the next page; undefined at the end. */
+  /** Cursor of the next page; undefined on the last page. */
   next: string | undefined;
 }
 
 /**
  * @param parentId of a sub-collection
- * @throws Problem 404 when the parent may not be seen, 400 for a cursor of another list
+ * @throws Problem 404 if the principal cannot read the parent, 400 for a cursor of another list
  */
 export async function listResources(
   db: Database,
@@ -47,9 +47,9 @@ export async function listResources(
   }
   const part = partOf(type, query, name, after);
   const row = await select(db, type, principal, part, parentId).catch((error: unknown) => {
-    // A cursor's key that the column's type refuses (SQLSTATE class 22) was not written here.
+    // SQLSTATE class 22: the column's type rejects the cursor's key, so the cursor is forged or of another list.
     if (/^22/.test(String((error as { code?: unknown }).code))) {
-      throw new Problem(400, 'after is not of this list.', { code: 'invalid-cursor', cause: error });
+      throw new Problem(400, 'after is not a cursor of this list.', { code: 'invalid-cursor', cause: error });
     }
     throw error;
   });
@@ -62,11 +62,11 @@ export async function listResources(
 }
 
 interface Part {
-  /** Of a resource, within. */
+  /** Columns of the inner queries. */
   columns: RawBuilder<unknown>;
-  /** Of the page. */
+  /** Aggregates of the outer query. */
   cells: RawBuilder<unknown>;
-  /** Filters and the place to begin after. */
+  /** Filters and the position to start after. */
   where: RawBuilder<unknown>;
   order: RawBuilder<unknown>;
   outerOrder: RawBuilder<unknown>;
@@ -105,7 +105,7 @@ function partOf(type: ResourceType, query: ListQuery, name: string, after: Place
     where: conditions.length === 0 ? fragment('true') : sql.join(conditions, fragment(' and ')),
     order: hasKey ? sql`${expression} ${direction}, id ${direction}` : sql`id ${direction}`,
     outerOrder: fragment(outerOrder),
-    // One more than the page tells whether there is a next one.
+    // One more row shows whether there is a next page.
     limit: sql`${query.limit + 1}`,
   };
 }

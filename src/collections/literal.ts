@@ -1,27 +1,28 @@
 /**
- * SQL made from declarations: names and constants that an operator wrote. What a request brings is never part of a
- * statement's text; it goes in as a parameter.
+ * SQL text from declarations: names and constants that the operator wrote. Values of requests never become SQL text; they are
+ * parameters.
  */
 
 import { type RawBuilder, sql } from 'kysely';
 import type { ColumnType } from './column.ts';
 import type { Conditions, Field } from './resource_type.ts';
 
-/** A constant of a declaration, with its type. */
+/** Writes a constant of a declaration, with its type. */
 export function literal(type: ColumnType, value: unknown): string {
   if (value === null) return `null::${type}`;
   const text = type === 'jsonb' ? JSON.stringify(value) : String(value);
-  // With standard_conforming_strings (the default since 9.1) a quote is the only character with a meaning.
+  // With standard_conforming_strings (the default since PostgreSQL 9.1) only the quote needs escaping.
   return `'${text.replaceAll("'", "''")}'::${type}`;
 }
 
-/** A name of a table or column. */
+/** Quotes the name of a table or column. */
 export function identifier(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
 /**
- * Conditions as text, constants included: a partial index serves a statement only where both say the same.
+ * Writes conditions as text, including constants: PostgreSQL uses a partial index only if the statement repeats its
+ * condition literally.
  * @param alias the table's alias in the statement
  */
 export function conditionText(conditions: Conditions, alias = ''): string {
@@ -40,13 +41,13 @@ function constantOf(field: Field): (value: unknown) => string {
   return (value) => literal(field.column, value);
 }
 
-/** Whose resources one may read beside one's own, as a condition. */
+/** Writes the condition under which users can read resources of others. */
 export function readableText(readable: 'owner' | 'all' | Conditions, alias = ''): string {
   if (readable === 'owner') return 'false';
   return readable === 'all' ? 'true' : conditionText(readable, alias);
 }
 
-/** Text of this file as a part of a statement. */
+/** Makes text from this file part of a statement. */
 export function fragment(text: string): RawBuilder<unknown> {
   return sql.raw(text);
 }

@@ -1,8 +1,7 @@
 /**
- * Bringing the collections' tables in line with their declarations: tables and columns that are missing are made,
- * indexes are made and dropped, columns that are no longer declared are kept and become optional. What cannot be
- * done without a decision of the operator is refused, with nothing changed. Owns the table `collections` and the
- * tables of the collections.
+ * Migrates the tables of collections to their declarations. Creates missing tables and columns, and creates and drops
+ * indexes. Keeps columns that are no longer declared, and makes them nullable. If a change needs a decision of the operator,
+ * it changes nothing and reports all problems. Owns the table `collections` and the tables of the collections.
  */
 
 import type pg from 'pg';
@@ -11,7 +10,7 @@ import { identifier } from './literal.ts';
 import { type ResourceType, withChildren } from './resource_type.ts';
 import { columnsOf, constraintsOf, indexesOf, indexPrefix, type TableColumn } from './table.ts';
 
-/** A table that does not fit its declaration: one line for each problem. */
+/** Tables do not match their declarations. Has one line per problem. */
 export class CollectionsError extends Error {
   override readonly name = 'CollectionsError';
   readonly problems: readonly string[];
@@ -23,9 +22,9 @@ export class CollectionsError extends Error {
 }
 
 /**
- * Makes the tables fit the declarations, all in one transaction. The SQL migrations come first.
- * @returns what was done, a line each
- * @throws CollectionsError with every problem found; nothing is changed then
+ * Migrates all tables in one transaction. The SQL migrations must run first.
+ * @returns one line per change
+ * @throws CollectionsError with every problem found; then nothing changes
  */
 export async function migrateCollections(
   connectionString: string,
@@ -45,8 +44,8 @@ export async function migrateCollections(
 }
 
 /**
- * Checks that the tables fit, for a server that may not change them.
- * @throws CollectionsError when something is missing or does not fit
+ * Checks the tables for a server that may not change them.
+ * @throws CollectionsError if a table does not match its declaration
  */
 export async function requireCollections(
   connectionString: string,
@@ -55,7 +54,7 @@ export async function requireCollections(
   const client = await connectClient(connectionString, 'nuncio migrate');
   try {
     const { done } = await planTables(client, collections);
-    if (done.length > 0) throw new CollectionsError(done.map((line) => `not done yet: ${line}`));
+    if (done.length > 0) throw new CollectionsError(done.map((line) => `pending: ${line}`));
   } finally {
     await client.end();
   }
@@ -74,7 +73,7 @@ async function planTables(client: pg.Client, collections: readonly ResourceType[
     if (existing === undefined) planNewTable(type, plan);
     else if (!existing.ours) {
       plan.problems.push(
-        `${type.table}: a table of that name is in the database and was not made from a declaration`,
+        `${type.table}: the database has a table of that name that was not created from a declaration`,
       );
     } else planColumns(type, existing, plan);
     planIndexes(type, existing, plan);
@@ -89,7 +88,7 @@ function planNewTable(type: ResourceType, plan: Plan): void {
     `create table ${identifier(type.table)} (${[...columns, ...constraintsOf(type)].join(', ')})`,
     `insert into collections (name) values ('${type.table}')`,
   );
-  plan.done.push(`table ${type.table} made`);
+  plan.done.push(`table ${type.table} created`);
 }
 
 function columnText(column: TableColumn): string {
@@ -106,30 +105,30 @@ function planColumns(type: ResourceType, existing: ExistingTable, plan: Plan): v
     const place = `${type.table}.${column.name}`;
     if (found === undefined) {
       if (column.notNull && column.default === undefined && existing.hasRows) {
-        plan.problems.push(`${place}: it is new and required, and the table has rows: give it a default`);
+        plan.problems.push(`${place}: a new required column needs a default, because the table has rows`);
         continue;
       }
       plan.statements.push(`alter table ${table} add column ${columnText(column)}`);
       plan.done.push(`column ${place} added`);
     } else if (found.type !== column.type) {
       plan.problems.push(
-        `${place}: it is ${found.type} in the database and ${column.type} in the declaration: change the column, or declare a field of another name`,
+        `${place}: the type is ${found.type} in the database and ${column.type} in the declaration: change the column, or declare a field with another name`,
       );
     } else if (found.notNull && !column.notNull) {
       plan.statements.push(`alter table ${table} alter column ${identifier(column.name)} drop not null`);
-      plan.done.push(`column ${place} may be null`);
+      plan.done.push(`column ${place} made nullable`);
     } else if (!found.notNull && column.notNull) {
       if (found.hasNulls)
-        plan.problems.push(`${place}: it may not be null any more, and rows have null in it`);
+        plan.problems.push(`${place}: the column is no longer nullable, but rows have null in it`);
       plan.statements.push(`alter table ${table} alter column ${identifier(column.name)} set not null`);
-      plan.done.push(`column ${place} may not be null`);
+      plan.done.push(`column ${place} made not null`);
     }
   }
   const names = new Set(wanted.map((column) => column.name));
   for (const [name, found] of existing.columns) {
     if (names.has(name) || !found.notNull || found.hasDefault) continue;
     plan.statements.push(`alter table ${table} alter column ${identifier(name)} drop not null`);
-    plan.done.push(`column ${type.table}.${name}, no longer declared, is kept and may be null`);
+    plan.done.push(`column ${type.table}.${name}, no longer declared, kept and made nullable`);
   }
 }
 
@@ -139,7 +138,7 @@ function planIndexes(type: ResourceType, table: ExistingTable | undefined, plan:
   for (const { name, definition } of wanted) {
     if (existing.includes(name)) continue;
     plan.statements.push(`create index ${identifier(name)} on ${identifier(type.table)} ${definition}`);
-    if (table !== undefined) plan.done.push(`index on ${type.table} ${definition} made`);
+    if (table !== undefined) plan.done.push(`index on ${type.table} ${definition} created`);
   }
   for (const name of existing) {
     if (wanted.some((index) => index.name === name)) continue;
@@ -152,7 +151,7 @@ interface ExistingTable {
   ours: boolean;
   hasRows: boolean;
   columns: Map<string, { type: string; notNull: boolean; hasDefault: boolean; hasNulls: boolean }>;
-  /** Names of indexes that were made here. */
+  /** Names of indexes that this module created. */
   indexes: string[];
 }
 

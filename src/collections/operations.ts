@@ -1,4 +1,4 @@
-/** The operations of collections as the reference describes them, made from the declarations. */
+/** Describes the operations of collections for the reference, from their declarations. */
 
 import Type, { type TSchema } from 'typebox';
 import { jsonPatchType, mergePatchType } from '../http/api.ts';
@@ -7,14 +7,15 @@ import type { AnswerDescription, Operation, Parameter, ReferencePart } from '../
 import { requestSchema } from '../http/request_schema.ts';
 import { cursorCharactersMax, cursorPattern } from './cursor.ts';
 import { exampleIds, exampleResource } from './example.ts';
-import { embeddedInAnswerMax, embeddedMax } from './expansions.ts';
-import { patchOperationsMax } from './json_patch.ts';
+import { embeddedInResponseMax, embeddedMax } from './expansions.ts';
 import { orderDefault, pageSizeDefault, pageSizeMax, selectableMembers } from './query.ts';
 import { type ResourceAction, type ResourceType, withChildren } from './resource_type.ts';
+import { rootOperation, rootSchema } from './root_operation.ts';
 import {
   actionSchema,
   createSchema,
   filterSchema,
+  jsonPatchSchema,
   LinkSchema,
   listSchema,
   mergePatchSchema,
@@ -34,7 +35,7 @@ export function describeCollections(collections: readonly ResourceType[]): Refer
       ...Object.assign({}, ...types.map(schemasOf)),
     },
     tags: [
-      { name: 'api', description: 'Who the token speaks for.' },
+      { name: 'api', description: 'Who the token acts for.' },
       ...collections.map(({ name, description }) => ({ name, description })),
     ],
   };
@@ -105,7 +106,7 @@ function pathParameters(type: ResourceType, withId: boolean): Parameter[] {
   const id = (name: string, item: string): Parameter => ({
     name,
     in: 'path',
-    description: `Which ${item}.`,
+    description: `The id of the ${item}.`,
     schema: Type.String({ format: 'uuid' }),
     required: true,
   });
@@ -118,24 +119,24 @@ function pathParameters(type: ResourceType, withId: boolean): Parameter[] {
 const fieldsParameter = (type: ResourceType): Parameter => ({
   name: 'fields',
   in: 'query',
-  description: `The members wanted, divided by commas, beside id and _links: ${selectableMembers(type).join(', ')}.`,
+  description: `Comma-separated members to return in addition to id and _links: ${selectableMembers(type).join(', ')}.`,
   schema: namesSchema(['id', ...selectableMembers(type)]),
 });
 
-/** One of the names or several, divided by commas; spaces around a name do no harm. */
+/** One or more names, separated by commas and optional spaces. */
 function namesSchema(names: readonly string[]): TSchema {
   const name = ` *(${names.join('|')}) *`;
   return Type.String({ pattern: `^${name}(,${name})*$` });
 }
 
-/** What is shown of each resource. */
+/** Parameters that select the shown parts of each resource. */
 function shapeParameters(type: ResourceType): Parameter[] {
   const names = type.expansions.map(({ name }) => name);
   if (names.length === 0) return [fieldsParameter(type)];
   const expand: Parameter = {
     name: 'expand',
     in: 'query',
-    description: `Links whose resources are embedded under _embedded, divided by commas: ${names.join(', ')}. Of a sub-collection the first ${embeddedMax}, newest first, and no more than ${embeddedInAnswerMax} in one answer.`,
+    description: `Comma-separated links to embed under _embedded: ${names.join(', ')}. A sub-collection embeds at most the ${embeddedMax} newest resources, and a response at most ${embeddedInResponseMax}.`,
     schema: namesSchema(names),
   };
   return [fieldsParameter(type), expand];
@@ -154,7 +155,7 @@ function listOperation(type: ResourceType): Operation {
     return {
       name,
       in: 'query',
-      description: `Only those with this ${name}.`,
+      description: `Returns only resources with this ${name}.`,
       schema: field === undefined ? Type.String({ format: 'uuid' }) : filterSchema(field),
     };
   });
@@ -170,19 +171,19 @@ function listOperation(type: ResourceType): Operation {
       {
         name: 'limit',
         in: 'query',
-        description: 'Resources on a page at most.',
+        description: 'The maximum number of resources on the page.',
         schema: Type.Integer({ minimum: 1, maximum: pageSizeMax, default: pageSizeDefault }),
       },
       {
         name: 'after',
         in: 'query',
-        description: 'Where the page before ended: from the link `next` of the same list in the same order.',
+        description: 'The cursor from the `next` link of the same list in the same order.',
         schema: Type.String({ pattern: cursorPattern, minLength: 1, maxLength: cursorCharactersMax }),
       },
       {
         name: 'sort',
         in: 'query',
-        description: 'The order; with - in front descending.',
+        description: 'The order. A leading - means descending.',
         schema: { enum: sorts, type: 'string', default: orderDefault } as TSchema,
       },
       ...filters,
@@ -190,7 +191,7 @@ function listOperation(type: ResourceType): Operation {
     ],
     answers: {
       200: {
-        description: 'A page.',
+        description: 'A page of the list.',
         schema: `${nameOf(type)}List`,
         headers: ['Link'],
         example: { items: [exampleOf(type)], _links: { self: { href: examplePath(type) } } },
@@ -220,7 +221,7 @@ function readOperation(type: ResourceType): Operation {
         headers: validatorHeaders,
         example: exampleOf(type),
       },
-      304: { description: 'It is as the request knows it.', headers: validatorHeaders },
+      304: { description: 'The resource has not changed.', headers: validatorHeaders },
     },
     problems: [404],
   };
@@ -248,7 +249,7 @@ function createOperation(type: ResourceType): Operation {
       required: true,
       content: { 'application/json': { schema: `${nameOf(type)}Create`, example: type.example } },
     },
-    answers: { 201: shown(type, 'It was made.', ['Location', 'Idempotency-Replayed']) },
+    answers: { 201: shown(type, 'The resource was created.', ['Location', 'Idempotency-Replayed']) },
     problems: [...(type.parent === null ? [] : [404]), 409, 413, 415, 422],
   };
 }
@@ -266,7 +267,7 @@ function replaceOperation(type: ResourceType): Operation {
       required: true,
       content: { 'application/json': { schema: `${nameOf(type)}Replace`, example: settable(type) } },
     },
-    answers: { 200: shown(type, 'It has the values given, and defaults for the rest.') },
+    answers: { 200: shown(type, 'The resource has the given values, and defaults for omitted ones.') },
     problems: [404, 412, 413, 415, 422],
   };
 }
@@ -293,7 +294,7 @@ function patchOperation(type: ResourceType): Operation {
         },
       },
     },
-    answers: { 200: shown(type, 'It is changed.') },
+    answers: { 200: shown(type, 'The resource was changed.') },
     problems: [404, 409, 412, 413, 415, 422],
   };
 }
@@ -307,7 +308,7 @@ function deleteOperation(type: ResourceType): Operation {
     summary: `Delete ${oneOf(type)}`,
     scopes: [type.writeScope],
     parameters: [...pathParameters(type, true), ...conditionParameters(...preconditions)],
-    answers: { 204: { description: 'It is gone, with all that belongs to it.' } },
+    answers: { 204: { description: 'The resource and its sub-collections were deleted.' } },
     problems: [404, 412, 413, 415],
   };
 }
@@ -329,12 +330,12 @@ function actionOperation(type: ResourceType, action: ResourceAction): Operation 
       required: false,
       content: { 'application/json': { schema: `${nameOf(type)}${upper(action.name)}`, example } },
     },
-    answers: { 200: shown(type, 'It is done.', ['Idempotency-Replayed']) },
+    answers: { 200: shown(type, 'The action was performed.', ['Idempotency-Replayed']) },
     problems: [404, 409, 412, 413, 415, 422],
   };
 }
 
-/** The example's members that a client may change. */
+/** The writable members of the example. */
 function settable(type: ResourceType): Record<string, unknown> {
   const names = type.fields.filter((field) => field.set === 'client').map((field) => field.name);
   return Object.fromEntries(Object.entries(type.example).filter(([name]) => names.includes(name)));
@@ -353,67 +354,3 @@ function exampleOf(type: ResourceType): Record<string, unknown> {
   for (const action of type.actions) links[action.name] = { href: `${self}/${action.name}`, method: 'POST' };
   return { ...resource, _links: links };
 }
-
-const rootSchema = Type.Object(
-  {
-    // A UUID, or a name of the client's own (subject_type pairwise).
-    account: Type.Union([Type.Object({ id: Type.String() }), Type.Null()]),
-    client: Type.Object({ id: Type.String() }),
-    scopes: Type.Array(Type.String()),
-    quotas: Type.Optional(
-      Type.Record(
-        Type.String(),
-        Type.Object({ limit: Type.Integer({ minimum: 0 }), left: Type.Integer({ minimum: 0 }) }),
-        {
-          description:
-            'For tokens with `read:webhooks` or `write:webhooks`: how many subscriptions the grant (or the user or app itself), the account and the app may have, how many deliveries one event of the account may become, how many bytes of responses the log stores today, and how many are left of each. Creating a subscription past one of them is 422 with a code such as `quota-account-subscriptions`.',
-        },
-      ),
-    ),
-    _links: Type.Record(Type.String(), { $ref: '#/components/schemas/Link' } as TSchema),
-  },
-  { additionalProperties: false },
-);
-
-const rootOperation: Operation = {
-  id: 'read_api',
-  method: 'get',
-  path: '/api',
-  tag: 'api',
-  summary: 'Read who the token acts for',
-  description:
-    'Returns the account, the client, the scopes of the token, what is left of quotas, and links to what it may use.',
-  scopes: [],
-  parameters: [],
-  answers: {
-    200: {
-      description:
-        'The account (null where the client speaks for itself; by the name of its own where its subjects are pairwise), the client, the scopes.',
-      schema: 'Root',
-      example: {
-        account: { id: exampleIds.author },
-        client: { id: 'reader' },
-        scopes: ['read:posts', 'read:webhooks'],
-        quotas: { account_subscriptions: { limit: 2000, left: 1990 } },
-        _links: { self: { href: '/api' }, articles: { href: '/articles' } },
-      },
-    },
-  },
-  problems: [],
-};
-
-const pointer = requestSchema(Type.String({ pattern: '^(/([^~]|~[01])*)?$' }));
-
-/** RFC 6902. */
-const jsonPatchSchema = Type.Array(
-  Type.Union([
-    Type.Object({
-      op: { type: 'string', enum: ['add', 'replace', 'test'] } as TSchema,
-      path: pointer,
-      value: {} as TSchema,
-    }),
-    Type.Object({ op: { type: 'string', enum: ['remove'] } as TSchema, path: pointer }),
-    Type.Object({ op: { type: 'string', enum: ['move', 'copy'] } as TSchema, path: pointer, from: pointer }),
-  ]),
-  { maxItems: patchOperationsMax },
-);

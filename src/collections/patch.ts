@@ -1,6 +1,6 @@
 /**
- * What a PUT or PATCH body asks of a resource: the values that its fields are to have. Members that the server sets
- * may be sent back as they are, so that a client can change one member of what it got and send the whole.
+ * Reads the new field values from a PUT or PATCH body. The body may contain server-set members if their values are unchanged,
+ * so that a client can read a resource, change one member and send all of it back.
  */
 
 import { isDeepStrictEqual } from 'node:util';
@@ -14,9 +14,9 @@ import type { BodyCheck } from './validation.ts';
 type Members = Record<string, unknown>;
 
 /**
- * PUT: every field that the client may set has the body's value, or its default.
- * @param check the schema of what a client may set
- * @throws Problem 422 for a body that does not fit, or sets what only the server sets
+ * PUT: every writable field gets the body's value, or its default.
+ * @param check validates the writable fields
+ * @throws Problem 422 for an invalid body, or one that changes a server-set member
  */
 export function replacedValues(type: ResourceType, row: OwnedRow, body: unknown, check: BodyCheck): Members {
   if (!isObject(body)) return check(body);
@@ -26,7 +26,7 @@ export function replacedValues(type: ResourceType, row: OwnedRow, body: unknown,
   const settable = new Set(type.fields.filter((field) => field.set === 'client').map((field) => field.name));
   for (const [name, value] of Object.entries(body)) {
     const isFixed = Object.hasOwn(current, name) && !settable.has(name);
-    // These are the server's own account of the resource, and old as soon as somebody changes it.
+    // The server generates these members, and they are stale after any change.
     if (name === '_links' || name === '_embedded' || name === 'updated_at') continue;
     if (!isFixed) values[name] = value;
     else if (!isDeepStrictEqual(value, current[name])) {
@@ -37,12 +37,12 @@ export function replacedValues(type: ResourceType, row: OwnedRow, body: unknown,
   return check(values);
 }
 
-/** PATCH with a merge patch (RFC 7396): what comes out is as if it had been PUT. */
+/** PATCH with a merge patch (RFC 7396). The result is treated like a PUT body. */
 export function mergedValues(type: ResourceType, row: OwnedRow, patch: unknown, check: BodyCheck): Members {
   if (patch === undefined) throw new Problem(400, 'A body is required.', { code: 'no-body' });
   if (!isObject(patch)) {
     throw bodyProblem([
-      { pointer: '', message: 'must be an object: of a resource only members can be changed' },
+      { pointer: '', message: 'must be an object, because only members of a resource can change' },
     ]);
   }
   const current = toMembers(type, row);
@@ -50,15 +50,15 @@ export function mergedValues(type: ResourceType, row: OwnedRow, patch: unknown, 
   for (const [name, value] of Object.entries(patch)) {
     if (value !== null || !Object.hasOwn(current, name)) continue;
     const field = type.fields.find((candidate) => candidate.name === name);
-    // Null removes; of a member that may be null, and of one that cannot go, that means to have it null.
+    // Null removes a member. A nullable or read-only member becomes null instead.
     if (field === undefined || field.set !== 'client' || field.nullable) merged[name] = null;
   }
   return replacedValues(type, row, merged, check);
 }
 
 /**
- * PATCH with a JSON Patch (RFC 6902): all of its operations or none. What comes out is as if it had been PUT.
- * @throws Problem 422 for an operation that cannot be done, 409 for a `test` that fails
+ * PATCH with a JSON Patch (RFC 6902): all operations or none. The result is treated like a PUT body.
+ * @throws Problem 422 for an impossible operation, 409 for a failed `test`
  */
 export function patchedValues(type: ResourceType, row: OwnedRow, patch: unknown, check: BodyCheck): Members {
   if (patch === undefined) throw new Problem(400, 'A body is required.', { code: 'no-body' });
@@ -75,7 +75,7 @@ export function patchedValues(type: ResourceType, row: OwnedRow, patch: unknown,
   return replacedValues(type, row, document, check);
 }
 
-/** RFC 7396 section 2, step by step. */
+/** The algorithm of RFC 7396 section 2. */
 export function mergePatch(target: unknown, patch: unknown): unknown {
   if (!isObject(patch)) return patch;
   const result: Members = isObject(target) ? { ...target } : {};

@@ -1,39 +1,38 @@
 /**
- * Parameters of a request for one resource or a list: `limit`, `after`, `sort`, `fields`, `expand` and the declared filters.
- * What is not known is refused, not passed over: a filter with a typing error must not answer with everything.
+ * Query parameters of one resource or a list: `limit`, `after`, `sort`, `fields`, `expand` and the declared filters. Unknown
+ * parameters are rejected rather than ignored, because a misspelled filter must not return everything.
  */
 
 import { isId } from '../crypto/ids.ts';
 import { isStorable } from '../http/json.ts';
 import { type BodyFault, Problem } from '../http/problem.ts';
-import { isKeepableTime } from './column.ts';
+import { isStorableTime } from './column.ts';
 import { type Expansion, type Field, isChangeable, type ResourceType } from './resource_type.ts';
 import { fits } from './validation.ts';
 
-/** Resources on a page where nothing is said, and at most. */
 export const pageSizeDefault = 50;
 export const pageSizeMax = 200;
 
-/** The order of a list where nothing is said: newest first. */
+/** Newest first. */
 export const orderDefault = '-created_at';
 
-/** What of a resource is wanted. */
+/** Which parts of a resource the client wants. */
 export interface ResourceQuery {
   /** Members beside `id` and `_links`; undefined for all. */
   fields: ReadonlySet<string> | undefined;
-  /** What is to be embedded. */
+  /** Links to embed. */
   expand: readonly Expansion[];
 }
 
 export interface ListQuery extends ResourceQuery {
   limit: number;
   after: string | undefined;
-  /** The sort's name, with `-` in front for descending. */
+  /** Name of the sort, with a leading `-` for descending. */
   order: string;
   filters: { name: string; value: unknown }[];
 }
 
-/** @throws Problem 400 with a pointer to each parameter that is wrong */
+/** @throws Problem 400 with a pointer to each invalid parameter */
 export function readListQuery(type: ResourceType, query: unknown): ListQuery {
   const faults: BodyFault[] = [];
   const known = ['limit', 'after', 'sort', ...shapeParameters(type), ...type.filters];
@@ -41,13 +40,13 @@ export function readListQuery(type: ResourceType, query: unknown): ListQuery {
   const sorts = ['created_at', ...type.sorts];
   const limit = parameters.get('limit') ?? String(pageSizeDefault);
   if (!/^\d{1,4}$/.test(limit) || Number(limit) < 1 || Number(limit) > pageSizeMax) {
-    faults.push({ pointer: '/limit', message: `may be a whole number from 1 to ${pageSizeMax}` });
+    faults.push({ pointer: '/limit', message: `must be an integer from 1 to ${pageSizeMax}` });
   }
   const order = parameters.get('sort') ?? orderDefault;
   if (!sorts.includes(order.replace(/^-/, ''))) {
     faults.push({
       pointer: '/sort',
-      message: `may be one of ${[...new Set(sorts)].join(', ')}, with - in front for descending`,
+      message: `must be one of ${[...new Set(sorts)].join(', ')}, with a leading - for descending`,
     });
   }
   const filters = type.filters.flatMap((name) => {
@@ -56,7 +55,7 @@ export function readListQuery(type: ResourceType, query: unknown): ListQuery {
     const field = type.fields.find((candidate) => candidate.name === name);
     const value = field === undefined ? readId(text) : readFitting(field, text);
     if (value === undefined)
-      faults.push({ pointer: `/${name}`, message: 'has a value that this field never has' });
+      faults.push({ pointer: `/${name}`, message: 'is not a valid value of this field' });
     return [{ name, value }];
   });
   const shape = readShape(type, parameters, faults);
@@ -73,16 +72,16 @@ export function readResourceQuery(type: ResourceType, query: unknown): ResourceQ
 }
 
 /**
- * A request that changes something has no parameters: whoever gave one expected something of it.
+ * Rejects query parameters of a request that changes something, because ignoring one could surprise the client.
  * @throws Problem 400
  */
-export function refuseQuery(query: unknown): void {
+export function rejectQuery(query: unknown): void {
   const faults: BodyFault[] = [];
   readParameters(query, [], faults);
   if (faults.length > 0) throw invalid(faults);
 }
 
-/** Parameters that decide what is shown of a resource. */
+/** Parameters that select the shown parts of a resource. */
 function shapeParameters(type: ResourceType): string[] {
   return type.expansions.length === 0 ? ['fields'] : ['fields', 'expand'];
 }
@@ -104,18 +103,19 @@ function invalid(errors: BodyFault[]): Problem {
 
 function readParameters(query: unknown, known: readonly string[], faults: BodyFault[]): Map<string, string> {
   const parameters = new Map<string, string>();
-  const choice = known.length === 0 ? 'is not known here' : `is not one of ${known.join(', ')}`;
+  const choice =
+    known.length === 0 ? 'is not a parameter of this request' : `is not one of ${known.join(', ')}`;
   for (const [name, value] of Object.entries(query as Record<string, string | string[]>)) {
     const pointer = `/${name.slice(0, 100)}`;
     if (!known.includes(name)) faults.push({ pointer, message: choice });
-    else if (typeof value !== 'string') faults.push({ pointer, message: 'is given more than once' });
-    else if (!isStorable(value)) faults.push({ pointer, message: 'has a NUL character in it' });
+    else if (typeof value !== 'string') faults.push({ pointer, message: 'must be given only once' });
+    else if (!isStorable(value)) faults.push({ pointer, message: 'contains a NUL character' });
     else parameters.set(name, value);
   }
   return parameters;
 }
 
-/** Members that `?fields=` may name beside `id` and `_links`, which are always there. */
+/** Members that `?fields=` may name. `id` and `_links` are always included. */
 export function selectableMembers(type: ResourceType): string[] {
   return [
     ...type.fields.map((field) => field.name),
@@ -156,20 +156,20 @@ function checkNames(
   faults: BodyFault[],
 ): void {
   if (names.difference(new Set(known)).size === 0) return;
-  faults.push({ pointer, message: `may name ${known.join(', ')}, divided by commas` });
+  faults.push({ pointer, message: `must be a comma-separated list of ${known.join(', ')}` });
 }
 
 function readId(text: string): string | undefined {
   return isId(text.toLowerCase()) ? text.toLowerCase() : undefined;
 }
 
-/** A field's value from text; undefined where the field never has it. */
+/** Reads a field's value from text. Returns undefined if the field's schema excludes it. */
 function readFitting(field: Field, text: string): unknown {
   const value = readValue(field, text);
   return value !== undefined && fits(field, value) ? value : undefined;
 }
 
-/** A field's value from text; undefined where the field's column could not have it. */
+/** Reads a field's value from text. Returns undefined if the field's column cannot hold it. */
 function readValue(field: Field, text: string): unknown {
   switch (field.column) {
     case 'uuid':
@@ -183,7 +183,7 @@ function readValue(field: Field, text: string): unknown {
     case 'boolean':
       return text === 'true' ? true : text === 'false' ? false : undefined;
     case 'timestamptz':
-      return /^\d{4}-\d\d-\d\d[Tt ]/.test(text) && isKeepableTime(text)
+      return /^\d{4}-\d\d-\d\d[Tt ]/.test(text) && isStorableTime(text)
         ? new Date(text).toISOString()
         : undefined;
     default:

@@ -1,7 +1,6 @@
 /**
- * Reading single resources: those that are asked for at the same moment are fetched in one statement, each for whom
- * it is asked for. Under load that saves most of what a statement costs beside its rows; a request that is alone
- * waits for nothing but the end of the running turn of the event loop.
+ * Reads single resources. Concurrent requests share one statement, which checks the permission of each. Under load this saves
+ * most of the fixed cost of a statement. A single request waits only for the end of the current turn of the event loop.
  */
 
 import { sql } from 'kysely';
@@ -11,7 +10,7 @@ import type { Principal } from '../grants/principal.ts';
 import { columnList, type OwnedRow, readableByAll, tableOf } from './resource.ts';
 import type { ResourceType } from './resource_type.ts';
 
-/** Resources in one statement at most. */
+/** Limit of resources per statement. */
 const batchMax = 100;
 
 interface Wanted {
@@ -22,7 +21,7 @@ interface Wanted {
   reject: (error: unknown) => void;
 }
 
-/** Finds a resource that the principal may see; undefined for all others, whether they exist or not. */
+/** Finds a resource that the principal may read. Returns undefined otherwise, whether it exists or not. */
 export type Reader = (principal: Principal, id: string, parentId?: string) => Promise<OwnedRow | undefined>;
 
 export function createReader(db: Database, type: ResourceType): Reader {
@@ -51,7 +50,7 @@ export function createReader(db: Database, type: ResourceType): Reader {
   };
 }
 
-/** @returns rows by their place in the batch, from 1 */
+/** @returns rows by their position in the batch, from 1 */
 async function fetchAll(
   db: Database,
   type: ResourceType,

@@ -1,7 +1,6 @@
 /**
- * A resource as an answer shows it: its members, its links, its validators. How a type's resources are written is
- * worked out once, and each is then put together as JSON text: a list of 50 costs half of what it costs to make
- * objects of rows and text of objects.
+ * The JSON of a resource: its members, links and validators. The fixed parts of the text are prepared once per type. Each
+ * resource is then a concatenation of these parts and its cells (cells.ts).
  */
 
 import { createHash } from 'node:crypto';
@@ -12,23 +11,23 @@ import { matches, modifiedAt, type Row } from './resource.ts';
 import { isChangeable, type ResourceType } from './resource_type.ts';
 
 /**
- * Writes one of the resources that some cells are of, as JSON.
- * @param more members after the links, with the comma before them
+ * Writes one resource of a page as JSON.
+ * @param more members to add after the links, with a leading comma
  */
 export type Writer = (index: number, more?: string) => string;
 
 interface Shape {
-  /** After the id, in order: the member's column, and the text before its value. */
+  /** Members after the id, in order: the column, and the text before its value. */
   members: readonly { name: string; start: string }[];
   actions: readonly { name: string; guard: Guard }[];
 }
 
-/** What an action's guard wants, by column the JSON texts of the values. */
+/** The guard of an action: by column, the JSON texts that it allows. */
 type Guard = readonly { name: string; texts: ReadonlySet<string> }[];
 
 /**
- * How this principal is shown resources of a type.
- * @param fields the members wanted beside `id` and `_links`; undefined for all
+ * Returns a writer for the resources of a page, as this principal sees them.
+ * @param fields the members to include beside `id` and `_links`; undefined for all
  */
 export function resourceWriter(
   type: ResourceType,
@@ -51,7 +50,7 @@ export function resourceWriter(
     const id = ids[index] as string;
     const parent_id = parentIds[index] as string;
     const path = pathOf(type, { id, parent_id });
-    // Names and ids need no escape: names of declarations are words, ids are UUIDs.
+    // Names from declarations and UUIDs need no escaping.
     let text = `{"id":"${id}"`;
     for (const { start, cells } of wanted) text += start + cells[index];
     text += `,"_links":{"self":{"href":"${path}"}`;
@@ -67,7 +66,7 @@ export function resourceWriter(
   };
 }
 
-/** One resource of which there is the row. */
+/** Writes a single row. */
 export function writeResource(
   type: ResourceType,
   principal: Principal,
@@ -78,7 +77,7 @@ export function writeResource(
   return resourceWriter(type, principal, cellsOf(type, row), fields)(0, more);
 }
 
-/** The members of a JSON array. Added up, as an array of texts to join would have each of them copied once more. */
+/** Writes the elements of a JSON array. Concatenation copies less than joining an array of texts. */
 export function writeAll(count: number, write: (index: number) => string): string {
   let text = '';
   for (let index = 0; index < count; index++) text += index === 0 ? write(index) : `,${write(index)}`;
@@ -116,16 +115,16 @@ function shapeOf(type: ResourceType): Shape {
   return shape;
 }
 
-/** Whether links to actions are shown at all: to the owner, where the token may write. */
+/** Links to actions are shown to the owner, if the token has the write scope. */
 function mayAct(type: ResourceType, row: Row, principal: Principal): boolean {
   return row.author === principal.accountId && principal.scopes.has(type.writeScope);
 }
 
 /**
- * The entity tag: the row's version, the declaration's fingerprint, and what makes this representation another than
- * those shown to other tokens: the actions that are linked, the members that were asked for, what is embedded. What
- * is embedded changes without the resource: its time says nothing then, and the tag has a digest of it.
- * @param embedded as it is written; empty for nothing
+ * Builds the entity tag from the row's version, the declaration's fingerprint, and everything else that varies between
+ * representations: linked actions, selected members and embedded resources. Embedded resources change independently of the
+ * row, so the tag contains a digest of them and there is no modification time.
+ * @param embedded the text of embedded resources; empty for none
  */
 export function validatorsOf(
   type: ResourceType,
@@ -149,13 +148,13 @@ function versionTag(type: ResourceType, row: Row): string {
   return `${BigInt(row.version).toString(36)}.${type.fingerprint}`;
 }
 
-/** Whether a tag is of any representation of the row as it is: what `If-Match` asks before a change. */
+/** Whether a tag belongs to any representation of the current row, for `If-Match` before a change. */
 export function isTagOf(type: ResourceType, row: Row): (tag: string) => boolean {
   const start = `"${versionTag(type, row)}.`;
   return (tag) => tag.startsWith(start);
 }
 
-/** Headers of an answer that shows one resource. */
+/** Response headers of a single resource. */
 export function validatorHeaders({ etag, modifiedAt: time }: Validators): Record<string, string> {
   return time === null ? { etag } : { etag, 'last-modified': httpDate(time) };
 }

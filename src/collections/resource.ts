@@ -1,5 +1,5 @@
 /**
- * A resource: its row, who may see it, and its members.
+ * A resource: its row, its members, and who may read it.
  */
 
 import { type RawBuilder, sql } from 'kysely';
@@ -11,24 +11,24 @@ import { type ColumnType, columnText, fromColumn, toTime } from './column.ts';
 import { identifier, readableText } from './literal.ts';
 import { type Conditions, isChangeable, type ResourceType } from './resource_type.ts';
 
-/** A row of a collection's table, as `columnList` reads it and `fromColumn` understands it. */
+/** A row of a collection's table, as `columnList` selects it. `fromColumn` converts its values. */
 export interface Row {
   id: string;
   author: string;
   version: string;
   created_at: string;
   updated_at?: string;
-  /** Of a sub-collection: the resource that it belongs to. */
+  /** For a sub-collection: the id of the parent. */
   parent_id?: string;
   [field: string]: unknown;
 }
 
-/** A row with what decides about it: of a sub-collection, the parent's owner. */
+/** A row with its owner, which for a sub-collection is the parent's owner. */
 export type OwnedRow = Row & { _owner: string };
 
 /**
- * The columns of a type's table, for `select` and `returning`. Times come as text under their columns' names, so that
- * `order by` in the same `select` would order by text: it belongs one level further in, beside `rawColumnList`.
+ * The columns of a type's table, for `select` and `returning`. Times are selected as text under their column names. An
+ * `order by` in the same `select` would therefore sort by text; put it into a subquery with `rawColumnList`.
  */
 export function columnList(type: ResourceType, alias = ''): RawBuilder<unknown> {
   return cached(columnLists, type, alias, () => {
@@ -41,7 +41,7 @@ export function columnList(type: ResourceType, alias = ''): RawBuilder<unknown> 
   });
 }
 
-/** The columns of a page as they are, for a `select` within another. */
+/** The columns of a page without conversion, for subqueries. */
 export function rawColumnList(type: ResourceType): RawBuilder<unknown> {
   return cached(rawColumnLists, type, '', () =>
     sql.raw(
@@ -52,7 +52,7 @@ export function rawColumnList(type: ResourceType): RawBuilder<unknown> {
   );
 }
 
-/** The condition that a resource of others is one that may be read. */
+/** The condition under which users can read a resource of another user. */
 export function readableByAll(type: ResourceType, alias = ''): RawBuilder<unknown> {
   return cached(readables, type, alias, () => sql.raw(`(${readableText(type.readable, alias)})`));
 }
@@ -67,23 +67,23 @@ const rawColumnLists: Cache = new WeakMap();
 const readables: Cache = new WeakMap();
 const tables: Cache = new WeakMap();
 
-/** These parts of statements never change: they are made once. */
+/** Caches parts of statements, which never change. */
 function cached(cache: Cache, type: ResourceType, key: string, make: () => RawBuilder<unknown>) {
   const known = cache.get(type) ?? new Map<string, RawBuilder<unknown>>();
   cache.set(type, known);
-  const made = known.get(key) ?? make();
-  known.set(key, made);
-  return made;
+  const part = known.get(key) ?? make();
+  known.set(key, part);
+  return part;
 }
 
-/** A column, and whether it is one of the ids that every resource has. */
+/** A column, and whether it is one of the standard ids. */
 export interface NamedColumn {
   name: string;
   column: ColumnType;
   isId: boolean;
 }
 
-/** The columns that answers are made of. */
+/** The columns that appear in responses. */
 export function shownColumns(type: ResourceType): readonly NamedColumn[] {
   const known = shown.get(type);
   if (known !== undefined) return known;
@@ -108,8 +108,8 @@ function columnsOf(type: ResourceType): { name: string; column: ColumnType }[] {
 }
 
 /**
- * A resource that the principal may see; undefined for all others, whether they exist or not.
- * @param parentId of a sub-collection's resource
+ * Finds a resource that the principal may read. Returns undefined otherwise, whether it exists or not.
+ * @param parentId the parent, for a sub-collection
  */
 export async function findVisible(
   db: Database | Transaction,
@@ -134,12 +134,12 @@ export async function findVisible(
   return rows[0];
 }
 
-/** What one may not see is not there. */
+/** A resource that the principal may not read is reported as absent. */
 export function notFound(type: ResourceType): Problem {
-  return new Problem(404, `There is no such ${type.item}.`, { code: 'not-found' });
+  return new Problem(404, `No such ${type.item}.`, { code: 'not-found' });
 }
 
-/** The members of a resource without its links: what an event carries. */
+/** The members of a resource without links, as in event bodies. */
 export function toMembers(type: ResourceType, row: Row): Record<string, unknown> {
   const members: Record<string, unknown> = { id: row.id };
   for (const field of type.fields) members[field.name] = fromColumn(field.column, row[field.name]);
@@ -149,12 +149,11 @@ export function toMembers(type: ResourceType, row: Row): Record<string, unknown>
   return members;
 }
 
-/** Whether a row meets conditions. */
 export function matches(conditions: Conditions, row: Row): boolean {
   return conditions.every(({ field, values }) => values.includes(fromColumn(field.column, row[field.name])));
 }
 
-/** When the resource was changed last. */
+/** Time of the last change. */
 export function modifiedAt(row: Row): Date {
   return new Date(toTime(row.updated_at ?? row.created_at));
 }

@@ -1,6 +1,6 @@
 /**
- * A resource type: what a declaration means, worked out once at start. Everything else of this folder reads this
- * form: routes, statements, schemas, event kinds, reference.
+ * A resource type: a compiled declaration. Routes, statements, schemas, event kinds and the reference are all derived from
+ * it.
  */
 
 import type { TSchema } from 'typebox';
@@ -12,13 +12,13 @@ export interface Field {
   schema: TSchema;
   column: ColumnType;
   nullable: boolean;
-  /** Who sets it: the client at any time, the client at creation, or the server. */
+  /** Who sets the field: the client at any time, the client at creation, or the server. */
   set: 'client' | 'create' | 'server';
-  /** What it is when not given; undefined: it must be given. */
+  /** The value if omitted. Undefined means that the field is required. */
   default: unknown;
 }
 
-/** Values that fields must have, each one of several. */
+/** Conditions on fields: each must have one of its values. */
 export type Conditions = readonly { field: Field; values: readonly unknown[] }[];
 
 export interface ResourceAction {
@@ -28,15 +28,15 @@ export interface ResourceAction {
   refusal: string;
   input: readonly Field[];
   change: readonly { field: Field; value: unknown | typeof now }[];
-  /** The event's whole kind, like `article.published`. */
+  /** The complete event kind, such as `article.published`. */
   emits: string | null;
 }
 
-/** A link whose resources may be embedded in the answer. */
+/** A link whose resources can be embedded in a response. */
 export interface Expansion {
-  /** The link's name. */
+  /** Name of the link. */
   name: string;
-  /** What is embedded: a page of a sub-collection, or the resource that one of a sub-collection belongs to. */
+  /** The embedded type: a sub-collection, of which a page is embedded, or the parent. */
   type: ResourceType;
 }
 
@@ -50,33 +50,33 @@ export interface ResourceType {
   writeScope: string;
   table: string;
   fields: readonly Field[];
-  /** Whose resources one may read beside one's own. */
+  /** Resources of other users that a user may read. */
   readable: 'owner' | 'all' | Conditions;
   actions: readonly ResourceAction[];
-  /** Changes that are told of. */
+  /** Changes that publish an event. */
   events: ReadonlySet<LifeEvent>;
   /** `author` or a field's name. */
   filters: readonly string[];
   /** `created_at`, `updated_at` or a field's name. */
   sorts: readonly string[];
   example: Readonly<Record<string, unknown>>;
-  /** The type that this one is a sub-collection of. */
+  /** For a sub-collection: the type it belongs to. */
   parent: ResourceType | null;
-  /** Of a sub-collection: who may add. */
+  /** For a sub-collection: who may add resources. */
   createdBy: 'readers' | 'owner';
   children: readonly ResourceType[];
   expansions: readonly Expansion[];
   /**
-   * Changes with everything that shapes an answer: part of every entity tag, so that a tag from before a new
-   * declaration does not fit after it.
+   * A hash of everything that shapes a response. It is part of every entity tag, so that tags become stale when the
+   * declaration changes.
    */
   fingerprint: string;
 }
 
-/** Columns that every resource has, in a table of its own. */
+/** Columns of every collection's table. */
 export const standardColumns = ['id', 'author', 'version', 'created_at', 'updated_at'] as const;
 
-/** Whether a resource of this type can change after it was made: a sub-collection's cannot. */
+/** Whether resources of this type can change. Those of sub-collections cannot. */
 export function isChangeable(type: ResourceType): boolean {
   return type.parent === null;
 }

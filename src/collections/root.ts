@@ -1,4 +1,4 @@
-/** GET /api: who the token speaks for, and where it can go from here. */
+/** GET /api: who the token acts for, and links to what it can use. */
 
 import type { FastifyInstance } from 'fastify';
 import type { Guard, Principal } from '../grants/principal.ts';
@@ -6,16 +6,16 @@ import type { Guard, Principal } from '../grants/principal.ts';
 export interface RootLink {
   name: string;
   href: string;
-  /** The link is shown to a token that has one of these. */
+  /** Tokens with one of these scopes get the link. */
   scopes: readonly string[];
 }
 
-/** What is left of a quota, by its name. */
+/** Limit and remaining amount of each quota. */
 export type QuotasLeft = Record<string, { limit: number; left: number }>;
 
 /**
- * @param subjectOf whom the token's client knows its user as
- * @param quotasOf what the token may still make; null where it makes nothing that is counted
+ * @param subjectOf returns the subject identifier that the client knows the user by
+ * @param quotasOf returns the quotas that apply to the token; null if none do
  */
 export function registerRoot(
   api: FastifyInstance,

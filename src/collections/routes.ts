@@ -1,6 +1,6 @@
 /**
- * The routes that a collection makes: one row for each operation, from the scope it needs to the handler. What a
- * handler decides is in the files named like the operations; here it becomes a request and an answer.
+ * The routes of a collection: for each operation its method, path, scope and handler. Handlers translate between HTTP and the
+ * files that implement the operations (list.ts, create.ts, change.ts, patch.ts).
  */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
@@ -22,7 +22,7 @@ import { collectCreations } from './creations.ts';
 import { embed } from './expansions.ts';
 import { listResources } from './list.ts';
 import { mergedValues, patchedValues, replacedValues } from './patch.ts';
-import { readListQuery, readResourceQuery, refuseQuery } from './query.ts';
+import { readListQuery, readResourceQuery, rejectQuery } from './query.ts';
 import { createReader } from './reader.ts';
 import {
   pathOf,
@@ -40,20 +40,20 @@ import { bodyCheck } from './validation.ts';
 export interface CollectionsContext {
   db: Database;
   guard: Guard;
-  /** To be called after a commit that may have added events. */
+  /** Called after a commit that may have added events. */
   wake: () => void;
-  /** The same, with the events. */
+  /** Called after a commit, with the added events. */
   onPublished: (events: StoredEvent[]) => void;
 }
 
-/** Bytes that a creation takes in memory beside its body, about. */
+/** Approximate size of a creation in memory, without its body. */
 const creationBytes = 1_024;
 
 /** A request that passed the guard. */
 interface Call {
   request: FastifyRequest;
   principal: Principal;
-  /** Ids of the path. */
+  /** Path parameters. */
   id: string;
   parentId: string | undefined;
 }
@@ -78,15 +78,15 @@ export function registerCollections(
       api.route({
         method,
         url,
-        // Before the body is read: who may not come in need not be listened to.
+        // Check the token before reading the body.
         onRequest: async (request) => {
           principals.set(request, await context.guard(request, scope));
         },
         handler: async (request, reply) => {
-          // A body may have taken its time: the token may have been withdrawn meanwhile.
+          // Check again, because the grant may have been withdrawn while the body arrived.
           const principal =
             method === 'GET' ? (principals.get(request) as Principal) : await context.guard(request, scope);
-          if (method !== 'GET') refuseQuery(request.query);
+          if (method !== 'GET') rejectQuery(request.query);
           const { id = '', parent: parentId } = request.params as { id?: string; parent?: string };
           return sendResponse(reply, await handle({ request, principal, id, parentId }));
         },
@@ -132,7 +132,7 @@ function listHandler({ db }: CollectionsContext, type: ResourceType, path: strin
       parameters.set('after', next);
       const href = `${path.replace(':parent', parentId ?? '')}?${parameters}`;
       links.next = { href };
-      // RFC 8288. The parts of a query that were given are percent-encoded: nothing in it ends the target.
+      // RFC 8288. URLSearchParams percent-encodes the query, so it cannot contain `>`.
       headers.link = `<${href}>; rel="next"`;
     }
     const embedded = await embed(db, principal, cells, query.expand, count, query.limit);
@@ -166,24 +166,24 @@ function createHandler(context: CollectionsContext, type: ResourceType): Handler
     const owner = ownerOf(principal);
     const keyed = readIdempotencyKey(request.headers['idempotency-key'], owner, request);
     const bytes = bodyBytes(request) + creationBytes;
-    const answer = await inSpan('database transaction', () => {
+    const response = await inSpan('database transaction', () => {
       const traceparent = activeTraceparent();
-      const shown = (row: OwnedRow) => show(type, row, principal, 201, { location: pathOf(type, row) });
-      const creation = { author, values, parentId: parentId ?? null, traceparent, keyed, show: shown };
+      const showCreated = (row: OwnedRow) => show(type, row, principal, 201, { location: pathOf(type, row) });
+      const creation = { author, values, parentId: parentId ?? null, traceparent, keyed, show: showCreated };
       return create(owner, creation, bytes);
     });
-    return answer ?? refuseChild(context.db, type, principal, parentId as string);
+    return response ?? rejectChild(context.db, type, principal, parentId as string);
   };
 }
 
-/** About; a body that comes in chunks does not say its length. */
+/** Approximate size of the body. A chunked request has no Content-Length. */
 function bodyBytes({ headers, body }: FastifyRequest): number {
   const length = headers['content-length'];
   return length === undefined ? JSON.stringify(body).length : Number(length);
 }
 
-/** Why nothing was added to a resource. @throws Problem 404 when it may not be seen, 403 when one may not add to it */
-async function refuseChild(
+/** @throws Problem 404 if the principal cannot read the parent, 403 if it may not add to it */
+async function rejectChild(
   db: Database,
   type: ResourceType,
   principal: Principal,
@@ -229,9 +229,9 @@ function deleteHandler(context: CollectionsContext, type: ResourceType): Handler
 function actionHandler(context: CollectionsContext, type: ResourceType, action: ResourceAction): Handler {
   const check = bodyCheck(actionSchema(action.input), action.input);
   return async ({ request, principal, id }) => {
-    // Most actions need no more than being asked for.
+    // Most actions need no body.
     const input = check(request.body === undefined ? {} : request.body);
-    return changeOnce(context, request, principal, async (tx) => {
+    return changeIdempotently(context, request, principal, async (tx) => {
       const row = await lockOwn(tx, type, principal, id, request.headers);
       return show(type, await actOn(tx, type, row, action, input), principal);
     });
@@ -242,18 +242,18 @@ function isJsonPatch(request: FastifyRequest): boolean {
   return mediaType(request.headers['content-type']) === jsonPatchType;
 }
 
-/** Runs a change in a transaction; what it told of is on its way once it has committed. */
+/** Runs a change in a transaction, and wakes the fan-out after the commit. */
 async function change(
   { db, wake }: CollectionsContext,
   work: (tx: Transaction) => Promise<JsonResponse>,
 ): Promise<JsonResponse> {
-  const answer = await inSpan('database transaction', () => db.transaction().execute(work));
+  const response = await inSpan('database transaction', () => db.transaction().execute(work));
   wake();
-  return answer;
+  return response;
 }
 
-/** A POST: what came with an idempotency key is done once. */
-function changeOnce(
+/** Runs a POST, at most once per idempotency key. */
+function changeIdempotently(
   context: CollectionsContext,
   request: FastifyRequest,
   principal: Principal,
@@ -263,7 +263,7 @@ function changeOnce(
   return change(context, keyed === undefined ? work : (tx) => runIdempotent(tx, keyed, work));
 }
 
-/** Whose keys a request's is one of, and in whose turn it is done. */
+/** The owner of idempotency keys and of the limits of the collector. */
 function ownerOf({ accountId, clientId }: Principal): string {
   return `${accountId ?? '-'} ${clientId}`;
 }

@@ -1,10 +1,11 @@
 /**
- * JSON Schemas of what goes in and out, made from a resource type: for checking bodies, for serialising answers
- * and for the reference, the same objects for all three.
+ * JSON Schemas of requests and responses, derived from a resource type. The same schemas validate bodies and appear in the
+ * reference.
  */
 
 import Type, { type TSchema } from 'typebox';
 import { requestSchema } from '../http/request_schema.ts';
+import { patchOperationsMax } from './json_patch.ts';
 import { type Field, isChangeable, type ResourceType } from './resource_type.ts';
 
 const Id = () => Type.String({ format: 'uuid' });
@@ -15,7 +16,7 @@ export const LinkSchema = Type.Object(
   { additionalProperties: false },
 );
 
-/** The members of a resource in an answer, without `_links`. */
+/** The members of a resource in a response, without `_links`. */
 function members(type: ResourceType): Record<string, TSchema> {
   const result: Record<string, TSchema> = { id: Id() };
   for (const field of type.fields) result[field.name] = field.schema;
@@ -25,15 +26,15 @@ function members(type: ResourceType): Record<string, TSchema> {
   return result;
 }
 
-/** A resource as an event carries it. */
+/** A resource in an event body. */
 export function eventResourceSchema(type: ResourceType): TSchema {
   return Type.Object(members(type));
 }
 
-/** What `?expand=` embeds in a resource, by the link's name: a resource or a page. */
+/** The schema that `?expand=` embeds, a resource or a page, by link name. */
 export type EmbeddedSchemas = Readonly<Record<string, TSchema>>;
 
-/** A resource as the API answers it. */
+/** A resource in a response. */
 export function resourceSchema(type: ResourceType, embedded: EmbeddedSchemas): TSchema {
   return Type.Object(
     { ...members(type), _links: linksSchema(type), ...embeddedMember(embedded) },
@@ -41,7 +42,7 @@ export function resourceSchema(type: ResourceType, embedded: EmbeddedSchemas): T
   );
 }
 
-/** Only where it is asked for, and in it only what may still be seen. */
+/** All members are optional: a request may not expand them, and permissions may have changed. */
 function embeddedMember(embedded: EmbeddedSchemas): Record<string, TSchema> {
   const schemas = Object.entries(embedded).map(([name, schema]) => [name, Type.Optional(schema)]);
   if (schemas.length === 0) return {};
@@ -49,7 +50,7 @@ function embeddedMember(embedded: EmbeddedSchemas): Record<string, TSchema> {
   return { _embedded: Type.Optional(Type.Object(members, { additionalProperties: false })) };
 }
 
-/** A resource with the members that `?fields=` names. */
+/** A resource with only the members that `?fields=` names. */
 export function selectionSchema(type: ResourceType, embedded: EmbeddedSchemas): TSchema {
   const { id, ...rest } = members(type);
   const selectable = Object.entries(rest).map(([name, schema]) => [name, Type.Optional(schema)]);
@@ -73,7 +74,7 @@ export function listSchema(item: TSchema): TSchema {
   return Type.Object({ items: Type.Array(item), _links: links }, { additionalProperties: false });
 }
 
-/** RFC 7396: any of the members that can be changed, null to remove one. */
+/** RFC 7396: any writable members; null removes a member. */
 export function mergePatchSchema(type: ResourceType): TSchema {
   const properties: Record<string, TSchema> = {};
   for (const field of type.fields) {
@@ -86,7 +87,7 @@ export function mergePatchSchema(type: ResourceType): TSchema {
   return Type.Object(properties, { additionalProperties: false });
 }
 
-/** RFC 7396: an object is merged member by member; what comes out must fit the field's own schema. */
+/** RFC 7396: objects are merged member by member. The result must match the field's own schema. */
 function mergePart(schema: TSchema): TSchema {
   const { anyOf, properties, required, ...rest } = schema as {
     anyOf?: TSchema[];
@@ -102,7 +103,7 @@ function mergePart(schema: TSchema): TSchema {
   return { ...rest, properties: Object.fromEntries(members) } as TSchema;
 }
 
-/** What a list may be filtered by: any value of the field but null, which no text in a query means. */
+/** The values to filter by: all values of the field except null, which query text cannot express. */
 export function filterSchema(field: Field): TSchema {
   const { anyOf, ...rest } = withoutDefault(field.schema) as { anyOf?: { type?: string }[] };
   const parts = anyOf?.filter(({ type }) => type !== 'null');
@@ -125,12 +126,12 @@ function linksSchema(type: ResourceType): TSchema {
   return Type.Object(links, { additionalProperties: false });
 }
 
-/** The body of a creation. */
+/** The body of POST. */
 export function createSchema(type: ResourceType): TSchema {
   return bodySchema(type.fields.filter((field) => field.set !== 'server'));
 }
 
-/** What a client may set of a resource that exists. */
+/** The body of PUT: all fields that a client may change. */
 export function replaceSchema(type: ResourceType): TSchema {
   return bodySchema(type.fields.filter((field) => field.set === 'client'));
 }
@@ -148,3 +149,19 @@ function bodySchema(fields: readonly Field[]): TSchema {
   }
   return Type.Object(properties, { additionalProperties: false });
 }
+
+const pointer = requestSchema(Type.String({ pattern: '^(/([^~]|~[01])*)?$' }));
+
+/** RFC 6902. */
+export const jsonPatchSchema = Type.Array(
+  Type.Union([
+    Type.Object({
+      op: { type: 'string', enum: ['add', 'replace', 'test'] } as TSchema,
+      path: pointer,
+      value: {} as TSchema,
+    }),
+    Type.Object({ op: { type: 'string', enum: ['remove'] } as TSchema, path: pointer }),
+    Type.Object({ op: { type: 'string', enum: ['move', 'copy'] } as TSchema, path: pointer, from: pointer }),
+  ]),
+  { maxItems: patchOperationsMax },
+);

@@ -1,6 +1,6 @@
 /**
- * Tables: each collection has a real one with typed columns, derived from its declaration. What a table is to be
- * like: columns, keys and indexes. Names and constants come from the declaration alone, never from a request.
+ * Derives the table of a collection from its declaration: typed columns, keys and indexes. Names and constants come only from
+ * the declaration, never from a request.
  */
 
 import { createHash } from 'node:crypto';
@@ -10,27 +10,26 @@ import { type Field, isChangeable, type ResourceType } from './resource_type.ts'
 
 export interface TableColumn {
   name: string;
-  /** As `format_type` prints it. */
+  /** In the form of `format_type`. */
   type: string;
   notNull: boolean;
-  /** What rows that exist already get; undefined where there is nothing for them. */
+  /** The value for existing rows; undefined if there is none. */
   default: string | undefined;
 }
 
 export interface TableIndex {
-  /** Follows from the definition: another definition has another name. */
+  /** Derived from the definition, so that a changed index gets a new name. */
   name: string;
-  /** What comes after `create index <name> on <table>`. */
+  /** The text after `create index <name> on <table>`. */
   definition: string;
 }
 
-/** All names of indexes made here begin so; others on the table are the operator's and are left alone. */
+/** Prefix of index names created here. Other indexes belong to the operator and stay. */
 export const indexPrefix = 'nx_';
 
-/** Characters at most of a text that has an index: its bytes must fit on a page. */
+/** Longest text with an index. An index entry must fit on a page. */
 export const indexedCharactersMax = 500;
 
-/** Columns of the type's table, in order. */
 export function columnsOf(type: ResourceType): TableColumn[] {
   const standard: TableColumn[] = [
     { name: 'id', type: 'uuid', notNull: true, default: undefined },
@@ -54,7 +53,7 @@ function columnOfField(field: Field): TableColumn {
   };
 }
 
-/** Constraints that come after the columns of a new table. */
+/** Returns the table constraints of a new table. */
 export function constraintsOf(type: ResourceType): string[] {
   const constraints = ['primary key (id)', 'foreign key (author) references accounts on delete cascade'];
   if (type.parent !== null) {
@@ -64,8 +63,8 @@ export function constraintsOf(type: ResourceType): string[] {
 }
 
 /**
- * Indexes for every list that the declaration allows. Lists of a collection are read in two parts, one's own and
- * what others let one read; each has an index of its own for every order and filter.
+ * Returns an index for every list that the declaration allows. A list of a collection is read in two parts: the user's own
+ * resources, and readable resources of others. Each part has an index for every order and filter.
  */
 export function indexesOf(type: ResourceType): TableIndex[] {
   const orders = type.sorts
@@ -91,7 +90,7 @@ function indexName(table: string, definition: string): string {
   return `${indexPrefix}${table.slice(0, 45)}_${mark}`;
 }
 
-/** Below every value of its type: where a field that is null stands in an order. */
+/** The smallest value of each type. Null fields sort as this value. */
 const least: Readonly<Record<ColumnType, string>> = {
   text: "''::text",
   uuid: "'00000000-0000-0000-0000-000000000000'::uuid",
@@ -102,7 +101,7 @@ const least: Readonly<Record<ColumnType, string>> = {
   jsonb: "'null'::jsonb",
 };
 
-/** What a list is ordered by for a sort's name: the column, nulls first. `created_at` is in the ids. */
+/** Returns the SQL expression for a sort: the column, nulls first. Ids contain the creation time, so `created_at` is `id`. */
 export function orderExpression(type: ResourceType, name: string): string {
   if (name === 'created_at') return 'id';
   const field = type.fields.find((candidate) => candidate.name === name);
@@ -110,7 +109,7 @@ export function orderExpression(type: ResourceType, name: string): string {
   return field?.nullable ? `(coalesce(${column}, ${least[field.column]}))` : column;
 }
 
-/** The type of what `orderExpression` gives. */
+/** The type of `orderExpression`. */
 export function orderType(type: ResourceType, name: string): ColumnType {
   if (name === 'created_at') return 'uuid';
   return type.fields.find((candidate) => candidate.name === name)?.column ?? 'timestamptz';

@@ -1,26 +1,25 @@
-/** Bodies against schemas: compiled once at start, every fault reported with its place. */
+/** Validates bodies against schemas. Schemas are compiled once at start, and every error is reported with its place. */
 
 import { Ajv, type ErrorObject } from 'ajv';
 import addFormats from 'ajv-formats';
 import type { TSchema } from 'typebox';
 import { toBodyFault } from '../http/errors.ts';
 import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
-import { isKeepableTime } from './column.ts';
+import { isStorableTime } from './column.ts';
 import type { Field } from './resource_type.ts';
 
 const ajv = new Ajv({ allErrors: true, coerceTypes: false, useDefaults: true, strict: false });
 addFormats.default(ajv);
 
-/** Faults of a body reported at most. */
+/** Limit of reported errors. */
 const faultsMax = 100;
 
-/** Fills in defaults. */
+/** Validates a body and fills in defaults. */
 export type BodyCheck = (body: unknown) => Record<string, unknown>;
 
 /**
- * @param fields those that the schema may name
- * @returns a function that gives the body back, defaults filled in, or throws Problem 400 for none and 422 for a
- *   wrong one
+ * @param fields the fields that the schema may name
+ * @returns a function that returns the body with defaults, or throws Problem 400 for a missing and 422 for an invalid body
  */
 export function bodyCheck(schema: TSchema, fields: readonly Field[]): BodyCheck {
   const validate = ajv.compile(schema);
@@ -31,12 +30,12 @@ export function bodyCheck(schema: TSchema, fields: readonly Field[]): BodyCheck 
     if (!validate(body)) throw bodyProblem((validate.errors ?? []).slice(0, faultsMax).map(toFault));
     const values = body as Record<string, unknown>;
     const faults: BodyFault[] = times
-      .filter(({ name }) => typeof values[name] === 'string' && !isKeepableTime(values[name]))
+      .filter(({ name }) => typeof values[name] === 'string' && !isStorableTime(values[name]))
       .map(({ name }) => ({ pointer: `/${name}`, message: 'is not a time in the years 1 to 9999' }));
     for (const { name } of integers) {
-      // JSON Schema calls 1e300 an integer. Past these a number is not the one that was written any more.
+      // For JSON Schema 1e300 is an integer. JavaScript represents integers exactly only up to 2^53 - 1.
       if (typeof values[name] !== 'number' || Number.isSafeInteger(values[name])) continue;
-      faults.push({ pointer: `/${name}`, message: 'is not a whole number between -(2^53 - 1) and 2^53 - 1' });
+      faults.push({ pointer: `/${name}`, message: 'is not an integer between -(2^53 - 1) and 2^53 - 1' });
     }
     if (faults.length > 0) throw bodyProblem(faults);
     return values;
@@ -45,7 +44,7 @@ export function bodyCheck(schema: TSchema, fields: readonly Field[]): BodyCheck 
 
 const fieldChecks = new WeakMap<Field, (value: unknown) => boolean>();
 
-/** Whether a field may have a value. */
+/** Whether the value is valid for the field. */
 export function fits(field: Field, value: unknown): boolean {
   let check = fieldChecks.get(field);
   if (check === undefined) {

@@ -123,7 +123,7 @@ test('a request that changes something takes no parameters', async () => {
   ] as const) {
     const refused = await ada.request(method, url, json === undefined ? {} : { json });
     assert.equal(refused.status, 400, `${method} ${url}`);
-    assert.equal(refused.body.errors[0].message, 'is not known here');
+    assert.equal(refused.body.errors[0].message, 'is not a parameter of this request');
   }
   assert.deepEqual((await ada.request('GET', path)).body, body);
 });

@@ -124,7 +124,7 @@ test('names that are not known are 400, like unknown fields', async () => {
       const { status, body } = await ada.request('GET', `${path}?expand=${value}`);
       assert.equal(status, 400, value);
       const [fault] = body.errors;
-      assert.deepEqual(fault, { pointer: '/expand', message: 'may name comments, divided by commas' });
+      assert.deepEqual(fault, { pointer: '/expand', message: 'must be a comma-separated list of comments' });
     }
     const twice = await ada.request('GET', `${path}?expand=comments&expand=comments`);
     assert.equal(twice.status, 400);

@@ -109,14 +109,14 @@ test('JSON Patch is refused when copies, moves or values nest deeper than a body
     from: '/box',
     path: `/box${'/a'.repeat(2 ** index)}`,
   }));
-  assert.match(refusalOf({ box: {} }, copies) ?? '', /^422 nests more than 64 deep/);
+  assert.match(refusalOf({ box: {} }, copies) ?? '', /^422 nests more than 64 levels deep/);
   const nested = JSON.parse(`${'{"a":'.repeat(40)}1${'}'.repeat(40)}`) as Members;
   const patch = [
     { op: 'add', path: '/one', value: nested },
     { op: 'add', path: `/two`, value: nested },
     { op: 'move', from: '/two', path: `/one${'/a'.repeat(39)}/b` },
   ];
-  assert.match(refusalOf({}, patch) ?? '', /^422 nests more than 64 deep/);
+  assert.match(refusalOf({}, patch) ?? '', /^422 nests more than 64 levels deep/);
 });
 
 test('JSON Patch is refused when its operations visit too many values', () => {

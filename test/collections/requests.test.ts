@@ -141,7 +141,7 @@ test('JSON Patch: all operations or none', async () => {
     { op: 'test', path: '/title', value: 'Something else' },
   ]);
   assert.equal(failed.status, 409);
-  assert.deepEqual(failed.body.errors, [{ pointer: '/1', message: 'the value is another' }]);
+  assert.deepEqual(failed.body.errors, [{ pointer: '/1', message: 'the value is different' }]);
   assert.equal((await ada.request('GET', path)).body.body, 'Patched');
   for (const operations of [
     {},

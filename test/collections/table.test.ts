@@ -46,7 +46,7 @@ test('a table has typed columns, and a second run changes nothing', async (t) =>
     ],
   });
   const done = await migrateCollections(database.url, collections);
-  assert.deepEqual(done, ['table notes made']);
+  assert.deepEqual(done, ['table notes created']);
   assert.deepEqual(await migrateCollections(database.url, collections), []);
   await requireCollections(database.url, collections);
   const columns = await query(
@@ -107,7 +107,7 @@ test('columns are added with their default, indexes follow the declaration, old 
   });
   await assert.rejects(
     requireCollections(database.url, second.collections),
-    /not done yet: column notes.mood added/,
+    /pending: column notes.mood added/,
   );
   const done = await migrateCollections(database.url, second.collections);
   assert.equal(done.length, 4, done.join('; '));
@@ -176,7 +176,7 @@ test('two nodes that migrate at once agree', async (t) => {
     collections: [defineCollection({ ...note, fields: { text }, example: { text: 'x' } })],
   });
   const runs = await Promise.all([1, 2, 3, 4].map(() => migrateCollections(database.url, collections)));
-  assert.deepEqual(runs.flat(), ['table notes made']);
+  assert.deepEqual(runs.flat(), ['table notes created']);
 });
 
 test('every problem of a declaration is reported with its place', () => {
@@ -249,14 +249,14 @@ test('every problem of a declaration is reported with its place', () => {
     assert.deepEqual(
       error.problems.filter((line) => line.includes('expansions')).map((line) => line.split(': ').slice(1)),
       [
-        ['replies is not a link to resources', 'it may be note'],
-        ['there are 6', 'at most 5'],
+        ['replies is not a link to resources', 'it must be one of note'],
+        ['there are 6, but at most 5 are allowed'],
         ['replies is named twice'],
         ['things is named twice'],
-        ['go is not a link to resources', 'it may be replies'],
-        ['things is not a link to resources', 'it may be replies'],
-        ['things is not a link to resources', 'it may be replies'],
-        ['things is not a link to resources', 'it may be replies'],
+        ['go is not a link to resources', 'it must be one of replies'],
+        ['things is not a link to resources', 'it must be one of replies'],
+        ['things is not a link to resources', 'it must be one of replies'],
+        ['things is not a link to resources', 'it must be one of replies'],
       ],
     );
     return true;

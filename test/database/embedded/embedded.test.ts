@@ -315,7 +315,7 @@ test('data of another major version are left alone, with a sentence that says so
   writeFileSync(join(dataDir, 'postgres', 'PG_VERSION'), '17\n');
   await assert.rejects(start(dataDir, 'server'), (error) => {
     assert.ok(error instanceof EmbeddedError);
-    assert.match(error.message, /were written by PostgreSQL 17, but PostgreSQL 18 is installed/);
+    assert.match(error.message, /was written by PostgreSQL 17, but PostgreSQL 18 is installed/);
     return true;
   });
   // The refused one holds no lock.

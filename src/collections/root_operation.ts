@@ -1,0 +1,53 @@
+/** Describes `GET /api` for the reference. */
+
+import Type, { type TSchema } from 'typebox';
+import type { Operation } from '../http/operation.ts';
+import { exampleIds } from './example.ts';
+
+export const rootSchema = Type.Object(
+  {
+    // A UUID, or a pairwise subject identifier.
+    account: Type.Union([Type.Object({ id: Type.String() }), Type.Null()]),
+    client: Type.Object({ id: Type.String() }),
+    scopes: Type.Array(Type.String()),
+    quotas: Type.Optional(
+      Type.Record(
+        Type.String(),
+        Type.Object({ limit: Type.Integer({ minimum: 0 }), left: Type.Integer({ minimum: 0 }) }),
+        {
+          description:
+            'For tokens with `read:webhooks` or `write:webhooks`: how many subscriptions the grant (or the user or app itself), the account and the app may have, how many deliveries one event of the account may become, how many bytes of responses the log stores today, and how many are left of each. Creating a subscription past one of them is 422 with a code such as `quota-account-subscriptions`.',
+        },
+      ),
+    ),
+    _links: Type.Record(Type.String(), { $ref: '#/components/schemas/Link' } as TSchema),
+  },
+  { additionalProperties: false },
+);
+
+export const rootOperation: Operation = {
+  id: 'read_api',
+  method: 'get',
+  path: '/api',
+  tag: 'api',
+  summary: 'Read who the token acts for',
+  description:
+    'Returns the account, the client, the scopes of the token, what is left of quotas, and links to what it may use.',
+  scopes: [],
+  parameters: [],
+  answers: {
+    200: {
+      description:
+        'The account, the client and the scopes. The account is null if the client acts for itself, and has a pairwise id if the client uses pairwise subjects.',
+      schema: 'Root',
+      example: {
+        account: { id: exampleIds.author },
+        client: { id: 'reader' },
+        scopes: ['read:posts', 'read:webhooks'],
+        quotas: { account_subscriptions: { limit: 2000, left: 1990 } },
+        _links: { self: { href: '/api' }, articles: { href: '/articles' } },
+      },
+    },
+  },
+  problems: [],
+};
