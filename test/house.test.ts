@@ -246,3 +246,75 @@ function isRunByItself(path: string): boolean {
     ({ text }) => text.includes(`/${name}'`) && !text.includes(`from './${name}'`),
   );
 }
+
+/** Longer files need a reason. */
+const fileLinesMax = { source: 400, test: 700 };
+const longFiles: Readonly<Record<string, string>> = {
+  'src/account_api/operations.ts': 'to be split',
+  'src/admin/operations.ts': 'to be split',
+  'src/webhooks/lanes/lane.ts': 'to be split',
+  'src/webhooks/sending/sender.ts': 'to be split',
+  'src/console/api/generated.ts': 'generated',
+};
+
+test('no file has more lines than the limit unless it is listed with a reason', () => {
+  const long = [...files.values()].filter(({ path, text }) => {
+    const max = path.startsWith('test/') ? fileLinesMax.test : fileLinesMax.source;
+    return text.split('\n').length - 1 > max && longFiles[path] === undefined;
+  });
+  assert.deepEqual(
+    long.map(({ path }) => path),
+    [],
+  );
+});
+
+/** Biome measures functions, and accepts a longer one only with `// biome-ignore … : <reason>` above it. */
+test('Biome limits the length of functions', () => {
+  const { linter, overrides } = JSON.parse(readFileSync('biome.json', 'utf8'));
+  const rule = 'noExcessiveLinesPerFunction';
+  assert.deepEqual(linter.rules.complexity[rule], { level: 'error', options: { maxLines: 80 } });
+  const exempt = overrides.filter((each: object) => JSON.stringify(each).includes(rule));
+  assert.deepEqual(
+    exempt.flatMap(({ includes }: { includes: string[] }) =>
+      includes.filter((path) => path.includes('**') && path !== 'test/**'),
+    ),
+    [],
+    'only tests and single files are exempt',
+  );
+});
+
+test('migrations are numbered in one sequence without gaps', () => {
+  const names = readdirSync('migrations').sort();
+  assert.deepEqual(
+    names.filter((name) => !/^\d{4}_[a-z_]+\.sql$/.test(name)),
+    [],
+  );
+  assert.deepEqual(
+    names.map((name) => Number(name.slice(0, 4))),
+    names.map((_name, index) => index + 1),
+  );
+});
+
+/** Words that docs/glossary.md replaces. Add a word when its last use is gone. */
+const bannedWords: readonly { word: RegExp; instead: string }[] = [
+  { word: /\bhinders\b/i, instead: 'blocks' },
+  {
+    word: /\banswerOnce\b|\bsendAnswer\b/,
+    instead: 'runIdempotent, sendResponse',
+  },
+];
+
+test('no file uses a word that the glossary replaces', async () => {
+  const wrong: string[] = [];
+  for await (const path of glob('{src,scripts,migrations,test,bench,examples}/**/*.{ts,tsx,sql}', {
+    exclude: ['**/node_modules/**', 'test/house.test.ts', 'src/console/api/generated.ts'],
+  })) {
+    for (const [index, line] of readFileSync(path, 'utf8').split('\n').entries()) {
+      for (const { word, instead } of bannedWords) {
+        const found = word.exec(line);
+        if (found !== null) wrong.push(`${path}:${index + 1}: write ${instead} instead of ${found[0]}`);
+      }
+    }
+  }
+  assert.deepEqual(wrong, []);
+});
