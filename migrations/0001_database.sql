@@ -1,25 +1,27 @@
--- What every part uses. Owner: src/database.
+-- Functions that all rooms use. Owner: src/database.
 --
--- Everything of Nuncio is in one schema, which migrations meet as the only one in their search path. Each function carries
--- that path (`set search_path from current`), so it finds Nuncio's own tables whoever calls it, in whatever session.
+-- All objects of Nuncio are in one schema. Migrations run with this schema as the only one in the search path. Each function
+-- keeps that search path (`set search_path from current`), so it finds Nuncio's tables regardless of the caller's settings.
 
--- Key of an advisory lock. Such locks belong to the whole database, which Nuncio may share with another installation and
--- with other applications.
+-- Returns the key of an advisory lock. The key depends on the schema, because advisory locks belong to the whole database,
+-- which Nuncio may share with another installation and with other applications.
 create function lock_key(purpose text) returns bigint language sql stable set search_path from current as $$
   select hashtextextended(current_schema() || ' ' || purpose, 7236501127)
 $$;
 
--- Makes the day partitions of a table, from yesterday to `days_ahead` days ahead. Tables that grow are partitioned by day,
--- and a day leaves when its partition is dropped.
+-- Creates the day partitions of a table, from yesterday to `days_ahead` days ahead. Large tables are partitioned by day, so that
+-- retention drops whole partitions.
 --
--- A partition is created apart and then attached: `create table … partition of` takes an ACCESS EXCLUSIVE lock on the parent,
--- which queues behind every reader, such as pg_dump, and every statement queues behind it. ATTACH PARTITION takes a lock that
--- readers and writers do not conflict with. Where somebody holds a conflicting lock the function fails soon and is called
--- again later. (DETACH PARTITION … CONCURRENTLY cannot run inside a function: the server runs it.)
+-- Each partition is first created as a table and then attached. `create table … partition of` would take an ACCESS EXCLUSIVE
+-- lock on the parent: it waits for every reader, such as pg_dump, and every later statement waits for it. ATTACH PARTITION
+-- takes a lock that does not conflict with readers and writers. If another session holds a conflicting lock, the function
+-- fails after a short timeout, and the server calls it again later. (The server itself runs DETACH PARTITION … CONCURRENTLY,
+-- which is not allowed in a function.)
 --
--- A partition is written once, read for a few minutes and dropped whole. A vacuum because of inserts would only read and
--- write it a second time; dead rows, which an erased body leaves, and old transaction ids still start one. Statistics are
--- collected after each doubling: the default, after every tenth, reads a partition of ten million rows eighty times.
+-- A partition is written once, read for a few minutes and dropped as a whole. A vacuum triggered by inserts would only read and
+-- write it again, so it is off. Dead rows (from erased bodies) and old transaction ids still trigger a vacuum. Statistics are
+-- collected each time the partition doubles. The default, after each 10 % of growth, would read a partition of ten million
+-- rows eighty times.
 create function ensure_day_partitions(parent text, days_ahead integer) returns void
 language plpgsql set search_path from current set lock_timeout = '200ms' as $$
 declare
@@ -27,7 +29,7 @@ declare
   day date;
   name text;
 begin
-  -- One caller at a time: two nodes that start together would both create them.
+  -- Only one caller at a time: two starting nodes would both create the partitions.
   perform pg_advisory_xact_lock(lock_key('partitions'));
   for offset_days in -1..days_ahead loop
     day := today + offset_days;

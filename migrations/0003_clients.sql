@@ -1,4 +1,4 @@
--- The apps. Owner: src/clients.
+-- Clients. Owner: src/clients.
 
 create table clients (
   id text primary key check (octet_length(id) between 1 and 2048),
@@ -6,36 +6,36 @@ create table clients (
   redirect_uris text[] not null default '{}',
   -- Values of grant_type (RFC 6749).
   grant_types text[] not null default '{authorization_code,refresh_token}',
-  -- Scopes that the client may request; also its default where it requests none.
+  -- Scopes that the client may request, and the default if it requests none.
   scopes text[] not null default '{}',
   -- RFC 7591 token_endpoint_auth_method.
   auth_method text not null default 'client_secret_basic',
   require_pkce boolean not null default true,
-  -- Whether its own token (client credentials) may subscribe to the events of every account that granted it.
+  -- Whether the client's own token (client credentials) may subscribe to events of all accounts with a grant for it.
   may_subscribe boolean not null default false,
-  -- Further metadata of RFC 7591 that is only read back.
+  -- Other metadata of RFC 7591, which is only stored and returned.
   metadata jsonb not null default '{}',
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
   disabled_at timestamptz,
-  -- Who registered it: the operator, the app itself (RFC 7591), the document whose URL is its id, or an account over `/apps`.
+  -- Source of the registration: the operator, the app itself (RFC 7591), the metadata document whose URL is the client id, or
+  -- an account by `/apps`.
   origin text not null default 'operator' check (origin in ('operator', 'registration', 'document', 'account')),
-  -- An epoch lasts from the registration until the client is deleted, disabled or suspended. Each access token names the
-  -- epoch that it was issued in, and the withdrawal list names epochs that ended. The database alone decides which tokens of
-  -- a client are dead: no clocks of nodes are compared.
+  -- An epoch lasts until the client is deleted, disabled or suspended. Each access token contains the epoch in which it was
+  -- issued, and the withdrawal list contains the epochs that ended. Invalidation therefore does not compare clocks of nodes.
   epoch uuid not null default gen_random_uuid(),
   verified_at timestamptz,
-  -- Reversible: the client gets no tokens, its grants do not work, its deliveries stop.
+  -- Suspension is reversible. Meanwhile the client gets no tokens, its grants do not work, and its deliveries stop.
   suspended_at timestamptz,
-  -- The digest that its uploaded logo is served under; null without one.
+  -- The digest in the URL of the uploaded logo. Null without a logo.
   logo text,
   is_stopped boolean not null generated always as (disabled_at is not null or suspended_at is not null) stored
 );
 
 create index clients_unused on clients (created_at) where origin <> 'operator';
--- Asked for each event; almost empty, like accounts_disabled.
+-- Read for each event. Almost empty, like accounts_disabled.
 create index clients_stopped on clients (id) where is_stopped;
--- For lists of the administration.
+-- For lists of clients under /admin.
 create index clients_by_creation on clients (created_at desc, id desc);
 create index clients_by_name on clients ((lower(name)) collate "C", id);
 
@@ -53,21 +53,21 @@ create trigger client_suspended_begins_epoch before update of suspended_at on cl
   for each row when (old.suspended_at is null and new.suspended_at is not null)
   execute function begin_client_epoch();
 
--- Digests of secrets. A client has more than one while a secret is being replaced.
+-- Digests of client secrets. A client has several while a secret is being replaced.
 create table client_secrets (
   client_id text not null references clients on delete cascade,
   digest bytea not null,
   created_at timestamptz not null default now(),
   expires_at timestamptz,
   id uuid not null default gen_random_uuid(),
-  -- The account that created it; null for the operator and for the app itself.
+  -- The account that created the secret. Null for the operator and for the app itself.
   created_by uuid,
   primary key (client_id, digest)
 );
 
 create unique index client_secrets_id on client_secrets (id);
 
--- Every node caches clients and is notified of each change.
+-- Every node caches clients and receives a notification of each change.
 create function notify_client_changed() returns trigger language plpgsql set search_path from current as $$
 begin
   perform pg_notify(current_schema() || '.client_changed', coalesce(new.id, old.id));

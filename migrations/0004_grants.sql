@@ -4,36 +4,35 @@ create table grants (
   id uuid primary key,
   account_id uuid not null references accounts on delete cascade,
   client_id text not null,
-  -- Confirmed by the user; sorted.
+  -- The scopes that the user confirmed, sorted.
   scopes text[] not null default '{}',
-  -- What OpenID Connect adds (rejected scopes, claims, resources), as the authorization server writes it.
+  -- Further data of the authorization server: rejected scopes, claims, resources.
   details jsonb not null default '{}',
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
-  -- When a token was last issued by it.
+  -- When a token was last issued under the grant.
   last_used_at timestamptz,
   withdrawn_at timestamptz,
   withdrawn_reason text,
-  -- A grant that loses scopes keeps its refresh tokens, which give narrower access tokens from then on. Access tokens that
-  -- were issued before carry the wider scopes and must die: each names the revision of its grant, and the withdrawal list
-  -- names revisions that ended.
+  -- A grant that loses scopes keeps its refresh tokens, which yield narrower access tokens from then on. Earlier access tokens
+  -- have the wider scopes and must become invalid: each contains the revision of its grant, and the withdrawal list contains
+  -- the revisions that ended.
   revision integer not null default 0
 );
 
 create index grants_of_account on grants (account_id, id) where withdrawn_at is null;
 create index grants_of_client on grants (client_id, id) where withdrawn_at is null;
 
--- The withdrawal list: what the API must refuse although the signature and expiry of the token are good. A row is of no use
--- once every access token that it could stop has expired.
+-- The withdrawal list: access tokens that the API rejects although their signature and expiry are valid. A row is needed until
+-- all access tokens that it covers have expired.
 create table withdrawals (
-  -- `grant_revision` has the grant's id and the revision as its subject, with a colon between them. `client` concerns
-  -- tokens that name no epoch of the client.
+  -- The subject of `grant_revision` is `<grant id>:<revision>`. `client` covers tokens without a client epoch.
   kind text not null check (kind in ('grant', 'token', 'client', 'client_epoch', 'grant_revision')),
   -- A grant's id, the `jti` of one access token, a client's id, an epoch, or a revision.
   subject text not null,
   created_at timestamptz not null default clock_timestamp(),
   until timestamptz not null,
-  -- By this every node knows what it has read.
+  -- Shows each node which rows it has already read.
   transaction_id xid8 not null default pg_current_xact_id(),
   primary key (kind, subject)
 );
@@ -50,7 +49,7 @@ end $$;
 create trigger withdrawal_added after insert or update on withdrawals
   for each row execute function notify_withdrawal();
 
--- Any statement that withdraws a grant stops its access tokens, too.
+-- Every statement that withdraws a grant also invalidates its access tokens.
 create function list_withdrawn_grant() returns trigger language plpgsql set search_path from current as $$
 begin
   insert into withdrawals (kind, subject, until)
@@ -67,7 +66,7 @@ create trigger grant_deleted after delete on grants
   for each row when (old.withdrawn_at is null)
   execute function list_withdrawn_grant();
 
--- Any statement that takes a scope away begins a revision.
+-- Every statement that removes a scope begins a new revision.
 create function begin_grant_revision() returns trigger language plpgsql set search_path from current as $$
 begin
   new.revision := old.revision + 1;
@@ -90,7 +89,7 @@ create trigger grant_revised after update on grants
   for each row when (new.revision <> old.revision)
   execute function list_ended_grant_revision();
 
--- A client that is deleted or disabled loses all its grants and all its tokens.
+-- Deleting or disabling a client withdraws all its grants and tokens.
 create function withdraw_grants_of_client() returns trigger language plpgsql set search_path from current as $$
 begin
   update grants set withdrawn_at = now(), updated_at = now(), withdrawn_reason = 'client_deleted'
@@ -109,7 +108,7 @@ create trigger client_disabled after update of disabled_at on clients
   for each row when (old.disabled_at is null and new.disabled_at is not null)
   execute function withdraw_grants_of_client();
 
--- A client that is suspended keeps its grants; its access tokens are dead at once and stay dead.
+-- Suspending a client invalidates its access tokens for good. Its grants remain.
 create function withdraw_tokens_of_client() returns trigger language plpgsql set search_path from current as $$
 begin
   insert into withdrawals (kind, subject, until)

@@ -1,4 +1,4 @@
--- Apps that accounts make and manage together. Owner: src/apps.
+-- Members, invitations and logos of apps. Owner: src/apps.
 
 create table app_members (
   client_id text not null references clients on delete cascade,
@@ -10,7 +10,7 @@ create table app_members (
 
 create index app_members_of_account on app_members (account_id, client_id);
 
--- An invitation names an address, whether or not an account has it: the inviter does not learn which.
+-- An invitation names an email address. It does not reveal whether an account with that address exists.
 create table app_invitations (
   id uuid primary key,
   client_id text not null references clients on delete cascade,
@@ -28,12 +28,12 @@ create index app_invitations_of_email on app_invitations (email, id);
 -- Logos that members upload.
 create table app_logos (
   client_id text primary key references clients on delete cascade,
-  -- SHA-256 of the app, the type and the content, in base64url: no two apps share an address.
+  -- SHA-256 of the app, the type and the content, in base64url. Two apps never share the URL of a logo.
   digest text not null unique check (length(digest) = 43),
   type text not null check (type in ('image/png', 'image/jpeg', 'image/webp')),
   content bytea not null check (octet_length(content) between 1 and 65536),
   created_at timestamptz not null default now()
 );
 
--- Images are compressed already.
+-- The images are already compressed.
 alter table app_logos alter column content set storage external;

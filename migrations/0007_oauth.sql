@@ -1,12 +1,13 @@
--- Storage of the authorization server: a table for each thing that has a life of its own. Owner: src/oauth/storage.
--- What a browser or an app holds (session ids, codes, tokens) is stored as its SHA-256 digest.
--- Hot tables refer to grants without a foreign key: its check would lock the grant's row at each insert. A row whose grant is
--- gone is never found, and leaves when it expires. Their pages are not filled, so that marking a row as used touches no index.
+-- Storage of the authorization server, one table per kind of object. Owner: src/oauth/storage.
+-- Session ids, codes and tokens are stored as SHA-256 digests.
+-- Frequently written tables refer to grants without a foreign key, whose check would lock the grant's row at each insert. Look-ups
+-- ignore rows whose grant is gone, and such rows are deleted when they expire. A low fillfactor leaves room for marking a row as
+-- used without an index update.
 
 create table login_sessions (
   digest bytea primary key,
   uid text not null unique,
-  -- Null until somebody signs in.
+  -- Null until the user signs in.
   account_id uuid references accounts on delete cascade,
   payload jsonb not null,
   created_at timestamptz not null default now(),
@@ -16,7 +17,7 @@ create table login_sessions (
 create index login_sessions_account on login_sessions (account_id) where account_id is not null;
 create index login_sessions_expiry on login_sessions (expires_at);
 
--- An authorization request that waits for the user: login, consent.
+-- Authorization requests that wait for the user to sign in or consent.
 create table interactions (
   uid text primary key,
   payload jsonb not null,
@@ -47,10 +48,10 @@ create table refresh_tokens (
 create index refresh_tokens_grant on refresh_tokens (grant_id);
 create index refresh_tokens_expiry on refresh_tokens using brin (expires_at);
 
--- Opaque access tokens only: JWTs are not stored.
+-- Opaque access tokens. JWTs are not stored.
 create table access_tokens (
   digest bytea primary key,
-  -- The token's id, which is no secret.
+  -- The token's id, which is not secret.
   token_id text not null unique,
   grant_id uuid,
   payload jsonb not null,
@@ -68,7 +69,7 @@ create table device_codes (
   expires_at timestamptz not null,
   consumed_at timestamptz,
   last_polled_at timestamptz,
-  -- Grows by 5 with each poll that came too soon.
+  -- Grows by 5 with each poll that comes too early.
   interval_seconds integer not null default 5
 );
 
@@ -84,7 +85,7 @@ create table pushed_requests (
 
 create index pushed_requests_expiry on pushed_requests (expires_at);
 
--- `jti` of assertions and proofs that were used (RFC 7523 section 3, RFC 9449 section 11.1).
+-- `jti` of used assertions and proofs (RFC 7523 section 3, RFC 9449 section 11.1).
 create table used_proofs (
   digest bytea primary key,
   expires_at timestamptz not null
@@ -92,7 +93,7 @@ create table used_proofs (
 
 create index used_proofs_expiry on used_proofs (expires_at);
 
--- The keys that tokens are signed with. Owner: src/oauth/signing_keys.ts.
+-- Keys that sign tokens. Owner: src/oauth/signing_keys.ts.
 create table signing_keys (
   -- JWK thumbprint (RFC 7638): the `kid`.
   id text primary key,
@@ -100,9 +101,9 @@ create table signing_keys (
   -- The private JWK, sealed with the deployment's secret.
   sealed bytea not null,
   created_at timestamptz not null default now(),
-  -- Published from the start, signing from here on: verifiers know it before they meet it.
+  -- The key is published from creation on but signs only from this time, so that verifiers know it in advance.
   signs_from timestamptz not null default now(),
-  -- No longer published: nothing that it signed is still valid.
+  -- From this time on the key is not published. All tokens that it signed have expired.
   expires_at timestamptz
 );
 

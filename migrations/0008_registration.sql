@@ -1,6 +1,6 @@
--- Apps that register themselves. Owner: src/oauth/registration.
+-- Dynamic client registration. Owner: src/oauth/registration.
 
--- RFC 7592 section 3: the token by which an app reads and changes its own registration. Stored as digests.
+-- RFC 7592 section 3: tokens with which an app reads and changes its own registration. Stored as digests.
 create table registration_access_tokens (
   digest bytea primary key,
   client_id text not null references clients on delete cascade,
@@ -10,18 +10,18 @@ create table registration_access_tokens (
 
 create index registration_access_tokens_client on registration_access_tokens (client_id);
 
--- RFC 7591 section 3: the token that the operator gives to those who may register apps. Stored as digests.
+-- RFC 7591 section 3: tokens that allow their holders to register apps. Created by the operator, stored as digests.
 create table initial_access_tokens (
   digest bytea primary key,
-  -- For whom it was made, in the operator's words.
+  -- The operator's note about the recipient.
   note text not null default '',
-  -- Registrations that it is still good for; null where they are not counted.
+  -- Remaining registrations. Null for no limit.
   uses_left integer check (uses_left >= 0),
   created_at timestamptz not null default now(),
   expires_at timestamptz
 );
 
--- Registrations of each network address and of all together, counted in windows.
+-- Registrations per time window, for each network address and in total.
 create table registration_windows (
   subject bytea primary key,
   registrations integer not null,

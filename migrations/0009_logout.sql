@@ -1,16 +1,16 @@
--- Notices to apps that a user signed out (OpenID Connect Back-Channel Logout). Owner: src/oauth/logout.
+-- Back-channel logout notices (OpenID Connect Back-Channel Logout). Owner: src/oauth/logout.
 
 create table logout_notices (
   id uuid primary key,
   client_id text not null references clients on delete cascade,
   account_id uuid not null references accounts on delete cascade,
-  -- The session as the app knows it; null where it never heard of one.
+  -- The session id that the app knows. Null if it knows none.
   session_id text,
   created_at timestamptz not null default now(),
-  -- Next attempt; while one is in flight, the time at which another node may take it over.
+  -- Time of the next attempt. While an attempt is in flight, the time at which another node may take over.
   due_at timestamptz not null default now(),
   attempts integer not null default 0,
-  -- What the last attempt got: a status, or why there was none.
+  -- Result of the last attempt: the status of the response, or an error.
   last_error text,
   delivered_at timestamptz,
   given_up_at timestamptz

@@ -1,7 +1,7 @@
--- The tables that were made from declarations, so that no other table is ever taken for one. Owner: src/collections.
+-- Tables that were created from declarations. Migrations of collections touch no other table. Owner: src/collections.
 
 create table collections (
-  -- The table's name.
+  -- Name of the table.
   name text primary key,
   created_at timestamptz not null default now()
 );

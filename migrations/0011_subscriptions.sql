@@ -1,12 +1,12 @@
--- Subscriptions: who wants to hear what, and where. Owner: src/webhooks/subscriptions.
+-- Subscriptions: URLs that receive events. Owner: src/webhooks/subscriptions.
 
 create table subscriptions (
   id uuid primary key,
-  -- Names the lane, the queue of this subscription: 52 random bits. Part of the id of each delivery.
+  -- Id of the lane, the queue of this subscription: 52 random bits. Part of each delivery id.
   lane bigint not null unique,
   owner text not null check (owner in ('grant', 'user', 'client')),
   grant_id uuid,
-  -- The user whose events these are; null where the owner is a client.
+  -- The user whose events are sent. Null if the owner is a client.
   account_id uuid,
   client_id text,
   url text not null,
@@ -14,14 +14,14 @@ create table subscriptions (
   signature text not null,
   format text not null default 'json',
   ordered boolean not null default false,
-  -- Attempts a second; null for no limit.
+  -- Attempts per second. Null for no limit.
   rate_limit integer,
   description text not null default '',
-  -- Seconds; null for the deployment's own.
+  -- In seconds. Null for the deployment's default.
   retry_schedule integer[],
   state text not null default 'active' check (state in ('active', 'disabled', 'ended')),
   disabled_reason text,
-  -- Counts changes: each attempt names the revision that it was made by.
+  -- Counts changes. Each attempt records the revision it used.
   revision integer not null default 1,
   -- Sealed.
   secret bytea not null,
@@ -30,12 +30,12 @@ create table subscriptions (
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
   ended_at timestamptz,
-  -- Static headers: JSON of pairs, sealed; null for none. Their names are shown, also in the log of attempts.
+  -- Static headers as sealed JSON. Null for none. Their names are visible, also in the log of attempts.
   headers bytea,
   header_names text[] not null default '{}',
-  -- Where the subscription begins in the order of events: the clock may have been set since. An event with a greater position
-  -- came after the subscription. One with a smaller position may have been committed after it, because transactions overlap:
-  -- for those the times decide.
+  -- The event position at the creation of the subscription. Unlike times, positions are safe against clock changes. An event
+  -- with a greater position is newer than the subscription. An event with a smaller position may have been committed later,
+  -- because transactions overlap; for these the times decide.
   created_position bigint not null default coalesce(pg_sequence_last_value('event_positions'), 0),
   check ((owner = 'client') = (account_id is null)),
   check ((owner = 'grant') = (grant_id is not null)),
@@ -45,10 +45,10 @@ create table subscriptions (
 create index subscriptions_of_account on subscriptions (account_id) where state <> 'ended';
 create index subscriptions_of_grant on subscriptions (grant_id) where state <> 'ended';
 create index subscriptions_of_client on subscriptions (client_id, id) where state <> 'ended';
--- A client's own subscriptions are few, also where it has thousands of its users'.
+-- A client has few subscriptions of its own, but may have thousands for its users.
 create index subscriptions_of_client_itself on subscriptions (client_id) where owner = 'client' and state <> 'ended';
 
--- What decides how the requests of a subscription look, by revision. Only the trigger below writes it.
+-- Everything that determines the requests of a subscription, by revision. Only the trigger below writes this table.
 create table subscription_revisions (
   lane bigint not null references subscriptions (lane) on delete cascade,
   revision integer not null,
@@ -71,20 +71,20 @@ end $$;
 create trigger subscription_revised after insert or update of revision on subscriptions
   for each row execute function keep_subscription_revision();
 
--- The last warning that was given before a failing subscription is disabled. Owner: src/webhooks/subscriptions/failing.ts.
+-- The last warning before a failing subscription is disabled. Owner: src/webhooks/subscriptions/failing.ts.
 create table failing_warnings (
   lane bigint primary key references subscriptions (lane) on delete cascade,
-  -- Of lane_progress when the warning was given: a later series of failures is warned of again.
+  -- Copied from lane_progress. A later series of failures gets new warnings.
   failing_since timestamptz not null,
   warning text not null check (warning in ('half', 'last')),
   given_at timestamptz not null default now(),
-  -- The subscription is not disabled earlier, nor without the last warning.
+  -- The subscription is not disabled before this time, nor without the last warning.
   disables_at timestamptz not null
 );
 
 create index failing_warnings_next on failing_warnings (disables_at, lane);
 
--- Nodes keep what they need of a subscription in memory. At the commit they are notified to read it again.
+-- Nodes cache subscriptions. This notification makes them read a subscription again after the commit.
 create function notify_lane_changed(lane bigint) returns void language sql set search_path from current as $$
   select pg_notify(current_schema() || '.lane_changed', lane::text)
 $$;
@@ -98,8 +98,8 @@ end $$;
 create trigger subscription_changed after update on subscriptions
   for each row execute function subscription_changed();
 
--- A subscription ends in the transaction that withdraws its grant, whatever statement withdraws it. A client's own
--- subscriptions go on without the events of that account.
+-- A subscription ends in the transaction that withdraws its grant, whichever statement withdraws it. A client's own
+-- subscriptions continue without the events of that account.
 create function end_subscriptions_of_grant() returns trigger language plpgsql set search_path from current as $$
 begin
   update subscriptions set state = 'ended', ended_at = now(), updated_at = now()
@@ -117,7 +117,7 @@ create trigger grant_withdrawn_ends_subscriptions after update of withdrawn_at o
 create trigger grant_deleted_ends_subscriptions after delete on grants
   for each row execute function end_subscriptions_of_grant();
 
--- The scopes of a grant changed: nodes check again what waits in their memory.
+-- When the scopes of a grant change, nodes check the deliveries in their memory again.
 create function review_subscriptions_of_grant() returns trigger language plpgsql set search_path from current as $$
 begin
   perform notify_lane_changed(s.lane) from subscriptions s where s.grant_id = new.id and s.state <> 'ended';
@@ -131,7 +131,7 @@ create trigger grant_scopes_changed after update of scopes on grants
   for each row when (old.scopes is distinct from new.scopes)
   execute function review_subscriptions_of_grant();
 
--- The subscriptions of an account end with it, and stop while it is disabled.
+-- Subscriptions of an account end when it is deleted, and stop while it is disabled.
 create function account_of_subscriptions_changed() returns trigger language plpgsql set search_path from current as $$
 begin
   if tg_op = 'DELETE' then
@@ -153,7 +153,7 @@ create trigger account_disabled_stops_subscriptions after update of disabled_at 
   for each row when ((old.disabled_at is null) <> (new.disabled_at is null))
   execute function account_of_subscriptions_changed();
 
--- The same for a client.
+-- Subscriptions of a client end when it is deleted, and stop while it is disabled or suspended.
 create function client_of_subscriptions_changed() returns trigger language plpgsql set search_path from current as $$
 begin
   if tg_op = 'DELETE' then

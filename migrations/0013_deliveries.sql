@@ -1,7 +1,7 @@
--- Deliveries and what became of them. Owner: src/webhooks/log.
+-- The delivery log. Owner: src/webhooks/log.
 
--- One event for one subscription; never changed. Its state follows from attempts, retries and the lane's cursor. Its id, a
--- UUIDv8, is made of the lane and the sequence.
+-- One event for one subscription. Rows never change. The state of a delivery is derived from attempts, retries and the lane's
+-- cursor. Its id is a UUIDv8 made from the lane and the sequence.
 create table deliveries (
   day date not null,
   lane bigint not null,
@@ -12,14 +12,14 @@ create table deliveries (
   primary key (lane, sequence, day)
 ) partition by range (day);
 
--- One POST of a delivery; never changed.
+-- One POST of a delivery. Rows never change.
 create table attempts (
   day date not null,
   lane bigint not null,
   sequence bigint not null,
   started_at timestamptz not null,
   number smallint not null,
-  -- s: by the schedule, m: by hand, r: by a recovery
+  -- s: schedule, m: manual resend, r: recovery
   trigger "char" not null,
   status smallint,
   truncated boolean not null,
@@ -27,11 +27,11 @@ create table attempts (
   duration_ms real not null,
   first_byte_ms real,
   error text,
-  -- What opening a new connection took.
+  -- Timings of opening a new connection.
   connection text,
   headers text,
   body bytea,
-  -- Whether headers and body of the response were left out because the daily budget was used up.
+  -- Whether headers and body of the response were omitted because the daily budget was exhausted.
   response_omitted boolean
 ) partition by range (day);
 
@@ -39,7 +39,7 @@ create index attempts_of_delivery on attempts (lane, sequence);
 
 select ensure_day_partitions('deliveries', 7), ensure_day_partitions('attempts', 7);
 
--- Deliveries whose first attempt did not succeed, and those to be sent again by hand. A success deletes the row.
+-- Deliveries whose first attempt did not succeed, and deliveries to resend. A success deletes the row.
 --   pending → (succeeded: no row) | failed;   held → pending;   cancelled
 create table retries (
   lane bigint not null,
@@ -47,19 +47,19 @@ create table retries (
   day date not null,
   state text not null check (state in ('pending', 'held', 'failed', 'succeeded', 'cancelled')),
   attempts smallint not null,
-  -- Time of the next attempt; null for none.
+  -- Time of the next attempt. Null for none.
   due_at timestamptz,
-  -- How often it is still to be sent by hand.
+  -- Remaining manual resends.
   resends smallint not null default 0,
   primary key (lane, sequence)
 );
 
 create index retries_due on retries (lane, due_at) where due_at is not null;
 create index retries_day on retries (day);
--- Lists and counts of one state need not read the other retries: failed ones stay as long as the log.
+-- For lists and counts by state. Failed retries stay as long as the log, so there may be many.
 create index retries_of_state on retries (lane, state, sequence);
 
--- Recoveries: deliveries of a span of time that are sent again, some at a time. Owner: src/webhooks/fan_out/recovery.ts.
+-- Recoveries: jobs that resend the deliveries of a time range in batches. Owner: src/webhooks/fan_out/recovery.ts.
 --   running → done | cancelled
 create table recoveries (
   id uuid primary key,
@@ -68,17 +68,17 @@ create table recoveries (
   until timestamptz not null,
   states text[] not null,
   state text not null default 'running' check (state in ('running', 'done', 'cancelled')),
-  -- The last sequence that was looked at, and how many deliveries are sent again.
+  -- The last processed sequence, and the number of resent deliveries.
   position bigint not null default 0,
   resent bigint not null default 0,
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
   -- resending (through the lane's deliveries) → missing (through events from before the subscription) → done
   phase text not null default 'resending' check (phase in ('resending', 'missing')),
-  -- How far the events were looked through: the day, and the last position within it.
+  -- The last processed event: its day and position.
   missing_day date,
   missing_position bigint not null default 0,
-  -- Deliveries that were made of events from before.
+  -- Deliveries created for events from before the subscription.
   added bigint not null default 0,
   -- Recoveries take turns by account, or by client for its own subscriptions.
   turn text not null default '-'
@@ -87,10 +87,10 @@ create table recoveries (
 create index recoveries_running on recoveries (turn, updated_at) where state = 'running';
 create index recoveries_of_lane on recoveries (lane);
 
--- Outcomes of deliveries, counted by subscription and time, so that nobody has to read the log for them. Owner:
+-- Outcomes of deliveries, counted by subscription and time, so that charts do not read the log. Owner:
 -- src/webhooks/log/delivery_stats.ts.
 create table delivery_stats (
-  -- Of a subscription; 0 for all of them together.
+  -- 0 for the total of all subscriptions.
   lane bigint not null,
   -- Length of the bucket: 300 or 3600.
   seconds integer not null,
@@ -108,8 +108,8 @@ language sql immutable parallel safe set search_path from current as $$
   from unnest(a, b) with ordinality as t (x, y, position)
 $$;
 
--- The day that retention takes for today. It follows the database's clock by at most one day with each run, so that a clock
--- that is wrong for a while deletes next to nothing. Owner: src/webhooks/log/retention.ts.
+-- The day that retention treats as today. Each run advances it by at most one day towards the database's clock, so that a
+-- temporarily wrong clock deletes almost nothing. Owner: src/webhooks/log/retention.ts.
 create table retention_day (
   is_only boolean primary key default true check (is_only),
   day date not null

@@ -1,4 +1,4 @@
--- The deployment's own key pairs, which sign deliveries of subscriptions with the signature `ed25519`.
+-- The deployment's key pairs that sign deliveries of subscriptions with `signature: "ed25519"`.
 -- Owner: src/webhooks/sending/delivery_key.ts.
 
 create table delivery_keys (
@@ -7,11 +7,11 @@ create table delivery_keys (
   -- The private JWK, sealed with the deployment's secret.
   sealed bytea not null,
   created_at timestamptz not null default now(),
-  -- Published from the start, signing from here on: subscribers know it before they meet it.
+  -- The key is published from creation on but signs only from this time, so that subscribers know it in advance.
   signs_from timestamptz not null default now(),
-  -- Replaced: it signs beside its successor until here, so that subscribers need not change at one moment.
+  -- After its replacement, the key signs together with its successor until this time, so that subscribers can switch gradually.
   signs_until timestamptz,
-  -- No longer published: signatures made with it are too old to be accepted.
+  -- From this time on the key is not published. Its signatures are too old to be accepted.
   expires_at timestamptz
 );
 

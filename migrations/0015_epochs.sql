@@ -1,19 +1,18 @@
--- Epochs of the database. After a failover to a standby that lagged, or after a backup was restored, the database does not
--- know what was committed last: it gives sequences and positions out a second time, to other events. Each such change begins
--- an epoch. Owner: src/database/epoch.ts.
+-- Epochs of the database. After a failover to a lagging standby, or a restore from a backup, the last commits are lost, and the
+-- database assigns the same sequences and positions again to other events. Each such change begins an epoch. Owner:
+-- src/database/epoch.ts.
 
 create table database_epochs (
   number integer primary key,
   id uuid not null default gen_random_uuid(),
-  -- Part of the ids of the deliveries that are made in this epoch; 0 for the first epoch.
+  -- Part of the ids of deliveries created in this epoch. 0 for the first epoch.
   tag integer not null unique default 1 + floor(random() * 1048575)::integer check (tag between 0 and 1048575),
-  -- System identifier and timeline of PostgreSQL; null where they cannot be read.
+  -- System identifier and timeline of PostgreSQL. Null if they cannot be read.
   identity text,
   began_at timestamptz not null default now()
 );
 
--- From which sequence on the deliveries of a lane belong to a later epoch than the first. A lane that was made since the last
--- change has no row: its number is new.
+-- The first sequence of a lane in each later epoch. A lane that was created in the current epoch has no row.
 create table lane_epochs (
   lane bigint not null references subscriptions (lane) on delete cascade,
   first bigint not null,
@@ -31,8 +30,8 @@ exception
     return null;
 end $$;
 
--- Moves back each cursor past the last delivery: a node wrote it that knew deliveries which this database does not have. What
--- was attempted is looked up again from the oldest delivery on.
+-- Moves back each cursor that is beyond the last delivery. A node wrote it that knew deliveries which this database has lost.
+-- The nodes then check all deliveries again, starting from the oldest.
 create function mend_cursors() returns void language sql set search_path from current as $$
   update lane_progress p set cursor = least(l.next_sequence - 1, greatest(
     (select min(d.sequence) - 1 from deliveries d where d.lane = p.lane),
@@ -50,21 +49,21 @@ begin
     on conflict (number) do nothing
     returning * into begun;
   if begun.number is not null then
-    -- Nodes keep events in memory by their position: no position is given out twice.
+    -- Nodes cache events by position, so positions must not be assigned twice.
     perform setval('event_positions', (select last_value from event_positions) + 1000000000);
     insert into lane_epochs (lane, first, tag)
       select l.id, l.next_sequence, begun.tag
       from lanes l join subscriptions s on s.lane = l.id where s.state <> 'ended'
       on conflict (lane, first) do update set tag = excluded.tag, began_at = excluded.began_at;
     perform mend_cursors();
-    -- What the holder of a lease knows of its lane is not true any more.
+    -- The holders of leases have stale data about their lanes.
     update lane_progress set owner = null, due_at = greatest(now(), coalesce(paused_until, now()))
     where owner is not null;
   end if;
   return (select id from database_epochs order by number desc limit 1);
 end $$;
 
--- Called on each new connection before anything else: begins an epoch where the database is not the one that it was.
+-- Called first on each new connection. Begins an epoch if the system identifier or the timeline has changed.
 create function enter_epoch() returns uuid language plpgsql set search_path from current as $$
 declare
   here text;

@@ -1,8 +1,8 @@
--- What requests to the API leave behind. Owner: src/http.
+-- State of API requests. Owner: src/http.
 
--- Responses of requests that carried an Idempotency-Key. Owner: src/http/idempotency.ts.
+-- Responses to requests with an Idempotency-Key. Owner: src/http/idempotency.ts.
 create table idempotency_keys (
-  -- Account and client of the token: another pair has keys of its own.
+  -- Account and client of the token. Each pair has its own keys.
   owner text not null,
   key text not null,
   -- SHA-256 of the request.
@@ -16,8 +16,8 @@ create table idempotency_keys (
 
 create index idempotency_keys_created_at on idempotency_keys (created_at);
 
--- Requests counted in the running minute, over all nodes. Unlogged: after a crash of the database the count begins anew, and
--- nothing else is lost. Owner: src/http/rate_limit.ts.
+-- Requests of the current minute, over all nodes. Unlogged: a crash of the database only resets the counts. Owner:
+-- src/http/rate_limit.ts.
 create unlogged table rate_windows (
   -- `token:<jti>` or `address:<ip>`.
   key text not null,

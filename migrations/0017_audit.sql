@@ -1,30 +1,30 @@
--- The audit log: who let whom do what, and when it ended. Triggers write it for accounts, clients, grants, keys and
--- subscriptions, so that no statement gets around it. Owner: src/audit.
+-- The audit log. Triggers write the entries for accounts, clients, grants, keys and subscriptions, so that no statement can
+-- bypass it. Owner: src/audit.
 
 create table audit_entries (
   id bigint generated always as identity primary key,
   at timestamptz not null default clock_timestamp(),
-  -- Like `grant.withdrawn`.
+  -- Such as `grant.withdrawn`.
   kind text not null,
   account_id uuid,
   client_id text,
   grant_id uuid,
   details jsonb not null default '{}',
-  -- Who did it, where a request of the management API changed something: an account's id or `client:<id>`. Its transactions
-  -- say so by the setting `nuncio.actor`.
+  -- Who made the change, for requests to the management API: an account id or `client:<id>`. The transaction passes it in the
+  -- setting `nuncio.actor`.
   actor text default nullif(current_setting('nuncio.actor', true), '')
 );
 
--- Entries come in the order of their time, thousands a second: the times of whole blocks are enough, and cost an entry nothing.
+-- Thousands of entries per second arrive almost in the order of time. A BRIN index suffices and adds almost no cost to an insert.
 create index audit_entries_at on audit_entries using brin (at);
--- Entries of single tokens are thousands a second. Most look-ups are for the other entries.
+-- Entries of single tokens are excluded: they are the most frequent, and most queries are for other entries.
 create index audit_entries_of_account on audit_entries (account_id, id)
   where account_id is not null and kind !~~ 'token.%';
 create index audit_entries_of_client on audit_entries (client_id, id)
   where client_id is not null and kind !~~ 'token.%';
 
--- The first entry that is not older than a time. Entries come almost in the order of their time: some wait a moment to be
--- written together.
+-- Returns the first entry that is not older than a time. Entries are almost ordered by time; some are delayed briefly to be
+-- written in a batch.
 create function audit_entry_at(wanted timestamptz) returns bigint
 language plpgsql stable set search_path from current as $$
 declare
@@ -60,7 +60,7 @@ begin
   if old.password_hash is distinct from new.password_hash then
     insert into audit_entries (kind, account_id) values ('account.password_changed', new.id);
   end if;
-  -- Which of them changed, and not to what: the log outlives the account.
+  -- Record which members changed but not their values, because the log outlives the account.
   if (old.email, old.email_verified, old.name, old.external_id)
     is distinct from (new.email, new.email_verified, new.name, new.external_id) then
     insert into audit_entries (kind, account_id, details) values ('account.changed', new.id, jsonb_build_object('members',

@@ -1,14 +1,14 @@
--- Publishing by SQL: an application calls `publish` in its own transaction, and the event commits with its change. Servers take
--- the inbox in, check each body against the schema of its kind, and write events. Owner: src/events.
---   in the inbox → (taken in) → event | rejected event → (retried with a corrected body) → event | (discarded)
+-- Publishing by SQL. An application calls `publish` in its own transaction, so the event commits with the application's change.
+-- Servers process the inbox: they check each body against the schema of its kind and write events. Owner: src/events.
+--   in the inbox → (processed) → event | rejected event → (retried with a corrected body) → event | (discarded)
 
--- Ids of the inbox count the KiB that were written, so that one number bounds rows and bytes.
+-- Inbox ids count the KiB written, so that one number limits both rows and bytes.
 create sequence inbox_ids;
 
 create table inbox (
-  -- Rows of one transaction are in its order.
+  -- Rows of one transaction are in the order of publishing.
   id bigint primary key,
-  -- An account's id, or the application's own user id.
+  -- An account id, or the application's user id.
   account text collate "C" not null,
   event_id text not null,
   -- Whether the publisher chose the event's id.
@@ -18,22 +18,22 @@ create table inbox (
   -- Bytes of the body.
   size integer not null,
   published_at timestamptz not null default clock_timestamp(),
-  -- Whether the commit may have to wake a server. Not under load, but for transactions that take longer than 0.9 s after it:
-  -- servers look once a second, whatever happens.
+  -- Whether the commit may have to wake a server. False under load, when servers poll anyway. A transaction that runs for longer
+  -- than 0.9 s after this row may then wait for the next poll, which happens every second.
   wakes boolean not null
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
-  -- As for the outbox: servers vacuum it themselves.
+  -- As for the outbox, servers vacuum this table themselves.
   vacuum_truncate = off
 );
 
--- A row lives for milliseconds: compressing its body is not worth it.
+-- A row lives for milliseconds. Compressing its body is not worthwhile.
 alter table inbox alter column body set storage external;
 
 -- Accounts take turns.
 create index inbox_by_account on inbox (account, id);
 
--- Events whose body, kind or id was refused when they were taken in.
+-- Inbox rows that failed validation.
 create table rejected_events (
   id uuid primary key,
   account text not null,
@@ -43,37 +43,37 @@ create table rejected_events (
   body text not null,
   -- Bytes of the body.
   size integer not null,
-  -- One sentence; and what exactly is wrong, as in a response of the API.
+  -- One sentence, and the errors in the form of API responses.
   reason text not null,
   errors jsonb not null,
   published_at timestamptz not null,
   rejected_at timestamptz not null default now()
 );
 
--- What is kept is summed with each rejected event: by this index, not over the bodies.
+-- Each rejection sums the sizes of all rejected events. This index avoids reading the bodies.
 create index rejected_events_sizes on rejected_events (size);
 
--- What servers tell publishers. One row.
+-- State that servers share with publishers, in one row.
 create table intake (
   is_only boolean primary key default true check (is_only),
-  -- No row of the inbox that a server has seen has a smaller id.
+  -- Lower bound of the inbox ids that servers still have to process. `publish` compares it with the newest id.
   first_id bigint not null default 0,
-  -- Until then a server looks into the inbox without being notified. Never set back.
+  -- Until this time a server polls the inbox without notifications. Never decreases.
   looks_until timestamptz not null default '-infinity',
-  -- Whether there are as many rejected events as there may be.
+  -- Whether the limit of rejected events is reached.
   is_blocked boolean not null default false
 ) with (fillfactor = 50);
 
 insert into intake default values;
 
--- Publishes an event of a kind for an account (its id, or the application's own user id), in the transaction of the caller.
--- It reads nothing that the caller could learn of: neither accounts nor ids of events.
+-- Publishes an event of a kind for an account (its id, or the application's user id), in the transaction of the caller. The
+-- function reads neither accounts nor event ids, so it cannot reveal them to the caller.
 create function publish(kind text, account text, body jsonb, id text default null) returns text
 language plpgsql security definer set search_path from current as $$
 declare
   -- The same limit as for `POST /events`.
   body_bytes_max constant integer := 262144;
-  -- KiB that wait in the inbox at most.
+  -- Limit of KiB in the inbox.
   waiting_max constant bigint := 1048576;
   content text := publish.body::text;
   bytes integer := octet_length(content);
@@ -91,7 +91,7 @@ begin
     raise exception 'account must have 1 to 255 characters' using errcode = 'invalid_parameter_value';
   end if;
   if event_id is null then
-    -- A UUIDv7 out of a UUIDv4: the time in milliseconds, the version, and the rest of the random bits.
+    -- Build a UUIDv7 from a UUIDv4: the time in milliseconds, the version, and the remaining random bits.
     event_id :=
       overlay(lpad(to_hex((extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') placing '-' from 9 for 0)
       || '-7' || substr(gen_random_uuid()::text, 16);
@@ -99,7 +99,7 @@ begin
     raise exception 'id must be 1 to 255 visible ASCII characters' using errcode = 'invalid_parameter_value';
   end if;
   if bytes > body_bytes_max then
-    raise exception 'body has % bytes, and may have %', bytes, body_bytes_max using errcode = 'program_limit_exceeded';
+    raise exception 'body has % bytes, but the limit is %', bytes, body_bytes_max using errcode = 'program_limit_exceeded';
   end if;
   select is_blocked, last_value - first_id as waiting, looks_until < clock_timestamp() + interval '900 ms' as wakes
     into state from intake, inbox_ids;
@@ -119,8 +119,8 @@ begin
   return event_id;
 end $$;
 
--- Wakes the servers at the commit. Commits with a notification wait for each other, one by one, so there is none while a server
--- looks by itself; a tenth of a second is left for the commit to become visible.
+-- Wakes the servers at commit. Commits with a notification are serialised, so there is none while a server polls. The margin of
+-- 100 ms covers the time until the commit becomes visible.
 create function wake_intake() returns trigger language plpgsql security definer set search_path from current as $$
 begin
   if not exists (select from intake where looks_until > clock_timestamp() + interval '100 ms') then
@@ -132,8 +132,8 @@ end $$;
 create constraint trigger inbox_filled after insert on inbox deferrable initially deferred
   for each row when (new.wakes) execute function wake_intake();
 
--- The role that may publish and do nothing else: `nuncio_publisher`, or another name in front for another schema. Roles belong
--- to the whole cluster. Where this user may not create roles, a database administrator does it (docs/publishing.md).
+-- The role that can only publish: `<schema>_publisher`, by default `nuncio_publisher`. The name includes the schema, because
+-- roles belong to the whole cluster. If this user may not create roles, a database administrator does it (docs/publishing.md).
 do $$
 declare
   publisher name := current_schema() || '_publisher';
@@ -142,7 +142,7 @@ begin
     begin
       execute format('create role %I nologin', publisher);
     exception
-      -- Another database of the cluster creates it at this moment.
+      -- Another database of the cluster created the role at the same time.
       when duplicate_object or unique_violation then null;
       when insufficient_privilege then return;
     end;
