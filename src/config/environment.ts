@@ -6,30 +6,6 @@ import { enableCompileCache } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import { nearestName } from './nearest.ts';
 
-/** The variables that Nuncio knows, as strings; an empty value counts as absent. */
-export interface Environment {
-  readonly NUNCIO_BASE_URL?: string;
-  readonly PORT?: string;
-  readonly HOST?: string;
-  readonly DATABASE_URL?: string;
-  readonly NUNCIO_DATABASE_SCHEMA?: string;
-  readonly NUNCIO_DATABASE_CONNECTIONS?: string;
-  readonly NUNCIO_DATA_DIR?: string;
-  readonly NUNCIO_SECRET?: string;
-  readonly NUNCIO_INSECURE_HTTP?: string;
-  readonly NUNCIO_INSECURE_SUBSCRIBERS?: string;
-  readonly NUNCIO_RETRY_SCHEDULE?: string;
-  readonly NUNCIO_RATE_LIMIT?: string;
-  readonly NUNCIO_NODE_NAME?: string;
-  readonly NUNCIO_TRUST_PROXY?: string;
-  readonly NUNCIO_EGRESS_PROXY?: string;
-  readonly NUNCIO_TLS_CERT_FILE?: string;
-  readonly NUNCIO_TLS_KEY_FILE?: string;
-  readonly NUNCIO_TLS_CLIENT_CA_FILE?: string;
-  readonly NUNCIO_CONFIG?: string;
-  readonly LOG_LEVEL?: string;
-}
-
 const names = [
   'NUNCIO_BASE_URL',
   'PORT',
@@ -51,7 +27,10 @@ const names = [
   'NUNCIO_TLS_CLIENT_CA_FILE',
   'NUNCIO_CONFIG',
   'LOG_LEVEL',
-] as const satisfies readonly (keyof Environment)[];
+] as const;
+
+/** The variables that Nuncio reads. An empty value counts as absent. */
+export type Environment = { readonly [name in (typeof names)[number]]?: string };
 
 /** The beginning of every name that is ours alone. */
 const prefix = 'NUNCIO_';

@@ -367,7 +367,7 @@ test('nodes count together, without a write on each request', async (t) => {
   // What the first node does not know yet it learns with its next exchange.
   one.count('token:shared');
   while ((await total()) < 10) await new Promise((resolve) => setTimeout(resolve, 50));
-  assert.throws(() => one.count('token:shared'), /limited to 10/);
+  assert.throws(() => one.count('token:shared'), /limit is 10 /);
 });
 
 test('an IPv6 address counts with its /64 and its /48, an IPv4 one alone', () => {
