@@ -1,4 +1,4 @@
--- Grants (what a user lets a client do), the withdrawal list, and standstills. Owner: src/grants.
+-- Grants, the withdrawal list and delivery holds. Owner: src/grants.
 
 create table grants (
   id uuid primary key,
@@ -133,22 +133,22 @@ create trigger account_disabled after update of disabled_at on accounts
   for each row when (old.disabled_at is null and new.disabled_at is not null)
   execute function withdraw_grants_of_account();
 
--- Deliveries that no node starts for now, because the transaction that ends the right to them is about to commit. Unlogged:
--- what they wait for does not outlive the sessions of the database. Owner: src/grants/standstill.ts.
+-- Delivery holds: deliveries that no node may start, because the transaction that ends the right to them is about to commit.
+-- Unlogged: after a crash of the database that transaction is gone, too. Owner: src/grants/delivery_hold.ts.
 create unlogged table standstills (
   id uuid primary key,
-  -- Deliveries of a client, of an account, or those of a client for one account.
+  -- Deliveries of a client, of an account, or of a client for one account.
   client_id text,
   account_id uuid,
-  -- Or those of one subscription.
+  -- Or deliveries of one subscription.
   lane bigint,
-  -- When whoever asked for it counts as gone, unless its transaction still runs.
+  -- The hold expires at this time, unless the transaction that requested it is still running.
   until timestamptz not null,
   constraint standstills_subject
     check (num_nonnulls(client_id, account_id, lane) > 0 and (lane is null or num_nonnulls(client_id, account_id) = 0))
 );
 
--- Nodes that have started nothing since, and will start nothing until it is over.
+-- Nodes that have stopped starting such deliveries until the hold ends.
 create unlogged table standstill_answers (
   standstill uuid not null,
   node bigint not null,

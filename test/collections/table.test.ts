@@ -166,7 +166,10 @@ test('a table that was not made from a declaration is left alone', async (t) => 
   const { collections } = createPlatform({
     collections: [defineCollection({ ...note, fields: { text }, example: { text: 'x' } })],
   });
-  await assert.rejects(migrateCollections(database.url, collections), /notes: the database has a table of that name/);
+  await assert.rejects(
+    migrateCollections(database.url, collections),
+    /notes: the database has a table of that name/,
+  );
 });
 
 test('two nodes that migrate at once agree', async (t) => {
