@@ -16,11 +16,11 @@ const target = join(root, 'dist');
 rmSync(target, { recursive: true, force: true });
 const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
 execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json')], { stdio: 'inherit' });
-// Copy the other files, such as style sheets. The console has its own build.
+// Copy the other files, such as style sheets, but not the READMEs. The console has its own build.
 const consoleSource = join(source, 'console');
 cpSync(source, target, {
   recursive: true,
-  filter: (path) => !path.endsWith('.ts') && path !== consoleSource,
+  filter: (path) => !/\.(ts|md)$/.test(path) && path !== consoleSource,
 });
 
 const platform = readFileSync(join(root, 'nuncio.config.ts'), 'utf8');
