@@ -295,13 +295,17 @@ test('migrations are numbered in one sequence without gaps', () => {
   );
 });
 
-/** Words that docs/glossary.md replaces. Add a word when its last use is gone. */
-const bannedWords: readonly { word: RegExp; instead: string }[] = [
-  { word: /\bhinders\b/i, instead: 'blocks' },
-  {
-    word: /\banswerOnce\b|\bsendAnswer\b/,
-    instead: 'runIdempotent, sendResponse',
-  },
+/**
+ * Words and names that docs/glossary.md replaces, with what to write instead. Add a word when its last use is gone.
+ * Files of src, scripts, migrations, tests, benchmarks and examples are searched.
+ */
+const bannedWords: readonly (readonly [word: RegExp, instead: string])[] = [
+  [/\bhinders\b/i, 'blocks'],
+  [/answerOnce|sendAnswer/, 'runIdempotent, sendResponse'],
+  [/isStill\b/, 'isHeld'],
+  [/newsMs|takeAwayLate|noMore\b/, 'maxStalenessMs, or a name of the glossary'],
+  [/lane_keeper|standing_lanes|stretch_reader/, 'lane_leases, held_lanes, delivery_reader'],
+  [/time-out/i, 'timeout'],
 ];
 
 test('no file uses a word that the glossary replaces', async () => {
@@ -310,7 +314,7 @@ test('no file uses a word that the glossary replaces', async () => {
     exclude: ['**/node_modules/**', 'test/house.test.ts', 'src/console/api/generated.ts'],
   })) {
     for (const [index, line] of readFileSync(path, 'utf8').split('\n').entries()) {
-      for (const { word, instead } of bannedWords) {
+      for (const [word, instead] of bannedWords) {
         const found = word.exec(line);
         if (found !== null) wrong.push(`${path}:${index + 1}: write ${instead} instead of ${found[0]}`);
       }

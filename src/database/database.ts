@@ -80,7 +80,7 @@ export function inTransaction<T>(
 }
 
 /** Errors with this message count as "the database is unavailable". */
-export const lateMessage = 'the database did not answer in time';
+export const lateMessage = 'the database did not respond in time';
 
 /** @throws Error with `lateMessage` after `ms` milliseconds; the work itself continues */
 export function within<Result>(ms: number, work: Promise<Result>): Promise<Result> {
@@ -245,7 +245,7 @@ export function isDatabaseUnavailable(error: unknown): boolean {
   if (typeof code === 'string' && unavailable.test(code)) return true;
   // The missing partition exists by now, or soon will.
   if (unpartitionedTable(error) !== undefined) return true;
-  return /Connection terminated|Query read timeout|the database did not answer in time|timeout exceeded when trying to connect|Client has encountered a connection error/.test(
+  return /Connection terminated|Query read timeout|the database did not respond in time|timeout exceeded when trying to connect|Client has encountered a connection error/.test(
     error.message,
   );
 }
