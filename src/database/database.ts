@@ -80,12 +80,12 @@ export function inTransaction<T>(
 }
 
 /** Errors with this message count as "the database is unavailable". */
-export const lateMessage = 'the database did not respond in time';
+export const databaseTimeoutMessage = 'the database did not respond in time';
 
-/** @throws Error with `lateMessage` after `ms` milliseconds; the work itself continues */
-export function within<Result>(ms: number, work: Promise<Result>): Promise<Result> {
+/** @throws Error with `databaseTimeoutMessage` after `ms` milliseconds; the work itself continues */
+export function withTimeout<Result>(ms: number, work: Promise<Result>): Promise<Result> {
   const { promise, resolve, reject } = Promise.withResolvers<Result>();
-  const timer = setTimeout(() => reject(new Error(lateMessage)), ms);
+  const timer = setTimeout(() => reject(new Error(databaseTimeoutMessage)), ms);
   work.then(resolve, reject).finally(() => clearTimeout(timer));
   return promise;
 }

@@ -6,7 +6,7 @@
  */
 
 import { sql } from 'kysely';
-import { type Database, type Transaction, within } from '../database/database.ts';
+import { type Database, type Transaction, withTimeout } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 
 /** Milliseconds after a read of the database when the next one starts, and when requests wait for it. */
@@ -97,7 +97,7 @@ export class WithdrawalList {
     const startedAt = performance.now();
     try {
       // The cursor is a transaction id: every transaction older than the oldest running one is visible.
-      const { rows } = await within(
+      const { rows } = await withTimeout(
         readTimeoutMs,
         sql<WithdrawalRow & { cursor: string; epoch: string }>`
         select w.kind, w.subject, s.cursor, s.epoch,

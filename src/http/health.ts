@@ -4,7 +4,7 @@
 
 import type { FastifyInstance } from 'fastify';
 import { sql } from 'kysely';
-import { type Database, within } from '../database/database.ts';
+import { type Database, withTimeout } from '../database/database.ts';
 import { Problem } from './problem.ts';
 
 const databaseTimeoutMs = 5_000;
@@ -21,7 +21,7 @@ export function registerHealth(
 
   app.get('/readyz', async (_request, reply) => {
     try {
-      await within(databaseTimeoutMs, sql`select 1`.execute(db));
+      await withTimeout(databaseTimeoutMs, sql`select 1`.execute(db));
     } catch (error) {
       throw new Problem(503, 'The database is currently unavailable.', {
         code: 'database-unavailable',
