@@ -4,7 +4,7 @@ create table accounts (
   id uuid primary key,
   -- Lower case, so that spelling variants of an address name the same account. Null for an account that publishing created.
   email text check (email = lower(email)),
-  -- Whether the application verified the address. Null if it did not say.
+  -- Whether the source of the address says that it is verified. Null if it does not say.
   email_verified boolean,
   -- Empty if unknown.
   name text not null,

@@ -40,14 +40,14 @@ export async function writeConsoleApi(): Promise<void> {
 }
 
 /** Returns the type of one operation: its parameters, body and responses. */
-function operationType({ method, path, parameters, body, answers }: Operation): string {
+function operationType({ method, path, parameters, body, responses }: Operation): string {
   const contents = Object.values(body?.content ?? {}).map(({ schema }) => schema);
-  const answer = Object.values(answers).map(({ schema }) => schema ?? 'null');
+  const response = Object.values(responses).map(({ schema }) => schema ?? 'null');
   const members = [
     `path: ${parametersType(parameters.filter((parameter) => parameter.in === 'path'))}`,
     `query: ${parametersType(parameters.filter((parameter) => parameter.in === 'query'))}`,
     `body: ${contents.length === 0 ? 'undefined' : [...new Set(contents)].join(' | ')}`,
-    `answer: ${[...new Set(answer)].join(' | ')}`,
+    `response: ${[...new Set(response)].join(' | ')}`,
   ];
   return `  '${method.toUpperCase()} ${path}': { ${members.join('; ')} };`;
 }

@@ -216,7 +216,7 @@ const operations: Operation[] = [
       ...pageParameters,
       queryParameter('external_id', 'Only the one with this external id, compared exactly.', ExternalId()),
     ],
-    answers: { 200: { description: 'A page.', schema: 'AccountList', headers: ['Link'] } },
+    responses: { 200: { description: 'A page.', schema: 'AccountList', headers: ['Link'] } },
     problems: [],
   },
   {
@@ -229,7 +229,7 @@ const operations: Operation[] = [
     scopes: writes,
     parameters: [keyParameter],
     body: jsonBody('ExternalAccounts', [example]),
-    answers: {
+    responses: {
       200: { description: 'In the order given.', schema: 'PutAccounts', headers: ['Idempotency-Replayed'] },
     },
     problems: [409, ...bodyProblems],
@@ -244,7 +244,7 @@ const operations: Operation[] = [
     scopes: writes,
     parameters: [pathParameter('external_id', 'The user id in the application.', ExternalId())],
     body: jsonBody('AccountChange', { email: 'ann@example.com', email_verified: true, name: 'Ann' }),
-    answers: {
+    responses: {
       200: { description: 'It was known.', schema: 'Account' },
       201: { description: 'It is new.', schema: 'Account', headers: ['Location'] },
     },
@@ -258,7 +258,7 @@ const operations: Operation[] = [
     summary: 'Read the account of a user',
     scopes: reads,
     parameters: [id],
-    answers: { 200: { description: 'As it is now.', schema: 'Account' } },
+    responses: { 200: { description: 'As it is now.', schema: 'Account' } },
     problems: [404],
   },
   {
@@ -272,7 +272,7 @@ const operations: Operation[] = [
     scopes: writes,
     parameters: [id],
     body: mergePatchBody('AccountChange', { disabled: true }),
-    answers: { 200: { description: 'As it is now.', schema: 'Account' } },
+    responses: { 200: { description: 'As it is now.', schema: 'Account' } },
     problems: [404, 409, ...bodyProblems],
   },
   {
@@ -285,7 +285,7 @@ const operations: Operation[] = [
       'In one transaction its grants are withdrawn, its subscriptions end, its sessions end, and its resources, address, name and external id are deleted. Apps that it was the only owner of are suspended. No delivery for it starts after that. Events that were published for it leave when they are 30 days old; erase the body of one with `DELETE /events/{id}/body`. The audit log keeps the account id.',
     scopes: writes,
     parameters: [id],
-    answers: { 204: { description: 'It is deleted.' } },
+    responses: { 204: { description: 'It is deleted.' } },
     problems: [404, 409, 413, 415],
   },
   {
@@ -296,7 +296,7 @@ const operations: Operation[] = [
     summary: 'List what an account lets apps do, the newest first',
     scopes: reads,
     parameters: [id, ...pageParameters],
-    answers: { 200: { description: 'A page.', schema: 'AccountGrantList', headers: ['Link'] } },
+    responses: { 200: { description: 'A page.', schema: 'AccountGrantList', headers: ['Link'] } },
     problems: [404],
   },
   {
@@ -307,7 +307,7 @@ const operations: Operation[] = [
     summary: 'Read what a user lets an app do',
     scopes: reads,
     parameters: [grantId],
-    answers: { 200: { description: 'As it is now.', schema: 'AccountGrant' } },
+    responses: { 200: { description: 'As it is now.', schema: 'AccountGrant' } },
     problems: [404],
   },
   {
@@ -318,7 +318,7 @@ const operations: Operation[] = [
     summary: 'Withdraw a grant, as its user asked for',
     scopes: writes,
     parameters: [grantId],
-    answers: { 204: { description: 'It is withdrawn.' } },
+    responses: { 204: { description: 'It is withdrawn.' } },
     problems: [404, 413, 415],
   },
   {
@@ -335,7 +335,7 @@ const operations: Operation[] = [
       account: { external_id: 'user-4711' },
       return_to: 'https://app.example.com/settings',
     }),
-    answers: { 201: { description: 'The URL.', schema: 'AccountLink' } },
+    responses: { 201: { description: 'The URL.', schema: 'AccountLink' } },
     problems: [409, ...bodyProblems],
   },
   {
@@ -348,7 +348,7 @@ const operations: Operation[] = [
       'The id is `login_request` in the address of the login page. `client` is null where the user wants their account page.',
     scopes: [loginScope],
     parameters: [loginId],
-    answers: { 200: { description: 'What the app asks for.', schema: 'LoginRequest' } },
+    responses: { 200: { description: 'What the app asks for.', schema: 'LoginRequest' } },
     problems: [404, 409],
   },
   {
@@ -366,7 +366,7 @@ const operations: Operation[] = [
       auth_time: 1_760_000_000,
       amr: ['pwd'],
     }),
-    answers: { 200: { description: 'Where the browser goes.', schema: 'LoginAnswered' } },
+    responses: { 200: { description: 'Where the browser goes.', schema: 'LoginAnswered' } },
     problems: [404, 409, ...bodyProblems],
   },
   {
@@ -382,7 +382,7 @@ const operations: Operation[] = [
       { error: 'access_denied', error_description: 'The user cancelled' },
       false,
     ),
-    answers: { 200: { description: 'Where the browser goes.', schema: 'LoginAnswered' } },
+    responses: { 200: { description: 'Where the browser goes.', schema: 'LoginAnswered' } },
     problems: [404, 409, ...bodyProblems],
   },
 ];

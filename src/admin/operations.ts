@@ -213,7 +213,7 @@ function list(
       'A page looks through 1,000 rows at most: with filters it may be shorter than `limit`, or empty, and still have `next`.',
     scopes,
     parameters: [...pageParameters, ...parameters],
-    answers: { 200: { description: 'A page.', schema, headers: ['Link'] } },
+    responses: { 200: { description: 'A page.', schema, headers: ['Link'] } },
     problems: [],
   };
 }
@@ -233,7 +233,7 @@ function read(
     summary,
     scopes,
     parameters,
-    answers: { 200: { description: 'As it is now.', schema } },
+    responses: { 200: { description: 'As it is now.', schema } },
     problems: path.includes('{') ? [404] : [],
   };
 }
@@ -256,7 +256,7 @@ function act(
     scopes,
     parameters: [which],
     body: jsonBody(body, example, false),
-    answers: { 200: { description: 'As it is now.', schema } },
+    responses: { 200: { description: 'As it is now.', schema } },
     problems: [404, 409, ...bodyProblems],
   };
 }
@@ -329,7 +329,7 @@ const operations: Operation[] = [
     summary: 'Withdraw a grant',
     scopes,
     parameters: [id('grant')],
-    answers: { 204: { description: 'It is withdrawn.' } },
+    responses: { 204: { description: 'It is withdrawn.' } },
     problems: [404, 413, 415],
   },
   list('list_all_subscriptions', '/admin/subscriptions', 'List all subscriptions', 'AdminSubscriptionList', [
@@ -381,7 +381,7 @@ const operations: Operation[] = [
       { body: { invoice: { id: 'inv_1024', amount: 4_900, currency: 'EUR' } } },
       false,
     ),
-    answers: { 202: { description: 'It is an event.', schema: 'RetriedEvent' } },
+    responses: { 202: { description: 'It is an event.', schema: 'RetriedEvent' } },
     problems: [404, ...bodyProblems],
   },
   {
@@ -392,7 +392,7 @@ const operations: Operation[] = [
     summary: 'Discard a rejected event',
     scopes,
     parameters: [id('rejected event')],
-    answers: { 204: { description: 'It is gone.' } },
+    responses: { 204: { description: 'It is gone.' } },
     problems: [404, 413, 415],
   },
   list('list_audit_entries', '/admin/audit', 'List entries of the audit log', 'AuditEntryList', [

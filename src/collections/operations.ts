@@ -3,7 +3,7 @@
 import Type, { type TSchema } from 'typebox';
 import { jsonPatchType, mergePatchType } from '../http/api.ts';
 import { keyParameter } from '../http/describe.ts';
-import type { AnswerDescription, Operation, Parameter, ReferencePart } from '../http/operation.ts';
+import type { Operation, Parameter, ReferencePart, ResponseDescription } from '../http/operation.ts';
 import { requestSchema } from '../http/request_schema.ts';
 import { cursorCharactersMax, cursorPattern } from './cursor.ts';
 import { exampleIds, exampleResource } from './example.ts';
@@ -189,7 +189,7 @@ function listOperation(type: ResourceType): Operation {
       ...filters,
       ...shapeParameters(type),
     ],
-    answers: {
+    responses: {
       200: {
         description: 'A page of the list.',
         schema: `${nameOf(type)}List`,
@@ -214,7 +214,7 @@ function readOperation(type: ResourceType): Operation {
       ...shapeParameters(type),
       ...conditionParameters('If-None-Match', 'If-Modified-Since'),
     ],
-    answers: {
+    responses: {
       200: {
         description: 'The resource.',
         schema: `${nameOf(type)}Shown`,
@@ -227,7 +227,11 @@ function readOperation(type: ResourceType): Operation {
   };
 }
 
-function shown(type: ResourceType, description: string, headers: readonly string[] = []): AnswerDescription {
+function shown(
+  type: ResourceType,
+  description: string,
+  headers: readonly string[] = [],
+): ResponseDescription {
   return {
     description,
     schema: nameOf(type),
@@ -249,7 +253,7 @@ function createOperation(type: ResourceType): Operation {
       required: true,
       content: { 'application/json': { schema: `${nameOf(type)}Create`, example: type.example } },
     },
-    answers: { 201: shown(type, 'The resource was created.', ['Location', 'Idempotency-Replayed']) },
+    responses: { 201: shown(type, 'The resource was created.', ['Location', 'Idempotency-Replayed']) },
     problems: [...(type.parent === null ? [] : [404]), 409, 413, 415, 422],
   };
 }
@@ -267,7 +271,7 @@ function replaceOperation(type: ResourceType): Operation {
       required: true,
       content: { 'application/json': { schema: `${nameOf(type)}Replace`, example: settable(type) } },
     },
-    answers: { 200: shown(type, 'The resource has the given values, and defaults for omitted ones.') },
+    responses: { 200: shown(type, 'The resource has the given values, and defaults for omitted ones.') },
     problems: [404, 412, 413, 415, 422],
   };
 }
@@ -294,7 +298,7 @@ function patchOperation(type: ResourceType): Operation {
         },
       },
     },
-    answers: { 200: shown(type, 'The resource was changed.') },
+    responses: { 200: shown(type, 'The resource was changed.') },
     problems: [404, 409, 412, 413, 415, 422],
   };
 }
@@ -308,7 +312,7 @@ function deleteOperation(type: ResourceType): Operation {
     summary: `Delete ${oneOf(type)}`,
     scopes: [type.writeScope],
     parameters: [...pathParameters(type, true), ...conditionParameters(...preconditions)],
-    answers: { 204: { description: 'The resource and its sub-collections were deleted.' } },
+    responses: { 204: { description: 'The resource and its sub-collections were deleted.' } },
     problems: [404, 412, 413, 415],
   };
 }
@@ -330,7 +334,7 @@ function actionOperation(type: ResourceType, action: ResourceAction): Operation 
       required: false,
       content: { 'application/json': { schema: `${nameOf(type)}${upper(action.name)}`, example } },
     },
-    answers: { 200: shown(type, 'The action was performed.', ['Idempotency-Replayed']) },
+    responses: { 200: shown(type, 'The action was performed.', ['Idempotency-Replayed']) },
     problems: [404, 409, 412, 413, 415, 422],
   };
 }

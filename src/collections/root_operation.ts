@@ -35,7 +35,7 @@ export const rootOperation: Operation = {
     'Returns the account, the client, the scopes of the token, what is left of quotas, and links to what it may use.',
   scopes: [],
   parameters: [],
-  answers: {
+  responses: {
     200: {
       description:
         'The account, the client and the scopes. The account is null if the client acts for itself, and has a pairwise id if the client uses pairwise subjects.',

@@ -57,6 +57,6 @@ export function mergePatchBody(schema: string, example: unknown): NonNullable<Op
 }
 
 /** Headers of the response to an idempotent POST that creates a resource. */
-export const madeOnce = ['Location', 'Idempotency-Replayed'];
+export const createdHeaders = ['Location', 'Idempotency-Replayed'];
 /** Problems of every request with a body. */
 export const bodyProblems = [413, 415, 422];

@@ -13,7 +13,7 @@ export interface Parameter {
   required?: boolean;
 }
 
-export interface AnswerDescription {
+export interface ResponseDescription {
   description: string;
   /** Name of a schema of the reference. */
   schema?: string;
@@ -40,7 +40,7 @@ export interface Operation {
     /** Schema name and example by media type. */
     content: Readonly<Record<string, { schema: string; example?: unknown }>>;
   };
-  answers: Readonly<Record<number, AnswerDescription>>;
+  responses: Readonly<Record<number, ResponseDescription>>;
   /** Statuses of problems, without those of every operation with a token. */
   problems: readonly number[];
 }

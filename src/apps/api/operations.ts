@@ -3,13 +3,13 @@
 import Type, { type TSchema } from 'typebox';
 import {
   bodyProblems,
+  createdHeaders,
   Id,
   jsonBody,
   keyParameter,
   links,
   listOf,
   Maybe,
-  madeOnce,
   mergePatchBody,
   Named,
   pageParameters,
@@ -155,7 +155,7 @@ const appOperations: Operation[] = [
     summary: 'List the apps that the signed-in account is a member of',
     scopes: read,
     parameters: pageParameters,
-    answers: { 200: { description: 'A page.', schema: 'AppList', headers: ['Link'] } },
+    responses: { 200: { description: 'A page.', schema: 'AppList', headers: ['Link'] } },
     problems: [],
   },
   {
@@ -167,8 +167,12 @@ const appOperations: Operation[] = [
     scopes: write,
     parameters: [keyParameter],
     body: jsonBody('AppCreate', exampleApp),
-    answers: {
-      201: { description: 'With its secret, which is shown once.', schema: 'AppMade', headers: madeOnce },
+    responses: {
+      201: {
+        description: 'With its secret, which is shown once.',
+        schema: 'AppMade',
+        headers: createdHeaders,
+      },
     },
     problems: [409, ...bodyProblems],
   },
@@ -180,7 +184,7 @@ const appOperations: Operation[] = [
     summary: 'Read an app',
     scopes: read,
     parameters: [appId],
-    answers: { 200: { description: 'The app.', schema: 'App' } },
+    responses: { 200: { description: 'The app.', schema: 'App' } },
     problems: [404],
   },
   {
@@ -192,7 +196,7 @@ const appOperations: Operation[] = [
     scopes: write,
     parameters: [appId],
     body: mergePatchBody('AppMergePatch', { client_name: 'Better reader' }),
-    answers: { 200: { description: 'The app as it is now.', schema: 'App' } },
+    responses: { 200: { description: 'The app as it is now.', schema: 'App' } },
     problems: [404, 409, ...bodyProblems],
   },
   {
@@ -203,7 +207,7 @@ const appOperations: Operation[] = [
     summary: 'Delete an app: its grants, tokens and subscriptions end (owners)',
     scopes: write,
     parameters: [appId],
-    answers: { 204: { description: 'It is gone.' } },
+    responses: { 204: { description: 'It is gone.' } },
     problems: [404, 413, 415],
   },
   {
@@ -220,7 +224,7 @@ const appOperations: Operation[] = [
       required: true,
       content: Object.fromEntries(imageTypes.map((type) => [type, { schema: 'LogoImage' }])),
     },
-    answers: { 200: { description: 'The app as it is now.', schema: 'App' } },
+    responses: { 200: { description: 'The app as it is now.', schema: 'App' } },
     problems: [404, ...bodyProblems],
   },
   {
@@ -231,7 +235,7 @@ const appOperations: Operation[] = [
     summary: 'Remove the logo of an app; a verified one without its logo is unverified again',
     scopes: write,
     parameters: [appId],
-    answers: { 204: { description: 'There is none any more.' } },
+    responses: { 204: { description: 'There is none any more.' } },
     problems: [404, 413, 415],
   },
   {
@@ -243,8 +247,8 @@ const appOperations: Operation[] = [
     scopes: write,
     parameters: [appId, keyParameter],
     body: jsonBody('EmptyBody', {}, false),
-    answers: {
-      201: { description: 'The secret, shown once.', schema: 'AppSecretMade', headers: madeOnce },
+    responses: {
+      201: { description: 'The secret, shown once.', schema: 'AppSecretMade', headers: createdHeaders },
     },
     problems: [404, 409, ...bodyProblems],
   },
@@ -256,7 +260,7 @@ const appOperations: Operation[] = [
     summary: 'Delete a secret; not the last one',
     scopes: write,
     parameters: [appId, secretId],
-    answers: { 204: { description: 'It works no more.' } },
+    responses: { 204: { description: 'It works no more.' } },
     problems: [404, 409, 413, 415],
   },
 ];
@@ -270,7 +274,7 @@ const memberOperations: Operation[] = [
     summary: 'List the members of an app, and who is invited',
     scopes: read,
     parameters: [appId, ...pageParameters],
-    answers: { 200: { description: 'All of them.', schema: 'AppMemberList' } },
+    responses: { 200: { description: 'All of them.', schema: 'AppMemberList' } },
     problems: [404],
   },
   {
@@ -281,7 +285,7 @@ const memberOperations: Operation[] = [
     summary: 'Read a member or an invitation',
     scopes: read,
     parameters: [appId, memberId],
-    answers: { 200: { description: 'The member.', schema: 'AppMember' } },
+    responses: { 200: { description: 'The member.', schema: 'AppMember' } },
     problems: [404, 409],
   },
   {
@@ -293,7 +297,7 @@ const memberOperations: Operation[] = [
     scopes: write,
     parameters: [appId, memberId],
     body: jsonBody('AppMemberPut', { role: 'developer' }),
-    answers: {
+    responses: {
       200: { description: 'The role is changed, or the invitation renewed.', schema: 'AppMember' },
       201: {
         description: 'Invited, or added by an administrator.',
@@ -311,7 +315,7 @@ const memberOperations: Operation[] = [
     summary: 'Remove a member or take an invitation back (owners), or leave (everybody); not the last owner',
     scopes: write,
     parameters: [appId, memberId],
-    answers: { 204: { description: 'Not a member any more.' } },
+    responses: { 204: { description: 'Not a member any more.' } },
     problems: [404, 409, 413, 415],
   },
   {
@@ -322,7 +326,7 @@ const memberOperations: Operation[] = [
     summary: 'List the invitations for the signed-in account',
     scopes: read,
     parameters: pageParameters,
-    answers: { 200: { description: 'A page.', schema: 'AppInvitationList', headers: ['Link'] } },
+    responses: { 200: { description: 'A page.', schema: 'AppInvitationList', headers: ['Link'] } },
     problems: [],
   },
   {
@@ -333,7 +337,7 @@ const memberOperations: Operation[] = [
     summary: 'Read an invitation',
     scopes: read,
     parameters: [invitationId],
-    answers: { 200: { description: 'The invitation.', schema: 'AppInvitation' } },
+    responses: { 200: { description: 'The invitation.', schema: 'AppInvitation' } },
     problems: [404],
   },
   {
@@ -345,7 +349,7 @@ const memberOperations: Operation[] = [
     scopes: write,
     parameters: [invitationId],
     body: jsonBody('EmptyBody', {}, false),
-    answers: { 200: { description: 'A member now.', schema: 'AppMember' } },
+    responses: { 200: { description: 'A member now.', schema: 'AppMember' } },
     problems: [404, ...bodyProblems],
   },
   {
@@ -356,7 +360,7 @@ const memberOperations: Operation[] = [
     summary: 'Decline an invitation',
     scopes: write,
     parameters: [invitationId],
-    answers: { 204: { description: 'It is gone.' } },
+    responses: { 204: { description: 'It is gone.' } },
     problems: [404, 413, 415],
   },
 ];

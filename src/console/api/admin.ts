@@ -20,7 +20,7 @@ export function adminListQuery<Name extends Lists>(name: Name, filter: Record<st
       return request(
         name as 'GET /admin/accounts',
         { query, signal } as RequestInput<'GET /admin/accounts'>,
-      ) as Promise<Operations[Name]['answer']>;
+      ) as Promise<Operations[Name]['response']>;
     },
     initialPageParam: null as string | null,
     getNextPageParam: nextAfter,

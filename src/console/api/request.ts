@@ -32,7 +32,7 @@ interface AnyInput {
 export async function request<Name extends keyof Operations>(
   name: Name,
   ...[input]: Parameters<Name>
-): Promise<Operations[Name]['answer']> {
+): Promise<Operations[Name]['response']> {
   const [method = '', template = ''] = name.split(' ');
   const { path = {}, query = {}, body, signal } = (input ?? {}) as AnyInput;
   const url = template.replaceAll(/\{(\w+)\}/g, (_all, part: string) => encodeURIComponent(path[part] ?? ''));
@@ -54,8 +54,8 @@ export async function request<Name extends keyof Operations>(
     ...(body === undefined ? {} : { body: isFile ? body : JSON.stringify(body) }),
     ...(signal === undefined ? {} : { signal }),
   });
-  if (response.status === 204) return null as Operations[Name]['answer'];
-  return (await response.json()) as Operations[Name]['answer'];
+  if (response.status === 204) return null as Operations[Name]['response'];
+  return (await response.json()) as Operations[Name]['response'];
 }
 
 /**

@@ -6,7 +6,7 @@
 import Type, { type TSchema } from 'typebox';
 import type { EventKind } from '../../events/kind.ts';
 import type { Scope } from '../../grants/scopes.ts';
-import type { AnswerDescription, Operation, ReferencePart } from '../../http/operation.ts';
+import type { Operation, ReferencePart, ResponseDescription } from '../../http/operation.ts';
 import { version } from '../../version.ts';
 
 export interface ReferenceSource {
@@ -69,15 +69,15 @@ export function openApiDocument({ name, baseUrl, parts, kinds, scopes }: Referen
   };
 }
 
-/** Problems that every operation with a token can answer. */
+/** Problems that every operation with a token can return. */
 const commonProblems = [400, 401, 403, 406, 429, 431, 503];
 
 function operationObject(operation: Operation): Json {
   const { scopes } = operation;
   const statuses = [...(scopes === null ? [406, 431, 503] : commonProblems), ...operation.problems];
   const responses: Record<string, Json> = {};
-  for (const [status, answer] of Object.entries(operation.answers))
-    responses[status] = answerObject(answer, scopes);
+  for (const [status, response] of Object.entries(operation.responses))
+    responses[status] = responseObject(response, scopes);
   for (const status of new Set(statuses))
     responses[status] = { $ref: `#/components/responses/Problem${status}` };
   return {
@@ -104,7 +104,7 @@ function bodyObject({ required, content }: NonNullable<Operation['body']>): Json
   };
 }
 
-const headersOfEveryAnswer = ['Nuncio-Version', 'Request-Id'];
+const headersOfEveryResponse = ['Nuncio-Version', 'Request-Id'];
 const headersWithToken = [
   'Cache-Control',
   'Vary',
@@ -113,17 +113,17 @@ const headersWithToken = [
   'RateLimit-Reset',
 ];
 
-function answerObject(answer: AnswerDescription, scopes: Operation['scopes']): Json {
+function responseObject(response: ResponseDescription, scopes: Operation['scopes']): Json {
   const names = [
-    ...(answer.headers ?? []),
-    ...headersOfEveryAnswer,
+    ...(response.headers ?? []),
+    ...headersOfEveryResponse,
     ...(scopes === null ? [] : headersWithToken),
   ];
-  const content = { schema: { $ref: `#/components/schemas/${answer.schema}` }, example: answer.example };
+  const content = { schema: { $ref: `#/components/schemas/${response.schema}` }, example: response.example };
   return {
-    description: answer.description,
+    description: response.description,
     headers: Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }])),
-    ...(answer.schema === undefined ? {} : { content: { 'application/json': content } }),
+    ...(response.schema === undefined ? {} : { content: { 'application/json': content } }),
   };
 }
 
@@ -131,7 +131,7 @@ const headerDescriptions: Readonly<Record<string, string>> = {
   'Cache-Control': 'Private to the token.',
   ETag: 'What If-Match and If-None-Match take.',
   'Idempotency-Replayed':
-    '`true` where this is the answer of an earlier request with the same Idempotency-Key.',
+    '`true` if this is the stored response to an earlier request with the same Idempotency-Key.',
   'Last-Modified': 'When the resource last changed.',
   Link: 'RFC 8288: the next page, as rel="next".',
   Location: 'Where the new resource is.',
@@ -140,7 +140,7 @@ const headerDescriptions: Readonly<Record<string, string>> = {
   'RateLimit-Remaining': 'Requests left in this minute.',
   'RateLimit-Reset': 'Seconds until the minute ends.',
   'Request-Id': 'The id of the request, to be named in questions about it.',
-  Vary: 'What of the request decided about the answer.',
+  Vary: 'The request headers that the response depends on.',
 };
 
 const headerObjects = Object.fromEntries(
@@ -155,7 +155,7 @@ const problems: Readonly<Record<number, string>> = {
   401: 'An access token is missing or not good (RFC 6750).',
   403: 'The token lacks a scope, or the resource is another’s.',
   404: 'There is nothing that the token may see.',
-  406: 'The answer is JSON, which the request does not take.',
+  406: 'The response is JSON, which the request does not accept.',
   409: 'The resource is not in a state for this, or the first request with the Idempotency-Key still runs.',
   412: 'A condition of the request is not met.',
   413: 'The body is too large.',

@@ -7,7 +7,17 @@ import { requestSchema } from '../../../http/request_schema.ts';
 import { runningMax } from '../../fan_out/recovery.ts';
 import { deliveryStates } from '../../log/delivery.ts';
 import { scannedByKindMax, scannedMax } from '../../log/delivery_list.ts';
-import { bodyProblems, Id, idParameter, jsonBody, madeOnce, Named, read, Time, write } from './parts.ts';
+import {
+  bodyProblems,
+  createdHeaders,
+  Id,
+  idParameter,
+  jsonBody,
+  Named,
+  read,
+  Time,
+  write,
+} from './parts.ts';
 
 export const deliveryOperations: Operation[] = [
   {
@@ -38,7 +48,7 @@ export const deliveryOperations: Operation[] = [
       { name: 'until', in: 'query', description: 'Only those made before this time.', schema: Time() },
       { name: 'id', in: 'query', description: 'Only the one with this id.', schema: Id() },
     ],
-    answers: {
+    responses: {
       200: {
         description: `A page. It looks through ${scannedMax} deliveries at most, and through ${scannedByKindMax} failed or cancelled ones of a \`kind\`: with \`status\` or \`kind\` it may be shorter than \`limit\`, or empty, and still have \`next\`.`,
         schema: 'DeliveryList',
@@ -56,7 +66,7 @@ export const deliveryOperations: Operation[] = [
     description: 'Includes its body and every attempt.',
     scopes: read,
     parameters: [idParameter('delivery')],
-    answers: { 200: { description: 'The delivery.', schema: 'DeliveryDetails' } },
+    responses: { 200: { description: 'The delivery.', schema: 'DeliveryDetails' } },
     problems: [404],
   },
   {
@@ -69,7 +79,7 @@ export const deliveryOperations: Operation[] = [
     scopes: write,
     parameters: [idParameter('delivery'), keyParameter],
     body: jsonBody('Nothing', {}, false),
-    answers: { 202: { description: 'It is on its way.', schema: 'Delivery', headers: madeOnce } },
+    responses: { 202: { description: 'It is on its way.', schema: 'Delivery', headers: createdHeaders } },
     problems: [404, 409, ...bodyProblems],
   },
 ];
@@ -93,7 +103,7 @@ export const recoveryOperations: Operation[] = [
     scopes: write,
     parameters: [idParameter('subscription'), keyParameter],
     body: jsonBody('RecoveryStart', { since: '2026-07-01T00:00:00Z', status: ['failed', 'held'] }),
-    answers: { 202: { description: 'It has begun.', schema: 'Recovery', headers: madeOnce } },
+    responses: { 202: { description: 'It has begun.', schema: 'Recovery', headers: createdHeaders } },
     problems: [404, 409, ...bodyProblems],
   },
   {
@@ -105,7 +115,7 @@ export const recoveryOperations: Operation[] = [
     description: 'Says how far it is.',
     scopes: read,
     parameters: [idParameter('subscription'), jobParameter],
-    answers: { 200: { description: 'The recovery.', schema: 'Recovery' } },
+    responses: { 200: { description: 'The recovery.', schema: 'Recovery' } },
     problems: [404],
   },
   {
@@ -117,7 +127,7 @@ export const recoveryOperations: Operation[] = [
     description: 'What is already due is still sent.',
     scopes: write,
     parameters: [idParameter('subscription'), jobParameter],
-    answers: { 204: { description: 'It does not go on.' } },
+    responses: { 204: { description: 'It does not go on.' } },
     problems: [404, 413, 415],
   },
 ];

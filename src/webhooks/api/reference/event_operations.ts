@@ -24,7 +24,7 @@ export function eventOperations(kinds: readonly EventKind[]): Operation[] {
       scopes: ['write:events'],
       parameters: [keyParameter],
       body: jsonBody('NewEvents', example),
-      answers: {
+      responses: {
         202: { description: 'They are durable.', schema: 'EventIds', headers: ['Idempotency-Replayed'] },
       },
       problems: [409, ...bodyProblems],
@@ -47,7 +47,7 @@ export function eventOperations(kinds: readonly EventKind[]): Operation[] {
           required: true,
         },
       ],
-      answers: { 204: { description: 'It is erased.' } },
+      responses: { 204: { description: 'It is erased.' } },
       problems: [404, 413, 415],
     },
     {
@@ -58,7 +58,7 @@ export function eventOperations(kinds: readonly EventKind[]): Operation[] {
       summary: 'List the kinds of events',
       scopes: [],
       parameters: [],
-      answers: { 200: { description: 'All kinds.', schema: 'EventKindList' } },
+      responses: { 200: { description: 'All kinds.', schema: 'EventKindList' } },
       problems: [],
     },
     {
@@ -71,7 +71,9 @@ export function eventOperations(kinds: readonly EventKind[]): Operation[] {
         'Returns the addresses that deliveries come from, the names of their headers, and the public keys.',
       scopes: null,
       parameters: [],
-      answers: { 200: { description: 'Addresses, shapes of signatures, names of headers.', schema: 'Meta' } },
+      responses: {
+        200: { description: 'Addresses, shapes of signatures, names of headers.', schema: 'Meta' },
+      },
       problems: [],
     },
   ];

@@ -4,7 +4,7 @@ import Type from 'typebox';
 import { mergePatchType } from '../../../http/api.ts';
 import { keyParameter, pageParameters } from '../../../http/describe.ts';
 import type { Operation, Parameter } from '../../../http/operation.ts';
-import { bodyProblems, idParameter, jsonBody, madeOnce, read, Time, write } from './parts.ts';
+import { bodyProblems, createdHeaders, idParameter, jsonBody, read, Time, write } from './parts.ts';
 
 const exampleSubscription = {
   url: 'https://app.example/hooks',
@@ -23,7 +23,7 @@ export const subscriptionOperations: Operation[] = [
       'Those of the token’s grant or client. The console’s token lists those of the user and of their apps.',
     scopes: read,
     parameters: pageParameters,
-    answers: { 200: { description: 'A page.', schema: 'SubscriptionList', headers: ['Link'] } },
+    responses: { 200: { description: 'A page.', schema: 'SubscriptionList', headers: ['Link'] } },
     problems: [],
   },
   {
@@ -35,8 +35,8 @@ export const subscriptionOperations: Operation[] = [
     scopes: write,
     parameters: [keyParameter],
     body: jsonBody('SubscriptionCreate', exampleSubscription),
-    answers: {
-      201: { description: 'With its secret.', schema: 'SubscriptionMade', headers: madeOnce },
+    responses: {
+      201: { description: 'With its secret.', schema: 'SubscriptionMade', headers: createdHeaders },
     },
     problems: [409, ...bodyProblems],
   },
@@ -48,7 +48,7 @@ export const subscriptionOperations: Operation[] = [
     summary: 'Read a subscription',
     scopes: read,
     parameters: [idParameter('subscription')],
-    answers: { 200: { description: 'The subscription.', schema: 'Subscription' } },
+    responses: { 200: { description: 'The subscription.', schema: 'Subscription' } },
     problems: [404],
   },
   {
@@ -68,7 +68,7 @@ export const subscriptionOperations: Operation[] = [
         ]),
       ),
     },
-    answers: { 200: { description: 'The subscription as it is now.', schema: 'Subscription' } },
+    responses: { 200: { description: 'The subscription as it is now.', schema: 'Subscription' } },
     problems: [404, ...bodyProblems],
   },
   {
@@ -79,7 +79,7 @@ export const subscriptionOperations: Operation[] = [
     summary: 'End a subscription',
     scopes: write,
     parameters: [idParameter('subscription')],
-    answers: { 204: { description: 'It is gone.' } },
+    responses: { 204: { description: 'It is gone.' } },
     problems: [404, 413, 415],
   },
   {
@@ -90,7 +90,7 @@ export const subscriptionOperations: Operation[] = [
     summary: 'Read the secret that signs',
     scopes: write,
     parameters: [idParameter('subscription')],
-    answers: {
+    responses: {
       200: {
         description: 'The secret, and the one before while it still signs.',
         schema: 'SubscriptionSecret',
@@ -108,7 +108,7 @@ export const subscriptionOperations: Operation[] = [
     scopes: write,
     parameters: [idParameter('subscription'), keyParameter],
     body: jsonBody('SecretRotation', { overlap: 86_400 }, false),
-    answers: {
+    responses: {
       200: {
         description: 'The new secret.',
         schema: 'SubscriptionSecret',
@@ -127,7 +127,7 @@ export const subscriptionOperations: Operation[] = [
     scopes: write,
     parameters: [idParameter('subscription'), keyParameter],
     body: jsonBody('TestStart', { kind: 'push' }, false),
-    answers: { 202: { description: 'It is on its way.', schema: 'TestDelivery', headers: madeOnce } },
+    responses: { 202: { description: 'It is on its way.', schema: 'TestDelivery', headers: createdHeaders } },
     problems: [404, 409, ...bodyProblems],
   },
 ];
@@ -149,7 +149,7 @@ export const appSubscriptionOperations: Operation[] = [
     summary: 'List an app’s own subscriptions, for its members',
     scopes: ['read:apps', ...read],
     parameters: [appParameter, ...pageParameters],
-    answers: { 200: { description: 'A page.', schema: 'SubscriptionList', headers: ['Link'] } },
+    responses: { 200: { description: 'A page.', schema: 'SubscriptionList', headers: ['Link'] } },
     problems: [404],
   },
   {
@@ -162,8 +162,8 @@ export const appSubscriptionOperations: Operation[] = [
     scopes: ['write:apps', ...write],
     parameters: [appParameter, keyParameter],
     body: jsonBody('SubscriptionCreate', exampleSubscription),
-    answers: {
-      201: { description: 'With its secret.', schema: 'SubscriptionMade', headers: madeOnce },
+    responses: {
+      201: { description: 'With its secret.', schema: 'SubscriptionMade', headers: createdHeaders },
     },
     problems: [404, 409, ...bodyProblems],
   },
@@ -186,7 +186,7 @@ export const healthOperations: Operation[] = [
     description: healthDescription,
     scopes: read,
     parameters: [idParameter('subscription'), ...rangeParameters],
-    answers: { 200: { description: 'Counts, latencies, errors, backlog.', schema: 'Health' } },
+    responses: { 200: { description: 'Counts, latencies, errors, backlog.', schema: 'Health' } },
     problems: [404],
   },
   {
@@ -198,7 +198,7 @@ export const healthOperations: Operation[] = [
     description: `${healthDescription} At most 1,000 subscriptions are added up, the oldest first.`,
     scopes: read,
     parameters: rangeParameters,
-    answers: { 200: { description: 'Counts, latencies, errors, backlog.', schema: 'Health' } },
+    responses: { 200: { description: 'Counts, latencies, errors, backlog.', schema: 'Health' } },
     problems: [],
   },
   {
@@ -219,7 +219,7 @@ export const healthOperations: Operation[] = [
       },
       ...rangeParameters,
     ],
-    answers: { 200: { description: 'Counts, latencies, errors, backlog.', schema: 'Health' } },
+    responses: { 200: { description: 'Counts, latencies, errors, backlog.', schema: 'Health' } },
     problems: [404],
   },
 ];
