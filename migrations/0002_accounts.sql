@@ -36,6 +36,21 @@ create index accounts_by_email on accounts ((coalesce(email, chr(1114111))) coll
 create index accounts_disabled_by_email on accounts ((coalesce(email, chr(1114111))) collate "C", id)
   where disabled_at is not null;
 
+-- Ids of deleted accounts. An application that still publishes for one of them must not create an account with that name.
+create table deleted_accounts (
+  id uuid primary key,
+  deleted_at timestamptz not null default now()
+);
+
+create function keep_deleted_account() returns trigger language plpgsql set search_path from current as $$
+begin
+  insert into deleted_accounts (id) values (old.id) on conflict do nothing;
+  return null;
+end $$;
+
+create trigger account_deleted_is_kept after delete on accounts
+  for each row execute function keep_deleted_account();
+
 -- Failed sign-ins per time window. Owner: src/accounts/throttle.ts.
 create table sign_in_failures (
   -- SHA-256 of an email address, a network address, or both together.

@@ -2,11 +2,12 @@
  * `npx node bench/deliveries.ts sql [seconds] [connections] [rounds]`: publishing by SQL beside `POST /events`, in one run, in
  * turns, with 100 subscriptions: one event a statement or request over so many connections, a thousand by one statement or
  * request over two, and the latency of single events at 100 and 1,000 a second. Rates are of what was committed and answered,
- * and to the last receipt. Latency is from before the statement (which commits by itself) or the request to the receipt.
+ * and to the last receipt. Latency is to the receipt, from the application's `commit` or from the request.
  */
 
 import pg from 'pg';
 import { loadToTheEnd } from '../support/load.ts';
+import { monotonicMs } from '../support/measure.ts';
 import { describeLatency, measureSteady } from './steady.ts';
 import {
   type Bench,
@@ -45,6 +46,7 @@ export async function measureSql([
   const bench = await openBench();
   const server = await startNuncio(bench);
   const clients = await openClients(bench, connections);
+  const pool = new pg.Pool({ connectionString: bench.databaseUrl, max: connections });
   try {
     const url = `http://127.0.0.1:${subscriber.ports.accept}/hooks`;
     const { accounts, publisherToken } = await createAudience(bench, subscriptions, () => url);
@@ -83,14 +85,19 @@ export async function measureSql([
         ),
       );
     };
-    const bySql = async (marks: number[]) => {
+    const bySql = async (marks: number[], starts: Map<number, number>) => {
       await Promise.all(
-        marks.map((mark, index) =>
-          clients[(next + index) % clients.length]?.query({
-            ...single,
-            values: ['push', account(), eventBody(mark)],
-          }),
-        ),
+        marks.map(async (mark) => {
+          const client = await pool.connect();
+          try {
+            await client.query('begin');
+            await client.query({ ...single, values: ['push', account(), eventBody(mark)] });
+            starts.set(mark, monotonicMs());
+            await client.query('commit');
+          } finally {
+            client.release();
+          }
+        }),
       );
     };
     for (const rate of [100, 1_000]) {
@@ -104,7 +111,7 @@ export async function measureSql([
       }
     }
   } finally {
-    await Promise.all(clients.map((client) => client.end()));
+    await Promise.all([...clients.map((client) => client.end()), pool.end()]);
     await server.stop();
     subscriber.stop();
     await bench.close();

@@ -17,30 +17,33 @@ export interface Latency {
 }
 
 /**
- * Publishes for some seconds and says how long it took from just before publishing to the receipt.
- * @param publish adds events, whose marks they are to carry, and resolves when they are durable
+ * Publishes for some seconds and measures the time until the receipt.
+ * @param publish adds events, whose marks they are to carry, and resolves when they are durable. Time counts from an event's
+ *   mark, which is taken just before publishing, or from the time that `publish` puts into `starts` for that mark.
  */
 export async function measureSteady(
   subscriber: BenchSubscriber,
   perSecond: number,
   seconds: number,
-  publish: (marks: number[]) => Promise<void>,
+  publish: (marks: number[], starts: Map<number, number>) => Promise<void>,
 ): Promise<Latency> {
   const total = perSecond * seconds;
   await subscriber.ask('latency');
-  const under: Promise<void>[] = [];
+  const starts = new Map<number, number>();
+  const inFlight: Promise<void>[] = [];
   const startedAt = monotonicMs();
   for (let sent = 0; sent < total; ) {
     const due = Math.min(total, Math.floor(((monotonicMs() - startedAt) / 1_000) * perSecond));
     if (due > sent) {
-      under.push(publish(Array.from({ length: due - sent }, () => monotonicMs())));
+      const marks = Array.from({ length: due - sent }, () => monotonicMs());
+      inFlight.push(publish(marks, starts));
       sent = due;
     }
     await sleep(stepMs);
   }
-  await Promise.all(under);
-  const { latencies } = await waitFor(subscriber, total);
-  const found = latencies ?? [];
+  await Promise.all(inFlight);
+  const { receipts } = await waitFor(subscriber, total);
+  const found = (receipts ?? []).map(([mark, at]) => at - (starts.get(mark) ?? mark));
   return {
     count: found.length,
     p50: percentile(found, 0.5),

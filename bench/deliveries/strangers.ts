@@ -29,6 +29,7 @@ import {
 
 const perSecond = 100;
 const warmSeconds = 8;
+const subscribedAtOnce = 8;
 const scopes = ['read:posts', 'read:webhooks', 'write:webhooks'];
 
 interface Scene {
@@ -252,7 +253,10 @@ async function subscribeAll(
   url: string,
   fields: { rateLimit?: number } = {},
 ): Promise<void> {
-  for (let index = 0; index < count; index += 1) await addSubscription(bench, place, url, fields);
+  for (let added = 0; added < count; added += subscribedAtOnce) {
+    const size = Math.min(subscribedAtOnce, count - added);
+    await Promise.all(Array.from({ length: size }, () => addSubscription(bench, place, url, fields)));
+  }
 }
 
 async function endSubscriptions(bench: Bench, places: readonly GrantPlace[]): Promise<void> {

@@ -11,11 +11,14 @@ const answer = Buffer.from('HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConte
 let count = 0;
 let firstAt = 0;
 let lastAt = 0;
-/** Milliseconds from what the body says (`ref`, of the clock that all processes share) to here; kept while asked for. */
-let latencies: number[] | null = null;
+/** For each receipt the mark in its body (`ref`: milliseconds of the clock that all processes share) and the time; kept on request. */
+let receipts: Receipt[] | null = null;
 const hangMs = 15_000;
 
 type Mode = 'accept' | 'hang';
+
+/** A mark, and when it was received. */
+export type Receipt = [mark: number, at: number];
 
 function serve(socket: Socket, mode: Mode): void {
   let held: Buffer | undefined;
@@ -55,9 +58,9 @@ function note(body: Buffer): void {
   lastAt = performance.timeOrigin + performance.now();
   if (count === 0) firstAt = lastAt;
   count += 1;
-  if (latencies === null) return;
+  if (receipts === null) return;
   const match = /"ref":"refs\/heads\/([\d.]+)/.exec(body.toString('latin1', 0, 2_000));
-  if (match) latencies.push(monotonicMs() - Number(match[1]));
+  if (match) receipts.push([Number(match[1]), monotonicMs()]);
 }
 
 const ports: Record<string, number> = {};
@@ -69,14 +72,14 @@ for (const mode of ['accept', 'hang'] as const) {
 process.on('message', (message: string) => {
   if (message === 'reset' || message === 'latency') {
     count = 0;
-    latencies = message === 'latency' ? [] : null;
+    receipts = message === 'latency' ? [] : null;
   }
   process.send?.({
     count,
     firstAt,
     lastAt,
     cpu: process.cpuUsage(),
-    latencies: message === 'report' ? latencies : null,
+    receipts: message === 'report' ? receipts : null,
   });
 });
 process.on('disconnect', () => process.exit(0));

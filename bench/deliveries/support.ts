@@ -20,6 +20,7 @@ import { createSubscription } from '../../src/webhooks/subscriptions/subscriptio
 import { createTestClient, mintAccessToken } from '../../test/support/oauth.ts';
 import { freePort, testSecret } from '../../test/support/server.ts';
 import { wantStatements } from './statements.ts';
+import type { Receipt } from './subscriber.ts';
 
 /** About 1 KB, of the kind `push`. @param mark makes it another one */
 export function eventBody(mark: number | string): Record<string, unknown> {
@@ -36,7 +37,7 @@ export interface SubscriberReport {
   firstAt: number;
   lastAt: number;
   cpu: { user: number; system: number };
-  latencies: number[] | null;
+  receipts: Receipt[] | null;
 }
 
 export interface BenchSubscriber {

@@ -1,4 +1,4 @@
-/** What `POST /events` takes: one event or a list of them, read and checked. */
+/** The request body of `POST /events`, one event or a list: parsing and validation. */
 
 import { isUtf8 } from 'node:buffer';
 import { mustNameAccount, readAccountName } from '../accounts/account_name.ts';
@@ -8,34 +8,35 @@ import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
 import { activeTraceparent } from '../http/tracing.ts';
 import type { Catalogue } from './catalogue.ts';
 
-/** Events of one request at most. */
+/** Maximum number of events in a request. */
 export const batchEventsMax = 1_000;
-/** Bytes of one event's body at most. */
+/** Maximum size of an event's body. */
 export const eventBodyBytesMax = 262_144;
-/** Bytes of one request at most. */
+/** Maximum size of a request. */
 export const batchBytesMax = 16_777_216;
-/** Characters of an id that a publisher chose, at most. */
+/** Maximum length of a chosen id. */
 const idCharactersMax = 255;
-/** Faults told of in one answer at most. */
+/** Maximum number of faults in a response. */
 export const faultsMax = 100;
 
-/** One event as it goes into the database. */
+/** An event as it is stored. */
 export interface PublishedEvent {
   id: string;
-  /** Empty until the account of the external id is found or made (store.ts). */
+  /** Empty until the account of the external id is found or created (store.ts). */
   accountId: string;
-  /** Where the publisher named the account by its external id. */
+  /** Set if the publisher named the account by its external id. */
   externalId?: string;
   kind: string;
-  /** The bytes to be sent. */
+  /** The bytes that subscribers receive. */
   body: Buffer;
-  /** Of the span in which it was published; null where that is not recorded. */
+  /** Trace context of the publishing request (W3C `traceparent`). Null if tracing is off. */
   traceparent: string | null;
 }
 
 /**
- * What is sent is written anew from what was read and checked, with NUL and halves of surrogate pairs escaped, so a
- * batch need not be read as strictly as what is stored field by field; and it may be large.
+ * Parses a request body. Bodies of events are serialized anew from the parsed values, with NUL and lone surrogates escaped.
+ * Therefore this parser is less strict than the one for resources, and faster on large bodies.
+ * @throws Problem 400 if it is not JSON, 422 for a number that JavaScript cannot represent
  */
 export function parseBatch(bytes: Buffer): unknown {
   if (bytes.length > 0 && isUtf8(bytes)) {
@@ -52,10 +53,10 @@ export function parseBatch(bytes: Buffer): unknown {
   throw new Problem(400, 'The body is not JSON.', { code: 'not-json' });
 }
 
-/** What could be a number that is another one when it has been read. */
+/** Matches text that may hold a number which changes when it is parsed. */
 const longNumber = /[:[,]\s*-?[0-9][0-9.]*(?:[0-9]{15}|[eE]\+?[0-9]{2})/;
 
-/** @throws Problem 422 for a number that would be sent as another one: an identifier of 64 bits, say, or `1e400` */
+/** @throws Problem 422 for a number that would change when it is sent, such as a 64-bit id or `1e400` */
 function checkNumbers(text: string): void {
   let wrong: string | undefined;
   const look = (_name: string, value: unknown, { source = '' }: { source?: string } = {}) => {
@@ -66,7 +67,7 @@ function checkNumbers(text: string): void {
   try {
     JSON.parse(text, look);
   } catch (cause) {
-    // Nested deeper than the stack.
+    // The nesting exceeds the stack.
     throw new Problem(422, 'The body is nested too deep.', { code: 'too-deep', cause });
   }
   if (wrong === undefined) return;
@@ -76,11 +77,11 @@ function checkNumbers(text: string): void {
 
 export interface Batch {
   events: PublishedEvent[];
-  /** Indexes of those whose id the publisher chose. */
+  /** Indexes of the events with a chosen id. */
   chosen: number[];
 }
 
-/** @throws Problem 422 with every fault, 413 for an event that is too large */
+/** @throws Problem 422 with all faults, 413 for an event that is too large */
 export function readBatch(body: unknown, catalogue: Catalogue): Batch {
   const isArray = Array.isArray(body);
   const items: unknown[] = isArray ? body : [body];
@@ -108,9 +109,10 @@ export function readBatch(body: unknown, catalogue: Catalogue): Batch {
 const fields = new Set(['kind', 'account', 'body', 'id']);
 
 /**
- * @param pointer of the event in the body
- * @param faults to which what is wrong is added
- * @returns the event, its id empty where the publisher chose none
+ * Validates one event.
+ * @param pointer JSON pointer of the event in the request body
+ * @param faults receives the faults
+ * @returns the event, with an empty id if the publisher chose none; undefined if it has faults
  * @throws Problem 413 for a body that is too large
  */
 export function readEvent(
@@ -161,7 +163,7 @@ export function readEvent(
   };
 }
 
-/** What is nested without end would be read by subscribers, and by the delivery log, with a stack that has one. */
+/** Whether a value is nested deeper than a limit: parsers of subscribers and of the delivery log have a limited stack. */
 function isDeeper(value: unknown, depth: number): boolean {
   if (typeof value !== 'object' || value === null) return false;
   if (depth === 0) return true;
@@ -169,7 +171,7 @@ function isDeeper(value: unknown, depth: number): boolean {
   return members.some((member) => isDeeper(member, depth - 1));
 }
 
-/** Whether it can be the id of an event: what a publisher may choose; what the server makes is of this form, too. */
+/** Whether a value can be the id of an event. Ids that the server generates have this form, too. */
 export function isEventId(id: unknown): id is string {
   return typeof id === 'string' && /^[\x21-\x7e]+$/.test(id) && id.length <= idCharactersMax;
 }

@@ -1,4 +1,4 @@
-/** Names of the kinds that are always there; what they are stands in the catalogue. */
+/** Names of the built-in kinds. The catalogue defines them. */
 
 export const pingName = 'ping';
 export const disabledName = 'subscription.disabled';

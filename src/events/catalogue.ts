@@ -1,7 +1,4 @@
-/**
- * The catalogue: every kind of this deployment, those declared and those that are always there, with their schemas
- * compiled.
- */
+/** The catalogue: every event kind of this deployment, declared or built in, with its compiled schema. */
 
 import { Ajv, type ValidateFunction } from 'ajv';
 import addFormats from 'ajv-formats';
@@ -21,7 +18,7 @@ export const pingKind = defineEventKind({
   example: { subscription: '01982f3e-8d2a-7c3b-9f4d-2f6b8f0f5a11', at: '2026-01-01T00:00:00.000Z' },
 });
 
-/** Sent to the other subscriptions of whoever owns one that was disabled. */
+/** Sent to the owner's other subscriptions when a subscription was disabled. */
 export const disabledKind = defineEventKind({
   name: disabledName,
   description: 'A subscription was disabled because its deliveries failed for too long or its URL is gone.',
@@ -36,7 +33,7 @@ export const disabledKind = defineEventKind({
   },
 });
 
-/** Sent to the other subscriptions of whoever owns one that will be disabled: at half of the time, and a day before. */
+/** Sent to the owner's other subscriptions before a subscription is disabled: halfway, and one day before. */
 export const failingKind = defineEventKind({
   name: failingName,
   description:
@@ -59,19 +56,19 @@ const builtInKinds: readonly EventKind[] = [pingKind, disabledKind, failingKind]
 export interface CatalogueEntry extends EventKind {
   /** The patterns of a subscription that match the kind. */
   patterns: readonly string[];
-  /** Whether it is made by the server alone. */
+  /** Whether only the server publishes it. */
   isBuiltIn: boolean;
 }
 
 export interface Catalogue {
   readonly kinds: ReadonlyMap<string, CatalogueEntry>;
-  /** What is wrong with a body of a kind; empty when nothing is. @param pointer of the body itself */
+  /** Validates a body against its kind's schema. @param pointer JSON pointer of the body @returns the faults; empty if valid */
   faultsOf(kind: string, body: unknown, pointer: string): BodyFault[];
 }
 
 /**
  * @param declared the platform's kinds
- * @throws Error when a name is taken twice or a schema is none
+ * @throws Error if two kinds have the same name or a schema is not valid
  */
 export function createCatalogue(declared: readonly EventKind[]): Catalogue {
   const ajv = new Ajv({ allErrors: false, strict: false });

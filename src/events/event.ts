@@ -1,8 +1,8 @@
 /**
- * Events: what happened, written in the same transaction as the change that it tells of. Owns the tables `events`
- * and `outbox` together with the other files of this folder.
+ * Events. An event is written in the same transaction as the change that it describes. This folder owns the tables
+ * `events` and `outbox`.
  *
- *   written with its fact → (commit) → in the outbox → fanned out into deliveries → dropped with its day
+ *   written with its change → (commit) → in the outbox → fanned out into deliveries → dropped with its day
  */
 
 import { sql } from 'kysely';
@@ -11,18 +11,18 @@ import type { Transaction } from '../database/database.ts';
 import { activeTraceparent } from '../http/tracing.ts';
 
 export interface NewEvent {
-  /** The account that the event belongs to: the owner of the resource. Null for what tells of none, like a ping. */
+  /** The account that owns the resource. Null for an event that belongs to no account, such as a ping. */
   accountId: string | null;
   /** A declared kind's name, like `article.published`. */
   kind: string;
-  /** The kind's own body; sent as it is serialised here. */
+  /** The body. Subscribers receive it as serialized here. */
   body: unknown;
 }
 
 /**
- * Adds an event to the outbox. No event without its fact, no fact without its event: the transaction is the
- * caller's. Call `Outbox.wake` once it has committed.
- * @param lanes those who alone may get it, by lane; everyone who may read it where left out
+ * Adds an event to the outbox in the caller's transaction, so that the change and its event commit together. Call
+ * `Outbox.wake` after the commit.
+ * @param lanes the only lanes that may receive it; by default every lane whose owner may read it
  * @returns the event's id
  */
 export async function appendEvent(tx: Transaction, event: NewEvent, lanes?: string[]): Promise<string> {
@@ -41,8 +41,8 @@ export async function appendEvent(tx: Transaction, event: NewEvent, lanes?: stri
 }
 
 /**
- * In whose turn the fan-out takes an event: its account's. An event that belongs to no account and is for certain lanes
- * takes the turn of the first of them.
+ * The turn in which the fan-out takes an event: that of its account. An event without an account takes the turn of its first
+ * lane.
  */
 function turnOf({ accountId }: NewEvent, lanes: readonly string[] = []): string {
   return (
@@ -53,7 +53,7 @@ function turnOf({ accountId }: NewEvent, lanes: readonly string[] = []): string 
   );
 }
 
-/** An event whose deliveries the caller makes itself, in the same transaction: it does not enter the outbox. */
+/** Writes an event without the outbox. The caller creates its deliveries in the same transaction. */
 export async function recordEvent(
   tx: Transaction,
   event: NewEvent,

@@ -1,6 +1,6 @@
 /**
- * The inbox: events that an application published by SQL (`publish`), until a server takes them in. Owns the tables `inbox` and
- * `intake` together with the function.
+ * The inbox: events that an application published with the SQL function `publish`, until a server takes them in. This file and the
+ * function own the tables `inbox` and `intake`.
  *
  *   published → (commit) → in the inbox → (taken in) → event | rejected event
  */
@@ -8,13 +8,13 @@
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../database/database.ts';
 
-/** An event as it was published. */
+/** A published event. */
 export interface InboxRow {
   id: string;
-  /** An account's id, or the application's own user id. */
+  /** An account id or an external id. */
   account: string;
   eventId: string;
-  /** Whether the publisher chose the event's id. */
+  /** Whether the publisher chose the id. */
   isChosen: boolean;
   kind: string;
   /** JSON. */
@@ -22,26 +22,26 @@ export interface InboxRow {
   publishedAt: Date;
 }
 
-/** Accounts and bytes of one lot at most. */
+/** Maximum number of accounts, and of bytes, in a lot. */
 const lotAccountsMax = 250;
 const lotBytesMax = 4_194_304;
-/** The intake row is written when the oldest id has moved this far (KiB), not more often: old versions slow publishers down. */
+/** The `intake` row is updated only after the oldest id has moved this far (KiB): dead row versions slow publishers down. */
 const firstIdStep = 65_536;
 
 export interface Lot {
   rows: InboxRow[];
-  /** The last account that had its turn; empty where the next turn is the first account's. */
+  /** The last account that had a turn. Empty if turns start over. */
   lastAccount: string;
 }
 
-/** Whether something waits, in one cheap statement. */
+/** Whether the inbox holds rows. */
 export async function isWaiting(db: Database): Promise<boolean> {
   const { rows } = await sql<{ is_waiting: boolean }>`
     select exists (select from inbox) as is_waiting`.execute(db);
   return rows[0]?.is_waiting ?? false;
 }
 
-/** One server at a time takes events in, so that they stay in order. @returns whether it is this one, until the transaction ends */
+/** Claims the inbox until the end of the transaction. One server at a time takes events in, which keeps them in order. */
 export async function claimInbox(tx: Transaction): Promise<boolean> {
   const { rows } = await sql<{ is_ours: boolean }>`
     select pg_try_advisory_xact_lock(lock_key('intake')) as is_ours`.execute(tx);
@@ -49,9 +49,10 @@ export async function claimInbox(tx: Transaction): Promise<boolean> {
 }
 
 /**
- * Takes rows out of the inbox. Accounts take turns and have equal shares; rows of one account come in their order.
- * @param after the account after which the turns begin
- * @param limit rows at most
+ * Deletes a lot of rows from the inbox and returns them. Accounts take turns and get equal shares. Rows of one account stay in
+ * order.
+ * @param after the account after which turns begin
+ * @param limit maximum number of rows
  */
 export async function takeLot(tx: Transaction, after: string, limit: number): Promise<Lot> {
   const { rows } = await sql<{
@@ -114,13 +115,13 @@ export async function takeLot(tx: Transaction, after: string, limit: number): Pr
   };
 }
 
-/** Takes one row out, where it is still there. */
+/** Deletes one row. @returns whether it was still there */
 export async function takeRow(tx: Transaction, id: string): Promise<boolean> {
   const { rows } = await sql`delete from inbox where id = ${id}::bigint returning id`.execute(tx);
   return rows.length > 0;
 }
 
-/** Seconds that the oldest event has waited. */
+/** @returns the age of the oldest row, in seconds */
 export async function readInboxAge(db: Database): Promise<number> {
   const { rows } = await sql<{ age: number }>`
     select extract(epoch from clock_timestamp() - published_at)::float8 as age
@@ -129,19 +130,19 @@ export async function readInboxAge(db: Database): Promise<number> {
 }
 
 /**
- * Tells publishers how much waits, and whether somebody looks into the inbox without being notified.
- * @param looksMs milliseconds for which this server goes on looking; 0 where it wants to be notified
+ * Updates what publishers read: the size of the inbox, and whether a server polls it.
+ * @param pollsMs how long this server continues to poll, in milliseconds; 0 if it waits for notifications
  */
-export async function tellPublishers(db: Database | Transaction, looksMs: number): Promise<void> {
+export async function updatePublisherState(db: Database | Transaction, pollsMs: number): Promise<void> {
   await sql`
     update intake set
       first_id = greatest(intake.first_id, oldest.id),
-      looks_until = greatest(looks_until, clock_timestamp() + ${looksMs}::float8 * interval '1 ms')
+      looks_until = greatest(looks_until, clock_timestamp() + ${pollsMs}::float8 * interval '1 ms')
     from (
       select coalesce((select id from inbox order by id limit 1), (select last_value from inbox_ids)) as id
     ) as oldest
     where oldest.id >= intake.first_id + ${firstIdStep}::bigint
-      or ${looksMs}::float8 > 0 and looks_until < clock_timestamp() + ${looksMs / 2}::float8 * interval '1 ms'`.execute(
+      or ${pollsMs}::float8 > 0 and looks_until < clock_timestamp() + ${pollsMs / 2}::float8 * interval '1 ms'`.execute(
     db,
   );
 }

@@ -1,9 +1,9 @@
 /**
- * The intake: servers take events out of the inbox, one server at a time, in passes. A server is woken by a notification at the
- * commit of a publisher. Commits with a notification wait for each other, so under load publishers send none: the intake then
- * looks by itself every few milliseconds, and says so in the database.
+ * The intake takes events out of the inbox in passes, one server at a time. A publisher's commit wakes it by a notification.
+ * Notifications serialize commits. Under load the intake therefore polls every few milliseconds and announces that in the
+ * database, and publishers send no notifications.
  *
- *   waiting to be woken (looks every second) → pass after pass while something waits → looking every few ms → waiting …
+ *   idle (polls every second) → (woken) → passes while rows wait → busy (polls every few ms) → idle
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -12,34 +12,42 @@ import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import { QueueVacuum } from '../database/queue_vacuum.ts';
 import type { Catalogue } from './catalogue.ts';
-import { claimInbox, type InboxRow, isWaiting, type Lot, takeLot, takeRow, tellPublishers } from './inbox.ts';
+import {
+  claimInbox,
+  type InboxRow,
+  isWaiting,
+  type Lot,
+  takeLot,
+  takeRow,
+  updatePublisherState,
+} from './inbox.ts';
 import { keepRejected } from './rejected_events.ts';
 import type { StoredEvent } from './store.ts';
 import { refusalOf, type TakenIn, takeIn } from './take_in.ts';
 
-/** Milliseconds between looks that nobody asked for, and between passes under load: a pass costs more than some rows. */
+/** Poll intervals when idle and under load. Fewer passes are cheaper, because a pass costs more than a few rows. */
 const pollMs = 1_000;
 const busyPollMs = 15;
-/** Milliseconds after which a pass that failed is tried again. */
+/** Pause after a pass that failed. */
 const failurePauseMs = 250;
-/** Rows of one pass at most. */
+/** Maximum number of rows in a pass. */
 const lotRowsMax = 1_000;
-/** Rows within a tenth of a second that count as load, and for how many milliseconds the intake then looks by itself. */
+/** This many rows within `loadWindowMs` count as load. The intake then polls for `busyMs`. */
 const loadRows = 20;
 const loadWindowMs = 100;
-const looksMs = 2_000;
+const busyMs = 2_000;
 /** SQLSTATE of a statement that met `statement_timeout`. */
 const queryCanceled = '57014';
-/** Milliseconds between two messages to publishers at least. */
-const tellPauseMs = 100;
+/** Minimum time between two updates of what publishers read. */
+const updatePauseMs = 100;
 
 export interface IntakeOptions {
   db: Database;
   notifications: Notifications;
   catalogue: Catalogue;
-  /** Called after each commit with what was stored. */
+  /** Called after each commit with the stored events. */
   onPublished: (events: StoredEvent[]) => void;
-  /** Called after each commit that took something in. */
+  /** Called after each commit with the results of the pass. */
   onTaken: (taken: TakenIn) => void;
   onError: (error: Error) => void;
 }
@@ -49,21 +57,21 @@ export class Intake {
   readonly #vacuum = new QueueVacuum('inbox');
   readonly #stop = new AbortController();
   #running: Promise<void> | undefined;
-  /** Ends the wait that there is. */
+  /** Ends the current wait. */
   #wake = () => {};
   #isWoken = false;
-  /** After which account the turns go on. */
+  /** The account that had the last turn. */
   #after = '';
-  /** Rows of the next pass at most: fewer after a pass that the database refused. */
+  /** Maximum number of rows in the next pass: lower after a pass that the database refused. */
   #lotRows = lotRowsMax;
-  /** Rows taken of late, and when that was counted. */
+  /** Decaying number of recently taken rows, and when it was updated. */
   #load = { rows: 0, at: 0 };
-  #looksUntil = Number.NEGATIVE_INFINITY;
-  #toldAt = Number.NEGATIVE_INFINITY;
-  /** Whether the last pass took something: its lot may have been cut. */
+  #pollsUntil = Number.NEGATIVE_INFINITY;
+  #updatedAt = Number.NEGATIVE_INFINITY;
+  /** Whether the last pass took rows: more may wait. */
   #hasTaken = false;
 
-  /** @param options notifications that are not started yet */
+  /** @param options whose `notifications` must not be started yet */
   constructor(options: IntakeOptions) {
     this.#options = options;
     const wake = () => this.wake();
@@ -74,13 +82,13 @@ export class Intake {
     this.#running = this.#run();
   }
 
-  /** Looks into the inbox soon. */
+  /** Starts a pass soon. */
   wake(): void {
     this.#isWoken = true;
     this.#wake();
   }
 
-  /** Finishes the pass that runs. */
+  /** Stops after the current pass. */
   async stop(): Promise<void> {
     this.#stop.abort();
     this.#wake();
@@ -95,7 +103,7 @@ export class Intake {
       let isDrained = true;
       try {
         if (await isWaiting(db)) isDrained = !(await this.#pass());
-        else await this.#tellOfNothing();
+        else await this.#updateEmpty();
         await this.#vacuum.run(db, isDrained);
       } catch (error) {
         if (this.#stop.signal.aborted) return;
@@ -106,7 +114,7 @@ export class Intake {
     }
   }
 
-  /** @returns whether much may wait */
+  /** @returns whether many rows may still wait */
   async #pass(): Promise<boolean> {
     const { db, onPublished, onTaken } = this.#options;
     const lotRows = this.#lotRows;
@@ -119,7 +127,7 @@ export class Intake {
         if (taken.rejected.length > 0) await keepRejected(tx, taken.rejected);
         return taken;
       });
-      // Another server is at it.
+      // Another server has claimed the inbox.
       if (taken === undefined || lot === undefined) return false;
       this.#after = lot.lastAccount;
       this.#lotRows = Math.min(lotRowsMax, this.#lotRows * 2);
@@ -138,15 +146,15 @@ export class Intake {
     return lot.rows.length >= lotRows / 4;
   }
 
-  /** Also what was rolled back counts for publishers, until they are told that nothing waits. */
-  async #tellOfNothing(): Promise<void> {
+  /** Updates the size of an empty inbox: until then rolled back rows count as waiting. */
+  async #updateEmpty(): Promise<void> {
     const now = performance.now();
-    if (now < this.#toldAt + pollMs) return;
-    this.#toldAt = now;
-    await tellPublishers(this.#options.db, 0);
+    if (now < this.#updatedAt + pollMs) return;
+    this.#updatedAt = now;
+    await updatePublisherState(this.#options.db, 0);
   }
 
-  /** The database refuses a row, also alone: nobody else's waits for it. */
+  /** Rejects a row that the database refuses even on its own, so that others do not wait for it. */
   async #reject([row]: readonly InboxRow[], reason: unknown): Promise<void> {
     if (row === undefined) return;
     const rejected = [{ row, refusal: refusalOf(reason) }];
@@ -158,23 +166,23 @@ export class Intake {
     if (isOurs) this.#options.onTaken({ stored: [], repeated: 0, rejected });
   }
 
-  /** Under load publishers need not notify anybody. */
+  /** Counts rows, and tells publishers under load that they need not notify. */
   async #count(rows: number): Promise<void> {
     this.#vacuum.count(rows);
     const now = performance.now();
     this.#load.rows = this.#load.rows * 0.5 ** ((now - this.#load.at) / loadWindowMs) + rows;
     this.#load.at = now;
-    if (now < this.#toldAt + tellPauseMs) return;
-    this.#toldAt = now;
+    if (now < this.#updatedAt + updatePauseMs) return;
+    this.#updatedAt = now;
     const isBusy = this.#load.rows >= loadRows;
-    await tellPublishers(this.#options.db, isBusy ? looksMs : 0);
-    // Not before the end of what publishers were told.
-    if (isBusy) this.#looksUntil = performance.now() + looksMs;
+    await updatePublisherState(this.#options.db, isBusy ? busyMs : 0);
+    // Polls at least as long as announced to publishers.
+    if (isBusy) this.#pollsUntil = performance.now() + busyMs;
   }
 
   async #wait(): Promise<void> {
     if (this.#isWoken || this.#stop.signal.aborted) return;
-    const ms = this.#hasTaken || performance.now() < this.#looksUntil ? busyPollMs : pollMs;
+    const ms = this.#hasTaken || performance.now() < this.#pollsUntil ? busyPollMs : pollMs;
     const { promise, resolve } = Promise.withResolvers<void>();
     const timer = setTimeout(resolve, ms);
     this.#wake = resolve;

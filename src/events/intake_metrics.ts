@@ -1,4 +1,4 @@
-/** Metrics of the intake: what came of events that were published by SQL. */
+/** Metrics of the intake: the results of events that were published by SQL. */
 
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { Database } from '../database/database.ts';
@@ -6,7 +6,7 @@ import { readInboxAge } from './inbox.ts';
 import { countRejected } from './rejected_events.ts';
 import type { TakenIn } from './take_in.ts';
 
-/** @returns a function that counts what was taken in */
+/** @returns a function that counts the results of a pass */
 export function createIntakeMetrics(registry: Registry, db: Database): (taken: TakenIn) => void {
   const events = new Counter({
     name: 'nuncio_inbox_events_total',
@@ -27,7 +27,7 @@ export function createIntakeMetrics(registry: Registry, db: Database): (taken: T
   };
 }
 
-/** A gauge that the database is asked for; it has no value while the database does not answer. */
+/** Registers a gauge that is read from the database. It has no value while the database does not respond. */
 function readAt(registry: Registry, name: string, help: string, read: () => Promise<number>): void {
   new Gauge({
     name,

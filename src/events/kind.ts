@@ -1,23 +1,22 @@
 /**
- * Event kinds: the catalogue of what can happen, each with the schema of its body and the object whose `read:`
- * scope one needs to hear of it.
+ * Event kinds. Each has a schema for its body and names the object whose `read:` scope a subscriber needs.
  */
 
 import type { TSchema } from 'typebox';
 
 export interface EventKind {
-  /** Words divided by dots, like `article.published`. */
+  /** Words separated by dots, like `article.published`. */
   name: string;
   description: string;
-  /** The object of the `read:<object>` scope one needs to get it; null for none. */
+  /** The object of the required `read:<object>` scope. Null if no scope is required. */
   object: string | null;
   /** JSON Schema of the body. */
   schema: TSchema;
-  /** A body that the schema accepts: documentation, and what `nuncio trigger` sends. */
+  /** A body that the schema accepts. The reference shows it, and `nuncio trigger` sends it. */
   example: unknown;
 }
 
-/** Declares a kind; for `nuncio.config.ts`. */
+/** Declares a kind in `nuncio.config.ts`. */
 export function defineEventKind(kind: EventKind): EventKind {
   return Object.freeze({ ...kind });
 }

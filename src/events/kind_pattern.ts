@@ -1,8 +1,6 @@
-/**
- * Patterns of kinds: an exact name, `article.*` (whole segments only), or `*`.
- */
+/** Patterns of kinds: an exact name, `article.*` (whole segments only), or `*`. */
 
-/** Every pattern that matches a kind: `article.created` is matched by itself, `article.*` and `*`. */
+/** Returns every pattern that matches a kind: for `article.created` the name itself, `article.*` and `*`. */
 export function patternsOf(kind: string): string[] {
   const words = kind.split('.');
   const patterns = [kind, '*'];

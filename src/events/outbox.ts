@@ -1,9 +1,9 @@
 /**
- * Waking: whoever committed events says so here. The fan-out of this node hears it at once, the other nodes by a
- * notification. Nothing depends on it but speed: the fan-out also looks by itself every second.
+ * Wakes the fan-out after a commit that added events: on this node directly, on other nodes by a notification. Only latency
+ * depends on it, because every fan-out also polls once a second.
  *
- * The notification is a statement of its own, at most one every 20 ms: a NOTIFY inside the writing transactions
- * would make their commits wait for each other, one by one.
+ * The notification is a separate statement, sent at most every 20 ms. A NOTIFY inside the writing transactions would serialize
+ * their commits.
  */
 
 import { sql } from 'kysely';
@@ -12,62 +12,62 @@ import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 
 const channel = 'events';
-/** Milliseconds between two notifications at least. */
+/** Minimum time between two notifications. */
 const notifyPauseMs = 20;
 
 export class Outbox {
   readonly #db: Database;
   readonly #node = newId();
   readonly #listeners = new Set<() => void>();
-  #paused = false;
-  #again = false;
-  #stopped = false;
+  #isPaused = false;
+  /** Whether to notify again after the pause. */
+  #isPending = false;
+  #isStopped = false;
 
   /** @param notifications not started yet */
   constructor(db: Database, notifications: Notifications) {
     this.#db = db;
     notifications.listen(channel, {
       onNotification: (node) => {
-        if (node !== this.#node) this.#tell();
+        if (node !== this.#node) this.#runListeners();
       },
-      onListening: () => this.#tell(),
+      onListening: () => this.#runListeners(),
     });
   }
 
-  /** Adds somebody who wants to know that there are events. */
+  /** Adds a listener that runs whenever there may be new events. */
   onWake(listener: () => void): void {
     this.#listeners.add(listener);
   }
 
-  /** To be called after every commit that may have added events. Returns at once. */
+  /** Call after every commit that may have added events. Returns immediately. */
   wake(): void {
-    this.#tell();
-    if (this.#paused) this.#again = true;
+    this.#runListeners();
+    if (this.#isPaused) this.#isPending = true;
     else this.#notify();
   }
 
   stop(): void {
-    this.#stopped = true;
+    this.#isStopped = true;
   }
 
-  #tell(): void {
+  #runListeners(): void {
     for (const listener of this.#listeners) listener();
   }
 
   #notify(): void {
-    if (this.#stopped) return;
-    this.#paused = true;
-    // A notification that fails is made good by the other nodes' own look every second. Nothing of it needs to be on the
-    // disk, and those who commit need not wait until it is.
+    if (this.#isStopped) return;
+    this.#isPaused = true;
+    // If it fails, the other nodes find the events by polling. It need not be durable, so it does not wait for the disk.
     sql`
       select pg_notify(current_schema() || '.' || ${channel}, ${this.#node})
       from (select set_config('synchronous_commit', 'off', true)) as local`
       .execute(this.#db)
       .catch(() => {});
     setTimeout(() => {
-      this.#paused = false;
-      if (!this.#again) return;
-      this.#again = false;
+      this.#isPaused = false;
+      if (!this.#isPending) return;
+      this.#isPending = false;
       this.#notify();
     }, notifyPauseMs).unref();
   }

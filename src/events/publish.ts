@@ -1,6 +1,7 @@
 /**
- * Publishing: `POST /events`, for machine clients of the operator. A batch is taken whole or not at all, and the
- * answer is given once it is durable. Requests of one event share statements (single.ts). The same id twice is one event, and so is the same `Idempotency-Key`.
+ * Publishing over HTTP: `POST /events`, for the operator's machine clients. A batch is stored as a whole or not at all, and the
+ * response is sent once it is durable. Requests with one event share statements (single.ts). Events with the same id are one
+ * event, as are requests with the same `Idempotency-Key`.
  */
 
 import type { FastifyInstance } from 'fastify';
@@ -19,13 +20,13 @@ export interface PublishingOptions {
   db: Database;
   guard: Guard;
   catalogue: Catalogue;
-  /** Called after each commit with what was stored. */
+  /** Called after each commit with the stored events. */
   onPublished: (events: StoredEvent[]) => void;
 }
 
 export function registerPublishing(options: PublishingOptions): void {
   const { app, guard, catalogue } = options;
-  // In a part of its own for the sake of its parser.
+  // Encapsulated because of its own body parser.
   app.register(async (part) => registerBatches(part, options));
 
   app.get('/event-kinds', async (request, reply) => {

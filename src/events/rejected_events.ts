@@ -1,8 +1,8 @@
 /**
- * Rejected events: what was published by SQL and refused when it was taken in. They are kept until somebody retries them with a
- * corrected body, or discards them. While too many are kept, `publish` fails. Owns the table `rejected_events`.
+ * Rejected events: published by SQL and refused by the intake. They are kept until an operator retries or discards them. While too
+ * many are kept, `publish` fails. Owns the table `rejected_events`.
  *
- *   rejected → (retried: its body is good now) → event
+ *   rejected → (retried with a valid body) → event
  *            → (discarded)
  */
 
@@ -13,13 +13,13 @@ import type { Database, Transaction } from '../database/database.ts';
 import type { BodyFault } from '../http/problem.ts';
 import type { InboxRow } from './inbox.ts';
 
-/** Rejected events, and bytes of their bodies, from which on `publish` fails. */
+/** Numbers of rejected events, and of bytes in their bodies, at which `publish` begins to fail. */
 export const rejectedMax = 100_000;
 export const rejectedBytesMax = 1_073_741_824;
 
-/** Why an event was refused. */
+/** Why the intake refused an event. */
 export interface Refusal {
-  /** A sentence. */
+  /** One sentence. */
   reason: string;
   errors: BodyFault[];
 }
@@ -49,7 +49,7 @@ export async function keepRejected(
   await limitRejected(tx);
 }
 
-/** Tells publishers whether there are too many. */
+/** Blocks or unblocks publishers by the number of rejected events. */
 async function limitRejected(tx: Database | Transaction): Promise<void> {
   await sql`
     update intake set is_blocked = not is_blocked
@@ -75,7 +75,7 @@ interface RejectedRow {
 
 const columns = sql`id, account, event_id, is_chosen, kind, body, reason, errors, published_at, rejected_at`;
 
-/** The newest first. @param after the id that the page before ended with */
+/** Lists the newest first. @param after the last id of the previous page */
 export async function listRejected(
   db: Database,
   limit: number,
@@ -94,7 +94,7 @@ export async function findRejected(db: Database, id: string): Promise<RejectedEv
   return rows[0] && toRejected(rows[0]);
 }
 
-/** Takes it away, and lets publishers go on where it was one too many. @returns undefined where it is there no more */
+/** Deletes a rejected event, and unblocks publishers if the limit allows. @returns undefined if there is no such event */
 export async function takeRejected(tx: Transaction, id: string): Promise<RejectedEvent | undefined> {
   const { rows } = await sql<RejectedRow>`
     delete from rejected_events where id = ${id} returning ${columns}`.execute(tx);

@@ -1,4 +1,4 @@
-/** Retrying a rejected event, with corrections where there are some. It comes after everything that was published since. */
+/** Retries a rejected event, optionally corrected. It is ordered after everything that was published since. */
 
 import type { Transaction } from '../database/database.ts';
 import { bodyProblem, Problem } from '../http/problem.ts';
@@ -7,10 +7,10 @@ import { takeRejected } from './rejected_events.ts';
 import type { StoredEvent } from './store.ts';
 import { takeIn } from './take_in.ts';
 
-/** What takes the place of what was published. */
+/** Values that replace the published ones. */
 export interface Correction {
   kind?: string;
-  /** An account's id, or the application's own user id. */
+  /** An account id or an external id. */
   account?: string;
   /** JSON. */
   body?: string;
@@ -23,8 +23,8 @@ export interface Retried {
 }
 
 /**
- * @returns undefined where there is no such rejected event any more
- * @throws Problem 422 where it is refused again; the transaction must then be rolled back, so that it stays
+ * @returns undefined if there is no such rejected event
+ * @throws Problem 422 if it is refused again. The caller must then roll back, so that the rejected event stays
  */
 export async function retryRejected(
   tx: Transaction,

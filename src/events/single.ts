@@ -1,9 +1,9 @@
 /**
- * Requests of one event each, which share statements and commits (see database/collector.ts). Each request has its own
- * response, and a bad one refuses itself alone.
+ * Requests with one event each. Concurrent requests share statements and commits (database/collector.ts). Each request gets its
+ * own response, and a refused request does not affect the others.
  *
- * Events with an id that their publisher chose, and requests with an `Idempotency-Key`, need a transaction of several
- * statements, which can wait for another node that works on the same id. They are collected apart from all others.
+ * Events with a chosen id and requests with an `Idempotency-Key` need a transaction of several statements, which may wait for
+ * another node that works on the same id. They are collected separately.
  */
 
 import { Collector } from '../database/collector.ts';
@@ -26,19 +26,19 @@ import {
 
 export interface SingleEvent {
   event: PublishedEvent;
-  /** Whether the publisher chose its id. */
+  /** Whether the publisher chose the id. */
   isChosen: boolean;
   keyed: KeyedRequest | undefined;
-  /** Where the event is in the body, as the start of a JSON pointer. */
+  /** JSON pointer of the event in the request body. */
   pointer: string;
-  /** The response once the event is durable. */
+  /** The response to send once the event is durable. */
   answer: JsonResponse;
 }
 
-/** Bytes that a waiting request takes beside the event's body, about. */
+/** Approximate memory of a waiting request in addition to the event's body, in bytes. */
 const requestBytes = 1_024;
 
-/** @returns a function that stores an event, for a client, and resolves to the response */
+/** @returns a function that stores a client's event and resolves to the response */
 export function collectSingles(
   db: Database,
   onPublished: (events: StoredEvent[]) => void,
@@ -76,13 +76,13 @@ function eventsOf(singles: readonly SingleEvent[]): PublishedEvent[] {
 type Outcome = PromiseSettledResult<JsonResponse>;
 
 interface Stored {
-  /** Of each request, in their order. */
+  /** One for each request, in order. */
   outcomes: Outcome[];
   /** The new events. */
   stored: StoredEvent[];
 }
 
-/** Stores the events of accounts that exist. One statement where all do. */
+/** Stores the events whose accounts exist, in one statement if all do. */
 async function storeKnown(db: Database | Transaction, singles: readonly SingleEvent[]): Promise<Stored> {
   const unknown = new Set<string>();
   for (;;) {
@@ -98,7 +98,7 @@ async function storeKnown(db: Database | Transaction, singles: readonly SingleEv
   }
 }
 
-/** Requests with keys or chosen ids: those that were done before, or are refused, are found first; the rest is stored. */
+/** Handles requests with keys or chosen ids. Finds repeated and refused ones first, then stores the rest. */
 async function storeGuarded(tx: Transaction, singles: readonly SingleEvent[]): Promise<Stored> {
   const outcomes = new Map<SingleEvent, Outcome>();
   await answerKeyed(tx, singles, outcomes);
@@ -122,7 +122,7 @@ async function storeGuarded(tx: Transaction, singles: readonly SingleEvent[]): P
   return { outcomes: singles.map((single) => outcomes.get(single) as Outcome), stored };
 }
 
-/** Requests whose key was used before get the first response again, or a refusal. */
+/** Repeats the first response, or refuses, for requests whose key was used before. */
 async function answerKeyed(
   tx: Transaction,
   singles: readonly SingleEvent[],
@@ -143,7 +143,7 @@ async function answerKeyed(
   }
 }
 
-/** Before ids are taken: an event that is refused must leave its id free. */
+/** Runs before ids are reserved: a refused event must not use up its id. */
 async function refuseUnknown(
   tx: Transaction,
   singles: readonly SingleEvent[],

@@ -1,4 +1,4 @@
-/** Writing published events: an event, its place in the outbox and the ids that publishers chose, in one transaction. */
+/** Stores published events: the event, its row in the outbox and its chosen id, in one transaction. */
 
 import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
@@ -8,7 +8,7 @@ import { type Database, inTransaction, type Transaction } from '../database/data
 import { bodyProblem, Problem } from '../http/problem.ts';
 import { faultsMax, type PublishedEvent } from './batch.ts';
 
-/** Where a published event is found again. */
+/** An event and its place in the database. */
 export interface StoredEvent extends PublishedEvent {
   day: string;
   position: number;
@@ -16,10 +16,10 @@ export interface StoredEvent extends PublishedEvent {
 }
 
 /**
- * Writes a list in one transaction, whole or not at all.
- * @param chosen indexes of the events whose id the publisher chose
- * @returns those that are new
- * @throws Problem 422 where an account does not exist, or a chosen id belongs to an event with another content
+ * Stores a list in one transaction, as a whole or not at all.
+ * @param chosen indexes of the events with a chosen id
+ * @returns the new events, without those that were stored before
+ * @throws Problem 422 if an account does not exist, or if a chosen id belongs to an event with other content
  */
 export async function storeEvents(
   db: Database | Transaction,
@@ -30,7 +30,7 @@ export async function storeEvents(
   // One statement is a transaction by itself.
   if (chosen.length === 0 && isKnown) return insertList(db, events);
   return inTransaction(db, async (tx) => {
-    // Before ids are taken: every transaction locks in this order.
+    // Accounts before ids: every transaction locks in this order.
     if (!isKnown) await createOwners(tx, events);
     refuseUnknown(events, await unknownAccounts(tx, events));
     const { taken, reused } = await takeIds(tx, events, chosen);
@@ -41,8 +41,8 @@ export async function storeEvents(
 }
 
 /**
- * Gives events that name their account by its external id the account's own id.
- * @returns whether all of these accounts are known
+ * Fills in the account ids of events that name their account by its external id.
+ * @returns whether all of these accounts exist
  */
 export async function findOwners(
   db: Database | Transaction,
@@ -51,7 +51,7 @@ export async function findOwners(
   return nameOwners(events, await findExternalAccounts(db, externalIdsOf(events)));
 }
 
-/** The same, creating the accounts that are not known yet: publishing does not depend on who has signed in before. */
+/** Does the same and creates missing accounts, so that publishing does not depend on who has signed in before. */
 export async function createOwners(tx: Transaction, events: readonly PublishedEvent[]): Promise<void> {
   const { ids } = await ensureExternalAccounts(tx, externalIdsOf(events));
   nameOwners(events, ids);
@@ -78,11 +78,11 @@ async function insertList(
   const stored = await insertEvents(db, events);
   if (stored !== undefined) return stored;
   refuseUnknown(events, await unknownAccounts(db, events));
-  // There by now.
+  // The missing accounts exist by now.
   return insertList(db, events);
 }
 
-/** An event of an account that does not exist would be lost in silence. */
+/** Refuses events of accounts that do not exist: nobody would ever receive them. */
 function refuseUnknown(events: readonly PublishedEvent[], unknown: ReadonlySet<string>): void {
   if (unknown.size === 0) return;
   const pointers = [...events.entries()]
@@ -91,7 +91,7 @@ function refuseUnknown(events: readonly PublishedEvent[], unknown: ReadonlySet<s
   throw unknownAccount(pointers.slice(0, faultsMax));
 }
 
-/** @param pointers of the events in the body */
+/** @param pointers JSON pointers of the events in the body */
 export function unknownAccount(pointers: readonly string[]): Problem {
   return bodyProblem(
     pointers.map((pointer) => ({
@@ -107,13 +107,13 @@ export function accountDeleted(): Problem {
   return new Problem(409, 'The account is being deleted at this moment.', { code: 'account-deleted' });
 }
 
-/** @param pointer of the event in the body */
+/** @param pointer JSON pointer of the event in the body */
 export function reusedId(pointer: string): Problem {
   const message = 'is the id of another event already';
   return bodyProblem([{ pointer: `${pointer}/id`, message, code: 'id-reused' }]);
 }
 
-/** @returns ids as the events have them */
+/** @returns the ids among those of the events that belong to no account */
 export async function unknownAccounts(
   db: Database | Transaction,
   events: readonly PublishedEvent[],
@@ -126,15 +126,15 @@ export async function unknownAccounts(
 }
 
 export interface TakenIds {
-  /** Indexes of the events that are there already. */
+  /** Indexes of the events that are stored already. */
   taken: ReadonlySet<number>;
-  /** Indexes of those whose id belongs to an event with another content. */
+  /** Indexes of the events whose id belongs to an event with other content. */
   reused: ReadonlySet<number>;
 }
 
 /**
- * Reserves the ids that publishers chose. Of several events with one new id the first is new.
- * @param chosen indexes of these events
+ * Reserves chosen ids. If several events have the same new id, the first one is new.
+ * @param chosen indexes of the events with a chosen id
  */
 export async function takeIds(
   tx: Transaction,
@@ -148,7 +148,7 @@ export async function takeIds(
   });
   const firsts = new Map<string, (typeof given)[number]>();
   for (const each of given) if (!firsts.has(each.id)) firsts.set(each.id, each);
-  // Sorted, so that two batches with the same ids wait for each other and never in a circle.
+  // Sorted, so that two batches with the same ids cannot deadlock.
   const ids = [...firsts.keys()].sort();
   const { rows: added } = await sql<{ id: string }>`
     insert into event_ids (id, content)
@@ -172,7 +172,7 @@ export async function takeIds(
   return { taken, reused };
 }
 
-/** What the events with these ids are, as `contentOf` tells it. */
+/** Reads the content digests of stored ids. */
 async function contentsOf(tx: Transaction, ids: readonly string[]): Promise<Map<string, string>> {
   if (ids.length === 0) return new Map();
   const { rows } = await sql<{ id: string; content: string }>`
@@ -184,13 +184,13 @@ function contentOf({ kind, accountId, body }: PublishedEvent): string {
   return createHash('sha256').update(`${kind}\n${accountId}\n`).update(body).digest('hex');
 }
 
-/** @returns undefined where an account is unknown; nothing is written then */
+/** @returns undefined if an account does not exist; then nothing is written */
 export async function insertEvents(
   db: Database | Transaction,
   events: readonly PublishedEvent[],
 ): Promise<StoredEvent[] | undefined> {
   const accounts = [...new Set(events.map(({ accountId }) => accountId))];
-  // Positions first, in the order of the events: nothing needs to come back from what is added and be sorted again.
+  // Takes the positions first, in the order of the events, so that the inserted rows need not be returned and sorted.
   const { rows } = await sql<{ day: string; first: string; positions: string | null; created_at: Date }>`
     with known as materialized (
       select count(*) as count from unnest(${uuidArray(accounts)}::uuid[]) as given (id)
@@ -213,7 +213,7 @@ export async function insertEvents(
         from place
       ) as given
     ),
-    -- One row for each account: accounts take turns.
+    -- One row for each account, because accounts take turns.
     waiting as (
       insert into outbox (day, turn, positions)
       select (now() at time zone 'utc')::date, account_id, array_agg(position order by position)
@@ -225,17 +225,17 @@ export async function insertEvents(
       group by account_id
     )
     select (now() at time zone 'utc')::date::text as day, positions[1] as first, statement_timestamp() as created_at,
-      -- Told one by one only where others took some in between.
+      -- Listed only if other transactions took positions in between.
       case when positions[cardinality(positions)] - positions[1] >= cardinality(positions)
         then array_to_string(positions, ',') end as positions
     from place`.execute(db);
   if (rows[0] === undefined) return undefined;
   const { day, first, positions, created_at: createdAt } = rows[0];
-  const told = positions?.split(',');
+  const listed = positions?.split(',');
   return events.map((event, index) => ({
     ...event,
     day,
-    position: told === undefined ? Number(first) + index : Number(told[index]),
+    position: listed === undefined ? Number(first) + index : Number(listed[index]),
     createdAt,
   }));
 }

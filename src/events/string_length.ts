@@ -1,12 +1,12 @@
 /**
- * `maxLength` and `minLength` of JSON Schema (section 6.3 of its validation) count characters, not UTF-16 units. Counting
- * them one by one took a seventh of the time of publishing; of most strings the number of units says enough: there are
- * never more characters than units, and never fewer than half as many.
+ * `maxLength` and `minLength` of JSON Schema (validation, section 6.3) count characters, not UTF-16 code units. Counting
+ * characters took a seventh of the time of publishing. The number of code units usually decides: a string has at most as many
+ * characters as code units, and at least half as many.
  */
 
 import { _, type Ajv, type KeywordCxt, str } from 'ajv';
 
-/** Replaces both keywords of a validator; what they mean and what they say of a fault stays. */
+/** Replaces both keywords of a validator. Their meaning and error messages stay the same. */
 export function countSeldom(ajv: Ajv): void {
   ajv.removeKeyword('maxLength').removeKeyword('minLength');
   ajv.addKeyword({
@@ -33,7 +33,7 @@ export function countSeldom(ajv: Ajv): void {
 function countCharacters(text: string): number {
   let count = 0;
   for (let at = 0; at < text.length; at += 1) {
-    // The second half of a pair is counted with the first.
+    // A surrogate pair is one character.
     if ((text.codePointAt(at) as number) > 0xffff) at += 1;
     count += 1;
   }

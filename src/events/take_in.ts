@@ -1,6 +1,6 @@
 /**
- * Taking published rows in: each is checked as `POST /events` checks its events, and becomes an event or a rejected event. All in
- * the transaction that takes it out of the inbox, so that none is lost and none comes twice, wherever the server dies.
+ * Turns rows of the inbox into events or rejected events, with the same checks as `POST /events`. This happens in the transaction
+ * that deletes the rows from the inbox, so a crash neither loses nor repeats an event.
  */
 
 import { sql } from 'kysely';
@@ -21,7 +21,7 @@ import {
   takeIds,
 } from './store.ts';
 
-/** Faults of one event that are kept. */
+/** Maximum number of stored faults of one event. */
 const faultsKept = 20;
 
 type Publication = Pick<InboxRow, 'account' | 'eventId' | 'isChosen' | 'kind' | 'body'>;
@@ -29,7 +29,7 @@ type Publication = Pick<InboxRow, 'account' | 'eventId' | 'isChosen' | 'kind' | 
 export interface TakenIn<Row extends Publication = InboxRow> {
   /** The new events. */
   stored: StoredEvent[];
-  /** How many were there already, by an id that their publisher chose. */
+  /** Number of events whose chosen id was stored before with the same content. */
   repeated: number;
   rejected: Rejected<Row>[];
 }
@@ -39,7 +39,7 @@ export interface Rejected<Row> {
   refusal: Refusal;
 }
 
-/** @param rows in the order in which they become events */
+/** @param rows in the order in which they are to become events */
 export async function takeIn<Row extends Publication>(
   tx: Transaction,
   rows: readonly Row[],
@@ -54,7 +54,7 @@ export async function takeIn<Row extends Publication>(
     else good.push({ row, event: checked });
   }
   const events = good.map(({ event }) => event);
-  // Before ids are taken: every transaction locks in this order.
+  // Accounts before ids: every transaction locks in this order.
   if (!(await findOwners(tx, events))) await createOwners(tx, events);
   const chosen = [...good.keys()].filter((index) => good[index]?.row.isChosen);
   const { taken, reused } = await takeIds(tx, events, chosen);
@@ -68,29 +68,40 @@ export async function takeIn<Row extends Publication>(
   return { stored, repeated: taken.size, rejected };
 }
 
-/** What the names of accounts that look like an id are. */
+type NameRole = 'id' | 'external id' | 'deleted id';
+
+/** What the database knows about account names that look like an id. */
 interface Names {
   ids: ReadonlySet<string>;
   externalIds: ReadonlySet<string>;
+  /** Ids of deleted accounts. */
+  deletedIds: ReadonlySet<string>;
 }
 
 async function readNames(tx: Transaction, rows: readonly Publication[]): Promise<Names> {
   const given = [...new Set(rows.map(({ account }) => account).filter((account) => isId(account)))];
-  if (given.length === 0) return { ids: new Set(), externalIds: new Set() };
-  const { rows: found } = await sql<{ id: string; is_id: boolean }>`
-    select id::text, true as is_id from accounts where id = any(${uuidArray(given)}::uuid[])
+  if (given.length === 0) return { ids: new Set(), externalIds: new Set(), deletedIds: new Set() };
+  const { rows: found } = await sql<{ name: string; role: NameRole }>`
+    select id::text as name, 'id' as role from accounts where id = any(${uuidArray(given)}::uuid[])
     union all
-    select external_id, false from accounts where external_id = any(${textArray(given)}::text[])`.execute(tx);
-  const of = (isOwn: boolean) => new Set(found.filter((row) => row.is_id === isOwn).map(({ id }) => id));
-  return { ids: of(true), externalIds: of(false) };
+    select external_id, 'external id' from accounts where external_id = any(${textArray(given)}::text[])
+    union all
+    select id::text, 'deleted id' from deleted_accounts where id = any(${uuidArray(given)}::uuid[])`.execute(
+    tx,
+  );
+  const namesOf = (role: NameRole) =>
+    new Set(found.filter((row) => row.role === role).map(({ name }) => name));
+  return { ids: namesOf('id'), externalIds: namesOf('external id'), deletedIds: namesOf('deleted id') };
 }
 
 function check(row: Publication, names: Names, catalogue: Catalogue): PublishedEvent | Refusal {
   const { account, kind, eventId: id, body } = row;
   const isOwn = names.ids.has(account);
-  // Nobody can tell whose event it is.
+  // The owner is ambiguous.
   if (isOwn && names.externalIds.has(account))
     return refuse('/account', 'is the id of one account and the external id of another', 'ambiguous-account');
+  if (!isOwn && !names.externalIds.has(account) && names.deletedIds.has(account))
+    return refuse('/account', 'is the id of a deleted account', 'account-deleted');
   try {
     const faults: BodyFault[] = [];
     const name = isOwn ? account : { external_id: account };
@@ -107,14 +118,14 @@ function check(row: Publication, names: Names, catalogue: Catalogue): PublishedE
   }
 }
 
-/** Why an event is refused. @param error what checking or storing it met */
+/** Converts an error into the reason of a rejection. @param error thrown while the event was checked or stored */
 export function refusalOf(error: unknown): Refusal {
   if (error instanceof Problem) {
     const errors = error.errors ?? [];
     const reason = errors.length > 0 ? sentenceOf(errors) : error.message;
     return { reason, errors: errors.slice(0, faultsKept) };
   }
-  // A schema that cannot be carried out, for example, or what the database refuses.
+  // For example an error in evaluating the schema, or an error of the database.
   return { reason: `${(error as Error)?.message ?? error}`.slice(0, 500), errors: [] };
 }
 

@@ -247,6 +247,20 @@ test('an event whose account could be two is rejected', async (t) => {
   assert.equal((await sql`select from events where account_id = ${id}`.execute(db)).rows.length, 0);
 });
 
+test('an event for the id of a deleted account is rejected and creates no account', async () => {
+  const { id } = await createTestAccount(server);
+  await sql`delete from accounts where id = ${id}`.execute(db);
+  await application.query(publish, ['push', id, pushBody()]);
+  await drained();
+  const { rows } = await sql<{
+    errors: unknown;
+  }>`select errors from rejected_events where account = ${id}`.execute(db);
+  assert.deepEqual(rows, [
+    { errors: [{ pointer: '/account', message: 'is the id of a deleted account', code: 'account-deleted' }] },
+  ]);
+  assert.equal((await sql`select from accounts where external_id = ${id}`.execute(db)).rows.length, 0);
+});
+
 test('the role of publishers may execute one function and nothing else', async () => {
   const denied = async (statement: string) =>
     assert.rejects(

@@ -10,6 +10,7 @@ import { until } from './webhooks.ts';
 
 export interface TwoNodes {
   db: Database;
+  databaseUrl: string;
   /** Leads the fan-out, and holds the lanes that come first: it started first. */
   first: NuncioProcess;
   /** As much of a test server as what asks by HTTP needs. */
@@ -50,5 +51,5 @@ export async function startTwoNodes(t: TestContext): Promise<TwoNodes> {
   });
   // The servers are processes of their own: what a test server can be asked in this process is not there.
   const serverA = { db, config, baseUrl: config.baseUrl } as unknown as TestServer;
-  return { db, first, serverA, serverB: { ...serverA, baseUrl } };
+  return { db, databaseUrl: database.url, first, serverA, serverB: { ...serverA, baseUrl } };
 }

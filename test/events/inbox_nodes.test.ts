@@ -1,0 +1,49 @@
+/** Publishing by SQL with two servers on one database: one of them at a time takes events out of the inbox. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { sql } from 'kysely';
+import { createTestAccount } from '../support/oauth.ts';
+import { connectApplication } from '../support/publisher.ts';
+import { startTwoNodes } from '../support/two_nodes.ts';
+import { pushBody, until } from '../support/webhooks.ts';
+
+const publish = 'select nuncio.publish($1, $2, $3) as id';
+const publishers = 4;
+const roundsBeforeCrash = 60;
+const roundsAfterCrash = 60;
+
+test('two servers store each event once and in order when one is killed while applications publish', async (t) => {
+  const { db, databaseUrl, first, serverB } = await startTwoNodes(t);
+  const storedIds = async (account: string) =>
+    (
+      await sql<{
+        id: string;
+      }>`select id from events where account_id = ${account} order by position`.execute(db)
+    ).rows.map(({ id }) => id);
+  const crash = Promise.withResolvers<void>();
+  let published = 0;
+  await Promise.all(
+    Array.from({ length: publishers }, async () => {
+      const account = await createTestAccount(serverB);
+      const application = await connectApplication(t, databaseUrl);
+      const ids: string[] = [];
+      for (let round = 0; round < roundsBeforeCrash + roundsAfterCrash; round += 1) {
+        if (round === roundsBeforeCrash) await crash.promise;
+        const { rows } = await application.query(publish, ['push', account.id, pushBody(String(round))]);
+        ids.push(rows[0].id);
+        published += 1;
+        if (published === (publishers * roundsBeforeCrash) / 2) {
+          assert.equal(await first.end('SIGKILL'), 'SIGKILL');
+          crash.resolve();
+        }
+      }
+      const stored = await until(
+        () => storedIds(account.id),
+        ({ length }) => length >= ids.length,
+      );
+      assert.deepEqual(stored, ids);
+    }),
+  );
+  assert.equal((await sql`select from inbox`.execute(db)).rows.length, 0);
+});
