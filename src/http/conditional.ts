@@ -57,7 +57,7 @@ export function checkPreconditions(
 }
 
 function failed(): Problem {
-  return new Problem(412, 'The resource has changed since the client read it. Read it again.', {
+  return new Problem(412, 'The resource does not meet the conditions of the request. Read it again.', {
     code: 'precondition-failed',
   });
 }

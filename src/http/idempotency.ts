@@ -44,7 +44,7 @@ export function readIdempotencyKey(
   if (header === undefined) return undefined;
   const key = String(header);
   if (!keyForm.test(key) || key.length > keyCharactersMax) {
-    throw new Problem(400, `Idempotency-Key may be 1 to ${keyCharactersMax} visible ASCII characters.`, {
+    throw new Problem(400, `Idempotency-Key must have 1 to ${keyCharactersMax} visible ASCII characters.`, {
       code: 'invalid-idempotency-key',
     });
   }

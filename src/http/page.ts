@@ -29,7 +29,7 @@ export function readPage(request: FastifyRequest, known: readonly string[] = [])
   const parameters: Record<string, string> = {};
   for (const [name, value] of Object.entries(others)) {
     if (!known.includes(name)) throw wrong(`${name} is not a parameter of this list.`);
-    if (typeof value !== 'string') throw wrong(`${name} may be given only once.`);
+    if (typeof value !== 'string') throw wrong(`${name} must be given only once.`);
     if (!isStorable(value)) throw wrong(`${name} contains a NUL character.`);
     parameters[name] = value;
   }
