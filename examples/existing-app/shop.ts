@@ -52,7 +52,9 @@ export function createShop(pool: Pool, nuncio: Nuncio): Express {
     const isOver = error instanceof NuncioError && (error.status === 404 || error.status === 409);
     response
       .status(isOver ? 400 : 500)
-      .send(page('This did not work', isOver ? '<p>This sign-in is over. Start again at the app.</p>' : ''));
+      .send(
+        page('Something went wrong', isOver ? '<p>This sign-in is over. Start again at the app.</p>' : ''),
+      );
   });
   return app;
 }

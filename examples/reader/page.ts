@@ -57,7 +57,7 @@ document.addEventListener('submit', async (event) => {
 /** Before the user has connected. */
 export function welcomePage(baseUrl: string, message: string | undefined): string {
   return page(`
-    <header><h1>Reader</h1><p>A small app that acts for you on ${escapeHtml(baseUrl)}.</p></header>
+    <header><h1>Reader</h1><p>A small app connected to your account on ${escapeHtml(baseUrl)}.</p></header>
     <section>
       ${message === undefined ? '' : `<p role="alert"><strong>${escapeHtml(message)}</strong></p>`}
       <h2>Connect your account</h2>

@@ -1,7 +1,4 @@
-/**
- * The user's own page: who they are here, which apps act for them, and the button that ends that. Works without
- * JavaScript.
- */
+/** The account page: the user's connected apps, and how to disconnect them. Works without JavaScript. */
 
 import { randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -30,11 +27,11 @@ export interface AccountPagesOptions {
   knownDevices: KnownDevices;
   loginSessions: LoginSessions;
   baseUrl: string;
-  /** Null where users sign in here. */
+  /** Null if users sign in on this server. */
   handedOver: HandedOverLogin | null;
 }
 
-/** A cookie of the account page alone. */
+/** A cookie that only the account page uses. */
 interface PageCookie {
   name: string;
   attributes: string;
@@ -50,7 +47,7 @@ function pageCookie(baseUrl: string, name: string, attributes: string): PageCook
 
 export function registerAccountPages(app: FastifyInstance, options: AccountPagesOptions): void {
   const { db, scopes, formTokens, loginSessions, handedOver } = options;
-  // The browser's own value for the login form, where it has no session yet.
+  // Binds the sign-in form to a browser that has no session yet.
   const formCookie = pageCookie(options.baseUrl, 'form', 'SameSite=Strict');
   // The session of a link from the application (account_link.ts). Lax: the browser comes from another site.
   const linkCookie = pageCookie(options.baseUrl, 'link', `SameSite=Lax; Max-Age=${linkSessionSeconds}`);
@@ -75,12 +72,12 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
   if (handedOver === null) registerSignIn(app, options, formCookie);
   else registerContinue(app, options, handedOver);
 
-  // HEAD would use the link up, and so would a browser that fetches ahead.
+  // HEAD and prefetching would consume the link.
   app.get('/account/link', { exposeHeadRoute: false }, async (request, reply) => {
     const { code } = request.query as Record<string, unknown>;
     const isAhead = /prefetch|prerender/i.test(String(request.headers['sec-purpose'] ?? ''));
     const secret = !isAhead && typeof code === 'string' ? await useLink(db, code) : undefined;
-    if (secret === undefined) return sendPage(reply, 400, 'This link cannot be used', usedLinkContent());
+    if (secret === undefined) return sendPage(reply, 400, 'This link has expired', usedLinkContent());
     const before = readCookie(request, linkCookie);
     if (before !== undefined) await endLinkSession(db, before);
     reply.header('set-cookie', `${linkCookie.name}=${secret}; ${linkCookie.attributes}`);
@@ -101,9 +98,9 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
         `${linkCookie.name}=; ${linkCookie.attributes.replace(/Max-Age=\d+/, 'Max-Age=0')}`,
       );
     }
-    // There, somebody who is not signed in would be signed in by the application at once.
+    // The account page would send a signed-out user to the application, which would sign them in again.
     if (handedOver !== null && (await findSession(request, reply)) === undefined) {
-      return sendPage(reply, 200, 'You have left this page', leftContent(returnTo));
+      return sendPage(reply, 200, 'You have left your account', leftContent(returnTo));
     }
     return reply.header('cache-control', 'no-store').redirect('/account', 303);
   });
@@ -131,7 +128,7 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     return reply.header('cache-control', 'no-store').redirect(shown, 303);
   });
 
-  /** Whose page it is. A link is the latest wish: it comes before the browser's login session. */
+  /** A link session takes precedence over the login session: it is newer. */
   async function findSession(request: FastifyRequest, reply: FastifyReply): Promise<PageSession | undefined> {
     const linkSecret = readCookie(request, linkCookie);
     const link = linkSecret === undefined ? undefined : await findLinkSession(db, linkSecret);
@@ -142,7 +139,7 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
   }
 }
 
-/** Signing in here, for the account page. */
+/** Sign-in at the account page with a password. */
 function registerSignIn(app: FastifyInstance, options: AccountPagesOptions, formCookie: PageCookie): void {
   const { db, formTokens, knownDevices, loginSessions } = options;
   app.post('/account/sign-in', async (request, reply) => {
@@ -162,7 +159,7 @@ function registerSignIn(app: FastifyInstance, options: AccountPagesOptions, form
   });
 }
 
-/** Signing in at the application's page, for the account page. */
+/** Sign-in at the account page through the application. */
 function registerContinue(
   app: FastifyInstance,
   { loginSessions }: AccountPagesOptions,
@@ -180,12 +177,12 @@ function registerContinue(
   });
 }
 
-/** Nobody asks for anything but the user themselves. */
+/** The user opened the page; no app asked. */
 const noQuestion = { scopes: [], loginHint: null, prompt: null, acrValues: [], maxAge: null };
 
 function refusedContent(): Html {
   return html`<h1>You are not signed in</h1>
-<p>The sign-in was refused. <a href="/account">Try again</a></p>`;
+<p>The sign-in was canceled or refused. <a href="/account">Try again</a></p>`;
 }
 
 function showSignIn(
@@ -203,11 +200,11 @@ function showSignIn(
 
 interface PageSession {
   account: Account;
-  /** Known to this browser and to us: forms are bound to it. */
+  /** Known to this browser and to the server: forms are bound to it. */
   secret: string;
-  /** Where the page leads back to. */
+  /** The application's page to go back to. */
   returnTo: string | null;
-  /** Whether the application sent the user here: the browser is not signed in otherwise. */
+  /** Whether an account link opened the session; the browser has no login session then. */
   isLink: boolean;
 }
 
@@ -217,7 +214,7 @@ function readCookie(request: FastifyRequest, { name }: PageCookie): string | und
   return value !== undefined && /^[A-Za-z0-9_-]{32,43}$/.test(value) ? value : undefined;
 }
 
-/** Whether it is one text that the database can be asked for: there may be none of it, or several, or a NUL in it. */
+/** Whether it is a single string that the database can store. */
 function isText(value: unknown): value is string {
   return typeof value === 'string' && isStorable(value);
 }
@@ -227,7 +224,7 @@ const accountContext = (sessionSecret: string) => `account\n${sessionSecret}`;
 
 function signInContent(token: string, email: string, message: string | undefined): Html {
   return html`<h1>Sign in</h1>
-<p class="soft">to see which apps act for you</p>
+<p class="soft">to manage your connected apps</p>
 ${signInMessage(message)}
 <form method="post" action="/account/sign-in">
 <input type="hidden" name="${formTokenField}" value="${token}">
@@ -239,7 +236,7 @@ ${signInFields(email, message)}
 interface AccountContent {
   account: Account;
   apps: ConnectedApp[];
-  /** The name of an app that has just been stopped. */
+  /** The name of an app that was just disconnected. */
   ended: string | undefined;
   token: string;
   scopes: ScopeCatalogue;
@@ -248,20 +245,19 @@ interface AccountContent {
 }
 
 function usedLinkContent(): Html {
-  return html`<h1>This link cannot be used</h1>
-<p>A link to your account works once, and for a minute. Go back to the page that you came from and open your account
-from there again.</p>`;
+  return html`<h1>This link has expired</h1>
+<p>A link to your account works once, within a minute. Go back to the previous page and open your account again.</p>`;
 }
 
 function leftContent(returnTo: string | null): Html {
-  return html`<h1>You have left this page</h1>
-<p>This browser does not show your account here any more.</p>
+  return html`<h1>You have left your account</h1>
+<p>This browser no longer shows your account.</p>
 ${backLink(returnTo)}`;
 }
 
 function expiredContent(): Html {
   return html`<h1>This page has expired</h1>
-<p>Nothing was changed. Go back to the page that you came from and open your account from there again.</p>`;
+<p>Nothing was changed. Go back to the previous page and open your account again.</p>`;
 }
 
 function backLink(returnTo: string | null): Html | false {
@@ -274,17 +270,17 @@ function accountContent(shown: AccountContent): Html {
   const { account, apps, ended, token, scopes } = shown;
   return html`<h1>${nameOfAccount(account)}</h1>
 ${account.email !== null && account.name !== '' && html`<p class="soft">${account.email}</p>`}
-${ended !== undefined && html`<p class="notice" role="status"><strong>${ended}</strong> no longer acts for you.</p>`}
+${ended !== undefined && html`<p class="notice" role="status"><strong>${ended}</strong> is disconnected.</p>`}
 <h2>Connected apps</h2>
 ${
   apps.length === 0
-    ? html`<p class="soft">No app acts for you.</p>`
+    ? html`<p class="soft">No apps are connected to your account.</p>`
     : html`<ul class="apps">${apps.map((app) => appContent(app, token, scopes))}</ul>`
 }
 ${wayOut(shown)}`;
 }
 
-/** What a person is called where little is known of them. */
+/** The account's name, or else its email address. */
 export function nameOfAccount({ name, email }: Pick<Account, 'name' | 'email'>): string {
   return name || email || 'Your account';
 }
@@ -294,24 +290,24 @@ function wayOut({ returnTo, isLink, token }: AccountContent): Html {
   return html`${backLink(returnTo)}
 <form method="post" action="/account/leave">
 <input type="hidden" name="${formTokenField}" value="${token}">
-<button class="secondary" type="submit">Leave this page</button>
+<button class="secondary" type="submit">Leave account</button>
 </form>`;
 }
 
-/** To withdraw takes two steps: nothing brings back the subscriptions that end with it. */
+/** Disconnecting takes two steps, because the app's subscriptions end with it. */
 function appContent(app: ConnectedApp, token: string, scopes: ScopeCatalogue): Html {
   return html`<li>
 <div class="app-name">${logoImage(app.logo)}<strong>${app.name}</strong></div>
-<p class="soft small">Since ${day(app.since)}, last used ${day(app.lastUsedAt)}</p>
-<p class="small">This app may:</p>
+<p class="soft small">Connected ${day(app.since)}, last used ${day(app.lastUsedAt)}</p>
+<p class="small">This app can:</p>
 <ul class="may small">${app.scopes.map((name) => html`<li>${describeScope(name, scopes).description}</li>`)}</ul>
 <details>
-<summary class="small" aria-label="Withdraw what ${app.name} may do">Withdraw</summary>
+<summary class="small" aria-label="Disconnect ${app.name}">Disconnect</summary>
 <p class="small">The app loses access at once and receives no more events. It keeps what it has already received.</p>
 <form method="post" action="/account/withdraw">
 <input type="hidden" name="${formTokenField}" value="${token}">
 <input type="hidden" name="client_id" value="${app.clientId}">
-<button class="danger" type="submit">Withdraw from ${app.name}</button>
+<button class="danger" type="submit">Disconnect ${app.name}</button>
 </form>
 </details>
 </li>`;

@@ -1,4 +1,4 @@
-/** Consent: what an app asks for, in words, and everything by which a user can judge it. Works without JavaScript. */
+/** The consent page: what an app requests, and what a user needs to decide. Works without JavaScript. */
 
 import { type Client, logoPath } from '../clients/client.ts';
 import { isLoopbackHost } from '../config/config.ts';
@@ -14,9 +14,9 @@ export interface ConsentContent {
   token: string;
   email: string;
   scopes: Scope[];
-  /** The APIs that the scopes are for; empty where there is none but this server's own. */
+  /** The APIs that the scopes apply to; empty if there is only this server's. */
   apis: Api[];
-  /** Null where nobody is sent anywhere: a device waits for the answer (RFC 8628). */
+  /** Null for a device, which polls for the result (RFC 8628). */
   redirectUri: string | null;
 }
 
@@ -26,7 +26,6 @@ export interface Api {
   url: string;
 }
 
-/** The question itself. */
 export function consentForm({ client, name, token, email, scopes, apis, redirectUri }: ConsentContent): Html {
   const destination = redirectUri === null ? null : describeRedirect(redirectUri);
   return html`${client !== undefined && logoImage(logoPath(client))}
@@ -41,12 +40,11 @@ ${scopes.map((scope) => html`<li>${scope.description} <code class="soft">${scope
 ${describeApis(apis)}
 ${
   destination?.isLocal &&
-  html`<p class="notice">This app runs on a computer, not on a website. Go on only if you have just started it
-yourself.</p>`
+  html`<p class="notice">This app runs on your device, not on a website. Continue only if you just started it yourself.</p>`
 }
 <p class="soft small">${
     destination !== null && html`You will be sent to <strong class="host">${destination.text}</strong>. `
-  }You can withdraw this at any time in <a href="/account" target="_blank" rel="noopener">your account</a>.</p>
+  }You can disconnect this app at any time in <a href="/account" target="_blank" rel="noopener">your account</a>.</p>
 ${describePapers(client)}
 <form method="post">
 <input type="hidden" name="${formTokenField}" value="${token}">
@@ -60,10 +58,7 @@ ${describePapers(client)}
 </form>`;
 }
 
-/**
- * The APIs that a request names by `resource` (RFC 8707), or by naming none. Where the operator declares no API elsewhere
- * there is only one that it can mean.
- */
+/** The APIs of a request: those in `resource` (RFC 8707), or this server's. Empty if the operator declares no other API. */
 export function requestedApis(
   resource: unknown,
   declared: OAuthSettings['resources'],
@@ -80,13 +75,13 @@ export function requestedApis(
 
 function describeApis(apis: Api[]): Html | null {
   if (apis.length === 0) return null;
-  return html`<p>${apis.length === 1 ? 'On this API:' : 'On each of these APIs:'}</p>
+  return html`<p>${apis.length === 1 ? 'These permissions apply to this API:' : 'These permissions apply to each of these APIs:'}</p>
 <ul class="scopes apis">
 ${apis.map(({ name, url }) => html`<li>${name !== null && html`<strong>${name}</strong> `}<code class="soft">${url}</code></li>`)}
 </ul>`;
 }
 
-/** Links that the app registered (RFC 7591 section 2): the user may read before they decide. */
+/** The app's policy and terms (RFC 7591 section 2). */
 function describePapers(client: Client | undefined): Html | null {
   const { policy_uri: policy, tos_uri: terms } = client?.metadata ?? {};
   const links = [describePaper('Privacy policy', policy), describePaper('Terms of service', terms)].filter(
@@ -103,27 +98,27 @@ function describePaper(text: string, uri: unknown): Html | null {
   return html`<a href="${url.href}" target="_blank" rel="noopener noreferrer">${text}</a> (<span class="host">${url.host}</span>)`;
 }
 
-/** By whose word the app is called what it is called. */
+/** Who vouches for the app's name. */
 function describeOrigin(client: Client | undefined): Html | null {
   if (client === undefined || client.state === 'verified') return null;
   if (client.origin === 'document') {
-    return html`<p class="soft small">It comes from <strong class="host">${new URL(client.id).host}</strong>.</p>`;
+    return html`<p class="soft small">This app is published by <strong class="host">${new URL(client.id).host}</strong>.</p>`;
   }
   if (client.origin === 'account') {
-    return html`<p class="soft small">The operator of this server has not verified this app; its name${
+    return html`<p class="soft small">This app is not verified. Its developer chose its name${
       logoPath(client) !== null && ' and logo'
-    } ${logoPath(client) === null ? 'is' : 'are'} its developer’s choice.</p>`;
+    }.</p>`;
   }
-  return html`<p class="soft small">This app registered itself; its name is its own choice.</p>`;
+  return html`<p class="soft small">This app is not verified. It chose its own name.</p>`;
 }
 
-/** A scope in words; by its name where nothing is known of it. */
+/** Describes a scope; an unknown one by its name. */
 export function describeScope(name: string, catalogue: ScopeCatalogue): Scope {
   const known = catalogue.get(name) ?? openidScopes.find((scope) => scope.name === name);
   return known ?? { name, description: name, isForUsers: true };
 }
 
-/** Where the answer goes, in what a person can judge: a host, or the name of an installed app's scheme. */
+/** Describes the destination for a user: its host, or the scheme of an installed app. */
 export function describeRedirect(redirectUri: string): { text: string; isLocal: boolean } {
   const url = URL.parse(redirectUri);
   if (url === null) return { text: 'this device', isLocal: false };

@@ -1,7 +1,4 @@
-/**
- * The device pages (RFC 8628 section 3.3): enter the code, see which app asks, say yes or no. What comes after is
- * login and consent as for every app.
- */
+/** The device pages (RFC 8628 section 3.3): enter the code, then confirm the app. Login and consent follow. */
 
 import type { Brand } from './brand.ts';
 import { html } from './html.ts';
@@ -13,7 +10,7 @@ export interface DevicePage {
   xsrf: string;
 }
 
-/** @param fault why the last code did not do */
+/** @param fault why the last code was refused */
 export function renderCodeInput(brand: Brand, { action, xsrf }: DevicePage, fault: string | null): string {
   return renderPage(
     brand,
@@ -41,9 +38,9 @@ export function renderCodeConfirmation(
     brand,
     'Is this your device?',
     html`<h1>Is this your device?</h1>
-<p><strong>${client}</strong> asks to be connected. Your device must show this code:</p>
+<p><strong>${client}</strong> wants to connect. Check that your device shows this code:</p>
 <p><input class="code" value="${userCode}" readonly aria-label="Code"></p>
-<p class="notice">If somebody sent you this code or a link to this page, do not go on.</p>
+<p class="notice">If someone sent you this code or a link to this page, do not continue.</p>
 <form method="post" action="${action}">
 <input type="hidden" name="xsrf" value="${xsrf}">
 <input type="hidden" name="user_code" value="${userCode}">
@@ -59,9 +56,9 @@ export function renderCodeConfirmation(
 export function renderDeviceRefused(brand: Brand): string {
   return renderPage(
     brand,
-    'Nothing was connected',
-    html`<h1>Nothing was connected</h1>
-<p role="status">The device may not act for you. You can close this page.</p>
+    'Device not connected',
+    html`<h1>Device not connected</h1>
+<p role="status">The device has no access to your account. You can close this page.</p>
 <p><a href="/device">Enter another code</a></p>`,
   );
 }
@@ -69,9 +66,9 @@ export function renderDeviceRefused(brand: Brand): string {
 export function renderDeviceSuccess(brand: Brand, client: string): string {
   return renderPage(
     brand,
-    'Your device is connected',
-    html`<h1>Your device is connected</h1>
-<p role="status">You can close this page and go back to <strong>${client}</strong>.</p>
-<p><a href="/account">See which apps act for you</a></p>`,
+    'Device connected',
+    html`<h1>Device connected</h1>
+<p role="status">You can close this page and return to <strong>${client}</strong>.</p>
+<p><a href="/account">Manage connected apps</a></p>`,
   );
 }

@@ -1,6 +1,6 @@
 /**
- * Pages for what cannot be answered by a redirect: the person who sees one learns that it is not their fault and what
- * to do, the developer what is wrong, and the operator which request it was.
+ * Error pages, for errors that cannot be sent to the app by a redirect. The user reads what to do, the developer what is
+ * wrong, and the operator which request it was.
  */
 
 import type { Problem } from '../http/problem.ts';
@@ -9,24 +9,23 @@ import type { Brand } from './brand.ts';
 import { type Html, html } from './html.ts';
 import { renderPage } from './page.ts';
 
-/** What each error means to somebody who has never heard of OAuth. */
+/** What each error means to a user. */
 const words: Readonly<Record<string, string>> = {
-  invalid_redirect_uri:
-    'The app that sent you here wants you to be sent on to an address that is not registered for it.',
-  invalid_client: 'The app that sent you here is not known here.',
-  suspended: 'The app that sent you here is suspended: the operator of this server does not let it connect.',
-  temporarily_unavailable: 'There were too many requests from where you are. Wait a minute and try again.',
-  server_error: 'Something went wrong here. Try again in a moment.',
+  invalid_redirect_uri: 'The app asked to send you to an address that is not registered for it.',
+  invalid_client: 'The app that sent you here is not registered.',
+  suspended: 'The app that sent you here is suspended and cannot connect to accounts.',
+  temporarily_unavailable: 'Too many requests came from your network. Wait a minute and try again.',
+  server_error: 'The server could not complete the request. Try again in a moment.',
 };
 
-/** What a developer does about it. */
+/** What the app's developer can do. */
 const remedies: Readonly<Record<string, string>> = {
   invalid_redirect_uri:
-    'The redirect_uri must be one of those registered for the app, letter for letter (RFC 9700 section 2.1).',
-  invalid_client: 'Check the client_id, and that the app is registered at this server.',
+    'The redirect_uri must exactly match one that is registered for the app (RFC 9700 section 2.1).',
+  invalid_client: 'Check the client_id and that the app is registered on this server.',
 };
 
-/** Characters of what an app sent that are shown. */
+/** Characters of an app's parameter that the page shows at most. */
 const shownLengthMax = 200;
 
 /** An error of the authorization server. */
@@ -36,18 +35,17 @@ export function renderErrorPage(brand: Brand, { code, description, requestId, se
   const value = code === 'invalid_client' ? sent?.clientId : sent?.redirectUri;
   return renderPage(
     brand,
-    'This did not work',
-    html`<h1>This did not work</h1>
+    'Something went wrong',
+    html`<h1>Something went wrong</h1>
 <p class="error" role="alert">${words[isSuspension(code, description) ? 'suspended' : code] ?? sentence(description || 'The request is not valid.')}</p>
-<p class="soft">Go back to the app that sent you here and try again. If it happens again, tell the people who make
-that app.</p>
+<p class="soft">Go back to the app and try again. If the error persists, contact the app’s developer.</p>
 ${
   remedy !== undefined &&
-  html`<details><summary>For the people who make the app</summary>
+  html`<details><summary>Details for developers</summary>
 <p class="small">${description && sentence(description)} ${remedy}</p>
 ${
   value !== undefined &&
-  html`<p class="small">The ${name} sent was <code>${value.slice(0, shownLengthMax)}</code></p>`
+  html`<p class="small">The app sent the ${name} <code>${value.slice(0, shownLengthMax)}</code></p>`
 }
 </details>`
 }
@@ -55,25 +53,25 @@ ${reference(code, requestId)}`,
   );
 }
 
-/** The engine has one code for both. */
+/** The engine uses one code for unknown and suspended apps. */
 function isSuspension(code: string, description: string): boolean {
   return code === 'invalid_client' && /\bsuspended\b/.test(description);
 }
 
-/** A question that was answered already, or too long ago, or that another browser was asked. */
+/** For an interaction that is finished, expired, or belongs to another browser. */
 export function renderExpiredPage(brand: Brand, requestId: string): string {
   return renderPage(
     brand,
     'This page has expired',
     html`<h1>This page has expired</h1>
-<p>It was answered already, or waited too long. Go back to the app that sent you here and start again there.</p>
-<p class="soft small">If it happens at once, your browser may refuse cookies.</p>
-<p><a href="/account">See which apps act for you</a></p>
+<p>You have already responded, or the page was open for too long. Go back to the app and start again.</p>
+<p class="soft small">If this page appears right away, check that your browser accepts cookies.</p>
+<p><a href="/account">Manage connected apps</a></p>
 <p class="soft small">Request <code>${requestId}</code></p>`,
   );
 }
 
-/** A refusal of one of our own pages, or of an address where there is none. */
+/** For an error of a page of this server, or an unknown address. */
 export function renderProblemPage(brand: Brand, problem: Problem, requestId: string): string {
   if (problem.status === 404) {
     return renderPage(
@@ -85,10 +83,10 @@ export function renderProblemPage(brand: Brand, problem: Problem, requestId: str
   }
   return renderPage(
     brand,
-    'This did not work',
-    html`<h1>This did not work</h1>
+    'Something went wrong',
+    html`<h1>Something went wrong</h1>
 <p class="error" role="alert">${problem.message}</p>
-<p>Go back, load the page again, and try once more.</p>
+<p>Go back, reload the page and try again.</p>
 <p><a href="/">Go to the start page</a></p>
 ${reference(problem.code ?? String(problem.status), requestId)}`,
   );
@@ -98,7 +96,7 @@ export function reference(code: string, requestId: string): Html {
   return html`<p class="soft small">Error <code>${code}</code>, request <code>${requestId}</code></p>`;
 }
 
-/** A parameter's name keeps its spelling. */
+/** Makes a sentence. A leading parameter name keeps its spelling. */
 export function sentence(text: string): string {
   const start = /^[a-z]+_/.test(text) ? text : text.charAt(0).toUpperCase() + text.slice(1);
   return /[.!?]$/.test(start) ? start : `${start}.`;

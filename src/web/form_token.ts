@@ -35,7 +35,7 @@ export function createFormTokens(secret: Buffer, baseUrl: string): FormTokens {
       const presented = Buffer.from(typeof given === 'string' ? given : '');
       const isRight = presented.length === expected.length && timingSafeEqual(presented, expected);
       if (isForeign || !isRight)
-        throw new Problem(403, 'This form is out of date, or was not made here.', { code: 'form-token' });
+        throw new Problem(403, 'This form has expired or came from another site.', { code: 'form-token' });
     },
   };
 }

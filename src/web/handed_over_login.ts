@@ -1,6 +1,6 @@
 /**
- * Sign-in on the application's own page (accounts/login_request.ts): the browser goes there, and comes back with what the
- * application answered. Works without JavaScript.
+ * Sign-in on the application's own page (accounts/login_request.ts): redirects the browser there and back. Works without
+ * JavaScript.
  *
  *   GET /interaction/<uid> or /account → <url>?login_request=<id> → …/continue?login_verifier=<secret>
  */
@@ -23,11 +23,11 @@ import { sendPage } from './page.ts';
 export interface HandedOverLogin {
   /**
    * Sends the browser to the application.
-   * @throws Problem 429 where its address begins too much
+   * @throws Problem 429 if its address began too many sign-ins
    */
   begin: (request: FastifyRequest, reply: FastifyReply, login: NewLoginRequest) => Promise<FastifyReply>;
   /**
-   * What the application answered; undefined where a page has been sent instead, which says what to do.
+   * The application's answer; undefined if an error page was sent instead.
    * @param interactionUid the authorization request; null for the account page
    */
   finish: (
@@ -50,10 +50,10 @@ export function createHandedOverLogin(
 
   return {
     async begin(request, reply, asked) {
-      // Each leaves a row, and asks for nothing that a stranger lacks.
+      // Each sign-in writes a row, and anybody can begin one.
       countAddress(limiter, 'begin ', request.ip);
       const begun = await beginLogin(db, asked);
-      if (begun === undefined) return sendPage(reply, 429, 'Too many tries', tooManyContent);
+      if (begun === undefined) return sendPage(reply, 429, 'Too many attempts', tooManyContent);
       const url = new URL(login.url);
       url.searchParams.set('login_request', begun.id);
       return reply
@@ -77,7 +77,7 @@ export function createHandedOverLogin(
           ? await finishLogin(db, verifier, interactionUid, readSecret)
           : undefined;
       if (answer === undefined) {
-        sendPage(reply, 400, 'This sign-in cannot be finished', unfinishedContent);
+        sendPage(reply, 400, 'Sign-in not completed', unfinishedContent);
         return undefined;
       }
       if (used !== undefined) {
@@ -96,9 +96,9 @@ function readCookie(cookies: string | undefined, name: string): string | undefin
   return pairs.find((pair) => pair.startsWith(`${name}=`))?.slice(name.length + 1);
 }
 
-const tooManyContent = html`<h1>Too many tries</h1>
-<p>This request was opened too often. Go back to the app that you want to connect, and start again there.</p>`;
+const tooManyContent = html`<h1>Too many attempts</h1>
+<p>This request was opened too often. Go back to the app that you want to connect and start again.</p>`;
 
-const unfinishedContent = html`<h1>This sign-in cannot be finished</h1>
-<p>A sign-in works once, for ten minutes, and in the browser where it began.</p>
-<p>Go back to the app that you want to connect, and start again there. Use one browser from the beginning to the end.</p>`;
+const unfinishedContent = html`<h1>Sign-in not completed</h1>
+<p>A sign-in works once, within ten minutes, in the browser where it started.</p>
+<p>Go back to the app that you want to connect and start again. Use the same browser throughout.</p>`;

@@ -1,5 +1,5 @@
 /**
- * Login and consent: what a user sees between an app's request and the answer to it. Works without JavaScript.
+ * Login and consent: the pages between an app's authorization request and its response. They work without JavaScript.
  *
  *   GET /interaction/<uid> → login → POST → (resumed) → consent → POST → (resumed) → back to the app
  */
@@ -35,9 +35,9 @@ export interface InteractionPagesOptions {
   knownDevices: KnownDevices;
   submitInteraction: SubmitInteraction;
   baseUrl: string;
-  /** APIs elsewhere, as the operator declared them. */
+  /** Other APIs that the operator declared. */
   resources: OAuthSettings['resources'];
-  /** Null where users sign in here. */
+  /** Null if users sign in on this server. */
   handedOver: HandedOverLogin | null;
 }
 
@@ -63,7 +63,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
   });
 
   if (handedOver !== null) {
-    // HEAD would use the answer up.
+    // HEAD would consume the answer.
     app.get(`${path}/continue`, { exposeHeadRoute: false }, async (request, reply) => {
       const interaction = await load(request, reply);
       if (interaction === undefined) return reply;
@@ -92,7 +92,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       const refusal = { error: 'access_denied', error_description: 'the user refused' };
       return finish(request, reply, refusal);
     }
-    // Also beside the question of consent: whoever reads it may not be the one who is signed in.
+    // Also on the consent page: its reader may not be the user who is signed in.
     if (form.action === 'login' && handedOver === null) return logIn(request, reply, interaction, form);
     if (form.action === 'switch') {
       return handedOver === null
@@ -113,7 +113,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     } catch (error) {
       if ((error as Error).name !== 'SessionNotFound') throw error;
     }
-    // The browser that began it has its cookie; nobody else can see or answer the question.
+    // Only the browser that began the interaction has its cookie.
     reply
       .code(400)
       .headers({ ...pageHeaders })
@@ -179,7 +179,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       request.log.info({ account: result.account.id }, 'signed in');
       if (result.deviceCookie !== undefined) reply.header('set-cookie', result.deviceCookie);
       const login = { accountId: result.account.id, acr: passwordAcr(baseUrl) };
-      // The engine keeps earlier answers of the same request: what another account allowed is none of this one's.
+      // The engine keeps earlier results of the request: discard a consent that another account gave.
       return finish(request, reply, { login, consent: undefined });
     }
     request.log.info({ outcome: result.outcome }, 'sign-in refused');
@@ -192,7 +192,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
   }
 }
 
-/** What the application is told; null as `prompt` where the app named none. */
+/** What the application receives; `prompt` is null if the app sent none. */
 function loginRequestOf({ uid, params }: Interaction, prompt: unknown): NewLoginRequest {
   const words = (value: unknown) => (typeof value === 'string' ? value.split(' ').filter(Boolean) : []);
   const maxAge = Number(params.max_age ?? Number.NaN);
@@ -210,8 +210,8 @@ function loginRequestOf({ uid, params }: Interaction, prompt: unknown): NewLogin
 }
 
 /**
- * The application has just signed somebody in, and the app's request asks for another user or another `acr`: to ask the
- * application again would go on without end.
+ * An error if the application has just signed a user in and the request still demands another user or `acr`. Asking the
+ * application again would loop.
  */
 function unmetBySignIn({ lastSubmission, prompt }: Interaction): Result | null {
   if (lastSubmission?.login === undefined) return null;
@@ -220,12 +220,12 @@ function unmetBySignIn({ lastSubmission, prompt }: Interaction): Result | null {
     : { error: 'login_required', error_description: 'another user signed in than was asked for' };
 }
 
-/** The question is part of it: the token of the login page does not confirm a consent. */
+/** Includes the prompt: a token of the login page does not confirm a consent. */
 function tokenContext(interaction: Interaction): string {
   return `interaction\n${interaction.uid}\n${interaction.prompt.name}`;
 }
 
-/** @param isSwitch whether somebody else signs in than who was signed in before */
+/** @param isSwitch whether the user chose "Not you?" */
 function loginForm(
   name: string,
   token: string,

@@ -1,6 +1,6 @@
 /**
- * The way to an app that the operator did not make, where the user has done nothing yet: a link instead of a redirect.
- * It names the host it leads to (RFC 9700 section 4.11.2). Works without JavaScript.
+ * A page with a link instead of a redirect, to an app that the operator did not create, while the user has not acted yet
+ * (RFC 9700 section 4.11.2). It names the destination's host. Works without JavaScript.
  */
 
 import type { LeavePage } from '../oauth/provider_options.ts';
@@ -10,12 +10,12 @@ import { reference, sentence } from './error_page.ts';
 import { type Html, html } from './html.ts';
 import { renderPage } from './page.ts';
 
-/** Errors that an app asked for with `prompt=none` (OpenID Connect Core section 3.1.2.6). */
+/** Errors of `prompt=none` (OpenID Connect Core section 3.1.2.6). */
 const silentErrors = new Set(['login_required', 'consent_required', 'interaction_required']);
 
 export function renderLeavePage(brand: Brand, page: LeavePage): string {
   const { appName, error } = page;
-  const title = error === null ? 'You are signed out' : 'This did not work';
+  const title = error === null ? 'You are signed out' : 'Something went wrong';
   const destination = describeRedirect(page.url).text;
   return renderPage(
     brand,
@@ -31,7 +31,7 @@ ${error !== null && reference(error.code, error.requestId)}`,
 
 function explain({ code, description }: NonNullable<LeavePage['error']>): string {
   if (silentErrors.has(code))
-    return 'The app asked for access without a page, but your answer is needed first.';
+    return 'The app requested access in the background, but you need to sign in or confirm first.';
   return sentence(description || 'The request is not valid.');
 }
 

@@ -1,4 +1,4 @@
-/** Signing out (OpenID Connect RP-Initiated Logout): nobody is signed out without being asked. */
+/** Sign-out (OpenID Connect RP-Initiated Logout). It always asks for confirmation. */
 
 import type { Brand } from './brand.ts';
 import { html } from './html.ts';
@@ -9,7 +9,7 @@ export function renderLogout(brand: Brand, action: string, xsrf: string): string
     brand,
     'Sign out',
     html`<h1>Sign out?</h1>
-<p class="soft">Apps that you connected stay connected.</p>
+<p class="soft">Your connected apps stay connected.</p>
 <form method="post" action="${action}">
 <input type="hidden" name="xsrf" value="${xsrf}">
 <div class="choices">
@@ -20,7 +20,7 @@ export function renderLogout(brand: Brand, action: string, xsrf: string): string
   );
 }
 
-/** @param isSignedIn whether the answer was to stay */
+/** @param isSignedIn whether the user chose to stay signed in */
 export function renderLoggedOut(brand: Brand, isSignedIn: boolean): string {
   if (isSignedIn) {
     return renderPage(

@@ -1,4 +1,4 @@
-/** Makes the server's own apps at the start (clients/own_clients.ts). Writes the table `clients` beside clients/client.ts. */
+/** Creates the server's own apps at start (clients/own_clients.ts). Also writes the table `clients` (clients/client.ts). */
 
 import { sql } from 'kysely';
 import { ownClients } from '../clients/own_clients.ts';
@@ -6,8 +6,8 @@ import type { Database } from '../database/database.ts';
 import { endClient } from '../grants/grant.ts';
 
 /**
- * Makes them where they are not there, and follows the server's address and scopes. One that the operator disabled
- * stays disabled; another's that has such an id ends, with all that users let it do.
+ * Creates missing ones, and updates their address and scopes. One that the operator disabled stays disabled. Another
+ * app with such an id is deleted with its grants.
  * @param scopes all that users can allow
  */
 export async function ensureOwnClients(

@@ -1,7 +1,4 @@
-/**
- * What every page shares: the frame around its content, the stylesheet, and the headers that keep it from being
- * framed, cached or scripted.
- */
+/** What every page shares: its frame, its stylesheet, and headers against framing, caching and scripts. */
 
 import { readFileSync } from 'node:fs';
 import type { FastifyInstance, FastifyReply } from 'fastify';
@@ -10,14 +7,14 @@ import { type Html, html } from './html.ts';
 
 declare module 'fastify' {
   interface FastifyInstance {
-    /** Whose pages these are. */
+    /** The operator's name, logo and color. */
     brand: Brand;
   }
 }
 
 const stylesheet = readFileSync(new URL('./pages.css', import.meta.url), 'utf8');
 
-/** Pages need nothing but the stylesheet; nobody may put them into a frame (RFC 9700 section 4.16). */
+/** Pages load only the stylesheet and images. Framing is forbidden (RFC 9700 section 4.16). */
 export const pageHeaders: Readonly<Record<string, string>> = {
   'content-security-policy':
     "default-src 'none'; style-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'",
@@ -51,7 +48,7 @@ ${brandLinks(brand)}
 `.toString();
 }
 
-/** Where the operator can be asked, and what it promises. */
+/** Links to the operator's support, privacy policy and terms. */
 function brandLinks({ supportUrl, privacyUrl, termsUrl }: Brand): Html | false {
   const links = [
     [supportUrl, 'Help'],
@@ -72,7 +69,7 @@ export function sendPage(reply: FastifyReply, status: number, title: string, con
     .send(renderPage(reply.server.brand, title, content));
 }
 
-/** Seconds that the stylesheet may be kept. */
+/** Seconds that browsers cache the stylesheet. */
 const stylesheetSeconds = 3_600;
 
 export function registerStylesheet(app: FastifyInstance): void {
@@ -95,7 +92,7 @@ export function registerStylesheet(app: FastifyInstance): void {
   if (logo !== null) {
     app.get('/assets/brand-logo', async (_request, reply) =>
       reply
-        // An SVG that is opened by itself is a document: it runs nothing and loads nothing.
+        // An SVG opened directly is a document: keep it from running scripts or loading anything.
         .header('content-security-policy', "default-src 'none'; style-src 'unsafe-inline'; sandbox")
         .header('cache-control', `public, max-age=${stylesheetSeconds}`)
         .header('cross-origin-resource-policy', 'same-origin')

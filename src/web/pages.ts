@@ -1,6 +1,4 @@
-/**
- * The pages that people see, registered together: they alone take forms.
- */
+/** Registers all pages. Only they accept forms. */
 
 import formBody from '@fastify/formbody';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -18,7 +16,7 @@ import { registerLogos } from './logos.ts';
 import { pageHeaders, registerStylesheet } from './page.ts';
 import { registerStartPage, type StartPageOptions } from './start_page.ts';
 
-/** The largest form taken, in bytes. */
+/** Bytes of a form at most. */
 const formBytesMax = 16_384;
 
 export interface PagesOptions
@@ -27,9 +25,9 @@ export interface PagesOptions
     StartPageOptions {
   secret: Buffer;
   baseUrl: string;
-  /** Counts what an address begins. */
+  /** Counts the sign-ins that an address begins. */
   limiter: RateLimiter;
-  /** Where users sign in, if not here. */
+  /** Where users sign in; null for this server. */
   login: AccountSettings['login'];
 }
 
@@ -56,7 +54,7 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
   });
 }
 
-/** A refusal as a page: whoever sent a form, or mistyped an address, reads no JSON. */
+/** Renders an error as a page, for browsers. */
 export function showProblem(problem: Problem, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   return reply
     .code(problem.status)

@@ -1,4 +1,4 @@
-/** The pages that the engine asks for, in one object for it. */
+/** The pages that the OAuth engine renders. */
 
 import type { ProviderPages } from '../oauth/provider_options.ts';
 import type { Brand } from './brand.ts';

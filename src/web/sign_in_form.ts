@@ -1,10 +1,10 @@
-/** Signing in with a password: the fields, and what is said when it did not work; the same wherever one signs in. */
+/** The fields and error messages of sign-in forms. */
 
 import type { FastifyReply } from 'fastify';
 import type { SignIn } from '../accounts/sign_in.ts';
 import { type Html, html } from './html.ts';
 
-/** Why a form is shown again, and with what. */
+/** Why a form is shown again. */
 export interface SignInFault {
   message: string;
   /** HTTP status of the page. */
@@ -12,10 +12,10 @@ export interface SignInFault {
   email: string;
 }
 
-/** The message above a form and its fields; the first empty one has the focus. */
+/** The fields of the form. The first empty one has the focus. */
 export function signInFields(email: string, message: string | undefined): Html {
   const described = message !== undefined && html`aria-describedby="fault"`;
-  return html`<label for="email">E-mail address</label>
+  return html`<label for="email">Email address</label>
 <input id="email" name="email" type="email" autocomplete="username" maxlength="254" required value="${email}"
 ${email === '' && html`autofocus`} ${described}>
 <label for="password">Password</label>
@@ -27,17 +27,17 @@ export function signInMessage(message: string | undefined): Html | false {
   return message !== undefined && html`<p class="error" role="alert" id="fault">${message}</p>`;
 }
 
-/** What a refused try is answered with; says in the headers when the next one may be made. */
+/** The response to a failed attempt. Sets `Retry-After` where attempts are limited. */
 export function signInFault(
   result: Exclude<SignIn, { outcome: 'signed-in' }>,
   email: string,
   reply: FastifyReply,
 ): SignInFault {
   if (result.outcome === 'refused') {
-    return { message: 'The e-mail address or the password is not right.', status: 422, email };
+    return { message: 'Incorrect email address or password.', status: 422, email };
   }
   reply.header('retry-after', String(result.retryAfterSeconds));
   const minutes = Math.ceil(result.retryAfterSeconds / 60);
-  const message = `Too many tries. Try again in ${minutes} ${minutes === 1 ? 'minute' : 'minutes'}.`;
+  const message = `Too many attempts. Try again in ${minutes} ${minutes === 1 ? 'minute' : 'minutes'}.`;
   return { message, status: 429, email };
 }

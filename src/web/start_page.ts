@@ -1,15 +1,15 @@
 /**
- * The page at the base URL. In production it leads to the operator's own page, or shows users where to go. In development
- * it is a tour for whoever has just started the server.
+ * The page at the base URL. In production it redirects to the operator's own page, or shows users where to go. In
+ * development it is a tour of the server.
  */
 
 import type { FastifyInstance } from 'fastify';
 import { type Html, html } from './html.ts';
 import { sendPage } from './page.ts';
 
-/** What the tour tells about the server that runs in development mode. */
+/** What the tour shows in development. */
 export interface Tour {
-  /** The demo user; null where none was made. */
+  /** Null if there is no demo user. */
   user: { email: string; password: string } | null;
 }
 
@@ -28,35 +28,35 @@ export function registerStartPage(app: FastifyInstance, { tour, startUrl }: Star
 }
 
 const start = html`<h1>Connect apps to your account</h1>
-<p class="soft">Control what each app can do, and disconnect it at any time.</p>
+<p class="soft">Control what each app can do. Disconnect it at any time.</p>
 <ul class="scopes">
-<li><a href="/account">Your account</a>: the apps that are connected</li>
-<li><a href="/device">Connect a device</a>: enter the code that it shows</li>
+<li><a href="/account">Your account</a>: see and disconnect apps</li>
+<li><a href="/device">Connect a device</a>: enter the code on its screen</li>
 </ul>
 <h2>For developers</h2>
 <ul class="scopes">
-<li><a href="/console">Console</a>: your apps and webhooks</li>
-<li><a href="/docs/">API reference</a>: operations and events, to try</li>
+<li><a href="/console">Console</a>: manage apps and webhooks</li>
+<li><a href="/docs/">API reference</a>: try operations and browse events</li>
 </ul>`;
 
 function tourPage({ user }: Tour): Html {
-  return html`<h1>Your server runs</h1>
-<p class="soft">Take the tour: it shows what users, app developers and your own services see.</p>
+  return html`<h1>Your server is running</h1>
+<p class="soft">This tour shows what users, app developers and your services see.</p>
 <ol class="steps">
-<li><h2>Be a user</h2>
+<li><h2>Sign in as a user</h2>
 ${
   user === null
-    ? html`<p>No demo user was made, because the server is not on loopback alone. Make one with <code>npm run -s nuncio -- user create</code>, then open <a href="/account">the account page</a>.</p>`
+    ? html`<p>There is no demo user, because other computers can reach the server. Create one with <code>npm run -s nuncio -- user create</code>, then open <a href="/account">the account page</a>.</p>`
     : html`<p>Sign in to <a href="/account">the account page</a> as <code>${user.email}</code> with the password <code>${user.password}</code>.</p>`
 }</li>
 <li><h2>Connect an app</h2>
-<p>Run <code>npm run demo</code> in another terminal. It is a small app: connect it, publish an article, and watch the signed event arrive.</p></li>
-<li><h2>Be an app developer</h2>
-<p>Open <a href="/console">the console</a>: register an app, subscribe a URL to events, and look at each delivery.</p></li>
+<p>Run <code>npm run demo</code> in another terminal. Connect the demo app, publish an article, and watch the signed event arrive.</p></li>
+<li><h2>Manage apps and webhooks</h2>
+<p>Open <a href="/console">the console</a>: register an app, subscribe a URL to events, and inspect each delivery.</p></li>
 <li><h2>Publish an event</h2>
 <p>Run <code>npm run -s nuncio -- trigger push</code>. It reaches every subscription that may receive it.</p></li>
 <li><h2>Read the API</h2>
-<p><a href="/docs/">The reference</a> shows every operation and event, and sends requests for you.</p></li>
+<p><a href="/docs/">The reference</a> lists every operation and event and sends requests for you.</p></li>
 </ol>
-<p class="soft small">This page is shown in development only. In production <code>/</code> leads to your own page (<code>startUrl</code> in <code>nuncio.config.ts</code>).</p>`;
+<p class="soft small">This tour is shown in development only. In production <code>/</code> leads to your own page (<code>startUrl</code> in <code>nuncio.config.ts</code>).</p>`;
 }

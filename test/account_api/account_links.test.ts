@@ -45,7 +45,7 @@ test('a link opens the account page of its user, who withdraws an app there and 
   assert.match(page.text, /href="https:\/\/app\.example\.com\/settings\?tab=apps#top" rel="noreferrer"/);
   assert.equal(page.response.headers.get('referrer-policy'), 'no-referrer');
   const withdrawn = await browser.submit(page, {});
-  assert.match(withdrawn.text, /no longer acts for you/);
+  assert.match(withdrawn.text, /is disconnected/);
   assert.deepEqual((await request('GET', `/accounts/${ann.id}/grants`)).body.items, []);
   assert.ok(app.grantId);
 });
@@ -59,7 +59,7 @@ test('a link works once, also where two browsers follow it at one moment', async
   assert.deepEqual(answers.map(({ status }) => status).sort(), [303, 400, 400, 400, 400, 400]);
   const again = await new TestBrowser(server.baseUrl).open(url);
   assert.equal(again.response.status, 400);
-  assert.match(again.text, /Go back to the page that you came from/);
+  assert.match(again.text, /Go back to the previous page/);
   assert.doesNotMatch(again.text, /Ann Example/);
 });
 

@@ -175,9 +175,9 @@ test('leaving the account page of a link begins no sign-in', async () => {
   const before = await count('login_requests', 'true');
   const left = await submit(browser, page, '/account/leave');
   assert.equal(left.leftTo, null, String(left.leftTo));
-  assert.match(left.text, /You have left this page/);
+  assert.match(left.text, /You have left your account/);
   assert.match(left.text, /href="https:\/\/app\.example\.com\/settings"/);
-  assert.match((await submit(browser, page, '/account/leave')).text, /You have left this page/);
+  assert.match((await submit(browser, page, '/account/leave')).text, /You have left your account/);
   assert.equal(await count('login_requests', 'true'), before);
 });
 

@@ -371,7 +371,7 @@ test('users see the logo where they decide about an app, and pages load pictures
   assert.ok(!login.text.includes(path), 'the login page is this server’s own');
   const consent = await browser.submit(login, { email, password, action: 'login' });
   assert.ok(consent.text.includes(`<img class="logo" src="${path}" alt=""`), consent.text);
-  assert.match(consent.text, /its name and logo are its developer’s choice/);
+  assert.match(consent.text, /Its developer chose its name and logo/);
   await browser.submit(consent, { action: 'allow' });
   const account = await browser.open(`${server.baseUrl}/account`);
   assert.ok(account.text.includes(`src="${path}"`));

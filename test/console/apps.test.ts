@@ -129,7 +129,7 @@ for (const [where, options] of places) {
     const reader = consent.locator('li', { hasText: 'Reader' });
     await reader.locator('summary').first().click();
     await reader.getByRole('button').click();
-    await consent.getByText('no longer acts for you').waitFor();
+    await consent.getByText('is disconnected').waitFor();
     await publish(publisher, account, ['withdrawn']);
     await button(page, 'Send test event').click();
     await until(
@@ -180,7 +180,7 @@ test('an owner invites a developer, who accepts, works on the app, manages nobod
   const members = `/console/apps/${app.client_id}?tab=members`;
   const first = await openConsole(browser, server, owner, members);
   await first.page.getByText('An app needs an owner.').waitFor();
-  await field(first.page, 'E-mail address').fill(developer.email);
+  await field(first.page, 'Email address').fill(developer.email);
   await button(first.page, 'Invite').click();
   await first.page.getByText('Invited', { exact: true }).waitFor();
   assert.deepEqual(await accessibilityFaults(first.page), []);
@@ -192,7 +192,7 @@ test('an owner invites a developer, who accepts, works on the app, manages nobod
   await second.page.getByRole('link', { name: 'Shared' }).click();
   await second.page.getByRole('tab', { name: 'Members' }).click();
   await button(second.page, 'Leave the app').waitFor();
-  assert.equal(await field(second.page, 'E-mail address').count(), 0);
+  assert.equal(await field(second.page, 'Email address').count(), 0);
   assert.equal(await second.page.getByRole('button', { name: /^(?:Remove|Role of)/ }).count(), 0);
   await second.page.getByRole('tab', { name: 'Settings' }).click();
   await second.page.getByText('Only an owner can delete the app.').waitFor();

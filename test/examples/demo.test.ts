@@ -47,7 +47,7 @@ test('the demo in a browser: connect, log in, confirm, publish, see the event ar
   const { page, problems } = await openPage(await startBrowser(t));
   await page.goto(reader);
   await page.getByRole('link', { name: 'Connect' }).click();
-  await page.getByLabel('E-mail address').fill('demo@example.com');
+  await page.getByLabel('Email address').fill('demo@example.com');
   await page.getByLabel('Password').fill('demo-password');
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('heading', { name: 'Connect Reader?' }).waitFor();
@@ -71,7 +71,7 @@ test('the user says no', async (t) => {
   const { page } = await openPage(await startBrowser(t), { javaScriptEnabled: false });
   await page.goto(reader);
   await page.getByRole('link', { name: 'Connect' }).click();
-  await page.getByLabel('E-mail address').fill('demo@example.com');
+  await page.getByLabel('Email address').fill('demo@example.com');
   await page.getByLabel('Password').fill('demo-password');
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('button', { name: 'Deny' }).click();

@@ -118,7 +118,7 @@ async function allowDevice(client: TestClient): Promise<string> {
   page = await browser.submit(page, {});
   page = await browser.submit(page, { email: account.email, password: account.password, action: 'login' });
   page = await browser.submit(page, { action: 'allow' });
-  assert.match(page.text, /Your device is connected/);
+  assert.match(page.text, /Device connected/);
   return String(body.device_code);
 }
 

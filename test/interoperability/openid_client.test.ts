@@ -237,7 +237,7 @@ test('openid-client: device flow, polling while the user makes up their mind', a
   page = await browser.submit(page, {});
   const { email, password } = account;
   page = await browser.submit(page, { email, password, action: 'login' });
-  assert.match((await browser.submit(page, { action: 'allow' })).text, /Your device is connected/);
+  assert.match((await browser.submit(page, { action: 'allow' })).text, /Device connected/);
   const tokens = await polling;
   assert.equal(tokens.scope, 'read:posts');
   assert.equal((await askApi(config, tokens.access_token)).client.id, device.id);

@@ -94,7 +94,7 @@ test('oauth 54: pending, then slow_down for who polls too soon, 5 seconds more e
 test('a device gets its tokens once the user allowed it, and only once', async () => {
   const { deviceCode, userCode } = await start();
   const page = await enter(userCode);
-  assert.match(page.text, /Your device is connected/);
+  assert.match(page.text, /Device connected/);
   const { status, body } = await poll(deviceCode);
   assert.equal(status, 200, JSON.stringify(body));
   assert.equal(body.scope, 'read:posts');
@@ -149,7 +149,7 @@ test('oauth 56: a user code in any case, with spaces or without dashes; the comp
   assert.ok(confirmation.text.includes(userCode));
   assert.equal((await poll(deviceCode)).body.error, 'authorization_pending');
   const refused = await browser.submit(confirmation, { abort: 'yes' });
-  assert.match(refused.text, /Nothing was connected/);
+  assert.match(refused.text, /Device not connected/);
   assert.equal((await poll(deviceCode)).body.error, 'access_denied');
 });
 

@@ -37,10 +37,10 @@ test('oauth 98: a user sees each app with its scopes, first and last use, and wi
   assert.match(page.text, /see your profile/);
   assert.match(
     page.text,
-    /Since <time datetime="\d{4}-\d\d-\d\d">\w+ \d+, \d{4}<\/time>, last used <time datetime="\d{4}-\d\d-\d\d">/,
+    /Connected <time datetime="\d{4}-\d\d-\d\d">\w+ \d+, \d{4}<\/time>, last used <time datetime="\d{4}-\d\d-\d\d">/,
   );
   const after = await browser.submit(page, {});
-  assert.match(after.text, /No app acts for you/);
+  assert.match(after.text, /No apps are connected to your account/);
   for (const { refreshToken } of [first, second]) {
     const form = { grant_type: 'refresh_token', refresh_token: refreshToken };
     const { status, body } = await postForm(server, '/oauth/token', client, form);
@@ -72,7 +72,7 @@ test('attack: nobody else withdraws, signs in or frames: form tokens and headers
   const others = new TestBrowser(server.baseUrl);
   const form = await others.open(`${server.baseUrl}/account`);
   const theirs = await others.submit(form, { email: other.email, password: other.password });
-  assert.match(theirs.text, /No app acts for you/);
+  assert.match(theirs.text, /No apps are connected to your account/);
   const crossed = await others.submit(page, {});
   assert.equal(crossed.response.status, 403);
   const stranger = await new TestBrowser(server.baseUrl).submit(form, {

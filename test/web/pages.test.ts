@@ -61,7 +61,7 @@ for (const [name, viewport] of Object.entries(sizes)) {
       });
       await page.goto(url);
       await shoot('login');
-      await page.getByLabel('E-mail address').fill(account.email);
+      await page.getByLabel('Email address').fill(account.email);
       await page.getByLabel('Password').fill('not the password');
       await page.keyboard.press('Enter');
       await page.getByRole('alert').waitFor();
@@ -80,9 +80,9 @@ for (const [name, viewport] of Object.entries(sizes)) {
       await page.getByText('Weekend Reader').first().waitFor();
       await shoot('account');
       const app = page.getByRole('listitem').filter({ hasText: 'Weekend Reader' }).first();
-      await app.locator('summary', { hasText: 'Withdraw' }).click();
+      await app.locator('summary', { hasText: 'Disconnect' }).click();
       await shoot('account-withdraw');
-      await app.getByRole('button', { name: 'Withdraw from Weekend Reader' }).click();
+      await app.getByRole('button', { name: 'Disconnect Weekend Reader' }).click();
       await page.getByRole('status').getByText('Weekend Reader').waitFor();
       const policy = problems.filter((problem) => /Content Security Policy/.test(problem));
       assert.deepEqual(policy, []);
@@ -104,11 +104,11 @@ test('the complete link of a device leads to the question by itself, and the ans
   if (pictures !== undefined)
     await page.screenshot({ path: `${pictures}/device-confirm.png`, fullPage: true });
   await page.getByRole('button', { name: 'Yes, continue' }).click();
-  await page.getByLabel('E-mail address').fill(account.email);
+  await page.getByLabel('Email address').fill(account.email);
   await page.getByLabel('Password').fill(account.password);
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('button', { name: 'Allow' }).click();
-  await page.getByRole('heading', { name: 'Your device is connected' }).waitFor();
+  await page.getByRole('heading', { name: 'Device connected' }).waitFor();
   if (pictures !== undefined) await page.screenshot({ path: `${pictures}/device-done.png`, fullPage: true });
   assert.deepEqual(
     problems.filter((problem) => /Content Security Policy/.test(problem)),
@@ -166,7 +166,7 @@ for (const [name, width] of Object.entries({ phone: 390, desktop: 1_440 })) {
         ['resource', plainApi],
       ])}`,
     );
-    await page.getByLabel('E-mail address').fill(user.email);
+    await page.getByLabel('Email address').fill(user.email);
     await page.getByLabel('Password').fill(user.password);
     await page.getByRole('button', { name: 'Sign in' }).click();
     await page.getByText('Notes').first().waitFor();

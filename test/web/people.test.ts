@@ -60,7 +60,7 @@ test('a form that is out of date is answered with a page that says so, and which
   const browser = new TestBrowser(server.baseUrl);
   const login = await browser.open(ask().url);
   const page = await browser.submit(login, { form_token: 'old', action: 'login' });
-  assertPage(page, 403, /This form is out of date/);
+  assertPage(page, 403, /This form has expired or came from another site/);
   const requestId = page.response.headers.get('request-id') ?? 'none';
   assert.ok(page.text.includes(`request <code>${requestId}</code>`));
 });
@@ -68,12 +68,15 @@ test('a form that is out of date is answered with a page that says so, and which
 test('a refused authorization request tells the user why, and the developer what was sent', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const wrong = await browser.open(ask({ redirect_uri: 'https://evil.example/"><b>' }).url);
-  assertPage(wrong, 400, /wants you to be sent on to an address that is not registered/);
-  assert.match(wrong.text, /sent was <code>https:\/\/evil\.example\/&quot;&gt;&lt;b&gt;<\/code>/);
+  assertPage(wrong, 400, /asked to send you to an address that is not registered/);
+  assert.match(
+    wrong.text,
+    /app sent the redirect_uri <code>https:\/\/evil\.example\/&quot;&gt;&lt;b&gt;<\/code>/,
+  );
   assert.match(wrong.text, /<code>invalid_redirect_uri<\/code>, request <code>[0-9a-f-]{36}<\/code>/);
   assert.doesNotMatch(wrong.text, /Redirect_uri/);
   const unknown = await browser.open(ask({ client_id: 'nobody' }).url);
-  assertPage(unknown, 400, /is not known here[\s\S]*sent was <code>nobody<\/code>/);
+  assertPage(unknown, 400, /is not registered[\s\S]*app sent the client_id <code>nobody<\/code>/);
   const none = await browser.open(ask({ client_id: undefined }).url);
   assertPage(none, 400, /Missing required parameter &#39;client_id&#39;\./);
 });
@@ -143,7 +146,7 @@ test('a no to a device is not an error, and its question names no place to be se
   assert.match(question.text, /value="allow"/);
   assert.doesNotMatch(question.text, /will be sent to/);
   const refused = await browser.submit(question, { action: 'deny' });
-  assert.match(refused.text, /<h1>Nothing was connected<\/h1>/);
+  assert.match(refused.text, /<h1>Device not connected<\/h1>/);
   assert.doesNotMatch(refused.text, /role="alert"/);
 });
 
@@ -152,11 +155,11 @@ test('the account page names the app that was just withdrawn, and no other', asy
   const { browser } = await authorize(server, { account, client, scopes: ['read:posts'] });
   await authorize(server, { account, client: second, scopes: ['read:posts'], browser });
   const page = await browser.open(`${server.baseUrl}/account`);
-  assert.match(page.text, /Withdraw from Second App/);
+  assert.match(page.text, /Disconnect Second App/);
   const withdrawn = await browser.submit(page, { client_id: second.id });
-  assert.match(withdrawn.text, /role="status"><strong>Second App<\/strong> no longer acts for you/);
+  assert.match(withdrawn.text, /role="status"><strong>Second App<\/strong> is disconnected/);
   for (const id of [client.id, 'nobody']) {
     const other = await browser.open(`${server.baseUrl}/account?withdrawn=${id}`);
-    assert.doesNotMatch(other.text, /no longer acts/);
+    assert.doesNotMatch(other.text, /is disconnected/);
   }
 });

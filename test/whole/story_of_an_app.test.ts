@@ -127,7 +127,7 @@ for (const [where, options] of places) {
     const reader = consent.locator('li', { hasText: 'Reader' });
     await reader.locator('summary').first().click();
     await reader.getByRole('button').click();
-    await consent.getByText('no longer acts for you').waitFor();
+    await consent.getByText('is disconnected').waitFor();
     const before = hooks().length;
     await publish(publisher, account, ['withdrawn']);
     await fannedOut(server);

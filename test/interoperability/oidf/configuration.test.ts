@@ -83,7 +83,7 @@ test('the pages have what the scripted browser of the suite presses and waits fo
   assert.deepEqual([...new Set(texts)].sort(), [
     'Connect',
     'Sign in',
-    'This did not work',
+    'Something went wrong',
     'You are signed out',
   ]);
   const presses = [...commands].filter((command) => command.startsWith('click css'));
@@ -105,7 +105,7 @@ test('the pages have what the scripted browser of the suite presses and waits fo
   await browser.submit(consent, { action: 'allow' });
 
   const { page: error } = await open({ redirect_uri: 'https://other.example/' });
-  has(error, /This did not work/);
+  has(error, /Something went wrong/);
   const logout = await browser.open(`${server.baseUrl}/oauth/logout`);
   has(logout, /<button[^>]* name="logout"/);
   has(await browser.submit(logout, { logout: 'yes' }), /You are signed out/);

@@ -33,7 +33,7 @@ interface Visit {
 
 type Visits = { browser: Visit[] };
 
-const errorHeading = 'This did not work';
+const errorHeading = 'Something went wrong';
 const signedOutHeading = 'You are signed out';
 
 /** Waits for a text and keeps the page for the person who reviews the results. */

@@ -141,7 +141,7 @@ test('nothing starts after a refresh token was revoked, nor after its user has w
         const browser = new TestBrowser(server.baseUrl);
         const form = await browser.open(`${server.baseUrl}/account`);
         const page = await browser.submit(form, { email: account.email, password: account.password });
-        assert.match((await browser.submit(page, {})).text, /No app acts for you/);
+        assert.match((await browser.submit(page, {})).text, /No apps are connected to your account/);
       }
     });
     await load.stop();

@@ -219,7 +219,7 @@ function Invite({ app }: { app: App }) {
     >
       <form className="invite" onSubmit={submit} noValidate>
         <TextField
-          label="E-mail address"
+          label="Email address"
           type="email"
           value={email}
           onChange={(next) => {
