@@ -54,7 +54,7 @@ for (const [format, settings] of [
   ['a JWT', {}],
   ['an opaque token', { oauth: { accessTokenFormat: 'opaque' as const } }],
 ] as const) {
-  test(`${format} of a deleted client is refused when the clock of its issuer was ahead or behind`, async (t) => {
+  test(`${format} of a deleted client is refused when its issuer’s clock ran fast or slow`, async (t) => {
     const node = await startTestServer(t, {}, 'dev', createPlatform(settings));
     for (const offsetSeconds of [3, 600, -600]) {
       const client = await createTestClient(node);
@@ -68,7 +68,7 @@ for (const [format, settings] of [
   });
 }
 
-test('a token that a node issues after the deletion it has not heard of is refused', async () => {
+test('a token is refused when its node had not heard of the client’s deletion', async () => {
   const client = await createTestClient(server);
   const { epoch } = (await findClient(server.db, client.id)) ?? {};
   assert.ok(epoch);
@@ -83,7 +83,7 @@ test('a token that a node issues after the deletion it has not heard of is refus
   }
 });
 
-test('a client registered again under its id gets tokens that work when its node is behind', async (t) => {
+test('a client registered again under its id gets working tokens when its node lags', async (t) => {
   const first = await createTestClient(server);
   const old = await issueAt(t, server, first, 600);
   await endClient(server.db, first.id);
@@ -99,7 +99,7 @@ test('a client registered again under its id gets tokens that work when its node
   assert.equal(await statusOf(server, fresh), 200);
 });
 
-test('a client that was disabled and enabled again gets tokens that work, and its old ones stay dead', async (t) => {
+test('a re-enabled client gets working tokens, and its old tokens stay invalid', async (t) => {
   const client = await createTestClient(server);
   const old = await issueAt(t, server, client, 600);
   await sql`update clients set disabled_at = now() where id = ${client.id}`.execute(server.db);
@@ -110,7 +110,7 @@ test('a client that was disabled and enabled again gets tokens that work, and it
   assert.equal(await statusOf(server, fresh), 200);
 });
 
-test('a token that names no epoch dies with the client', async () => {
+test('a token without an epoch is refused after its client is deleted', async () => {
   const client = await createTestClient(server);
   const { accessToken } = await mintAccessToken(server, {
     client,
@@ -124,7 +124,7 @@ test('a token that names no epoch dies with the client', async () => {
   assert.equal(await statusOf(server, accessToken), 401);
 });
 
-test('a token outlives no withdrawal when the clock of its issuer was ahead', async (t) => {
+test('a withdrawal ends a token whose issuer’s clock ran fast', async (t) => {
   const client = await createTestClient(server);
   const token = await issueAt(t, server, client, 1_800);
   const { status } = await postForm(server, '/oauth/revoke', client, { token });

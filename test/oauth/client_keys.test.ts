@@ -56,7 +56,7 @@ const client = await createTestClient(server, {
 /** What an assertion may name as its audience, beside the issuer. */
 const tokenEndpoint = `${server.baseUrl}/oauth/token`;
 
-test('oauth 16: the audience of an assertion is the issuer, the token endpoint or the endpoint called', async () => {
+test('oauth 16: an assertion’s audience is the issuer, the token endpoint or the endpoint called', async () => {
   for (const aud of [server.baseUrl, tokenEndpoint, [tokenEndpoint], [server.baseUrl, tokenEndpoint]]) {
     assert.equal((await ask(await sign(client, key, { aud }))).status, 200, JSON.stringify(aud));
   }
@@ -76,7 +76,7 @@ test('oauth 16: the audience of an assertion is the issuer, the token endpoint o
   }
 });
 
-test('oauth 16: each endpoint that authenticates clients takes its own URL, and the token endpoint', async () => {
+test('oauth 16: each endpoint that authenticates clients accepts its own URL and the token endpoint’s', async () => {
   const par = { response_type: 'code', client_id: client.id, redirect_uri: client.redirectUri };
   const pkce = { code_challenge: createPkce().challenge, code_challenge_method: 'S256' };
   for (const [path, form, status] of [
@@ -100,7 +100,7 @@ test('oauth 16: each endpoint that authenticates clients takes its own URL, and 
   }
 });
 
-test('oauth 16: a client held to FAPI 2.0 names the issuer alone, as a string', async () => {
+test('oauth 16: a FAPI 2.0 client must name the issuer alone, as a string', async () => {
   const strict = await createTestClient(server, {
     authMethod: 'private_key_jwt',
     metadata: {
@@ -123,7 +123,7 @@ test('oauth 16: a client held to FAPI 2.0 names the issuer alone, as a string', 
   assert.deepEqual(guessed.body, unknown.body);
 });
 
-test('oauth 16: the assertions that Spring Security and Authlib send by default authenticate', async () => {
+test('oauth 16: the default assertions of Spring Security and Authlib authenticate', async () => {
   const now = Math.floor(Date.now() / 1_000);
   const rsa = await createKey('rsa', 'RS256');
   const { kid: _kid, ...unnamed } = rsa.jwk;
@@ -164,7 +164,7 @@ test('oauth 16: the assertions that Spring Security and Authlib send by default 
   }
 });
 
-test('oauth 16: a refused assertion is told what is wrong with it, and not whether the client exists', async () => {
+test('oauth 16: a refused assertion’s error says what is wrong, and not whether the client exists', async () => {
   const now = Math.floor(Date.now() / 1_000);
   const stranger = await createKey('one');
   const secret = await createTestClient(server);
@@ -203,12 +203,12 @@ test('oauth 16: a refused assertion is told what is wrong with it, and not wheth
   assert.match(await describe(assertion), /^the assertion has already been used/);
 });
 
-test('oauth 16: an assertion is no longer good than an hour', async () => {
+test('oauth 16: an assertion may live one hour at most', async () => {
   const exp = Math.floor(Date.now() / 1_000) + 7_200;
   assert.equal((await ask(await sign(client, key, { exp }))).status, 401);
 });
 
-test('oauth 16: a symmetric or unknown algorithm, another’s key and a changed claim are refused', async () => {
+test('oauth 16: an assertion is refused when its algorithm is symmetric or unknown, its key foreign or a claim changed', async () => {
   const jwk = Buffer.from(JSON.stringify(key.jwk));
   const now = Math.floor(Date.now() / 1_000);
   // The public key as if it were a shared secret.
@@ -231,7 +231,7 @@ test('oauth 16: a symmetric or unknown algorithm, another’s key and a changed 
   }
 });
 
-test('oauth 16: an assertion that a request was refused with for its grant is used up all the same', async () => {
+test('oauth 16: an assertion is used up when its request is refused for the grant', async () => {
   const assertion = await sign(client, key);
   const first = await ask(assertion, '/oauth/token', {
     grant_type: 'refresh_token',
@@ -241,7 +241,7 @@ test('oauth 16: an assertion that a request was refused with for its grant is us
   assert.equal((await ask(assertion)).status, 401);
 });
 
-test('oauth 17: beside an assertion a client_id of another, or a second method, is refused', async () => {
+test('oauth 17: an assertion is refused beside another client’s client_id or a second method', async () => {
   const other = await createTestClient(server);
   const mixed = await ask(await sign(client, key), '/oauth/token', { ...form, client_id: other.id });
   assert.ok(mixed.status === 400 || mixed.status === 401);
@@ -252,7 +252,7 @@ test('oauth 17: beside an assertion a client_id of another, or a second method, 
   assert.deepEqual([two.status, two.body.error], [400, 'invalid_request']);
 });
 
-test('oauth 16: keys by URL are fetched, and kept for a while', async () => {
+test('oauth 16: keys by URL are fetched and cached', async () => {
   const first = await createKey('first');
   const second = await createKey('second', 'PS256');
   site.serve('/jwks', { body: { keys: [first.jwk] } });
@@ -276,7 +276,7 @@ test('oauth 16: keys by URL are fetched, and kept for a while', async () => {
   assert.equal((await ask(await sign(again, second))).status, 200);
 });
 
-test('oauth 16: keys that cannot be had, or are too many bytes, or lead inside, refuse the client', async () => {
+test('oauth 16: a client is refused when its keys are unavailable, too large or at an internal address', async () => {
   site.serve('/away', { status: 302, headers: { location: '/jwks' } });
   site.serve('/broken', { body: '{' });
   site.serve('/private', {
@@ -329,14 +329,14 @@ async function request(claims: Record<string, unknown>, signer = key, more: Reco
   return { browser, page };
 }
 
-test('oauth 35: a signed request is what counts; parameters beside it are not', async () => {
+test('oauth 35: only the parameters inside a signed request count', async () => {
   const { browser, page } = await request({}, key, { scope: 'write:posts', state: 'beside' });
   const redirect = await passPages(browser, page, account);
   assert.ok(redirect.searchParams.get('code'));
   assert.equal(redirect.searchParams.get('state'), 'signed');
 });
 
-test('oauth 35: a request object for others, by others, expired or within itself is refused', async () => {
+test('oauth 35: a request object is refused when it is for or by another party, expired or nested', async () => {
   const now = Math.floor(Date.now() / 1_000);
   const other = await createTestClient(server);
   const stranger = await createKey('one');
@@ -357,7 +357,7 @@ test('oauth 35: a request object for others, by others, expired or within itself
   }
 });
 
-test('oauth 35: a request object says from when and until when it is good, for an hour at most', async () => {
+test('oauth 35: a request object must name its lifetime, one hour at most', async () => {
   const now = Math.floor(Date.now() / 1_000);
   for (const claims of [
     { nbf: now - 3_000, exp: now + 500, iat: now - 3_000 },
@@ -388,7 +388,7 @@ test('oauth 35: a request object says from when and until when it is good, for a
   }
 });
 
-test('oauth 35: a pushed request object is held to the same bounds', async () => {
+test('oauth 35: a pushed request object has the same limits', async () => {
   const now = Math.floor(Date.now() / 1_000);
   const push = async (claims: Record<string, unknown>) => {
     const object = await new SignJWT({
@@ -420,7 +420,7 @@ test('oauth 35: a pushed request object is held to the same bounds', async () =>
   }
 });
 
-test('oauth 35: a client that must sign its requests gets nothing by an unsigned one', async () => {
+test('oauth 35: an unsigned request is refused when the client must sign its requests', async () => {
   const strict = await createTestClient(server, {
     metadata: { jwks: { keys: [key.jwk] }, require_signed_request_object: true },
   });

@@ -45,7 +45,7 @@ function exchange(form: Record<string, string>, as = client) {
   });
 }
 
-test('openid-client runs the code flow with PKCE, refreshes and revokes', async () => {
+test('openid-client completes the code flow with PKCE, refreshes and revokes', async () => {
   const config = await openid.discovery(new URL(server.baseUrl), client.id, client.secret ?? '', undefined, {
     execute: [openid.allowInsecureRequests],
   });
@@ -81,7 +81,7 @@ test('openid-client runs the code flow with PKCE, refreshes and revokes', async 
   });
 });
 
-test('oauth 5: a token response is JSON that nobody keeps, with expires_in as a number', async () => {
+test('oauth 5: a token response is JSON with no-store and a numeric expires_in', async () => {
   const { code, verifier } = await obtainCode(server, { account, client, scopes });
   const { status, headers, body } = await exchange({ code, code_verifier: verifier });
   assert.equal(status, 200);
@@ -92,14 +92,14 @@ test('oauth 5: a token response is JSON that nobody keeps, with expires_in as a 
   assert.equal(typeof body.access_token, 'string');
 });
 
-test('oauth 6: the scope is in the answer, also where it was the client’s default', async () => {
+test('oauth 6: a token response names the scope, also when it is the client’s default', async () => {
   const { code, verifier } = await obtainCode(server, { account, client, scopes: [] });
   const { body } = await exchange({ code, code_verifier: verifier });
   const granted = String(body.scope).split(' ').sort();
   assert.deepEqual(granted, client.scopes.filter((scope) => scope.includes(':')).sort());
 });
 
-test('oauth 18: the authorization request is taken by GET and as a form', async () => {
+test('oauth 18: the authorization endpoint accepts GET and a form', async () => {
   const { challenge } = createPkce();
   const form = {
     client_id: client.id,
@@ -120,7 +120,7 @@ test('oauth 18: the authorization request is taken by GET and as a form', async 
   assert.equal(redirect.searchParams.get('state'), 'by form');
 });
 
-test('oauth 19: without a client, or with an unknown or disabled one, there is a page and no redirect', async () => {
+test('oauth 19: a request shows a page and does not redirect when the client is missing, unknown or disabled', async () => {
   const disabled = await createTestClient(server);
   await sql`update clients set disabled_at = now() where id = ${disabled.id}`.execute(server.db);
   for (const clientId of [undefined, '', 'unknown', disabled.id]) {
@@ -131,7 +131,7 @@ test('oauth 19: without a client, or with an unknown or disabled one, there is a
   }
 });
 
-test('oauth 20: an unregistered, malformed or repeated redirect_uri is never redirected to', async () => {
+test('oauth 20: a request does not redirect when redirect_uri is unregistered, malformed or repeated', async () => {
   for (const redirect_uri of [
     'https://evil.example/callback',
     'not a uri',
@@ -148,7 +148,7 @@ test('oauth 20: an unregistered, malformed or repeated redirect_uri is never red
   assert.equal(repeated.leftTo, null);
 });
 
-test('oauth 21: a redirect_uri matches as an exact string', async () => {
+test('oauth 21: redirect_uri matches as an exact string', async () => {
   const exact = await createTestClient(server, { redirectUris: ['https://app.example/a/callback'] });
   const near = [
     'https://app.example/a/callback?x=1',
@@ -170,7 +170,7 @@ test('oauth 21: a redirect_uri matches as an exact string', async () => {
   }
 });
 
-test('oauth 22: a loopback redirect takes any port, on its own host alone', async () => {
+test('oauth 22: a loopback redirect accepts any port on its own host only', async () => {
   const loopback = await createTestClient(server, {
     redirectUris: ['http://127.0.0.1/cb', 'http://[::1]/cb', 'https://app.example/cb'],
     authMethod: 'none',
@@ -199,7 +199,7 @@ test('oauth 22: a loopback redirect takes any port, on its own host alone', asyn
   }
 });
 
-test('oauth 22: a registered localhost takes any port, and no address in its place', async () => {
+test('oauth 22: a registered localhost redirect accepts any port, and no address instead', async () => {
   const local = await createTestClient(server, {
     redirectUris: ['http://localhost/cb', 'http://localhost:8080/fixed'],
     authMethod: 'none',
@@ -225,13 +225,13 @@ test('oauth 22: a registered localhost takes any port, and no address in its pla
   }
 });
 
-test('oauth 23: an omitted redirect_uri is a page, also with one registered', async () => {
+test('oauth 23: a request without redirect_uri shows a page, also when one is registered', async () => {
   const page = await ask({ redirect_uri: undefined });
   assert.equal(page.response.status, 400);
   assert.equal(page.leftTo, null);
 });
 
-test('oauth 24: a missing, unknown or foreign response_type comes back by redirect', async () => {
+test('oauth 24: a request redirects with an error when response_type is missing, unknown or not allowed', async () => {
   const machine = await createTestClient(server, { grantTypes: ['client_credentials'] });
   const cases: [Record<string, string | undefined>, string, typeof client][] = [
     [{ response_type: undefined }, 'invalid_request', client],
@@ -248,7 +248,7 @@ test('oauth 24: a missing, unknown or foreign response_type comes back by redire
   }
 });
 
-test('oauth 25: an error redirect has error, state as sent and iss', async () => {
+test('oauth 25: an error redirect carries error, iss and state as sent', async () => {
   const state = 'a b+c/=&"<é';
   const { leftTo } = await ask({ scope: 'no:such', state });
   assert.equal(leftTo?.searchParams.get('error'), 'invalid_scope');
@@ -260,7 +260,7 @@ test('oauth 25: an error redirect has error, state as sent and iss', async () =>
   assert.equal(without.leftTo?.searchParams.has('state'), false);
 });
 
-test('oauth 26: a success has code, iss, state only if sent, and keeps the redirect’s own query', async () => {
+test('oauth 26: a success redirect carries code, iss and state if sent, and keeps the redirect’s query', async () => {
   const withQuery = await createTestClient(server, { redirectUris: ['https://app.example/cb?keep=1'] });
   const parameters = { state: 'xyz' };
   const { redirect } = await obtainCode(server, { account, client: withQuery, scopes, parameters });
@@ -271,7 +271,7 @@ test('oauth 26: a success has code, iss, state only if sent, and keeps the redir
   assert.equal(bare.redirect.searchParams.has('state'), false);
 });
 
-test('oauth 27: redirects of the authorization endpoint are not kept and tell no referrer', async () => {
+test('oauth 27: redirects of the authorization endpoint send no-store and no-referrer', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const { challenge } = createPkce();
   const parameters = { scope: 'read:posts', code_challenge: challenge, code_challenge_method: 'S256' };
@@ -287,7 +287,7 @@ test('oauth 27: redirects of the authorization endpoint are not kept and tell no
   }
 });
 
-test('oauth 28: login and consent cannot be framed, and take no form without its token', async () => {
+test('oauth 28: login and consent pages cannot be framed, and refuse a form without its token', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const { challenge } = createPkce();
   const parameters = { scope: 'read:posts', code_challenge: challenge, code_challenge_method: 'S256' };
@@ -314,7 +314,7 @@ test('oauth 28: login and consent cannot be framed, and take no form without its
   assert.equal(stranger.response.status, 400);
 });
 
-test('oauth 29: a bad scope is invalid_scope, a user’s no is access_denied', async () => {
+test('oauth 29: an invalid scope is invalid_scope, and a user’s refusal access_denied', async () => {
   for (const scope of ['no:such', 'write:events', 'read:posts bad"scope']) {
     const { leftTo } = await ask({ scope });
     assert.equal(leftTo?.searchParams.get('error'), 'invalid_scope', scope);
@@ -335,7 +335,7 @@ test('oauth 29: a bad scope is invalid_scope, a user’s no is access_denied', a
   assert.equal(denied.leftTo?.searchParams.get('state'), 's');
 });
 
-test('oauth 33: no state and no nonce will do; a nonce of 64 characters comes back as it was', async () => {
+test('oauth 33: state and nonce are optional, and a nonce of 64 characters is returned unchanged', async () => {
   const nonce = 'n'.repeat(64);
   const parameters = { nonce };
   const got = await authorize(server, { account, client, scopes: ['openid'], parameters });
@@ -344,7 +344,7 @@ test('oauth 33: no state and no nonce will do; a nonce of 64 characters comes ba
   assert.ok((await authorize(server, { account, client, scopes: ['openid'] })).idToken);
 });
 
-test('oauth 34: form_post is a page that submits itself and is not kept', async () => {
+test('oauth 34: form_post is a self-submitting page with no-store', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const { challenge } = createPkce();
   const parameters = {
@@ -363,14 +363,14 @@ test('oauth 34: form_post is a page that submits itself and is not kept', async 
   assert.ok(page.text.includes(client.redirectUri));
 });
 
-test('oauth 36: a client without code_challenge is told so by redirect', async () => {
+test('oauth 36: a request redirects with an error when a client sends no code_challenge', async () => {
   for (const as of [publicClient, client]) {
     const { leftTo } = await ask({ code_challenge: undefined, code_challenge_method: undefined }, as);
     assert.equal(leftTo?.searchParams.get('error'), 'invalid_request');
   }
 });
 
-test('oauth 37: only S256 with a proper challenge', async () => {
+test('oauth 37: only a well-formed S256 challenge is accepted', async () => {
   const good = createPkce().challenge;
   const cases = [
     { code_challenge: good, code_challenge_method: 'plain' },
@@ -386,7 +386,7 @@ test('oauth 37: only S256 with a proper challenge', async () => {
   }
 });
 
-test('oauth 38: a missing, wrong or short verifier is refused', async () => {
+test('oauth 38: a code is refused when its verifier is missing, wrong or short', async () => {
   const cases: [Record<string, string>, string][] = [
     [{}, 'invalid_grant'],
     [{ code_verifier: createPkce().verifier }, 'invalid_grant'],
@@ -400,7 +400,7 @@ test('oauth 38: a missing, wrong or short verifier is refused', async () => {
   }
 });
 
-test('oauth 40: a code is for its client and its redirect_uri', async () => {
+test('oauth 40: a code is refused for another client or redirect_uri', async () => {
   const other = await createTestClient(server);
   const cases: [Record<string, string>, typeof client][] = [
     [{ redirect_uri: client.redirectUri }, other],
@@ -421,7 +421,7 @@ test('oauth 40: a code is for its client and its redirect_uri', async () => {
   assert.equal(missing.status, 400);
 });
 
-test('oauth 41: a second use of a code takes back what the first one gave', async () => {
+test('oauth 41: a second use of a code revokes what the first use issued', async () => {
   const { code, verifier } = await obtainCode(server, { account, client, scopes });
   const form = { code, code_verifier: verifier };
   const first = await exchange(form);
@@ -443,7 +443,7 @@ test('oauth 41: a second use of a code takes back what the first one gave', asyn
   assert.equal(rows[0]?.withdrawn_reason, 'code_replayed');
 });
 
-test('oauth 42: of 20 redemptions at once exactly one succeeds', async () => {
+test('oauth 42: exactly one of 20 concurrent redemptions of a code succeeds', async () => {
   for (const as of [client, await createTestClient(server, { grantTypes: ['authorization_code'] })]) {
     const { code, verifier } = await obtainCode(server, { account, client: as, scopes });
     const answers = await Promise.all(
@@ -455,7 +455,7 @@ test('oauth 42: of 20 redemptions at once exactly one succeeds', async () => {
   }
 });
 
-test('oauth 43: a code has 128 bits at least and lives 60 seconds', async () => {
+test('oauth 43: a code has at least 128 random bits and lives 60 seconds', async () => {
   const { code, verifier } = await obtainCode(server, { account, client, scopes });
   assert.match(code, /^[A-Za-z0-9_-]{43,}$/);
   const { rows } = await sql<{ seconds: number }>`
@@ -473,7 +473,7 @@ test('oauth 43: a code has 128 bits at least and lives 60 seconds', async () => 
   assert.equal(body.error, 'invalid_grant');
 });
 
-test('signing in gives the browser another session, and the one before is nobody’s', async () => {
+test('signing in gives the browser a new session and ends the previous one', async () => {
   const sessionOf = (browser: TestBrowser) =>
     browser.cookies.find(({ name }) => name === 'nuncio_session')?.value ?? '';
   const { browser } = await authorize(server, { account, client, scopes });
@@ -490,7 +490,7 @@ test('signing in gives the browser another session, and the one before is nobody
   );
 });
 
-test('what a user confirmed once is not asked again, but of a public client on the user’s own machine', async () => {
+test('a confirmed consent is not asked for again, except for a public client on the user’s own machine', async () => {
   const confirmed = await createTestClient(server);
   const { browser } = await authorize(server, { account, client: confirmed, scopes });
   const { challenge } = createPkce();
@@ -511,7 +511,7 @@ test('what a user confirmed once is not asked again, but of a public client on t
   assert.match(asked.text, /value="allow"/);
 });
 
-test('wrong passwords are throttled, and the right one then waits too', async () => {
+test('sign-in is throttled after wrong passwords, also with the right password', async () => {
   const victim = await createTestAccount(server);
   const browser = new TestBrowser(server.baseUrl);
   const { challenge } = createPkce();
@@ -530,7 +530,7 @@ test('wrong passwords are throttled, and the right one then waits too', async ()
   assert.ok(code);
 });
 
-test('a client’s own text cannot become markup on the consent page', async () => {
+test('client metadata is escaped on the consent page', async () => {
   const hostile = await createTestClient(server, { name: '<script>alert(1)</script>"onload=' });
   const browser = new TestBrowser(server.baseUrl);
   const { challenge } = createPkce();

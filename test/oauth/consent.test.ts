@@ -42,7 +42,7 @@ function apisOf({ text }: Page): string[] {
   return [...list.matchAll(/<li>([\s\S]*?)<\/li>/g)].map(([, item = '']) => item.replaceAll(/<[^>]+>/g, ''));
 }
 
-test('oauth 58: consent names the APIs by their declared names, else by their URLs', async () => {
+test('oauth 58: consent shows the APIs’ declared names, or their URLs', async () => {
   const app = await createTestClient(server);
   const { browser } = await authorize(server, { account, client: await createTestClient(server), scopes });
   const cases: [apis: string[], names: string[]][] = [
@@ -57,7 +57,7 @@ test('oauth 58: consent names the APIs by their declared names, else by their UR
   for (const [apis, names] of cases) assert.deepEqual(apisOf(await browser.open(urlOf(app, apis))), names);
 });
 
-test('oauth 58: a device’s consent names the API too', async () => {
+test('oauth 58: a device’s consent names the API', async () => {
   const grantTypes = [deviceCodeGrantType];
   const device = await createTestClient(server, { authMethod: 'none', redirectUris: [], grantTypes });
   const form = { scope: scopes.join(' '), resource: notes };
@@ -72,7 +72,7 @@ test('oauth 58: a device’s consent names the API too', async () => {
   ]);
 });
 
-test('oauth 58: a request for another API asks again, and not for one that was confirmed', async () => {
+test('oauth 58: consent is asked for again when a request names another API, and not for a confirmed one', async () => {
   const app = await createTestClient(server);
   const browser = new TestBrowser(server.baseUrl);
   const confirm = async (apis: string[]) => passPages(browser, await browser.open(urlOf(app, apis)), account);
@@ -107,14 +107,14 @@ test('oauth 58: scopes confirmed for one API are not confirmed for another', asy
   assert.deepEqual(apisOf(asked), [plain]);
 });
 
-test('an API’s name must be one that can be shown', () => {
+test('an API’s name is refused when it cannot be displayed', () => {
   for (const name of ['', ' ', 'a\u202eb', 'a\nb', 'x'.repeat(101), 7]) {
     const oauth = { resources: [{ url: notes, name: name as string }] };
     assert.throws(() => createPlatform({ oauth }), /oauth\.resources/);
   }
 });
 
-test('oauth 89: consent links to the app’s policy and terms, and shows no picture', async () => {
+test('oauth 89: consent links to the app’s policy and terms, and shows no image', async () => {
   const metadata = {
     policy_uri: 'https://app.example/privacy?a="b',
     tos_uri: 'https://legal.example/terms',
@@ -154,7 +154,7 @@ test('oauth 89: consent links to the app’s policy and terms, and shows no pict
   }
 });
 
-test('attack: what one account allowed does not count for another that signs in after it', async () => {
+test('attack: one account’s consent does not count for another account that signs in later', async () => {
   const other = await createTestAccount(server);
   const app = await createTestClient(server);
   const signedIn = await authorize(server, { account, client: await createTestClient(server), scopes });

@@ -43,7 +43,7 @@ async function statusOf(authorized: Pick<Authorized, 'accessToken'>): Promise<nu
   return (await requestOf(authorized)('GET', '/api')).status;
 }
 
-test('a consent to fewer scopes narrows the grant before it and its subscription', async (t) => {
+test('consent to fewer scopes narrows the existing grant and its subscription', async (t) => {
   const subscriber = await startSubscriber(t, answer(200));
   const { account, allow } = await createUser();
   const publisher = await createPublisher(server);
@@ -77,7 +77,7 @@ test('a consent to fewer scopes narrows the grant before it and its subscription
   );
 });
 
-test('access tokens of before end with the scopes that they name; a refresh gives what is left', async () => {
+test('earlier access tokens end with the scopes they name, and a refresh returns the remaining scopes', async () => {
   const { app, allow } = await createUser();
   const first = await allow(wide);
   assert.equal(await statusOf(first), 200);
@@ -93,7 +93,7 @@ test('access tokens of before end with the scopes that they name; a refresh give
   assert.equal(await statusOf({ accessToken: String(body.access_token) }), 200);
 });
 
-test('opaque access tokens of before end likewise', async () => {
+test('earlier opaque access tokens end with the scopes they name', async () => {
   const { app, account } = await createUser(
     createTestClient(server, { metadata: { access_token_format: 'opaque' } }),
   );
@@ -120,7 +120,7 @@ test('opaque access tokens of before end likewise', async () => {
   assert.equal(await statusOf(second), 200);
 });
 
-test('a consent to more scopes widens the subscription and ends no token', async (t) => {
+test('consent to more scopes widens the subscription and ends no token', async (t) => {
   const subscriber = await startSubscriber(t, answer(200));
   const { account, allow } = await createUser();
   const publisher = await createPublisher(server);
@@ -132,7 +132,7 @@ test('a consent to more scopes widens the subscription and ends no token', async
   assert.equal(await statusOf(first), 200);
 });
 
-test('a consent of another user, or to another app, changes nothing', async () => {
+test('consent by another user, or to another app, changes nothing', async () => {
   const { app, account, allow } = await createUser();
   const first = await allow(wide);
   const other = await createUser(Promise.resolve(app));
@@ -144,7 +144,7 @@ test('a consent of another user, or to another app, changes nothing', async () =
   assert.deepEqual(rows, [{ scopes: [...wide].sort(), revision: 0 }]);
 });
 
-test('a request that asks nothing of the user changes nothing', async () => {
+test('a request that needs no consent changes nothing', async () => {
   const { app, account, allow } = await createUser();
   const first = await allow(wide);
   const silent = await authorize(server, { account, client: app, scopes: narrow });
@@ -154,7 +154,7 @@ test('a request that asks nothing of the user changes nothing', async () => {
   assert.deepEqual(rows[0]?.scopes, [...wide].sort());
 });
 
-test('a consent for one API leaves what was granted for another', async () => {
+test('consent for one API leaves grants for another API unchanged', async () => {
   const { allow } = await createUser();
   const first = await allow(wide);
   await allow(['read:profile'], { resource: notes });
@@ -187,7 +187,7 @@ test('another app of the same user does not see the subscription', async () => {
   assert.equal((await requestOf(stranger)('GET', `/subscriptions/${id}`)).status, 404);
 });
 
-test('of two consents at once none gets stuck, and the grant before them has the scopes of one', async () => {
+test('two concurrent consents do not deadlock, and the existing grant has the scopes of one of them', async () => {
   const { allow } = await createUser();
   const first = await allow(wide);
   const others = [['read:posts'], ['read:profile'], ['read:webhooks']];

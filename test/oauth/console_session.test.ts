@@ -30,7 +30,7 @@ function refresh(tokens: Record<string, unknown>) {
   return postForm(server, '/oauth/token', consoleClientOf(server), form);
 }
 
-test('the console keeps its grant, and adds nothing to the audit log, when its page is loaded again', async () => {
+test('reloading the console keeps its grant and adds nothing to the audit log', async () => {
   const account = await createTestAccount(server);
   const browser = new TestBrowser(server.baseUrl);
   const loads = [];
@@ -43,7 +43,7 @@ test('the console keeps its grant, and adds nothing to the audit log, when its p
   for (const tokens of loads) assert.equal((await refresh(tokens)).status, 200);
 });
 
-test('the console gets a grant of its own in another browser, and signing out there leaves this one alone', async () => {
+test('the console has one grant per browser, and signing out in one browser leaves the others', async () => {
   const account = await createTestAccount(server);
   const { tokens: here } = await signInToConsole(server, account);
   const { tokens: there } = await signInToConsole(server, account);
@@ -67,7 +67,7 @@ test('the console never continues with a withdrawn grant', async () => {
   );
 });
 
-test('the console never continues with another user’s grant when somebody else signs in to the same browser', async () => {
+test('the console never continues with another user’s grant when a second user signs in to the browser', async () => {
   const [first, second] = [await createTestAccount(server), await createTestAccount(server)];
   const browser = new TestBrowser(server.baseUrl);
   await signInToConsole(server, first, {}, browser);
@@ -75,7 +75,7 @@ test('the console never continues with another user’s grant when somebody else
   assert.deepEqual([(await grantsOf(first)).length, (await grantsOf(second)).length], [1, 1]);
 });
 
-test('the console gets another grant when the scopes differ: an administrator who is none any more keeps nothing', async () => {
+test('the console gets a new grant when the scopes differ, and a former administrator loses the admin scopes', async () => {
   const account = await createTestAccount(server, { isAdmin: true });
   const browser = new TestBrowser(server.baseUrl);
   const scope = 'openid read:apps admin';

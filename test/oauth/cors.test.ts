@@ -43,7 +43,7 @@ for (const [path, ...methods] of [
   ['/api', 'GET'],
   ['/articles', 'GET', 'POST'],
 ] as [string, ...string[]][]) {
-  test(`oauth 10: ${path} answers a preflight for ${methods.join(', ')}`, async () => {
+  test(`oauth 10: ${path} allows ${methods.join(', ')} in a preflight response`, async () => {
     for (const method of methods) {
       const headers = path.startsWith('/a') ? 'authorization, content-type, dpop' : undefined;
       const response = await preflight(path, method, headers);
@@ -58,7 +58,7 @@ for (const [path, ...methods] of [
   });
 }
 
-test('oauth 10: answers and refusals may be read, with their challenges', async () => {
+test('oauth 10: other origins may read responses and errors with their challenges', async () => {
   const client = await createTestClient(server);
   const form = { grant_type: 'client_credentials', scope: 'read:posts' };
   const good = await postForm(server, '/oauth/token', client, form, { origin });
@@ -108,7 +108,7 @@ test('oauth 10: pages answer OPTIONS, and no other origin reads them', async () 
   }
 });
 
-test('oauth 70: whatever is not there below /.well-known is a JSON 404', async () => {
+test('oauth 70: an unknown path below /.well-known is a JSON 404', async () => {
   for (const path of [
     'nonsense',
     'oauth-authorization-server/more',

@@ -56,7 +56,7 @@ async function enter(userCode: string, answer: 'allow' | 'deny' = 'allow'): Prom
   return browser.submit(page, { action: answer });
 }
 
-test('oauth 53: the answer to a device has everything it needs', async () => {
+test('oauth 53: a device authorization response has every required field', async () => {
   const { status, headers, body } = await postForm(server, '/oauth/device', client, { scope: 'read:posts' });
   assert.equal(status, 200);
   assert.equal(headers.get('cache-control'), 'no-store');
@@ -72,7 +72,7 @@ test('oauth 53: the answer to a device has everything it needs', async () => {
   assert.deepEqual([wrong.status, wrong.body.error], [401, 'invalid_client']);
 });
 
-test('oauth 54: pending, then slow_down for who polls too soon, 5 seconds more each time', async () => {
+test('oauth 54: polling returns authorization_pending, then slow_down with 5 more seconds when it is too fast', async () => {
   const { deviceCode } = await start();
   const first = await poll(deviceCode);
   assert.deepEqual([first.status, first.body.error], [400, 'authorization_pending']);
@@ -91,7 +91,7 @@ test('oauth 54: pending, then slow_down for who polls too soon, 5 seconds more e
   assert.ok(both.every(({ body }) => body.error === 'slow_down'));
 });
 
-test('a device gets its tokens once the user allowed it, and only once', async () => {
+test('a device gets its tokens once after the user allows it', async () => {
   const { deviceCode, userCode } = await start();
   const page = await enter(userCode);
   assert.match(page.text, /Device connected/);
@@ -103,7 +103,7 @@ test('a device gets its tokens once the user allowed it, and only once', async (
   assert.deepEqual([again.status, again.body.error], [400, 'invalid_grant']);
 });
 
-test('of 20 polls at once for an allowed code exactly one gets tokens', async () => {
+test('exactly one of 20 concurrent polls for an allowed code gets tokens', async () => {
   const { deviceCode, userCode } = await start();
   await enter(userCode);
   const answers = await Promise.all(Array.from({ length: 20 }, () => poll(deviceCode, client, false)));
@@ -111,7 +111,7 @@ test('of 20 polls at once for an allowed code exactly one gets tokens', async ()
   assert.ok(answers.every(({ status }) => status === 200 || status === 400));
 });
 
-test('oauth 55: denied, expired, unknown and of another client', async () => {
+test('oauth 55: polling is refused when the code is denied, expired, unknown or another client’s', async () => {
   const denied = await start();
   await enter(denied.userCode, 'deny');
   assert.equal((await poll(denied.deviceCode)).body.error, 'access_denied');
@@ -131,7 +131,7 @@ test('oauth 55: denied, expired, unknown and of another client', async () => {
   assert.ok(rows.every(({ text }) => !text.includes(deviceCode)));
 });
 
-test('oauth 56: a user code in any case, with spaces or without dashes; the complete URI still asks', async () => {
+test('oauth 56: a user code is accepted in any case, with spaces or without dashes, and the complete URI still asks', async () => {
   for (const spell of [
     (code: string) => code.toLowerCase(),
     (code: string) => code.replace('-', ''),
@@ -153,7 +153,7 @@ test('oauth 56: a user code in any case, with spaces or without dashes; the comp
   assert.equal((await poll(deviceCode)).body.error, 'access_denied');
 });
 
-test('oauth 28: the device pages cannot be framed, and take no form without its token', async () => {
+test('oauth 28: the device pages cannot be framed, and refuse a form without its token', async () => {
   const { userCode, deviceCode } = await start();
   const browser = new TestBrowser(server.baseUrl);
   const input = await browser.open(`${server.baseUrl}/device`);

@@ -77,7 +77,7 @@ async function exchange(method: string, url: string, body: string, headers: Outg
   return { status: response.statusCode, challenge, text: await readText(response) };
 }
 
-test('oauth 77: a good proof binds the token to its key', async () => {
+test('oauth 77: a valid proof binds the token to its key', async () => {
   const dpop = await proof('POST', tokenUrl);
   const { body } = await postForm(server, '/oauth/token', client, machine, { dpop });
   assert.equal(body.token_type, 'DPoP');
@@ -85,7 +85,7 @@ test('oauth 77: a good proof binds the token to its key', async () => {
   assert.equal(cnf?.jkt, await calculateJwkThumbprint(jwk));
 });
 
-test('oauth 78: a proof that is wrong in anything is invalid_dpop_proof', async () => {
+test('oauth 78: a proof with any wrong part is invalid_dpop_proof', async () => {
   const now = Math.floor(Date.now() / 1_000);
   const other = await generateKeyPair('ES256');
   const privateJwk: JWK = await exportJWK(privateKey);
@@ -124,7 +124,7 @@ test('oauth 78: a proof that is wrong in anything is invalid_dpop_proof', async 
   assert.equal((await postForm(server, '/oauth/token', client, machine, { dpop: withQuery })).status, 200);
 });
 
-test('oauth 78: of 20 uses of one proof at once exactly one succeeds', async () => {
+test('oauth 78: exactly one of 20 concurrent uses of a proof succeeds', async () => {
   const dpop = await proof('POST', tokenUrl);
   const answers = await Promise.all(
     Array.from({ length: 20 }, () => postForm(server, '/oauth/token', client, machine, { dpop })),
@@ -136,7 +136,7 @@ test('oauth 78: of 20 uses of one proof at once exactly one succeeds', async () 
   assert.equal(shows.filter(({ status }) => status === 200).length, 1);
 });
 
-test('oauth 78: two DPoP headers are invalid_dpop_proof, at the token endpoint and at the API', async () => {
+test('oauth 78: two DPoP headers are invalid_dpop_proof at the token endpoint and at the API', async () => {
   const token = await boundToken();
   const [tokenAuthorization, ownUrl] = [basic(client.id, client.secret ?? ''), `${server.baseUrl}/api`];
   const claims = { ath: ath(token) };
@@ -159,7 +159,7 @@ test('oauth 78: two DPoP headers are invalid_dpop_proof, at the token endpoint a
   }
 });
 
-test('oauth 79: a clock that is 10 seconds off will do', async () => {
+test('oauth 79: a proof is accepted when the client’s clock is 10 seconds off', async () => {
   const now = Math.floor(Date.now() / 1_000);
   for (const iat of [now - 10, now + 8]) {
     const dpop = await proof('POST', tokenUrl, { claims: { iat } });
@@ -167,7 +167,7 @@ test('oauth 79: a clock that is 10 seconds off will do', async () => {
   }
 });
 
-test('oauth 79: the token endpoint takes a proof that is 300 seconds off, and none that is 301', async (t) => {
+test('oauth 79: the token endpoint accepts a proof 300 seconds off and refuses one 301 seconds off', async (t) => {
   // The clock stands still, so that a slow machine does not add to a proof's age.
   t.mock.timers.enable({ apis: ['Date'], now: Date.now() });
   const now = Math.floor(Date.now() / 1_000);
@@ -184,7 +184,7 @@ test('oauth 79: the token endpoint takes a proof that is 300 seconds off, and no
   }
 });
 
-test('oauth 79: the API takes a proof that is 60 seconds off, and none that is 62', async (t) => {
+test('oauth 79: the API accepts a proof 60 seconds off and refuses one 62 seconds off', async (t) => {
   const token = await boundToken();
   t.mock.timers.enable({ apis: ['Date'], now: Date.now() });
   const now = Math.floor(Date.now() / 1_000);
@@ -202,7 +202,7 @@ test('oauth 79: the API takes a proof that is 60 seconds off, and none that is 6
   }
 });
 
-test('oauth 80: where a nonce is wanted, it is given and then taken', async (context) => {
+test('oauth 80: a required nonce is given in the error and accepted in the next proof', async (context) => {
   const platform = createPlatform({ oauth: { dpopNonce: true } });
   const strict = await startTestServer(context, {}, 'dev', platform);
   const machineClient = await createTestClient(strict);
@@ -229,7 +229,7 @@ test('oauth 80: where a nonce is wanted, it is given and then taken', async (con
   assert.equal((await api(`DPoP ${token}`, { dpop: good }, strict)).status, 200);
 });
 
-test('oauth 81: the API wants the scheme, the hash of the token and the same key', async () => {
+test('oauth 81: the API requires the DPoP scheme, the token’s hash and the same key', async () => {
   const token = await boundToken();
   const url = `${server.baseUrl}/api`;
   const other = await generateKeyPair('ES256', { extractable: true });
@@ -258,7 +258,7 @@ test('oauth 81: the API wants the scheme, the hash of the token and the same key
   assert.equal((await api(`DPoP ${token}`, { dpop: good })).status, 200);
 });
 
-test('oauth 82: a bound token is no bearer token, and an unbound one no DPoP token', async () => {
+test('oauth 82: a bound token is refused as a bearer token, and an unbound token as a DPoP token', async () => {
   const token = await boundToken();
   assert.equal((await api(`Bearer ${token}`)).status, 401);
   const { body } = await postForm(server, '/oauth/token', client, machine);
@@ -294,7 +294,7 @@ test('oauth 83: a public client’s refresh token is bound to its key', async ()
   assert.equal((await postForm(server, '/oauth/token', publicClient, refresh, { dpop: own })).status, 200);
 });
 
-test('oauth 83: a code that was asked for with dpop_jkt needs that key', async () => {
+test('oauth 83: a code requested with dpop_jkt is refused without that key', async () => {
   const other = await generateKeyPair('ES256', { extractable: true });
   const parameters = { dpop_jkt: await calculateJwkThumbprint(await exportJWK(other.publicKey)) };
   const { code, verifier } = await obtainCode(server, {
@@ -314,14 +314,14 @@ test('oauth 83: a code that was asked for with dpop_jkt needs that key', async (
   assert.deepEqual([status, body.error], [400, 'invalid_grant']);
 });
 
-test('a client that must prove a key gets nothing without', async () => {
+test('a client that must use DPoP gets no token without a proof', async () => {
   const strict = await createTestClient(server, { metadata: { dpop_bound_access_tokens: true } });
   assert.equal((await postForm(server, '/oauth/token', strict, machine)).status, 400);
   const dpop = await proof('POST', tokenUrl);
   assert.equal((await postForm(server, '/oauth/token', strict, machine, { dpop })).status, 200);
 });
 
-test('openid-client runs the code flow and userinfo with DPoP', async () => {
+test('openid-client completes the code flow and userinfo with DPoP', async () => {
   const config = await openid.discovery(new URL(server.baseUrl), client.id, client.secret ?? '', undefined, {
     execute: [openid.allowInsecureRequests],
   });

@@ -41,7 +41,7 @@ async function create(
   return JSON.parse(lines.join('\n'));
 }
 
-test('a client held to FAPI 2.0 pushes its requests and gets bound tokens, and nothing less works', async () => {
+test('a FAPI 2.0 client pushes its requests and gets bound tokens, and every lesser request is refused', async () => {
   const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
   const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'k', alg: 'ES256', use: 'sig' }] };
   const { client_id } = await create({
@@ -169,7 +169,7 @@ async function authorizeHolder(holder: Awaited<ReturnType<typeof createHolder>>)
   return body as Record<string, string>;
 }
 
-test('a client held to FAPI 2.0 gets its id_token by ES256, not by RS256', async () => {
+test('a FAPI 2.0 client gets its id_token signed with ES256, not RS256', async () => {
   const holder = await createHolder();
   const { metadata } = (await findClient(server.db, holder.clientId)) ?? {};
   assert.equal(metadata?.id_token_signed_response_alg, 'ES256');
@@ -179,7 +179,7 @@ test('a client held to FAPI 2.0 gets its id_token by ES256, not by RS256', async
   assert.equal(decodeProtectedHeader(String(id_token)).alg, 'ES256');
 });
 
-test('a client held to FAPI 2.0 may sign by PS256, and never by RS256', async () => {
+test('a FAPI 2.0 client may sign with PS256, and not with RS256', async () => {
   const metadata = { token_endpoint_auth_signing_alg: 'PS256' };
   const holder = await createHolder('PS256', metadata);
   assert.equal((await holder.ask(machine)).status, 200);
@@ -190,7 +190,7 @@ test('a client held to FAPI 2.0 may sign by PS256, and never by RS256', async ()
   assert.deepEqual([status, body.error], [401, 'invalid_client']);
 });
 
-test('an assertion of a FAPI 2.0 client may be 10 seconds ahead and must not be more than 60', async () => {
+test('a FAPI 2.0 client’s assertion may be 10 seconds ahead, and is refused beyond 60', async () => {
   const holder = await createHolder();
   const now = holder.now();
   for (const claims of [
@@ -214,7 +214,7 @@ test('an assertion of a FAPI 2.0 client may be 10 seconds ahead and must not be 
   }
 });
 
-test('a DPoP proof of a FAPI 2.0 client may be 10 seconds ahead and must not be more than 60', async () => {
+test('a FAPI 2.0 client’s DPoP proof may be 10 seconds ahead, and is refused beyond 60', async () => {
   const holder = await createHolder();
   assert.equal((await holder.ask(machine, await holder.proof({ iat: holder.now() + 8 }))).status, 200);
   const ahead = await holder.ask(machine, await holder.proof({ iat: holder.now() + 120 }));
@@ -245,7 +245,7 @@ test('a DPoP proof of a FAPI 2.0 client may be 10 seconds ahead and must not be 
   assert.equal((await push(holder.now() + 120)).body.error, 'invalid_dpop_proof');
 });
 
-test('userinfo refuses a DPoP proof that is more than 60 seconds ahead', async () => {
+test('userinfo refuses a DPoP proof more than 60 seconds ahead', async () => {
   const holder = await createHolder();
   const { access_token = '' } = await authorizeHolder(holder);
   const ath = createHash('sha256').update(access_token).digest('base64url');
@@ -258,14 +258,14 @@ test('userinfo refuses a DPoP proof that is more than 60 seconds ahead', async (
   assert.equal(await userinfo(holder.now() + 120), 401);
 });
 
-test('a proof that is 120 seconds ahead stays good for a client that is not held to FAPI 2.0', async () => {
+test('a proof 120 seconds ahead is accepted when the client is not held to FAPI 2.0', async () => {
   const holder = await createHolder();
   const client = await createTestClient(server);
   const dpop = await holder.proof({ iat: holder.now() + 120 });
   assert.equal((await postForm(server, '/oauth/token', client, machine, { dpop })).status, 200);
 });
 
-test('the refresh token of a FAPI 2.0 client is not rotated, and is of no use without its key', async () => {
+test('a FAPI 2.0 client’s refresh token is not rotated, and is useless without its key', async () => {
   const holder = await createHolder();
   const { refresh_token = '' } = await authorizeHolder(holder);
   const form = { grant_type: 'refresh_token', refresh_token };
@@ -287,7 +287,7 @@ test('the refresh token of a FAPI 2.0 client is not rotated, and is of no use wi
   assert.equal((await holder.ask(form)).body.error, 'invalid_grant');
 });
 
-test('a refresh token that is not rotated lives 30 days from its last use, and 180 days at most', async () => {
+test('a refresh token without rotation lives 30 days after its last use, and 180 days at most', async () => {
   const holder = await createHolder();
   const { refresh_token = '' } = await authorizeHolder(holder);
   const form = { grant_type: 'refresh_token', refresh_token };
@@ -318,7 +318,7 @@ test('a refresh token that is not rotated lives 30 days from its last use, and 1
   assert.equal((await holder.ask(form)).body.error, 'invalid_grant');
 });
 
-test('what stands in the way of FAPI 2.0, and metadata that is none, is a usage error', async () => {
+test('client create fails with a usage error when its options conflict with FAPI 2.0 or are no metadata', async () => {
   const fapi2 = { fapi2: true, 'auth-method': 'private_key_jwt' };
   for (const [values, message] of [
     [{ fapi2: true }, /private_key_jwt/],
@@ -363,7 +363,7 @@ test('what stands in the way of FAPI 2.0, and metadata that is none, is a usage 
   }
 });
 
-test('metadata counts as it was given', async () => {
+test('metadata is used as it was given', async () => {
   const { client_id } = await create({
     metadata: JSON.stringify({ require_pushed_authorization_requests: true }),
   });

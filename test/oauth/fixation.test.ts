@@ -67,7 +67,7 @@ async function assertNothing(browser: TestBrowser, resumed: Page, before?: strin
   assert.equal(await accountOf(browser), before);
 }
 
-test('attack: an interaction planted before the victim signs in is not resumed by the attacker', async () => {
+test('attack: the attacker cannot resume an interaction planted before the victim signed in', async () => {
   const attackers = new TestBrowser(server.baseUrl);
   const victims = new TestBrowser(server.baseUrl);
   const login = await attackers.open(ask());
@@ -101,7 +101,7 @@ test('attack: a consent planted in the victim’s browser gives the attacker nei
   await assertNothing(attackers, await attackers.open(switched.href), attacker.email);
 });
 
-test('attack: an interaction of the device page, planted, connects no device of the attacker’s', async () => {
+test('attack: a planted interaction of the device page connects no device of the attacker', async () => {
   const device = await createTestClient(server, {
     authMethod: 'none',
     redirectUris: [],
@@ -125,7 +125,7 @@ test('attack: an interaction of the device page, planted, connects no device of 
   assert.equal(status, 400);
 });
 
-test('attack: the attacker’s own login, planted, does not sign the victim in as the attacker', async () => {
+test('attack: the attacker’s planted login does not sign the victim in as the attacker', async () => {
   const attackers = new TestBrowser(server.baseUrl);
   const victims = new TestBrowser(server.baseUrl);
   const login = await attackers.open(ask());
@@ -135,7 +135,7 @@ test('attack: the attacker’s own login, planted, does not sign the victim in a
   await assertNothing(victims, await victims.open(resume.href));
 });
 
-test('attack: a form of a sibling host, sent with cookies it planted, is refused', async () => {
+test('attack: a sibling host’s form with planted cookies is refused', async () => {
   const attackers = new TestBrowser(server.baseUrl);
   const victims = new TestBrowser(server.baseUrl);
   const login = await attackers.open(ask());
@@ -149,7 +149,7 @@ test('attack: a form of a sibling host, sent with cookies it planted, is refused
   assert.equal((await attackers.request(login.url, { method: 'POST', body, headers })).status, 303);
 });
 
-test('an answer that is sent twice, and two requests at once, go on in the browser that gave them', async () => {
+test('a form sent twice and two concurrent requests continue only in the browser that sent them', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const [one, two] = [await browser.open(ask()), await browser.open(ask())];
   const [first, second] = [
@@ -171,7 +171,7 @@ test('an answer that is sent twice, and two requests at once, go on in the brows
   assert.equal(left.length, 2);
 });
 
-test('under https the answer’s cookie is bound to this host by its name, and demanded', async (t: TestContext) => {
+test('under https the interaction cookie is required and bound to this host by its name', async (t: TestContext) => {
   const secure = await startTestServer(t, { NUNCIO_BASE_URL: 'https://auth.example' });
   const local = `http://127.0.0.1:${secure.config.port}`;
   const account = await createTestAccount(secure);

@@ -114,7 +114,7 @@ test('oauth 94: without a token the challenge names the metadata and no error', 
   assert.equal(challenge, `Bearer ${metadata}`);
 });
 
-test('oauth 95: an invalid token is invalid_token, a missing scope insufficient_scope', async () => {
+test('oauth 95: an invalid token is invalid_token, and a missing scope insufficient_scope', async () => {
   const invalid = await one.ask('Bearer nonsense');
   assert.equal(invalid.status, 401);
   assert.match(invalid.challenge ?? '', /error="invalid_token"/);
@@ -132,7 +132,7 @@ test('oauth 95: an invalid token is invalid_token, a missing scope insufficient_
   assert.match(lacking.challenge ?? '', /scope="read:posts"/);
 });
 
-test('oauth 96: the scheme is in any case, the token in the header alone', async () => {
+test('oauth 96: the scheme is case-insensitive, and the token is read from the header alone', async () => {
   const account = await createTestAccount({ db });
   const client = await createTestClient({ db });
   const { accessToken } = await mintAccessToken({ db, config }, { account, client, scopes: ['read:posts'] });
@@ -149,7 +149,7 @@ test('oauth 96: the scheme is in any case, the token in the header alone', async
   assert.equal((await one.ask('Basic YTpi')).status, 400);
 });
 
-test('oauth 61: an id_token, a foreign issuer or audience, an expired one, alg none and HS256 are refused', async () => {
+test('oauth 61: a token is refused when it is an id_token, foreign, expired, alg none or HS256', async () => {
   const account = await createTestAccount({ db });
   const client = await createTestClient({ db });
   const scopes = ['read:posts'];
@@ -215,7 +215,7 @@ test('oauth 61: an id_token, a foreign issuer or audience, an expired one, alg n
   assert.equal((await one.ask(`Bearer ${accessToken.split('.')[0]}.${changed}.${signature}`)).status, 401);
 });
 
-test('a withdrawn grant, a revoked token, a deleted client, a disabled account: dead on every node within a second', async () => {
+test('a token is refused on every node within a second after its grant, token, client or account ends', async () => {
   const scopes = ['read:posts'];
   const endings: [string, (minted: Minted) => Promise<unknown>][] = [
     ['grant', ({ grantId }) => withdrawGrant(db, grantId, 'user')],
@@ -255,7 +255,7 @@ test('a withdrawn grant, a revoked token, a deleted client, a disabled account: 
   }
 });
 
-test('a revoked token ends alone, its grant goes on', async () => {
+test('revoking a token leaves its grant valid', async () => {
   const account = await createTestAccount({ db });
   const client = await createTestClient({ db });
   const scopes = ['read:posts'];
@@ -270,7 +270,7 @@ test('a revoked token ends alone, its grant goes on', async () => {
   assert.equal((await one.ask(`Bearer ${second.accessToken}`)).status, 200);
 });
 
-test('a client registered again under an old id gets tokens that work', async () => {
+test('a client registered again under an old id gets working tokens', async () => {
   const client = await createTestClient({ db });
   const scopes = ['read:posts'];
   const old = await mintAccessToken({ db, config }, { client, scopes });
@@ -282,7 +282,7 @@ test('a client registered again under an old id gets tokens that work', async ()
   assert.equal((await one.ask(`Bearer ${fresh.accessToken}`)).status, 200);
 });
 
-test('a withdrawal made while notifications are cut reaches a node within a second', async () => {
+test('a withdrawal reaches a node within a second while notifications are cut', async () => {
   const account = await createTestAccount({ db });
   const client = await createTestClient({ db });
   const minted = await mintAccessToken({ db, config }, { account, client, scopes: ['read:posts'] });
@@ -303,7 +303,7 @@ test('a withdrawal made while notifications are cut reaches a node within a seco
   }
 });
 
-test('a node that cannot look at the withdrawals answers 503, not with what it remembers', async () => {
+test('a node answers 503 when it cannot read the withdrawals', async () => {
   const own = await createDatabase();
   const ownDb = openDatabase({ connectionString: own.url, connectionsMax: 2, onIdleError: () => {} });
   const node = await startNode(own.url);

@@ -15,7 +15,7 @@ const account = await createTestAccount(server);
 const client = await createTestClient(server);
 const machine = { grant_type: 'client_credentials', scope: 'read:posts' };
 
-test('oauth 62: introspection with wrong or without credentials is 401', async () => {
+test('oauth 62: introspection with wrong or missing credentials is 401', async () => {
   const got = await authorize(server, { account, client, scopes: ['read:posts'] });
   const token = got.accessToken;
   const introspect = (as: Parameters<typeof postForm>[2], form: Record<string, string> = {}) =>
@@ -35,14 +35,14 @@ test('oauth 62: introspection with wrong or without credentials is 401', async (
   assert.deepEqual([nobody.status, nobody.body.error], [400, 'invalid_request']);
 });
 
-test('oauth 62: a public client, which authenticates as nobody, learns nothing by introspection', async () => {
+test('oauth 62: introspection tells a public client nothing', async () => {
   const open = await createTestClient(server, { authMethod: 'none' });
   const { accessToken: token } = await authorize(server, { account, client: open, scopes: ['read:posts'] });
   const { status, body } = await postForm(server, '/oauth/introspect', open, { token });
   assert.deepEqual([status, body], [200, { active: false }]);
 });
 
-test('oauth 62: introspection by any method but POST is 405', async () => {
+test('oauth 62: introspection by a method other than POST is 405', async () => {
   for (const method of ['GET', 'PUT', 'PATCH', 'DELETE']) {
     const { status, headers } = await fetch(`${server.baseUrl}/oauth/introspect?token=x`, { method });
     assert.equal(status, 405, method);
@@ -50,7 +50,7 @@ test('oauth 62: introspection by any method but POST is 405', async () => {
   }
 });
 
-test('oauth 63: what is unknown, revoked, malformed or another’s is inactive and nothing else', async () => {
+test('oauth 63: an unknown, revoked, malformed or foreign token is inactive and nothing else', async () => {
   const other = await createTestClient(server);
   const got = await authorize(server, { account, client, scopes: ['read:posts'] });
   const foreign = await postForm(server, '/oauth/introspect', other, { token: got.accessToken });
@@ -65,7 +65,7 @@ test('oauth 63: what is unknown, revoked, malformed or another’s is inactive a
   }
 });
 
-test('oauth 64: an active token tells all about itself', async () => {
+test('oauth 64: an active token’s introspection has every field', async () => {
   const got = await authorize(server, { account, client, scopes: ['read:posts'] });
   const { headers, body } = await postForm(server, '/oauth/introspect', client, { token: got.accessToken });
   assert.equal(headers.get('cache-control'), 'no-store');
@@ -81,14 +81,14 @@ test('oauth 64: an active token tells all about itself', async () => {
   assert.equal(refresh.body.active, true);
 });
 
-test('oauth 67: with a revoked refresh token its access tokens are inactive at once', async () => {
+test('oauth 67: revoking a refresh token makes its access tokens inactive at once', async () => {
   const got = await authorize(server, { account, client, scopes: ['read:posts'] });
   await postForm(server, '/oauth/revoke', client, { token: got.refreshToken });
   const { body } = await postForm(server, '/oauth/introspect', client, { token: got.accessToken });
   assert.deepEqual(body, { active: false });
 });
 
-test('oauth 16: an assertion authenticates once, for this server, while it lives', async () => {
+test('oauth 16: an assertion authenticates once, for this server, until it expires', async () => {
   const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
   const other = await generateKeyPair('ES256');
   const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'one', alg: 'ES256', use: 'sig' }] };
@@ -134,7 +134,7 @@ test('oauth 16: an assertion authenticates once, for this server, while it lives
   assert.equal(answers.filter((answer) => answer.status === 200).length, 1);
 });
 
-test('oauth 17: an assertion beside the client_id of another client is refused', async () => {
+test('oauth 17: an assertion is refused beside another client’s client_id', async () => {
   const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
   const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'one', alg: 'ES256', use: 'sig' }] };
   const signing = await createTestClient(server, { authMethod: 'private_key_jwt', metadata: { jwks } });
@@ -159,7 +159,7 @@ test('oauth 17: an assertion beside the client_id of another client is refused',
   );
 });
 
-test('opaque access tokens open the API, introspect and end like the others', async (context) => {
+test('opaque access tokens open the API, introspect and expire like JWTs', async (context) => {
   const platform = createPlatform({ oauth: { accessTokenFormat: 'opaque' } });
   const opaque = await startTestServer(context, {}, 'dev', platform);
   const user = await createTestAccount(opaque);
@@ -189,7 +189,7 @@ test('opaque access tokens open the API, introspect and end like the others', as
   assert.equal(await open(token), 200);
 });
 
-test('oauth 39: without PKCE both the operator and the client must say so, and public clients never can', async (context) => {
+test('oauth 39: a request without PKCE is accepted when operator and client both allow it, and never from a public client', async (context) => {
   const platform = createPlatform({ oauth: { withoutPkce: true } });
   const loose = await startTestServer(context, {}, 'dev', platform);
   for (const [at, requirePkce, works] of [
@@ -216,7 +216,7 @@ test('oauth 39: without PKCE both the operator and the client must say so, and p
   }
 });
 
-test('oauth 10: browsers of other origins may use what has no cookies', async () => {
+test('oauth 10: other origins may use endpoints without cookies', async () => {
   for (const path of ['/oauth/token', '/oauth/revoke', '/oauth/userinfo', '/oauth/jwks', '/oauth/par']) {
     const preflight = await fetch(`${server.baseUrl}${path}`, {
       method: 'OPTIONS',

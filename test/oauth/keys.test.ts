@@ -37,7 +37,7 @@ async function until(what: string, holds: () => Promise<boolean>): Promise<void>
   assert.fail(what);
 }
 
-test('oauth 71: a rotation publishes first, signs later, and never refuses a valid token on any node', async (context) => {
+test('oauth 71: key rotation publishes first, signs later, and never refuses a valid token on any node', async (context) => {
   const lines: string[] = [];
   const port = await freePort();
   const second = await startServer({
@@ -81,7 +81,7 @@ test('oauth 71: a rotation publishes first, signs later, and never refuses a val
   assert.deepEqual(lines, []);
 });
 
-test('oauth 60: the operator chooses RS256: both nodes take tokens of both algorithms, before and after a rotation', async (context) => {
+test('oauth 60: with RS256 both nodes accept tokens of both algorithms before and after a rotation', async (context) => {
   const elsewhere = 'https://notes.example';
   const port = await freePort();
   const config = { ...server.config, port };
@@ -161,7 +161,7 @@ test('accessTokenAlgorithm is ES256 or RS256 and nothing else', () => {
   }
 });
 
-test('a refused request is one log line with its id and the exact reason, and no secret', async (context) => {
+test('a refused request writes one log line with its id and the exact reason, and no secret', async (context) => {
   const lines: string[] = [];
   const port = await freePort();
   const config = { ...server.config, port, baseUrl: `http://localhost:${port}` };
@@ -192,7 +192,7 @@ test('a refused request is one log line with its id and the exact reason, and no
   }
 });
 
-test('the audit log tells of registrations, grants, tokens, withdrawals and keys', async () => {
+test('the audit log records registrations, grants, tokens, withdrawals and keys', async () => {
   const app = await createTestClient(server);
   const { grantId } = await authorize(server, { account, client: app, scopes: ['read:posts'] });
   await withdrawGrant(server.db, grantId, 'user');
@@ -208,7 +208,7 @@ test('the audit log tells of registrations, grants, tokens, withdrawals and keys
   assert.ok(keys.length >= 2);
 });
 
-test('housekeeping takes what is of no use, and nothing else', async () => {
+test('housekeeping deletes expired records and nothing else', async () => {
   const live = await authorize(server, { account, client, scopes: ['read:posts'] });
   await sql`
     insert into refresh_tokens (digest, grant_id, payload, expires_at)
@@ -231,7 +231,7 @@ test('housekeeping takes what is of no use, and nothing else', async () => {
   assert.equal(again.refresh_tokens, undefined);
 });
 
-test('a table that cannot be cleared keeps no other from being cleared, and is named', async () => {
+test('a table that housekeeping cannot clear is named, and does not block the others', async () => {
   await sql`
     insert into used_proofs (digest, expires_at) values (sha256('late'), now() - interval '1 second')`.execute(
     server.db,
@@ -251,7 +251,7 @@ test('a table that cannot be cleared keeps no other from being cleared, and is n
   assert.equal(rows.length, 0);
 });
 
-test('grants that a newer one covers leave once nothing comes from them, and no other', async () => {
+test('a superseded grant is deleted once nothing depends on it', async () => {
   const user = await createTestAccount(server);
   const app = await createTestClient(server);
   const scopes = ['read:posts'];
@@ -280,7 +280,7 @@ test('grants that a newer one covers leave once nothing comes from them, and no 
   );
 });
 
-test('a secret is replaced without a gap: two work, then one', async () => {
+test('replacing a secret leaves no gap: two work, then one', async () => {
   const app = await createTestClient(server);
   const works = async (secret: string | null) => {
     const form = { grant_type: 'client_credentials', scope: 'read:posts' };
@@ -296,7 +296,7 @@ test('a secret is replaced without a gap: two work, then one', async () => {
   assert.equal(await works(third), true);
 });
 
-test('keys are not rotated with another secret: no server could use what was made', async () => {
+test('keys rotate refuses when its secret differs from the servers’ secret', async () => {
   const other = Buffer.from('another secret than the server’s, 32 bytes');
   const count = async () => {
     const { rows } = await sql`

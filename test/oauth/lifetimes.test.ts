@@ -35,13 +35,13 @@ function lifeOf(token: string): number {
   return exp - iat;
 }
 
-test('15 minutes where nothing else is said', async () => {
+test('an access token lives 15 minutes by default', async () => {
   const { access_token, expires_in } = await ask({});
   assert.equal(expires_in, 900);
   assert.equal(lifeOf(access_token), 900);
 });
 
-test('a client, or an API elsewhere, may have shorter ones; the shorter one wins', async () => {
+test('the shorter of the client’s and the API’s lifetime applies', async () => {
   for (const [metadata, resource, seconds] of [
     [{ access_token_seconds: 120 }, undefined, 120],
     [{}, brief, 300],
@@ -54,12 +54,12 @@ test('a client, or an API elsewhere, may have shorter ones; the shorter one wins
   }
 });
 
-test('an API elsewhere may have opaque tokens; a client’s own format wins', async () => {
+test('an API may have opaque tokens, and the client’s own format takes precedence', async () => {
   assert.equal((await ask({}, opaque)).access_token.split('.').length, 1);
   assert.equal((await ask({ access_token_format: 'jwt' }, opaque)).access_token.split('.').length, 3);
 });
 
-test('longer ones cannot be had: the withdrawal list would forget them', async () => {
+test('a lifetime longer than the withdrawal list remembers is refused', async () => {
   assert.match(metadataFault({ access_token_seconds: 901 }) ?? '', /from 60 to 900/);
   assert.match(metadataFault({ access_token_seconds: 59 }) ?? '', /from 60 to 900/);
   assert.equal((await ask({ access_token_seconds: 86_400 })).expires_in, 900);

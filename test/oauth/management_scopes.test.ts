@@ -20,7 +20,7 @@ const server = await startTestServer({ after });
 const management = ['read:apps', 'write:apps', 'admin'];
 const developer = 'openid read:profile read:webhooks write:webhooks read:apps write:apps';
 
-test('a request of the console without scope gets all of its scopes that the account may have', async () => {
+test('the console’s request without scope gets every scope its account may have', async () => {
   const admin = await createTestAccount(server, { isAdmin: true });
   const ofAdmin = await signInToConsole(server, admin);
   assert.equal(ofAdmin.tokens.scope, `${developer} admin`);
@@ -31,7 +31,7 @@ test('a request of the console without scope gets all of its scopes that the acc
   assert.ok(typeof ofUser.tokens.id_token === 'string');
 });
 
-test('an account that is no administrator does not get admin by asking for it, nor by refreshing', async () => {
+test('an account that is no administrator gets no admin scope by request or refresh', async () => {
   const user = await createTestAccount(server);
   const { tokens } = await signInToConsole(server, user, { scope: 'read:apps admin' });
   assert.equal(tokens.scope, 'read:apps');
@@ -47,7 +47,7 @@ test('an account that is no administrator does not get admin by asking for it, n
   await assert.rejects(signInToConsole(server, user, { scope: 'admin' }), /error=access_denied/);
 });
 
-test('no app that registered itself gets a management scope, whatever its row says', async () => {
+test('a self-registered app never gets a management scope, whatever its row says', async () => {
   const client = await createTestClient(server, {
     origin: 'registration',
     scopes: ['read:posts', ...management],
@@ -74,7 +74,7 @@ test('no app that registered itself gets a management scope, whatever its row sa
   assert.ok(rows[0]?.scopes.every((scope) => !management.includes(scope)));
 });
 
-test('a client that the operator names gets management scopes, for a user and for itself', async () => {
+test('a client named by the operator gets management scopes, for a user and for itself', async () => {
   const client = await createTestClient(server, { scopes: management });
   assert.ok(await clientToken(server, client, ['admin']));
   const account = await createTestAccount(server);
@@ -88,7 +88,7 @@ test('a client that the operator names gets management scopes, for a user and fo
   assert.equal(body.scope, 'read:apps');
 });
 
-test('codes of the console are not sent to another port of a loopback address', async () => {
+test('the console’s codes are not sent to another port of a loopback address', async () => {
   const url = new URL(`${server.baseUrl}/oauth/authorize`);
   const port = Number(new URL(server.baseUrl).port);
   url.search = new URLSearchParams({

@@ -55,7 +55,7 @@ function userinfo(token: string | null, init: RequestInit = {}) {
   return fetch(`${server.baseUrl}/oauth/userinfo`, { headers, ...init });
 }
 
-test('oauth 90: an id_token says who, by whom, for whom and until when, signed RS256 or ES256', async () => {
+test('oauth 90: an id_token names subject, issuer, audience and expiry, signed with RS256 or ES256', async () => {
   const keys = createRemoteJWKSet(new URL(`${server.baseUrl}/oauth/jwks`));
   const byEs256 = await createTestClient(server, { metadata: { id_token_signed_response_alg: 'ES256' } });
   for (const [app, alg] of [
@@ -72,11 +72,11 @@ test('oauth 90: an id_token says who, by whom, for whom and until when, signed R
   }
 });
 
-test('oauth 90: without the scope openid there is no id_token', async () => {
+test('oauth 90: a token response has no id_token without the scope openid', async () => {
   assert.equal((await authorize(server, { account, client, scopes: ['read:profile'] })).idToken, null);
 });
 
-test('oauth 91: userinfo by GET and POST says the same sub as the id_token', async () => {
+test('oauth 91: userinfo returns the id_token’s sub by GET and POST', async () => {
   const { accessToken, claims } = await claimsOf();
   const form = new URLSearchParams({ access_token: accessToken });
   for (const response of [
@@ -91,7 +91,7 @@ test('oauth 91: userinfo by GET and POST says the same sub as the id_token', asy
   }
 });
 
-test('oauth 91: userinfo is a signed JWT for a client that registered an algorithm for it', async () => {
+test('oauth 91: userinfo is a signed JWT when the client registered an algorithm for it', async () => {
   const keys = createRemoteJWKSet(new URL(`${server.baseUrl}/oauth/jwks`));
   for (const alg of ['RS256', 'ES256']) {
     const app = await createTestClient(server, { metadata: { userinfo_signed_response_alg: alg } });
@@ -109,12 +109,12 @@ test('oauth 91: userinfo is a signed JWT for a client that registered an algorit
   }
 });
 
-test('oauth 91: userinfo says only what the scopes allow', async () => {
+test('oauth 91: userinfo returns only what the scopes allow', async () => {
   const { accessToken } = await claimsOf({ scopes: ['openid'] });
   assert.deepEqual(await (await userinfo(accessToken)).json(), { sub: account.id });
 });
 
-test('oauth 91: userinfo without a token, with a bad one, and without openid', async () => {
+test('oauth 91: userinfo is refused without a token, with an invalid token and without openid', async () => {
   const none = await userinfo(null);
   assert.equal(none.status, 401);
   assert.match(none.headers.get('www-authenticate') ?? '', /^Bearer/);
@@ -131,7 +131,7 @@ test('oauth 91: userinfo without a token, with a bad one, and without openid', a
   assert.equal(query.status, 400);
 });
 
-test('oauth 30: prompt=none shows no page and says which one there would have been', async () => {
+test('oauth 30: prompt=none shows no page and returns the error for the page it would need', async () => {
   assert.equal(await errorOf(new TestBrowser(server.baseUrl), { prompt: 'none' }), 'login_required');
   const other = await createTestClient(server);
   const { browser } = await authorize(server, { account, client: other, scopes });
@@ -141,14 +141,14 @@ test('oauth 30: prompt=none shows no page and says which one there would have be
   assert.ok(silent.leftTo?.searchParams.get('code'), silent.text);
 });
 
-test('oauth 30: prompt=none with another value, and an unknown one, are invalid_request', async () => {
+test('oauth 30: prompt=none beside another value, and an unknown prompt, are invalid_request', async () => {
   const browser = new TestBrowser(server.baseUrl);
   for (const prompt of ['none login', 'none consent', 'guess']) {
     assert.equal(await errorOf(browser, { prompt }), 'invalid_request', prompt);
   }
 });
 
-test('oauth 31: prompt=login asks for the password again, and auth_time grows', async () => {
+test('oauth 31: prompt=login asks for the password again and renews auth_time', async () => {
   const first = await claimsOf({ parameters: { max_age: '1000' } });
   await sleep(1_100);
   const page = await ask(first.browser, { prompt: 'login' });
@@ -167,7 +167,7 @@ test('oauth 31: prompt=login asks for the password again, and auth_time grows', 
   assert.ok(switched === other.id || /nowhere|neither/.test(String(switched)), String(switched));
 });
 
-test('oauth 31: prompt=consent asks again what was allowed before', async () => {
+test('oauth 31: prompt=consent asks again for confirmed scopes', async () => {
   const { browser } = await authorize(server, { account, client, scopes });
   assert.ok((await ask(browser, {})).leftTo?.searchParams.get('code'));
   const page = await ask(browser, { prompt: 'consent' });
@@ -176,7 +176,7 @@ test('oauth 31: prompt=consent asks again what was allowed before', async () => 
   assert.ok(redirect.searchParams.get('code'));
 });
 
-test('oauth 31: max_age=1 after two seconds asks for the password again', async () => {
+test('oauth 31: max_age=1 asks for the password again after two seconds', async () => {
   const first = await claimsOf({ parameters: { max_age: '1000' } });
   assert.equal(typeof first.claims.auth_time, 'number');
   assert.ok((await ask(first.browser, { max_age: '1000' })).leftTo);
@@ -189,7 +189,7 @@ test('oauth 31: max_age=1 after two seconds asks for the password again', async 
   }
 });
 
-test('oauth 32: an id_token_hint of another user with prompt=none is login_required', async () => {
+test('oauth 32: prompt=none with another user’s id_token_hint is login_required', async () => {
   const other = await createTestAccount(server);
   const { idToken: foreign } = await authorize(server, { account: other, client, scopes });
   const { browser, idToken } = await authorize(server, { account, client, scopes });
@@ -200,7 +200,7 @@ test('oauth 32: an id_token_hint of another user with prompt=none is login_requi
   assert.equal((await silent(forged)).leftTo?.searchParams.get('error'), 'invalid_request');
 });
 
-test('oauth 51: a refreshed id_token has the same iss, sub, aud and auth_time', async () => {
+test('oauth 51: a refreshed id_token keeps iss, sub, aud and auth_time', async () => {
   const first = await claimsOf({ parameters: { max_age: '1000', nonce: 'n'.repeat(64) } });
   await sleep(1_100);
   const form = { grant_type: 'refresh_token', refresh_token: first.refreshToken };
@@ -212,7 +212,7 @@ test('oauth 51: a refreshed id_token has the same iss, sub, aud and auth_time', 
   assert.ok(Number(refreshed.iat) > Number(first.claims.iat));
 });
 
-test('oauth 51: offline_access is honoured with consent alone', async () => {
+test('oauth 51: offline_access requires consent', async () => {
   const asked = ['openid', 'offline_access', 'read:profile'];
   const plain = await authorize(server, { account, client, scopes: asked });
   assert.ok(!plain.scope.includes('offline_access'));
@@ -221,7 +221,7 @@ test('oauth 51: offline_access is honoured with consent alone', async () => {
   assert.ok(consented.scope.includes('offline_access'));
 });
 
-test('claims asked for one by one are given as far as the scopes allow', async () => {
+test('individually requested claims are returned as far as the scopes allow', async () => {
   const claims = JSON.stringify({ id_token: { email: null, auth_time: { essential: true } } });
   const allowed = await claimsOf({ parameters: { claims, prompt: 'consent' } });
   assert.equal(allowed.claims.email, account.email);
@@ -238,7 +238,7 @@ test('claims asked for one by one are given as far as the scopes allow', async (
   }
 });
 
-test('the id_token is no access token, and the other way round', async () => {
+test('an id_token is refused as an access token, and an access token as an id_token', async () => {
   const { idToken, accessToken } = await authorize(server, { account, client, scopes });
   assert.equal(decodeProtectedHeader(accessToken).typ, 'at+jwt');
   assert.equal((await userinfo(idToken)).status, 401);
@@ -250,7 +250,7 @@ test('the id_token is no access token, and the other way round', async () => {
 
 const passwordAcr = 'urn:oasis:names:tc:SAML:2.0:ac:classes:Password';
 
-test('oauth 90: acr says how the user signed in, where it is asked for', async () => {
+test('oauth 90: acr names the sign-in method when it is requested', async () => {
   const metadata = await fetch(`${server.baseUrl}/.well-known/openid-configuration`);
   const { acr_values_supported: values, claims_supported: claims } = (await metadata.json()) as Record<
     string,
@@ -278,7 +278,7 @@ test('oauth 90: acr says how the user signed in, where it is asked for', async (
   assert.ok(!('acr' in (await claimsOf()).claims));
 });
 
-test('oauth 90: an essential acr that nobody can reach is an error, not a login without end', async () => {
+test('oauth 90: an essential acr that is unreachable is an error, not an endless login', async () => {
   const { browser } = await claimsOf();
   for (const acr of [
     { value: 'urn:other' },
@@ -292,7 +292,7 @@ test('oauth 90: an essential acr that nobody can reach is an error, not a login 
   }
 });
 
-test('oauth 90: a login from before there was an acr is asked for again where one is essential', async () => {
+test('oauth 90: a login without acr is repeated when acr is essential', async () => {
   const { browser } = await claimsOf();
   await sql`update login_sessions set payload = payload - 'acr'`.execute(server.db);
   const claims = JSON.stringify({ id_token: { acr: { essential: true, value: passwordAcr } } });

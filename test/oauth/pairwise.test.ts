@@ -45,7 +45,7 @@ function clientOf(host: string): Promise<TestClient> {
   return createTestClient(server, { redirectUris: [`https://${host}/callback`], metadata: pairwise });
 }
 
-test('a user has one name at all clients of a host, another at the next host, and no account’s id', async () => {
+test('a user’s sub is equal for clients of one host, differs between hosts, and is no account id', async () => {
   const [one, two, other] = [
     await clientOf('a.example'),
     await clientOf('a.example'),
@@ -60,7 +60,7 @@ test('a user has one name at all clients of a host, another at the next host, an
   assert.equal(await subjectAt(await createTestClient(server)), account.id);
 });
 
-test('what is nobody’s host makes no two clients one: installed apps know a user by names of their own', async () => {
+test('clients without a host of their own each get their own sub', async () => {
   for (const [one, another] of [
     ['com.example.one:/callback', 'com.example.two:/callback'],
     ['http://127.0.0.1/one', 'http://127.0.0.1/two'],
@@ -74,7 +74,7 @@ test('what is nobody’s host makes no two clients one: installed apps know a us
   }
 });
 
-test('oauth 91: userinfo and introspection by the client say the same name; APIs are told the account', async () => {
+test('oauth 91: userinfo and introspection by the client return the pairwise sub, and APIs get the account', async () => {
   const client = await clientOf('c.example');
   const { name, accessToken } = await connect(client);
   const headers = { authorization: `Bearer ${accessToken}` };
@@ -96,7 +96,7 @@ test('oauth 91: userinfo and introspection by the client say the same name; APIs
   assert.deepEqual([foreign.body.active, foreign.body.sub], [true, account.id]);
 });
 
-test('the name is taken as a hint of who is meant', async () => {
+test('the pairwise sub is accepted as a hint', async () => {
   const client = await clientOf('d.example');
   const { idToken } = await connect(client);
   const hinted = (idTokenHint: string) =>
@@ -111,7 +111,7 @@ test('the name is taken as a hint of who is meant', async () => {
   assert.equal(nobody.leftTo?.searchParams.get('error'), 'login_required');
 });
 
-test('apps may register for it themselves, and it is listed', async () => {
+test('apps may register for pairwise subjects, and the metadata lists them', async () => {
   const metadata = await fetch(`${server.baseUrl}/.well-known/openid-configuration`);
   const { subject_types_supported: types } = (await metadata.json()) as Record<string, string[]>;
   assert.deepEqual(types?.toSorted(), ['pairwise', 'public']);

@@ -40,7 +40,7 @@ function pushedUrl(clientId: string, requestUri: string): string {
   return `${server.baseUrl}/oauth/authorize?${new URLSearchParams({ client_id: clientId, request_uri: requestUri })}`;
 }
 
-test('oauth 73: a pushed request gets 201 and a request_uri, a bad one its error as JSON', async () => {
+test('oauth 73: a pushed request returns 201 and a request_uri, and an invalid one its error as JSON', async () => {
   const { status, headers, body } = await push(client);
   assert.equal(status, 201);
   assert.equal(headers.get('cache-control'), 'no-store');
@@ -55,7 +55,7 @@ test('oauth 73: a pushed request gets 201 and a request_uri, a bad one its error
   assert.deepEqual([unknown.status, unknown.body.error], [401, 'invalid_client']);
 });
 
-test('oauth 74: a request_uri inside, another method, too large', async () => {
+test('oauth 74: a pushed request is refused with a request_uri inside, by another method or when too large', async () => {
   const inside = await push(client, { request_uri: 'urn:ietf:params:oauth:request_uri:x' });
   assert.equal(inside.status, 400);
   assert.ok(['invalid_request', 'request_uri_not_supported'].includes(String(inside.body.error)));
@@ -64,7 +64,7 @@ test('oauth 74: a request_uri inside, another method, too large', async () => {
   assert.equal(large.status, 413);
 });
 
-test('oauth 74: too many from one address are 429 until the minute ends, here and where else something begins', async () => {
+test('oauth 74: an address is limited to a number of pushed requests and authorization starts a minute, then 429', async () => {
   const limited = await startTestServer(
     { after },
     { NUNCIO_RATE_LIMIT: '3', NUNCIO_TRUST_PROXY: '127.0.0.1' },
@@ -113,7 +113,7 @@ async function untilMinuteHasRoom(): Promise<void> {
   if (left < 5_000) await new Promise((resolve) => setTimeout(resolve, left + 50));
 }
 
-test('oauth 75: a request_uri is its client’s, known, and used up at the end, not by looking', async () => {
+test('oauth 75: a request_uri is bound to its client, must be known, and is used up when the request ends', async () => {
   const { body, verifier } = await push(client);
   const requestUri = String(body.request_uri);
   const other = await createTestClient(server);
@@ -185,7 +185,7 @@ test('openid-client pushes a request and signs one', async () => {
   }
 });
 
-test('oauth 35: a request object of another key, and a foreign request_uri, are refused', async () => {
+test('oauth 35: a request object with another key and a foreign request_uri are refused', async () => {
   const { publicKey } = await generateKeyPair('ES256', { extractable: true });
   const other = await generateKeyPair('ES256');
   const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'one', alg: 'ES256', use: 'sig' }] };
@@ -216,7 +216,7 @@ test('oauth 35: a request object of another key, and a foreign request_uri, are 
   assert.match(page.leftTo?.searchParams.get('error') ?? page.text, /request_uri_not_supported/);
 });
 
-test('oauth 58: a resource that is not absolute, has a fragment or is unknown is invalid_target', async () => {
+test('oauth 58: a resource that is relative, has a fragment or is unknown is invalid_target', async () => {
   const { challenge } = createPkce();
   for (const resource of ['relative', `${server.baseUrl}#x`, 'https://other.example/']) {
     const parameters = {
@@ -235,7 +235,7 @@ test('oauth 58: a resource that is not absolute, has a fragment or is unknown is
   }
 });
 
-test('oauth 59: at the token endpoint no other resource can be had than the authorised one', async () => {
+test('oauth 59: the token endpoint refuses a resource that was not authorized', async () => {
   const { challenge, verifier } = createPkce();
   const parameters = {
     resource: server.baseUrl,
@@ -266,7 +266,7 @@ test('oauth 59: at the token endpoint no other resource can be had than the auth
   assert.deepEqual([wider.status, wider.body.error], [400, 'invalid_target']);
 });
 
-test('oauth 72: the issuer is in success and error, and the metadata says so', async () => {
+test('oauth 72: success and error redirects carry the issuer, and the metadata says so', async () => {
   const metadata = await (await fetch(`${server.baseUrl}/.well-known/oauth-authorization-server`)).json();
   assert.equal((metadata as Record<string, unknown>).authorization_response_iss_parameter_supported, true);
   const { leftTo } = await new TestBrowser(server.baseUrl).open(authorizationUrl(server, client, {}));

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { ProviderKey } from '../../src/oauth/provider_key.ts';
 
-test('signatures of one turn are made together at its end, each of its own data', async () => {
+test('signatures requested in one turn are computed together, each over its own data', async () => {
   const pair = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const key = new ProviderKey({ ...pair.privateKey.export({ format: 'jwk' }), kid: 'k', alg: 'ES256' });
   const texts = ['one', 'two', 'three'].map((text) => Buffer.from(text));
@@ -25,7 +25,7 @@ test('signatures of one turn are made together at its end, each of its own data'
   }
 });
 
-test('a signature that cannot be made is refused alone', async () => {
+test('a signature that fails rejects alone', async () => {
   const pair = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const key = new ProviderKey({ ...pair.privateKey.export({ format: 'jwk' }), kid: 'k', alg: 'ES256' });
   const [bad, good] = await Promise.allSettled([key.sign(1 as never), key.sign(Buffer.from('good'))]);

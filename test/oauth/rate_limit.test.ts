@@ -30,7 +30,7 @@ async function ask(
   return { status: response.status, headers: response.headers, body: text === '' ? {} : JSON.parse(text) };
 }
 
-test('fresh tokens of a client for itself are one count at the API', async () => {
+test('all tokens of a client for itself share one count at the API', async () => {
   const client = await createTestClient(server, {
     grantTypes: ['client_credentials'],
     scopes: ['read:posts'],
@@ -44,7 +44,7 @@ test('fresh tokens of a client for itself are one count at the API', async () =>
   assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
 });
 
-test('a client has one limit at the token, introspection and revocation endpoints, wherever it asks from', async () => {
+test('a client has one limit over the token, introspection and revocation endpoints, from any address', async () => {
   const client = await createTestClient(server, {
     grantTypes: ['client_credentials'],
     scopes: ['read:posts'],
@@ -79,7 +79,7 @@ test('a client has one limit at the token, introspection and revocation endpoint
   assert.equal((await ask('/oauth/token', '198.51.100.1', { authorization: others }, forToken)).status, 200);
 });
 
-test('who does not authenticate counts for the address, and uses up no client’s limit', async () => {
+test('an unauthenticated request counts for its address and uses up no client’s limit', async () => {
   const client = await createTestClient(server, {
     grantTypes: ['client_credentials'],
     scopes: ['read:posts'],
@@ -118,7 +118,7 @@ test('a public client’s limit is not used up from another address', async () =
   assert.equal((await ask('/oauth/token', '203.0.113.10', {}, form)).status, 400);
 });
 
-test('attack: a stranger who names a client and is refused before it authenticates uses up none of its limit', async () => {
+test('attack: a stranger who names a client but is refused before authentication uses up none of its limit', async () => {
   const client = await createTestClient(server, {
     grantTypes: ['client_credentials'],
     scopes: ['read:posts'],
@@ -137,7 +137,7 @@ test('attack: a stranger who names a client and is refused before it authenticat
   assert.deepEqual([status, headers.get('ratelimit-remaining')], [200, '29']);
 });
 
-test('attack: a client past its limit gets no further by a body in another character set', async () => {
+test('attack: a client past its limit stays limited when its body uses another character set', async () => {
   const client = await createTestClient(server, {
     authMethod: 'client_secret_post',
     grantTypes: ['client_credentials'],
@@ -162,7 +162,7 @@ test('attack: a client past its limit gets no further by a body in another chara
   }
 });
 
-test('attack: one address with many public clients gets no more than one client that authenticates', async () => {
+test('attack: one address with many public clients gets no more than one authenticated client', async () => {
   const form = { grant_type: 'refresh_token', refresh_token: 'none' };
   const clients = await Promise.all(
     Array.from({ length: 12 }, () => createTestClient(server, { authMethod: 'none' })),
@@ -192,7 +192,7 @@ test('attack: one address with many public clients gets no more than one client 
   assert.equal(ofSite.filter((status) => status !== 429).length, 9);
 });
 
-test('attack: one /64 does not use up what its /48 has to begin something', async () => {
+test('attack: one /64 does not use up its /48’s limit', async () => {
   const from = (address: string) =>
     ask('/oauth/par', address, {}, { client_id: 'none' }).then(({ status }) => status);
   await startOfMinute();

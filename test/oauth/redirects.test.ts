@@ -75,7 +75,7 @@ async function logIn(browser: TestBrowser, page: Page): Promise<Page> {
   return browser.submit(page, { email: account.email, password: account.password, action: 'login' });
 }
 
-test('oauth 27: every redirect to a redirect_uri is 302, not kept and tells no referrer', async () => {
+test('oauth 27: every redirect to a redirect_uri is 302 with no-store and no-referrer', async () => {
   for (const [how, start] of Object.entries({ directly: ask, pushed: push })) {
     for (const mode of ['query', 'fragment']) {
       const parameters = { response_mode: mode, state: 's' };
@@ -142,7 +142,7 @@ const unprompted: Record<string, Parameters> = {
   invalid_target: { resource: 'https://no.example' },
 };
 
-test('attack: an app that registered itself sends nobody elsewhere before they act', async () => {
+test('attack: a self-registered app redirects nobody before they act', async () => {
   const app = await selfMade();
   for (const [error, parameters] of Object.entries(unprompted)) {
     for (const response_mode of ['query', 'fragment', 'form_post']) {
@@ -166,7 +166,7 @@ test('attack: an app that registered itself sends nobody elsewhere before they a
   assertHeld(pushed, 'pushed');
 });
 
-test('attack: the address of an answer that is not there is no way out either', async () => {
+test('attack: a self-registered app cannot redirect by an expired authorization’s address', async () => {
   const app = await selfMade();
   const query = new URLSearchParams({ client_id: app.id, redirect_uri: app.redirectUri, state: 's' });
   const browser = new TestBrowser(server.baseUrl);
@@ -178,7 +178,7 @@ test('attack: the address of an answer that is not there is no way out either', 
   assertHeld(page, 'not answered');
 });
 
-test('an app that registered itself gets its answer by redirect once the user has acted', async () => {
+test('a self-registered app gets its response by redirect once the user acts', async () => {
   const app = await selfMade();
   const browser = new TestBrowser(server.baseUrl);
   const refused = await browser.submit(await browser.open(ask({}, app)), { action: 'deny' }, 1);
@@ -195,7 +195,7 @@ test('an app that registered itself gets its answer by redirect once the user ha
   assertHeld(await browser.open(ask({ scope: 'write:events' }, app)), 'another request');
 });
 
-test('attack: a browser that is signed out is sent nowhere by /oauth/logout of a self-registered app', async () => {
+test('attack: /oauth/logout does not redirect a signed-out browser to a self-registered app', async () => {
   const app = await selfMade();
   const url = (of: TestClient) =>
     `${server.baseUrl}/oauth/logout?${new URLSearchParams({
@@ -216,7 +216,7 @@ test('attack: a browser that is signed out is sent nowhere by /oauth/logout of a
   assert.match(form.text, /<script>/);
 });
 
-test('oauth 35: every response mode that is listed works for a code', async () => {
+test('oauth 35: every listed response mode works for a code', async () => {
   const response = await fetch(`${server.baseUrl}/.well-known/openid-configuration`);
   const { response_modes_supported: modes } = (await response.json()) as {
     response_modes_supported: string[];
@@ -230,7 +230,7 @@ test('oauth 35: every response mode that is listed works for a code', async () =
   }
 });
 
-test('attack: an app that registered itself is not sent to this server by a port of its choice', async () => {
+test('attack: a self-registered app cannot choose a port that leads to this server', async () => {
   const path = '/docs/oauth2-redirect.html';
   const { port } = server.config;
   const register = async (metadata: object) => {

@@ -48,7 +48,7 @@ async function userinfo(accessToken: string): Promise<number> {
   return response.status;
 }
 
-test('oauth 44: a refresh token is for its client, and a confidential client authenticates', async () => {
+test('oauth 44: a refresh token is bound to its client, and a confidential client authenticates', async () => {
   const { refreshToken } = await authorize(server, { account, client, scopes });
   const other = await refresh(refreshToken, await createTestClient(server));
   assert.deepEqual([other.status, other.body.error], [400, 'invalid_grant']);
@@ -57,7 +57,7 @@ test('oauth 44: a refresh token is for its client, and a confidential client aut
   assert.equal((await refresh(refreshToken)).status, 200);
 });
 
-test('oauth 45: fewer scopes narrow the access token and not the grant, more are refused', async () => {
+test('oauth 45: fewer scopes narrow the access token and not the grant, and more are refused', async () => {
   const { refreshToken } = await authorize(server, { account, client, scopes });
   const narrow = await refresh(refreshToken, client, { scope: 'read:posts' });
   assert.equal(narrow.status, 200);
@@ -68,7 +68,7 @@ test('oauth 45: fewer scopes narrow the access token and not the grant, more are
   assert.deepEqual(String(whole.body.scope).split(' ').sort(), scopes);
 });
 
-test('oauth 46: each use gives a new refresh token, to public and confidential clients alike', async () => {
+test('oauth 46: each use returns a new refresh token to public and confidential clients', async () => {
   for (const as of [publicClient, client]) {
     const { refreshToken } = await authorize(server, { account, client: as, scopes });
     const { body } = await refresh(refreshToken, as);
@@ -77,7 +77,7 @@ test('oauth 46: each use gives a new refresh token, to public and confidential c
   }
 });
 
-test('oauth 47: a use after the window ends the whole family and no other', async () => {
+test('oauth 47: a use after the window ends its family and no other', async () => {
   for (const as of [publicClient, client]) {
     const family = await authorize(server, { account, client: as, scopes: ['openid', ...scopes] });
     const other = await authorize(server, {
@@ -98,7 +98,7 @@ test('oauth 47: a use after the window ends the whole family and no other', asyn
   }
 });
 
-test('oauth 48: a use within the window gets the same successor, never a second branch', async () => {
+test('oauth 48: a repeated use within the window returns the same successor and never a second branch', async () => {
   const { refreshToken } = await authorize(server, { account, client: publicClient, scopes });
   const first = await refresh(refreshToken, publicClient);
   const again = await refresh(refreshToken, publicClient);
@@ -113,14 +113,14 @@ test('oauth 48: a use within the window gets the same successor, never a second 
   assert.equal((await refresh(String(later.body.refresh_token), publicClient)).status, 400);
 });
 
-test('oauth 49: of 20 refreshes at once none fails, and all get the same successor', async () => {
+test('oauth 49: 20 concurrent refreshes all succeed with the same successor', async () => {
   const { refreshToken } = await authorize(server, { account, client, scopes });
   const answers = await Promise.all(Array.from({ length: 20 }, () => refresh(refreshToken)));
   assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200]);
   assert.equal(new Set(answers.map(({ body }) => body.refresh_token)).size, 1);
 });
 
-test('oauth 50: the absolute end survives rotation', async () => {
+test('oauth 50: rotation keeps the absolute expiry', async () => {
   const { refreshToken } = await authorize(server, { account, client, scopes });
   await sql`
     update refresh_tokens set payload = payload || jsonb_build_object(
@@ -133,7 +133,7 @@ test('oauth 50: the absolute end survives rotation', async () => {
   assert.ok((rows[0]?.seconds ?? 99) <= 5);
 });
 
-test('oauth 50: a disabled user, a withdrawn grant, a deleted client end it', async () => {
+test('oauth 50: a refresh is refused after its user is disabled, its grant withdrawn or its client deleted', async () => {
   const endings: ((ids: { accountId: string; clientId: string; grantId: string }) => Promise<unknown>)[] = [
     ({ accountId }) => disableAccount(server.db, accountId),
     ({ grantId }) => withdrawGrant(server.db, grantId, 'user'),
@@ -166,7 +166,7 @@ test('a client without the grant type gets no refresh token', async () => {
   assert.equal(body.refresh_token, undefined);
 });
 
-test('no code and no token is stored as it is', async () => {
+test('codes and tokens are stored only as digests', async () => {
   const { refreshToken } = await authorize(server, { account, client, scopes });
   const { code } = await obtainCode(server, { account, client, scopes });
   const tables = ['authorization_codes', 'refresh_tokens', 'login_sessions', 'interactions', 'grants'];

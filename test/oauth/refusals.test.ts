@@ -131,7 +131,7 @@ function refreshForm(refreshToken: string): Record<string, string> {
   return { grant_type: 'refresh_token', refresh_token: refreshToken };
 }
 
-test('a refused refresh leaves the refresh token unused, whatever it is refused for', async () => {
+test('a refused refresh leaves the refresh token unused, whatever the reason', async () => {
   for (const metadata of [{}, { access_token_format: 'opaque' }]) {
     const client = await createTestClient(server, { metadata });
     const value = await refreshTokenOf(client);
@@ -157,7 +157,7 @@ test('a refused refresh leaves the refresh token unused, whatever it is refused 
   }
 });
 
-test('a refused refresh of a token bound to a key leaves it unused', async () => {
+test('a refused refresh of a key-bound token leaves it unused', async () => {
   const client = await createTestClient(server, { authMethod: 'none' });
   const [key, other] = [await createProofKey(), await createProofKey()];
   const value = await refreshTokenOf(client, await proven(key));
@@ -170,7 +170,7 @@ test('a refused refresh of a token bound to a key leaves it unused', async () =>
   });
 });
 
-test('a refused refresh of a token bound to a certificate leaves it unused', async () => {
+test('a refused refresh of a certificate-bound token leaves it unused', async () => {
   const client = await createTestClient(server, {
     authMethod: 'none',
     metadata: { tls_client_certificate_bound_access_tokens: true },
@@ -186,7 +186,7 @@ test('a refused refresh of a token bound to a certificate leaves it unused', asy
   });
 });
 
-test('a refused redemption leaves the authorization code unused, with a refresh token to follow or without', async () => {
+test('a refused redemption leaves the authorization code unused, with or without a refresh token', async () => {
   const other = await createTestClient(server);
   for (const fields of [
     {},
@@ -210,7 +210,7 @@ test('a refused redemption leaves the authorization code unused, with a refresh 
   }
 });
 
-test('a refused redemption of a code bound to a key leaves it unused', async () => {
+test('a refused redemption of a key-bound code leaves it unused', async () => {
   const [key, other] = [await createProofKey(), await createProofKey()];
   for (const grantTypes of [['authorization_code'], ['authorization_code', 'refresh_token']]) {
     const client = await createTestClient(server, { grantTypes });
@@ -266,7 +266,7 @@ test('a refused poll leaves the device code unused', async () => {
   }
 });
 
-test('of many requests with one code exactly one succeeds, also after a refused one', async () => {
+test('exactly one of many requests with one code succeeds, also after a refused one', async () => {
   for (const metadata of [{}, { access_token_format: 'opaque' }]) {
     const single = await createTestClient(server, { grantTypes: ['authorization_code'], metadata });
     const { form } = await codeOf(single);

@@ -69,7 +69,7 @@ async function registered(): Promise<TestClient> {
   return { id, secret, redirectUri, authMethod: 'client_secret_basic' } as TestClient;
 }
 
-test('openid profile email works for clients with default settings, and gives name and address', async () => {
+test('openid profile email returns name and address to clients with default settings', async () => {
   for (const client of [await createdByCommand(), await registered()]) {
     const got = await authorize(server, { account, client, scopes: openid });
     assert.deepEqual(words(got.scope), openid.toSorted());
@@ -85,7 +85,7 @@ test('openid profile email works for clients with default settings, and gives na
   }
 });
 
-test('profile gives the name alone, email the address alone, openid neither', async () => {
+test('profile returns only the name, email only the address, openid neither', async () => {
   const client = await createdByCommand();
   for (const [scopes, claims] of [
     [['openid'], {}],
@@ -97,7 +97,7 @@ test('profile gives the name alone, email the address alone, openid neither', as
   }
 });
 
-test('a claim asked for by name is given with one of its scopes, and only then', async () => {
+test('an individually requested claim is returned only with one of its scopes', async () => {
   const client = await createdByCommand();
   const claims = JSON.stringify({
     id_token: { name: null, email: null },
@@ -116,7 +116,7 @@ test('a claim asked for by name is given with one of its scopes, and only then',
   }
 });
 
-test('a client with pairwise subjects gets the claims beside its own name for the user', async () => {
+test('a client with pairwise subjects gets the claims with its own sub', async () => {
   const client = await createTestClient(server, { scopes: openid, metadata: { subject_type: 'pairwise' } });
   const { code, verifier } = await obtainCode(server, { account, client, scopes: openid });
   const form = { grant_type: 'authorization_code', code, code_verifier: verifier };
@@ -130,7 +130,7 @@ test('a client with pairwise subjects gets the claims beside its own name for th
   assert.deepEqual(claims, { sub, name: account.name, email: account.email });
 });
 
-test('the consent page names each scope in plain words, and no unknown one', async () => {
+test('the consent page describes each scope and no unknown one', async () => {
   const client = await createdByCommand();
   const url = authorizationUrl(server, client, {
     scope: 'openid profile email phone <b>odd</b>',
@@ -221,7 +221,7 @@ function outcome({ status, body }: { status: number; body: Record<string, unknow
 const narrow = { grantTypes: allGrants, scopes: ['openid', 'profile', 'read:posts'] };
 
 for (const [name, request] of Object.entries(requests)) {
-  test(`unknown scopes are ignored, and the response says what was granted (${name})`, async () => {
+  test(`unknown scopes are ignored, and the response names the granted ones (${name})`, async () => {
     for (const [scope, expected] of [
       ['openid profile phone custom:scope', 'openid profile'],
       ['read:posts write:everything', 'read:posts'],
@@ -244,7 +244,7 @@ for (const [name, request] of Object.entries(requests)) {
 }
 
 for (const [name, request] of Object.entries(machineRequests)) {
-  test(`without a sign-in the scopes of OpenID Connect are ignored too (${name})`, async () => {
+  test(`OpenID Connect scopes are ignored without a sign-in (${name})`, async () => {
     const client = await createTestClient(server, narrow);
     for (const [scope, expected] of [
       ['openid profile email read:posts custom', 'read:posts'],
@@ -257,7 +257,7 @@ for (const [name, request] of Object.entries(machineRequests)) {
   });
 }
 
-test('a refresh may repeat the scopes of the authorization request, and gets no more than was granted', async () => {
+test('a refresh may repeat the authorization request’s scopes, and gets only granted ones', async () => {
   const client = await createTestClient(server, narrow);
   const asked = 'openid profile email phone read:posts';
   const got = await authorize(server, { account, client, scopes: [asked] });
@@ -284,7 +284,7 @@ test('a refresh may repeat the scopes of the authorization request, and gets no 
   }
 });
 
-test('a metadata document and a registration may name profile and email, and get no more than they name', async () => {
+test('a metadata document and a registration may name profile and email, and get only what they name', async () => {
   const response = await fetch(`${server.baseUrl}/oauth/register`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },

@@ -40,7 +40,7 @@ test('a switch that is off leaves no trace in the metadata', async () => {
   assert.ok(!off.response_types_supported?.some((type) => type.includes('token')));
 });
 
-test('oauth 52: the password grant is unsupported while it is off, also to a client registered for it', async () => {
+test('oauth 52: the password grant is unsupported while it is off, also for a client registered for it', async () => {
   const account = await createTestAccount(shipped);
   const client = await createTestClient(shipped, { grantTypes: ['password', 'client_credentials'] });
   const form = { grant_type: 'password', username: account.email, password: account.password };

@@ -32,7 +32,7 @@ async function raw(init: RequestInit, path = '/oauth/token') {
 
 const authorization = basic(client.id, client.secret ?? '');
 
-test('oauth 1: other methods than POST get 405 with Allow', async () => {
+test('oauth 1: methods other than POST are 405 with Allow', async () => {
   for (const method of ['GET', 'PUT', 'DELETE', 'PATCH']) {
     const { status, headers } = await raw({ method });
     assert.equal(status, 405, method);
@@ -72,7 +72,7 @@ test('oauth 3: a repeated parameter is invalid_request', async () => {
   }
 });
 
-test('oauth 4: unknown parameters are ignored, empty ones absent', async () => {
+test('oauth 4: unknown parameters are ignored, and empty ones count as absent', async () => {
   const { status } = await postForm(server, '/oauth/token', client, {
     ...machine,
     nonsense: '1',
@@ -81,7 +81,7 @@ test('oauth 4: unknown parameters are ignored, empty ones absent', async () => {
   assert.equal(status, 200);
 });
 
-test('oauth 7: an error is JSON that nobody keeps, in plain ASCII', async () => {
+test('oauth 7: an error is plain ASCII JSON with no-store', async () => {
   const { status, headers, body } = await postForm(server, '/oauth/token', client, {
     ...machine,
     scope: 'bad"scope\\é',
@@ -92,7 +92,7 @@ test('oauth 7: an error is JSON that nobody keeps, in plain ASCII', async () => 
   assert.match(String(body.error_description), /^[\x20-\x21\x23-\x5b\x5d-\x7e]*$/);
 });
 
-test('oauth 8: credentials in the query are not read', async () => {
+test('oauth 8: credentials in the query are ignored', async () => {
   const query = new URLSearchParams({ client_id: client.id, client_secret: client.secret ?? '' });
   for (const path of ['/oauth/token', '/oauth/revoke']) {
     const { status } = await raw({ method: 'POST', body: new URLSearchParams(machine) }, `${path}?${query}`);
@@ -100,7 +100,7 @@ test('oauth 8: credentials in the query are not read', async () => {
   }
 });
 
-test('oauth 9: a grant_type that is missing, unknown or not this client’s', async () => {
+test('oauth 9: a missing, unknown or disallowed grant_type is refused', async () => {
   const plain = await createTestClient(server, { grantTypes: ['authorization_code'] });
   const cases: [Record<string, string>, typeof client, string][] = [
     [{}, client, 'invalid_request'],
@@ -117,7 +117,7 @@ test('oauth 9: a grant_type that is missing, unknown or not this client’s', as
   }
 });
 
-test('oauth 11: id and secret are form-decoded before they are compared', async () => {
+test('oauth 11: id and secret are form-decoded before the comparison', async () => {
   for (const [index, part] of ['%', '+', ':', ' ', '%41', 'a%b+c:d e~', '&=?#/"'].entries()) {
     // 43 characters at least, as whoever gives a secret answers for it; an id has no space.
     const secret = `${part}${'s'.repeat(43)}`;
@@ -138,7 +138,7 @@ test('oauth 11: id and secret are form-decoded before they are compared', async 
   assert.deepEqual([plain.status, JSON.parse(plain.text).error], [401, 'invalid_client']);
 });
 
-test('oauth 11: a secret with characters outside ASCII is refused, whether it is right or wrong', async () => {
+test('oauth 11: a secret with non-ASCII characters is refused, right or wrong', async () => {
   const odd = await createTestClient(server, { secret: `é${'s'.repeat(43)}` });
   for (const secret of [odd.secret as string, `é${'x'.repeat(43)}`]) {
     const { status, body } = await postForm(server, '/oauth/token', { ...odd, secret }, machine);
@@ -146,7 +146,7 @@ test('oauth 11: a secret with characters outside ASCII is refused, whether it is
   }
 });
 
-test('oauth 12: failed authentication is 401 invalid_client, with Basic where Basic was used', async () => {
+test('oauth 12: failed authentication is 401 invalid_client, with Basic when Basic was used', async () => {
   const header = await postForm(server, '/oauth/token', { ...client, secret: 'wrong' }, machine);
   assert.equal(header.status, 401);
   assert.equal(header.body.error, 'invalid_client');
@@ -157,7 +157,7 @@ test('oauth 12: failed authentication is 401 invalid_client, with Basic where Ba
   assert.equal(form.body.error, 'invalid_client');
 });
 
-test('oauth 13: an unknown client and a wrong secret are the same bytes', async () => {
+test('oauth 13: an unknown client and a wrong secret return the same bytes', async () => {
   const answers = await Promise.all(
     [client.id, 'no-such-client'].map((id) =>
       raw({
@@ -174,7 +174,7 @@ test('oauth 13: an unknown client and a wrong secret are the same bytes', async 
   assert.equal(known, unknown);
 });
 
-test('oauth 14: two ways to authenticate in one request are invalid_request', async () => {
+test('oauth 14: two authentication methods in one request are invalid_request', async () => {
   const { status, body } = await postForm(server, '/oauth/token', client, {
     ...machine,
     client_id: client.id,
@@ -184,12 +184,12 @@ test('oauth 14: two ways to authenticate in one request are invalid_request', as
   assert.equal(body.error, 'invalid_request');
 });
 
-test('oauth 15: a client that presents no credentials is invalid_client', async () => {
+test('oauth 15: a client without credentials is invalid_client', async () => {
   const { status, body } = await postForm(server, '/oauth/token', null, { ...machine, client_id: client.id });
   assert.deepEqual([status, body.error], [401, 'invalid_client']);
 });
 
-test('oauth 15: a public client that presents a secret is invalid_client', async () => {
+test('oauth 15: a public client that sends a secret is invalid_client', async () => {
   const open = await createTestClient(server, { authMethod: 'none' });
   const form = { grant_type: 'refresh_token', refresh_token: 'x' };
   const inForm = { ...form, client_id: open.id, client_secret: 'made up' };
@@ -201,7 +201,7 @@ test('oauth 15: a public client that presents a secret is invalid_client', async
   }
 });
 
-test('oauth 15: a client that authenticates by another method than the registered one is invalid_client', async () => {
+test('oauth 15: a client that uses another method than its registered one is invalid_client', async () => {
   const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
   const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'one', alg: 'ES256' }] };
   const byKey = await createTestClient(server, { authMethod: 'private_key_jwt', metadata: { jwks } });
@@ -239,7 +239,7 @@ test('oauth 15: a client that authenticates by another method than the registere
   }
 });
 
-test('oauth 15: a secret may come by Basic and in the form, whichever of the two is registered', async () => {
+test('oauth 15: a secret is accepted by Basic and in the form, whichever is registered', async () => {
   for (const [registered, used] of [
     ['client_secret_basic', 'client_secret_post'],
     ['client_secret_post', 'client_secret_basic'],
@@ -250,7 +250,7 @@ test('oauth 15: a secret may come by Basic and in the form, whichever of the two
   }
 });
 
-test('oauth 52: client credentials give no refresh token, sub is the client', async () => {
+test('oauth 52: client credentials return no refresh token, and sub is the client', async () => {
   const { status, body } = await postForm(server, '/oauth/token', client, machine);
   assert.equal(status, 200);
   assert.equal(body.refresh_token, undefined);
@@ -276,13 +276,13 @@ test('oauth 60: an access token is an at+jwt with all its claims', async () => {
   assert.ok(claims.jti);
 });
 
-test('a client without a scope asks for all that it may have for itself', async () => {
+test('a client that names no scope gets every scope it may have for itself', async () => {
   const { body } = await postForm(server, '/oauth/token', client, { grant_type: 'client_credentials' });
   const own = client.scopes.filter((scope) => scope.includes(':')).sort();
   assert.deepEqual(String(body.scope).split(' ').sort(), own);
 });
 
-test('oauth 65: revocation answers 200 with nothing, also for a wrong hint and an unknown token', async () => {
+test('oauth 65: revocation returns an empty 200, also for a wrong hint and an unknown token', async () => {
   const { refreshToken } = await authorize(server, { account, client, scopes: ['read:posts'] });
   const forms: Record<string, string>[] = [
     { token: 'unknown' },
@@ -304,7 +304,7 @@ test('oauth 65: revocation answers 200 with nothing, also for a wrong hint and a
   assert.equal(refreshed.body.error, 'invalid_grant');
 });
 
-test('a revoked access token ends alone, a revoked refresh token ends its grant', async () => {
+test('a revoked access token ends alone, and a revoked refresh token ends its grant', async () => {
   const status = async (token: string) => {
     const headers = { authorization: `Bearer ${token}` };
     return (await fetch(`${server.baseUrl}/oauth/userinfo`, { headers })).status;
@@ -322,7 +322,7 @@ test('a revoked access token ends alone, a revoked refresh token ends its grant'
   assert.equal(await status(second), 401);
 });
 
-test('oauth 66: another client’s token is not revoked; a missing token is invalid_request', async () => {
+test('oauth 66: another client’s token is not revoked, and a missing token is invalid_request', async () => {
   const other = await createTestClient(server);
   const { refreshToken } = await authorize(server, { account, client, scopes: ['read:posts'] });
   const foreign = await postForm(server, '/oauth/revoke', other, { token: refreshToken });
@@ -336,7 +336,7 @@ test('oauth 66: another client’s token is not revoked; a missing token is inva
   assert.deepEqual([missing.status, missing.body.error], [400, 'invalid_request']);
 });
 
-test('oauth 68: both documents have the issuer byte for byte', async () => {
+test('oauth 68: both metadata documents carry the exact issuer', async () => {
   for (const name of ['oauth-authorization-server', 'openid-configuration']) {
     const response = await fetch(`${server.baseUrl}/.well-known/${name}`);
     assert.equal(response.status, 200);
@@ -345,7 +345,7 @@ test('oauth 68: both documents have the issuer byte for byte', async () => {
   }
 });
 
-test('oauth 69: no URL follows Host or X-Forwarded headers', async () => {
+test('oauth 69: no URL follows the Host or X-Forwarded headers', async () => {
   const { request } = await import('node:http');
   const fetched = (headers: Record<string, string>, path: string) =>
     new Promise<string>((resolve, reject) => {
@@ -377,7 +377,7 @@ test('oauth 69: no URL follows Host or X-Forwarded headers', async () => {
   }
 });
 
-test('oauth 70: metadata lists what works; an unknown well-known path is a JSON 404', async () => {
+test('oauth 70: metadata lists what works, and an unknown well-known path is a JSON 404', async () => {
   const response = await fetch(`${server.baseUrl}/.well-known/oauth-authorization-server`);
   const metadata = (await response.json()) as Record<string, unknown>;
   assert.deepEqual(metadata.code_challenge_methods_supported, ['S256']);
@@ -396,7 +396,7 @@ test('oauth 70: metadata lists what works; an unknown well-known path is a JSON 
   assert.match(unknown.headers.get('content-type') ?? '', /json/);
 });
 
-test('oauth 71: the key set has public members alone and unique ids', async () => {
+test('oauth 71: the key set has only public members and unique ids', async () => {
   const response = await fetch(`${server.baseUrl}/oauth/jwks`);
   const { keys } = (await response.json()) as { keys: Record<string, unknown>[] };
   assert.deepEqual(keys.map((key) => key.alg).sort(), ['ES256', 'EdDSA', 'RS256']);
@@ -418,6 +418,6 @@ test('oauth 97: the protected resource names itself and its authorization server
   assert.ok((metadata.scopes_supported as string[]).includes('read:posts'));
 });
 
-test('a machine’s token is asked for over HTTP', async () => {
+test('a machine client gets its token over HTTP', async () => {
   assert.ok(await clientToken(server, client, ['read:posts']));
 });

@@ -67,7 +67,7 @@ async function until(clientId: string, condition: string): Promise<void> {
   assert.fail(`no notice that is ${condition}`);
 }
 
-test('oauth 92: with a hint and a registered address the user is sent back, with the state', async () => {
+test('oauth 92: logout with a hint and a registered address redirects back with the state', async () => {
   const { browser, idToken } = await authorize(server, { account, client, scopes });
   assert.ok(await isSignedIn(browser));
   const parameters = { id_token_hint: idToken ?? '', post_logout_redirect_uri: signedOutUri, state: 'a b&c' };
@@ -77,7 +77,7 @@ test('oauth 92: with a hint and a registered address the user is sent back, with
   assert.ok(!(await isSignedIn(browser)));
 });
 
-test('oauth 92: nobody is signed out without being asked, with a hint or without', async () => {
+test('oauth 92: logout asks the user first, with a hint or without', async () => {
   const { browser, idToken } = await authorize(server, { account, client, scopes });
   for (const parameters of [{}, { id_token_hint: idToken ?? '' }, { client_id: client.id }]) {
     const page = await browser.open(logoutUrl(parameters as Record<string, string>));
@@ -92,7 +92,7 @@ test('oauth 92: nobody is signed out without being asked, with a hint or without
   assert.ok(await isSignedIn(browser));
 });
 
-test('oauth 92: an expired hint is as good; a forged one, and one for another app, are pages', async () => {
+test('oauth 92: an expired hint is accepted, and a forged or foreign hint shows a page', async () => {
   const { browser, idToken } = await authorize(server, { account, client, scopes });
   const other = await createTestClient(server);
   const { privateKeys } = await loadSigningKeys(server.db, testSecret);
@@ -114,7 +114,7 @@ test('oauth 92: an expired hint is as good; a forged one, and one for another ap
   assert.ok(await isSignedIn(browser));
 });
 
-test('oauth 92: an address that is not registered is a page, never a redirect', async () => {
+test('oauth 92: an unregistered address shows a page and never redirects', async () => {
   const { browser, idToken } = await authorize(server, { account, client, scopes });
   for (const uri of [
     'https://evil.example/',
@@ -134,7 +134,7 @@ test('oauth 92: an address that is not registered is a page, never a redirect', 
   assert.match(text, /You are signed out/);
 });
 
-test('oauth 92: the answer to the question is the form’s alone', async () => {
+test('oauth 92: only the form answers the logout question', async () => {
   const { browser } = await authorize(server, { account, client, scopes });
   await browser.open(logoutUrl({}));
   const page = await browser.open(`${server.baseUrl}/oauth/logout/confirm`, {
@@ -145,7 +145,7 @@ test('oauth 92: the answer to the question is the form’s alone', async () => {
   assert.ok(await isSignedIn(browser));
 });
 
-test('signing out leaves what the user allowed: apps stay connected', async () => {
+test('signing out leaves apps connected', async () => {
   const { browser, refreshToken } = await authorize(server, { account, client, scopes });
   await signOut(browser, {});
   const form = { grant_type: 'refresh_token', refresh_token: refreshToken };
@@ -183,7 +183,7 @@ function check(token: string | null | undefined, audience: string): Promise<{ pa
   return jwtVerify(token ?? '', keys, { issuer: server.baseUrl, audience, typ: 'logout+jwt' });
 }
 
-test('oauth 93: apps of the session are told by a signed logout token', async () => {
+test('oauth 93: apps of the session get a signed logout token', async () => {
   const one = await createListener('/logout-one', () => 200);
   const two = await createListener('/logout-two', () => 204, false);
   const unconcerned = await createListener('/logout-three', () => 200);
@@ -207,7 +207,7 @@ test('oauth 93: apps of the session are told by a signed logout token', async ()
   assert.equal(unconcerned.told.length, 0);
 });
 
-test('oauth 93: a notice that fails is sent again, and stays visible until it was taken', async () => {
+test('oauth 93: a failed notice is retried, and stays listed until it is accepted', async () => {
   const { app, told } = await createListener('/logout-busy', (attempt) => (attempt < 3 ? 503 : 200));
   // Whoever else signs out wakes the notifier; by itself it looks every five seconds.
   const waker = await createListener('/logout-waker', () => 200);
@@ -224,7 +224,7 @@ test('oauth 93: a notice that fails is sent again, and stays visible until it wa
   assert.equal(told.length, 3);
 });
 
-test('oauth 93: a notice that nobody takes is given up after the last attempt', async () => {
+test('oauth 93: a notice is given up after the last attempt', async () => {
   const { app, told } = await createListener('/logout-deaf', () => 500);
   const { browser } = await authorize(server, { account, client: app, scopes });
   await sql`
@@ -241,7 +241,7 @@ test('oauth 93: a notice that nobody takes is given up after the last attempt', 
   assert.equal(told.length, 1);
 });
 
-test('oauth 93: what does not answer, redirects or leads inside fails like the rest, and holds up nobody', async () => {
+test('oauth 93: a notice fails when its receiver hangs, redirects or is internal, and blocks no other notice', async () => {
   const inside = await createTestClient(server, {
     metadata: {
       backchannel_logout_uri: site.url('/x', 'inside'),
@@ -260,7 +260,7 @@ test('oauth 93: what does not answer, redirects or leads inside fails like the r
   await until(away.id, `last_error = 'status 302'`);
 });
 
-test('an app that never answers holds up nobody else’s notices, however many it has', async (t) => {
+test('an app that never responds blocks no other app’s notices', async (t) => {
   const released = Promise.withResolvers<void>();
   t.after(() => released.resolve());
   site.serve('/logout-hanging', (_request, response) => {
@@ -286,7 +286,7 @@ test('an app that never answers holds up nobody else’s notices, however many i
   released.resolve();
 });
 
-test('the documents say that back-channel logout is there', async () => {
+test('the metadata lists back-channel logout', async () => {
   const response = await fetch(`${server.baseUrl}/.well-known/openid-configuration`);
   const metadata = (await response.json()) as Record<string, unknown>;
   assert.equal(metadata.end_session_endpoint, `${server.baseUrl}/oauth/logout`);

@@ -91,7 +91,7 @@ for (const [property, value, wrong] of [
   });
 }
 
-test('a client held to FAPI 2.0 authenticates by its certificate alone, and its tokens are bound to it', async () => {
+test('a FAPI 2.0 client authenticates by its certificate alone and gets bound tokens', async () => {
   const lines: string[] = [];
   await clientCreate.run(
     {
@@ -120,7 +120,7 @@ test('a client held to FAPI 2.0 authenticates by its certificate alone, and its 
   assert.equal(bare.body.error, 'invalid_client');
 });
 
-test('oauth 84: no certificate, or one that the proxy did not verify, is 401 invalid_client', async () => {
+test('oauth 84: a missing or unverified certificate is 401 invalid_client', async () => {
   const client = await createTestClient(server, {
     authMethod: 'tls_client_auth',
     metadata: { tls_client_auth_san_dns: 'machine.example' },
@@ -141,7 +141,7 @@ test('oauth 84: no certificate, or one that the proxy did not verify, is 401 inv
   }
 });
 
-test('oauth 84: a self-signed certificate authenticates where it is registered', async () => {
+test('oauth 84: a self-signed certificate authenticates when it is registered', async () => {
   const client = await selfSigned(selfSignedCertificate);
   const good = await ask(client, shown(selfSignedCertificate));
   assert.equal(good.status, 200, JSON.stringify(good.body));
@@ -151,7 +151,7 @@ test('oauth 84: a self-signed certificate authenticates where it is registered',
   }
 });
 
-test('oauth 84: a bound token opens the API with its certificate alone', async () => {
+test('oauth 84: a bound token opens the API only with its certificate', async () => {
   const client = await selfSigned(selfSignedCertificate);
   const { body } = await ask(client, shown(selfSignedCertificate));
   const token = String(body.access_token);
@@ -183,7 +183,7 @@ test('oauth 84: a client that must bind its tokens gets none without a certifica
   assert.equal(bound.status, 200);
 });
 
-test('oauth 84: a user’s tokens are bound by code and by refresh, userinfo asks for the certificate too', async () => {
+test('oauth 84: a user’s tokens are bound by code and refresh, and userinfo requires the certificate', async () => {
   const client = await createTestClient(server, {
     authMethod: 'none',
     grantTypes: ['authorization_code', 'refresh_token'],
@@ -217,7 +217,7 @@ test('oauth 84: a user’s tokens are bound by code and by refresh, userinfo ask
   });
 });
 
-test('oauth 84: from whoever is not the proxy the header is nothing', async () => {
+test('oauth 84: the certificate header is ignored when it does not come from the proxy', async () => {
   const direct = await start('10.0.0.0/8');
   const client = await selfSigned(selfSignedCertificate, direct);
   // Nor does a forwarded address make one a proxy.
@@ -227,7 +227,7 @@ test('oauth 84: from whoever is not the proxy the header is nothing', async () =
   }
 });
 
-test('certificates that are not declared are not offered, and without a proxy the start is refused', async () => {
+test('undeclared certificates are not offered, and start-up fails without a proxy', async () => {
   const plain = await start('127.0.0.1', null);
   const read = async (at: TestServer) =>
     (await (await fetch(`${at.baseUrl}/.well-known/oauth-authorization-server`)).json()) as Record<
@@ -252,7 +252,7 @@ test('certificates that are not declared are not offered, and without a proxy th
   );
 });
 
-test('without the header that says so, no certificate counts as issued by an authority', async () => {
+test('without its header no certificate counts as issued by an authority', async () => {
   const strict = await start('127.0.0.1', { ...mtls, verifiedHeader: null as never });
   const response = await fetch(`${strict.baseUrl}/.well-known/oauth-authorization-server`);
   const { token_endpoint_auth_methods_supported: methods } = (await response.json()) as Record<
@@ -263,7 +263,7 @@ test('without the header that says so, no certificate counts as issued by an aut
   assert.ok(!methods?.includes('tls_client_auth'));
 });
 
-test('the header is read as RFC 9440 has it and as nginx sends it, and nothing else is', () => {
+test('the header is read in RFC 9440 format and as nginx sends it, and in no other', () => {
   const { raw, fingerprint256 } = new X509Certificate(machineCertificate);
   const base64 = raw.toString('base64');
   for (const good of [
@@ -287,7 +287,7 @@ test('the header is read as RFC 9440 has it and as nginx sends it, and nothing e
   }
 });
 
-test('names are compared part by part, whatever they are made of', () => {
+test('subject names are compared part by part in any string type', () => {
   const named = (subject: string, subjectAltName = '') => ({ subject, subjectAltName });
   const dn = (subject: string, expected: string) =>
     certificateMatches(named(subject), 'tls_client_auth_subject_dn', expected);
@@ -310,7 +310,7 @@ test('names are compared part by part, whatever they are made of', () => {
   assert.ok(ip('IP Address:2001:DB8:0:0:0:0:0:1', '2001:db8::1'));
 });
 
-test('a token that is not bound is asked for no certificate', async () => {
+test('an unbound token needs no certificate', async () => {
   const client = await createTestClient(server);
   const { accessToken } = await authorize(server, { account, client, scopes: ['read:posts'] });
   // One that is not bound is not asked for a certificate, and one that is shown does no harm.

@@ -77,7 +77,7 @@ async function refused(clientId: string, on: TestServer = server): Promise<strin
   return page.text;
 }
 
-test('oauth 88: an app is known by its document: code flow, refresh, API', async () => {
+test('oauth 88: an app known by its document completes the code flow, refreshes and calls the API', async () => {
   const client = serveClient('/client.json');
   const { accessToken, refreshToken, scope } = await authorize(server, {
     account,
@@ -97,19 +97,19 @@ test('oauth 88: an app is known by its document: code flow, refresh, API', async
   assert.equal(supported, true);
 });
 
-test('oauth 88: a method that the document leaves out is none', async () => {
+test('oauth 88: a missing authentication method in the document means none', async () => {
   const client = serveClient('/no-method.json', { token_endpoint_auth_method: undefined });
   assert.ok((await authorize(server, { account, client, scopes: ['read:posts'] })).accessToken);
 });
 
-test('oauth 88: scopes that it names are all that it may ask for; unknown ones are nothing', async () => {
+test('oauth 88: the document’s scopes limit the app, and unknown scopes are ignored', async () => {
   const client = serveClient('/scope.json', { scope: 'read:posts write:everything' });
   assert.equal((await authorize(server, { account, client, scopes: [] })).scope, 'read:posts');
   const more = await authorize(server, { account, client, scopes: ['write:posts'] }).catch(String);
   assert.match(String(more), /invalid_scope/);
 });
 
-test('oauth 88: an id that is not such a URL is no client, and nothing is fetched', async () => {
+test('oauth 88: an id that is not a metadata URL is no client, and nothing is fetched', async () => {
   const { host } = new URL(site.url('/'));
   site.serve('/', { body: metadataOf(`https://${host}/`) });
   for (const id of [
@@ -153,7 +153,7 @@ for (const [what, document] of [
   ['too many bytes', { extra: { padding: 'x'.repeat(6_000) } }],
   ['far too many bytes', { body: 'x'.repeat(1_000_000) }],
 ] as [string, Document & { extra?: Record<string, unknown> }][]) {
-  test(`oauth 88: a document with ${what} is a page invalid_client, and is asked for again`, async () => {
+  test(`oauth 88: a document with ${what} is an invalid_client page, and is fetched again`, async () => {
     const path = `/${encodeURIComponent(what)}.json`;
     const { extra, ...rest } = document;
     site.serve(path, { body: metadataOf(site.url(path), extra), ...rest });
@@ -165,7 +165,7 @@ for (const [what, document] of [
   });
 }
 
-test('oauth 88: a document gets no machine token, and no grant type that apps cannot give themselves', async () => {
+test('oauth 88: a document gets no machine token and no grant type reserved for the operator', async () => {
   const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
   const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'k', alg: 'ES256', use: 'sig' }] };
   const machine = { token_endpoint_auth_method: 'private_key_jwt', jwks, redirect_uris: [redirectUri] };
@@ -196,7 +196,7 @@ test('oauth 88: a document gets no machine token, and no grant type that apps ca
   }
 });
 
-test('what only the server says is ignored in a registration, and changes nothing', async () => {
+test('server-only metadata is ignored in a registration', async () => {
   const response = await fetch(`${server.baseUrl}/oauth/register`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
@@ -231,7 +231,7 @@ test('what only the server says is ignored in a registration, and changes nothin
   assert.equal(machine.status, 400);
 });
 
-test('oauth 88: what leads inside after DNS is not connected to, and the page does not say what is there', async () => {
+test('oauth 88: a host that resolves to an internal address is not connected to, and the page reveals nothing', async () => {
   for (const name of ['inside', 'cloud', 'half']) {
     const path = `/${name}.json`;
     const id = site.url(path, name);
@@ -244,7 +244,7 @@ test('oauth 88: what leads inside after DNS is not connected to, and the page do
   }
 });
 
-test('oauth 88: outside of development loopback is inside too', async () => {
+test('oauth 88: loopback is internal outside development', async () => {
   const production = await startTestServer(
     { after },
     { NUNCIO_INSECURE_SUBSCRIBERS: '0' },
@@ -257,7 +257,7 @@ test('oauth 88: outside of development loopback is inside too', async () => {
   assert.equal(site.requests('/loopback.json'), 0);
 });
 
-test('oauth 88: a document is kept as long as its headers say, within bounds', async () => {
+test('oauth 88: a document is cached as long as its headers say, within limits', async () => {
   const client = serveClient('/kept.json', {}, { headers: { 'cache-control': 'max-age=600' } });
   await ask(client.id);
   await ask(client.id);
@@ -267,7 +267,7 @@ test('oauth 88: a document is kept as long as its headers say, within bounds', a
   assert.equal(site.requests('/brief.json'), 1, 'the least is a minute, and many at once ask once');
 });
 
-test('oauth 88: what the document says later takes the place of what was kept of it', async () => {
+test('oauth 88: a newer document replaces the cached one', async () => {
   const path = '/changing.json';
   const client = serveClient(path);
   assert.match((await ask(client.id)).text, /Reader by document/);
@@ -299,7 +299,7 @@ test('oauth 88: what the document says later takes the place of what was kept of
   assert.deepEqual(rows, [{ name: 'Renamed' }]);
 });
 
-test('oauth 88: an app that the operator disabled is no client; nor is one that the operator registered changed', async () => {
+test('oauth 88: an app disabled by the operator is no client, and an app registered by the operator is unchanged', async () => {
   const client = serveClient('/disabled.json');
   await ask(client.id);
   await sql`update clients set disabled_at = now() where id = ${client.id}`.execute(server.db);
@@ -313,7 +313,7 @@ test('oauth 88: an app that the operator disabled is no client; nor is one that 
   assert.equal(site.requests('/own.json'), 0);
 });
 
-test('oauth 88: at the token endpoint an app without a good document is like any unknown one', async () => {
+test('oauth 88: the token endpoint treats an app without a valid document as unknown', async () => {
   site.serve('/gone.json', { status: 410 });
   const form = { grant_type: 'refresh_token', refresh_token: 'made-up', client_id: site.url('/gone.json') };
   const { status, body } = await postForm(server, '/oauth/token', null, form);
@@ -322,7 +322,7 @@ test('oauth 88: at the token endpoint an app without a good document is like any
   assert.equal(status, 401);
 });
 
-test('documents that are switched off leave no trace', async () => {
+test('metadata documents leave no trace when they are off', async () => {
   const platform = await loadPlatform(null);
   const oauth = { ...platform.oauth, clientMetadataDocuments: false };
   const closed = await startTestServer({ after }, {}, 'dev', { ...platform, oauth }, siteEgress);
@@ -333,7 +333,7 @@ test('documents that are switched off leave no trace', async () => {
   assert.ok(!('client_id_metadata_document_supported' in ((await metadata.json()) as object)));
 });
 
-test('oauth 88: a document’s own key authenticates the app, fetched from where the document says', async () => {
+test('oauth 88: the document’s key authenticates the app, fetched from where the document says', async () => {
   const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
   const key = { ...(await exportJWK(publicKey)), kid: 'k1', alg: 'ES256', use: 'sig' };
   site.serve('/keys', { body: { keys: [key] } });
@@ -361,7 +361,7 @@ test('oauth 88: a document’s own key authenticates the app, fetched from where
   assert.equal(tokens.claims()?.sub, account.id);
 });
 
-test('oauth 89: consent shows the app’s host and the redirect’s, and warns where that is only this computer', async () => {
+test('oauth 89: consent shows the hosts of app and redirect, and warns when the redirect is loopback', async () => {
   const consent = async (client: TestClient) => {
     const { challenge } = createPkce();
     const url = authorizationUrl(server, client, {
@@ -420,7 +420,7 @@ const faults: Record<string, Record<string, unknown>> = {
 };
 
 for (const [what, fields] of Object.entries(faults)) {
-  test(`oauth 86: a document with ${what} makes no client: a page, invalid_client to an app, and nothing stored`, async () => {
+  test(`oauth 86: a document with ${what} makes no client: a page, invalid_client for the app, and nothing stored`, async () => {
     const { id } = serveClient(`/fault-${encodeURIComponent(what)}.json`, fields);
     await refused(id);
     const form = { grant_type: 'refresh_token', refresh_token: 'x', client_id: id };
@@ -431,7 +431,7 @@ for (const [what, fields] of Object.entries(faults)) {
   });
 }
 
-test('oauth 86: what a document may not have is left out of it: grant types, code without its grant type, statements', async () => {
+test('oauth 86: reserved grant types, code without its grant type and statements are removed from a document', async () => {
   const machine = serveClient('/fault-grant-types.json', {
     grant_types: ['authorization_code', 'client_credentials', 'password'],
   });
@@ -455,7 +455,7 @@ test('oauth 86: what a document may not have is left out of it: grant types, cod
   assert.doesNotMatch(JSON.stringify(kept), /software_statement/);
 });
 
-test('oauth 86: documents that make too many apps known from one address are told to come later', async () => {
+test('oauth 86: an address that introduces too many apps by documents is rate limited', async () => {
   const known = serveClient('/limit-known.json');
   assert.match((await ask(known.id)).text, /name="password"/);
   await sql`delete from registration_windows`.execute(server.db);

@@ -64,7 +64,7 @@ async function startWith(oauth: Partial<OAuthSettings>) {
   return startTestServer({ after }, {}, 'dev', { ...platform, oauth: { ...platform.oauth, ...oauth } });
 }
 
-test('oauth 85: a registration is answered 201 with all metadata, and not kept', async () => {
+test('oauth 85: a registration returns 201 with all metadata and no-store', async () => {
   const metadata = {
     client_name: 'A reader',
     client_uri: 'https://registered.example/',
@@ -95,7 +95,7 @@ test('oauth 85: a registration is answered 201 with all metadata, and not kept',
   assert.ok(body.registration_access_token);
 });
 
-test('oauth 85: only methods with a secret get one; nothing that is one is stored', async () => {
+test('oauth 85: only methods with a secret get one, and no secret is stored in plain text', async () => {
   const { body } = await register({ redirect_uris: [redirectUri], token_endpoint_auth_method: 'none' });
   assert.equal(body.client_secret, undefined);
   assert.equal(body.client_secret_expires_at, undefined);
@@ -113,7 +113,7 @@ test('oauth 85: only methods with a secret get one; nothing that is one is store
   assert.ok(!stored.includes(String(withSecret.registration_access_token)));
 });
 
-test('a registered app is allowed by a user, and gets the scopes it registered for', async () => {
+test('a user allows a registered app, which gets the scopes it registered for', async () => {
   const registered = (await register({ redirect_uris: [redirectUri], scope: 'openid read:posts' })).body;
   const client = toClient(registered);
   const { scope, accessToken } = await authorize(server, { account, client, scopes: [] });
@@ -124,7 +124,7 @@ test('a registered app is allowed by a user, and gets the scopes it registered f
   assert.match(String(refused), /invalid_scope/);
 });
 
-test('oauth 85: of the scopes asked for it gets those that users can allow, and is told so', async () => {
+test('oauth 85: a registration gets those of its scopes that users can allow, and its response says so', async () => {
   const scope = 'openid read:posts write:events read:everything';
   const { status, body } = await register({ redirect_uris: [redirectUri], scope });
   assert.equal(status, 201);
@@ -223,7 +223,7 @@ for (const [what, metadata, error] of [
   });
 }
 
-test('oauth 86: what is no JSON object is refused', async () => {
+test('oauth 86: a body that is no JSON object is refused', async () => {
   for (const body of ['{', '[]', '"x"', 'null']) assert.equal((await register(body)).status, 400, body);
   const form = await fetch(`${server.baseUrl}/oauth/register`, {
     method: 'POST',
@@ -232,7 +232,7 @@ test('oauth 86: what is no JSON object is refused', async () => {
   assert.equal(form.status, 400);
 });
 
-test('oauth 86: a network address that registers too many is told to come later', async () => {
+test('oauth 86: a network address that registers too often is rate limited', async () => {
   await sql`delete from registration_windows`.execute(server.db);
   const answers = [];
   const url = `${server.baseUrl}/oauth/register`;
@@ -244,7 +244,7 @@ test('oauth 86: a network address that registers too many is told to come later'
   assert.equal((await register({ redirect_uris: [redirectUri] })).status, 201);
 });
 
-test('oauth 86: behind a trusted proxy each of its clients is counted for itself', async () => {
+test('oauth 86: behind a trusted proxy each client address has its own limit', async () => {
   const proxied = await startTestServer({ after }, { NUNCIO_TRUST_PROXY: '127.0.0.1,::1' });
   for (let at = 0; at < registrationLimits.remote; at += 1)
     await countRegistration(proxied.db, '203.0.113.1');
@@ -258,7 +258,7 @@ test('oauth 86: behind a trusted proxy each of its clients is counted for itself
   assert.equal((await from('203.0.113.1', server)).status, 400);
 });
 
-test('oauth 86: with initial access tokens nobody registers without one, and each as often as it says', async () => {
+test('oauth 86: an initial access token is required when they are on, and works as often as it says', async () => {
   const guarded = await startWith({ registration: 'token' });
   const metadata = { redirect_uris: [redirectUri] };
   const url = `${guarded.baseUrl}/oauth/register`;
@@ -277,7 +277,7 @@ test('oauth 86: with initial access tokens nobody registers without one, and eac
   assert.deepEqual(answers.map(({ status }) => status).sort(), [201, 201, 401, 401, 401, 401]);
 });
 
-test('registration that is off leaves no trace', async () => {
+test('registration leaves no trace when it is off', async () => {
   const closed = await startWith({ registration: 'off' });
   const metadata = await send(`${closed.baseUrl}/.well-known/oauth-authorization-server`, 'GET');
   assert.ok(!('registration_endpoint' in metadata.body));
@@ -286,7 +286,7 @@ test('registration that is off leaves no trace', async () => {
   assert.equal(open.body.registration_endpoint, `${server.baseUrl}/oauth/register`);
 });
 
-test('oauth 87: an app reads its registration, without secrets', async () => {
+test('oauth 87: an app reads its registration without secrets', async () => {
   const registered = (await register({ redirect_uris: [redirectUri], scope: 'read:posts', client_name: 'R' }))
     .body;
   const { status, headers, body } = await manage(registered, 'GET');
@@ -296,7 +296,7 @@ test('oauth 87: an app reads its registration, without secrets', async () => {
   assert.deepEqual(body, shown);
 });
 
-test('oauth 87: a change replaces all of the registration and gives another token', async () => {
+test('oauth 87: a change replaces the whole registration and returns a new token', async () => {
   const registered = (
     await register({
       redirect_uris: [redirectUri],
@@ -332,7 +332,7 @@ test('oauth 87: a change replaces all of the registration and gives another toke
   assert.equal(answer.body.error, 'invalid_grant');
 });
 
-test('oauth 87: a change without the secret keeps it; to a public client ends it', async () => {
+test('oauth 87: a change without the secret keeps it, and a change to a public client ends it', async () => {
   const registered = (
     await register({ redirect_uris: [redirectUri], grant_types: ['authorization_code', 'refresh_token'] })
   ).body;
@@ -360,7 +360,7 @@ test('oauth 87: a change without the secret keeps it; to a public client ends it
   assert.equal(rows.length, 0);
 });
 
-test('oauth 87: a change that is not the app’s to make is refused', async () => {
+test('oauth 87: a change of what the app may not set is refused', async () => {
   const registered = (await register({ redirect_uris: [redirectUri] })).body;
   const other = (await register({ redirect_uris: [redirectUri] })).body;
   const { client_id } = registered;
@@ -387,7 +387,7 @@ test('oauth 87: a change that is not the app’s to make is refused', async () =
   assert.equal((await manage(registered, 'GET')).status, 200, 'nothing happened to it');
 });
 
-test('oauth 87: after it deleted itself, everything that the app was given is dead', async () => {
+test('oauth 87: deleting itself ends everything the app was given', async () => {
   const registered = (
     await register({ redirect_uris: [redirectUri], grant_types: ['authorization_code', 'refresh_token'] })
   ).body;
@@ -431,7 +431,7 @@ test('openid-client registers, signs a user in and refreshes', async () => {
   assert.ok((await openid.refreshTokenGrant(config, tokens.refresh_token ?? '')).access_token);
 });
 
-test('apps that nobody uses leave after 30 days; the operator’s and those in use stay', async () => {
+test('unused self-registered apps are deleted after 30 days, and others stay', async () => {
   const names = ['unused', 'in use', 'left long ago', 'left lately', 'new'];
   const ids = new Map<string, string>();
   for (const name of names) {
