@@ -32,7 +32,7 @@ async function user(name = 'Ann Example') {
   return { id: body.id as string, externalId, link };
 }
 
-test('a link opens the account page of its user, who withdraws an app there and goes back', async () => {
+test('a link opens its user’s account page, where the user withdraws an app and returns', async () => {
   const ann = await user();
   const app = await createApp(server, { account: ann });
   const url = await ann.link({ return_to: 'https://app.example.com/settings?tab=apps#top' });
@@ -50,7 +50,7 @@ test('a link opens the account page of its user, who withdraws an app there and 
   assert.ok(app.grantId);
 });
 
-test('a link works once, also where two browsers follow it at one moment', async () => {
+test('a link works once, also when two browsers follow it concurrently', async () => {
   const ann = await user();
   const url = await ann.link();
   const answers = await Promise.all(
@@ -63,7 +63,7 @@ test('a link works once, also where two browsers follow it at one moment', async
   assert.doesNotMatch(again.text, /Ann Example/);
 });
 
-test('a link that is late, guessed, or of an account that is disabled or deleted opens nothing', async () => {
+test('a link is refused when it is expired, guessed, or its account disabled or deleted', async () => {
   const ann = await user();
   const late = await ann.link();
   await sql`update account_links set expires_at = now() where account_id = ${ann.id}`.execute(db);
@@ -88,7 +88,7 @@ test('a link that is late, guessed, or of an account that is disabled or deleted
   }
 });
 
-test('neither HEAD nor a browser that fetches ahead uses a link up', async () => {
+test('HEAD and prefetch do not use a link up', async () => {
   const ann = await user();
   const url = await ann.link();
   assert.notEqual((await fetch(url, { method: 'HEAD', redirect: 'manual' })).status, 303);
@@ -99,7 +99,7 @@ test('neither HEAD nor a browser that fetches ahead uses a link up', async () =>
   assert.equal((await new TestBrowser(server.baseUrl).request(url)).status, 303);
 });
 
-test('the session of a link opens the account page alone: nobody is signed in to apps or the console by it', async () => {
+test('a link’s session opens the account page and signs nobody in to apps or the console', async () => {
   const ann = await user();
   const browser = new TestBrowser(server.baseUrl);
   await browser.open(await ann.link());
@@ -116,7 +116,7 @@ test('the session of a link opens the account page alone: nobody is signed in to
   assert.equal(rows.length, 0);
 });
 
-test('a link changes nothing of the login that a browser has, and leaving it leads back there', async () => {
+test('a link leaves the browser’s own login unchanged, and leaving the link returns to it', async () => {
   const bob = await createTestAccount(server, { name: 'Bob Local' });
   const ann = await user();
   const browser = new TestBrowser(server.baseUrl);
@@ -138,7 +138,7 @@ test('a link changes nothing of the login that a browser has, and leaving it lea
   assert.equal(rows.length, 0);
 });
 
-test('the cookie of another browser’s link opens nothing once its user was signed out everywhere', async () => {
+test('a link’s cookie is refused after its user is signed out everywhere', async () => {
   const ann = await user();
   const browser = new TestBrowser(server.baseUrl);
   await browser.open(await ann.link());
@@ -147,7 +147,7 @@ test('the cookie of another browser’s link opens nothing once its user was sig
   assert.match((await browser.open(`${server.baseUrl}/account`)).text, /name="password"/);
 });
 
-test('users are sent back to the declared origins alone', async () => {
+test('users return to declared origins only', async () => {
   const ann = await user();
   for (const bad of [
     'https://evil.example/',
@@ -181,7 +181,7 @@ test('users are sent back to the declared origins alone', async () => {
   }
 });
 
-test('links are made for users of the application alone', async () => {
+test('links are created only for the application’s users', async () => {
   const local = await createTestAccount(server);
   const ofLocal = await request('POST', '/account-links', { json: { account: local.id } });
   assert.deepEqual([ofLocal.status, ofLocal.body.code], [409, 'local-account']);

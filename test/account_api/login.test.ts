@@ -89,7 +89,7 @@ async function finish({ browser, verifier }: Begun, redirectTo: string, client: 
   return { idToken: decodeJwt(String(body.id_token)), accessToken: String(body.access_token) };
 }
 
-test('the application signs a user in: the account, auth_time, amr and acr reach the app', async () => {
+test('the application signs a user in, and account, auth_time, amr and acr reach the app', async () => {
   const externalId = newId();
   const begun = await begin({ scope: 'openid profile email read:posts', login_hint: 'ann@example.com' });
   const told = await request('GET', `/login-requests/${begun.id}`);
@@ -118,7 +118,7 @@ test('the application signs a user in: the account, auth_time, amr and acr reach
   assert.deepEqual(claims, { sub: idToken.sub, name: 'Ann', email: 'ann@example.com', email_verified: true });
 });
 
-test('a user who is signed in already is not handed over again, unless the app asks for it', async () => {
+test('a signed-in user is not handed over again unless the app asks for it', async () => {
   const begun = await begin();
   const account = { external_id: newId() };
   await finish(begun, await accept(begun.id, { account }));
@@ -142,7 +142,7 @@ test('a user who is signed in already is not handed over again, unless the app a
   assert.equal(idToken.auth_time, authTime);
 });
 
-test('max_age is told and held, and prompt=none never hands over', async () => {
+test('max_age is passed on and enforced, and prompt=none never hands over', async () => {
   const begun = await begin({ max_age: '300', acr_values: 'urn:a urn:b' });
   const told = (await request('GET', `/login-requests/${begun.id}`)).body;
   assert.deepEqual([told.max_age, told.acr_values], [300, ['urn:a', 'urn:b']]);
@@ -159,7 +159,7 @@ test('max_age is told and held, and prompt=none never hands over', async () => {
   assert.equal(silent.leftTo?.searchParams.get('error'), 'login_required');
 });
 
-test('an essential acr is refused where the application cannot reach it, and where it did not', async () => {
+test('an essential acr is refused when the application cannot or did not reach it', async () => {
   const claims = (acr: string) => JSON.stringify({ id_token: { acr: { essential: true, value: acr } } });
   const impossible = await new TestBrowser(server.baseUrl).open(
     authorizationUrl(server, app, {
@@ -178,7 +178,7 @@ test('an essential acr is refused where the application cannot reach it, and whe
   assert.equal(idToken.acr, 'urn:example:two');
 });
 
-test('another user than the id_token_hint names is an error, and no circle', async () => {
+test('a user other than the id_token_hint’s is an error and not a loop', async () => {
   const first = await begin();
   const externalId = newId();
   const { idToken } = await finish(first, await accept(first.id, { account: { external_id: externalId } }));
@@ -188,7 +188,7 @@ test('another user than the id_token_hint names is an error, and no circle', asy
   assert.equal(page.leftTo?.searchParams.get('error'), 'login_required', page.text);
 });
 
-test('the application refuses: the app is told why', async () => {
+test('the app learns why the application refused', async () => {
   const begun = await begin();
   const { body } = await request('POST', `/login-requests/${begun.id}/reject`, {
     json: { error: 'access_denied', error_description: 'The user cancelled' },
@@ -208,7 +208,7 @@ async function refused(browser: TestBrowser, url: string): Promise<void> {
   assert.match(page.text, /start again/);
 }
 
-test('a sign-in is finished once', async () => {
+test('a sign-in finishes once', async () => {
   const begun = await begin();
   const redirectTo = await accept(begun.id);
   const answers = await Promise.all(Array.from({ length: 5 }, () => begun.browser.request(redirectTo)));
@@ -216,7 +216,7 @@ test('a sign-in is finished once', async () => {
   await refused(begun.browser, redirectTo);
 });
 
-test('the browser that began a sign-in is the only one that finishes it', async () => {
+test('only the browser that began a sign-in finishes it', async () => {
   // The attacker begins, and lets the victim's browser sign in: the victim's browser has no cookie of it.
   const attack = await begin();
   const toVictim = await accept(attack.id);
@@ -246,7 +246,7 @@ test('the browser that began a sign-in is the only one that finishes it', async 
   assert.match((await attack.browser.open(toVictim)).text, /Connect Reader|Reader/);
 });
 
-test('the answer to one request finishes no other request of the same browser', async () => {
+test('the response to one request finishes no other request of the same browser', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const other = await createTestClient(server, { name: 'Other', scopes: ['openid', 'read:posts'] });
   const one = await begin({}, browser);
@@ -274,7 +274,7 @@ test('a sign-in that takes longer than ten minutes is refused at every step', as
   await refused(answered.browser, redirectTo);
 });
 
-test('a request is answered once, whoever answers', async () => {
+test('a request is answered once, by any machine client', async () => {
   const begun = await begin();
   const second = await createTestClient(server, { scopes: ['write:logins'] });
   const other = requester(server, await clientToken(server, second, ['write:logins']));
@@ -294,7 +294,7 @@ test('a request is answered once, whoever answers', async () => {
   assert.equal((await request('POST', `/login-requests/${begun.id}/reject`)).status, 409);
 });
 
-test('a machine client without the scope, and everybody else, is refused and learns nothing', async () => {
+test('every caller but a machine client with the scope is refused and learns nothing', async () => {
   const begun = await begin();
   const without = await createTestClient(server, { scopes: ['write:events', 'admin'] });
   const strangers = [requester(server, await clientToken(server, without, ['write:events', 'admin']))];
@@ -320,7 +320,7 @@ test('a machine client without the scope, and everybody else, is refused and lea
   }
 });
 
-test('what the application must not say is refused, and the request still waits', async () => {
+test('an invalid response from the application is refused, and the request stays open', async () => {
   const begun = await begin();
   const account = { external_id: 'u-1' };
   const future = now() + 3_600;
@@ -355,7 +355,7 @@ test('what the application must not say is refused, and the request still waits'
   assert.equal((await request('GET', `/login-requests/${begun.id}`)).status, 200);
 });
 
-test('a disabled account is not signed in, neither by the answer nor after it', async () => {
+test('a disabled account is not signed in, before or after the response', async () => {
   const externalId = newId();
   const disable = () =>
     sql`update accounts set disabled_at = now() where external_id = ${externalId}`.execute(db);
@@ -369,7 +369,7 @@ test('a disabled account is not signed in, neither by the answer nor after it', 
   assert.deepEqual([answer.status, answer.body.code], [409, 'account-disabled']);
 });
 
-test('an account with the address of a local one is not that one, and a new address is not a verified one', async () => {
+test('an external account with a local account’s address is separate, and a new address is unverified', async () => {
   const local = await createTestAccount(server);
   const externalId = newId();
   const begun = await begin();
@@ -406,7 +406,7 @@ test('the account page hands over too, and local sign-in is off', async () => {
   assert.equal(signIn.status, 404);
 });
 
-test('the question of consent lets another user sign in, at the application’s page', async () => {
+test('the consent page lets another user sign in at the application’s page', async () => {
   const begun = await begin();
   const consent = await begun.browser.open(await accept(begun.id));
   const page = await begun.browser.submit(consent, { action: 'switch' });
@@ -443,7 +443,7 @@ test('a device’s code is confirmed after the same hand-over', async () => {
   assert.equal((await postForm(server, '/oauth/token', device, form)).status, 200);
 });
 
-test('requests that wait for one authorization are bounded', async () => {
+test('open requests of one authorization are limited', async () => {
   const { browser } = await begin();
   const uid = browser.cookies.find(({ path }) => path.startsWith('/interaction/'))?.path.split('/')[2];
   let status = 303;
@@ -453,7 +453,7 @@ test('requests that wait for one authorization are bounded', async () => {
   assert.equal(status, 429);
 });
 
-test('settings that cannot be are refused with their place', () => {
+test('an invalid setting is refused with its place', () => {
   for (const [declared, place] of [
     [{ login: { url: 'http://app.example.com/login' } }, 'accounts.login.url'],
     [{ login: { url: '/login' } }, 'accounts.login.url'],

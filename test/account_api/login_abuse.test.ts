@@ -78,7 +78,7 @@ async function count(table: string, where: string): Promise<number> {
 
 const errorOf = (page: Page) => page.leftTo?.searchParams.get('error');
 
-test('an error does not redirect to an app that nobody checked when the application signs in without a page', async () => {
+test('an error does not redirect to an unchecked app when the application signs in without a page', async () => {
   const claims = JSON.stringify({ id_token: { sub: { value: 'nobody' } } });
   for (const answer of ['accept', 'reject']) {
     const browser = new TestBrowser(server.baseUrl);
@@ -94,7 +94,7 @@ test('an error does not redirect to an app that nobody checked when the applicat
   }
 });
 
-test('an error does not redirect when the last act was a form and the application answers after it', async () => {
+test('an error does not redirect when the last act was a form and the application responds later', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const consent = await browser.open(await accept(requestOf(await browser.open(urlOf(hostile)))));
   const id = requestOf(await browser.submit(consent, { action: 'switch' }));
@@ -137,7 +137,7 @@ test('an address begins a limited number of sign-ins a minute', async () => {
   }
 });
 
-test('sign-ins that were answered or are late do not count as ones that wait', async () => {
+test('answered and expired sign-ins do not count as open', async () => {
   const browser = new TestBrowser(server.baseUrl);
   let id = requestOf(await browser.open(urlOf(app)));
   const uid = browser.cookies.find(({ path }) => path.startsWith('/interaction/'))?.path.split('/')[2];
@@ -170,7 +170,7 @@ async function submit(browser: TestBrowser, page: Page, action: string): Promise
   return browser.submit(page, {}, index);
 }
 
-test('leaving the account page of a link begins no sign-in', async () => {
+test('leaving a link’s account page begins no sign-in', async () => {
   const { browser, page } = await openLink('https://app.example.com/settings');
   const before = await count('login_requests', 'true');
   const left = await submit(browser, page, '/account/leave');
@@ -181,7 +181,7 @@ test('leaving the account page of a link begins no sign-in', async () => {
   assert.equal(await count('login_requests', 'true'), before);
 });
 
-test('withdrawing begins no sign-in when the session of the link is over', async () => {
+test('withdrawing begins no sign-in when the link’s session has ended', async () => {
   const { id, browser, page } = await openLink();
   await sql`update account_links set expires_at = now() where account_id = ${id}`.execute(db);
   const before = await count('login_requests', 'true');
@@ -192,7 +192,7 @@ test('withdrawing begins no sign-in when the session of the link is over', async
   assert.equal(await count('login_requests', 'true'), before);
 });
 
-test('a sign-in without auth_time satisfies no max_age and is claimed by no id_token', async () => {
+test('a sign-in without auth_time satisfies no max_age and appears in no id_token', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const consent = await browser.open(await accept(requestOf(await browser.open(urlOf(app)))));
   const idToken = await idTokenOf(await browser.submit(consent, { action: 'allow' }), app);
@@ -213,7 +213,7 @@ test('a sign-in at the account page without auth_time satisfies no max_age', asy
   assert.equal(errorOf(silent), 'login_required');
 });
 
-test('the cookie of a sign-in is gone when it is finished', async () => {
+test('the sign-in cookie is deleted when the sign-in finishes', async () => {
   for (const url of [urlOf(app), `${server.baseUrl}/account`]) {
     const browser = new TestBrowser(server.baseUrl);
     const id = requestOf(await browser.open(url));
@@ -225,7 +225,7 @@ test('the cookie of a sign-in is gone when it is finished', async () => {
   }
 });
 
-test('a sign-in at the account page ends the session of another account, and its apps are told', async () => {
+test('a sign-in at the account page ends another account’s session and notifies its apps', async () => {
   const told = await createTestClient(server, {
     scopes,
     metadata: { backchannel_logout_uri: 'https://app.invalid/logout' },

@@ -44,7 +44,7 @@ const oddIds = {
 };
 
 for (const [name, externalId] of Object.entries(oddIds)) {
-  test(`an external id ${name} is kept and found exactly as it is`, async () => {
+  test(`an external id ${name} is stored and found exactly`, async () => {
     const made = await request('PUT', path(externalId), { json: { name: 'Ann' } });
     assert.equal(made.status, 201, made.text);
     assert.equal(made.body.external_id, externalId);
@@ -65,7 +65,7 @@ for (const [name, externalId] of Object.entries(oddIds)) {
   });
 }
 
-test('external ids that differ in case, or in how a letter is composed, are different accounts', async () => {
+test('external ids that differ in case or Unicode composition are different accounts', async () => {
   const ids = ['User-1', 'user-1', 'USER-1', 'é', 'e\u0301\u0301', 'e\u0301 '];
   const made = await request('POST', '/accounts', { json: ids.map((id) => ({ external_id: id })) });
   assert.equal(made.status, 200, made.text);
@@ -73,7 +73,7 @@ test('external ids that differ in case, or in how a letter is composed, are diff
   for (const id of ids) assert.equal((await find(id)).length, 1, id);
 });
 
-test('an external id that looks like the id of another account is not mistaken for it', async () => {
+test('an external id that looks like another account’s id is not mistaken for it', async () => {
   const other = await createTestAccount(server);
   const made = await request('PUT', path(other.id), { json: {} });
   assert.equal(made.status, 201);
@@ -89,7 +89,7 @@ test('an external id that looks like the id of another account is not mistaken f
   );
 });
 
-test('what cannot be an external id is refused everywhere', async () => {
+test('an invalid external id is refused everywhere', async () => {
   for (const bad of [
     '',
     'x'.repeat(256),
@@ -118,7 +118,7 @@ test('what cannot be an external id is refused everywhere', async () => {
   assert.equal((await request('POST', '/events', { json: two })).status, 422);
 });
 
-test('an event for a user that nobody has told of makes one account, however many come at once', async () => {
+test('concurrent events for an unknown user create one account', async () => {
   const externalId = newId();
   const event = () => ({ kind: 'push', account: { external_id: externalId }, body: pushBody() });
   const requests = Array.from({ length: 24 }, (_each, index) => {
@@ -137,7 +137,7 @@ test('an event for a user that nobody has told of makes one account, however man
   assert.equal(Number(rows[0]?.count), 30);
 });
 
-test('lists with the same new users in another order, at once, create each of them once', async () => {
+test('concurrent lists with the same new users in different orders create each user once', async () => {
   const ids = Array.from({ length: 40 }, () => newId());
   const json = (given: string[]) =>
     given.map((id) => ({ kind: 'push', account: { external_id: id }, body: pushBody() }));
@@ -152,7 +152,7 @@ test('lists with the same new users in another order, at once, create each of th
   assert.equal(Number(rows[0]?.count), ids.length);
 });
 
-test('a list that is refused creates no account, and its events are not there', async () => {
+test('a refused list creates no account and no event', async () => {
   const externalId = newId();
   const good = { kind: 'push', account: { external_id: externalId }, body: pushBody() };
   const answer = await request('POST', '/events', { json: [good, { ...good, account: newId() }] });
@@ -160,7 +160,7 @@ test('a list that is refused creates no account, and its events are not there', 
   assert.deepEqual(await find(externalId), []);
 });
 
-test('a thousand accounts are created and changed in one request, and what is left out stays', async () => {
+test('a request creates and changes a thousand accounts, and omitted members stay', async () => {
   const ids = Array.from({ length: 1_000 }, (_each, index) => `bulk-${index}`);
   const json = ids.map((id) => ({ external_id: id, email: `${id}@example.com`, name: `Name ${id}` }));
   const key = { 'idempotency-key': newId() };
@@ -201,7 +201,7 @@ test('a thousand accounts are created and changed in one request, and what is le
   );
 });
 
-test('an account with the address of a local one is an account of its own, and signs nobody in', async () => {
+test('an external account with a local account’s address is separate and signs nobody in', async () => {
   const local = await createTestAccount(server);
   const external = newId();
   const made = await request('PUT', path(external), {
@@ -226,7 +226,7 @@ test('an account with the address of a local one is an account of its own, and s
   assert.equal((await request('PATCH', `/accounts/${local.id}`, { json: { name: 'New' } })).body.name, 'New');
 });
 
-test('an unverified address of an external account answers no invitation to an app', async () => {
+test('an external account’s unverified address accepts no invitation', async () => {
   const owner = await createConsoleUser(server);
   const app = await owner.request('POST', '/apps', {
     json: { client_name: 'Theirs', redirect_uris: ['https://reader.example/'] },
@@ -257,7 +257,7 @@ test('an unverified address of an external account answers no invitation to an a
   );
 });
 
-test('an address names a member of an app only where it is verified and one member has it', async () => {
+test('an address names an app member only when it is verified and unique', async () => {
   const owner = await createConsoleUser(server);
   const victim = await createTestAccount(server);
   const made = await owner.request('POST', '/apps', {
@@ -326,7 +326,7 @@ const routes = [
   ['POST', '/account-links'],
 ] as const;
 
-test('whoever is no machine client of the operator with the scope is refused, and learns nothing', async () => {
+test('every caller but the operator’s machine clients with the scope is refused and learns nothing', async () => {
   const { body: account } = await request('PUT', path(newId()), { json: { email: 'secret@example.com' } });
   const app = await createApp(server, { account });
   const machine = await createTestClient(server, { scopes: ['write:events', 'admin'] });
@@ -364,7 +364,7 @@ test('whoever is no machine client of the operator with the scope is refused, an
   }
 });
 
-test('the scopes are given to machine clients of the operator, and to nobody by a user', async () => {
+test('the scopes go to the operator’s machine clients, and no user can grant them', async () => {
   const account = await createTestAccount(server);
   const asked = await createTestClient(server, { scopes: ['read:posts', ...scopes] });
   // A user is never asked.
@@ -383,7 +383,7 @@ test('the scopes are given to machine clients of the operator, and to nobody by 
   for (const name of scopes) assert.ok(!metadata.scopes_supported.includes(name), name);
 });
 
-test('disabling an account stops its tokens, sessions and deliveries, as the operator’s command does', async (t) => {
+test('disabling an account stops its tokens, sessions and deliveries, like the operator’s command', async (t) => {
   const subscriber = await startSubscriber(t);
   const externalId = newId();
   const { body: account } = await request('PUT', path(externalId), { json: { name: 'Ann' } });
@@ -432,7 +432,7 @@ test('disabling an account stops its tokens, sessions and deliveries, as the ope
   }
 });
 
-test('administrators are not disabled, deleted or signed in by a machine client', async () => {
+test('a machine client cannot disable, delete or sign in administrators', async () => {
   const admin = await createTestAccount(server, { isAdmin: true });
   const externalId = newId();
   const { body: external } = await request('PUT', path(externalId), { json: {} });
@@ -494,7 +494,7 @@ test('a machine client enables only what the accounts API disabled', async () =>
   assert.equal((await request('PATCH', self, { json: { disabled: false } })).body.disabled, false);
 });
 
-test('administrators and accounts that were made here are neither disabled nor enabled by a machine client', async () => {
+test('a machine client can neither disable nor enable administrators and local accounts', async () => {
   const local = await createTestAccount(server);
   const admin = await createTestAccount(server, { isAdmin: true });
   const externalId = newId();
@@ -521,7 +521,7 @@ test('administrators and accounts that were made here are neither disabled nor e
   }
 });
 
-test('grants of an account are listed as the user read them, and withdrawn', async () => {
+test('an account’s grants are listed in the user’s words and withdrawn', async () => {
   const { body: account } = await request('PUT', path(newId()), { json: {} });
   const { body: other } = await request('PUT', path(newId()), { json: {} });
   const app = await createApp(server, { account });
@@ -548,7 +548,7 @@ test('grants of an account are listed as the user read them, and withdrawn', asy
   assert.deepEqual(rows, [{ actor: `client:${client.id}` }]);
 });
 
-test('deleting an account ends everything that it opened, in one commit, and forgets who it was', async (t) => {
+test('deleting an account ends everything it opened in one commit and erases its identity', async (t) => {
   const subscriber = await startSubscriber(t);
   const externalId = newId();
   const { body: account } = await request('PUT', path(externalId), {
@@ -604,7 +604,7 @@ test('deleting an account ends everything that it opened, in one commit, and for
   assert.equal((await publisher('POST', '/events', { json: { ...event, account: account.id } })).status, 422);
 });
 
-test('deleting an account suspends the apps that it leaves without an owner, and no others', async () => {
+test('deleting an account suspends the apps it leaves without an owner, and no others', async () => {
   const { body: account } = await request('PUT', path(newId()), { json: {} });
   const { body: disabled } = await request('PUT', path(newId()), { json: {} });
   const other = await createTestAccount(server);
@@ -648,7 +648,7 @@ test('deleting an account suspends the apps that it leaves without an owner, and
   }
 });
 
-test('co-owners who are deleted at once leave their app suspended', async () => {
+test('an app is suspended when its co-owners are deleted concurrently', async () => {
   const [first, second] = await Promise.all(
     [0, 1].map(async () => (await request('PUT', path(newId()), { json: {} })).body.id as string),
   );
@@ -669,7 +669,7 @@ test('co-owners who are deleted at once leave their app suspended', async () => 
   assert.equal(rows.length, 1);
 });
 
-test('members that cannot be are refused with their place', async () => {
+test('an invalid member is refused with its place', async () => {
   const { body: account } = await request('PUT', path(newId()), { json: {} });
   for (const [json, pointer] of [
     [{ email: 'nobody' }, '/email'],

@@ -37,7 +37,7 @@ async function shutOut(account: TestAccount): Promise<void> {
   assert.equal((await signIn(db, account.email, account.password, stranger)).outcome, 'throttled');
 }
 
-test('many /64 networks of one site do not shut the owner out elsewhere', async () => {
+test('guesses from many /64 networks of one site do not lock the owner out elsewhere', async () => {
   const owner = await createTestAccount(server);
   for (let index = 0; index < 110; index += 1) {
     await signIn(db, owner.email, 'wrong password', `2001:db8:7:${index}::1`);
@@ -47,7 +47,7 @@ test('many /64 networks of one site do not shut the owner out elsewhere', async 
   assert.deepEqual([there.outcome, elsewhere.outcome], ['throttled', 'signed-in']);
 });
 
-test('attack: one /64 does not shut the rest of its /48 out, however often it guesses', async () => {
+test('attack: guesses from one /64 do not lock out the rest of its /48', async () => {
   const owner = await createTestAccount(server);
   const other = await createTestAccount(server);
   for (let index = 0; index < 40; index += 1) {
@@ -63,7 +63,7 @@ test('attack: one /64 does not shut the rest of its /48 out, however often it gu
   assert.equal((await signIn(db, other.email, other.password, '2001:db8:65:1::2')).outcome, 'throttled');
 });
 
-test('a browser that has signed in passes while strangers have shut the account', async () => {
+test('a known browser signs in while strangers have locked the account', async () => {
   const owner = await createTestAccount(server);
   const device = await knownDevice(owner);
   await shutOut(owner);
@@ -75,7 +75,7 @@ test('a browser that has signed in passes while strangers have shut the account'
   }
 });
 
-test('a known browser has a bounded count of wrong guesses of its own, also at one moment', async () => {
+test('a known browser has its own limit of wrong guesses, also concurrently', async () => {
   const owner = await createTestAccount(server);
   const device = await knownDevice(owner);
   const results = await Promise.all(
@@ -87,7 +87,7 @@ test('a known browser has a bounded count of wrong guesses of its own, also at o
   assert.equal((await signIn(db, owner.email, owner.password, stranger)).outcome, 'signed-in');
 });
 
-test('a changed password makes every known browser a stranger', async () => {
+test('a changed password makes every known browser unknown', async () => {
   const owner = await createTestAccount(server);
   const device = await knownDevice(owner);
   await db.transaction().execute((tx) => changePassword(tx, owner.id, 'another password'));
@@ -121,7 +121,7 @@ test('a browser is known to several accounts, and a changed token to none', asyn
   );
 });
 
-test('the cookie is for this host over https alone, and says nothing of the account', async () => {
+test('the cookie is bound to this host over https and does not name the account', async () => {
   const owner = { accountId: 'account', passwordHash: 'hash' };
   const secure = createKnownDevices(testSecret, 'https://auth.example').read(undefined).remember(owner);
   assert.match(
@@ -149,7 +149,7 @@ test('signing in for an app makes the browser known', async () => {
   assert.equal((await signIn(db, owner.email, owner.password, stranger, device)).outcome, 'signed-in');
 });
 
-test('invalid registrations shut nobody else out, and count for their own network', async () => {
+test('invalid registrations lock nobody else out and count for their own network', async () => {
   const register = async (address: string, redirectUri: string) => {
     const { status } = await fetch(`${server.baseUrl}/oauth/register`, {
       method: 'POST',

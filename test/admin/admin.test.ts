@@ -30,7 +30,7 @@ async function all(path: string): Promise<Record<string, unknown>[]> {
   return items;
 }
 
-test('administrators alone come in, by a token that says so of an account or client that still is one', async () => {
+test('only current administrators get in, with a token of an admin account or client', async () => {
   const developer = await createConsoleUser(server);
   const liar = await createConsoleUser(server, { scopes: [...consoleScopes, 'admin'] });
   const machine = await createTestClient(server, { scopes: ['admin'] });
@@ -73,7 +73,7 @@ test('administrators alone come in, by a token that says so of an account or cli
   assert.equal((await app.request('GET', `/subscriptions/${subscription.id}`)).body.state, 'active');
 });
 
-test('accounts are found by the beginning of their address, disabled and enabled', async () => {
+test('accounts are found by the start of their address, disabled and enabled', async () => {
   const name = newId();
   const accounts = [];
   for (const part of ['c', 'a', 'b', '%', 'é']) {
@@ -111,7 +111,7 @@ test('accounts are found by the beginning of their address, disabled and enabled
   );
 });
 
-test('apps are listed by time and by name, verified, suspended and reinstated, with the reason kept', async () => {
+test('apps are listed by time and name, verified, suspended and reinstated with a reason', async () => {
   const name = newId();
   const owner = await createConsoleUser(server);
   const ids: string[] = [];
@@ -160,7 +160,7 @@ test('apps are listed by time and by name, verified, suspended and reinstated, w
   assert.equal((await admin.request('POST', `/admin/apps/${operators.id}/unverify`)).status, 409);
 });
 
-test('an app that its developer changes after the administrator has read it is not verified', async () => {
+test('an administrator cannot verify an app that changed since they read it', async () => {
   const owner = await createConsoleUser(server);
   const json = { client_name: 'Honest', redirect_uris: ['https://honest.example/'] };
   const { client_id: id } = (await owner.request('POST', '/apps', { json })).body;
@@ -202,7 +202,7 @@ test('grants are listed by account and client, and withdrawn', async () => {
   assert.deepEqual([entry?.actor, entry?.details], [admin.account.id, { reason: 'operator' }]);
 });
 
-test('subscriptions are seen without what is between their owner and the server, and disabled', async () => {
+test('subscriptions are listed without their secrets, and disabled', async () => {
   const app = await createApp(server);
   const made = await subscribe(app, {
     url: 'https://example.com/',
@@ -235,7 +235,7 @@ test('subscriptions are seen without what is between their owner and the server,
   assert.deepEqual([next?.id, typeof next?.disables_at], [failing.id, 'string']);
 });
 
-test('the audit log is read by kind, client, account and time, the newest first', async () => {
+test('the audit log is read by kind, client, account and time, newest first', async () => {
   const client = newId();
   const account = newId();
   await sql`
@@ -259,7 +259,7 @@ test('the audit log is read by kind, client, account and time, the newest first'
   }
 });
 
-test('no page of the audit log reads more than a bound, however rare what it looks for', async () => {
+test('no page of the audit log reads more than a limit, however rare the filter', async () => {
   await sql`
     insert into audit_entries (kind, client_id)
     select 'token.issued', 'busy' from generate_series(1, 2500)`.execute(db);
@@ -268,7 +268,7 @@ test('no page of the audit log reads more than a bound, however rare what it loo
   assert.deepEqual(await all('/admin/audit?kind=no.such.kind'), []);
 });
 
-test('keys, nodes, sizes and settings are shown, and no secret is among them', async () => {
+test('keys, nodes, sizes and settings are shown without secrets', async () => {
   const keys = await admin.request('GET', '/admin/keys');
   assert.ok(keys.body.signing_keys.some(({ state }: { state: string }) => state === 'current'));
   const nodes = await admin.request('GET', '/admin/nodes');
@@ -291,7 +291,7 @@ test('keys, nodes, sizes and settings are shown, and no secret is among them', a
   }
 });
 
-test('a cursor of another list, or of nobody’s making, is refused', async () => {
+test('a cursor of another list or a forged one is refused', async () => {
   const cursors = [
     'AA',
     'gICA',
@@ -313,7 +313,7 @@ test('a cursor of another list, or of nobody’s making, is refused', async () =
   }
 });
 
-test('what is not an id is not there', async () => {
+test('an invalid id is 404', async () => {
   for (const path of ['accounts', 'grants', 'subscriptions', 'apps']) {
     for (const id of ['x', '%00', newId(), "'", '%F0%9F%92%A9']) {
       assert.equal((await admin.request('GET', `/admin/${path}/${id}`)).status, 404, `${path}/${id}`);

@@ -77,7 +77,7 @@ test('a rejected event is discarded once', async () => {
   assert.equal((await sql`select from events where account_id = ${id}`.execute(db)).rows.length, 0);
 });
 
-test('two administrators that retry at once make one event', async () => {
+test('two concurrent retries by administrators create one event', async () => {
   const { id } = await createTestAccount(server);
   const bad = await reject(id, {});
   const answers = await Promise.all(
@@ -89,7 +89,7 @@ test('two administrators that retry at once make one event', async () => {
   assert.equal((await sql`select from events where account_id = ${id}`.execute(db)).rows.length, 1);
 });
 
-test('nobody but administrators sees or changes rejected events', async () => {
+test('only administrators see or change rejected events', async () => {
   const { id } = await createTestAccount(server);
   const bad = await reject(id, {});
   const developer = await createConsoleUser(server);
@@ -117,7 +117,7 @@ test('nobody but administrators sees or changes rejected events', async () => {
   assert.equal((await admin.request('GET', bad._links.self.href)).status, 200);
 });
 
-test('a body that is nested without end can be looked at and discarded', async () => {
+test('an endlessly nested body can be read and discarded', async () => {
   const { id } = await createTestAccount(server);
   await sql`select publish('push', ${id}, ${`${'['.repeat(5_000)}${']'.repeat(5_000)}`}::jsonb)`.execute(db);
   const { rows } = await until(
@@ -134,7 +134,7 @@ test('a body that is nested without end can be looked at and discarded', async (
   assert.equal((await admin.request('DELETE', path)).status, 204);
 });
 
-test('publishing goes on when enough rejected events are discarded', async () => {
+test('publishing resumes when enough rejected events are discarded', async () => {
   const { id } = await createTestAccount(server);
   const bad = await reject(id, {});
   await sql`update intake set is_blocked = true`.execute(db);
@@ -143,7 +143,7 @@ test('publishing goes on when enough rejected events are discarded', async () =>
   await sql`select publish('push', ${id}, '{}')`.execute(db);
 });
 
-test('the commands list, retry and discard', async () => {
+test('the commands list, retry and discard rejected events', async () => {
   const config = { ...server.config, databaseUrl: server.databaseUrl };
   const run = async (command: typeof rejectedList, values: Record<string, string | boolean>) => {
     const lines: string[] = [];

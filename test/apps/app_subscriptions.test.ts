@@ -79,7 +79,7 @@ const everything = {
   ...{ secret: 200, rotate: 200, change: 200, recover: 202, end: 204 },
 };
 
-test('it gets the events of every account that granted the app, within each grant’s scopes', async (t) => {
+test('an app subscription gets the events of every account that granted the app, within each grant’s scopes', async (t) => {
   const subscriber = await startSubscriber(t);
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner);
@@ -104,7 +104,7 @@ test('it gets the events of every account that granted the app, within each gran
   assert.equal(detail.body.body.ref, 'refs/heads/last');
 });
 
-test('members have all of its operations, of either role; strangers and the app’s users none', async () => {
+test('members of either role have all its operations, and strangers and the app’s users none', async () => {
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner);
   const other = await createConsoleUser(server);
@@ -147,7 +147,7 @@ test('members have all of its operations, of either role; strangers and the app�
   assert.deepEqual(listed.body.items, [], 'the list of the user’s own is not mixed with it');
 });
 
-test('a member gains nothing of what belongs to the grants of the app’s users', async () => {
+test('a member gets nothing that belongs to the grants of the app’s users', async () => {
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner);
   await subscribeApp(owner, app);
@@ -159,7 +159,7 @@ test('a member gains nothing of what belongs to the grants of the app’s users'
   assert.equal(body.items.length, 1);
 });
 
-test('who is no member any more, and a token without the apps’ scopes, has nothing of it', async () => {
+test('a former member and a token without the apps’ scopes have no access', async () => {
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner);
   const developer = await addMember(app);
@@ -176,7 +176,7 @@ test('who is no member any more, and a token without the apps’ scopes, has not
   assert.deepEqual(await statuses(developer.request, id, tried.delivery), nothing);
 });
 
-test('an app has 20 of its own at most, also of those made at the same moment, by whomever', async () => {
+test('an app has at most 20 subscriptions, also when they are created concurrently', async () => {
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner, {
     grant_types: ['authorization_code', 'client_credentials'],
@@ -196,7 +196,7 @@ test('an app has 20 of its own at most, also of those made at the same moment, b
   assert.deepEqual(new Set(codes), new Set(['quota-own-subscriptions']));
 });
 
-test('what was held while a grant was withdrawn is not shown', async () => {
+test('deliveries held while a grant was withdrawn are not shown', async () => {
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner);
   const { id } = await subscribeApp(owner, app);
@@ -213,7 +213,7 @@ test('what was held while a grant was withdrawn is not shown', async () => {
   assert.equal((await owner.request('GET', path)).body.body, null);
 });
 
-test('with appSubscriptions verified, deliveries begin and end with the verification', async (t) => {
+test('with appSubscriptions: verified, deliveries begin and end with the verification', async (t) => {
   const platform = createPlatform({ ...shipped, webhooks: { appSubscriptions: 'verified' } });
   const own = await startTestServer(t, {}, 'dev', platform);
   const subscriber = await startSubscriber(t);

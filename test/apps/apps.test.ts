@@ -48,7 +48,7 @@ function asClient(app: any): TestClient {
   } as TestClient;
 }
 
-test('an account makes an app, which works at once', async () => {
+test('an account creates an app, which works at once', async () => {
   const user = await createConsoleUser(server);
   const made = await user.request('POST', '/apps', { json: { ...minimal, scope: 'read:posts' } });
   assert.equal(made.status, 201, made.text);
@@ -97,7 +97,7 @@ test('an account makes an app, which works at once', async () => {
   assert.equal(token.status, 200);
 });
 
-test('metadata is checked as at registration, with a pointer to what is wrong', async () => {
+test('metadata is checked as in a registration, with a pointer to the problem', async () => {
   const user = await createConsoleUser(server);
   const wrong: [body: Record<string, unknown>, pointer: string, code?: string][] = [
     [{ redirect_uris: ['http://reader.example/cb'] }, '/redirect_uris', 'invalid_redirect_uri'],
@@ -139,7 +139,7 @@ test('metadata is checked as at registration, with a pointer to what is wrong', 
   for (const json of [[], 'x', 7]) assert.equal((await user.request('POST', '/apps', { json })).status, 422);
 });
 
-test('an app that authenticates may speak for itself, and never gets what users alone allow the operator', async () => {
+test('an app that authenticates may act for itself, and never gets operator-only scopes', async () => {
   const user = await createConsoleUser(server);
   const app = await createAppOf(user, { grant_types: ['client_credentials'], redirect_uris: [] });
   assert.deepEqual(app.response_types, []);
@@ -149,7 +149,7 @@ test('an app that authenticates may speak for itself, and never gets what users 
   assert.equal(status, 200);
 });
 
-test('a change is a merge patch of the whole: checked, shown, and nothing else', async () => {
+test('a change is a merge patch of the whole app, checked and shown', async () => {
   const user = await createConsoleUser(server);
   const app = await createAppOf(user, { logo_uri: 'https://reader.example/logo.png' });
   const path = `/apps/${app.client_id}`;
@@ -180,7 +180,7 @@ test('a change is a merge patch of the whole: checked, shown, and nothing else',
   assert.equal(machine.status, 422, 'a public app does not speak for itself');
 });
 
-test('changes at the same moment are all made', async () => {
+test('concurrent changes are all applied', async () => {
   const user = await createConsoleUser(server);
   const app = await createAppOf(user);
   const path = `/apps/${app.client_id}`;
@@ -196,7 +196,7 @@ test('changes at the same moment are all made', async () => {
   assert.deepEqual([body.client_uri, body.tos_uri], Object.values(changes));
 });
 
-test('two secrets are live at most, also of those asked for at the same moment; the last one stays', async () => {
+test('at most two secrets are live, also when requested concurrently, and the last one stays', async () => {
   const user = await createConsoleUser(server);
   const app = await createAppOf(user);
   const path = `/apps/${app.client_id}/secrets`;
@@ -235,7 +235,7 @@ test('two secrets are live at most, also of those asked for at the same moment; 
   assert.deepEqual([none.status, none.body.code], [409, 'no-client-secret']);
 });
 
-test('a secret asked for with an idempotency key is the same again', async () => {
+test('a repeated idempotency key returns the same secret', async () => {
   const user = await createConsoleUser(server);
   const app = await createAppOf(user);
   const headers = { 'idempotency-key': newId() };
@@ -269,7 +269,7 @@ async function statuses(request: ConsoleUser['request'], id: string, secret: str
   return found;
 }
 
-test('another developer, and whoever has the wrong scope, sees and changes nothing of an app', async () => {
+test('another developer and a token with the wrong scope neither see nor change an app', async () => {
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner);
   const other = await createConsoleUser(server);
@@ -318,7 +318,7 @@ async function join(owner: ConsoleUser, app: { client_id: string }, role: string
   return member;
 }
 
-test('a developer reads and edits the app and its secrets, and manages neither members nor its end', async () => {
+test('a developer edits the app and its secrets, and manages neither members nor deletion', async () => {
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner);
   const developer = await join(owner, app, 'developer');
@@ -334,7 +334,7 @@ test('a developer reads and edits the app and its secrets, and manages neither m
   assert.equal((await developer.request('GET', `/apps/${app.client_id}`)).status, 404);
 });
 
-test('whoever invites learns nothing of who has an account', async () => {
+test('an inviter does not learn who has an account', async () => {
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner);
   const real = await createConsoleUser(server);
@@ -366,7 +366,7 @@ test('whoever invites learns nothing of who has an account', async () => {
   );
 });
 
-test('an invitation is for one address, once, until it is declined, taken back or over', async () => {
+test('an invitation is for one address and works once, until it is declined, revoked or expired', async () => {
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner);
   const invited = await createConsoleUser(server);
@@ -409,7 +409,7 @@ test('an invitation is for one address, once, until it is declined, taken back o
   assert.deepEqual(accepted.map(({ status }) => status).sort(), [200, 404, 404]);
 });
 
-test('the last owner stays, also where two go at the same moment', async () => {
+test('the last owner stays, also when two leave concurrently', async () => {
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner);
   const path = (user: ConsoleUser) => `/apps/${app.client_id}/members/${user.account.id}`;
@@ -436,7 +436,7 @@ test('the last owner stays, also where two go at the same moment', async () => {
   }
 });
 
-test('with an app everything that users let it do ends', async () => {
+test('deleting an app ends everything users granted it', async () => {
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner);
   const { accessToken } = await mintAccessToken(server, {
@@ -474,7 +474,7 @@ test('an administrator manages every app, adds members by id, and is named in th
   ]);
 });
 
-test('apps that others manage are read by their members, and changed where they come from', async () => {
+test('members read apps managed elsewhere and change them where they come from', async () => {
   const member = await createConsoleUser(server);
   for (const origin of ['operator', 'registration'] as const) {
     const client = await createTestClient(server, { origin });
@@ -489,7 +489,7 @@ test('apps that others manage are read by their members, and changed where they 
   }
 });
 
-test('an account owns 50 apps at most, also of those made at the same moment', async () => {
+test('an account owns at most 50 apps, also when they are created concurrently', async () => {
   const user = await createConsoleUser(server);
   const app = await createAppOf(user);
   await sql`
@@ -508,7 +508,7 @@ test('an account owns 50 apps at most, also of those made at the same moment', a
   assert.equal((await user.request('GET', `/apps/${app.client_id}`)).status, 200);
 });
 
-test('a suspended app gets no tokens, its grants do not work and its deliveries stop, until it is reinstated', async (t) => {
+test('a suspended app gets no tokens, no access and no deliveries until it is reinstated', async (t) => {
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner);
   const client = asClient(app);
@@ -570,7 +570,7 @@ test('a suspended app gets no tokens, its grants do not work and its deliveries 
   );
 });
 
-test('a verified app whose name or addresses a member changes is not verified any more', async () => {
+test('a verified app is unverified when a member changes its name or addresses', async () => {
   const owner = await createConsoleUser(server);
   const admin = await createConsoleUser(server, { isAdmin: true });
   for (const [user, change, state] of [
@@ -588,7 +588,7 @@ test('a verified app whose name or addresses a member changes is not verified an
   }
 });
 
-test('where apps are reviewed, members alone try one that is not verified; where admins make apps, nobody else does', async (t) => {
+test('only members try an unverified app when apps are reviewed, and only admins create apps when configured', async (t) => {
   const platform = createPlatform({ ...shipped, apps: { creation: 'admins', review: true } });
   const own = await startTestServer(t, {}, 'dev', platform);
   const admin = await createConsoleUser(own, { isAdmin: true });

@@ -46,7 +46,7 @@ async function entriesOf(id: string): Promise<{ kind: string; actor: string; det
   return rows;
 }
 
-test('a member uploads a logo, replaces it and removes it', async () => {
+test('a member uploads, replaces and removes a logo', async () => {
   const owner = await createConsoleUser(server);
   const id = await createAppOf(owner);
   assert.equal(await logoOf(owner, id), undefined);
@@ -84,7 +84,7 @@ test('a member uploads a logo, replaces it and removes it', async () => {
   assert.ok(entries.every(({ actor }) => actor === owner.account.id));
 });
 
-test('the same logo again changes nothing', async () => {
+test('uploading the same logo again changes nothing', async () => {
   const owner = await createConsoleUser(server);
   const id = await createAppOf(owner);
   const made = await upload(owner, id, png());
@@ -101,7 +101,7 @@ test('the same logo again changes nothing', async () => {
   assert.equal((await entriesOf(id)).length, 2);
 });
 
-test('a logo is sent as the image that the server found, in a sandbox, and may be kept', async () => {
+test('a logo is served with its detected type, sandboxed and cacheable', async () => {
   const owner = await createConsoleUser(server);
   const made = await upload(owner, await createAppOf(owner), png());
   const path = made.body._links.logo.href;
@@ -120,7 +120,7 @@ test('a logo is sent as the image that the server found, in a sandbox, and may b
   assert.deepEqual([known.status, await known.text()], [304, '']);
 });
 
-test('a verified app with another logo, or without its own, is unverified, unless an administrator changed it', async () => {
+test('a verified app is unverified when its logo changes, unless an administrator changed it', async () => {
   const owner = await createConsoleUser(server);
   const admin = await createConsoleUser(server, { isAdmin: true });
   for (const [user, method, state] of [
@@ -144,7 +144,7 @@ test('a verified app with another logo, or without its own, is unverified, unles
   }
 });
 
-test('an administrator who looked at an app before its logo changed does not verify it', async () => {
+test('an administrator cannot verify an app whose logo changed since they read it', async () => {
   const owner = await createConsoleUser(server);
   const admin = await createConsoleUser(server, { isAdmin: true });
   const id = await createAppOf(owner);
@@ -155,7 +155,7 @@ test('an administrator who looked at an app before its logo changed does not ver
   assert.deepEqual([refused.status, refused.body.code], [412, 'app-changed']);
 });
 
-test('a change of the app and one of its logo at the same moment are both made', async () => {
+test('concurrent changes of app and logo are both applied', async () => {
   const owner = await createConsoleUser(server);
   const id = await createAppOf(owner);
   const [patched, uploaded] = await Promise.all([
@@ -167,7 +167,7 @@ test('a change of the app and one of its logo at the same moment are both made',
   assert.deepEqual([body.client_name, body._links.logo.href], ['Renamed', uploaded.body._links.logo.href]);
 });
 
-test('a suspended app has no logo to show, and its logo is back once it is reinstated; a deleted app’s is gone', async () => {
+test('a suspended app’s logo is hidden until it is reinstated, and a deleted app’s logo is gone', async () => {
   const owner = await createConsoleUser(server);
   const admin = await createConsoleUser(server, { isAdmin: true });
   const id = await createAppOf(owner);
@@ -185,7 +185,7 @@ test('a suspended app has no logo to show, and its logo is back once it is reins
   assert.equal(rows.length, 0);
 });
 
-test('attack: nobody but its members and administrators changes the logo of an app', async () => {
+test('attack: only an app’s members and administrators change its logo', async () => {
   const owner = await createConsoleUser(server);
   const developer = await createConsoleUser(server);
   const stranger = await createConsoleUser(server);
@@ -225,7 +225,7 @@ test('attack: nobody but its members and administrators changes the logo of an a
   assert.equal((await upload(developer, id, jpeg, 'image/jpeg')).status, 200, 'as any change of the app');
 });
 
-test('attack: an app does not get the logo of another one by its address or its content', async () => {
+test('attack: an app cannot get another app’s logo by its address or content', async () => {
   const owner = await createConsoleUser(server);
   const stranger = await createConsoleUser(server);
   const path = (await upload(owner, await createAppOf(owner), png())).body._links.logo.href;
@@ -240,7 +240,7 @@ test('attack: an app does not get the logo of another one by its address or its 
   }
 });
 
-test('attack: an address of a logo that was made up or goes elsewhere finds nothing', async () => {
+test('attack: a forged or foreign logo address is not found', async () => {
   const made = 'A'.repeat(43);
   for (const path of [
     '/logos/',
@@ -259,7 +259,7 @@ test('attack: an address of a logo that was made up or goes elsewhere finds noth
   assert.equal((await fetch(`${server.baseUrl}/logos/${made}`, { method: 'DELETE' })).status, 405);
 });
 
-test('attack: what is not an image of the type that it names is refused', async () => {
+test('attack: content that is not an image of its declared type is refused', async () => {
   const owner = await createConsoleUser(server);
   const id = await createAppOf(owner);
   const svg = '<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>';
@@ -304,7 +304,7 @@ test('attack: what is not an image of the type that it names is refused', async 
   assert.equal(other.status, 415, 'no other resource takes images');
 });
 
-test('attack: a body past the limit is refused, with its length and in chunks, and a length that lies keeps nothing', async () => {
+test('attack: a body past the limit is refused, by length or in chunks, and a false length stores nothing', async () => {
   const owner = await createConsoleUser(server);
   const id = await createAppOf(owner);
   const fits = png(
@@ -353,7 +353,7 @@ function converse(bytes: Buffer, ends = false): Promise<string> {
   });
 }
 
-test('users see the logo where they decide about an app, and pages load pictures from this server alone', async () => {
+test('users see the logo when they decide about an app, and pages load images from this server only', async () => {
   const owner = await createConsoleUser(server);
   const id = await createAppOf(owner);
   const path = (await upload(owner, id, png())).body._links.logo.href;
@@ -382,7 +382,7 @@ test('users see the logo where they decide about an app, and pages load pictures
   assert.ok(!(await browser.open(`${server.baseUrl}/account`)).text.includes('/logos/'));
 });
 
-test('a logo by URL of an app of any origin is loaded by no page', async () => {
+test('no page loads an app’s logo by an external URL', async () => {
   const owner = await createConsoleUser(server);
   const logo = 'https://elsewhere.example/logo.png';
   const made = await owner.request('POST', '/apps', { json: { ...description, logo_uri: logo } });

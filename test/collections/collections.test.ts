@@ -26,7 +26,7 @@ async function eventsOf(id: string): Promise<{ kind: string; account_id: string;
   return rows.map((row) => ({ ...row, body: JSON.parse(row.body) }));
 }
 
-test('an article is created with its defaults, its links and a Location', async () => {
+test('an article is created with its defaults, links and Location', async () => {
   const { status, headers, body } = await ada.request('POST', '/articles', { json: { title: 'Hello' } });
   assert.equal(status, 201);
   assert.match(body.id, /^[0-9a-f]{8}-[0-9a-f]{4}-7/);
@@ -54,7 +54,7 @@ test('an article is created with its defaults, its links and a Location', async 
   assert.deepEqual(read.body, body);
 });
 
-test('what one may not see is 404, what one may see but not change is 403', async () => {
+test('an invisible resource is 404, and a visible but read-only one 403', async () => {
   const { path } = await newArticle(ada);
   for (const [method, json] of [
     ['GET', undefined],
@@ -83,7 +83,7 @@ test('what one may not see is 404, what one may see but not change is 403', asyn
   assert.equal((await ada.request('GET', path)).body.title, 'A title');
 });
 
-test('an id that is none is 404', async () => {
+test('an invalid id is 404', async () => {
   for (const id of ['1', 'x%00y', "'; drop table articles; --", '../articles', 'A'.repeat(3_000), '%ff']) {
     const { status } = await ada.request(
       'GET',
@@ -93,7 +93,7 @@ test('an id that is none is 404', async () => {
   }
 });
 
-test('PUT replaces, and what is left out gets its default', async () => {
+test('PUT replaces the resource and sets omitted fields to their defaults', async () => {
   const { path } = await newArticle(ada);
   await ada.request('PATCH', path, { json: { body: 'text' } });
   const { status, body } = await ada.request('PUT', path, { json: { title: 'New' } });
@@ -103,7 +103,7 @@ test('PUT replaces, and what is left out gets its default', async () => {
   assert.equal((await ada.request('PUT', path, { json: { body: 'no title' } })).status, 422);
 });
 
-test('PUT takes back what GET gave, with a member changed', async () => {
+test('PUT accepts the representation that GET returned with one changed member', async () => {
   const { path } = await newArticle(ada);
   const { body: got } = await ada.request('GET', path);
   const { status, body } = await ada.request('PUT', path, { json: { ...got, title: 'Changed' } });
@@ -119,7 +119,7 @@ test('PUT takes back what GET gave, with a member changed', async () => {
   );
 });
 
-test('PATCH is a merge patch', async () => {
+test('PATCH applies a merge patch', async () => {
   const { path } = await newArticle(ada);
   const merge = { 'content-type': 'application/merge-patch+json' };
   const first = await ada.request('PATCH', path, { raw: '{"body":"text"}', headers: merge });
@@ -146,7 +146,7 @@ test('PATCH is a merge patch', async () => {
   assert.equal((await ada.request('PATCH', path, { raw: '{"x":null}', headers: merge })).status, 200);
 });
 
-test('a patch that changes nothing leaves no trace', async () => {
+test('a patch without changes leaves no trace', async () => {
   const { id, path } = await newArticle(ada);
   const before = await ada.request('GET', path);
   const { status, body } = await ada.request('PATCH', path, { json: { title: 'A title' } });
@@ -158,7 +158,7 @@ test('a patch that changes nothing leaves no trace', async () => {
   );
 });
 
-test('publishing is done once; the link is there only while it can be followed', async () => {
+test('publishing works once, and its link is present only while it applies', async () => {
   const { path } = await newArticle(ada);
   const published = await ada.request('POST', `${path}/publish`);
   assert.equal(published.status, 200);
@@ -170,7 +170,7 @@ test('publishing is done once; the link is there only while it can be followed',
   assert.equal(again.headers.get('content-type'), 'application/problem+json');
 });
 
-test('of 20 that publish at once one succeeds', async () => {
+test('exactly one of 20 concurrent publish requests succeeds', async () => {
   const { id, path } = await newArticle(ada);
   const answers = await Promise.all(Array.from({ length: 20 }, () => ada.request('POST', `${path}/publish`)));
   assert.equal(answers.filter(({ status }) => status === 200).length, 1);
@@ -178,7 +178,7 @@ test('of 20 that publish at once one succeeds', async () => {
   assert.equal((await eventsOf(id)).filter((event) => event.kind === 'article.published').length, 1);
 });
 
-test('a token without write sees no publish link and may not publish', async () => {
+test('a token without the write scope sees no publish link and may not publish', async () => {
   const { path } = await newArticle(ada);
   const reader = await createApiUser(server, ['read:posts'], ada.account);
   const { body } = await reader.request('GET', path);
@@ -194,7 +194,7 @@ test('a token without write sees no publish link and may not publish', async () 
   assert.equal((await requester(server)('GET', path)).status, 401);
 });
 
-test('comments: added by whoever sees the article, listed, read, and gone with it', async () => {
+test('comments are created by any reader of the article, listed, read, and deleted with it', async () => {
   const { id, path } = await newArticle(ada);
   await ada.request('POST', `${path}/publish`);
   const { status, headers, body } = await bob.request('POST', `${path}/comments`, {
@@ -222,7 +222,7 @@ test('comments: added by whoever sees the article, listed, read, and gone with i
   assert.equal(rows.length, 0);
 });
 
-test('a comment’s body is 1 to 10,000 characters, a title 1 to 200', async () => {
+test('a comment’s body has 1 to 10,000 characters, a title 1 to 200', async () => {
   const { path } = await newArticle(ada);
   for (const [body, expected] of [
     ['', 422],
@@ -243,7 +243,7 @@ test('a comment’s body is 1 to 10,000 characters, a title 1 to 200', async () 
   }
 });
 
-test('each change is told of in its own transaction, to the owner of the article', async () => {
+test('each change publishes its event to the article’s owner in the same transaction', async () => {
   const { id, path } = await newArticle(ada, 'Events');
   await ada.request('PATCH', path, { json: { title: 'Events, changed' } });
   await ada.request('POST', `${path}/publish`);
@@ -262,7 +262,7 @@ test('each change is told of in its own transaction, to the owner of the article
   assert.deepEqual(events[3]?.body, { comment: said, article: { id } });
 });
 
-test('no event without its fact: a change that fails leaves neither', async () => {
+test('a failed change leaves neither resource nor event', async () => {
   await sql`
     create function refuse() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$`.execute(
     server.db,
@@ -275,7 +275,7 @@ test('no event without its fact: a change that fails leaves neither', async () =
   assert.equal(rows.length, 0);
 });
 
-test('a client that speaks for itself sees what is published and writes nothing', async () => {
+test('a client for itself reads published resources and writes nothing', async () => {
   const draft = await newArticle(ada);
   const open = await newArticle(ada);
   await ada.request('POST', `${open.path}/publish`);
@@ -293,7 +293,7 @@ test('a client that speaks for itself sees what is published and writes nothing'
   assert.equal((await request('PATCH', open.path, { json: { title: 'x' } })).status, 403);
 });
 
-test('GET /api tells who the token speaks for and what it may use', async () => {
+test('GET /api names the token’s principal and what it may use', async () => {
   const { status, body } = await ada.request('GET', '/api');
   assert.equal(status, 200);
   assert.deepEqual(body.account, { id: ada.account.id });
@@ -309,7 +309,7 @@ test('GET /api tells who the token speaks for and what it may use', async () => 
   assert.equal((await requester(server)('GET', '/api')).status, 401);
 });
 
-test('resources that many users ask for at the same moment are each shown to whom they may be', async () => {
+test('concurrent requests of many users see only the resources each may see', async () => {
   const mine = await newArticle(ada, 'Ada’s draft');
   const theirs = await newArticle(bob, 'Bob’s draft');
   const open = await newArticle(bob, 'Open');

@@ -22,7 +22,7 @@ async function eventsOf(kind: string, mark: string): Promise<{ account: string; 
   return rows.map(({ account, body }) => ({ account, body: JSON.parse(body) }));
 }
 
-test('articles that are created at one moment, some bad, are each answered and told of by themselves', async () => {
+test('concurrent creations, some invalid, each get their own response and event', async () => {
   const mark = newId();
   const titles = Array.from({ length: 24 }, (_, index) => `${mark} ${index}`);
   const [good, bad] = await Promise.all([
@@ -85,7 +85,7 @@ test('fields of every type keep their values in a shared statement', async () =>
   }
 });
 
-test('comments that come at one moment: each parent decides for its own', async () => {
+test('concurrent comments are each checked against their own parent', async () => {
   const mark = newId();
   const create = async (user: typeof ada) => {
     const { body } = await user.request('POST', '/articles', { json: { title: mark } });
@@ -139,7 +139,7 @@ test('comments that come at one moment: each parent decides for its own', async 
   );
 });
 
-test('the same Idempotency-Key at one moment makes one article; another’s key is another key', async () => {
+test('concurrent requests with one Idempotency-Key create one article, and another user’s key is separate', async () => {
   const title = newId();
   const headers = { 'idempotency-key': title };
   const send = (user: typeof ada, json = { title }) => user.request('POST', '/articles', { json, headers });
@@ -184,7 +184,7 @@ test('an article that the database refuses fails alone', async (t) => {
   assert.equal((await eventsOf('article.created', mark)).length, 19);
 });
 
-test('creations that share a commit are delivered, each once', async (t) => {
+test('creations that share a commit are each delivered once', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url, kinds: ['article.created'] });

@@ -11,7 +11,7 @@ const server = await startTestServer({ after }, {}, 'dev', testPlatform);
 const ada = await createApiUser(server, testScopes);
 const bob = await createApiUser(server, testScopes);
 
-test('every type of field goes in and comes out unchanged', async () => {
+test('a field of every type is returned unchanged', async () => {
   const json = {
     label: 'It’s "quoted" \\ 😀',
     address: 'https://example.org/',
@@ -33,7 +33,7 @@ test('every type of field goes in and comes out unchanged', async () => {
   assert.equal((await bob.request('DELETE', `/bookmarks/${id}`)).status, 403);
 });
 
-test('what is left out has its default, or is null', async () => {
+test('an omitted field gets its default or null', async () => {
   const { body } = await ada.request('POST', '/bookmarks', { json: { label: 'x', address: 'http://x' } });
   const { rank, weight, pinned, seen_at, tags, place } = body;
   assert.deepEqual(
@@ -49,7 +49,7 @@ test('what is left out has its default, or is null', async () => {
   );
 });
 
-test('values that do not fit are 422 with their place, never 500', async () => {
+test('a value that does not fit is 422 with its place, never 500', async () => {
   const good = { label: 'x', address: 'http://x' };
   for (const [member, pointer] of [
     [{ rank: 1.5 }, '/rank'],
@@ -79,7 +79,7 @@ test('values that do not fit are 422 with their place, never 500', async () => {
   }
 });
 
-test('a whole number that cannot be kept exactly is 422', async () => {
+test('an integer that is not exactly representable is 422', async () => {
   const post = (count: string) =>
     ada.request('POST', '/tickets', {
       raw: `{"subject":"x","count":${count}}`,
@@ -96,7 +96,7 @@ test('a whole number that cannot be kept exactly is 422', async () => {
   assert.equal((await ada.request('GET', '/tickets')).body.items[0].count, Number.MAX_SAFE_INTEGER);
 });
 
-test('a zero with a sign is the zero that is there', async () => {
+test('negative zero is stored as zero', async () => {
   const { body } = await ada.request('POST', '/bookmarks', {
     json: { label: 'x', address: 'http://x', weight: 0 },
   });
@@ -110,7 +110,7 @@ test('a zero with a sign is the zero that is there', async () => {
   assert.deepEqual(patched.body, body);
 });
 
-test('a request that changes something takes no parameters', async () => {
+test('a changing request accepts no query parameters', async () => {
   const { body } = await ada.request('POST', '/tickets', { json: { subject: 'Help' } });
   const path = `/tickets/${body.id}`;
   for (const [method, url, json] of [
@@ -128,7 +128,7 @@ test('a request that changes something takes no parameters', async () => {
   assert.deepEqual((await ada.request('GET', path)).body, body);
 });
 
-test('a field that is given at creation stays; nested members merge', async () => {
+test('a create-only field stays, and nested members merge', async () => {
   const { body } = await ada.request('POST', '/bookmarks', {
     json: { label: 'x', address: 'http://x', place: { city: 'Bern', zip: '3000' }, weight: 2 },
   });
@@ -144,7 +144,7 @@ test('a field that is given at creation stays; nested members merge', async () =
   assert.equal(replaced.body.place, null);
 });
 
-test('two actions and a state machine', async () => {
+test('two actions implement a state machine', async () => {
   const { body } = await ada.request('POST', '/tickets', { json: { subject: 'Help' } });
   const path = `/tickets/${body.id}`;
   assert.deepEqual(Object.keys(body._links), ['self', 'notes', 'wait', 'close']);
@@ -170,7 +170,7 @@ test('two actions and a state machine', async () => {
   assert.deepEqual(rows, [{ kind: 'ticket.closed' }]);
 });
 
-test('a sub-collection that its owner alone adds to', async () => {
+test('only the owner adds to a sub-collection that says so', async () => {
   const { body } = await ada.request('POST', '/tickets', { json: { subject: 'Help' } });
   const path = `/tickets/${body.id}/notes`;
   assert.equal((await ada.request('POST', path, { json: { text: 'Mine' } })).status, 201);

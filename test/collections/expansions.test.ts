@@ -36,7 +36,7 @@ async function newArticle(user: ApiUser, title: string, comments = 0): Promise<I
   return body;
 }
 
-test('an article with its comments: the first page, newest first, with a link to the rest', async () => {
+test('an article expands its comments: the first page, newest first, with a link to the rest', async () => {
   const { id } = await newArticle(ada, 'Busy', 23);
   const plain = await ada.request('GET', `/articles/${id}`);
   const { status, body, text } = await ada.request('GET', `/articles/${id}?expand=comments`);
@@ -56,7 +56,7 @@ test('an article with its comments: the first page, newest first, with a link to
   assert.deepEqual(items[0], (await ada.request('GET', items[0]._links.self.href)).body);
 });
 
-test('an article without comments has an empty page, and one of 20 has no next', async () => {
+test('an expansion is an empty page without comments, and has no next link with 20', async () => {
   const none = await newArticle(ada, 'Quiet');
   const { body } = await ada.request('GET', `/articles/${none.id}?expand=comments`);
   assert.deepEqual(body._embedded, {
@@ -68,7 +68,7 @@ test('an article without comments has an empty page, and one of 20 has no next',
   assert.equal(comments._links.next, undefined);
 });
 
-test('a comment with its article, alone and in a list, without anything embedded further', async () => {
+test('a comment expands its article, alone and in a list, without further expansion', async () => {
   const article = await newArticle(ada, 'Above', 2);
   const shown = (await ada.request('GET', `/articles/${article.id}`)).body;
   const list = await ada.request('GET', `/articles/${article.id}/comments?expand=article`);
@@ -87,7 +87,7 @@ test('a comment with its article, alone and in a list, without anything embedded
   assert.match(seen.body._links.next.href, /expand=article/);
 });
 
-test('lists: to each its own; with fields of the resource, which do not count for what is embedded', async () => {
+test('each resource of a list gets its own expansion, and fields do not apply to it', async () => {
   const user = await createApiUser(server);
   for (const count of [0, 2, 1]) await newArticle(user, `Has ${count}`, count);
   const { body, text } = await user.request(
@@ -108,7 +108,7 @@ test('lists: to each its own; with fields of the resource, which do not count fo
   }
 });
 
-test('names that are not known are 400, like unknown fields', async () => {
+test('an unknown expansion is 400 like an unknown field', async () => {
   const { id } = await newArticle(ada, 'x');
   for (const path of ['/articles', `/articles/${id}`]) {
     for (const value of [
@@ -135,7 +135,7 @@ test('names that are not known are 400, like unknown fields', async () => {
   assert.match(none.body.errors[0].message, /^is not one of/);
 });
 
-test('the tag tells of what is embedded; a time does not, and is not believed', async () => {
+test('the ETag covers what is expanded, and If-Modified-Since is ignored', async () => {
   const { id } = await newArticle(ada, 'Tagged', 1);
   const [plainPath, path] = [`/articles/${id}`, `/articles/${id}?expand=comments`];
   const get = async (url: string, headers: Record<string, string> = {}) => {
@@ -172,7 +172,7 @@ test('the tag tells of what is embedded; a time does not, and is not believed', 
   );
 });
 
-test('a comment’s tag with its article changes with the article', async () => {
+test('the ETag of a comment with its article changes with the article', async () => {
   const { id } = await newArticle(ada, 'Changing', 1);
   const [comment] = (await ada.request('GET', `/articles/${id}/comments`)).body.items;
   const path = `${comment._links.self.href}?expand=article`;
@@ -185,7 +185,7 @@ test('a comment’s tag with its article changes with the article', async () => 
   assert.equal(body._embedded.article.title, 'Changed');
 });
 
-test('what GET gave with something embedded can be PUT back', async () => {
+test('PUT accepts an expanded representation that GET returned', async () => {
   const { id } = await newArticle(ada, 'Back', 1);
   const { body } = await ada.request('GET', `/articles/${id}?expand=comments`);
   const json = { ...body, title: 'Back again' };
@@ -195,7 +195,7 @@ test('what GET gave with something embedded can be PUT back', async () => {
   assert.equal(put._embedded, undefined);
 });
 
-test('a page of 200 costs one statement more, and embeds 1,000 at most', async () => {
+test('a page of 200 costs one more statement and expands 1,000 resources at most', async () => {
   const user = await createApiUser(server);
   await sql`
     with made as (
@@ -249,7 +249,7 @@ test('a page of 200 costs one statement more, and embeds 1,000 at most', async (
   assert.equal(new Set(seen).size, 10);
 });
 
-test('pages are found by an index, however many comments there are', async () => {
+test('expanded pages are read by an index, however many comments exist', async () => {
   await sql`analyze article_comments`.execute(server.db);
   const { rows } = await sql<{ 'QUERY PLAN': string }>`
     explain select p.id, page.* from unnest(array[gen_random_uuid()]) as wanted (id)
@@ -263,7 +263,7 @@ test('pages are found by an index, however many comments there are', async () =>
   assert.doesNotMatch(plan, /Seq Scan/, plan);
 });
 
-test('what was hidden after its page was read is not embedded', async () => {
+test('a resource hidden after its page was read is not expanded', async () => {
   const draft = await newArticle(ada, 'A secret', 1);
   const [comment] = (await ada.request('GET', `/articles/${draft.id}/comments`)).body.items;
   const comments = articles.children.find(({ name }) => name === 'comments') as ResourceType;
@@ -292,7 +292,7 @@ const step = fc.oneof(
   fc.record({ do: fc.constant('comment' as const), user: fc.nat({ max: 1 }), which: fc.nat({ max: 4 }) }),
 );
 
-test('another’s draft and its comments never come out, by whatever is embedded', async () => {
+test('no expansion returns another user’s draft or its comments', async () => {
   const users = [await createApiUser(server), await createApiUser(server)] as const;
   await fc.assert(
     fc.asyncProperty(fc.array(step, { minLength: 1, maxLength: 12 }), async (steps) => {

@@ -39,7 +39,7 @@ const operations = fc.oneof(
   fc.record({ op: fc.constantFrom('move', 'copy'), path: pointers, from: pointers }),
 );
 
-test('JSON Patch does what another implementation does where it is applied', () => {
+test('JSON Patch agrees with another implementation when it applies', () => {
   let applied = 0;
   fc.assert(
     fc.property(documents, operations, (document, operation) => {
@@ -56,7 +56,7 @@ test('JSON Patch does what another implementation does where it is applied', () 
   assert.ok(applied > 500, `${applied} were applied`);
 });
 
-test('JSON Patch is refused when it names what is no place of RFC 6901', () => {
+test('JSON Patch is refused when it names no location of RFC 6901', () => {
   const document = { list: [1], text: 'text', box: {} };
   for (const path of [
     '/list/01',

@@ -34,7 +34,7 @@ async function everyPage(user: ApiUser, first: string, between?: () => Promise<v
   return items;
 }
 
-test('newest first, 50 on a page, 200 at most', async () => {
+test('a list is newest first, 50 on a page by default and 200 at most', async () => {
   const user = await createApiUser(server);
   for (let index = 0; index < 55; index++) {
     await user.request('POST', '/articles', { json: { title: `Number ${index}` } });
@@ -56,7 +56,7 @@ test('newest first, 50 on a page, 200 at most', async () => {
   );
 });
 
-test('a page is never longer, and the last has no next', async () => {
+test('a page never exceeds its limit, and the last one has no next link', async () => {
   const user = await createApiUser(server);
   for (let index = 0; index < 4; index++) await user.request('POST', '/articles', { json: { title: 'x' } });
   const { body } = await user.request('GET', '/articles?limit=4');
@@ -64,7 +64,7 @@ test('a page is never longer, and the last has no next', async () => {
   assert.equal(body._links.next, undefined);
 });
 
-test('what was there all the time is seen exactly once, whatever comes and goes', async () => {
+test('a resource present throughout is listed exactly once while others come and go', async () => {
   const user = await createApiUser(server);
   const stays = new Set<string>();
   const goes: string[] = [];
@@ -85,7 +85,7 @@ test('what was there all the time is seen exactly once, whatever comes and goes'
   }
 });
 
-test('one’s own and the published of others, in one order', async () => {
+test('a list has one’s own resources and others’ published ones in one order', async () => {
   const [ada, bob] = [await createApiUser(server), await createApiUser(server)];
   const titles: string[] = [];
   for (let index = 0; index < 12; index++) {
@@ -101,7 +101,7 @@ test('one’s own and the published of others, in one order', async () => {
   );
 });
 
-test('orders: by any declared field, nulls first, ties by id', async () => {
+test('a list sorts by any declared field, nulls first, ties by id', async () => {
   const user = await createApiUser(server, testScopes);
   const made: Item[] = [];
   for (let index = 0; index < 24; index++) {
@@ -133,7 +133,7 @@ test('orders: by any declared field, nulls first, ties by id', async () => {
   }
 });
 
-test('filters select, alone and together, also across pages', async () => {
+test('filters select alone, combined and across pages', async () => {
   const [ada, bob] = [await createApiUser(server, testScopes), await createApiUser(server, testScopes)];
   for (let index = 0; index < 12; index++) {
     const user = index % 3 === 0 ? bob : ada;
@@ -150,7 +150,7 @@ test('filters select, alone and together, also across pages', async () => {
   assert.equal(body.items.length, 0);
 });
 
-test('fields selects members; id and links are always there', async () => {
+test('fields selects members, and id and links are always present', async () => {
   const user = await createApiUser(server);
   const { body: made } = await user.request('POST', '/articles', { json: { title: 'Chosen' } });
   const one = await user.request('GET', `/articles/${made.id}?fields=title,state`);
@@ -159,7 +159,7 @@ test('fields selects members; id and links are always there', async () => {
   assert.deepEqual(Object.keys(list.body.items[0]), ['id', 'author', '_links']);
 });
 
-test('parameters that are not known or wrong are 400 with their place', async () => {
+test('an unknown or invalid parameter is 400 with its place', async () => {
   const user = await createApiUser(server, testScopes);
   const { body: made } = await user.request('POST', '/articles', { json: { title: 'x' } });
   for (const [query, pointer] of [
@@ -203,7 +203,7 @@ test('parameters that are not known or wrong are 400 with their place', async ()
   }
 });
 
-test('a cursor is good for its own list alone, and nothing that is made up gets through', async () => {
+test('a cursor works only for its own list, and a forged one is refused', async () => {
   const user = await createApiUser(server, testScopes);
   for (let index = 0; index < 3; index++) {
     await user.request('POST', '/bookmarks', { json: { label: `c${index}`, address: 'http://x' } });
@@ -244,13 +244,13 @@ test('a cursor is good for its own list alone, and nothing that is made up gets 
   assert.ok(!JSON.stringify(seen).includes('secret'));
 });
 
-test('a cursor is good whatever the key has in it', () => {
+test('a cursor works with any characters in the sort key', () => {
   const place = { id: newId(), key: '\u0001'.repeat(500) };
   const order = `-${'f'.repeat(30)}`;
   assert.deepEqual(readCursor(order, true, writeCursor(order, place)), place);
 });
 
-test('nothing that is asked for can end a header or the target of a link', async () => {
+test('no request value can end a header or a link target', async () => {
   const user = await createApiUser(server);
   for (let index = 0; index < 2; index++) await user.request('POST', '/articles', { json: { title: 'x' } });
   const { status, headers } = await user.request('GET', '/articles?limit=1&fields=%20title%20,%20state%20');
@@ -261,7 +261,7 @@ test('nothing that is asked for can end a header or the target of a link', async
   assert.equal(attack.headers.get('x-evil'), null);
 });
 
-test('a page is read from an index in its order, however much lies behind it', async () => {
+test('a page is read in index order, however many rows follow', async () => {
   const user = await createApiUser(server, testScopes);
   await sql`
     insert into articles (id, author, created_at, updated_at, title, state, published_at)
@@ -286,7 +286,7 @@ test('a page is read from an index in its order, however much lies behind it', a
   }
 });
 
-test('resources are written as JSON.stringify would write them, times to the millisecond', async () => {
+test('resources are written as JSON.stringify writes them, with times to the millisecond', async () => {
   const user = await createApiUser(server, testScopes);
   const label = 'a "quote", \\ \b\f\n\r\t \u0001\u001f\u007f \u2028 ü 😀 </script>';
   const { status, body: made } = await user.request('POST', '/bookmarks', {
@@ -344,7 +344,7 @@ const text = fc
   .map((parts) => parts.join(''))
   .filter((made) => made.isWellFormed() && !made.includes('\0'));
 
-test('whatever a text has in it, a list gives it as it was put in', async () => {
+test('a list returns any text as it was stored', async () => {
   const user = await createApiUser(server);
   await fc.assert(
     fc.asyncProperty(fc.array(text, { minLength: 1, maxLength: 4 }), async (bodies) => {
@@ -360,7 +360,7 @@ test('whatever a text has in it, a list gives it as it was put in', async () => 
   );
 });
 
-test('an array of JSON, one without values apart, is cut into its values as they stand in it', () => {
+test('a JSON array, also an empty one, is split into its exact values', () => {
   fc.assert(
     fc.property(
       fc.array(fc.option(fc.oneof(text, fc.integer(), fc.boolean())), { minLength: 1 }),

@@ -56,7 +56,7 @@ type Changing = Extract<Operation, { condition: string }>;
 const nowhere = '01981f6e-7c5a-7d3e-9f21-3b8a5d0c6e11';
 const isTitle = (value: string) => value.length >= 1 && [...value].length <= 200;
 
-test(`users and model agree in ${sequences} sequences`, async () => {
+test(`users and the model agree in ${sequences} sequences`, async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(operation, { minLength: 1, maxLength: 14 }), async (operations) => {
       await sql`delete from articles`.execute(server.db);

@@ -21,7 +21,7 @@ async function newArticle(title = 'A title') {
   return { id: body.id as string, path: `/articles/${body.id}`, etag: headers.get('etag') as string };
 }
 
-test('a resource has a strong tag that lasts until it changes', async () => {
+test('a resource has a strong ETag that lasts until it changes', async () => {
   const { path, etag } = await newArticle();
   assert.match(etag, /^"[\w.-]+"$/);
   const first = await ada.request('GET', path);
@@ -32,14 +32,14 @@ test('a resource has a strong tag that lasts until it changes', async () => {
   assert.equal((await ada.request('GET', path)).headers.get('etag'), changed.headers.get('etag'));
 });
 
-test('what is shown otherwise has another tag', async () => {
+test('another representation has another ETag', async () => {
   const { path, etag } = await newArticle();
   const reader = await createApiUser(server, ['read:posts'], ada.account);
   assert.notEqual((await reader.request('GET', path)).headers.get('etag'), etag);
   assert.notEqual((await ada.request('GET', `${path}?fields=title`)).headers.get('etag'), etag);
 });
 
-test('If-None-Match: 304 with the headers of the 200, and no body', async () => {
+test('If-None-Match returns 304 with the headers of the 200 and no body', async () => {
   const { path, etag } = await newArticle();
   for (const tag of [etag, `W/${etag}`, `"other", ${etag}`, '*']) {
     const { status, headers, text } = await ada.request('GET', path, { headers: { 'if-none-match': tag } });
@@ -57,7 +57,7 @@ test('If-None-Match: 304 with the headers of the 200, and no body', async () => 
   assert.equal((await bob.request('GET', path, { headers: { 'if-none-match': etag } })).status, 404);
 });
 
-test('If-Modified-Since, where no tag is given', async () => {
+test('If-Modified-Since applies when no ETag is sent', async () => {
   const { path } = await newArticle();
   const later = { 'if-modified-since': new Date(Date.now() + 60_000).toUTCString() };
   const earlier = { 'if-modified-since': new Date(Date.now() - 60_000).toUTCString() };
@@ -106,7 +106,7 @@ test('If-Match guards PUT, PATCH, DELETE and actions', async () => {
   assert.equal(missing.status, 404);
 });
 
-test('of 20 parallel writes with one tag one wins', async () => {
+test('exactly one of 20 concurrent writes with one ETag succeeds', async () => {
   const { path, etag } = await newArticle();
   const writes = await Promise.all(
     Array.from({ length: 20 }, (_, index) =>
@@ -122,7 +122,7 @@ test('of 20 parallel writes with one tag one wins', async () => {
   assert.equal((await ada.request('GET', path)).body.title, won[0]?.body.title);
 });
 
-test('JSON Patch: all operations or none', async () => {
+test('JSON Patch applies all operations or none', async () => {
   const { path } = await newArticle();
   const patch = (operations: unknown) =>
     ada.request('PATCH', path, {
@@ -183,7 +183,7 @@ test('JSON Patch: all operations or none', async () => {
   assert.equal((await patch(doubling)).status, 422);
 });
 
-test('the same Idempotency-Key gives the first answer again', async () => {
+test('a repeated Idempotency-Key returns the first response', async () => {
   const headers = { 'idempotency-key': 'create-1' };
   const first = await ada.request('POST', '/articles', { json: { title: 'Once' }, headers });
   const again = await ada.request('POST', '/articles', { json: { title: 'Once' }, headers });
@@ -210,7 +210,7 @@ test('the same Idempotency-Key gives the first answer again', async () => {
   assert.notEqual(theirs.body.id, first.body.id);
 });
 
-test('an action and a comment are done once too', async () => {
+test('an action and a comment run once with an Idempotency-Key', async () => {
   const { path } = await newArticle();
   const publish = { headers: { 'idempotency-key': 'publish-1' } };
   assert.equal((await ada.request('POST', `${path}/publish`, publish)).status, 200);
@@ -223,7 +223,7 @@ test('an action and a comment are done once too', async () => {
   assert.equal((await ada.request('GET', `${path}/comments`)).body.items.length, 1);
 });
 
-test('a subscription is made once too, and its kept answer does not show the secret', async () => {
+test('a subscription is created once, and its stored response does not show the secret', async () => {
   const app = await createApiUser(server, ['read:posts', 'read:webhooks', 'write:webhooks']);
   const request = {
     json: { url: 'http://127.0.0.1:4799/hook', kinds: ['article.*'] },
@@ -249,7 +249,7 @@ test('a subscription is made once too, and its kept answer does not show the sec
   assert.equal((await app.request('GET', `${path}/secret`)).body.secret, rotated.body.secret);
 });
 
-test('of 10 that arrive at once with one key the work is done once', async () => {
+test('the work runs once when 10 concurrent requests share a key', async () => {
   const send = () =>
     ada.request('POST', '/articles', { json: { title: 'Ten' }, headers: { 'idempotency-key': 'ten' } });
   const answers = await Promise.all(Array.from({ length: 10 }, send));
@@ -260,7 +260,7 @@ test('of 10 that arrive at once with one key the work is done once', async () =>
   assert.equal(rows.length, 1);
 });
 
-test('while the first still runs the second is 409, and after the first died the second does the work', async () => {
+test('a second request is 409 while the first runs, and does the work after the first died', async () => {
   const owner = await sql<{ owner: string }>`
     select owner from idempotency_keys where key = 'create-1' and owner like ${`${ada.account.id}%`} limit 1`.execute(
     server.db,
@@ -287,7 +287,7 @@ test('while the first still runs the second is 409, and after the first died the
   assert.equal((await send()).status, 201);
 });
 
-test('a refused request leaves its key free, and a bad key is 400', async () => {
+test('a refused request leaves its key free, and an invalid key is 400', async () => {
   const headers = { 'idempotency-key': 'refused-1' };
   assert.equal((await ada.request('POST', '/articles', { json: {}, headers })).status, 422);
   assert.equal((await ada.request('POST', '/articles', { json: { title: 'Now' }, headers })).status, 201);
@@ -300,7 +300,7 @@ test('a refused request leaves its key free, and a bad key is 400', async () => 
   }
 });
 
-test('a key is forgotten after 24 hours', async () => {
+test('a key expires after 24 hours', async () => {
   const headers = { 'idempotency-key': 'old-1' };
   const first = await ada.request('POST', '/articles', { json: { title: 'Old' }, headers });
   await sql`update idempotency_keys set created_at = now() - interval '24 hours 1 second' where key = 'old-1'`.execute(
@@ -318,7 +318,7 @@ test('a key is forgotten after 24 hours', async () => {
   assert.equal(kept.rows.length, 1);
 });
 
-test('past the limit: 429 with what is left and when to come again', async (t) => {
+test('a request past the limit is 429 with the remaining count and Retry-After', async (t) => {
   const small = await startTestServer(t, { NUNCIO_RATE_LIMIT: '5' });
   const user = await createApiUser(small);
   await startOfMinute();
@@ -348,7 +348,7 @@ test('past the limit: 429 with what is left and when to come again', async (t) =
   assert.equal((await requester(small, 'nonsense')('GET', '/api')).status, 429);
 });
 
-test('nodes count together, without a write on each request', async (t) => {
+test('nodes share counts without a write per request', async (t) => {
   await startOfMinute();
   const [one, two] = [new RateLimiter(server.db, 10), new RateLimiter(server.db, 10)];
   for (const node of [one, two]) {
@@ -370,7 +370,7 @@ test('nodes count together, without a write on each request', async (t) => {
   assert.throws(() => one.count('token:shared'), /limit is 10 /);
 });
 
-test('an IPv6 address counts with its /64 and its /48, an IPv4 one alone', () => {
+test('an IPv6 address counts with its /64 and /48, an IPv4 address alone', () => {
   const wide = '2001:db8:1::/48';
   assert.deepEqual(networksOf('2001:db8:1:2:3:4:5:6'), { near: '2001:db8:1:2::/64', wide });
   assert.deepEqual(networksOf('2001:DB8:1:2::'), { near: '2001:db8:1:2::/64', wide });

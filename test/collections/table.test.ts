@@ -22,7 +22,7 @@ import { createDatabase } from '../support/database.ts';
 const note = { name: 'notes', item: 'note', scope: 'notes' } as const;
 const text = Type.String({ maxLength: 100 });
 
-test('a table has typed columns, and a second run changes nothing', async (t) => {
+test('a table has typed columns, and a second migration changes nothing', async (t) => {
   const database = await createDatabase();
   t.after(() => database.drop());
   const { collections } = createPlatform({
@@ -73,7 +73,7 @@ test('a table has typed columns, and a second run changes nothing', async (t) =>
   );
 });
 
-test('columns are added with their default, indexes follow the declaration, old columns stay', async (t) => {
+test('a migration adds columns with defaults, updates indexes and keeps old columns', async (t) => {
   const database = await createDatabase();
   t.after(() => database.drop());
   const first = createPlatform({
@@ -121,7 +121,7 @@ test('columns are added with their default, indexes follow the declaration, old 
   assert.deepEqual(await migrateCollections(database.url, second.collections), []);
 });
 
-test('what would lose something is refused, and nothing is changed', async (t) => {
+test('a migration that would lose data is refused and changes nothing', async (t) => {
   const database = await createDatabase();
   t.after(() => database.drop());
   const first = createPlatform({
@@ -159,7 +159,7 @@ test('what would lose something is refused, and nothing is changed', async (t) =
   ]);
 });
 
-test('a table that was not made from a declaration is left alone', async (t) => {
+test('a table without a declaration is left alone', async (t) => {
   const database = await createDatabase();
   t.after(() => database.drop());
   await query(database.url, 'create table notes (precious text)');
@@ -172,7 +172,7 @@ test('a table that was not made from a declaration is left alone', async (t) => 
   );
 });
 
-test('two nodes that migrate at once agree', async (t) => {
+test('two nodes that migrate concurrently agree', async (t) => {
   const database = await createDatabase();
   t.after(() => database.drop());
   const { collections } = createPlatform({
@@ -266,7 +266,7 @@ test('every problem of a declaration is reported with its place', () => {
   });
 });
 
-test('the shipped example loads, with the kinds of its collections', async () => {
+test('the shipped example loads with its collections’ kinds', async () => {
   const platform = await loadPlatform(null);
   assert.deepEqual(platform.eventKinds.map((kind) => kind.name).sort(), [
     'article.created',
@@ -280,7 +280,7 @@ test('the shipped example loads, with the kinds of its collections', async () =>
   assert.deepEqual(platform.objects, ['posts', 'profile']);
 });
 
-test('a file that is not a declaration is refused with its name', async () => {
+test('a file that is no declaration is refused with its name', async () => {
   await assert.rejects(
     loadPlatform('/nowhere/nuncio.config.ts'),
     /\/nowhere\/nuncio.config.ts: it cannot be loaded/,
@@ -291,7 +291,7 @@ test('a file that is not a declaration is refused with its name', async () => {
   );
 });
 
-test('guards, changes and inputs are typed through', () => {
+test('guards, changes and inputs are typed', () => {
   defineConfig({
     collections: [
       defineCollection({

@@ -23,7 +23,7 @@ function problemsOf(environment: Environment, mode: Mode = 'start'): readonly st
   }
 }
 
-test('defaults are those of the documents', () => {
+test('defaults match the documentation', () => {
   const config = loadConfig({}, 'start');
   assert.equal(config.baseUrl, 'http://localhost:3000');
   assert.equal(config.host, '0.0.0.0');
@@ -38,7 +38,7 @@ test('defaults are those of the documents', () => {
   assert.equal(loadConfig({ PORT: '8080' }, 'dev').baseUrl, 'http://localhost:8080');
 });
 
-test('names that begin like settings and are none are problems; what Kubernetes sets for a service is not', () => {
+test('an unknown setting with our prefix is a problem, except what Kubernetes sets for a service', () => {
   const unknown = unknownSettings({
     NUNCIO_SECRETT: 'x',
     NUNCIO_PORT: '8080',
@@ -58,7 +58,7 @@ test('names that begin like settings and are none are problems; what Kubernetes 
   assert.throws(() => loadConfig({}, 'start', unknown), { problems: unknown });
 });
 
-test('every wrong setting is named at once, each in one line', () => {
+test('every wrong setting is reported at once, one line each', () => {
   const problems = problemsOf({
     PORT: '70000',
     NUNCIO_BASE_URL: 'https://example.com/path',
@@ -106,7 +106,7 @@ test('a base URL is an origin', () => {
   );
 });
 
-test('start refuses a public base URL over http unless the switch accepts the risk', () => {
+test('start refuses a public http base URL unless the switch accepts the risk', () => {
   for (const baseUrl of ['http://api.example.com', 'http://10.0.0.5:3000', 'http://localhost.example.com']) {
     const [problem, ...more] = problemsOf({ NUNCIO_BASE_URL: baseUrl });
     assert.match(
@@ -131,7 +131,7 @@ test('start refuses a public base URL over http unless the switch accepts the ri
   assert.match(problemsOf({ NUNCIO_INSECURE_HTTP: 'yes' }).join(), /^NUNCIO_INSECURE_HTTP is "yes"/);
 });
 
-test('every hostile value of a setting is one line that names it', () => {
+test('every hostile value of a setting is reported in one line that names it', () => {
   const hostile: [name: keyof Environment, ...values: string[]][] = [
     [
       'NUNCIO_TRUST_PROXY',
@@ -224,7 +224,7 @@ test('every hostile value of a setting is one line that names it', () => {
   }
 });
 
-test('every range of proxies that is taken serves', async () => {
+test('every accepted proxy range works', async () => {
   const taken = [
     '10.0.0.5',
     '10.0.0.0/8',
@@ -240,7 +240,7 @@ test('every range of proxies that is taken serves', async () => {
   }
 });
 
-test('start says in one line what is wrong with a host or a proxy', async (t) => {
+test('start reports a wrong host or proxy in one line', async (t) => {
   const database = await createDatabase();
   t.after(() => database.drop());
   const settings = { PORT: String(await freePort()), NUNCIO_SECRET: 'x'.repeat(32), LOG_LEVEL: 'silent' };
@@ -259,7 +259,7 @@ test('start says in one line what is wrong with a host or a proxy', async (t) =>
   }
 });
 
-test('insecure subscribers are refused on a public https origin, and never the default there', () => {
+test('insecure subscribers are refused on a public https origin and never the default there', () => {
   const environment = { NUNCIO_BASE_URL: 'https://api.example.com' };
   assert.match(
     problemsOf({ ...environment, NUNCIO_INSECURE_SUBSCRIBERS: '1' }).join(),
@@ -273,14 +273,14 @@ test('insecure subscribers are refused on a public https origin, and never the d
   );
 });
 
-test('an external database needs a secret in production, and not in development', () => {
+test('an external database requires a secret in production, and not in development', () => {
   const DATABASE_URL = 'postgres://localhost/nuncio';
   assert.match(problemsOf({ DATABASE_URL }).join(), /^NUNCIO_SECRET is not set/);
   assert.deepEqual(problemsOf({ DATABASE_URL }, 'dev'), []);
   assert.deepEqual(problemsOf({ DATABASE_URL, NUNCIO_SECRET: 'x'.repeat(32) }), []);
 });
 
-test('a made secret is kept, stays the same, and is readable by its owner alone', async (t) => {
+test('a generated secret is stored, stays the same, and only its owner can read it', async (t) => {
   const NUNCIO_DATA_DIR = await temporaryFolder(t);
   const config = loadConfig({ NUNCIO_DATA_DIR }, 'dev');
   const secret = loadSecret(config);

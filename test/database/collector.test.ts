@@ -40,7 +40,7 @@ function startCollector(given: Partial<CollectorLimits> = {}) {
 
 const refusal = (code: string) => Object.assign(new Error(`refused: ${code}`), { code });
 
-test('an idle collector begins with one item alone, at the end of the turn', async () => {
+test('an idle collector starts with one item at the end of the turn', async () => {
   const { lots, add } = startCollector();
   const added = add('a', 'a1');
   assert.equal(lots.length, 0);
@@ -50,7 +50,7 @@ test('an idle collector begins with one item alone, at the end of the turn', asy
   assert.equal(await added, 'a1');
 });
 
-test('items of one turn share a lot; what comes while it is in flight shares the next one', async () => {
+test('items of one turn share a batch, and items that arrive in flight share the next', async () => {
   const { lots, add } = startCollector();
   const first = [add('a', 'a1'), add('b', 'b1')];
   await turn();
@@ -64,7 +64,7 @@ test('items of one turn share a lot; what comes while it is in flight shares the
   assert.deepEqual(await Promise.all(second), ['a2', 'b2']);
 });
 
-test('owners take turns: a flood of one does not keep out another', async () => {
+test('owners take turns, so one owner’s flood does not block another', async () => {
   const { lots, add } = startCollector({ batchItemsMax: 4 });
   const flood = Array.from({ length: 9 }, (_, index) => add('flood', `f${index}`));
   const other = add('other', 'o');
@@ -77,7 +77,7 @@ test('owners take turns: a flood of one does not keep out another', async () => 
   assert.equal((await Promise.all(flood)).length, 9);
 });
 
-test('a lot ends at its bytes; an item larger than that is a lot by itself', async () => {
+test('a batch ends at its byte limit, and a larger item is a batch by itself', async () => {
   const { lots, add } = startCollector({ batchBytesMax: 10 });
   const added = [add('a', 'a', 6), add('b', 'b', 6), add('c', 'large', 100), add('d', 'd', 1)];
   await turn();
@@ -89,7 +89,7 @@ test('a lot ends at its bytes; an item larger than that is a lot by itself', asy
   );
 });
 
-test('what waits is bounded for each owner and for all, in items and bytes', async () => {
+test('waiting items are limited for each owner and for all, in count and bytes', async () => {
   const limits = { ownerItemsMax: 2, ownerBytesMax: 10, waitingItemsMax: 4, waitingBytesMax: 25 };
   const { lots, add } = startCollector(limits);
   const isFull = (isOwn: boolean) => (error: unknown) =>
@@ -126,7 +126,7 @@ test('each item has its own outcome', async () => {
   );
 });
 
-test('a lot that the database refuses is split until the refused items are found', async () => {
+test('a batch that the database refuses is split until the refused items are found', async () => {
   const lots: number[] = [];
   const collector = new Collector<number, number>({
     execute: async (items) => {
@@ -144,7 +144,7 @@ test('a lot that the database refuses is split until the refused items are found
   assert.ok(lots.length < 20, `${lots.length} lots`);
 });
 
-test('a lot whose result nobody knows is not done again: each item is told', async () => {
+test('a batch with an unknown result is not retried, and each item learns that', async () => {
   for (const code of ['57P01', 'ECONNRESET', '57014', '40P01']) {
     const { lots, add } = startCollector();
     const added = Promise.allSettled([add('a', 'a'), add('b', 'b')]);
@@ -156,7 +156,7 @@ test('a lot whose result nobody knows is not done again: each item is told', asy
   }
 });
 
-test('a lot that is stuck does not keep the next ones, up to a number of lots', async (t) => {
+test('a stuck batch does not block the next ones, up to a number of batches', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const { lots, add } = startCollector({ slowBatchMs: 100, batchesInFlightMax: 2 });
   const stuck = add('a', 'stuck');
@@ -185,7 +185,7 @@ test('a lot that is stuck does not keep the next ones, up to a number of lots', 
   await Promise.all(last);
 });
 
-test('an item that waits for too long is told so, and is not done later', async (t) => {
+test('an item that waits too long is rejected and never done', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const { lots, add } = startCollector({ slowBatchMs: 1_000_000, waitMsMax: 0 });
   const stuck = add('a', 'stuck');
@@ -202,7 +202,7 @@ test('an item that waits for too long is told so, and is not done later', async 
   assert.equal(lots.length, 1);
 });
 
-test('under load lots begin at a pace; a full one begins at once', async (t) => {
+test('batches start at a pace under load, and a full batch starts at once', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const paceMs = 1_000_000;
   const { lots, add } = startCollector({

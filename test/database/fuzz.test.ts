@@ -297,7 +297,7 @@ async function holds(names: string[], waves: string[][], connectionsMax: number)
   }
 }
 
-test('each kind of failure at each position leaves the other callers their own results', async () => {
+test('each kind of failure at each position leaves other callers’ results intact', async () => {
   const position = 5;
   for (const name of calm) {
     for (let at = 0; at < position; at += 1) {
@@ -308,7 +308,7 @@ test('each kind of failure at each position leaves the other callers their own r
   for (const name of calm) assert.ok((seen.get(name) ?? 0) >= position, name);
 });
 
-test('callers that fail in every way at once get their own results and errors, and nothing else', async () => {
+test('callers that fail in every way concurrently get their own results and errors', async () => {
   const wave = fc.array(fc.constantFrom(...Object.keys(kinds)), { minLength: 1, maxLength: 20 });
   await fc.assert(
     fc.asyncProperty(wave, fc.array(wave, { maxLength: 2 }), fc.integer({ min: 1, max: 3 }), holds),
@@ -316,7 +316,7 @@ test('callers that fail in every way at once get their own results and errors, a
   );
 });
 
-test('of two transactions in a deadlock one is refused and undone, beside callers that go on', async () => {
+test('a deadlock refuses and undoes one of two transactions while other callers continue', async () => {
   const db = openDatabase({ connectionString: proxy.url, connectionsMax: 4 });
   try {
     for (let round = 0; round < 5; round += 1) {
@@ -331,7 +331,7 @@ test('of two transactions in a deadlock one is refused and undone, beside caller
   }
 });
 
-test('a database that falls silent gives nobody a result of an earlier question', async () => {
+test('a silent database gives nobody the result of an earlier statement', async () => {
   // Here the timeout is what is tested: short, and any caller may meet it.
   const db = openDatabase({ connectionString: proxy.url, connectionsMax: 2, resultTimeoutMs: 200 });
   try {

@@ -35,7 +35,7 @@ async function foreignDatabase(): Promise<TestDatabase> {
   return database;
 }
 
-test('migrations are numbered once each, and none names a schema', () => {
+test('migrations have unique numbers, and none names a schema', () => {
   const names = readdirSync(migrations);
   for (const name of names) assert.match(name, /^\d{4}_[a-z][a-z0-9_]*\.sql$/);
   const numbers = names.map((name) => name.slice(0, 4));
@@ -46,7 +46,7 @@ test('migrations are numbered once each, and none names a schema', () => {
   }
 });
 
-test('each function has a search path of its own, and nobody else may execute it', async () => {
+test('each function sets its search path, and nobody else may execute it', async () => {
   const database = await createDatabase();
   try {
     const rows = await asApplication<{ name: string; path: string | null; open: boolean }>(
@@ -123,7 +123,7 @@ async function deliverOne(t: TestContext, server: TestServer): Promise<void> {
   ]);
 }
 
-test('Nuncio works beside the tables, functions and operators of another application, and adds nothing to them', async (t) => {
+test('Nuncio works beside another application’s tables, functions and operators, and adds nothing to them', async (t) => {
   const database = await foreignDatabase();
   await asApplication(database.url, ...application);
   const before = await asApplication(database.url, inPublic);
@@ -150,7 +150,7 @@ test('Nuncio works beside the tables, functions and operators of another applica
   );
 });
 
-test('what Nuncio defines works when another application changes its tables by hand', async () => {
+test('Nuncio’s objects work when another application changes its tables by hand', async () => {
   const database = await foreignDatabase();
   await asApplication(database.url, ...application);
   await migrate(database.url);
@@ -166,7 +166,7 @@ test('what Nuncio defines works when another application changes its tables by h
   assert.equal(rows[0]?.audited, 5);
 });
 
-test('two installations in one database deliver their own events only', async (t) => {
+test('two installations in one database deliver only their own events', async (t) => {
   const database = await foreignDatabase();
   const first = await startServerOn(t, database.url);
   const second = await startServerOn(t, withSchema(database.url, 'second_nuncio'));
@@ -214,7 +214,7 @@ test('an advisory lock of one installation is free for the other', async () => {
   assert.notDeepEqual(keys[0], keys[1]);
 });
 
-test('a database user without rights on the database works in a schema that was made for it', async (t) => {
+test('a database user without rights on the database works in a schema prepared for it', async (t) => {
   const database = await foreignDatabase();
   const role = `nuncio_${new URL(database.url).pathname.slice(-12)}`;
   const name = new URL(database.url).pathname.slice(1);
@@ -239,7 +239,7 @@ test('a database user without rights on the database works in a schema that was 
   undo.push(() => asApplication(process.env.TEST_DATABASE_URL as string, `drop role ${role}`));
 });
 
-test('the setting names the schema for the server and for every command', async (t) => {
+test('the setting names the schema for the server and every command', async (t) => {
   const database = await foreignDatabase();
   const port = String(await freePort());
   const settings = {
@@ -266,7 +266,7 @@ test('the setting names the schema for the server and for every command', async 
   assert.deepEqual(schemas, []);
 });
 
-test('names that cannot be a schema of its own are wrong settings', () => {
+test('a name that cannot be an own schema is a wrong setting', () => {
   for (const name of [
     'public',
     'pg_nuncio',
@@ -289,7 +289,7 @@ test('names that cannot be a schema of its own are wrong settings', () => {
   assert.throws(() => schemaOf('postgres://h/d?nuncio_schema=public'), /not a valid schema name/);
 });
 
-test('nodes that start at once migrate once', async () => {
+test('concurrently starting nodes migrate once', async () => {
   const database = await foreignDatabase();
   await assert.rejects(requireMigrated(database.url), /run nuncio migrate/);
   const applied = await Promise.all([migrate(database.url), migrate(database.url), migrate(database.url)]);
@@ -299,7 +299,7 @@ test('nodes that start at once migrate once', async () => {
   assert.notDeepEqual(await migrateCollections(database.url, collections), []);
 });
 
-test('a schema of something else is refused, and so is a database from before the first release', async () => {
+test('a foreign schema and a database from before the first release are refused', async () => {
   const database = await foreignDatabase();
   await asApplication(database.url, 'create schema nuncio', 'create table nuncio.orders (id int)');
   await assert.rejects(migrate(database.url), /the schema "nuncio" holds tables of another application/);

@@ -36,7 +36,7 @@ async function drained(): Promise<void> {
 const marksOf = (received: { body: string }[]) =>
   received.map(({ body }) => JSON.parse(body).ref.slice('refs/heads/'.length));
 
-test('an event commits with the change of the application, and only with it', async (t) => {
+test('an event commits with the application’s change, and only with it', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url, ordered: true });
@@ -63,7 +63,7 @@ test('an event commits with the change of the application, and only with it', as
   assert.match(rows[0].id, /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
 });
 
-test('thousands of one statement reach an ordered subscription in their order', async (t) => {
+test('thousands of events of one statement reach an ordered subscription in order', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url, ordered: true, kinds: ['push'] });
@@ -79,7 +79,7 @@ test('thousands of one statement reach an ordered subscription in their order', 
   );
 });
 
-test('the same id with the same body is one event; with another body it is rejected', async () => {
+test('the same id with the same body is one event, and with another body it is rejected', async () => {
   const app = await createApp(server);
   const id = `order-${app.account.id}`;
   for (const mark of ['a', 'a', 'b']) {
@@ -103,7 +103,7 @@ test('the same id with the same body is one event; with another body it is rejec
   ]);
 });
 
-test('what the server refuses is kept with the reason, and what comes with it goes on', async (t) => {
+test('a refused event is kept with the reason, and the events beside it continue', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
@@ -143,7 +143,7 @@ test('what the server refuses is kept with the reason, and what comes with it go
   assert.equal(subscriber.received.length, bad.length);
 });
 
-test('an event that the database itself refuses is rejected alone', async () => {
+test('an event that the database refuses is rejected alone', async () => {
   const app = await createApp(server);
   await sql`
     create function refuse_poison() returns trigger language plpgsql as $$
@@ -172,7 +172,7 @@ test('an event that the database itself refuses is rejected alone', async () => 
   }
 });
 
-test('values that cannot be are refused at once, with a SQLSTATE that says why', async () => {
+test('an impossible value is refused at once with a SQLSTATE', async () => {
   const { id } = await createTestAccount(server);
   const body = pushBody();
   for (const [values, code] of [
@@ -202,7 +202,7 @@ test('values that cannot be are refused at once, with a SQLSTATE that says why',
   assert.equal((await sql`select from inbox where account = ${id}`.execute(db)).rows.length, 0);
 });
 
-test('an account is told apart neither by an answer nor by an error', async () => {
+test('neither response nor error reveals whether an account exists', async () => {
   const { id } = await createTestAccount(server);
   for (const account of [id, id.replace(/^./, 'f'), 'nobody', `' or true --`, '../../etc/passwd']) {
     const { rows } = await application.query(publish, ['push', account, pushBody()]);
@@ -210,7 +210,7 @@ test('an account is told apart neither by an answer nor by an error', async () =
   }
 });
 
-test('an account is named by its id or by the user id of the application, which is created where it is new', async (t) => {
+test('an account is named by its id or external id, and created when new', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
@@ -232,7 +232,7 @@ test('an account is named by its id or by the user id of the application, which 
   assert.equal(subscriber.received.length, 1);
 });
 
-test('an event whose account could be two is rejected', async (t) => {
+test('an event whose account is ambiguous is rejected', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
@@ -261,7 +261,7 @@ test('an event for the id of a deleted account is rejected and creates no accoun
   assert.equal((await sql`select from accounts where external_id = ${id}`.execute(db)).rows.length, 0);
 });
 
-test('the role of publishers may execute one function and nothing else', async () => {
+test('the publisher role may execute one function and nothing else', async () => {
   const denied = async (statement: string) =>
     assert.rejects(
       application.query(statement),
@@ -293,7 +293,7 @@ test('the role of publishers may execute one function and nothing else', async (
   await denied('set session_replication_role = replica');
 });
 
-test('nothing of the caller’s session is used: neither its search path nor its temporary objects', async (t) => {
+test('the caller’s search path and temporary objects are not used', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
@@ -325,7 +325,7 @@ test('nothing of the caller’s session is used: neither its search path nor its
   assert.equal((await hostile.query('select count(*)::int as count from pg_temp.inbox')).rows[0].count, 0);
 });
 
-test('accounts take turns: one that publishes thousands does not delay another', async () => {
+test('accounts take turns, so one that publishes thousands does not delay another', async () => {
   const [many, few] = [await createTestAccount(server), await createTestAccount(server)];
   await application.query('begin');
   await application.query(
@@ -348,7 +348,7 @@ test('accounts take turns: one that publishes thousands does not delay another',
   );
 });
 
-test('what was rolled back keeps nobody from publishing for long', async () => {
+test('a rollback does not block publishing for long', async () => {
   // As a transaction of a million events leaves it that did not commit.
   await sql`select setval('inbox_ids', last_value + 1048580) from inbox_ids`.execute(db);
   await assert.rejects(application.query(publish, ['push', 'a', pushBody()]), /too many events wait/);
@@ -359,7 +359,7 @@ test('what was rolled back keeps nobody from publishing for long', async () => {
   );
 });
 
-test('publishing fails where too much waits, or too much was rejected, and goes on after that', async (t) => {
+test('publishing fails when too much waits or is rejected, and resumes afterwards', async (t) => {
   const database = await createDatabase();
   const own = await connectApplication(t, database.url);
   t.after(() => database.drop());
@@ -390,7 +390,7 @@ test('publishing fails where too much waits, or too much was rejected, and goes 
   assert.equal(last.value - before, 196);
 });
 
-test('bodies of the largest size come in many small lots without a pause', async () => {
+test('bodies of the largest size arrive in many small batches without a pause', async () => {
   const { id } = await createTestAccount(server);
   await application.query(
     `select nuncio.publish('push', $1, jsonb_build_object('ref', repeat('x', 262000), 'commits', '[]'::jsonb,
@@ -404,7 +404,7 @@ test('bodies of the largest size come in many small lots without a pause', async
   assert.equal(rows[0]?.count, 40);
 });
 
-test('serializable and repeatable-read transactions publish, too', async (t) => {
+test('serializable and repeatable-read transactions can publish', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });

@@ -40,7 +40,7 @@ async function setUp(t: TestContext) {
   return { database, db, start, account, eventIds };
 }
 
-test('kill -9 of the application at the commit: the event is there where its change is, and nowhere else', async (t) => {
+test('an event exists exactly when its change does after kill -9 of the application at commit', async (t) => {
   const { database, db, start, account } = await setUp(t);
   await start();
   t.after(async () => {
@@ -69,7 +69,7 @@ test('kill -9 of the application at the commit: the event is there where its cha
   assert.deepEqual(rows, [{ orders: '1,3,5', events: '1,3,5' }]);
 });
 
-test('kill -9 of the server in the middle of an intake: each event comes once, in its order', async (t) => {
+test('each event arrives once and in order after kill -9 of the server within an intake', async (t) => {
   const { database, db, start, account, eventIds } = await setUp(t);
   const application = await connectApplication(t, database.url);
   const blocker = await connectApplication(t, database.url);

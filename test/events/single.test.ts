@@ -30,7 +30,7 @@ async function storedIds(prefix: string): Promise<string[]> {
   return rows.map(({ id }) => id);
 }
 
-test('fifty single events at once, some bad in each way, get each its own response, and exactly the good ones are delivered', async (t) => {
+test('fifty concurrent events, some invalid, each get their own response, and exactly the valid ones are delivered', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
@@ -119,7 +119,7 @@ test('fifty single events at once, some bad in each way, get each its own respon
   assert.equal((await publisher('POST', '/events', { json: free, headers })).status, 202);
 });
 
-test('equal ids at one moment are one event; of two contents one is taken, and the others are refused', async () => {
+test('concurrent equal ids are one event, and of two contents one is accepted and the other refused', async () => {
   const app = await createApp(server);
   const run = randomUUID();
   const send = (name: string, content: string) =>
@@ -148,7 +148,7 @@ test('equal ids at one moment are one event; of two contents one is taken, and t
   assert.deepEqual(await storedIds(run), [`${run}-equal`, `${run}-mixed`]);
 });
 
-test('the same content comes again with another content at one moment: it is still the event that it was', async () => {
+test('a repeated event is recognized when another content with its id arrives concurrently', async () => {
   const app = await createApp(server);
   const id = `again-${randomUUID()}`;
   const send = (content: string) =>
@@ -163,7 +163,7 @@ test('the same content comes again with another content at one moment: it is sti
   );
 });
 
-test('the same Idempotency-Key at one moment is one event', async () => {
+test('concurrent requests with one Idempotency-Key publish one event', async () => {
   const app = await createApp(server);
   const run = randomUUID();
   const json = { kind: 'push', account: app.account.id, body: pushBody(run) };
@@ -177,7 +177,7 @@ test('the same Idempotency-Key at one moment is one event', async () => {
   assert.deepEqual(await storedIds(run), [again.body.id]);
 });
 
-test('each request is judged for itself: token, scope, rate', async (t) => {
+test('each request is checked by itself: token, scope and rate', async (t) => {
   const limited = await startTestServer(t, { NUNCIO_RATE_LIMIT: '20' });
   const app = await createApp(limited);
   const good = await createPublisher(limited);
@@ -213,7 +213,7 @@ async function transactionsOf(events: number): Promise<number> {
   return Number(rows[0]?.count);
 }
 
-test('concurrent single events share commits; on an idle server each is written at once, by itself', async () => {
+test('concurrent single events share commits, and on an idle server each is written at once', async () => {
   const app = await createApp(server);
   const json = () => ({ kind: 'push', account: app.account.id, body: pushBody() });
   for (let count = 0; count < 5; count += 1)
@@ -237,7 +237,7 @@ test('concurrent single events share commits; on an idle server each is written 
   assert.ok(count <= 20, `${count} transactions for 40 events`);
 });
 
-test('a request whose client has gone harms no other', async () => {
+test('a request whose client disconnected affects no other', async () => {
   const app = await createApp(server);
   const run = randomUUID();
   const { accessToken } = await mintAccessToken(server, {
@@ -265,7 +265,7 @@ test('a request whose client has gone harms no other', async () => {
   assert.equal((await storedIds(`${run}-stay`)).length, 10);
 });
 
-test('a backend that is killed in the middle loses no acknowledged event, and acknowledges none that was lost', async () => {
+test('a killed backend loses no acknowledged event and acknowledges no lost one', async () => {
   const app = await createApp(server);
   const run = randomUUID();
   let isOver = false;
@@ -306,7 +306,7 @@ test('a backend that is killed in the middle loses no acknowledged event, and ac
   assert.equal(rows.length, stored.size, 'no event is stored twice');
 });
 
-test('a database that goes away is told to each request of the lot', async (t) => {
+test('each request of a batch learns that the database went away', async (t) => {
   const database = await createDatabase();
   const proxy = await startDatabaseProxy(database.url);
   const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
@@ -387,7 +387,7 @@ function singleOf(accountId: string, id: string, mark: string): SingleEvent {
   };
 }
 
-test('on an idle server a single event is one statement, and waits for no timer', async (t) => {
+test('a single event on an idle server is one statement without a timer', async (t) => {
   const app = await createApp(server);
   let statements = 0;
   const counting = server.db.withPlugin({

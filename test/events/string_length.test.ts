@@ -6,7 +6,7 @@ import { Ajv } from 'ajv';
 import fc from 'fast-check';
 import { countSeldom } from '../../src/events/string_length.ts';
 
-test('strings are as long as without: characters are counted, not UTF-16 units', () => {
+test('string length counts characters, not UTF-16 units', () => {
   const own = new Ajv();
   countSeldom(own);
   const text = fc.oneof(

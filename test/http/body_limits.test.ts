@@ -88,7 +88,7 @@ const bytesMax = 64 * 1_048_576;
 
 const chunk = Buffer.from(`10000\r\n${'a'.repeat(65_536)}\r\n`);
 
-test('no route reads a chunked body without end', async () => {
+test('no route reads an endless chunked body', async () => {
   const outcomes = await Promise.all(
     [...engineRoutes, ...otherRoutes].map(async ([request, type]) => {
       const headers = [`Content-Type: ${type}`, 'Transfer-Encoding: chunked'];
@@ -103,7 +103,7 @@ test('no route reads a chunked body without end', async () => {
   }
 });
 
-test('every route of the authorization server answers 413 past its limit, whoever asks', async () => {
+test('every route of the authorization server returns 413 past its limit, to any caller', async () => {
   for (const [request, type] of engineRoutes) {
     const chunked = [`Content-Type: ${type}`, 'Transfer-Encoding: chunked'];
     const declared = [`Content-Type: ${type}`, `Content-Length: ${engineBytesMax + 1}`];
@@ -116,7 +116,7 @@ test('every route of the authorization server answers 413 past its limit, whoeve
   }
 });
 
-test('a declared length of gigabytes is not waited for', async () => {
+test('a declared length of gigabytes is refused without waiting', async () => {
   for (const [request, type] of [...engineRoutes, ...otherRoutes]) {
     const headers = [`Content-Type: ${type}`, 'Content-Length: 5000000000'];
     const { status, sentBytes } = await sendEndless(request, headers, Buffer.alloc(65_536, 'a'));
@@ -125,7 +125,7 @@ test('a declared length of gigabytes is not waited for', async () => {
   }
 });
 
-test('what follows a body that is longer than declared is another request, and no request at all', async () => {
+test('bytes past the declared length are parsed as another request and refused', async () => {
   for (const [request, type] of engineRoutes) {
     const headers = [`Content-Type: ${type}`, 'Content-Length: 5'];
     const { status, response, sentBytes } = await sendEndless(request, headers, Buffer.alloc(65_536, 'a'));
@@ -135,7 +135,7 @@ test('what follows a body that is longer than declared is another request, and n
   }
 });
 
-test('a body at the limit is read, declared or chunked, and the connection is kept', async () => {
+test('a body at the limit is read, declared or chunked, and the connection stays open', async () => {
   const body = `token=${'a'.repeat(engineBytesMax - 6)}`;
   for (const duplex of [false, true]) {
     const stream = new Blob([body]).stream();
@@ -149,7 +149,7 @@ test('a body at the limit is read, declared or chunked, and the connection is ke
   }
 });
 
-test('a client that goes away in the middle of a body leaves no error of the server', async () => {
+test('a client that disconnects within a body causes no server error', async () => {
   const socket = connect({ port, host: '127.0.0.1' });
   socket.on('error', () => {});
   socket.write(
@@ -160,7 +160,7 @@ test('a client that goes away in the middle of a body leaves no error of the ser
   assert.equal((await fetch(`${server.baseUrl}/livez`)).status, 200);
 });
 
-test('a body that stops coming is given up, and the connection ends', async (t) => {
+test('a stalled body times out and closes the connection', async (t) => {
   const app = createApplication(server.config, pino({ level: 'silent' }));
   t.after(() => app.close());
   app.route({

@@ -52,7 +52,7 @@ async function startGate(databaseUrl: string) {
   };
 }
 
-test('a database that is gone gives 503, and everything resumes when it is back', async () => {
+test('requests return 503 while the database is gone, and succeed when it is back', async () => {
   const database = await createDatabase();
   const gate = await startGate(database.url);
   const port = await freePort();

@@ -11,7 +11,7 @@ const server = await startTestServer({ after });
 const request = requester(server);
 const ask = () => request('GET', '/readyz');
 
-test('the process is up, the database answers, the workers run', async () => {
+test('health endpoints report the process, the database and the workers', async () => {
   for (const path of ['/livez', '/readyz']) {
     const { status, headers, body } = await request('GET', path);
     assert.equal(status, 200);
@@ -26,7 +26,7 @@ for (const [worker, table] of [
   ['fan_out', 'outbox'],
   ['sending', 'subscriptions'],
 ] as const) {
-  test(`not ready while ${worker} does not get on, and ready again afterwards`, async () => {
+  test(`the server is not ready while ${worker} is stuck, and ready afterwards`, async () => {
     const isDown = ({ status, body }: ApiAnswer) => status === 503 && body.detail.includes(worker);
     await server.db.transaction().execute(async (tx) => {
       // This process is slower than a node would be allowed to be.

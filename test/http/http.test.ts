@@ -51,7 +51,7 @@ for (const [name, raw, expected, pointer] of strict) {
   });
 }
 
-test('names twice in different objects, escapes and depth within the limit are no fault', async () => {
+test('equal names in different objects, escapes and depth within the limit are accepted', async () => {
   const raw = '{"title":"a \\"quoted\\" \\\\ \\ud83d\\ude00 {[,:]} e1 1e999","body":"\\\\"}';
   const { status, body } = await ada.request('POST', '/articles', { raw, headers: json });
   assert.equal(status, 201);
@@ -66,7 +66,7 @@ test('a body past 1 MiB is 413', async () => {
   assert.equal(body.code, 'body-too-large');
 });
 
-test('415 for bodies that are not JSON, with what would be taken', async () => {
+test('a body that is not JSON is 415 with the accepted types', async () => {
   for (const headers of [
     { 'content-type': 'text/plain' },
     { 'content-type': 'application/x-www-form-urlencoded' },
@@ -85,7 +85,7 @@ test('415 for bodies that are not JSON, with what would be taken', async () => {
   assert.equal((await ada.request('POST', '/articles', { raw: '{"title":"x"}', headers: utf8 })).status, 201);
 });
 
-test('406 where JSON is not taken', async () => {
+test('a request that does not accept JSON is 406', async () => {
   for (const [accept, expected] of [
     ['text/html', 406],
     ['application/json;q=0, */*', 406],
@@ -99,7 +99,7 @@ test('406 where JSON is not taken', async () => {
   }
 });
 
-test('405 names what is allowed; OPTIONS does too', async () => {
+test('405 and OPTIONS name the allowed methods', async () => {
   const wrong = await ada.request('POST', path);
   assert.equal(wrong.status, 405);
   assert.equal(wrong.headers.get('allow'), 'GET, HEAD, PUT, PATCH, DELETE, OPTIONS');
@@ -110,7 +110,7 @@ test('405 names what is allowed; OPTIONS does too', async () => {
   assert.equal(options.headers.get('allow'), 'DELETE, GET, HEAD, OPTIONS, PATCH, PUT');
 });
 
-test('a method that the resource does not have is 405 before the body is looked at', async () => {
+test('a disallowed method is 405 before the body is read', async () => {
   for (const [method, headers, raw] of [
     ['QUERY', {}, undefined],
     ['QUERY', { 'content-type': 'text/plain' }, 'x'],
@@ -124,11 +124,11 @@ test('a method that the resource does not have is 405 before the body is looked 
   }
 });
 
-test('an id longer than any is 404', async () => {
+test('an overlong id is 404', async () => {
   assert.equal((await ada.request('GET', `/articles/${'0'.repeat(3_000)}`)).status, 404);
 });
 
-test('a method that nobody knows is 501, and what is no HTTP stays 400', async () => {
+test('an unknown method is 501, and invalid HTTP stays 400', async () => {
   for (const [text, status] of [
     ['BREW /api HTTP/1.1\r\nHost: x\r\n\r\n', 501],
     ['get /api HTTP/1.1\r\nHost: x\r\n\r\n', 501],
@@ -154,7 +154,7 @@ async function exchange(text: string): Promise<string> {
   return answer;
 }
 
-test('a page of another origin may ask first, and read the answer', async () => {
+test('a page of another origin may send a preflight and read the response', async () => {
   const preflight = await requester(server)('OPTIONS', path, {
     headers: {
       origin: 'https://app.example',
@@ -173,7 +173,7 @@ test('a page of another origin may ask first, and read the answer', async () => 
   assert.equal(refused.headers.get('access-control-allow-origin'), '*');
 });
 
-test('HEAD is GET without the body', async () => {
+test('HEAD returns GET’s headers without a body', async () => {
   const get = await ada.request('GET', path);
   const head = await ada.request('HEAD', path);
   assert.equal(head.status, 200);
@@ -184,7 +184,7 @@ test('HEAD is GET without the body', async () => {
   assert.equal((await ada.request('HEAD', '/articles/none')).status, 404);
 });
 
-test('an answer that a token decided is private to it', async () => {
+test('a response that depends on a token is private', async () => {
   const { headers } = await ada.request('GET', path);
   assert.match(headers.get('cache-control') ?? '', /private/);
   assert.match(headers.get('vary') ?? '', /Authorization/);
@@ -192,7 +192,7 @@ test('an answer that a token decided is private to it', async () => {
   assert.equal((await ada.request('GET', '/articles/none')).headers.get('cache-control'), 'no-store');
 });
 
-test('a problem says what it is and which request had it', async () => {
+test('a problem names its type and the request id', async () => {
   const { status, headers, body } = await ada.request('GET', '/articles/none');
   assert.equal(status, 404);
   assert.equal(headers.get('content-type'), 'application/problem+json');
@@ -200,7 +200,7 @@ test('a problem says what it is and which request had it', async () => {
   assert.equal(body.instance, `urn:uuid:${headers.get('request-id')}`);
 });
 
-test('a URL or request that cannot be read is a problem too', async () => {
+test('an unreadable URL or request is a problem document', async () => {
   const { status, headers } = await ada.request('GET', '/articles/%zz');
   assert.equal(status, 400);
   assert.equal(headers.get('content-type'), 'application/problem+json');

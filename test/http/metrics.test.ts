@@ -71,7 +71,7 @@ test('requests are counted by route and status, never by path', async () => {
   assert.ok(!text.includes(body.id));
 });
 
-test('the database’s connections and the event loop’s lag are there', async () => {
+test('metrics include database connections and event loop lag', async () => {
   const text = await metrics();
   for (const state of ['busy', 'idle', 'waiting']) {
     assert.match(text, new RegExp(`^nuncio_database_connections\\{state="${state}"\\} \\d+$`, 'm'));
@@ -79,7 +79,7 @@ test('the database’s connections and the event loop’s lag are there', async 
   assert.match(text, /^nodejs_eventloop_lag_p99_seconds /m);
 });
 
-test('a request is a span, within the caller’s, and its transaction is a span within it', async () => {
+test('a request is a span within the caller’s, and its transaction a span within it', async () => {
   exporter.reset();
   const traceId = '0af7651916cd43dd8448eb211c80319c';
   const traceparent = `00-${traceId}-b7ad6b7169203331-01`;
@@ -113,7 +113,7 @@ function attemptSpans(count: number) {
   );
 }
 
-test('a trace goes on from the request to each attempt at a delivery, and no header of it to the subscriber', async (t) => {
+test('a trace continues from the request to each delivery attempt, and no trace header reaches the subscriber', async (t) => {
   exporter.reset();
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createApp(server);
@@ -162,7 +162,7 @@ test('a trace goes on from the request to each attempt at a delivery, and no hea
   }
 });
 
-test('published events are part of their publisher’s trace, also where no answer comes', async (t) => {
+test('published events belong to their publisher’s trace, also without a response', async (t) => {
   exporter.reset();
   const subscriber = await startSubscriber(t);
   const silent = await startSubscriber(t, (_received, response) => response.destroy());
@@ -188,7 +188,7 @@ test('published events are part of their publisher’s trace, also where no answ
   assert.equal(at(silent)?.['error.type'], 'connection_error');
 });
 
-test('an event of a request that is not recorded remembers nothing, and its attempts are no spans', async (t) => {
+test('an unsampled request’s event stores no trace context, and its attempts are no spans', async (t) => {
   exporter.reset();
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);

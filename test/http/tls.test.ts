@@ -82,7 +82,7 @@ function askToken(server: TestServer, clientId: string, dispatcher: Dispatcher, 
 
 const server = await start('direct', { ...files, NUNCIO_TLS_CLIENT_CA_FILE: clientCaFile });
 
-test('the server speaks TLS with the certificate of the files, and is its own https origin', async () => {
+test('the server speaks TLS with its certificate files and is its own https origin', async () => {
   assert.match(server.baseUrl, /^https:\/\/localhost:/);
   assert.match(server.running.address, /^https:/);
   const { status, body } = await send(`${server.baseUrl}/.well-known/oauth-authorization-server`, nobody);
@@ -92,7 +92,7 @@ test('the server speaks TLS with the certificate of the files, and is its own ht
   await assert.rejects(fetch(server.baseUrl.replace('https:', 'http:')));
 });
 
-test('oauth 84: a certificate that an authority issued authenticates on the connection it was shown on', async () => {
+test('oauth 84: a certificate issued by an authority authenticates on the connection that presented it', async () => {
   const client = await createTestClient(server, {
     authMethod: 'tls_client_auth',
     metadata: { tls_client_auth_san_dns: 'machine.example' },
@@ -109,7 +109,7 @@ test('oauth 84: a certificate that an authority issued authenticates on the conn
   assert.equal((await askToken(server, client.id, nobody, forged)).status, 401);
 });
 
-test('oauth 84: a certificate that a client registered itself authenticates, and binds its tokens', async () => {
+test('oauth 84: a certificate registered by the client authenticates and binds its tokens', async () => {
   const jwk = await exportJWK(await importX509(selfSignedCertificate, 'ES256'));
   const { raw } = new X509Certificate(selfSignedCertificate);
   const client = await createTestClient(server, {
@@ -131,7 +131,7 @@ test('oauth 84: a certificate that a client registered itself authenticates, and
   assert.equal((await askToken(server, client.id, machine)).status, 401);
 });
 
-test('without authorities of its own no certificate counts as issued by one', async () => {
+test('no certificate counts as issued without configured authorities', async () => {
   const strict = await start('direct', files);
   const { body } = await send(`${strict.baseUrl}/.well-known/oauth-authorization-server`, nobody);
   const methods = body.token_endpoint_auth_methods_supported as string[];
@@ -139,13 +139,13 @@ test('without authorities of its own no certificate counts as issued by one', as
   assert.ok(!methods.includes('tls_client_auth'));
 });
 
-test('a server that has no use for certificates asks for none', async () => {
+test('a server that needs no certificates requests none', async () => {
   const plain = await start(null, files);
   const { body } = await send(`${plain.baseUrl}/.well-known/oauth-authorization-server`, machine);
   assert.ok(!JSON.stringify(body).includes('tls_client'));
 });
 
-test('a renewed certificate is used without a restart, and one that is broken is not', async () => {
+test('a renewed certificate is used without a restart, and a broken one is not', async () => {
   const [cert, key] = [join(folder, 'renewed.pem'), join(folder, 'renewed.key')];
   copyFileSync(certFile, cert);
   copyFileSync(keyFile, key);
@@ -183,7 +183,7 @@ function handshake({ config }: TestServer, offered: SecureContextOptions): Promi
   });
 }
 
-test('TLS 1.2 is ECDHE with authenticated encryption alone, whatever the key; TLS 1.3 is as ever', async () => {
+test('TLS 1.2 uses only ECDHE with authenticated encryption for any key, and TLS 1.3 is unchanged', async () => {
   const certificates = new URL('../support/certificates/', import.meta.url);
   const withRsa = await start(null, {
     NUNCIO_TLS_CERT_FILE: fileURLToPath(new URL('rsa.pem', certificates)),
@@ -234,7 +234,7 @@ test('TLS 1.2 is ECDHE with authenticated encryption alone, whatever the key; TL
   assert.match(await handshake(withRsa, old('ECDHE-RSA-AES128-SHA')), refused);
 });
 
-test('an https origin is used by https alone from then on; one on loopback says nothing of it', async (t) => {
+test('an https origin sends HSTS, and one on loopback does not', async (t) => {
   const secure = await startTestServer(t, { NUNCIO_BASE_URL: 'https://auth.example' });
   const value = 'max-age=31536000';
   const paths = [
@@ -259,7 +259,7 @@ test('an https origin is used by https alone from then on; one on loopback says 
   assert.equal(headers['strict-transport-security'], undefined);
 });
 
-test('what is wrong with the files or goes against them stops the start', async () => {
+test('start-up fails when the files are invalid or conflict', async () => {
   const problemsOf = (environment: object) => {
     try {
       loadConfig(environment, 'start');

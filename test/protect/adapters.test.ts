@@ -95,7 +95,7 @@ async function mint(scope: string, claims: Record<string, unknown> = {}): Promis
 }
 
 for (const [name, build] of Object.entries(frameworks)) {
-  test(`${name}: lets a good token through and refuses the rest with the right answers`, async () => {
+  test(`${name}: a valid token passes, and every other gets the right response`, async () => {
     const url = await serve(build);
     const ask = async (authorization?: string, path = '/v1/notes') => {
       const headers = authorization === undefined ? {} : { authorization };
@@ -124,7 +124,7 @@ for (const [name, build] of Object.entries(frameworks)) {
     assert.equal(open.response.status, 500, 'a route without protection has no principal');
   });
 
-  test(`${name}: two Authorization headers are two, though Node drops the second`, async () => {
+  test(`${name}: two Authorization headers are refused, though Node drops the second`, async () => {
     const url = await serve(build);
     const token = await mint('read:posts');
     const request = sendRequest(`${url}/v1/notes`);
@@ -135,7 +135,7 @@ for (const [name, build] of Object.entries(frameworks)) {
     assert.equal(response.statusCode, 400);
   });
 
-  test(`${name}: a DPoP proof names the whole path, and the nonce comes with the answer`, async () => {
+  test(`${name}: a DPoP proof covers the whole path, and the response carries the nonce`, async () => {
     const url = await serve(build, 'a secret of the notes, 32 bytes or more');
     const key = await createProofKey();
     const token = await mint('read:posts', { cnf: { jkt: key.jkt } });
@@ -155,7 +155,7 @@ for (const [name, build] of Object.entries(frameworks)) {
     assert.deepEqual(await second.json(), { account: account.id });
   });
 
-  test(`${name}: oauth 97: (protect) a client of RFC 9728 finds the issuer by the 401 alone`, async () => {
+  test(`${name}: oauth 97: (protect) a client of RFC 9728 finds the issuer from the 401 alone`, async () => {
     const url = await serve(build);
     const refusal = await fetch(`${url}/v1/notes`);
     const named = /resource_metadata="([^"]+)"/.exec(refusal.headers.get('www-authenticate') ?? '')?.[1];

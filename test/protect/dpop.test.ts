@@ -55,7 +55,7 @@ function assertRefused(outcome: Grant | Refusal, error: string, why: string): vo
   assert.match(challenge, /resource_metadata="/, why);
 }
 
-test('oauth 81: (protect) a bound token with a good proof is taken, by each algorithm that is offered', async () => {
+test('oauth 81: (protect) a bound token with a valid proof is accepted for each offered algorithm', async () => {
   const outcome = await send(await prove());
   assert.ok(outcome.granted);
   for (const algorithm of ['ES256', 'Ed25519', 'EdDSA']) {
@@ -70,7 +70,7 @@ test('oauth 81: (protect) a bound token with a good proof is taken, by each algo
   }
 });
 
-test('oauth 78: (protect) every proof with a fault is refused', async () => {
+test('oauth 78: (protect) every invalid proof is refused', async () => {
   const now = Math.floor(Date.now() / 1_000);
   const stranger = await createProofKey();
   const secret = await exportJWK(await generateSecret('HS256', { extractable: true }));
@@ -118,7 +118,7 @@ test('oauth 78: (protect) every proof with a fault is refused', async () => {
   }
 });
 
-test('oauth 78: (protect) a proof by an algorithm that is not offered is refused', async () => {
+test('oauth 78: (protect) a proof with an algorithm that is not offered is refused', async () => {
   for (const algorithm of ['ES384', 'PS256', 'RS256']) {
     const other = await createProofKey(algorithm);
     const bound = await mint({ cnf: { jkt: other.jkt } });
@@ -128,13 +128,13 @@ test('oauth 78: (protect) a proof by an algorithm that is not offered is refused
   }
 });
 
-test('oauth 78: (protect) two DPoP headers are one too many, also where Node has joined them', async () => {
+test('oauth 78: (protect) two DPoP headers are refused, also when Node joined them', async () => {
   const [one, two] = [await prove(), await prove()];
   assertRefused(await send([one, two]), 'invalid_dpop_proof', 'two values');
   assertRefused(await send(`${one}, ${two}`), 'invalid_dpop_proof', 'joined values');
 });
 
-test('oauth 78: (protect) query and fragment do not count, nor does what the request says of its host', async () => {
+test('oauth 78: (protect) query, fragment and the request’s host do not count', async () => {
   assert.ok((await send(await prove(), { target: '/notes?page=2' })).granted);
   assert.ok((await send(await prove({ claims: { htu: `${url}?page=1#top` } }))).granted);
   assert.ok((await send(await prove({ claims: { htu: 'HTTPS://Notes.Example:443/notes' } }))).granted);
@@ -146,14 +146,14 @@ test('oauth 78: (protect) query and fragment do not count, nor does what the req
   }
 });
 
-test('oauth 79: (protect) a proof 50 s old or ahead is taken', async () => {
+test('oauth 79: (protect) a proof 50 s old or ahead is accepted', async () => {
   const now = Math.floor(Date.now() / 1_000);
   for (const iat of [now - 50, now - 10, now + 10, now + 50]) {
     assert.ok((await send(await prove({ claims: { iat } }))).granted, String(iat - now));
   }
 });
 
-test('oauth 78: (protect) a proof opens one request; of 20 at once one is let through', async () => {
+test('oauth 78: (protect) exactly one of 20 concurrent requests with one proof passes', async () => {
   const proof = await prove();
   const outcomes = await Promise.all(Array.from({ length: 20 }, () => send(proof)));
   assert.equal(outcomes.filter(({ granted }) => granted).length, 1);
@@ -162,7 +162,7 @@ test('oauth 78: (protect) a proof opens one request; of 20 at once one is let th
   }
 });
 
-test('a store of proofs of one’s own is asked; when it fails or is full, nobody is let in', async () => {
+test('an external proof store is asked, and nobody passes when it fails or is full', async () => {
   const errors: string[] = [];
   const protector = createProtector({
     issuer: server.baseUrl,
@@ -180,7 +180,7 @@ test('a store of proofs of one’s own is asked; when it fails or is full, nobod
   assert.deepEqual(errors, ['there are 2 DPoP proofs to remember already']);
 });
 
-test('a store of proofs forgets what is over', () => {
+test('a proof store forgets expired proofs', () => {
   const store = createReplayStore(2);
   assert.equal(store.use('a', Date.now() - 1), true);
   assert.equal(store.use('b', Date.now() + 60_000), true);
@@ -188,7 +188,7 @@ test('a store of proofs forgets what is over', () => {
   assert.equal(store.use('a', Date.now() + 60_000), true);
 });
 
-test('oauth 82: (protect) a bound token as Bearer, or an unbound one as DPoP: 401', async () => {
+test('oauth 82: (protect) a bound token as Bearer and an unbound token as DPoP are 401', async () => {
   assertRefused(
     await send(await prove(), { authorization: `Bearer ${token}` }),
     'invalid_token',
@@ -200,12 +200,12 @@ test('oauth 82: (protect) a bound token as Bearer, or an unbound one as DPoP: 40
   assertRefused(await send(proof, { authorization: `DPoP ${unbound}` }), 'invalid_token', 'unbound as DPoP');
 });
 
-test('oauth 81: (protect) a proof of another key than the token’s is refused', async () => {
+test('oauth 81: (protect) a proof with another key than the token’s is refused', async () => {
   const stranger = await createProofKey();
   assertRefused(await send(await prove({}, stranger)), 'invalid_dpop_proof', 'a stranger');
 });
 
-test('oauth 84: (protect) a token bound to a certificate, or in a way unknown, is refused by either scheme', async () => {
+test('oauth 84: (protect) a token bound to a certificate or in an unknown way is refused by either scheme', async () => {
   for (const cnf of [{ 'x5t#S256': 'abc' }, { jkt: key.jkt, 'x5t#S256': 'abc' }, { kid: 'x' }, {}]) {
     const bound = await mint({ cnf });
     const proof = await createProof(key, { method: 'GET', url, token: bound });
@@ -218,7 +218,7 @@ test('oauth 84: (protect) a token bound to a certificate, or in a way unknown, i
   }
 });
 
-test('oauth 80: (protect) where nonces are wanted: 401 use_dpop_nonce gives one, and it is taken everywhere', async () => {
+test('oauth 80: (protect) a required nonce is given with 401 use_dpop_nonce and accepted everywhere', async () => {
   const options = {
     issuer: server.baseUrl,
     url: origin,
@@ -238,7 +238,7 @@ test('oauth 80: (protect) where nonces are wanted: 401 use_dpop_nonce gives one,
   }
 });
 
-test('oauth 80: (protect) a nonce that is being replaced is still good, and its successor comes with the answer', async (t) => {
+test('oauth 80: (protect) an outgoing nonce still works, and the response carries its successor', async (t) => {
   t.mock.timers.enable({ apis: ['Date'], now: Date.now() });
   const protector = createProtector({
     issuer: server.baseUrl,

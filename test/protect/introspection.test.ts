@@ -64,7 +64,7 @@ function setUp(options: Partial<ProtectorOptions> = {}) {
   return { ask, introspections: () => introspections };
 }
 
-test('oauth 98: (protect) a withdrawn grant is refused at the next request where every one is asked about', async () => {
+test('oauth 98: (protect) a withdrawn grant is refused at the next request when each one is introspected', async () => {
   const { ask } = setUp({ cacheSeconds: 0 });
   const { accessToken, grantId } = await authorize(server, { account, client, scopes: ['read:posts'] });
   const good = await ask(accessToken);
@@ -76,7 +76,7 @@ test('oauth 98: (protect) a withdrawn grant is refused at the next request where
   assert.equal(dead.body?.code, 'invalid-token');
 });
 
-test('oauth 98: (protect) … and within the cache’s time where answers are kept', async () => {
+test('oauth 98: (protect) a withdrawn grant is refused within the cache time when responses are cached', async () => {
   const { ask, introspections } = setUp({ cacheSeconds: 1 });
   const { accessToken, grantId } = await authorize(server, { account, client, scopes: ['read:posts'] });
   for (let count = 0; count < 20; count += 1) assert.equal((await ask(accessToken)).status, 200);
@@ -86,7 +86,7 @@ test('oauth 98: (protect) … and within the cache’s time where answers are ke
   assert.equal((await ask(accessToken)).status, 401);
 });
 
-test('20 requests at once with one token are one question', async () => {
+test('20 concurrent requests with one token cause one introspection', async () => {
   const { ask, introspections } = setUp();
   const { accessToken } = await mintAccessToken(server, { account, client, scopes: ['read:posts'] });
   const answers = await Promise.all(Array.from({ length: 20 }, () => ask(accessToken)));
@@ -94,7 +94,7 @@ test('20 requests at once with one token are one question', async () => {
   assert.equal(introspections(), 1);
 });
 
-test('offline, a withdrawn token works until it expires, as it is written', async () => {
+test('a withdrawn token works offline until it expires, as documented', async () => {
   const { ask } = setUp({ clientId: undefined, clientSecret: undefined, offline: true });
   const { accessToken, grantId } = await authorize(server, { account, client, scopes: ['read:posts'] });
   assert.ok(grantId);
@@ -102,7 +102,7 @@ test('offline, a withdrawn token works until it expires, as it is written', asyn
   assert.equal((await ask(accessToken)).status, 200);
 });
 
-test('every way in which a token ends is seen: revoked, by refresh token, user disabled, client deleted', async () => {
+test('a token is refused after revocation, refresh token revocation, a disabled user or a deleted client', async () => {
   const { ask } = setUp({ cacheSeconds: 0 });
   const ways: Record<string, (end: Ending) => Promise<unknown>> = {
     'access token revoked': ({ app, accessToken }) =>
@@ -129,7 +129,7 @@ interface Ending {
   refreshToken: string;
 }
 
-test('a refresh token is no access token, even one of the API’s own client', async () => {
+test('a refresh token is refused as an access token, also of the API’s own client', async () => {
   const own = await createTestClient(server, {
     scopes: ['read:posts', 'read:tokens'],
     grantTypes: ['authorization_code', 'refresh_token'],
@@ -144,7 +144,7 @@ test('a refresh token is no access token, even one of the API’s own client', a
   assert.equal((await ask(refreshToken)).status, 401);
 });
 
-test('oauth 63: (protect) only with read:tokens does a client see other clients’ tokens, and never refresh tokens', async () => {
+test('oauth 63: (protect) a client introspects other clients’ tokens only with read:tokens, and never refresh tokens', async () => {
   const { accessToken, refreshToken } = await authorize(server, { account, client, scopes: ['read:posts'] });
   const other = await createTestClient(server);
   const asked = async (by: TestClient, token: string) =>
@@ -154,7 +154,7 @@ test('oauth 63: (protect) only with read:tokens does a client see other clients�
   assert.deepEqual(await asked(other, accessToken), { active: false });
 });
 
-test('opaque tokens: taken, limited by their scopes, refused once they are withdrawn', async (t) => {
+test('an opaque token is accepted within its scopes and refused after its withdrawal', async (t) => {
   const opaque = await startTestServer(
     t,
     {},
@@ -212,7 +212,7 @@ async function authorizeOpaque(
   return { accessToken: String(body.access_token) };
 }
 
-test('openid-client gets a token bound to its key, and asks the API elsewhere with it', async (t) => {
+test('openid-client gets a key-bound token and calls the external API with it', async (t) => {
   const http = createServer().listen(0, '127.0.0.1');
   await once(http, 'listening');
   t.after(() => {

@@ -87,7 +87,7 @@ function setUp(issuer: Issuer, options: Partial<ProtectorOptions> = { offline: t
 
 const online = { clientId: 'notes', clientSecret: 'secret' };
 
-test('the keys and the metadata are asked for once, by however many requests', async (t) => {
+test('keys and metadata are fetched once for any number of requests', async (t) => {
   const issuer = await startIssuer(t);
   const { ask } = setUp(issuer);
   const tokens = await Promise.all(
@@ -97,7 +97,7 @@ test('the keys and the metadata are asked for once, by however many requests', a
   assert.deepEqual(issuer.asked, [metadataPath, '/jwks']);
 });
 
-test('invented key ids make no traffic', async (t) => {
+test('invented key ids cause no traffic', async (t) => {
   const issuer = await startIssuer(t);
   const { ask } = setUp(issuer);
   assert.equal(await ask(await issuer.token()), 200);
@@ -107,7 +107,7 @@ test('invented key ids make no traffic', async (t) => {
   assert.equal(issuer.asked.filter((path) => path === '/jwks').length, 1);
 });
 
-test('what is signed by another key is not asked about', async (t) => {
+test('a token signed with another key is not introspected', async (t) => {
   const issuer = await startIssuer(t);
   const { ask } = setUp(issuer, online);
   const { privateKey } = await generateKeyPair('ES256');
@@ -176,7 +176,7 @@ const reasons: Record<string, RegExp> = {
 };
 
 for (const [name, spoil] of Object.entries(faults)) {
-  test(`an issuer that ${name}: 503 with Retry-After, the reason to the operator, and 200 once it is well`, async (t) => {
+  test(`an issuer that ${name} causes 503 with Retry-After and a report, and 200 once it recovers`, async (t) => {
     const issuer = await startIssuer(t);
     const good = { ...issuer.answers };
     spoil(issuer);
@@ -196,7 +196,7 @@ for (const [name, spoil] of Object.entries(faults)) {
   });
 }
 
-test('an issuer that says nothing is given up after some seconds', async (t) => {
+test('a silent issuer times out after some seconds', async (t) => {
   const issuer = await startIssuer(t);
   issuer.answers['/jwks'] = () => {};
   const { ask, errors } = setUp(issuer);
@@ -204,7 +204,7 @@ test('an issuer that says nothing is given up after some seconds', async (t) => 
   assert.match(errors[0] ?? '', /\/jwks gave no answer: .*timeout/);
 });
 
-test('while the issuer is away, offline goes on with the keys it has; online nobody is let in', async (t) => {
+test('offline checks continue with cached keys while the issuer is away, and online checks refuse', async (t) => {
   const issuer = await startIssuer(t);
   const { ask } = setUp(issuer);
   const asking = setUp(issuer, { ...online, cacheSeconds: 0 });
@@ -216,7 +216,7 @@ test('while the issuer is away, offline goes on with the keys it has; online nob
   assert.match(asking.errors[0] ?? '', /\/introspect answered 404/);
 });
 
-test('a wrong client secret is a 503 and a word to the operator, not a 401 to the app', async (t) => {
+test('a wrong client secret is 503 with a report, not a 401 for the app', async (t) => {
   const issuer = await startIssuer(t);
   issuer.answers['/introspect'] = (_request: IncomingMessage, response: ServerResponse) =>
     response.writeHead(401).end('{"error":"invalid_client"}');
@@ -225,7 +225,7 @@ test('a wrong client secret is a 503 and a word to the operator, not a 401 to th
   assert.match(errors[0] ?? '', /\/introspect answered 401/);
 });
 
-test('an answer of introspection that does not say "active" lets nobody in', async (t) => {
+test('an introspection response without "active" is refused', async (t) => {
   const issuer = await startIssuer(t);
   for (const answer of [{}, { active: 'true', token_type: 'Bearer' }, { active: 1 }]) {
     issuer.answers['/introspect'] = answer;
@@ -233,7 +233,7 @@ test('an answer of introspection that does not say "active" lets nobody in', asy
   }
 });
 
-test('what introspection calls active is taken only as an access token, for this API, while it lives', async (t) => {
+test('an active token is accepted only as a live access token for this API', async (t) => {
   const issuer = await startIssuer(t);
   const now = Math.floor(Date.now() / 1_000);
   const good = {
@@ -262,7 +262,7 @@ test('what introspection calls active is taken only as an access token, for this
   assert.equal(await asked({ cnf: { jkt: 'abc' } }), 401);
 });
 
-test('no more than 100 introspections are on their way at once', async (t) => {
+test('at most 100 introspections are in flight', async (t) => {
   const issuer = await startIssuer(t);
   const held: ServerResponse[] = [];
   const { ask } = setUp(issuer, online);
@@ -278,7 +278,7 @@ test('no more than 100 introspections are on their way at once', async (t) => {
   assert.deepEqual(new Set(await Promise.all(opaque.slice(0, 100))), new Set([401]));
 });
 
-test('the default reports to the process, once a minute at most', async (t) => {
+test('the default reports to the process once a minute at most', async (t) => {
   const issuer = await startIssuer(t);
   issuer.answers = {};
   const warnings: Error[] = [];

@@ -46,7 +46,7 @@ async function assertInvalid(token: string): Promise<void> {
   assert.match(challenge, /^Bearer error="invalid_token"/);
 }
 
-test('a user’s token from the code flow: account, client, grant, scopes', async () => {
+test('a user’s token from the code flow has account, client, grant and scopes', async () => {
   const { accessToken, grantId } = await authorize(server, { account, client, scopes: ['read:posts'] });
   const { principal, headers } = granted(await ask(`Bearer ${accessToken}`));
   assert.equal(principal.accountId, account.id);
@@ -57,7 +57,7 @@ test('a user’s token from the code flow: account, client, grant, scopes', asyn
   assert.deepEqual(headers, {});
 });
 
-test('a client that speaks for itself has no account', async () => {
+test('a client’s own token has no account', async () => {
   const token = await clientToken(server, client, ['read:posts']);
   const { principal } = granted(await ask(`Bearer ${token}`));
   assert.equal(principal.accountId, null);
@@ -65,7 +65,7 @@ test('a client that speaks for itself has no account', async () => {
   assert.equal(principal.clientId, client.id);
 });
 
-test('oauth 94: (protect) no token, or another scheme: 401 with no error, and where the metadata are', async () => {
+test('oauth 94: (protect) a missing token or another scheme is 401 without an error, with the metadata URL', async () => {
   for (const authorization of [undefined, 'Basic dXNlcjpwYXNz', 'Bearerish abc']) {
     const { status, challenge, headers, body } = refused(await ask(authorization));
     assert.equal(status, 401);
@@ -80,7 +80,7 @@ test('oauth 94: (protect) no token, or another scheme: 401 with no error, and wh
   }
 });
 
-test('oauth 95: (protect) a scope that is missing: 403, with what is needed', async () => {
+test('oauth 95: (protect) a missing scope is 403 with the required scope', async () => {
   const { accessToken } = await mintAccessToken(server, { account, client, scopes: ['write:posts'] });
   const { status, challenge } = refused(await ask(`Bearer ${accessToken}`));
   assert.equal(status, 403);
@@ -96,7 +96,7 @@ test('oauth 95: (protect) a scope that is missing: 403, with what is needed', as
   assert.ok(none.granted, 'a route that names no scope needs none');
 });
 
-test('oauth 96: (protect) a token in the query, two tokens, or half a header: 400; a scheme in any case', async () => {
+test('oauth 96: (protect) a token in the query, two tokens or a partial header are 400, and the scheme is case-insensitive', async () => {
   const { accessToken } = await mintAccessToken(server, { account, client, scopes: ['read:posts'] });
   const twice = await protect.check(
     { method: 'GET', url: '/notes', headers: { authorization: [`Bearer ${accessToken}`, 'Bearer other'] } },
@@ -118,7 +118,7 @@ test('oauth 96: (protect) a token in the query, two tokens, or half a header: 40
   for (const scheme of ['bearer', 'BEARER', 'bEaReR ']) granted(await ask(`${scheme} ${accessToken}`));
 });
 
-test('oauth 61: (protect) id_token, wrong type, issuer, audience, expired, not yet valid, other algorithms', async () => {
+test('oauth 61: (protect) an id_token and a token of another type, issuer, audience, time or algorithm are refused', async () => {
   const { idToken } = await authorize(server, { account, client, scopes: ['openid', 'read:posts'] });
   await assertInvalid(idToken as string);
   const now = Math.floor(Date.now() / 1_000);
@@ -160,7 +160,7 @@ test('oauth 61: (protect) id_token, wrong type, issuer, audience, expired, not y
   await assertInvalid('x'.repeat(20_000));
 });
 
-test('oauth 61: (protect) HS256 with the public key as its secret, and a key of the token’s own', async () => {
+test('oauth 61: (protect) HS256 with the public key as secret, and a key from the token, are refused', async () => {
   const { keys } = (await (await fetch(`${server.baseUrl}/oauth/jwks`)).json()) as {
     keys: { alg: string; kid: string; x: string }[];
   };
@@ -182,7 +182,7 @@ test('oauth 61: (protect) HS256 with the public key as its secret, and a key of 
   await assertInvalid(await sign({ alg: 'ES256', jwk }, privateKey));
 });
 
-test('oauth 61: (protect) RS256 by the issuer’s key is accepted, and only as what the key is for', async () => {
+test('oauth 61: (protect) RS256 with the issuer’s key is accepted, only for what the key is for', async () => {
   const options = { account, client, scopes: ['read:posts'], algorithm: 'RS256' } as const;
   const { accessToken } = await mintAccessToken(server, options);
   granted(await ask(`Bearer ${accessToken}`));
@@ -215,7 +215,7 @@ test('oauth 61: (protect) RS256 by the issuer’s key is accepted, and only as w
   await assertInvalid(await sign({ alg: 'RS256', kid: String(other.kid) }, stranger.privateKey));
 });
 
-test('an audience of one’s own is the only one taken', async () => {
+test('a configured audience is the only accepted one', async () => {
   const own = createProtector({ issuer: server.baseUrl, url, audience: url, offline: true });
   const asked = async (aud: unknown) => {
     const { accessToken } = await mintAccessToken(server, {
@@ -232,7 +232,7 @@ test('an audience of one’s own is the only one taken', async () => {
   assert.equal(await asked(server.baseUrl), false);
 });
 
-test('createProtector demands an audience: no default takes tokens made for another API', () => {
+test('createProtector requires an audience, so no default accepts tokens for another API', () => {
   const options = { issuer: server.baseUrl, url, offline: true };
   const withAudience = (...given: unknown[]) =>
     ({ ...options, ...(given.length === 0 ? {} : { audience: given[0] }) }) as never;
@@ -250,17 +250,17 @@ test('createProtector demands an audience: no default takes tokens made for anot
   }
 });
 
-test('headers of the Fetch API do as well', async () => {
+test('headers of the Fetch API are accepted', async () => {
   const { accessToken } = await mintAccessToken(server, { account, client, scopes: ['read:posts'] });
   const request = new Request(`${url}/notes`, { headers: { authorization: `Bearer ${accessToken}` } });
   granted(await protect.check(request, 'read:posts'));
 });
 
-test('offline, an opaque token is nobody’s', async () => {
+test('an opaque token is refused offline', async () => {
   await assertInvalid('wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY12345');
 });
 
-test('options that would let in too many, or nobody, are refused at once', () => {
+test('options that would accept too many tokens or none are refused at once', () => {
   const good = { issuer: server.baseUrl, url, audience: url };
   const wrong: [Parameters<typeof createProtector>[0], RegExp][] = [
     [{ ...good }, /clientId and clientSecret are missing/],
@@ -283,7 +283,7 @@ test('options that would let in too many, or nobody, are refused at once', () =>
   }
 });
 
-test('oauth 97: (protect) the metadata name this API and its issuer; below a path they stand before it', () => {
+test('oauth 97: (protect) the metadata name this API and its issuer, also below a path', () => {
   const named = createProtector({
     issuer: server.baseUrl,
     url: 'https://example.com/notes',

@@ -52,7 +52,7 @@ function isEvents(url: string): boolean {
   return url === `${server.baseUrl}/events`;
 }
 
-test('one event, or several, with ids of one’s own or without', async () => {
+test('publish accepts one event or several, with or without ids', async () => {
   const { publish } = publisher();
   const [one] = await publish(paid('single'));
   assert.deepEqual(await stored([one as string]), [1]);
@@ -62,7 +62,7 @@ test('one event, or several, with ids of one’s own or without', async () => {
   assert.deepEqual(await publish([]), []);
 });
 
-test('2,500 events are sent in order in three batches, with one token', async () => {
+test('publish sends 2,500 events in order in three batches with one token', async () => {
   const asked: string[] = [];
   const { publish } = publisher(async (url, init) => {
     asked.push(new URL(url).pathname);
@@ -88,7 +88,7 @@ test('2,500 events are sent in order in three batches, with one token', async ()
   );
 });
 
-test('events of much text are divided by their size too', async () => {
+test('publish splits large events by size', async () => {
   let batches = 0;
   const { publish } = publisher(async (url, init) => {
     if (isEvents(url)) batches += 1;
@@ -103,7 +103,7 @@ test('events of much text are divided by their size too', async () => {
   assert.ok(batches > 1);
 });
 
-test('an answer that was lost on its way: tried again, and still one event', async () => {
+test('publish retries after a lost response, and the event exists once', async () => {
   let lost = 0;
   const { publish } = publisher(async (url, init) => {
     const response = await fetch(url, init);
@@ -119,7 +119,7 @@ test('an answer that was lost on its way: tried again, and still one event', asy
   assert.deepEqual(await stored(ids), [1, 1]);
 });
 
-test('503 and 429 are tried again, not before the server says', async () => {
+test('publish retries after 503 and 429, and not before Retry-After', async () => {
   const answers = [
     new Response('{}', { status: 503 }),
     new Response('{}', { status: 429, headers: { 'retry-after': '1' } }),
@@ -136,7 +136,7 @@ test('503 and 429 are tried again, not before the server says', async () => {
   assert.ok((times[2] as number) - (times[1] as number) >= 990);
 });
 
-test('a token that was revoked meanwhile is replaced', async () => {
+test('publish replaces a revoked token', async () => {
   const tokens: string[] = [];
   const { publish } = publisher(async (url, init) => {
     const response = await fetch(url, init);
@@ -197,7 +197,7 @@ test('publish ends its request when its signal is aborted', async () => {
   assert.equal(error.status, null);
 });
 
-test('a refusal is not tried again; nothing of its batch is taken, and the error says what is left', async () => {
+test('publish does not retry a refusal, takes nothing of its batch, and reports the rest', async () => {
   let posts = 0;
   const { publish } = publisher(async (url, init) => {
     if (isEvents(url)) posts += 1;
@@ -216,7 +216,7 @@ test('a refusal is not tried again; nothing of its batch is taken, and the error
   assert.deepEqual(await stored(ids), [0, 0]);
 });
 
-test('a wrong secret, a scope not had, or nobody there: an error that says so', async () => {
+test('publish reports a wrong secret, a missing scope and an unreachable server', async () => {
   const wrong = await publisher(fetch, { clientSecret: 'wrong' })
     .publish(paid('x'))
     .catch((thrown: unknown) => thrown);

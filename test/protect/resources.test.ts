@@ -89,7 +89,7 @@ async function statusOf(target: string, token: string): Promise<number> {
 for (const [format, house] of Object.entries(houses)) {
   const { server, client, ask } = house;
 
-  test(`oauth 59: ${format}: a token for an API elsewhere opens that API, and not ours`, async () => {
+  test(`oauth 59: ${format}: a token for an external API opens that API and not ours`, async () => {
     const { accessToken, refreshToken } = await obtainTokens(house, url);
     assert.equal(await ask(accessToken), 200);
     assert.equal(await ask(accessToken, { audience: [server.baseUrl, url] }), 200);
@@ -109,7 +109,7 @@ for (const [format, house] of Object.entries(houses)) {
     assert.equal(wider.body.error, 'invalid_target');
   });
 
-  test(`oauth 59: ${format}: userinfo is ours too, and takes no token for an API elsewhere`, async () => {
+  test(`oauth 59: ${format}: userinfo refuses a token for an external API`, async () => {
     const scopes = ['openid', 'read:posts'];
     const userinfo = `${server.baseUrl}/oauth/userinfo`;
     const { accessToken } = await obtainTokens(house, url, scopes);
@@ -119,14 +119,14 @@ for (const [format, house] of Object.entries(houses)) {
     assert.equal(await statusOf(userinfo, ours.accessToken), 200);
   });
 
-  test(`oauth 60: ${format}: a token for no API by name is for ours, and for those that take the issuer’s`, async () => {
+  test(`oauth 60: ${format}: a token without a resource is for ours, and for APIs with the issuer’s audience`, async () => {
     const { accessToken } = await obtainTokens(house);
     assert.equal(await statusOf(`${server.baseUrl}/api`, accessToken), 200);
     assert.equal(await ask(accessToken, { audience: [url, server.baseUrl] }), 200);
     assert.equal(await ask(accessToken), 401);
   });
 
-  test(`oauth 63: ${format}: such a token is introspected with its audience, and revoked like any other`, async () => {
+  test(`oauth 63: ${format}: a token for an external API is introspected with its audience and revoked like any other`, async () => {
     const { accessToken } = await obtainTokens(house, url);
     const { body } = await postForm(server, '/oauth/introspect', client, { token: accessToken });
     assert.equal(body.active, true);
@@ -136,7 +136,7 @@ for (const [format, house] of Object.entries(houses)) {
   });
 }
 
-test('oauth 60: the audience is the resource, to the letter', async () => {
+test('oauth 60: the audience is the exact resource', async () => {
   const { accessToken } = await obtainTokens(houses.jwt, url);
   assert.equal(decodeJwt(accessToken).aud, url);
   const { server, client } = houses.jwt;
@@ -149,7 +149,7 @@ test('oauth 60: the audience is the resource, to the letter', async () => {
   }
 });
 
-test('a declaration of resources that cannot be used stops the start', () => {
+test('start-up fails when a resource declaration is invalid', () => {
   for (const resources of [
     'https://a.example',
     ['relative'],

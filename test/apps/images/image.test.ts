@@ -57,7 +57,7 @@ function webpOf(...chunks: readonly [name: string, content: Buffer][]): Buffer {
 /** The chunk with the picture, of a WebP without compression of colors. */
 const lossless = losslessWebp.subarray(losslessWebp.indexOf('VP8L') + 8);
 
-test('an image keeps its size and loses its color profile, its metadata and whatever follows its end', () => {
+test('an image keeps its size and loses color profile, metadata and trailing bytes', () => {
   for (const [type, given] of samples) {
     const image = taken(type, Buffer.concat([given, Buffer.from('<script>alert(1)</script>')]));
     assert.deepEqual([image.type, image.width, image.height], [type, 24, 16]);
@@ -69,7 +69,7 @@ test('an image keeps its size and loses its color profile, its metadata and what
   }
 });
 
-test('a place, a comment and a thumbnail in an image are not kept', () => {
+test('an image loses location, comment and thumbnail', () => {
   const place = Buffer.from('Exif\0\0 GPSLatitude 51.4779');
   const photo = taken('image/jpeg', withSegment(0xe1, place));
   assert.equal(photo.content.indexOf('GPS'), -1);
@@ -82,7 +82,7 @@ test('a place, a comment and a thumbnail in an image are not kept', () => {
   assert.deepEqual(drawn.content, png(8, 8, [1, 2, 3]));
 });
 
-test('a content of another type is refused, whatever type it is said to be of', () => {
+test('content of another type is refused, whatever type it claims', () => {
   const others: Record<string, string> = {
     svg: '<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>',
     'svg with a declaration': '<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>',
@@ -103,7 +103,7 @@ test('a content of another type is refused, whatever type it is said to be of', 
   }
 });
 
-test('a file that begins as an image and goes on as another thing keeps at most the image', () => {
+test('a file that is an image and something else keeps at most the image', () => {
   const page = Buffer.from('<html><script>alert(1)</script>');
   // A comment in a JPEG, a chunk of text in a PNG, an unknown chunk in a WebP: where polyglots hide a page.
   const hidden: readonly (readonly [ImageType, Buffer])[] = [
@@ -119,7 +119,7 @@ test('a file that begins as an image and goes on as another thing keeps at most 
   }
 });
 
-test('an image that is larger than it may be is refused by its header, however few bytes it has', () => {
+test('an oversized image is refused by its header, however few bytes it has', () => {
   const bomb = (width: number, height: number) =>
     Buffer.concat([
       pngSignature,
@@ -146,7 +146,7 @@ test('an image that is larger than it may be is refused by its header, however f
   assert.match(refused('image/webp', webpOf(['VP8L', high])), /by 16384/);
 });
 
-test('a WebP whose canvas is not of the size of its picture is refused', () => {
+test('a WebP whose canvas and picture differ in size is refused', () => {
   const canvas = Buffer.alloc(10);
   canvas.writeUIntLE(23, 4, 3);
   canvas.writeUIntLE(15, 7, 3);
@@ -164,7 +164,7 @@ test('an animation is refused', () => {
   assert.match(refused('image/webp', frames), /animated/);
 });
 
-test('a JPEG of very many scans is refused: each goes over the whole picture', () => {
+test('a JPEG with very many scans is refused, because each scan covers the whole picture', () => {
   const image = taken('image/jpeg', jpeg).content;
   const scan = image.subarray(image.indexOf(Buffer.from([0xff, 0xda])), -2);
   const repeated = (count: number) =>
@@ -173,7 +173,7 @@ test('a JPEG of very many scans is refused: each goes over the whole picture', (
   assert.match(refused('image/jpeg', repeated(64)), /more than 64 scans/);
 });
 
-test('an image that is cut off anywhere is refused, and one that is damaged does not break the reader', () => {
+test('an image truncated anywhere is refused, and a damaged one does not break the reader', () => {
   for (const [type, given] of samples) {
     const { content } = taken(type, given);
     for (let length = 0; length < content.length; length += 1) {
@@ -183,7 +183,7 @@ test('an image that is cut off anywhere is refused, and one that is damaged does
   assert.match(refused('image/png', Buffer.concat([png().subarray(0, 45), png().subarray(46)])), /^The PNG/);
 });
 
-test('whatever bytes come, they are an image that stays as it is, or a refusal in words', () => {
+test('any bytes are an image that stays the same or a refusal with a reason', () => {
   const changed = fc
     .tuple(
       fc.constantFrom(...samples),

