@@ -86,11 +86,11 @@ const quoted = (text: string) => `"${text}"`;
 
 /** How to split an array of each type into cells. */
 const readers: Readonly<Record<ColumnType, (text: string) => string[]>> = {
-  text: cut,
-  uuid: cut,
-  bigint: cut,
-  boolean: cut,
-  timestamptz: (text) => cut(text).map(timeCell),
+  text: splitJsonArray,
+  uuid: splitJsonArray,
+  bigint: splitJsonArray,
+  boolean: splitJsonArray,
+  timestamptz: (text) => splitJsonArray(text).map(timeCell),
   // PostgreSQL writes 1e-07 and { "a": 1 } where JavaScript writes 1e-7 and {"a":1}.
   'double precision': rewritten,
   jsonb: rewritten,
@@ -123,7 +123,7 @@ const quote = 34;
 const backslash = 92;
 
 /** Splits a non-empty JSON array of scalars, in the form that `json_agg` writes: `["a", null, "b"]`. */
-export function cut(text: string): string[] {
+export function splitJsonArray(text: string): string[] {
   const pieces: string[] = [];
   for (let at = 1; at < text.length; ) {
     const end = text.charCodeAt(at) === quote ? endOfString(text, at) : endOfWord(text, at);

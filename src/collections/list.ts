@@ -11,7 +11,7 @@ import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../database/database.ts';
 import type { Principal } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
-import { type Cells, type CellsRow, cellList, cut, readCells } from './cells.ts';
+import { type Cells, type CellsRow, cellList, readCells, splitJsonArray } from './cells.ts';
 import { typed } from './create.ts';
 import { type Place, readCursor, writeCursor } from './cursor.ts';
 import { fragment, identifier } from './literal.ts';
@@ -56,7 +56,9 @@ export async function listResources(
   const cells = readCells(type, row);
   if (cells.ids.length <= query.limit) return { cells, count: cells.ids.length, next: undefined };
   const last = query.limit - 1;
-  const key = hasKey ? (JSON.parse(cut(row._sort_keys as string)[last] as string) as string) : null;
+  const key = hasKey
+    ? (JSON.parse(splitJsonArray(row._sort_keys as string)[last] as string) as string)
+    : null;
   const next = writeCursor(query.order, { key, id: cells.ids[last] as string });
   return { cells, count: query.limit, next };
 }

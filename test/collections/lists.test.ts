@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import fc from 'fast-check';
 import { sql } from 'kysely';
-import { cut } from '../../src/collections/cells.ts';
+import { splitJsonArray } from '../../src/collections/cells.ts';
 import { readCursor, writeCursor } from '../../src/collections/cursor.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { type ApiUser, createApiUser } from '../support/api.ts';
@@ -366,7 +366,7 @@ test('a JSON array, also an empty one, is split into its exact values', () => {
       fc.array(fc.option(fc.oneof(text, fc.integer(), fc.boolean())), { minLength: 1 }),
       (values) => {
         const pieces = values.map((value) => JSON.stringify(value));
-        assert.deepEqual(cut(`[${pieces.join(', ')}]`), pieces);
+        assert.deepEqual(splitJsonArray(`[${pieces.join(', ')}]`), pieces);
       },
     ),
   );
