@@ -99,8 +99,8 @@ function readMaterial({ certFile, keyFile, clientCaFile }: TlsFiles): TlsMateria
     try {
       createSecureContext(part);
     } catch (cause) {
-      const mayBe = name === 'NUNCIO_TLS_KEY_FILE' ? 'the key of the certificate' : 'certificates';
-      throw new ConfigError([`${name} is "${path}": it may be a file with ${mayBe}, as PEM`], { cause });
+      const content = name === 'NUNCIO_TLS_KEY_FILE' ? 'the key of the certificate' : 'certificates';
+      throw new ConfigError([`${name} is "${path}": it must be a PEM file with ${content}`], { cause });
     }
   }
   return material;
@@ -110,6 +110,6 @@ function read(name: string, path: string): Buffer {
   try {
     return readFileSync(path);
   } catch (cause) {
-    throw new ConfigError([`${name} is "${path}": it may be a file that this user can read`], { cause });
+    throw new ConfigError([`${name} is "${path}": it must be a file that this user can read`], { cause });
   }
 }
