@@ -16,7 +16,7 @@ export const rootSchema = Type.Object(
         Type.Object({ limit: Type.Integer({ minimum: 0 }), left: Type.Integer({ minimum: 0 }) }),
         {
           description:
-            'For tokens with `read:webhooks` or `write:webhooks`: how many subscriptions the grant (or the user or app itself), the account and the app may have, how many deliveries one event of the account may become, how many bytes of responses the log stores today, and how many are left of each. Creating a subscription past one of them is 422 with a code such as `quota-account-subscriptions`.',
+            'For tokens with `read:webhooks` or `write:webhooks`: the limit and the rest of each quota. Quotas limit the subscriptions of the grant (or of the user or app itself), of the account and of the app, the deliveries per event of the account, and the bytes of responses that the log stores per day. Creating a subscription above a limit gets 422 with a code such as `quota-account-subscriptions`.',
         },
       ),
     ),
@@ -32,7 +32,7 @@ export const rootOperation: Operation = {
   tag: 'api',
   summary: 'Read who the token acts for',
   description:
-    'Returns the account, the client, the scopes of the token, what is left of quotas, and links to what it may use.',
+    'Returns the account, the client, the scopes of the token, the rest of its quotas, and links to what it can use.',
   scopes: [],
   parameters: [],
   responses: {
