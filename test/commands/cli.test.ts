@@ -16,7 +16,7 @@ async function settings(t: Parameters<typeof temporaryFolder>[0]) {
   return { NUNCIO_DATA_DIR: await temporaryFolder(t), PORT: String(await freePort()) };
 }
 
-test('an unknown command, option or word is a usage error: exit 2, with the help', async () => {
+test('an unknown command, option or word is a usage error: exit 2 with the help', async () => {
   const unknown = await runCommand(['frobnicate'], {});
   assert.equal(unknown.code, 2);
   assert.match(unknown.stderr, /no command "frobnicate"[\s\S]*usage: nuncio/);
@@ -27,7 +27,7 @@ test('an unknown command, option or word is a usage error: exit 2, with the help
   assert.equal((await runCommand([], {})).code, 2);
 });
 
-test('half of a name shows what it begins, a mistyped one what may be meant', async () => {
+test('a partial name shows its completions, and a mistyped one suggestions', async () => {
   const half = await runCommand(['client'], {});
   assert.equal(half.code, 2);
   assert.match(
@@ -44,7 +44,7 @@ test('half of a name shows what it begins, a mistyped one what may be meant', as
   assert.equal((await runCommand(['-h'], {})).code, 0);
 });
 
-test('what a person typed wrongly is one line, without a stack', async (t) => {
+test('a mistake in the arguments is one line without a stack', async (t) => {
   const environment = await settings(t);
   const user = await runCommand(['user', 'create', '--email', 'x', '--password', 'long enough'], environment);
   assert.deepEqual([user.code, user.stderr], [1, 'nuncio: "x" is not an e-mail address\n']);
@@ -72,7 +72,7 @@ test('every command has a help text', async () => {
   }
 });
 
-test('a wrong setting stops the start: exit 1, one line for each, no stack', async () => {
+test('a wrong setting stops the start: exit 1, one line each, no stack', async () => {
   const { code, stderr } = await runCommand(['start'], { PORT: 'http', LOG_LEVEL: 'loud' });
   assert.equal(code, 1);
   assert.match(stderr, /^nuncio: PORT is "http": it may be [^\n]+\nnuncio: LOG_LEVEL is "loud": [^\n]+\n$/);
@@ -106,7 +106,7 @@ test('a second server on the same data directory says so and exits 1', async (t)
   assert.equal(await first.end('SIGTERM'), 0);
 });
 
-test('a port that is taken is named', async (t) => {
+test('an occupied port is named', async (t) => {
   const environment = await settings(t);
   const first = startProcess(t, ['dev'], environment);
   await first.ready();
@@ -116,7 +116,7 @@ test('a port that is taken is named', async (t) => {
   assert.equal(await first.end('SIGTERM'), 0);
 });
 
-test('after kill -9 the next start takes the PostgreSQL over, and what was stored is there', async (t) => {
+test('the next start adopts PostgreSQL after kill -9 and finds what was stored', async (t) => {
   const environment = await settings(t);
   const first = startProcess(t, ['dev'], environment);
   await first.ready();
@@ -128,7 +128,7 @@ test('after kill -9 the next start takes the PostgreSQL over, and what was store
   assert.equal(await second.end('SIGTERM'), 0);
 });
 
-test('a PostgreSQL that was lost, and that it is back, stands in the log', async (t) => {
+test('the log reports a lost PostgreSQL and its return', async (t) => {
   const environment = await settings(t);
   const server = startProcess(t, ['dev'], environment);
   await server.ready();
@@ -142,7 +142,7 @@ test('a PostgreSQL that was lost, and that it is back, stands in the log', async
   assert.equal(await server.end('SIGTERM'), 0);
 });
 
-test('a request that never comes as a whole does not keep a server from stopping cleanly', async (t) => {
+test('an unfinished request does not keep a server from stopping cleanly', async (t) => {
   const environment = await settings(t);
   const server = startProcess(t, ['dev'], environment);
   await server.ready();
@@ -157,7 +157,7 @@ test('a request that never comes as a whole does not keep a server from stopping
   assert.match(server.output(), /stopped/);
 });
 
-test('start --no-migrate refuses a schema that is behind', async (t) => {
+test('start --no-migrate refuses an outdated schema', async (t) => {
   const environment = await settings(t);
   const { code, stderr } = await runCommand(['start', '--no-migrate'], environment);
   assert.equal(code, 1);

@@ -30,7 +30,7 @@ async function untilStatus(client: TestClient, secret: string | null, status: nu
   while ((await statusOf(client, secret)) !== status) await new Promise((resolve) => setTimeout(resolve, 20));
 }
 
-test('the new secret works at once, the one before until the overlap ends, older ones no longer', async () => {
+test('the new secret works at once, the previous one until the overlap ends, and older ones not at all', async () => {
   const client = await createTestClient(server);
   const [line = ''] = await rotate(client.id);
   const second = /^client_secret {2}(\S{43})$/.exec(line)?.[1] ?? '';
@@ -48,14 +48,14 @@ test('the new secret works at once, the one before until the overlap ends, older
   await untilStatus(client, client.secret, 401);
 });
 
-test('without an overlap the secret before ends at once', async () => {
+test('the previous secret ends at once without an overlap', async () => {
   const client = await createTestClient(server);
   const { client_secret } = JSON.parse((await rotate(client.id, { json: true, overlap: '0s' })).join());
   await untilStatus(client, client_secret, 200);
   await untilStatus(client, client.secret, 401);
 });
 
-test('what has no secret, is not there, or overlaps for too long is refused', async () => {
+test('an unknown client, one without a secret and too long an overlap are refused', async () => {
   const open = await createTestClient(server, { authMethod: 'none', grantTypes: ['authorization_code'] });
   const fails = (id: string, values: Record<string, string>, kind: new () => Error, message: RegExp) =>
     assert.rejects(rotate(id, values), (error) => error instanceof kind && message.test(error.message));

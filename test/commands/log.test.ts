@@ -31,7 +31,7 @@ function numbers(text: string): number[] {
 
 const upTo = (last: number) => Array.from({ length: last }, (_, index) => index + 1);
 
-test('the end of the process finds every line written, however it ends from within', () => {
+test('every log line is written when the process ends, however it ends from within', () => {
   for (const [ending, code] of [
     ['', 0],
     ['process.exit(3);', 3],
@@ -48,12 +48,12 @@ test('the end of the process finds every line written, however it ends from with
   }
 });
 
-test('a fatal error is written before anything else can happen', () => {
+test('a fatal error is written before anything else happens', () => {
   const { stdout } = run('1', `log(1, 2); logger.fatal('3'); process.kill(process.pid, 'SIGKILL');`);
   assert.deepEqual(numbers(stdout), upTo(3));
 });
 
-test('lines of one turn are written together, and keep their order', (t) => {
+test('lines of one turn are written together in order', (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'nuncio-log-'));
   t.after(() => rmSync(directory, { recursive: true, force: true }));
   const file = join(directory, 'log');

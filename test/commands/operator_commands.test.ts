@@ -30,7 +30,7 @@ async function run(command: Command, values: Record<string, string | boolean>, .
   return lines;
 }
 
-test('trigger: a subscriber of the account gets the example of the kind, or the body that was given', async (t) => {
+test('trigger sends the kind’s example or the given body to the account’s subscriber', async (t) => {
   const account = await createTestAccount(server);
   const app = await createApp(server, { account });
   const subscriber = await startSubscriber(t);
@@ -48,7 +48,7 @@ test('trigger: a subscriber of the account gets the example of the kind, or the 
   assert.deepEqual(bodies.get('push'), pushBody('mine'));
 });
 
-test('trigger: what is no kind, no body of it, or nobody is refused, and nothing is published', async () => {
+test('trigger refuses an unknown kind, an invalid body and an unknown account', async () => {
   const account = await createTestAccount(server);
   const fails = (values: Record<string, string>, kind: string, type: new () => Error, message: RegExp) =>
     assert.rejects(
@@ -66,7 +66,7 @@ test('trigger: what is no kind, no body of it, or nobody is refused, and nothing
   assert.equal(rows.length, 0);
 });
 
-test('audit: says who withdrew what and when, by id or address, in columns that are never empty', async () => {
+test('audit shows who withdrew what and when, by id or address, with no empty column', async () => {
   const account = await createTestAccount(server, { email: 'ada@example.com' });
   const client = await createTestClient(server);
   const { grantId } = await mintAccessToken(server, { account, client, scopes: ['read:posts'] });
@@ -101,7 +101,7 @@ async function isSignedIn(browser: TestBrowser | undefined): Promise<boolean> {
   return (await browser.open(`${server.baseUrl}/account`)).text.includes('Connected apps');
 }
 
-test('user password: the new one is taken, the old one and every session end, apps stay', async () => {
+test('user password sets the password and ends every session, and apps stay', async () => {
   const account = await createTestAccount(server);
   const app = await createApp(server, { account });
   const browser = await signsIn(account.email, account.password);
@@ -117,7 +117,7 @@ test('user password: the new one is taken, the old one and every session end, ap
   assert.ok(await isSignedIn(await signsIn(account.email, 'another password')));
 });
 
-test('user disable: signed out, apps stopped, no way in; user enable lets in, and brings nothing back', async () => {
+test('user disable ends sessions, apps and sign-in, and user enable restores only sign-in', async () => {
   const account = await createTestAccount(server);
   const app = await createApp(server, { account });
   const browser = await signsIn(account.email, account.password);
@@ -142,7 +142,7 @@ test('user disable: signed out, apps stopped, no way in; user enable lets in, an
   );
 });
 
-test('a password of - is the first line of standard input', async () => {
+test('a password of - is read from the first line of standard input', async () => {
   const input = Readable.from(['correct horse\nbattery']);
   assert.equal(await readPassword({ password: '-' }, input), 'correct horse');
   assert.equal(await readPassword({ password: 'staple' }), 'staple');
@@ -150,7 +150,7 @@ test('a password of - is the first line of standard input', async () => {
   await assert.rejects(readPassword({}), UsageError);
 });
 
-test('user create: the user of an application is made an administrator, whether or not it is known yet', async () => {
+test('user create makes an application’s user an administrator, known or not', async () => {
   const [made] = await run(userCreate, { 'external-id': 'boss', json: true });
   const [again] = await run(userCreate, { 'external-id': 'boss', admin: true, json: true });
   assert.equal(JSON.parse(String(made)).id, JSON.parse(String(again)).id);

@@ -16,13 +16,13 @@ function terminal(typed: string) {
   return { input, output, shown: () => text };
 }
 
-test('a terminal is asked twice, and shows nothing of what is typed', async () => {
+test('a terminal is asked twice and echoes nothing', async () => {
   const { input, output, shown } = terminal('correct horse\rcorrect horse\r');
   assert.equal(await readPassword({}, input, output), 'correct horse');
   assert.equal(shown(), 'Password: \nThe same again: \n');
 });
 
-test('two passwords that differ, an end and an interrupt are refused', async () => {
+test('two different passwords, an end of input and an interrupt are refused', async () => {
   for (const [typed, reason] of [
     ['one password\ranother one\r', /differ/],
     ['', /no password was given/],
@@ -33,7 +33,7 @@ test('two passwords that differ, an end and an interrupt are refused', async () 
   }
 });
 
-test('- reads the first line of standard input, and without a terminal the option is required', async () => {
+test('- reads the first line of standard input, and the option is required without a terminal', async () => {
   const input = new PassThrough();
   input.end('from a file\nanother line\n');
   assert.equal(await readPassword({ password: '-' }, input), 'from a file');

@@ -53,7 +53,7 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
     const options = { ...size, colorScheme };
     const variant = `on a ${name} in ${colorScheme}`;
 
-    test(`axe finds nothing on the pages beside the console ${variant}`, async () => {
+    test(`axe finds no faults on the pages beside the console ${variant}`, async () => {
       const account = await createTestAccount(server);
       const client = await createTestClient(server, { origin: 'account' });
       const { page } = await openPage(browser, options);
@@ -82,7 +82,7 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
       }
     });
 
-    test(`axe finds nothing in the dialogs and remaining tabs of the console ${variant}`, async (t) => {
+    test(`axe finds no faults in the dialogs and remaining tabs of the console ${variant}`, async (t) => {
       const subscriber = await startSubscriber(t, answer(500));
       const user = await createConsoleUser(server, { isAdmin: true });
       const { id } = await subscribe(user, { url: subscriber.url, description: 'Warehouse' });
@@ -133,7 +133,7 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
   }
 }
 
-test('a page says when the server cannot be reached, and when it fails', async () => {
+test('a page reports when the server is unreachable or fails', async () => {
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/apps');
   await page.getByText('No apps yet').waitFor();
@@ -151,7 +151,7 @@ test('a page says when the server cannot be reached, and when it fails', async (
   await page.getByText('No subscriptions yet').waitFor();
 });
 
-test('an administrator verifies an app, disables an account and reads the audit log by the keyboard alone', async () => {
+test('an administrator verifies an app, disables an account and reads the audit log by keyboard alone', async () => {
   const developer = await createConsoleUser(server);
   const json = { client_name: 'Keyboardist', redirect_uris: ['https://k.example/cb'] };
   assert.equal((await developer.request('POST', '/apps', { json })).status, 201);

@@ -44,7 +44,7 @@ const places = [
 ] as const;
 
 for (const [where, options] of places) {
-  test(`a developer makes an app, is told at once what is wrong with an address, tries it to a first request, has it hear of events, and withdraws it: it hears no more, ${where}`, async (t) => {
+  test(`a developer creates an app, sees errors at once, tries it, subscribes it and withdraws it ${where}`, async (t) => {
     const home = await startSubscriber(t, answer(200));
     const account = await createTestAccount(server);
     const { page, problems } = await openConsole(
@@ -141,7 +141,7 @@ for (const [where, options] of places) {
   });
 }
 
-test('an app has two secrets at most, each shown once, and keeps its last', async () => {
+test('an app has at most two secrets, each shown once, and keeps its last', async () => {
   const account = await createTestAccount(server);
   const user = await createConsoleUser(server, { account });
   const app = await createAppFor(user);
@@ -214,7 +214,7 @@ test('an owner invites a developer, who accepts, works on the app, manages nobod
   assert.deepEqual([...first.problems, ...second.problems], []);
 });
 
-test('an app’s own subscription is made on its page', async (t) => {
+test('an app’s own subscription is created on its page', async (t) => {
   const subscriber = await startSubscriber(t);
   const account = await createTestAccount(server);
   const app = await createAppFor(await createConsoleUser(server, { account }));
@@ -232,7 +232,7 @@ test('an app’s own subscription is made on its page', async (t) => {
   assert.deepEqual(problems, []);
 });
 
-test('an app is changed and, once its name is typed, deleted; a verified one is told that it is looked at again', async () => {
+test('an app is changed, and deleted once its name is typed, and a verified app is told of its review', async () => {
   const account = await createTestAccount(server);
   const user = await createConsoleUser(server, { account });
   const app = await createAppFor(user);
@@ -268,7 +268,7 @@ test('an app is changed and, once its name is typed, deleted; a verified one is 
   assert.deepEqual(problems, []);
 });
 
-test('on a phone the chosen tab is seen, also where a link leads to it', async () => {
+test('the selected tab is visible on a phone, also when a link leads to it', async () => {
   const account = await createTestAccount(server);
   const app = await createAppFor(await createConsoleUser(server, { account }));
   const path = `/console/apps/${app.client_id}?tab=settings`;
@@ -288,7 +288,7 @@ test('on a phone the chosen tab is seen, also where a link leads to it', async (
   assert.deepEqual(problems, []);
 });
 
-test('an app is made by the keyboard alone', async () => {
+test('an app is created by keyboard alone', async () => {
   const account = await createTestAccount(server);
   const { page, problems } = await openConsole(browser, server, account, '/console/apps');
   const press = (key: string) => page.keyboard.press(key);
@@ -341,7 +341,7 @@ test('the code for openid-client and curl gets a token and calls the API', async
 
 for (const [name, size] of Object.entries({ phone, desktop })) {
   for (const colorScheme of ['light', 'dark'] as const) {
-    test(`axe finds nothing on the pages of an app on a ${name} in ${colorScheme}`, async () => {
+    test(`axe finds no faults on the pages of an app on a ${name} in ${colorScheme}`, async () => {
       const account = await createTestAccount(server);
       const app = await createAppFor(await createConsoleUser(server, { account }), {
         grant_types: ['authorization_code', 'refresh_token', 'client_credentials'],

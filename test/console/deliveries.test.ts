@@ -29,7 +29,7 @@ const places = [
 ] as const;
 
 for (const [where, options] of places) {
-  test(`a delivery arrives live, fails with a reason, is resent, and the rest is recovered ${where}`, async (t) => {
+  test(`a delivery appears live, fails with a reason, is resent, and the others are recovered ${where}`, async (t) => {
     const subscriber = await startSubscriber(t);
     const user = await createConsoleUser(server);
     const { id } = await subscribe(user, { url: subscriber.url, description: 'Warehouse' });
@@ -74,7 +74,7 @@ for (const [where, options] of places) {
   });
 }
 
-test('a second member sees the deliveries of an app, resends one, and sees nothing once removed', async (t) => {
+test('a second member sees an app’s deliveries and resends one, and sees nothing once removed', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const owner = await createConsoleUser(server);
   const member = await createConsoleUser(server);
@@ -105,7 +105,7 @@ test('a second member sees the deliveries of an app, resends one, and sees nothi
   await page.getByText('Not found').waitFor();
 });
 
-test('a response that was not stored is explained, and one that is no text is named so', async (t) => {
+test('a response that was not stored is explained, and a binary one is labelled', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const user = await createConsoleUser(server);
   const { id } = await subscribe(user, { url: subscriber.url });
@@ -135,7 +135,7 @@ test('a response that was not stored is explained, and one that is no text is na
   assert.deepEqual(problems, []);
 });
 
-test('the log is filtered by state, kind, time and id', async (t) => {
+test('the log filters by state, kind, time and id', async (t) => {
   const subscriber = await startSubscriber(t);
   const user = await createConsoleUser(server);
   const { id } = await subscribe(user, { url: subscriber.url });
@@ -171,7 +171,7 @@ test('the log is filtered by state, kind, time and id', async (t) => {
   assert.deepEqual(problems, []);
 });
 
-test('a user subscribes and reads a delivery by the keyboard alone', async (t) => {
+test('a user subscribes and reads a delivery by keyboard alone', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/subscriptions');
@@ -204,7 +204,7 @@ test('a user subscribes and reads a delivery by the keyboard alone', async (t) =
 
 for (const [name, size] of Object.entries({ phone, desktop })) {
   for (const colorScheme of ['light', 'dark'] as const) {
-    test(`axe finds nothing on the pages of deliveries on a ${name} in ${colorScheme}`, async (t) => {
+    test(`axe finds no faults on the pages of deliveries on a ${name} in ${colorScheme}`, async (t) => {
       const subscriber = await startSubscriber(t, answer(500));
       const user = await createConsoleUser(server);
       await subscribe(user, { url: subscriber.url });

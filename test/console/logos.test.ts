@@ -44,7 +44,7 @@ const places = [
 ] as const;
 
 for (const [where, options] of places) {
-  test(`a developer gives a verified app a logo, which users see when they decide, and removes it, ${where}`, async (t) => {
+  test(`a developer adds a logo to a verified app, users see it when they decide, and it is removed ${where}`, async (t) => {
     const home = await startSubscriber(t, answer(200));
     const redirectUri = `${home.url}/callback`;
     const account = await createTestAccount(server);
@@ -111,7 +111,7 @@ for (const [where, options] of places) {
   });
 }
 
-test('an administrator sees the logo of each app, and the initial of one that is suspended', async () => {
+test('an administrator sees each app’s logo, and a suspended app’s initial', async () => {
   const owner = await createConsoleUser(server);
   const made = await owner.request('POST', '/apps', {
     json: { client_name: 'Seen by the operator', redirect_uris: [redirectUri] },
@@ -132,7 +132,7 @@ test('an administrator sees the logo of each app, and the initial of one that is
   assert.equal(await row.locator('img').count(), 0);
 });
 
-test('a browser shows what is left of each kind of image', async () => {
+test('a browser displays what is kept of each kind of image', async () => {
   const owner = await createConsoleUser(server);
   const { page } = await openPage(browser);
   for (const [type, content] of [

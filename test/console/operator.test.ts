@@ -21,7 +21,7 @@ const publisher = await createPublisher(server);
 const sizes = { phone, desktop };
 const operatorPages = ['', '/accounts', '/apps', '/subscriptions', '/audit', '/settings'];
 
-test('an example of a kind is sent from the catalogue, and health counts it', async (t) => {
+test('an example event is sent from the catalogue, and health counts it', async (t) => {
   const subscriber = await startSubscriber(t);
   const user = await createConsoleUser(server);
   const { id } = await subscribe(user, { url: subscriber.url, description: 'Orders' });
@@ -49,7 +49,7 @@ test('an example of a kind is sent from the catalogue, and health counts it', as
   assert.deepEqual(problems, []);
 });
 
-test('an administrator verifies and suspends apps, disables accounts and subscriptions, and reads who did it', async () => {
+test('an administrator verifies and suspends apps, disables accounts and subscriptions, and sees who did it', async () => {
   const developer = await createConsoleUser(server);
   const made = await developer.request('POST', '/apps', {
     json: { client_name: 'Zeppelin', redirect_uris: ['https://z.example/cb'], scope: 'read:posts' },
@@ -94,7 +94,7 @@ test('an administrator verifies and suspends apps, disables accounts and subscri
   assert.deepEqual(problems, []);
 });
 
-test('the tokens of a suspended app stop, its owner reads why, and a reinstated one works again', async () => {
+test('a suspended app’s tokens stop, its owner reads why, and a reinstated app works again', async () => {
   const developer = await createConsoleUser(server);
   const json = { client_name: 'Suspicious', redirect_uris: ['https://s.example/cb'] };
   const { body: app } = await developer.request('POST', '/apps', { json });
@@ -134,7 +134,7 @@ test('the tokens of a suspended app stop, its owner reads why, and a reinstated 
   assert.deepEqual([...problems, ...owner.problems], []);
 });
 
-test('an administrator enables an account again, and is not offered to disable their own', async () => {
+test('an administrator enables an account again, and cannot disable their own', async () => {
   const account = await createTestAccount(server, { email: 'zoe@search.example' });
   const admin = await createTestAccount(server, { isAdmin: true });
   const { page, problems } = await openConsole(browser, server, admin, '/console/operator/accounts');
@@ -152,7 +152,7 @@ test('an administrator enables an account again, and is not offered to disable t
   assert.deepEqual(problems, []);
 });
 
-test('who is no administrator sees nothing of the operator’s, also by its address', async () => {
+test('other users see no operator page, also by its address', async () => {
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/operator/accounts');
   await page.getByText('You do not have access').waitFor();
@@ -161,7 +161,7 @@ test('who is no administrator sees nothing of the operator’s, also by its addr
 
 for (const [name, size] of Object.entries(sizes)) {
   for (const colorScheme of ['light', 'dark'] as const) {
-    test(`axe finds nothing on the operator’s pages on a ${name} in ${colorScheme}`, async () => {
+    test(`axe finds no faults on the operator’s pages on a ${name} in ${colorScheme}`, async () => {
       const admin = await createTestAccount(server, { isAdmin: true });
       const options = { ...size, colorScheme };
       const { page, problems, follow } = await openConsole(

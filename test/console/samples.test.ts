@@ -306,7 +306,7 @@ function deliverOnce(signature: Shape): ReturnType<typeof deliver> {
 for (const { name, shapes: ofLanguage, missing, run: runCode } of languages) {
   const reason = await missing();
   for (const signature of ofLanguage) {
-    test(`the code for ${name} takes a delivery signed by ${signature}, and refuses everything else with false`, {
+    test(`the code for ${name} accepts a delivery signed by ${signature} and refuses everything else with false`, {
       skip: reason ?? false,
     }, async () => {
       const { received, secret } = await deliverOnce(signature);
@@ -319,7 +319,7 @@ for (const { name, shapes: ofLanguage, missing, run: runCode } of languages) {
   }
 }
 
-test('there is code for six languages in each shape', () => {
+test('there is code for six languages in each signature scheme', () => {
   const facts = { headers: { signature: 'Nuncio-Signature' }, publicKey: 'whpk_x' };
   for (const signature of shapes) {
     const names = samplesFor(signature, facts).map(({ language }) => language);
@@ -330,5 +330,5 @@ test('there is code for six languages in each shape', () => {
 // There is no interpreter of these where the project is tested. The code was compared with the definition of the signatures
 // (src/webhooks/subscriptions/signature.ts) and with the manuals of both languages; it has not been run.
 for (const name of ['Ruby', 'PHP']) {
-  test(`the code for ${name} is run`, { skip: `there is no ${name} where this project is tested` }, () => {});
+  test(`the code for ${name} runs`, { skip: `there is no ${name} where this project is tested` }, () => {});
 }

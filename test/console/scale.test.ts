@@ -108,7 +108,7 @@ const blocksToBegin = 1_000;
 /** By how many blocks an index gets deeper, and rows lie elsewhere. */
 const slackBlocks = 150;
 
-test('no request of the console reads more of a longer log', async (t) => {
+test('no request of the console reads more from a longer log', async (t) => {
   const short = await measure(sizes.short);
   const long = await measure(sizes.long);
   assert.equal(long.size, short.size);
@@ -130,7 +130,7 @@ test('no request of the console reads more of a longer log', async (t) => {
   }
 });
 
-test('requests for one delivery of the log read its day', async () => {
+test('a request for one delivery reads its day alone', async () => {
   const id = deliveryId(deliveryIdPrefix(places.lane, places.subscriptionId), 5_000);
   const resent = await captureStatements('force_generic_plan', async () => {
     const { status, text } = await user.request('POST', `/deliveries/${id}/resend`);

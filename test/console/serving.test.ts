@@ -37,7 +37,7 @@ const assets = [...index.body.toString().matchAll(/(?:src|href)="(\/console\/ass
 );
 const application = await applicationFiles();
 
-test('every address of the console gives the page, which is not stored and lets nothing inline or foreign in', async () => {
+test('every address of the console returns the page with no-store and a strict content security policy', async () => {
   for (const path of ['/console', '/console/', '/console/callback?code=x', '/console/subscriptions/1']) {
     const { status, headers } = await get(path);
     assert.equal(status, 200, path);
@@ -53,7 +53,7 @@ test('every address of the console gives the page, which is not stored and lets 
   assert.ok(text.includes(`data-issuer="${server.baseUrl}"`));
 });
 
-test('files of the console have hashed names and are kept for ever', async () => {
+test('files of the console have hashed names and are cached for ever', async () => {
   assert.ok(assets.length >= 3, String(assets));
   for (const path of assets) {
     assert.match(path, /-[\w-]{8}\.(?:js|css|svg)$/);
@@ -78,7 +78,7 @@ async function applicationFiles(): Promise<string[]> {
   return [...found].map((name) => `/console/assets/${name}`).filter((path) => !assets.includes(path));
 }
 
-test('whoever is not signed in loads 10 kB of script at most before the way to the sign-in page', async () => {
+test('a signed-out visitor loads at most 10 kB of script before the sign-in link', async () => {
   let total = 0;
   for (const path of assets.filter((name) => name.endsWith('.js'))) {
     total += (await get(path, { 'accept-encoding': 'br' })).body.length;
@@ -86,7 +86,7 @@ test('whoever is not signed in loads 10 kB of script at most before the way to t
   assert.ok(total > 0 && total < 10_000, `${total} bytes`);
 });
 
-test('files come compressed as the browser takes them, and the first view has 250 kB at most', async () => {
+test('files are compressed on request, and the first view is at most 250 kB', async () => {
   let total = 0;
   assert.ok(application.length >= 3, String(application));
   for (const path of [...assets, ...application]) {
@@ -106,7 +106,7 @@ test('files come compressed as the browser takes them, and the first view has 25
   assert.ok(total < firstViewBytesMax, `${total} bytes`);
 });
 
-test('a file that the build has not made is 404, whatever path leads there', async () => {
+test('a file outside the build is 404 by any path', async () => {
   for (const name of ['index.html', 'nothing.js', '..%2findex.html', '%2e%2e%2f%2e%2e%2fpackage.json']) {
     const { status } = await get(`/console/assets/${name}`);
     assert.equal(status, 404, name);

@@ -20,7 +20,7 @@ const server = await startConsoleServer({ after });
 const browser = await startBrowser({ after });
 const publisher = await createPublisher(server);
 
-test('a user subscribes a URL on a page, tries it, pauses, changes, rotates and deletes it', async (t) => {
+test('a user subscribes a URL, tries it, pauses, changes, rotates and deletes it', async (t) => {
   const subscriber = await startSubscriber(t);
   const account = await createTestAccount(server);
   const { page, problems } = await openConsole(browser, server, account, '/console/subscriptions');
@@ -76,7 +76,7 @@ test('a user subscribes a URL on a page, tries it, pauses, changes, rotates and 
   assert.deepEqual(problems, []);
 });
 
-test('what the server refuses of a URL is said beside the field', async () => {
+test('the server’s refusal of a URL appears beside the field', async () => {
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/subscriptions/new');
   await page.getByText('All kinds').click();
@@ -87,7 +87,7 @@ test('what the server refuses of a URL is said beside the field', async () => {
   assert.equal(await page.getByRole('textbox', { name: 'URL' }).getAttribute('aria-invalid'), 'true');
 });
 
-test('a reload goes on where it was without a question; sign-out ends every tab', async () => {
+test('a reload resumes without a question, and sign-out ends every tab', async () => {
   const account = await createTestAccount(server);
   const { page, problems, follow } = await openConsole(
     browser,
@@ -115,7 +115,7 @@ test('a reload goes on where it was without a question; sign-out ends every tab'
   assert.deepEqual(problems, []);
 });
 
-test('an access token that was withdrawn meanwhile is replaced, and a grant that was withdrawn asks to sign in', async () => {
+test('a withdrawn access token is replaced, and a withdrawn grant asks to sign in', async () => {
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/subscriptions');
   await sql`update grants set withdrawn_at = now() where account_id = ${account.id}`.execute(server.db);
@@ -130,7 +130,7 @@ test('an access token that was withdrawn meanwhile is replaced, and a grant that
   );
 });
 
-test('an answer that nobody asked for signs nobody in', async () => {
+test('an unsolicited authorization response signs nobody in', async () => {
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/subscriptions');
   await page.goto(`${server.baseUrl}/console/callback?code=stolen&state=x&iss=${server.baseUrl}`);
@@ -141,7 +141,7 @@ test('an answer that nobody asked for signs nobody in', async () => {
 
 for (const [name, size] of Object.entries({ phone, desktop })) {
   for (const colorScheme of ['light', 'dark'] as const) {
-    test(`axe finds nothing on the pages of subscriptions on a ${name} in ${colorScheme}`, async () => {
+    test(`axe finds no faults on the pages of subscriptions on a ${name} in ${colorScheme}`, async () => {
       const account = await createTestAccount(server);
       const options = { ...size, colorScheme };
       const { page, problems } = await openConsole(

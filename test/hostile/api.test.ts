@@ -44,7 +44,7 @@ function slowRequest(method: string, path: string, accessToken: string | null, l
   return { answer, send: (part: string) => socket.write(part) };
 }
 
-test('a token that is withdrawn while the body is still being sent changes nothing any more', async () => {
+test('a token withdrawn while the body arrives changes nothing', async () => {
   const account = await createTestAccount(server);
   const client = await createTestClient(server, { scopes: appScopes });
   const { accessToken, grantId } = await mintAccessToken(server, { account, client, scopes: appScopes });
@@ -70,7 +70,7 @@ test('a token that is withdrawn while the body is still being sent changes nothi
   assert.equal(rows.length, 0);
 });
 
-test('whoever brings no token is refused before their body is read', async () => {
+test('a request without a token is refused before its body is read', async () => {
   const stranger = requester(server);
   for (const [method, path] of [
     ['POST', '/events'],
@@ -98,7 +98,7 @@ test('a request with a body is counted once', async (context) => {
   assert.ok(remaining.join() === '9,8' || remaining.join() === '9,9', remaining.join());
 });
 
-test('a text of digits alone is a text, however many there are', async () => {
+test('a text of digits stays a text, however long', async () => {
   const { request } = await createApiUser(server);
   const body = '1'.repeat(400);
   const created = await request('POST', '/articles', { json: { title: 'digits', body } });
@@ -110,7 +110,7 @@ test('a text of digits alone is a text, however many there are', async () => {
   assert.deepEqual(refused.body.errors, [{ pointer: '/body', message: 'is a number out of range' }]);
 });
 
-test('JSON Patch cannot give an object another prototype and say that it was done', async () => {
+test('JSON Patch cannot replace an object’s prototype and report success', async () => {
   const { request } = await createApiUser(server);
   const { id } = (await request('POST', '/articles', { json: { title: 'x' } })).body;
   for (const operation of [
@@ -125,7 +125,7 @@ test('JSON Patch cannot give an object another prototype and say that it was don
   }
 });
 
-test('a published number that would be sent as another one is refused', async () => {
+test('a published number that would be sent as another number is refused', async () => {
   const publisher = await createPublisher(server);
   const account = await createTestAccount(server);
   const publishCommit = (member: string) =>
@@ -155,7 +155,7 @@ test('a published number that would be sent as another one is refused', async ()
   }
 });
 
-test('an event is not nested deeper than whoever reads it can follow', async () => {
+test('an event’s nesting is limited to what its readers can follow', async () => {
   const publisher = await createPublisher(server);
   const { id: account } = await createTestAccount(server);
   const send = (depth: number, more = '') => {
@@ -180,7 +180,7 @@ test('an event is not nested deeper than whoever reads it can follow', async () 
   }
 });
 
-test('of one event that is sent by itself the id is at /id', async () => {
+test('the id of a single event is at /id', async () => {
   const publisher = await createPublisher(server);
   const { id: account } = await createTestAccount(server);
   const event = (mark: string) => ({ kind: 'push', account, id: 'taken', body: pushBody(mark) });
@@ -193,7 +193,7 @@ test('of one event that is sent by itself the id is at /id', async () => {
   assert.equal(listed.body.errors[0].pointer, '/1/id');
 });
 
-test('a subscription to a kind that is not there any more can still be changed and disabled', async () => {
+test('a subscription to a removed kind can still be changed and disabled', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url });
   await sql`update subscriptions set kinds = '{gone.away}' where id = ${id}`.execute(server.db);
@@ -206,7 +206,7 @@ test('a subscription to a kind that is not there any more can still be changed a
   assert.equal((await patch({ kinds: ['gone.away'] })).status, 422);
 });
 
-test('a recovery takes times that there are, and names each state once', async () => {
+test('a recovery accepts only existing times, and names each state once', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url });
   const recover = (json: unknown) => app.request('POST', `/subscriptions/${id}/recover`, { json });
@@ -229,7 +229,7 @@ test('a recovery takes times that there are, and names each state once', async (
   assert.equal((await app.request('POST', '/subscriptions', { json: unknown })).body.errors.length, 100);
 });
 
-test('the lists of subscriptions and deliveries take numbers in digits, and cursors as they were given out', async () => {
+test('the lists of subscriptions and deliveries accept numbers in digits and unchanged cursors', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url });
   for (const limit of ['0x10', '1e1', '%201', '200.0', '%2B5', '0', '-1', '201', '', '5&limit=6']) {
@@ -244,14 +244,14 @@ test('the lists of subscriptions and deliveries take numbers in digits, and curs
   }
 });
 
-test('a database whose network is gone, or that takes no writes any more, is one that cannot be reached', () => {
+test('a database without network or without writes is reported as unreachable', () => {
   for (const code of ['EHOSTUNREACH', 'ENETUNREACH', 'EHOSTDOWN', 'ENETDOWN', 'ECONNABORTED', '25006']) {
     assert.ok(isDatabaseUnavailable(Object.assign(new Error('no'), { code })), code);
   }
   assert.ok(!isDatabaseUnavailable(Object.assign(new Error('no'), { code: '25001' })));
 });
 
-test('a secret file that was cut off is refused: an empty one would be a key that everybody knows', () => {
+test('a truncated secret file is refused, because an empty one is a known key', () => {
   const directory = mkdtempSync(join(tmpdir(), 'nuncio-secret-'));
   const config = loadConfig({ NUNCIO_DATA_DIR: directory }, 'dev');
   const made = loadSecret(config);
@@ -262,7 +262,7 @@ test('a secret file that was cut off is refused: an empty one would be a key tha
   }
 });
 
-test('no part of a password is in the line that tells of a wrong URL', () => {
+test('no part of a password appears in the line that reports a wrong URL', () => {
   for (const [name, text] of [
     ['DATABASE_URL', 'mysql://user:se@cr/et@host/db'],
     ['DATABASE_URL', 'postgres:/user:se@cr/et@host/db'],
@@ -277,7 +277,7 @@ test('no part of a password is in the line that tells of a wrong URL', () => {
   }
 });
 
-test('a database is named by a URL: what is none is a line of its own, not a stack', () => {
+test('an invalid database URL is reported in one line without a stack', () => {
   for (const text of ['postgres://[::1', 'postgres://host:port/db', 'postgresql://a b:5432/db']) {
     assert.throws(() => loadConfig({ DATABASE_URL: text }, 'dev'), ConfigError, text);
   }

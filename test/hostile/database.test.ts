@@ -33,7 +33,7 @@ function settled(work: Promise<unknown>): Promise<unknown> {
   ]);
 }
 
-test('a database that falls silent is unavailable, and what was asked of it is not waited for', async (context) => {
+test('a silent database is unavailable, and requests do not wait for it', async (context) => {
   const proxy = await startDatabaseProxy(server.databaseUrl);
   const db = openDatabase({ connectionString: proxy.url, connectionsMax: 1, resultTimeoutMs: 3_000 });
   context.after(async () => {
@@ -50,7 +50,7 @@ test('a database that falls silent is unavailable, and what was asked of it is n
   assert.equal((await ask()).rows[0]?.n, 1);
 });
 
-test('a list of withdrawals that cannot be read refuses in time', async () => {
+test('an unreadable withdrawal list refuses in time', async () => {
   const proxy = await startDatabaseProxy(server.databaseUrl);
   const db = openDatabase({ connectionString: proxy.url, connectionsMax: 1 });
   const list = new WithdrawalList(db, new Notifications(server.databaseUrl, () => {}));
@@ -62,7 +62,7 @@ test('a list of withdrawals that cannot be read refuses in time', async () => {
   await db.destroy();
 });
 
-test('signing keys are read again after a reading that failed', async () => {
+test('signing keys are read again after a failed read', async () => {
   const proxy = await startDatabaseProxy(server.databaseUrl);
   const db = openDatabase({ connectionString: proxy.url, connectionsMax: 2 });
   let signing: string | undefined;
@@ -93,7 +93,7 @@ test('signing keys are read again after a reading that failed', async () => {
   await proxy.close();
 });
 
-test('guesses that are counted and taken back at the same moment do not wait in a circle', async () => {
+test('concurrent countGuess and forgiveGuess do not deadlock', async () => {
   const connectionsMax = 20;
   const db = openDatabase({ connectionString: server.databaseUrl, connectionsMax });
   const counters = ['a', 'b', 'c', 'd'].map((subject) => ({ subject, max: 1_000_000 }));
@@ -110,7 +110,7 @@ test('guesses that are counted and taken back at the same moment do not wait in 
   assert.deepEqual(failures, []);
 });
 
-test('whoever asks whether the server is ready gets an answer while its database says nothing', async (context) => {
+test('/readyz responds while the database is silent', async (context) => {
   const proxy = await startDatabaseProxy(server.databaseUrl);
   const db = openDatabase({ connectionString: proxy.url, connectionsMax: 1 });
   const app = createApplication(loadConfig({}, 'dev'), pino({ level: 'silent' }));
@@ -130,7 +130,7 @@ test('whoever asks whether the server is ready gets an answer while its database
   assert.equal(headers.get('retry-after'), '5');
 });
 
-test('that nothing is heard any more is told once, not at every try to hear again', async (context) => {
+test('lost notifications are reported once, not at every reconnect', async (context) => {
   const proxy = await startDatabaseProxy(server.databaseUrl);
   const told: Error[] = [];
   const notifications = new Notifications(proxy.url, (error) => told.push(error));

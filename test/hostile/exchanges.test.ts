@@ -82,7 +82,7 @@ for (const [format, metadata] of Object.entries(formats)) {
       const what = `${format}, ${binding}, ${isRefreshed ? 'with' : 'without'} refresh tokens`;
       const grantTypes = ['authorization_code', ...(isRefreshed ? ['refresh_token'] : [])];
 
-      test(`of 20 exchanges of a code at once exactly one gets tokens: ${what}`, async () => {
+      test(`exactly one of 20 concurrent exchanges of a code gets tokens: ${what}`, async () => {
         const { client, headers } = await setUp({ grantTypes }, metadata, binding);
         const { code, verifier } = await obtainCode(server, { account, client, scopes });
         const form = {
@@ -124,7 +124,7 @@ async function allowDevice(client: TestClient): Promise<string> {
 
 for (const [format, metadata] of Object.entries(formats)) {
   for (const binding of bindings) {
-    test(`of 20 polls of a device at once exactly one gets tokens: ${format}, ${binding}`, async () => {
+    test(`exactly one of 20 concurrent polls of a device gets tokens: ${format}, ${binding}`, async () => {
       for (const grantTypes of [[deviceCodeGrantType], [deviceCodeGrantType, 'refresh_token']]) {
         const { client, headers } = await setUp({ grantTypes, redirectUris: [] }, metadata, binding);
         const form = { grant_type: deviceCodeGrantType, device_code: await allowDevice(client) };
@@ -137,7 +137,7 @@ for (const [format, metadata] of Object.entries(formats)) {
   }
 }
 
-test('a code for another API, or exchanged for one that it is not for, is used up by the exchange that gets tokens', async () => {
+test('a code is used up only by the exchange that gets tokens, when other exchanges name another API', async () => {
   const client = await createTestClient(server);
   const { code, verifier } = await obtainCode(server, {
     account,
@@ -157,7 +157,7 @@ test('a code for another API, or exchanged for one that it is not for, is used u
   assert.equal(answers.filter(({ status }) => status === 200).length, 1);
 });
 
-test('attack: a used refresh token gives a thief with another key, or another client, nothing within the 60 seconds', async () => {
+test('attack: a used refresh token is worthless to another key or client within the 60 seconds', async () => {
   const { client, headers } = await setUp({ authMethod: 'none' }, {}, 'DPoP');
   const { code, verifier } = await obtainCode(server, { account, client, scopes });
   const exchange = {
@@ -187,7 +187,7 @@ test('attack: a used refresh token gives a thief with another key, or another cl
   assert.equal(again.body.refresh_token, used.body.refresh_token);
 });
 
-test('a refresh and the withdrawal of its grant at once leave no token that works', async () => {
+test('a concurrent refresh and withdrawal leave no working token', async () => {
   const client = await createTestClient(server);
   for (let round = 0; round < 5; round += 1) {
     const { code, verifier } = await obtainCode(server, { account, client, scopes });
@@ -214,7 +214,7 @@ test('a refresh and the withdrawal of its grant at once leave no token that work
   }
 });
 
-test('no access token leaves where the statement that uses something up changes no row', async (t) => {
+test('no access token is issued when the consuming statement changes no row', async (t) => {
   for (const [format, metadata] of Object.entries(formats)) {
     for (const grantTypes of [['authorization_code'], ['authorization_code', 'refresh_token']]) {
       const { client } = await setUp({ grantTypes }, metadata, 'bearer');

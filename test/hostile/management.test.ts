@@ -66,7 +66,7 @@ test('attack: an app that gives itself client credentials reaches nobody’s dat
   assert.deepEqual(seen, { active: false });
 });
 
-test('attack: no app but the operator’s gets a management scope, by whatever way it asks', async () => {
+test('attack: only the operator’s apps get a management scope, however they ask', async () => {
   for (const origin of ['registration', 'account', 'document'] as const) {
     const client = await createTestClient(server, {
       origin,
@@ -105,7 +105,7 @@ test('attack: no app but the operator’s gets a management scope, by whatever w
   }
 });
 
-test('an administrator whose rights were taken away has them no more, with the same token', async () => {
+test('a demoted administrator loses access with the same token', async () => {
   const owner = await createConsoleUser(server);
   const admin = await createConsoleUser(server, { isAdmin: true });
   const { body: app } = await owner.request('POST', '/apps', { json });
@@ -122,7 +122,7 @@ test('an administrator whose rights were taken away has them no more, with the s
   assert.deepEqual([...new Set(tried.map(({ status }) => status))], [404]);
 });
 
-test('attack: an app leads to this server by no other spelling of its address', async () => {
+test('attack: no spelling of this server’s address is accepted as an app’s address', async () => {
   const base = 'https://auth.example';
   const spellings = ['https://auth.example.', 'https://AUTH.example:443', 'https://auth.example.:443'];
   for (const spelling of spellings) {
@@ -156,7 +156,7 @@ async function duringRemoval(
   });
 }
 
-test('attack: a member who is removed while the request waits gets nothing of the app and changes nothing', async () => {
+test('attack: a member removed while their request waits gets nothing and changes nothing', async () => {
   const owner = await createConsoleUser(server);
   const { body: app } = await owner.request('POST', '/apps', { json });
   const path = `/apps/${app.client_id}`;
@@ -192,7 +192,7 @@ test('attack: a member who is removed while the request waits gets nothing of th
   assert.deepEqual((await owner.request('GET', `${path}/subscriptions`)).body.items, []);
 });
 
-test('attack: an owner who is made a developer while the request waits does not delete the app', async () => {
+test('attack: an owner demoted while their request waits does not delete the app', async () => {
   const owner = await createConsoleUser(server);
   const { body: app } = await owner.request('POST', '/apps', { json });
   const demoted = await createConsoleUser(server);
@@ -210,7 +210,7 @@ test('attack: an owner who is made a developer while the request waits does not 
   assert.equal((await owner.request('GET', `/apps/${app.client_id}`)).status, 200);
 });
 
-test('attack: a secret that a member made is not given again by its key once they are removed', async () => {
+test('attack: a removed member’s idempotency key does not return a secret again', async () => {
   const owner = await createConsoleUser(server);
   const member = await createConsoleUser(server);
   const { body: app } = await owner.request('POST', '/apps', { json });
@@ -225,7 +225,7 @@ test('attack: a secret that a member made is not given again by its key once the
   assert.equal((await member.request('POST', `${path}/secrets`, keyed)).status, 404);
 });
 
-test('two owners who remove each other at the same moment leave one, who is an owner', async () => {
+test('two owners who remove each other concurrently leave one owner', async () => {
   for (let count = 0; count < 5; count += 1) {
     const [one, other] = [await createConsoleUser(server), await createConsoleUser(server)];
     const { body: app } = await one.request('POST', '/apps', { json });
@@ -244,7 +244,7 @@ test('two owners who remove each other at the same moment leave one, who is an o
   }
 });
 
-test('a disabled account is no owner to leave an app to, and may be removed', async () => {
+test('a disabled account does not count as an owner and may be removed', async () => {
   const [owner, disabled] = [await createConsoleUser(server), await createConsoleUser(server)];
   const { body: app } = await owner.request('POST', '/apps', { json });
   const members = `/apps/${app.client_id}/members`;
@@ -262,7 +262,7 @@ test('a disabled account is no owner to leave an app to, and may be removed', as
   assert.equal((await owner.request('DELETE', `${members}/${disabled.account.id}`)).status, 204);
 });
 
-test('a developer whose account is disabled reaches nothing any more, with the same token', async () => {
+test('a developer whose account is disabled loses access with the same token', async () => {
   const owner = await createConsoleUser(server);
   const admin = await createConsoleUser(server, { isAdmin: true });
   const { body: app } = await owner.request('POST', '/apps', { json });
@@ -286,7 +286,7 @@ test('a developer whose account is disabled reaches nothing any more, with the s
   assert.equal((await admin.request('GET', `/admin/apps/${app.client_id}`)).body.state, 'unverified');
 });
 
-test('attack: no id of another app’s things works below one’s own app', async () => {
+test('attack: ids of another app’s things are 404 below one’s own app', async () => {
   const [owner, thief] = [await createConsoleUser(server), await createConsoleUser(server)];
   const make = async (user: typeof owner) => {
     const { body: app } = await user.request('POST', '/apps', { json });

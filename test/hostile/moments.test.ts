@@ -45,7 +45,7 @@ async function signedIn(): Promise<TestBrowser> {
   return browser;
 }
 
-test('a thief’s request that is under way while its owner signs out does not bring the session back', async () => {
+test('a thief’s request in flight does not restore the session when its owner signs out', async () => {
   const owner = await signedIn();
   const thief = new TestBrowser(server.baseUrl);
   for (const { name, value, path } of owner.cookies) thief.setCookie(name, value, path);
@@ -76,7 +76,7 @@ test('a thief’s request that is under way while its owner signs out does not b
   assert.match(seen.text, /name="password"/);
 });
 
-test('two requests of one browser at once both keep its session', async () => {
+test('two concurrent requests of one browser both keep its session', async () => {
   const browser = await signedIn();
   const client = await createTestClient(server);
   const ask = () => {
@@ -89,7 +89,7 @@ test('two requests of one browser at once both keep its session', async () => {
   assert.match((await browser.open(`${server.baseUrl}/account`)).text, /Connected apps/);
 });
 
-test('who has signed in with the password of before, and waits with going on, gets no session by it', async () => {
+test('a pending sign-in is rejected after a password change', async () => {
   const other = await createTestAccount(server);
   const browser = new TestBrowser(server.baseUrl);
   const client = await createTestClient(server);
@@ -111,7 +111,7 @@ test('who has signed in with the password of before, and waits with going on, ge
   assert.match((await browser.open(`${server.baseUrl}/account`)).text, /name="password"/);
 });
 
-test('a client that can have no row is no error of the server', async () => {
+test('a client that cannot be stored causes no server error', async () => {
   const browser = await signedIn();
   const page = await browser.open(`${server.baseUrl}/account?withdrawn=%00`);
   assert.equal(page.response.status, 200);
@@ -125,7 +125,7 @@ test('a client that can have no row is no error of the server', async () => {
   assert.equal(answer.response.status, 200);
 });
 
-test('what was withdrawn stays so when the clock was ahead for a while', async (t) => {
+test('what was withdrawn stays withdrawn after the clock ran ahead', async (t) => {
   const list = new WithdrawalList(server.db, new Notifications(server.databaseUrl, () => {}));
   const token = {
     tokenId: newId(),
@@ -146,7 +146,7 @@ test('what was withdrawn stays so when the clock was ahead for a while', async (
   assert.ok(list.has(token));
 });
 
-test('what was issued while the database went away is in the audit log once it is back', async (t) => {
+test('what was issued during a database outage is in the audit log afterwards', async (t) => {
   const proxy = await startDatabaseProxy(server.databaseUrl);
   t.after(() => proxy.close());
   const db = openDatabase({ connectionString: proxy.url, connectionsMax: 2, onIdleError: () => {} });
@@ -169,7 +169,7 @@ test('what was issued while the database went away is in the audit log once it i
   assert.deepEqual(lost, [1]);
 });
 
-test('a proof whose time is ahead is not forgotten before it is too old', async () => {
+test('a proof from the future is remembered until it is too old', async () => {
   const client = await createTestClient(server);
   const key = await createProofKey();
   const url = `${server.baseUrl}/oauth/token`;
@@ -212,7 +212,7 @@ async function assertion(
   };
 }
 
-test('nobody has another server asked as often as they ask this one', async () => {
+test('requests to this server do not cause as many requests to another', async () => {
   const { privateKey } = await generateKeyPair('ES256');
   site.serve('/failing.json', { status: 500 });
   const client = await createTestClient(server, {
@@ -241,7 +241,7 @@ test('nobody has another server asked as often as they ask this one', async () =
   assert.ok(site.requests('/sector.json') <= 15, `${site.requests('/sector.json')} requests`);
 });
 
-test('an answer that is too large is refused as often as it is asked for', async () => {
+test('an oversized response is refused every time', async () => {
   const id = site.url('/large.json');
   const redirectUri = site.url('/callback');
   site.serve('/large.json', { body: { client_id: id, redirect_uris: [redirectUri], x: 'x'.repeat(65_000) } });
@@ -251,7 +251,7 @@ test('an answer that is too large is refused as often as it is asked for', async
   }
 });
 
-test('keys that changed are found although their address was asked a moment ago', async () => {
+test('changed keys are found, although their URL was fetched a moment ago', async () => {
   const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
   site.serve('/keys.json', { status: 503 });
   const client = await createTestClient(server, {
@@ -270,7 +270,7 @@ test('keys that changed are found although their address was asked a moment ago'
   assert.equal(await ask(), 200);
 });
 
-test('apps that their documents make known are limited for a network, and for all together', async () => {
+test('apps introduced by documents are limited for a network and in total', async () => {
   for (let apps = 0; apps < registrationLimits.remote; apps += 1) {
     assert.equal(await countDocument(server.db, '192.0.2.66'), true);
   }
@@ -294,7 +294,7 @@ test('apps that their documents make known are limited for a network, and for al
   await sql`delete from registration_windows`.execute(server.db);
 });
 
-test('of several changes of one registration at once one gets the token for the next', async () => {
+test('exactly one of several concurrent changes of a registration gets the next token', async () => {
   const body = { client_name: 'One', redirect_uris: ['https://one.example/callback'] };
   const send = async (method: string, url: string, token: string | null, sent: object) => {
     const headers = {
@@ -319,7 +319,7 @@ test('of several changes of one registration at once one gets the token for the 
   assert.equal(rows.length, 1);
 });
 
-test('a public client speaks for nobody: not even for itself', async () => {
+test('a public client gets no token for itself', async () => {
   const wanted = { name: 'Public', authMethod: 'none' as const, grantTypes: ['client_credentials'] };
   await assert.rejects(createClient(server.db, wanted), /public client/);
   // Registered before that was refused.
@@ -333,7 +333,7 @@ test('a public client speaks for nobody: not even for itself', async () => {
   assert.deepEqual([status, body.error], [400, 'unauthorized_client']);
 });
 
-test('claims in each other without end are refused, and are no error of the server', async () => {
+test('endlessly nested claims are refused without a server error', async () => {
   const client = await createTestClient(server);
   const pkce = { code_challenge: createPkce().challenge, code_challenge_method: 'S256' };
   const app = { client_id: client.id, redirect_uri: client.redirectUri, scope: 'openid read:profile' };
@@ -348,7 +348,7 @@ test('claims in each other without end are refused, and are no error of the serv
   }
 });
 
-test('an assertion nested without end is refused, and is no error of the server', async () => {
+test('an endlessly nested assertion is refused without a server error', async () => {
   const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
   const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'one', alg: 'ES256' }] };
   const client = await createTestClient(server, { authMethod: 'private_key_jwt', metadata: { jwks } });
@@ -363,7 +363,7 @@ test('an assertion nested without end is refused, and is no error of the server'
   }
 });
 
-test('under https no host beside this one can set a cookie of ours', async (t: TestContext) => {
+test('a neighbouring host cannot set our cookies under https', async (t: TestContext) => {
   const secure = await startTestServer(t, { NUNCIO_BASE_URL: 'https://auth.example' });
   const url = `http://127.0.0.1:${secure.config.port}/account`;
   const page = await fetch(url);
@@ -385,7 +385,7 @@ test('under https no host beside this one can set a cookie of ours', async (t: T
   for (const line of answer.headers.getSetCookie()) assert.match(line, /^__Host-.*; secure/i);
 });
 
-test('a page that refuses one request too many cannot be framed either', async (t: TestContext) => {
+test('the rate limit page cannot be framed', async (t: TestContext) => {
   const limited = await startTestServer(t, { NUNCIO_RATE_LIMIT: '1' });
   const url = `${limited.baseUrl}/oauth/authorize?client_id=nobody`;
   const first = await fetch(url);

@@ -28,7 +28,7 @@ import { startTestServer } from '../support/server.ts';
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);
 
-test('an app gets no claim that none of the confirmed scopes covers', async () => {
+test('an app gets only claims that the confirmed scopes cover', async () => {
   const client = await createTestClient(server, { scopes: ['openid', 'read:profile'] });
   const claims = JSON.stringify({ id_token: { email: null, name: { essential: true } } });
   const bare = await authorize(server, { account, client, scopes: ['openid'], parameters: { claims } });
@@ -40,7 +40,7 @@ test('an app gets no claim that none of the confirmed scopes covers', async () =
   assert.equal(decodeJwt(covered.idToken ?? '').email, account.email);
 });
 
-test('oauth 41: a code used again after its time takes back what it gave, from its own client alone', async () => {
+test('oauth 41: an expired code used again revokes what it issued, and only for its own client', async () => {
   const client = await createTestClient(server);
   const stranger = await createTestClient(server);
   const { code, verifier } = await obtainCode(server, { account, client, scopes: ['read:posts'] });
@@ -63,7 +63,7 @@ test('oauth 41: a code used again after its time takes back what it gave, from i
   assert.equal((await refresh(second.body.refresh_token)).status, 400);
 });
 
-test('oauth 56: past the limit of guesses a right user code is answered like a wrong one', async () => {
+test('oauth 56: a right user code is refused like a wrong one past the limit of guesses', async () => {
   const client = await createTestClient(server, {
     grantTypes: [deviceCodeGrantType, 'refresh_token'],
     redirectUris: [],
@@ -97,7 +97,7 @@ test('guesses from one network do not lock the owner out elsewhere', async () =>
   );
 });
 
-test('one network past its limit does not use up the registrations of all', async () => {
+test('one network past its limit does not use up everybody’s registrations', async () => {
   for (let index = 0; index <= registrationLimits.all; index += 1) {
     await countRegistration(server.db, '192.0.2.9');
   }
@@ -105,7 +105,7 @@ test('one network past its limit does not use up the registrations of all', asyn
   assert.equal(await countRegistration(server.db, '198.51.100.9'), undefined);
 });
 
-test('text that the database cannot keep is refused, and is no error of the server', async () => {
+test('text that the database cannot store is refused without a server error', async () => {
   const client = await createTestClient(server);
   const plain = {
     response_type: 'code',
@@ -146,7 +146,7 @@ test('text that the database cannot keep is refused, and is no error of the serv
   assert.deepEqual(wrong, []);
 });
 
-test('consent that is sent twenty times at once, and resumed as often, is no error of the server', async () => {
+test('consent sent and resumed twenty times concurrently causes no server error', async () => {
   const client = await createTestClient(server);
   const browser = new TestBrowser(server.baseUrl);
   const url = authorizationUrl(server, client, {
@@ -169,7 +169,7 @@ test('consent that is sent twenty times at once, and resumed as often, is no err
   assert.ok(resumed.some(({ status }) => status === 302));
 });
 
-test('a request in absolute form is answered as if it were not, whatever host it names', async () => {
+test('a request in absolute form is answered like any other, whatever host it names', async () => {
   const client = await createTestClient(server);
   const { accessToken } = await mintAccessToken(server, { account, client, scopes: ['read:posts'] });
   const bound = await mintAccessToken(server, {
@@ -192,7 +192,7 @@ test('a request in absolute form is answered as if it were not, whatever host it
   assert.equal((await ask('http://evil.example', {})).status, (await ask('/', {})).status);
 });
 
-test('a request that never comes as a whole is given up: nobody waits for it, not even a server that stops', () => {
+test('an unfinished request times out, and neither clients nor shutdown wait for it', () => {
   const app = createApplication(server.config, pino({ level: 'silent' }));
   assert.ok(app.server.requestTimeout > 0);
 });

@@ -31,7 +31,7 @@ function request(parameters: Record<string, string | undefined> = {}, as = clien
   return authorizationUrl(server, as, { ...defaults, ...parameters });
 }
 
-test('attack: an attacker’s session put into the victim’s browser does not become the victim’s', async () => {
+test('attack: an attacker’s session placed in the victim’s browser does not become the victim’s', async () => {
   const { browser } = await authorize(server, { account: attacker, client, scopes });
   const planted = browser.cookies.filter(({ name }) => name.startsWith('nuncio_session'));
   const victims = new TestBrowser(server.baseUrl);
@@ -55,7 +55,7 @@ test('attack: an attacker’s session put into the victim’s browser does not b
   assert.ok(!tried.text.includes(victim.email), 'the attacker is not signed in as the victim');
 });
 
-test('attack: a session cookie with another value or without its signature is nobody’s', async () => {
+test('attack: a session cookie with a changed value or without its signature opens no session', async () => {
   const { browser } = await authorize(server, { account: victim, client, scopes });
   const session = browser.cookies.find(({ name }) => name === 'nuncio_session');
   assert.ok(session);
@@ -72,7 +72,7 @@ test('attack: a session cookie with another value or without its signature is no
   assert.match((await byDigest.open(request())).text, /name="password"/);
 });
 
-test('attack: the victim is made to answer an attacker’s question (CSRF on every form)', async () => {
+test('attack: a forged form (CSRF) answers no question for the victim', async () => {
   const attackers = new TestBrowser(server.baseUrl);
   const fresh = await createTestClient(server);
   let page = await attackers.open(request({}, fresh));
@@ -96,7 +96,7 @@ test('attack: the victim is made to answer an attacker’s question (CSRF on eve
   assert.equal(forged.response.status, 403);
 });
 
-test('attack: the answer to one authorization is resumed in another browser', async () => {
+test('attack: an authorization cannot be resumed in another browser', async () => {
   const victims = new TestBrowser(server.baseUrl);
   const login = await victims.open(request({}, await createTestClient(server)));
   const uid = login.url.split('/').pop();
@@ -106,7 +106,7 @@ test('attack: the answer to one authorization is resumed in another browser', as
   assert.equal(without.leftTo?.searchParams.get('code') ?? null, null);
 });
 
-test('attack: a stolen code without its verifier, or at another client, is worth nothing and costs the owner nothing', async () => {
+test('attack: a stolen code is worthless without its verifier or at another client, and still works for its owner', async () => {
   const other = await createTestClient(server);
   const { code, verifier } = await obtainCode(server, { account: victim, client, scopes });
   const form = { grant_type: 'authorization_code', code, redirect_uri: client.redirectUri };
@@ -125,7 +125,7 @@ test('attack: a stolen code without its verifier, or at another client, is worth
   assert.equal(owner.status, 200);
 });
 
-test('attack: mix-up: the answer names its issuer, and a foreign code is unknown here', async () => {
+test('attack: a mix-up fails: the response names its issuer, and a foreign code is unknown', async () => {
   const { redirect } = await obtainCode(server, { account: victim, client, scopes });
   assert.equal(redirect.searchParams.get('iss'), server.baseUrl);
   const elsewhere = await startTestServer({ after });
@@ -139,7 +139,7 @@ test('attack: mix-up: the answer names its issuer, and a foreign code is unknown
   assert.deepEqual([status, body.error], [400, 'invalid_grant']);
 });
 
-test('attack: parameters sent twice, or once in the query and once in the body', async () => {
+test('attack: parameters sent twice, or once in query and once in body, are refused', async () => {
   for (const name of [
     'client_id',
     'redirect_uri',
@@ -173,7 +173,7 @@ test('attack: parameters sent twice, or once in the query and once in the body',
   assert.ok(nested.status >= 400 && nested.status < 500);
 });
 
-test('attack: line breaks in what is sent back become no header', async () => {
+test('attack: line breaks in returned values start no header', async () => {
   for (const value of [
     'a\r\nset-cookie: evil=1',
     'a%0d%0aset-cookie:%20evil=1',
@@ -186,7 +186,7 @@ test('attack: line breaks in what is sent back become no header', async () => {
   }
 });
 
-test('attack: a redirect out of the login, the logout or the form leads nowhere else', async () => {
+test('attack: login, logout and their forms redirect only within this server', async () => {
   const paths = [
     '/oauth/logout?post_logout_redirect_uri=https://evil.example',
     `/oauth/logout?post_logout_redirect_uri=https://evil.example&client_id=${client.id}`,
@@ -200,7 +200,7 @@ test('attack: a redirect out of the login, the logout or the form leads nowhere 
   }
 });
 
-test('attack: another user’s or app’s token is neither seen nor ended', async () => {
+test('attack: another user’s or app’s token is neither shown nor revoked', async () => {
   const mine = await authorize(server, { account: victim, client, scopes });
   const other = await createTestClient(server);
   for (const token of [mine.accessToken, mine.refreshToken]) {
@@ -214,7 +214,7 @@ test('attack: another user’s or app’s token is neither seen nor ended', asyn
   assert.equal(status, 200);
 });
 
-test('attack: a narrowed token is widened', async () => {
+test('attack: a narrowed token cannot be widened', async () => {
   const got = await authorize(server, { account: victim, client, scopes });
   const { status, body } = await postForm(server, '/oauth/token', client, {
     grant_type: 'refresh_token',
@@ -229,7 +229,7 @@ test('attack: a narrowed token is widened', async () => {
   assert.deepEqual([machine.status, machine.body.error], [400, 'invalid_scope']);
 });
 
-test('attack: whether an account exists cannot be read from the answer', async () => {
+test('attack: responses do not reveal whether an account exists', async () => {
   const texts: string[] = [];
   for (const email of [victim.email, 'nobody@example.com']) {
     const browser = new TestBrowser(server.baseUrl);
@@ -242,7 +242,7 @@ test('attack: whether an account exists cannot be read from the answer', async (
   assert.equal(texts[0], texts[1]);
 });
 
-test('attack: hostile hosts and oversized or odd input get a 4xx, never a 5xx', async () => {
+test('attack: hostile hosts and oversized or odd input get a 4xx and never a 5xx', async () => {
   const odd: [string, string, Record<string, string>, string | undefined][] = [
     ['GET', '/oauth/authorize?%00', {}, undefined],
     ['GET', `/oauth/authorize?${'a=1&'.repeat(2_000)}`, {}, undefined],

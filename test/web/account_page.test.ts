@@ -27,7 +27,7 @@ async function signedIn(): Promise<TestBrowser> {
   return browser;
 }
 
-test('oauth 98: a user sees each app with its scopes, first and last use, and withdraws it', async () => {
+test('oauth 98: the account page shows each app with its scopes, first and last use, and disconnects it', async () => {
   const first = await authorize(server, { account, client, scopes: ['openid', 'read:posts'] });
   const second = await authorize(server, { account, client, scopes: ['read:posts', 'read:profile'] });
   const browser = await signedIn();
@@ -53,7 +53,7 @@ test('oauth 98: a user sees each app with its scopes, first and last use, and wi
   assert.equal((await fetch(`${server.baseUrl}/api`, { headers })).status, 401);
 });
 
-test('the session of the account page is the one that apps are allowed in', async () => {
+test('the account page uses the session in which apps are allowed', async () => {
   const browser = await signedIn();
   const { challenge } = createPkce();
   const parameters = { scope: 'read:posts', code_challenge: challenge, code_challenge_method: 'S256' };
@@ -61,7 +61,7 @@ test('the session of the account page is the one that apps are allowed in', asyn
   assert.match(page.text, /value="allow"/);
 });
 
-test('attack: nobody else withdraws, signs in or frames: form tokens and headers', async () => {
+test('attack: form tokens and headers keep others from withdrawing, signing in or framing', async () => {
   await authorize(server, { account, client, scopes: ['read:posts'] });
   const browser = await signedIn();
   const page = await browser.open(`${server.baseUrl}/account`);
@@ -95,7 +95,7 @@ test('signing out ends the session and no grant', async () => {
   assert.equal((await postForm(server, '/oauth/token', client, form)).status, 200);
 });
 
-test('behind https every cookie is Secure, HttpOnly and for this site, and every URL is https', async (context) => {
+test('behind https every cookie is Secure, HttpOnly and SameSite, and every URL is https', async (context) => {
   const secure = await startTestServer(context, { NUNCIO_BASE_URL: 'https://nuncio.example' });
   const app = await createTestClient(secure);
   const { challenge } = createPkce();

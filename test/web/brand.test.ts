@@ -77,7 +77,7 @@ function authorizeUrl(parameters: Record<string, string> = {}): string {
   });
 }
 
-test('every page that a user sees has the operator’s name, and never the server’s', async () => {
+test('every user-facing page has the operator’s name and never the server’s', async () => {
   checkFrame('front page', await open('/'));
   checkFrame('no such page', await open('/nowhere', acceptingHtml()));
   checkFrame('account link that is used', await open('/account/link?code=x'));
@@ -117,7 +117,7 @@ test('every page that a user sees has the operator’s name, and never the serve
   checkFrame('signed out', await own.submit(logout, { logout: 'yes' }));
 });
 
-test('the device pages have it too', async () => {
+test('the device pages have the operator’s name', async () => {
   const started = await postForm(server, '/oauth/device', app, { scope: 'read:posts' });
   const browser = new TestBrowser(server.baseUrl);
   const input = checkFrame('code', await open('/device', browser));
@@ -140,7 +140,7 @@ test('the device pages have it too', async () => {
   checkFrame('device connected', await browser.submit(consent, { action: 'allow' }));
 });
 
-test('an app that registered itself leads on by a page of the operator', async () => {
+test('a self-registered app continues by a page of the operator', async () => {
   const response = await fetch(`${server.baseUrl}/oauth/register`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
@@ -187,7 +187,7 @@ test('no page has the server’s name in its source', async () => {
   assert.deepEqual(found.sort(), ['src/console/ui/brand.ts', 'src/web/brand.ts']);
 });
 
-test('logo and colour come from this origin, and a logo runs nothing', async () => {
+test('logo and colour come from this origin, and a logo runs no code', async () => {
   const picture = await fetch(`${server.baseUrl}/assets/brand-logo`);
   assert.equal(picture.headers.get('content-type'), 'image/svg+xml');
   assert.match(picture.headers.get('content-security-policy') ?? '', /default-src 'none'.*sandbox/);
@@ -198,7 +198,7 @@ test('logo and colour come from this origin, and a logo runs nothing', async () 
   assert.equal(await css.text(), brandStylesheet('#ffee00'));
 });
 
-test('whatever the colour, text in it and on it can be read', () => {
+test('text is readable in and on any brand colour', () => {
   for (const color of [
     '#ffffff',
     '#000000',
@@ -227,7 +227,7 @@ test('whatever the colour, text in it and on it can be read', () => {
   );
 });
 
-test('a brand that cannot be shown is refused with its place', () => {
+test('a brand that cannot be displayed is refused with its place', () => {
   writeFileSync(join(folder, 'page.html'), '<html></html>');
   writeFileSync(join(folder, 'large.svg'), `<svg>${' '.repeat(262_144)}</svg>`);
   for (const [bad, place] of [

@@ -36,7 +36,7 @@ const sizes = { desktop: { width: 1_100, height: 800 }, phone: { width: 360, hei
 
 for (const [name, viewport] of Object.entries(sizes)) {
   for (const javaScriptEnabled of [true, false]) {
-    test(`login, consent and the account page on a ${name}, JavaScript ${javaScriptEnabled ? 'on' : 'off'}`, async () => {
+    test(`login, consent and the account page work on a ${name} with JavaScript ${javaScriptEnabled ? 'on' : 'off'}`, async () => {
       const client = await createTestClient(server, {
         name: 'Weekend Reader',
         redirectUris: [callback],
@@ -90,7 +90,7 @@ for (const [name, viewport] of Object.entries(sizes)) {
   }
 }
 
-test('the complete link of a device leads to the question by itself, and the answer to success', async () => {
+test('a device’s complete link leads to the question, and the confirmation to success', async () => {
   const client = await createTestClient(server, {
     name: 'Living Room TV',
     authMethod: 'none',
@@ -117,7 +117,7 @@ test('the complete link of a device leads to the question by itself, and the ans
 });
 
 for (const [name, width] of Object.entries({ phone: 390, desktop: 1_440 })) {
-  test(`a page in the place of a redirect, and consent with APIs and links, fit a ${name} and need no script`, async () => {
+  test(`the page before a redirect and consent with APIs and links fit a ${name} without a script`, async () => {
     const own = await startTestServer(
       { after },
       {},

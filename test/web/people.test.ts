@@ -43,7 +43,7 @@ function assertPage(page: Page, status: number, heading: RegExp): void {
   assert.match(page.text, heading);
 }
 
-test('a mistyped address is a page for a browser, and a problem for a program', async () => {
+test('an unknown address is a page for a browser and a problem for a program', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const page = await browser.open(`${server.baseUrl}/acount`, asBrowser);
   assertPage(page, 404, /<h1>Page not found<\/h1>[\s\S]*<a href="\/">/);
@@ -56,7 +56,7 @@ test('a mistyped address is a page for a browser, and a problem for a program', 
   assert.equal(posted.headers.get('content-type'), 'application/problem+json');
 });
 
-test('a form that is out of date is answered with a page that says so, and which request it was', async () => {
+test('an expired form shows a page that says so, with the request id', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const login = await browser.open(ask().url);
   const page = await browser.submit(login, { form_token: 'old', action: 'login' });
@@ -65,7 +65,7 @@ test('a form that is out of date is answered with a page that says so, and which
   assert.ok(page.text.includes(`request <code>${requestId}</code>`));
 });
 
-test('a refused authorization request tells the user why, and the developer what was sent', async () => {
+test('a refused authorization request tells the user why and the developer what was sent', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const wrong = await browser.open(ask({ redirect_uri: 'https://evil.example/"><b>' }).url);
   assertPage(wrong, 400, /asked to send you to an address that is not registered/);
@@ -81,7 +81,7 @@ test('a refused authorization request tells the user why, and the developer what
   assertPage(none, 400, /Missing required parameter &#39;client_id&#39;\./);
 });
 
-test('a question that was answered already is a page that says so, at each of its addresses', async () => {
+test('an answered interaction shows a page that says so at each of its addresses', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const login = await browser.open(ask().url);
   await passPages(browser, login, account);
@@ -94,7 +94,7 @@ test('a question that was answered already is a page that says so, at each of it
   );
 });
 
-test('whoever reads the question and is not who is signed in signs in, and answers it for themselves', async () => {
+test('a reader who is not the signed-in user signs in and answers for themselves', async () => {
   const { browser } = await authorize(server, { account, client, scopes: ['read:posts'] });
   const other = await createTestAccount(server);
   const { url, verifier } = ask({ prompt: 'consent' });
@@ -122,7 +122,7 @@ test('whoever reads the question and is not who is signed in signs in, and answe
   assert.equal(decodeJwt(String(body.access_token)).sub, other.id);
 });
 
-test('"Stay signed in" does not say that one is signed out', async () => {
+test('"Stay signed in" does not claim a sign-out', async () => {
   const { browser } = await authorize(server, { account, client, scopes: ['openid'] });
   const stayed = await browser.submit(await browser.open(`${server.baseUrl}/oauth/logout`), {});
   assertPage(stayed, 200, /<h1>You are still signed in<\/h1>/);
@@ -130,7 +130,7 @@ test('"Stay signed in" does not say that one is signed out', async () => {
   assertPage(left, 200, /<h1>You are signed out<\/h1>/);
 });
 
-test('a no to a device is not an error, and its question names no place to be sent to', async () => {
+test('refusing a device is no error, and its question names no redirect', async () => {
   const device = await createTestClient(server, {
     authMethod: 'none',
     redirectUris: [],
@@ -150,7 +150,7 @@ test('a no to a device is not an error, and its question names no place to be se
   assert.doesNotMatch(refused.text, /role="alert"/);
 });
 
-test('the account page names the app that was just withdrawn, and no other', async () => {
+test('the account page names only the app that was just disconnected', async () => {
   const second = await createTestClient(server, { name: 'Second App' });
   const { browser } = await authorize(server, { account, client, scopes: ['read:posts'] });
   await authorize(server, { account, client: second, scopes: ['read:posts'], browser });

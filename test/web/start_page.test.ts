@@ -24,7 +24,7 @@ test('the base URL shows users and developers where to go, and no demo login', a
   assert.deepEqual(await followLinks(page, baseUrl), ['/account', '/device', '/console', '/docs/']);
 });
 
-test('the base URL leads to the page that the operator sets', async (t) => {
+test('the base URL redirects to the operator’s start page', async (t) => {
   const platform = createPlatform({ startUrl: 'https://www.example.com/apps' });
   const { baseUrl } = await startTestServer(t, {}, 'dev', platform);
   const response = await fetch(baseUrl, { redirect: 'manual' });
@@ -32,7 +32,7 @@ test('the base URL leads to the page that the operator sets', async (t) => {
   assert.equal(response.headers.get('location'), 'https://www.example.com/apps');
 });
 
-test('startUrl is refused unless it is https, or http on loopback, without credentials', () => {
+test('startUrl must be https, or http on loopback, without credentials', () => {
   assert.equal(createPlatform({ startUrl: 'http://localhost:8080/' }).startUrl, 'http://localhost:8080/');
   for (const startUrl of [
     'http://example.com/',

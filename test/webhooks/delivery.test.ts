@@ -28,7 +28,7 @@ async function deliveries(app: App, id: string, query = '') {
   return (await app.request('GET', `/subscriptions/${id}/deliveries?limit=200${query}`)).body.items;
 }
 
-test('an event reaches the subscriptions of its account, and no others', async (t) => {
+test('an event reaches its account’s subscriptions and no others', async (t) => {
   const [mine, others] = [await startSubscriber(t), await startSubscriber(t)];
   const [app, stranger] = [await createApp(server), await createApp(server)];
   const { id } = await subscribe(app, { url: `${mine.url}/hook?x=1`, kinds: ['push'] });
@@ -55,7 +55,7 @@ test('an event reaches the subscriptions of its account, and no others', async (
   assert.equal(others.received.length, 0);
 });
 
-test('webhooks 13: only kinds that the grant’s scopes may read; a narrowed grant narrows', async (t) => {
+test('webhooks 13: a subscription gets only kinds that its grant’s scopes may read, also after the grant narrows', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server, { scopes: ['read:posts', 'write:webhooks', 'read:webhooks'] });
   await subscribe(app, { url: subscriber.url });
@@ -79,7 +79,7 @@ test('webhooks 13: only kinds that the grant’s scopes may read; a narrowed gra
   );
 });
 
-test('webhooks 16: an event of a transaction that rolls back does not exist', async (t) => {
+test('webhooks 16: an event of a rolled-back transaction does not exist', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
@@ -97,7 +97,7 @@ test('webhooks 16: an event of a transaction that rolls back does not exist', as
   assert.equal(rows.length, 0);
 });
 
-test('an article’s own change reaches the subscription of its owner', async (t) => {
+test('a change of an article reaches its owner’s subscription', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url, kinds: ['article.*'] });
@@ -111,7 +111,7 @@ test('an article’s own change reaches the subscription of its owner', async (t
   for (const { body: text } of received) assert.equal(JSON.parse(text).article.id, body.id);
 });
 
-test('withdrawing a grant ends its subscription: what waits is cancelled, nothing new comes', async (t) => {
+test('withdrawing a grant ends its subscription, cancels what waits and adds nothing', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -131,7 +131,7 @@ test('withdrawing a grant ends its subscription: what waits is cancelled, nothin
   assert.equal((await app.request('GET', `/subscriptions/${id}`)).status, 401);
 });
 
-test('deleting the account, or the client, ends their subscriptions', async () => {
+test('deleting the account or the client ends their subscriptions', async () => {
   const [first, second] = [await createApp(server), await createApp(server)];
   const ids = [];
   for (const app of [first, second]) ids.push((await subscribe(app, { url: 'https://example.com/' })).id);
@@ -146,7 +146,7 @@ test('deleting the account, or the client, ends their subscriptions', async () =
   );
 });
 
-test('webhooks 35, 36, 41: a repeated delivery has the same id, a new timestamp, the next attempt number', async (t) => {
+test('webhooks 35, 36, 41: a retry has the same delivery id, a new timestamp and the next attempt number', async (t) => {
   const subscriber = await startSubscriber(t, answer(503));
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -172,7 +172,7 @@ test('webhooks 35, 36, 41: a repeated delivery has the same id, a new timestamp,
   assert.equal(item.next_attempt_at, null);
 });
 
-test('webhooks 59: after the last attempt a delivery has failed; webhooks 71: and can be resent by hand', async (t) => {
+test('webhooks 59: a delivery fails after its last attempt; webhooks 71: it can be resent by hand', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url, retry_schedule: [1] });
@@ -212,7 +212,7 @@ test('webhooks 59: after the last attempt a delivery has failed; webhooks 71: an
   assert.equal(new Set(subscriber.received.map(({ headers }) => headers['nuncio-delivery'])).size, 1);
 });
 
-test('webhooks 45: 410 disables the subscription; what comes meanwhile is held, also after it is enabled again', async (t) => {
+test('webhooks 45: a 410 disables the subscription, and later events are held, also after it is enabled again', async (t) => {
   const [subscriber, witness] = [await startSubscriber(t, answer(410)), await startSubscriber(t)];
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url, kinds: ['push'] });
@@ -247,7 +247,7 @@ test('webhooks 45: 410 disables the subscription; what comes meanwhile is held, 
   assert.deepEqual(marksOf(await subscriber.waitFor(3)).at(-1), 'meanwhile');
 });
 
-test('webhooks 18: a body that its schema refuses is 422 with its pointer, and nothing of the batch is taken', async () => {
+test('webhooks 18: a body that violates its schema is 422 with a pointer, and nothing of the batch is accepted', async () => {
   const app = await createApp(server);
   const good = { kind: 'push', account: app.account.id, body: pushBody('whole batch') };
   const bad = { ...good, body: { ...pushBody(), commits: 'none' } };
@@ -278,7 +278,7 @@ test('webhooks 18: a body that its schema refuses is 422 with its pointer, and n
   assert.equal(rows.length, 0);
 });
 
-test('webhooks 19: a body over 256 KiB is 413; a batch over 1,000 events is refused', async () => {
+test('webhooks 19: a body over 256 KiB is 413, and a batch over 1,000 events is refused', async () => {
   const app = await createApp(server);
   const event = (bytes: number) => ({
     kind: 'push',
@@ -299,7 +299,7 @@ test('webhooks 19: a body over 256 KiB is 413; a batch over 1,000 events is refu
   assert.equal((await publisher('POST', '/events', { json: [] })).status, 422);
 });
 
-test('webhooks 20: the same id twice is one event, also of twins at once; with another content it is refused', async (t) => {
+test('webhooks 20: a repeated event id is one event, also concurrently, and refused with other content', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
@@ -322,7 +322,7 @@ test('webhooks 20: the same id twice is one event, also of twins at once; with a
   assert.deepEqual(marksOf(await subscriber.waitFor(2)).sort(), ['last', 'once']);
 });
 
-test('webhooks 20: the same Idempotency-Key gives the first answer again and one event, also of twins at once', async (t) => {
+test('webhooks 20: a repeated Idempotency-Key returns the first response and one event, also concurrently', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
@@ -352,7 +352,7 @@ test('webhooks 20: the same Idempotency-Key gives the first answer again and one
   assert.deepEqual(marksOf(await subscriber.waitFor(3)).sort(), ['keyed', 'keyed', 'last']);
 });
 
-test('a resend with an Idempotency-Key is one attempt more, however often it is asked for', async (t) => {
+test('a resend with an Idempotency-Key is one attempt, however often it is requested', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -393,7 +393,7 @@ test('only a machine client with write:events publishes', async () => {
   assert.equal(push.schema.type, 'object');
 });
 
-test('webhooks 66: ordered: one at a time, the next only when the one before was accepted or given up', async (t) => {
+test('webhooks 66: an ordered subscription gets one delivery at a time, the next after the previous is finished', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   let open = 0;
@@ -420,7 +420,7 @@ test('webhooks 66: ordered: one at a time, the next only when the one before was
   assert.deepEqual(marksOf(received), ['1', '1', '1', '2', '3', '3', '4', '5']);
 });
 
-test('cloudevents: the structured form, signed as it is sent', async (t) => {
+test('a cloudevents body has the structured form and is signed as sent', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url, format: 'cloudevents' });

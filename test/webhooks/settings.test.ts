@@ -19,7 +19,7 @@ const push = defineEventKind({
   example: {},
 });
 
-test('webhooks 39: with GitHub’s names a receiver written for GitHub verifies, with Stripe’s one for Stripe', async (t) => {
+test('webhooks 39: a receiver written for GitHub verifies with GitHub’s header names, and one for Stripe with Stripe’s', async (t) => {
   for (const preset of ['github', 'stripe'] as const) {
     const platform = createPlatform({
       eventKinds: [push],
@@ -50,7 +50,7 @@ test('webhooks 39: with GitHub’s names a receiver written for GitHub verifies,
   }
 });
 
-test('wrong settings are all reported, by place', () => {
+test('all wrong settings are reported with their place', () => {
   const wrong = {
     headers: { event: 'Content-Type', delivery: 'a b', other: 'X' },
     addresses: ['x'],

@@ -58,7 +58,7 @@ test('the reference creates an article when its reader signs in and sends a requ
   assert.deepEqual(problems, []);
 });
 
-test('the reference ignores an authorization response whose state is not its own', async (t) => {
+test('the reference ignores an authorization response with a foreign state', async (t) => {
   // A browser of one process does not survive a second window that cuts its tie to its opener.
   const { page } = await openPage(await startBrowser({ after: (close) => t.after(close) }));
   await page.goto(`${server.baseUrl}/docs/`);
@@ -93,7 +93,7 @@ test('the reference shows every operation and event without JavaScript', async (
   assert.equal(await page.getByText('Try it').first().isVisible(), false);
 });
 
-test('the search of the reference finds an operation by its words and by its path', async () => {
+test('the reference’s search finds an operation by its words and its path', async () => {
   const { page } = await openPage(browser);
   await page.goto(`${server.baseUrl}/docs/`);
   const contents = page.getByRole('navigation', { name: 'Reference' });
@@ -111,7 +111,7 @@ test('the search of the reference finds an operation by its words and by its pat
   await page.getByText('Nothing found.').waitFor();
 });
 
-test('the reference fits a phone is accessible, and follows the colour scheme of the system', async () => {
+test('the reference fits a phone, is accessible, and follows the system’s colour scheme', async () => {
   for (const colorScheme of ['dark', 'light'] as const) {
     const { page, problems } = await openPage(browser, {
       colorScheme,
@@ -130,7 +130,7 @@ test('the reference fits a phone is accessible, and follows the colour scheme of
   }
 });
 
-test('the reference is compressed as the request allows, and allows no inline script or style', async () => {
+test('the reference is compressed on request and allows no inline script or style', async () => {
   for (const [accepted, encoding] of [
     ['br, gzip', 'br'],
     ['gzip', 'gzip'],

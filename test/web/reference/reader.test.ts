@@ -19,7 +19,7 @@ import { startTestServer } from '../../support/server.ts';
 const server = await startTestServer({ after });
 const document = (await (await fetch(`${server.baseUrl}/openapi.json`)).json()) as ApiDocument;
 
-test('a sample satisfies the schema that it is made of', () => {
+test('a sample satisfies its schema', () => {
   const ajv = new Ajv2020({ strict: false, allErrors: true });
   // The package's default export is typed as CommonJS; at run time it is the function.
   (formats as unknown as (instance: Ajv2020) => void)(ajv);
@@ -37,14 +37,14 @@ test('a sample satisfies the schema that it is made of', () => {
   }
 });
 
-test('a schema that refers to itself ends', () => {
+test('a recursive schema ends', () => {
   const tree: Schema = { type: 'object', properties: { child: { $ref: '#/components/schemas/Tree' } } };
   const recursive = { ...document, components: { ...document.components, schemas: { Tree: tree } } };
   assert.match(JSON.stringify(sampleOf(recursive, tree)), /^\{"child":\{/);
   assert.match(String(schemaFields(recursive, tree)), /child/);
 });
 
-test('types are told in words', () => {
+test('types are described in words', () => {
   const nullable: Schema = { anyOf: [{ type: 'integer', minimum: 1 }, { type: 'null' }] };
   assert.equal(typeOf(document, nullable), 'integer or null');
   assert.equal(
@@ -67,7 +67,7 @@ test('the shell reads a curl sample with quotes in its body as one argument', ()
   assert.deepEqual(JSON.parse(words[words.indexOf('-d') + 1] ?? ''), value);
 });
 
-test('the JavaScript sample is a program', () => {
+test('the JavaScript sample is a valid program', () => {
   for (const operation of [...operationsByTag(document).values()].flat()) {
     const [type, media] = Object.entries(operation.requestBody?.content ?? {})[0] ?? [];
     const body = media && {
@@ -85,7 +85,7 @@ test('the JavaScript sample is a program', () => {
   }
 });
 
-test('markup in the document is text on the page', () => {
+test('markup in the document is shown as text', () => {
   const hostile = '<script>alert(1)</script>"\'';
   const page = readerPage({
     document: {

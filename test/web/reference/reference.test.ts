@@ -23,7 +23,7 @@ const server = await startTestServer({ after }, {}, 'dev', testPlatform);
 const nobody = requester(server);
 const { body: document } = await nobody('GET', '/openapi.json');
 
-test('the OpenAPI document is valid, and names every kind of event', async () => {
+test('the OpenAPI document is valid and names every event kind', async () => {
   const result = await new Validator().validate(structuredClone(document));
   assert.deepEqual(result, { valid: true });
   assert.deepEqual(
@@ -32,7 +32,7 @@ test('the OpenAPI document is valid, and names every kind of event', async () =>
   );
 });
 
-test('every route that the webhooks register is in the document', async () => {
+test('the document has every route that the webhooks register', async () => {
   const missing: string[] = [];
   let count = 0;
   for await (const file of glob('src/{webhooks,events,apps,admin,account_api}/**/*.ts')) {
@@ -78,7 +78,7 @@ test('every example of the document fits its schema', () => {
 /** Requests for each operation. */
 const runsEach = 60;
 
-test('no operation answers anything but what the document says, whatever it is sent', async (t) => {
+test('no operation returns a response outside the document for any request', async (t) => {
   const user = await createApiUser(server, [...testScopes, 'read:webhooks', 'write:webhooks']);
   const scopes = ['write:events', 'read:accounts', 'write:accounts', 'write:logins'];
   const machine = await createTestClient(server, { scopes });
@@ -113,7 +113,7 @@ test('no operation answers anything but what the document says, whatever it is s
   }
 });
 
-test('without a token, and with one that lacks the scope, too', async () => {
+test('the document covers responses without a token and without the scope', async () => {
   const ajv = documentAjv();
   const stranger = await createApiUser(server, ['read:profile']);
   for (const [path, methods] of Object.entries<Schema>(document.paths)) {
@@ -127,7 +127,7 @@ test('without a token, and with one that lacks the scope, too', async () => {
   }
 });
 
-test('a TypeScript client made from the document compiles and works', async (t) => {
+test('a TypeScript client generated from the document compiles and works', async (t) => {
   const directory = await mkdtemp(join(tmpdir(), 'nuncio-client-'));
   t.after(() => rm(directory, { recursive: true, force: true }));
   const { files } = await generateApi({
@@ -187,7 +187,7 @@ const clientTsconfig = {
   files: ['client.ts', 'use.ts'],
 };
 
-test('the page and everything on it come from here alone', async () => {
+test('the page loads everything from this server', async () => {
   const page = await fetch(`${server.baseUrl}/docs`);
   assert.equal(page.status, 200);
   const policy = page.headers.get('content-security-policy') ?? '';

@@ -19,7 +19,7 @@ const server = await startTestServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' })
 const { db } = server;
 const publisher = await createPublisher(server);
 
-test('health says what became of deliveries, how long they took, and why they failed', async (t) => {
+test('health reports outcomes, durations and reasons of failure', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -59,7 +59,7 @@ test('health says what became of deliveries, how long they took, and why they fa
   assert.equal(rows.length, 2, 'of all subscriptions together, in both kinds of buckets');
 });
 
-test('the backlog says how much waits, and since when', async (t) => {
+test('the backlog reports how much waits and since when', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url, retry_schedule: [3_600] });
@@ -72,7 +72,7 @@ test('the backlog says how much waits, and since when', async (t) => {
   assert.ok(Date.parse(body.backlog.oldest_at) <= Date.now());
 });
 
-test('health of all subscriptions adds up those that the token lists, and no others', async (t) => {
+test('health of all subscriptions sums those the token lists, and no others', async (t) => {
   const [subscriber, refusing] = [await startSubscriber(t), await startSubscriber(t, answer(500))];
   const app = await createApp(server);
   const stranger = await createApp(server);
@@ -89,7 +89,7 @@ test('health of all subscriptions adds up those that the token lists, and no oth
   assert.equal(bad.status, 400);
 });
 
-test('health of an app is that of its own subscriptions, for its members', async (t) => {
+test('an app’s health covers its own subscriptions and is shown to its members', async (t) => {
   const subscriber = await startSubscriber(t);
   const owner = await createConsoleUser(server);
   const json = { client_name: 'Reader', redirect_uris: ['https://reader.example/'] };
@@ -114,7 +114,7 @@ test('health of an app is that of its own subscriptions, for its members', async
   assert.equal((await other.request('GET', path)).status, 404);
 });
 
-test('a test event is the example of a kind, and of no other', async (t) => {
+test('a test event is its kind’s example, and another kind’s is refused', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url, kinds: ['push'] });
@@ -128,7 +128,7 @@ test('a test event is the example of a kind, and of no other', async (t) => {
   }
 });
 
-test('the log is filtered by time and by id, and says so where a filter cannot be', async (t) => {
+test('the log filters by time and id, and refuses an impossible filter', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -185,7 +185,7 @@ async function openStream(path: string, accessToken: string) {
   return { response, events, reading, close: () => abort.abort() };
 }
 
-test('the log comes live: what there is, what is new, what changes, until the token ends', async (t) => {
+test('the live log streams existing, new and changed deliveries until the token expires', async (t) => {
   const subscriber = await startSubscriber(t, answer(503));
   const user = await createConsoleUser(server);
   const request: Request = user.request;
@@ -234,7 +234,7 @@ test('the log comes live: what there is, what is new, what changes, until the to
   );
 });
 
-test('a stream is for who may read the log, ends with the subscription, and is one of few', async (t) => {
+test('a stream requires the right to read the log, ends with the subscription and is limited in number', async (t) => {
   const user = await createConsoleUser(server);
   const other = await createConsoleUser(server);
   const { body: made } = await user.request('POST', '/subscriptions', {
@@ -260,7 +260,7 @@ test('a stream is for who may read the log, ends with the subscription, and is o
   }
 });
 
-test('a server that stops ends its streams', async (t) => {
+test('a stopping server ends its streams', async (t) => {
   const own = await startTestServer(t);
   const user = await createConsoleUser(own);
   const { body: made } = await user.request('POST', '/subscriptions', {

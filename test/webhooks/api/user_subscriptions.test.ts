@@ -84,7 +84,7 @@ const everything = {
   ...{ secret: 200, rotate: 200, change: 200, recover: 202, end: 204 },
 };
 
-test('a user’s own subscription gets all of that user’s events, whatever app acts for them, and nobody else’s', async (t) => {
+test('a user’s own subscription gets all events of that user, through any app, and nobody else’s', async (t) => {
   const subscriber = await startSubscriber(t);
   const user = await createUser();
   const made = await subscribe(user, { url: subscriber.url });
@@ -108,7 +108,7 @@ async function exampleOf(name: string): Promise<unknown> {
   return body.items.find((kind: { name: string }) => kind.name === name).example;
 }
 
-test('it outlives the console’s token and grant, and ends with the account', async (t) => {
+test('a user’s subscription outlives the console’s token and grant, and ends with the account', async (t) => {
   const subscriber = await startSubscriber(t);
   const user = await createUser();
   const { id } = await subscribe(user, { url: subscriber.url });
@@ -129,7 +129,7 @@ test('it outlives the console’s token and grant, and ends with the account', a
   assert.ok([401, 409].includes(created.status), String(created.status));
 });
 
-test('webhooks 77: a user’s own is theirs alone: not another user’s, not an app’s, not a client’s', async (t) => {
+test('webhooks 77: a user’s own subscription is hidden from other users, apps and clients', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const user = await createUser();
   const { id } = await subscribe(user, { url: subscriber.url });
@@ -163,7 +163,7 @@ test('webhooks 77: a user’s own is theirs alone: not another user’s, not an 
   assert.deepEqual(await statuses(user.request, id, delivery), everything);
 });
 
-test('a user sees, tries, resends and ends what apps that act for them have made; the rest is the app’s', async (t) => {
+test('a user sees, tests, resends and ends what their apps created, and the app owns the rest', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const user = await createUser();
   const app = await createApp(server, { account: user.account });
@@ -202,7 +202,7 @@ test('a user sees, tries, resends and ends what apps that act for them have made
   assert.equal((await user.request('GET', `/subscriptions/${second.id}`)).status, 404);
 });
 
-test('a client’s own subscription is none of a user’s, also where it has their events', async () => {
+test('a client’s own subscription belongs to no user, also when it gets their events', async () => {
   const user = await createUser();
   const client = await createSubscribingClient(server);
   await mintAccessToken(server, { account: user.account, client: client.client, scopes: both });
@@ -211,7 +211,7 @@ test('a client’s own subscription is none of a user’s, also where it has the
   assert.equal((await user.request('GET', `/subscriptions/${made.id}`)).status, 404);
 });
 
-test('the console’s client speaks for a user or not at all', async () => {
+test('the console’s client acts for a user or not at all', async () => {
   const { accessToken } = await mintAccessToken(server, { client: { id: consoleClientId }, scopes: both });
   const created = await requester(server, accessToken)('POST', '/subscriptions', {
     json: { url, kinds: ['*'] },
@@ -219,7 +219,7 @@ test('the console’s client speaks for a user or not at all', async () => {
   assert.equal(created.status, 403);
 });
 
-test('a user has as many of their own as anybody, whatever their apps have', async () => {
+test('a user’s quota does not depend on their apps’ subscriptions', async () => {
   const user = await createUser();
   const app = await createApp(server, { account: user.account });
   const { id } = await subscribe(app, { url });
@@ -243,7 +243,7 @@ const consoleClient = {
   redirectUri: `${server.baseUrl}/console/callback`,
 } as TestClient;
 
-test('the console acts for whoever signs in, without another question, by code and PKCE to its own address alone', async () => {
+test('the console acts for whoever signs in, without consent, by code and PKCE to its own address', async () => {
   const account = await createTestAccount(server);
   const { verifier, challenge } = createPkce();
   const parameters = { scope: both.join(' '), code_challenge: challenge, code_challenge_method: 'S256' };
@@ -286,7 +286,7 @@ test('the console acts for whoever signs in, without another question, by code a
   }
 });
 
-test('nobody takes the ids and addresses of the server’s own apps', async () => {
+test('nobody registers the ids and addresses of the server’s own apps', async () => {
   const settings = {
     ...{ DATABASE_URL: server.databaseUrl, PORT: new URL(server.baseUrl).port },
     NUNCIO_SECRET: 'a secret for tests, 32 bytes or more',
@@ -332,7 +332,7 @@ test('nobody takes the ids and addresses of the server’s own apps', async () =
   }
 });
 
-test('what was another’s before under such an id ends; a changed address is followed; a disabled one stays disabled', async (t) => {
+test('a foreign row under an own app’s id ends, a changed address is followed, and a disabled app stays disabled', async (t) => {
   const own = await startTestServer(t);
   await sql`delete from clients where id = ${consoleClientId}`.execute(own.db);
   const account = await createTestAccount(own);

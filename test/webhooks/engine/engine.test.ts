@@ -34,7 +34,7 @@ const list = async (app: App, id: string, query = '') =>
   (await app.request('GET', `/subscriptions/${id}/deliveries?limit=200${query}`)).body.items;
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-test('webhooks 56, 57: the schedule, with a random part that is only ever added', () => {
+test('webhooks 56, 57: the retry schedule only adds jitter', () => {
   const schedule = [5, 30, 120];
   assert.equal(pauseAfter(schedule, 1, null, 0), 5_000);
   assert.equal(pauseAfter(schedule, 3, null, 0), 120_000);
@@ -44,7 +44,7 @@ test('webhooks 56, 57: the schedule, with a random part that is only ever added'
   assert.ok(new Set(pauses.map((ms) => Math.floor(ms / 600))).size >= 9, 'they do not spread');
 });
 
-test('webhooks 46: Retry-After in seconds or as a date, never earlier than the schedule, a day at most', () => {
+test('webhooks 46: Retry-After in seconds or as a date never shortens the schedule and is capped at a day', () => {
   const now = Date.parse('2026-01-01T00:00:00Z');
   assert.equal(readRetryAfter('120', now), 120);
   assert.equal(readRetryAfter('Thu, 01 Jan 2026 00:01:00 GMT', now), 60);
@@ -66,7 +66,7 @@ test('webhooks 46: Retry-After in seconds or as a date, never earlier than the s
   assert.equal(pauseAfter([5], 2, 120, 0), null);
 });
 
-test('webhooks 46: after a 429 with Retry-After the subscription’s other deliveries wait, too', async (t) => {
+test('webhooks 46: Retry-After of a 429 also delays the subscription’s other deliveries', async (t) => {
   const subscriber = await startSubscriber(t, answer(429, { 'retry-after': '2' }));
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
@@ -79,7 +79,7 @@ test('webhooks 46: after a 429 with Retry-After the subscription’s other deliv
   for (const { at } of received.slice(1)) assert.ok(at - (first?.at ?? 0) >= 1_900, 'too early');
 });
 
-test('webhooks 47, 58: a 4xx is repeated like any failure, counted from the end of the attempt', async (t) => {
+test('webhooks 47, 58: a 4xx is retried like any failure, counted from the end of the attempt', async (t) => {
   const ends: number[] = [];
   const subscriber = await startSubscriber(t, (_received, response) => {
     setTimeout(() => {
@@ -128,7 +128,7 @@ test('webhooks 60: deleting or disabling a subscription stops what has not start
   }
 });
 
-test('withdrawing a grant with deliveries in memory stops them within a second', async (t) => {
+test('withdrawing a grant stops its deliveries in memory within a second', async (t) => {
   const subscriber = await startSubscriber(t, (_received, response) => {
     setTimeout(() => response.writeHead(204).end(), 100);
   });
@@ -144,7 +144,7 @@ test('withdrawing a grant with deliveries in memory stops them within a second',
   assert.equal(late.length, 0);
 });
 
-test('webhooks 61: a changed URL holds for the next attempt; the log says by which revision each was made', async (t) => {
+test('webhooks 61: a changed URL applies from the next attempt, and the log names each attempt’s revision', async (t) => {
   const [old, next] = [await startSubscriber(t, answer(500)), await startSubscriber(t)];
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: old.url });
@@ -162,7 +162,7 @@ test('webhooks 61: a changed URL holds for the next attempt; the log says by whi
   assert.equal(revisions.at(-1), 2);
 });
 
-test('webhooks 67: a subscriber that never answers takes nothing from another', async (t) => {
+test('webhooks 67: a subscriber that never responds takes nothing from another', async (t) => {
   const [hanging, healthy] = [await startSubscriber(t, () => {}), await startSubscriber(t)];
   const [dead, alive] = [await createApp(server), await createApp(server)];
   await subscribe(dead, { url: hanging.url });
@@ -175,7 +175,7 @@ test('webhooks 67: a subscriber that never answers takes nothing from another', 
   assert.ok(hanging.received.length <= 32, String(hanging.received.length));
 });
 
-test('webhooks 68: a rate limit holds', async (t) => {
+test('webhooks 68: a rate limit is kept', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url, rate_limit: 20 });
@@ -188,7 +188,7 @@ test('webhooks 68: a rate limit holds', async (t) => {
   assert.ok(received.every(({ headers }) => headers['nuncio-attempt'] === '1'));
 });
 
-test('webhooks 69: no success for five days and twenty failures in a row disable a subscription, a day after the last warning', async () => {
+test('webhooks 69: five days without success and twenty failures in a row disable a subscription, a day after the last warning', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });
   const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(
@@ -283,7 +283,7 @@ async function countFailing(what: string): Promise<number> {
   return Number(found[1]);
 }
 
-test('webhooks 76: the body of an event is erased although the clock that its id was made by was hours off', async () => {
+test('webhooks 76: an event’s body is erased although the clock of its id was hours off', async () => {
   const app = await createApp(server);
   const { body } = await publish(publisher, app.account, ['early']);
   const hoursAgo = (Date.now() - 5 * 3_600_000).toString(16).padStart(12, '0');
@@ -295,7 +295,7 @@ test('webhooks 76: the body of an event is erased although the clock that its id
   assert.equal((await publisher('DELETE', `/events/${beyond}/body`)).status, 404);
 });
 
-test('webhooks 69: a server gives the warnings that are due when it starts', async () => {
+test('webhooks 69: a server sends due warnings when it starts', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });
   await sql`
@@ -323,7 +323,7 @@ test('webhooks 69: a server gives the warnings that are due when it starts', asy
   }
 });
 
-test('webhooks 70, 72: what failed or was held is sent again by a recovery, which says how far it is', async (t) => {
+test('webhooks 70, 72: a recovery resends what failed or was held, and reports its progress', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url, retry_schedule: [1] });
@@ -370,7 +370,7 @@ test('webhooks 70, 72: what failed or was held is sent again by a recovery, whic
   assert.equal((await stranger.request('GET', path)).status, 404);
 });
 
-test('webhooks 63: what a node that lost a lane has to say changes nothing', async () => {
+test('webhooks 63: a node that lost a lane changes nothing in it', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });
   const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(
@@ -431,7 +431,7 @@ test('webhooks 63: what a node that lost a lane has to say changes nothing', asy
   assert.deepEqual(await counted(), { attempts: '2', retries: '1', cursor: '1' });
 });
 
-test('webhooks 63, 65: a node that was taken for dead has lost its lanes; the time of day of its machine is of no account', async (t) => {
+test('webhooks 63, 65: a node presumed dead has lost its lanes, whatever its clock says', async (t) => {
   const db = openDatabase({ connectionString: server.databaseUrl, connectionsMax: 2 });
   const fail = (error: Error) => assert.fail(error);
   let lost = 0;
@@ -467,7 +467,7 @@ test('webhooks 63, 65: a node that was taken for dead has lost its lanes; the ti
   );
 });
 
-test('two nodes share the lanes; each delivery is sent once, the sequence has no gap', async (t) => {
+test('two nodes share the lanes, each delivery is sent once, and sequences have no gap', async (t) => {
   const port = await freePort();
   const config = loadConfig({ PORT: String(port), LOG_LEVEL: 'silent', NUNCIO_RATE_LIMIT: '0' }, 'dev');
   const second = await startServer({
@@ -499,7 +499,7 @@ test('two nodes share the lanes; each delivery is sent once, the sequence has no
   }
 });
 
-test('webhooks 76: an event’s body is erased at once, its ids stay; days that are over are dropped whole', async (t) => {
+test('webhooks 76: an event’s body is erased at once and its ids stay, and expired days are dropped whole', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -537,7 +537,7 @@ test('webhooks 76: an event’s body is erased at once, its ids stay; days that 
   assert.ok(Number(rows[0]?.today) > 0);
 });
 
-test('webhooks 80: metrics of the backlog, lag, attempts, what is under way, lanes lost and taken', async () => {
+test('webhooks 80: metrics show backlog, lag, attempts, attempts in flight, and lanes lost and taken', async () => {
   const text = await (await fetch(`${server.baseUrl}/metrics`)).text();
   for (const name of [
     'nuncio_delivery_backlog_age_seconds{of="outbox"}',
@@ -553,7 +553,7 @@ test('webhooks 80: metrics of the backlog, lag, attempts, what is under way, lan
   }
 });
 
-test('webhooks 80: the metrics follow what happens: attempts, their lag, what is under way and for whom', async (t) => {
+test('webhooks 80: metrics follow attempts, their lag, and what is in flight for whom', async (t) => {
   const read = async () => {
     const text = await (await fetch(`${server.baseUrl}/metrics`)).text();
     return (name: string) => {
@@ -579,7 +579,7 @@ test('webhooks 80: the metrics follow what happens: attempts, their lag, what is
   await until(read, (value) => value('nuncio_delivery_backlog_age_seconds{of="outbox"}') === 0);
 });
 
-test('webhooks 21: those who subscribed before get it, those who subscribe after do not; a disabled one has it held', async (t) => {
+test('webhooks 21: an event goes to earlier subscriptions and not to later ones, and is held for a disabled one', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const early = await subscribe(app, { url: `${subscriber.url}/early` });
@@ -598,7 +598,7 @@ test('webhooks 21: those who subscribed before get it, those who subscribe after
   assert.equal((await list(app, disabled.id, '&status=held')).length, 2);
 });
 
-test('webhooks 22: every attempt is signed over the bytes that are sent, and these are the bytes that were stored', async (t) => {
+test('webhooks 22: each attempt sends and signs the stored bytes', async (t) => {
   const { default: Stripe } = await import('stripe');
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createApp(server);
@@ -652,7 +652,7 @@ test('webhooks 72: a recovery can be cancelled', async () => {
   assert.notEqual((await app.request('GET', path)).body.state, 'running');
 });
 
-test('webhooks 72: a few recoveries of a subscription at once, no more', async () => {
+test('webhooks 72: a subscription has a limited number of concurrent recoveries', async () => {
   const app = await createApp(server);
   const { id, _links: links } = (await subscribe(app, { url: 'https://example.com/' })) as {
     id: string;

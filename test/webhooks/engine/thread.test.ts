@@ -62,7 +62,7 @@ async function killEngine({ nuncio, get }: Running, expression: string, restarts
   while ((await get('/readyz')).status !== 200) await sleep(20);
 }
 
-test('an engine whose thread throws or ends is started again, and the server goes on', async (t) => {
+test('the engine restarts when its thread throws or exits, and the server continues', async (t) => {
   const running = await start(t);
   const { nuncio, get } = running;
   assert.match((await get('/metrics')).text, /nuncio_engine_restarts_total 0\b/);
@@ -73,7 +73,7 @@ test('an engine whose thread throws or ends is started again, and the server goe
   assert.equal(await nuncio.end('SIGTERM'), 0);
 });
 
-test('an engine that runs out of memory is started again, and the server goes on', async (t) => {
+test('the engine restarts when it runs out of memory, and the server continues', async (t) => {
   const running = await start(t);
   await killEngine(
     running,
@@ -93,7 +93,7 @@ test('an engine that keeps dying ends the process', async (t) => {
   assert.match(running.nuncio.output(), /the engine broke/);
 });
 
-test('what was in flight when the engine died is attempted again, at once', async (t) => {
+test('attempts in flight when the engine died are repeated at once', async (t) => {
   const running = await start(t);
   const { db, proxy } = running;
   const { baseUrl } = running;
@@ -117,7 +117,7 @@ test('what was in flight when the engine died is attempted again, at once', asyn
   assert.equal(rows.length, 1, 'the dead engine is still among the nodes');
 });
 
-test('asked for metrics while the database is away, the server answers and goes on', async (t) => {
+test('the server answers /metrics while the database is away, and continues', async (t) => {
   const { nuncio, proxy, get } = await start(t);
   assert.match((await get('/metrics')).text, /nuncio_delivery_backlog_age_seconds\{of="outbox"\} 0/);
   proxy.cut();
@@ -133,7 +133,7 @@ test('asked for metrics while the database is away, the server answers and goes 
   assert.equal(await nuncio.end('SIGTERM'), 0);
 });
 
-test('SIGTERM while the database is away ends the process', async (t) => {
+test('SIGTERM ends the process while the database is away', async (t) => {
   const { nuncio, proxy, get } = await start(t);
   proxy.cut();
   while ((await get('/readyz')).status !== 503) await sleep(50);
@@ -141,7 +141,7 @@ test('SIGTERM while the database is away ends the process', async (t) => {
   assert.ok(code === 0 || code === 1, String(code));
 });
 
-test('where the engine’s thread stands still, the server says so, answers, and ends by SIGTERM', async (t) => {
+test('the server reports a stuck engine thread, responds, and ends on SIGTERM', async (t) => {
   const { nuncio, get } = await start(t);
   await evaluateInThread(nuncio, 'setImmediate(() => { for (;;); })');
   while ((await get('/readyz')).status !== 503) await sleep(50);

@@ -24,7 +24,7 @@ function batchOf(positions: readonly number[], bytes = 100) {
 }
 
 for (const count of [1, 8, 9, 1_000]) {
-  test(`the cache finds each of ${count} events published together, and no other, before and after they are taken`, () => {
+  test(`the cache finds each of ${count} events published together and no other, before and after they are taken`, () => {
     const cache = new EventCache();
     // Others took some positions in between.
     const positions = Array.from({ length: count }, (_, index) => 10 + index * 2);
@@ -45,7 +45,7 @@ for (const count of [1, 8, 9, 1_000]) {
   });
 }
 
-test('the cache lets go of the oldest taken events, and of none that waits', () => {
+test('the cache evicts the oldest taken events and no waiting ones', () => {
   const cache = new EventCache();
   const bytes = 100_000;
   cache.putPublished(batchOf([1], bytes));
@@ -58,7 +58,7 @@ test('the cache lets go of the oldest taken events, and of none that waits', () 
   assert.equal(cache.get(400)?.id, 'event-400');
 });
 
-test('the cache leaves out what comes when it is full of events that wait', () => {
+test('the cache omits new events when it is full of waiting ones', () => {
   const cache = new EventCache();
   for (let position = 1; position <= 800; position += 1) cache.putPublished(batchOf([position], 100_000));
   assert.equal(cache.get(1)?.id, 'event-1');

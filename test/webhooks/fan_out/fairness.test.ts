@@ -68,7 +68,7 @@ async function setScene(t: TestContext, attackers: number): Promise<Scene> {
   return { server, publisher, attacker, healthy, subscriber };
 }
 
-test('another account’s event arrives before the backlog of 1,000 subscriptions and a batch of 1,000 events is through', async (t) => {
+test('another account’s event arrives before a backlog of 1,000 subscriptions and 1,000 events is processed', async (t) => {
   const { server, publisher, attacker, healthy, subscriber } = await setScene(t, 1_000);
   await publish(publisher, attacker.account, numbers(1_000));
   await publish(publisher, healthy.account, ['healthy']);
@@ -77,7 +77,7 @@ test('another account’s event arrives before the backlog of 1,000 subscription
   assert.ok(left > 500, `${left} of 1,000 events were left`);
 });
 
-test('another account’s event arrives before the backlog of 20,000 subscriptions of one account is through', async (t) => {
+test('another account’s event arrives before a backlog of 20,000 subscriptions of one account is processed', async (t) => {
   const { server, publisher, attacker, healthy, subscriber } = await setScene(t, 20_000);
   await publish(publisher, attacker.account, numbers(60));
   await publish(publisher, healthy.account, ['healthy']);
@@ -86,7 +86,7 @@ test('another account’s event arrives before the backlog of 20,000 subscriptio
   assert.ok(left > 30, `${left} of 60 events were left`);
 });
 
-test('another account’s event arrives before the articles of an account with 5,000 subscriptions are through', async (t) => {
+test('another account’s event arrives before the articles of an account with 5,000 subscriptions are processed', async (t) => {
   const { server, attacker, healthy, subscriber } = await setScene(t, 5_000);
   for (const number of numbers(150)) {
     const { status } = await attacker.request('POST', '/articles', { json: { title: `Article ${number}` } });
@@ -101,7 +101,7 @@ test('another account’s event arrives before the articles of an account with 5
   assert.ok(left > before / 2, `${left} of ${before} events were left`);
 });
 
-test('what a subscription’s owner is told arrives before another account’s backlog is through', async (t) => {
+test('a notice to a subscription’s owner arrives before another account’s backlog is processed', async (t) => {
   const { server, publisher, attacker, healthy, subscriber } = await setScene(t, 1_000);
   const gone = await startSubscriber(t, (_received, response) => response.writeHead(410).end());
   await subscribe(healthy, { url: gone.url, kinds: ['push'] });
@@ -121,7 +121,7 @@ test('what a subscription’s owner is told arrives before another account’s b
   assert.ok(left > 500, `${left} of 1,000 events were left`);
 });
 
-test('three busy accounts take turns, each with its events in their order', async (t) => {
+test('three busy accounts take turns, each with its events in order', async (t) => {
   const server = await startTestServer(t);
   const publisher = await createPublisher(server);
   const apps = await Promise.all(numbers(3).map(() => createApp(server)));
@@ -159,7 +159,7 @@ test('three busy accounts take turns, each with its events in their order', asyn
   }
 });
 
-test('a subscription of an app gets each account’s events in their order, without a gap, while accounts take turns', async (t) => {
+test('an app’s subscription gets each account’s events in order without a gap while accounts take turns', async (t) => {
   const server = await startTestServer(t);
   const publisher = await createPublisher(server);
   const subscriber = await startSubscriber(t);
@@ -197,7 +197,7 @@ test('a subscription of an app gets each account’s events in their order, with
   }
 });
 
-test('a user’s recovery is done while another account’s thousands of recoveries have hardly begun', async (t) => {
+test('a user’s recovery finishes while another account’s thousands of recoveries have barely begun', async (t) => {
   const { server, publisher, attacker, healthy, subscriber } = await setScene(t, 2_000);
   const { id } = await subscribe(healthy, { url: `${subscriber.url}/other`, kinds: ['push'] });
   await publish(publisher, healthy.account, ['healthy']);

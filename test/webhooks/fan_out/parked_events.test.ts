@@ -42,7 +42,7 @@ async function refuseEvents(db: Database): Promise<void> {
     .execute(db);
 }
 
-test('an event that the fan-out fails on is parked with the reason, everybody else’s go on, and it can be retried', async (t) => {
+test('an event that fan-out cannot process is parked with the reason, others continue, and it can be retried', async (t) => {
   const server = await startTestServer(t);
   const { db } = server;
   const settings = { DATABASE_URL: server.databaseUrl, NUNCIO_SECRET: testSecret.toString() };
@@ -89,7 +89,7 @@ test('an event that the fan-out fails on is parked with the reason, everybody el
   assert.deepEqual(JSON.parse((await runCommand(['parked', 'list', '--json'], settings)).stdout), []);
 });
 
-test('of a batch the one event that fails is parked, and one that fails again after a retry is parked again', async (t) => {
+test('only the failing event of a batch is parked, and it is parked again when its retry fails', async (t) => {
   const server = await startTestServer(t);
   const { db } = server;
   const subscriber = await startSubscriber(t);
@@ -127,7 +127,7 @@ test('of a batch the one event that fails is parked, and one that fails again af
   assert.equal(markOf((await subscriber.waitFor(99))[98] as { body: string }), 'after');
 });
 
-test('an event whose lane is locked is not parked, and another account’s arrives meanwhile', async (t) => {
+test('an event is not parked when its lane is locked, and another account’s event arrives', async (t) => {
   const server = await startTestServer(t);
   const { db } = server;
   const subscribers = { locked: await startSubscriber(t), healthy: await startSubscriber(t) };
@@ -240,7 +240,7 @@ async function openHost(t: TestContext): Promise<Host> {
 }
 
 for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
-  test(`each lane has every event once, in order and without a gap, when ${signal} ends the leader amid a row of the outbox`, async (t) => {
+  test(`each lane has every event once, in order and without a gap, after ${signal} ends the leader within an outbox row`, async (t) => {
     const host = await openHost(t);
     const first = startProcess(t, ['start'], host.settings);
     await first.ready();

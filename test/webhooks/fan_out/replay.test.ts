@@ -56,7 +56,7 @@ async function recover(request: Request, id: string, json: Record<string, unknow
   return body as { added: number; resent: number; status: string[] };
 }
 
-test('webhooks 73: a recovery brings the events from before the subscription, once, in their order', async (t) => {
+test('webhooks 73: a recovery delivers events from before the subscription once and in order', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const other = await createApp(server);
@@ -95,7 +95,7 @@ test('webhooks 73: a recovery brings the events from before the subscription, on
   await subscriber.waitFor(6);
 });
 
-test('webhooks 73: two recoveries at once bring each event once; a range within the past is kept to', async (t) => {
+test('webhooks 73: two concurrent recoveries deliver each event once, and respect their range', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await publish(publisher, app.account, ['first']);
@@ -119,7 +119,7 @@ test('webhooks 73: two recoveries at once bring each event once; a range within 
   assert.equal(late.added, 0);
 });
 
-test('webhooks 73: nothing that the owner could not read then, or may not read now', async (t) => {
+test('webhooks 73: a recovery delivers nothing that the owner could not read then or may not read now', async (t) => {
   const subscriber = await startSubscriber(t);
   const account = await createTestAccount(server);
   await publish(publisher, account, ['before the grant']);
@@ -161,7 +161,7 @@ test('webhooks 73: nothing that the owner could not read then, or may not read n
   assert.equal((await recover(request, narrowed.id, { since: daysAgo(1) })).added, 0);
 });
 
-test('webhooks 73: a client gets what those who granted it had then; a user what is their own', async (t) => {
+test('webhooks 73: a client’s recovery follows the grants of that time, and a user’s covers their own events', async (t) => {
   const subscriber = await startSubscriber(t);
   const { client, request } = await createSubscribingClient(server);
   const granted = await createTestAccount(server);
@@ -201,7 +201,7 @@ test('webhooks 73: a client gets what those who granted it had then; a user what
   assert.deepEqual(marksOf(await own.waitFor(1)), [later.id]);
 });
 
-test('webhooks 73: through days and thousands of events, each of them once and the sequence without a gap', async (t) => {
+test('webhooks 73: a recovery covers days and thousands of events, each once and without a gap', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const count = 2_300;
@@ -237,7 +237,7 @@ test('webhooks 73: through days and thousands of events, each of them once and t
   );
 });
 
-test('webhooks 73: a recovery whose steps fail holds up nobody else’s', async (t) => {
+test('webhooks 73: a failing recovery does not block another', async (t) => {
   const subscriber = await startSubscriber(t);
   const [stuck, app] = [await createApp(server), await createApp(server)];
   for (const { account } of [stuck, app]) await publish(publisher, account, ['early']);
@@ -269,7 +269,7 @@ test('webhooks 73: a recovery whose steps fail holds up nobody else’s', async 
   assert.equal(done.body.added, 1);
 });
 
-test('webhooks 73: a range from midnight on has the event that was begun before it', async (t) => {
+test('webhooks 73: a range from midnight includes an event begun before it', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const midnight = `${daysAgo(0).slice(0, 10)}T00:00:00.000Z`;

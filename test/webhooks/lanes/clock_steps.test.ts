@@ -16,7 +16,7 @@ const server = await startTestServer({ after });
 const { db } = server;
 const publisher = await createPublisher(server);
 
-test('webhooks 65: steps of the machine’s clock neither repeat a delivery nor hold one up', async (t) => {
+test('webhooks 65: steps of the machine’s clock neither repeat nor delay a delivery', async (t) => {
   // In this thread, whose clock the test can set.
   const own = await startTestServer(t, {}, 'dev', undefined, undefined, 'here');
   const toPublish = await createPublisher(own);
@@ -50,7 +50,7 @@ test('webhooks 65: steps of the machine’s clock neither repeat a delivery nor 
   );
 });
 
-test('webhooks 65: a write whose day has no partition makes it', async (t) => {
+test('webhooks 65: a write creates the missing partition of its day', async (t) => {
   const own = await startTestServer(t);
   const toPublish = await createPublisher(own);
   const subscriber = await startSubscriber(t);
@@ -73,7 +73,7 @@ test('webhooks 65: a write whose day has no partition makes it', async (t) => {
   assert.ok([201, 503].includes(answers[0]?.status as number));
 });
 
-test('webhooks 65: pauses and retries that were put off by a month are over when the clock is right again', async (t) => {
+test('webhooks 65: pauses and retries postponed by a month end when the clock is right again', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -121,7 +121,7 @@ async function isKept(day: string): Promise<boolean> {
 
 const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000).toISOString().slice(0, 10);
 
-test('webhooks 65, 76: a clock that is a month ahead drops no month: retention follows it by a day with each run', async () => {
+test('webhooks 65, 76: a clock a month ahead drops no month, because retention follows by a day per run', async () => {
   await makeDay(daysAgo(50));
   // As if the clock had been 35 days behind until now.
   await sql`update retention_day set day = ${daysAgo(35)}::date`.execute(db);
@@ -134,7 +134,7 @@ test('webhooks 65, 76: a clock that is a month ahead drops no month: retention f
   assert.equal(await isKept(daysAgo(50)), false);
 });
 
-test('webhooks 65, 76: a day with deliveries that are still to be made stays', async (t) => {
+test('webhooks 65, 76: a day with pending deliveries is kept', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });

@@ -13,7 +13,7 @@ import { freePort, testSecret } from '../../support/server.ts';
 import { accept, startSubscriber } from '../../support/subscriber.ts';
 import { appScopes, publish, subscribe, until } from '../../support/webhooks.ts';
 
-test('webhooks 17, 62: kill -9 with a thousand events accepted: all are delivered after the restart, with one id each', async (t) => {
+test('webhooks 17, 62: all of a thousand accepted events are delivered after kill -9 and a restart, with one id each', async (t) => {
   const database = await createDatabase();
   const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
   t.after(async () => {
@@ -82,7 +82,7 @@ test('webhooks 17, 62: kill -9 with a thousand events accepted: all are delivere
   assert.equal(body.items.length, 200);
 });
 
-test('webhooks 64: SIGTERM finishes what is under way, writes it down, lets go of the lanes and exits 0', async (t) => {
+test('webhooks 64: SIGTERM finishes attempts in flight, records them, releases the lanes and exits 0', async (t) => {
   const database = await createDatabase();
   const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
   t.after(async () => {

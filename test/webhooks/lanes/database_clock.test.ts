@@ -14,7 +14,7 @@ import { createApp, createPublisher, pushBody, subscribe, until } from '../../su
 
 const day = 86_400;
 
-test('steps of the database’s clock lose nothing, hold nothing up and deliver nothing twice', async (t) => {
+test('steps of the database’s clock lose, delay and repeat no delivery', async (t) => {
   const clock = createSteppedClock(t);
   if (clock === undefined) return t.skip('needs Linux and a C compiler');
   const postgres = await clock.under(() => start(newDataDir(t), 'server'));

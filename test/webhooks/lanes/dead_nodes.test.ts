@@ -12,7 +12,7 @@ import { startSubscriber } from '../../support/subscriber.ts';
 import { startTwoNodes } from '../../support/two_nodes.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks.ts';
 
-test('peers: one whose counter stands is silent after seven seconds that the observer saw without a gap', () => {
+test('a peer is silent when its counter stands still for seven seconds of gapless observation', () => {
   const peers = new Peers();
   const silentAt = (at: number, looks: string) =>
     peers.observe([{ id: '1', looks }], at, at + 10).map(({ id }) => id);
@@ -42,7 +42,7 @@ async function startTwo(t: TestContext) {
   return { db, first, firstNode: rows[0]?.id as string, subscriber, app, publisher };
 }
 
-test('webhooks 62: the lanes of a frozen node are taken long before its lease ends; thawed, it sends nothing of them', async (t) => {
+test('webhooks 62: a frozen node’s lanes are taken long before its lease ends, and it sends nothing of them when thawed', async (t) => {
   const { db, first, firstNode, subscriber, app, publisher } = await startTwo(t);
   await publish(publisher, app.account, ['before']);
   await subscriber.waitFor(1);
@@ -77,7 +77,7 @@ test('webhooks 62: the lanes of a frozen node are taken long before its lease en
   );
 });
 
-test('a node of another machine that died is waited for by nobody after some seconds', async (t) => {
+test('nobody waits for a dead node of another machine after some seconds', async (t) => {
   const { db } = await startTestServer(t);
   await sql`
     insert into nodes (id, host, process, alive_until, looks)
@@ -88,7 +88,7 @@ test('a node of another machine that died is waited for by nobody after some sec
   );
 });
 
-test('a node that starts under a name takes the place of the one that had it, at once', async (t) => {
+test('a node that starts under a used name replaces the earlier node at once', async (t) => {
   const database = await createDatabase();
   const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
   t.after(async () => {
@@ -131,7 +131,7 @@ test('a node that starts under a name takes the place of the one that had it, at
   });
 });
 
-test('a database that was put back while nodes run begins an epoch', async (t) => {
+test('a database restored under running nodes starts an epoch', async (t) => {
   const server = await startTestServer(t);
   const { db } = server;
   const [publisher, app, subscriber] = [

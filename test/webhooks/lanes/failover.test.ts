@@ -31,7 +31,7 @@ const sequenceOf = ({ headers }: Received) => Number(headers['nuncio-sequence'])
 const idOf = ({ headers }: Received) => String(headers['nuncio-delivery']);
 const markOf = ({ body }: Received) => JSON.parse(body).ref.slice('refs/heads/'.length) as string;
 
-test('webhooks 62, 66: a failover that loses deliveries loses nothing that comes after it, and gives no id a second time', async (t) => {
+test('webhooks 62, 66: a failover that loses deliveries loses nothing later and reuses no id', async (t) => {
   const { primary, standby, caughtUp, disconnect, promote } = await startReplicated(t);
   const proxy = await startDatabaseProxy(primary.connectionString);
   t.after(() => proxy.close());
@@ -159,7 +159,7 @@ test('webhooks 62, 66: a failover that loses deliveries loses nothing that comes
   assert.deepEqual(rows, [{ number: 0 }, { number: 1 }]);
 });
 
-test('webhooks 66: `epoch begin` gives later deliveries ids of another epoch, and waits for servers to stop', async (t) => {
+test('webhooks 66: epoch begin` gives later deliveries ids of a new epoch and waits for servers to sto', async (t) => {
   const server = await startTestServer(t);
   const [publisher, app, subscriber] = [
     await createPublisher(server),
@@ -204,7 +204,7 @@ test('webhooks 66: `epoch begin` gives later deliveries ids of another epoch, an
   }
 });
 
-test('webhooks 62: a cursor past the last delivery goes back to the oldest one that may not have been sent', async (t) => {
+test('webhooks 62: a cursor past the last delivery returns to the oldest one that may be unsent', async (t) => {
   const server = await startTestServer(t);
   const { db } = server;
   const app = await createApp(server);

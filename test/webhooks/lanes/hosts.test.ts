@@ -32,7 +32,7 @@ async function startCounting(t: TestContext, respond: Behaviour) {
   return { subscriber, counted };
 }
 
-test('a host that accepts nothing is asked seldom, however many subscriptions name it, and opens once it accepts', async (t) => {
+test('a host that accepts nothing gets few attempts from any number of subscriptions, and recovers once it accepts', async (t) => {
   const server = await startTestServer(t, { NUNCIO_RETRY_SCHEDULE: '1s,1s,1s,1s,1s' });
   const publisher = await createPublisher(server);
   let accepts = false;
@@ -56,7 +56,7 @@ test('a host that accepts nothing is asked seldom, however many subscriptions na
   while (paths() < 200) await subscriber.waitFor(subscriber.received.length + 1);
 });
 
-test('a host that accepts gets more and more at once', async (t) => {
+test('a host that accepts gets more and more concurrent attempts', async (t) => {
   const server = await startTestServer(t);
   const publisher = await createPublisher(server);
   const { subscriber, counted } = await startCounting(t, (_received, response) => {
@@ -71,7 +71,7 @@ test('a host that accepts gets more and more at once', async (t) => {
 
 for (const isKnown of [true, false]) {
   const name = isKnown ? 'known' : 'unknown';
-  test(`hanging subscriptions of one account at a shared ${name} host keep nothing from another there`, async (t) => {
+  test(`one account’s hanging subscriptions at a shared ${name} host take nothing from another account`, async (t) => {
     const server = await startTestServer(t);
     const publisher = await createPublisher(server);
     const { promise: ended, resolve: end } = Promise.withResolvers<void>();
@@ -99,7 +99,7 @@ for (const isKnown of [true, false]) {
 }
 
 for (const quota of ['hostRate', 'appRate'] as const) {
-  test(`${quota} spaces out what one ${quota === 'hostRate' ? 'host' : 'app'} gets, and the others get theirs`, async (t) => {
+  test(`${quota} spaces out one ${quota === 'hostRate' ? 'host' : 'app'}’s attempts, and others get theirs`, async (t) => {
     const perSecond = 50;
     const platform = await platformWithPatientHosts();
     const quotas = { ...platform.webhooks.quotas, [quota]: perSecond };
@@ -127,7 +127,7 @@ for (const quota of ['hostRate', 'appRate'] as const) {
   });
 }
 
-test('a wildcard of names at one address that accepts nothing opens few connections to it', async (t) => {
+test('many names at one address that accepts nothing open few connections', async (t) => {
   const resolveHost = async () => ['127.0.0.1'];
   const server = await startTestServer(t, {}, 'dev', undefined, { resolveHost }, 'here');
   const publisher = await createPublisher(server);
@@ -153,7 +153,7 @@ test('a wildcard of names at one address that accepts nothing opens few connecti
   assert.ok(counted.most <= 2 * window, `${counted.most} requests at once`);
 });
 
-test('an IPv6 address counts by its /64, an IPv4 address by itself', () => {
+test('an IPv6 address counts by its /64, an IPv4 address alone', () => {
   assert.equal(addressKey('2606:4700:1:2:3:4:5:6', '443'), '2606:4700:1:2');
   assert.equal(addressKey('2606:4700::5', '443'), '2606:4700:0:0');
   assert.equal(addressKey('93.184.215.14', '443'), '93.184.215.14');

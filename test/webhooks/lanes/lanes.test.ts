@@ -49,7 +49,7 @@ async function startHolding(t: TestContext): Promise<{ subscriber: Subscriber; g
   return { subscriber, goOn };
 }
 
-test('webhooks 62: a lane in the name of a node that is not there is taken by another', async (t) => {
+test('webhooks 62: a lane leased to a missing node is taken by another', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -60,7 +60,7 @@ test('webhooks 62: a lane in the name of a node that is not there is taken by an
   assert.deepEqual(marksOf(await subscriber.waitFor(1)), ['orphan']);
 });
 
-test('webhooks 62: what waited for days is sent before what is new, whichever days it is of', async (t) => {
+test('webhooks 62: deliveries that waited for days are sent before new ones, whatever their day', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -88,7 +88,7 @@ test('webhooks 62: what waited for days is sent before what is new, whichever da
   assert.deepEqual(marksOf(await subscriber.waitFor(3)), ['old-1', 'old-2', 'new']);
 });
 
-test('webhooks 45: what is read between the disabling and its notice is held, not cancelled', async (t) => {
+test('webhooks 45: a delivery read between the disabling and its notice is held, not cancelled', async (t) => {
   let count = 0;
   const subscriber = await startSubscriber(t, (_received, response) => {
     count += 1;
@@ -117,7 +117,7 @@ test('webhooks 45: what is read between the disabling and its notice is held, no
   assert.ok((await deliveries(app, id, '&status=held')).length > 0);
 });
 
-test('webhooks 66: ordered: one that is cancelled between its attempts does not hold up the others', async (t) => {
+test('webhooks 66: an ordered lane continues when a delivery is cancelled between its attempts', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url, ordered: true, retry_schedule: [2, 2, 2, 2] });
@@ -132,7 +132,7 @@ test('webhooks 66: ordered: one that is cancelled between its attempts does not 
   assert.equal(received[1]?.headers['nuncio-event'], 'invoice.paid');
 });
 
-test('webhooks 66: ordered: an app’s lane goes on when one of its users withdraws', async (t) => {
+test('webhooks 66: an ordered app lane continues when one of its users withdraws', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createSubscribingClient(server);
   const { createGrant, withdrawGrant } = await import('../../../src/grants/grant.ts');
@@ -151,7 +151,7 @@ test('webhooks 66: ordered: an app’s lane goes on when one of its users withdr
   assert.deepEqual(marksOf(await subscriber.waitFor(2)), ['withdrawn', 'goes on']);
 });
 
-test('webhooks 66: ordered: holds also after something was resent by hand', async (t) => {
+test('webhooks 66: an ordered lane stays ordered after a resend', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url, ordered: true, retry_schedule: [1] });
@@ -173,7 +173,7 @@ test('webhooks 66: ordered: holds also after something was resent by hand', asyn
   assert.deepEqual(marksOf(received).slice(3), ['first', 'first', 'second']);
 });
 
-test('webhooks 71: a delivery that was attempted more often than can be counted stops nobody', async (t) => {
+test('webhooks 71: a delivery with more attempts than the counter holds blocks nobody', async (t) => {
   const [subscriber, other] = [await startSubscriber(t), await startSubscriber(t)];
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url, kinds: ['push'] });
@@ -197,7 +197,7 @@ test('webhooks 71: a delivery that was attempted more often than can be counted 
   );
 });
 
-test('webhooks 78: one secret that cannot be opened stops its own subscription alone', async (t) => {
+test('webhooks 78: a secret that cannot be opened stops only its own subscription', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const broken = await subscribe(app, { url: subscriber.url, kinds: ['push'] });
@@ -211,7 +211,7 @@ test('webhooks 78: one secret that cannot be opened stops its own subscription a
   }
 });
 
-test('webhooks 60: a client that is disabled gets nothing more, also by its users’ grants', async (t) => {
+test('webhooks 60: a disabled client gets nothing more by its users’ grants', async (t) => {
   const { subscriber, goOn } = await startHolding(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
@@ -230,7 +230,7 @@ test('webhooks 60: a client that is disabled gets nothing more, also by its user
   assert.equal(subscriber.received.length, count);
 });
 
-test('webhooks 13: when one user of a client withdraws, what is in memory of theirs stops, and the others’ goes on', async (t) => {
+test('webhooks 13: deliveries in memory stop for a user who withdraws, and continue for the client’s other users', async (t) => {
   const { subscriber, goOn } = await startHolding(t);
   const { client, request } = await createSubscribingClient(server);
   await subscribe({ request }, { url: subscriber.url });
@@ -259,7 +259,7 @@ test('webhooks 13: when one user of a client withdraws, what is in memory of the
   assert.equal(of('leaving'), left);
 });
 
-test('webhooks 60: a client that is disabled gets nothing more by its own subscription either', async (t) => {
+test('webhooks 60: a disabled client gets nothing more by its own subscription', async (t) => {
   const { subscriber, goOn } = await startHolding(t);
   const { client, request } = await createSubscribingClient(server);
   await subscribe({ request }, { url: subscriber.url });
@@ -280,7 +280,7 @@ test('webhooks 60: a client that is disabled gets nothing more by its own subscr
   assert.equal(subscriber.received.length, count);
 });
 
-test('a repetition that was accepted is not sent again', async (t) => {
+test('an accepted retry is not sent again', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url, retry_schedule: [1, 600] });
@@ -310,7 +310,7 @@ test('a repetition that was accepted is not sent again', async (t) => {
   assert.equal(accepted, 700);
 });
 
-test('webhooks 46: a success that was under way does not undo what Retry-After asked for', async (t) => {
+test('webhooks 46: a success in flight does not undo Retry-After', async (t) => {
   let count = 0;
   const subscriber = await startSubscriber(t, (_received, response) => {
     count += 1;
@@ -331,7 +331,7 @@ test('webhooks 46: a success that was under way does not undo what Retry-After a
   assert.equal(early.length, 0);
 });
 
-test('changes of one subscription at the same time are all kept', async () => {
+test('concurrent changes of a subscription are all applied', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });
   for (let round = 0; round < 10; round += 1) {
@@ -353,7 +353,7 @@ test('changes of one subscription at the same time are all kept', async () => {
   }
 });
 
-test('an owner has no more subscriptions than allowed, also by asking thirty times at once', async () => {
+test('an owner cannot exceed the subscription limit with thirty concurrent requests', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });
   await sql`
@@ -368,7 +368,7 @@ test('an owner has no more subscriptions than allowed, also by asking thirty tim
   assert.equal(answers.filter(({ status }) => status === 201).length, 5);
 });
 
-test('odd parameters of the log are refused or find nothing, never an error of the server', async () => {
+test('odd parameters of the log are refused or match nothing, without a server error', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });
   const paths = [
@@ -391,7 +391,7 @@ test('odd parameters of the log are refused or find nothing, never an error of t
   }
 });
 
-test('cloudevents: a repetition tells the same time as the first attempt', async (t) => {
+test('a retried CloudEvent has the time of the first attempt', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url, format: 'cloudevents', retry_schedule: [2] });
@@ -404,7 +404,7 @@ test('cloudevents: a repetition tells the same time as the first attempt', async
   assert.deepEqual(JSON.parse(first?.body as string).data, pushBody('time'));
 });
 
-test('the log of a long lane is looked through in pieces: a page may be short, and leads on to the next', async () => {
+test('the log of a long lane is searched in parts: a page may be short and links to the next', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });
   // 25,000 that were accepted, but for the first one, which is of another kind as well.
@@ -439,7 +439,7 @@ test('the log of a long lane is looked through in pieces: a page may be short, a
   assert.deepEqual(await sizesOf('status=failed'), [1]);
 });
 
-test('a column that a migration adds does not stop a node that still runs the old code', async (t) => {
+test('a column added by a migration does not stop a node with the old code', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -455,7 +455,7 @@ test('a column that a migration adds does not stop a node that still runs the ol
   }
 });
 
-test('webhooks 62: what became of a repetition is written before its lane is let go of', async (t) => {
+test('webhooks 62: a retry’s outcome is written before its lane is released', async (t) => {
   const asked = Promise.withResolvers<void>();
   const goOn = Promise.withResolvers<void>();
   const subscriber = await startSubscriber(t, async (_received, response) => {
@@ -482,7 +482,7 @@ test('webhooks 62: what became of a repetition is written before its lane is let
   );
 });
 
-test('webhooks 76: deliveries that left with their day before they were sent do not hold up those after them', async (t) => {
+test('webhooks 76: deliveries dropped with their day do not block later ones', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });

@@ -14,7 +14,7 @@ const server = await startTestServer({ after }, {}, 'dev', await platformWithPat
 const { db } = server;
 const publisher = await createPublisher(server);
 
-test('webhooks 63: what ends after its lane was lost and taken again says nothing of what the lane has done', async (t) => {
+test('webhooks 63: an attempt that ends after its lane was lost and retaken changes nothing in the lane', async (t) => {
   const waiting: { sequence: number; response: ServerResponse }[] = [];
   const subscriber = await startSubscriber(t, ({ headers }, response) => {
     waiting.push({ sequence: Number(headers['nuncio-sequence']), response });

@@ -130,7 +130,7 @@ for (const [what, statement] of [
   ['a mark', 'free as ('],
   ['a record', 'insert into attempts'],
 ] as const) {
-  test(`webhooks 62: the answer to ${what} is lost: everything is delivered, and logged once`, async (t) => {
+  test(`webhooks 62: everything is delivered and logged once when the response to ${what} is lost`, async (t) => {
     const { databaseUrl, start, app, db, baseUrl } = await setUp(t);
     const subscriber = await startSubscriber(t);
     const first = await start(databaseUrl);
@@ -182,7 +182,7 @@ for (const [what, statement] of [
   });
 }
 
-test('webhooks 63, 66: two nodes share the work; one that stands still is replaced, and does no harm when it goes on', async (t) => {
+test('webhooks 63, 66: two nodes share the work, and a stalled node is replaced and does no harm when it resumes', async (t) => {
   const { first, serverA: server, serverB } = await startTwoNodes(t);
   const subscriber = await startSubscriber(t);
   const app = await createParticipants(server, server.config as never);

@@ -50,7 +50,7 @@ async function openRecorder(
   return { recorder, laneId, add };
 }
 
-test('webhooks 64: a flush writes the outcomes that wait behind a statement in progress', async (t) => {
+test('webhooks 64: a flush writes the outcomes that wait behind a statement in flight', async (t) => {
   const { recorder, laneId, add } = await openRecorder(t, '77');
   const flushed = await db.transaction().execute(async (tx) => {
     await sql`select from nodes where id = 77 for update`.execute(tx);
@@ -70,7 +70,7 @@ test('webhooks 64: a flush writes the outcomes that wait behind a statement in p
   assert.deepEqual(written, [{ sequence: 1 }, { sequence: 2 }]);
 });
 
-test('an outcome after a pause is written at once; those that come while it is written share a statement later', async (t) => {
+test('an outcome after a pause is written at once, and outcomes that arrive meanwhile share the next statement', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const statements = [Promise.withResolvers<number>(), Promise.withResolvers<number>()];
   let count = 0;

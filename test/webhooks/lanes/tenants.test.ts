@@ -49,7 +49,7 @@ async function unattempted({ db }: TestServer, { account }: App): Promise<number
   return rows[0]?.count ?? 0;
 }
 
-test('large bodies for hundreds of hanging subscriptions of one account keep nothing from another', async (t) => {
+test('large bodies for one account’s hundreds of hanging subscriptions take nothing from another', async (t) => {
   // A fortieth of what is usual, so that a fortieth of the bodies is enough.
   const server = await startWith(t, { waitingBytes: 4_194_304, waitingBytesPerAccount: 1_048_576 });
   const publisher = await createPublisher(server);
@@ -72,7 +72,7 @@ test('large bodies for hundreds of hanging subscriptions of one account keep not
   assert.ok(left >= 4_000, `${left} of 8000 deliveries of the attacker are left`);
 });
 
-test('thousands of rate-limited lanes of one account leave room for another, and each gets its turn', async (t) => {
+test('one account’s thousands of rate-limited lanes leave room for another, and each gets its turn', async (t) => {
   const server = await startWith(t, { lanes: 100 });
   const publisher = await createPublisher(server);
   const slow = await startSubscriber(t);

@@ -42,7 +42,7 @@ async function attemptsOf(app: App, id: string, state: string): Promise<[string,
   return [delivery, (await app.request('GET', `/deliveries/${delivery}`)).body.attempts];
 }
 
-test('webhooks 75: number, trigger, times of each step, family, request, status, headers, 16 KiB, error of the list', async () => {
+test('webhooks 75: an attempt records number, trigger, step times, address family, request, status, headers, 16 KiB of body and its error', async () => {
   const app = await createApp(server);
   let count = 0;
   site.serve('/record', (_request, response) => {
@@ -91,7 +91,7 @@ test('webhooks 75: number, trigger, times of each step, family, request, status,
   assert.ok(!JSON.stringify(body).includes(secret));
 });
 
-test('webhooks 75: what got no answer has its error, and no more', async () => {
+test('webhooks 75: an attempt without a response has its error and no more', async () => {
   const app = await createApp(server);
   const closed = await startSubscriber({ after });
   const inside = await subscribe(app, { url: site.url('/', 'inside'), retry_schedule: [3_600] });
@@ -139,7 +139,7 @@ function splitTime(headers: Record<string, string>): [Record<string, string>, nu
   return [Object.fromEntries(entries), time];
 }
 
-test('webhooks 75: the request’s headers are those that were sent, without what a signature gives away', async (t) => {
+test('webhooks 75: an attempt records the request headers as sent, without what reveals a signature', async (t) => {
   for (const signature of signatureShapes) {
     for (const format of formats) {
       const subscriber = await startSubscriber(t);
@@ -161,7 +161,7 @@ test('webhooks 75: the request’s headers are those that were sent, without wha
   }
 });
 
-test('webhooks 61: each attempt shows the URL and the shape that it was made with, for as long as it is kept', async (t) => {
+test('webhooks 61: each attempt shows its URL and body format for as long as it is kept', async (t) => {
   const [old, next] = [await startSubscriber(t, answer(500)), await startSubscriber(t)];
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: old.url, signature: 'sha256', retry_schedule: [2] });

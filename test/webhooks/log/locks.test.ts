@@ -34,7 +34,7 @@ function whileDumping(work: () => Promise<void>): Promise<void> {
   });
 }
 
-test('partitions of new days are made, and events delivered, while a backup reads the log', async (t) => {
+test('partitions are created and events delivered while a backup reads the log', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
@@ -49,7 +49,7 @@ test('partitions of new days are made, and events delivered, while a backup read
   });
 });
 
-test('a day that a backup still reads is dropped after the backup, and blocks nobody until then', async (t) => {
+test('a day that a backup reads is dropped after the backup and blocks nobody until then', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
@@ -67,7 +67,7 @@ test('a day that a backup still reads is dropped after the backup, and blocks no
   assert.deepEqual(rows, [{ old: null }]);
 });
 
-test('two nodes that keep days at the same time do not disturb each other', async () => {
+test('two nodes that maintain days concurrently do not interfere', async () => {
   await sql`
     create table attempts_20200103 partition of attempts for values from ('2020-01-03') to ('2020-01-04')`.execute(
     server.db,
@@ -81,7 +81,7 @@ test('two nodes that keep days at the same time do not disturb each other', asyn
   assert.deepEqual(rows, [{ old: null }]);
 });
 
-test('fan-out goes on when a client does not finish the transaction in which it locked a lane', async (t) => {
+test('fan-out continues when a client holds a lane’s row lock', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });

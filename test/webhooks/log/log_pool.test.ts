@@ -13,7 +13,7 @@ const server = await startTestServer({ after }, { NUNCIO_DATABASE_CONNECTIONS: S
 const { db } = server;
 const range = (count: number) => Array.from({ length: count }, (_, index) => index);
 
-test('readers of a log that does not answer keep no article from being written', async () => {
+test('readers of an unresponsive log block no article from being written', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/hooks' });
   const readers = await db.transaction().execute(async (tx) => {
@@ -32,7 +32,7 @@ test('readers of a log that does not answer keep no article from being written',
   assert.equal((await app.request('GET', `/subscriptions/${id}/deliveries`)).status, 200);
 });
 
-test('a node opens no more connections than it may', async (t) => {
+test('a node opens no more connections than its limit', async (t) => {
   const app = await createApp(server);
   const publisher = await createPublisher(server);
   const subscriber = await startSubscriber(t);
@@ -49,7 +49,7 @@ test('a node opens no more connections than it may', async (t) => {
   assert.ok((rows[0]?.count ?? 0) <= connectionsMin + 4, `${rows[0]?.count} connections`);
 });
 
-test('the shares of a node’s connections are what it may open, whatever it is', () => {
+test('a node’s connection shares add up to its limit, whatever it is', () => {
   for (const total of [connectionsMin, 15, connectionsDefault, 50, 1_000]) {
     const { requests, log, engine } = divideConnections(total);
     assert.equal(requests + log + engine + 2, total);
@@ -57,7 +57,7 @@ test('the shares of a node’s connections are what it may open, whatever it is'
   }
 });
 
-test('a node that the database has no room for says so', async () => {
+test('a node reports a database without free connections', async () => {
   assert.equal(await findConnectionShortage(db, 2), undefined);
   assert.match((await findConnectionShortage(db, 100_000)) ?? '', /up to 100000 connections/);
 });

@@ -194,7 +194,7 @@ const answers = fc
     return slip === null ? text : text.slice(0, slip.at) + slip.byte + text.slice(slip.at + slip.cut);
   });
 
-test('no connection goes on after an answer that Node’s own client would not go on after, or would understand otherwise', async () => {
+test('no connection is reused after a response that Node’s client refuses or reads differently', async () => {
   await fc.assert(
     fc.asyncProperty(answers, async (text) => {
       const bytes = Buffer.from(text, 'latin1');
@@ -238,7 +238,7 @@ async function serveRaw(t: TestContext, onConnection: (socket: Socket) => void):
   return `http://hooks.example:${(server.address() as AddressInfo).port}`;
 }
 
-test('what came in thousands of pieces costs no more memory than its bytes', () => {
+test('a response in thousands of pieces costs no more memory than its bytes', () => {
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc') as () => void;
   const used = () => {
@@ -260,7 +260,7 @@ test('what came in thousands of pieces costs no more memory than its bytes', () 
   for (const reader of readers) assert.equal(String(reader.body), 'x'.repeat(16_000));
 });
 
-test('what had been sent over a kept connection is told as a failure, not as called off, where it may not be sent again', async (t) => {
+test('a delivery sent over a kept connection is reported as failed when it may not be sent again', async (t) => {
   const part = { stopCount: 0 };
   let requests = 0;
   const origin = await serveRaw(t, (socket) => {
@@ -278,7 +278,7 @@ test('what had been sent over a kept connection is told as a failure, not as cal
   assert.equal(requests, 2);
 });
 
-test('a subscriber that lets HTTP/2 wait for its settings gets nothing that was stopped meanwhile', async (t) => {
+test('a subscriber that delays HTTP/2 settings gets nothing that was stopped meanwhile', async (t) => {
   const part = { stopCount: 0 };
   const kinds: number[] = [];
   const settings = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]);

@@ -47,7 +47,7 @@ function read(text: string, cuts: readonly number[] = [], isEnded = false): Read
   return { reading, status: reader.head?.status, body, mayGoOn: reader.isReusable };
 }
 
-test('an answer is the same however it is cut into pieces', () => {
+test('a response is the same however it is split', () => {
   const whole = [
     `${ok}Content-Length: 5\r\n\r\nhello`,
     `${ok}Transfer-Encoding: chunked\r\n\r\n3;a=b\r\nhel\r\n2\r\nlo\r\n0\r\nTrailer: x\r\n\r\n`,
@@ -72,7 +72,7 @@ test('an answer is the same however it is cut into pieces', () => {
   );
 });
 
-test('what could end in two places, or is no HTTP, is refused', () => {
+test('an ambiguous end or invalid HTTP is refused', () => {
   const wrong = [
     'SSH-2.0-OpenSSH_9.6\r\n',
     'HTTP/2 200 OK\r\n\r\n',
@@ -109,7 +109,7 @@ test('what could end in two places, or is no HTTP, is refused', () => {
   for (const text of wrong) assert.equal(read(text).reading, 'wrong', JSON.stringify(text.slice(0, 90)));
 });
 
-test('what ends early is short; what goes on beyond 16 KiB is cut', () => {
+test('an early end is reported as short, and a body beyond 16 KiB is cut', () => {
   for (const text of ['', 'HTTP', ok, `${ok}\r\n`.slice(0, -2), `${ok}Content-Length: 3\r\n\r\nab`])
     assert.match(read(text, [], true).reading, /^(short|wrong)$/, text);
   assert.equal(read(`${ok}Content-Length: 3\r\n\r\nab`, [], true).reading, 'short');
@@ -125,7 +125,7 @@ test('what ends early is short; what goes on beyond 16 KiB is cut', () => {
   assert.deepEqual([exact.reading, exact.mayGoOn], ['done', true]);
 });
 
-test('a connection goes on only after an end that is certain', () => {
+test('a connection is reused only after an unambiguous end', () => {
   const goesOn: [string, boolean][] = [
     [`${ok}Content-Length: 0\r\n\r\n`, true],
     ['HTTP/1.1 204 No Content\r\n\r\n', true],
@@ -146,7 +146,7 @@ test('a connection goes on only after an end that is certain', () => {
   }
 });
 
-test('headers are kept by name, those that come twice as a list, whatever they are called', () => {
+test('headers are kept by name, and repeated ones as a list', () => {
   const reader = new ResponseReader({ bytes: null, head: null });
   reader.take(
     Buffer.from(
@@ -159,7 +159,7 @@ test('headers are kept by name, those that come twice as a list, whatever they a
   );
 });
 
-test('HmacKey signs as node:crypto does, whatever the lengths', () => {
+test('HmacKey signs like node:crypto for any length', () => {
   for (const keyBytes of [0, 1, 24, 63, 64, 65, 200]) {
     const key = randomBytes(keyBytes);
     for (const bodyBytes of [0, 1, 55, 1_000, 65_530, 65_536, 200_000]) {
@@ -198,7 +198,7 @@ function post(sender: Sender, origin: string, body: Buffer): Promise<ExchangeRes
   return new Promise((resolve) => sender.send(request, resolve, undefined));
 }
 
-test('requests of every size arrive whole, many at once, over http and https', async (t) => {
+test('concurrent requests of every size arrive whole over http and https', async (t) => {
   const handler = (request: IncomingMessage, response: ServerResponse) => {
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
@@ -231,7 +231,7 @@ test('requests of every size arrive whole, many at once, over http and https', a
   }
 });
 
-test('a request that the system has not taken yet is not written over by the next one', async () => {
+test('a request still in the send buffer is not overwritten by the next', async () => {
   const taken: string[] = [];
   const { promise: done, resolve } = Promise.withResolvers<void>();
   /** Looks at what it was given only after a while, as a socket does that has no room. */
@@ -265,7 +265,7 @@ test('a request that the system has not taken yet is not written over by the nex
   assert.deepEqual(taken, bodies);
 });
 
-test('bytes that come over an idle connection end it', async (t) => {
+test('bytes on an idle connection end it', async (t) => {
   let connections = 0;
   const server = createTcp((socket) => {
     connections += 1;
@@ -283,7 +283,7 @@ test('bytes that come over an idle connection end it', async (t) => {
   assert.equal(connections, 2);
 });
 
-test('where a kept connection was closed and no other can be opened, the attempt ends with that', async (t) => {
+test('the attempt ends with connect_error when a kept connection was closed and no other opens', async (t) => {
   const server = createTcp((socket) => {
     let requests = 0;
     socket.on('data', () => {

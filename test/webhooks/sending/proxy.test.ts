@@ -46,7 +46,7 @@ async function serveHttps(t: TestContext, name: 'good' | 'self-signed'): Promise
   return (server.address() as AddressInfo).port;
 }
 
-test('webhooks 30: by CONNECT for https and http, to the address that was judged; TLS is with the subscriber', async (t) => {
+test('webhooks 30: http and https go by CONNECT to the checked address, with TLS to the subscriber', async (t) => {
   const proxy = await startEgressProxy(t);
   const named = readEgressProxy(proxy.url.replace('http://', 'http://us%40er:p%3Aw@'));
   const port = await serveHttps(t, 'good');
@@ -73,7 +73,7 @@ test('webhooks 30: by CONNECT for https and http, to the address that was judged
   assert.equal(forged.error, 'tls_error');
 });
 
-test('webhooks 30: the checks stay on: what leads inside is not asked for', async (t) => {
+test('webhooks 30: addresses are still checked, and the proxy is not asked for internal ones', async (t) => {
   const proxy = await startEgressProxy(t);
   const named = readEgressProxy(proxy.url);
   for (const host of [
@@ -96,7 +96,7 @@ test('webhooks 30: the checks stay on: what leads inside is not asked for', asyn
   assert.equal(proxy.asked.length, 0);
 });
 
-test('webhooks 30, 33: a proxy that refuses, is not there, or says nothing; nothing is told of it', async (t) => {
+test('webhooks 30, 33: a proxy that refuses, is absent or is silent fails the attempt and reveals nothing', async (t) => {
   const refusing = await startEgressProxy(t, () => 'HTTP/1.1 403 Not for 10.1.2.3\r\n\r\n');
   const babbling = await startEgressProxy(t, () => `HTTP/1.1 200 OK\r\n${'X-A: b\r\n'.repeat(4_000)}`);
   const silent = await startEgressProxy(t, () => '');
@@ -115,7 +115,7 @@ test('webhooks 30, 33: a proxy that refuses, is not there, or says nothing; noth
   );
 });
 
-test('webhooks 30: of several addresses the first that the proxy reaches is taken', async (t) => {
+test('webhooks 30: the first address that the proxy reaches is used', async (t) => {
   const subscriber = await startSubscriber(t);
   const proxy = await startEgressProxy(t, (target) =>
     target.startsWith('127.0.0.2') ? 'HTTP/1.1 502 Bad Gateway\r\n\r\n' : undefined,
@@ -129,7 +129,7 @@ test('webhooks 30: of several addresses the first that the proxy reaches is take
   );
 });
 
-test('webhooks 30: the setting holds for deliveries and for what apps keep elsewhere alike', async (t) => {
+test('webhooks 30: the setting applies to deliveries and to what apps host elsewhere', async (t) => {
   const proxy = await startEgressProxy(t);
   const site = await startSite(t);
   const settings = { NUNCIO_EGRESS_PROXY: proxy.url };

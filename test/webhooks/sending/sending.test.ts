@@ -66,7 +66,7 @@ const serveRaw = (t: TestContext, onData: (socket: Socket, data: Buffer) => void
     createTcp((socket) => void socket.on('data', (data) => onData(socket, Buffer.from(data)))),
   );
 
-test('webhooks 23, 24: the certificate and its host are verified; no byte of the request is sent where they are wrong', async (t) => {
+test('webhooks 23, 24: no byte of the request is sent when the certificate or its host is wrong', async (t) => {
   for (const name of ['self-signed', 'expired', 'wrong-host']) {
     let requests = 0;
     const port = await listen(
@@ -94,7 +94,7 @@ test('webhooks 23, 24: the certificate and its host are verified; no byte of the
   assert.ok((good.connection?.tlsMs ?? 0) > 0);
 });
 
-test('webhooks 24: nothing older than TLS 1.2', async (t) => {
+test('webhooks 24: TLS older than 1.2 is refused', async (t) => {
   const old = createHttps({
     ...certificate('good'),
     minVersion: 'TLSv1.1',
@@ -108,7 +108,7 @@ test('webhooks 24: nothing older than TLS 1.2', async (t) => {
   assert.equal(answer.reason, 'tlsv1 alert protocol version');
 });
 
-test('HTTP/2 is spoken where the subscriber offers it', async (t) => {
+test('HTTP/2 is used when the subscriber offers it', async (t) => {
   const versions: string[] = [];
   const server = createHttp2({ ...certificate('good'), allowHTTP1: false }, (request, response) => {
     versions.push(request.httpVersion);
@@ -165,14 +165,14 @@ test('an HTTP/2 response whose header section exceeds the limit is refused, as w
   assert.equal(answer.status, null);
 });
 
-test('webhooks 25: one forbidden address among those of a name refuses the attempt', async () => {
+test('webhooks 25: one forbidden address of a name refuses the attempt', async () => {
   const policy = { allowLoopback: false, resolveHost: async () => ['93.184.216.34', '10.0.0.7'] };
   await assert.rejects(resolveVetted('hooks.example', policy), { code: 'address_refused' });
   const open = { allowLoopback: false, resolveHost: async () => ['93.184.216.34'] };
   assert.deepEqual(await resolveVetted('hooks.example', open), ['93.184.216.34']);
 });
 
-test('webhooks 26: a name that is public first and loopback at the connection is not connected to', async (t) => {
+test('webhooks 26: a name that is public first and loopback at connection time is not connected to', async (t) => {
   let connections = 0;
   const server = createTcp(() => connections++);
   const port = await listen(t, server);
@@ -190,7 +190,7 @@ test('webhooks 26: a name that is public first and loopback at the connection is
   assert.equal(connections, 0);
 });
 
-test('webhooks 27: literal addresses are judged at the connection, too', async (t) => {
+test('webhooks 27: literal addresses are checked at the connection, too', async (t) => {
   let connections = 0;
   const port = await listen(
     t,
@@ -211,7 +211,7 @@ test('webhooks 27: literal addresses are judged at the connection, too', async (
   assert.equal(connections, 0);
 });
 
-test('webhooks 27: whoever asks for all addresses of a name, or for one, gets those that were judged', async () => {
+test('webhooks 27: a look-up of one or all addresses of a name returns the checked ones', async () => {
   const lookup = vettedLookup(['192.0.2.1', '2001:db8::1']);
   const ask = (all: boolean) =>
     new Promise((resolve, reject) => {
@@ -229,7 +229,7 @@ test('webhooks 27: whoever asks for all addresses of a name, or for one, gets th
   assert.deepEqual(await ask(false), ['192.0.2.1', 4]);
 });
 
-test('webhooks 27: a name with an address that refuses and one that answers is reached, by judged addresses alone', async (t) => {
+test('webhooks 27: a name is reached by its checked addresses when one refuses and another accepts', async (t) => {
   const port = await serveHttp(t, (_request, response) => response.end('ok'));
   for (const addresses of [
     ['::1', '127.0.0.1'],
@@ -242,7 +242,7 @@ test('webhooks 27: a name with an address that refuses and one that answers is r
   assert.equal((await post(mixed, `http://hooks.example:${port}`)).error, 'address_refused');
 });
 
-test('webhooks 31, 32: what does not resolve is dns_error; no error tells what was met', async (t) => {
+test('webhooks 31, 32: an unresolvable name is dns_error, and no error reveals what was found', async (t) => {
   const failing = createSender(t, {
     resolveHost: async () => {
       throw Object.assign(new Error('queryA ESERVFAIL 10.1.2.3'), { code: 'ESERVFAIL' });
@@ -257,7 +257,7 @@ test('webhooks 31, 32: what does not resolve is dns_error; no error tells what w
   assert.ok(!JSON.stringify(refused).includes('10.1.2.3'));
 });
 
-test('a port that nobody listens on is connect_error', async (t) => {
+test('a closed port is connect_error', async (t) => {
   const port = await serveHttp(t, () => {});
   const server = createTcp();
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -267,7 +267,7 @@ test('a port that nobody listens on is connect_error', async (t) => {
   assert.equal((await post(createSender(t), `http://127.0.0.1:${closed}`)).error, 'connect_error');
 });
 
-test('webhooks 28: a connection to somebody else than was judged is closed before a byte is written', async (t) => {
+test('webhooks 28: a connection to another peer than was checked is closed before a byte is written', async (t) => {
   let received = 0;
   let closings = 0;
   const { promise: closed, resolve: onClosed } = Promise.withResolvers<void>();
@@ -321,7 +321,7 @@ async function startDeaf(t: TestContext): Promise<number> {
   return port;
 }
 
-test('webhooks 33: the name, the connection and the handshake have a timer each, within that of the whole', async (t) => {
+test('webhooks 33: look-up, connection and handshake each have a timeout within the total', async (t) => {
   const never = new Promise<string[]>(() => {});
   const unanswered = createSender(t, { resolveHost: () => never });
   const deaf = await startDeaf(t);
@@ -338,7 +338,7 @@ test('webhooks 33: the name, the connection and the handshake have a timer each,
   assert.match(handshake?.reason ?? '', /too long/);
 });
 
-test('webhooks 29, 44: redirects are answers, not followed', async (t) => {
+test('webhooks 29, 44: a redirect is a response and not followed', async (t) => {
   for (const status of [301, 302, 303, 304, 307, 308]) {
     let requests = 0;
     const port = await serveHttp(t, (_request, response) => {
@@ -352,7 +352,7 @@ test('webhooks 29, 44: redirects are answers, not followed', async (t) => {
   }
 });
 
-test('webhooks 30: proxy variables of the environment are not looked at', async (t) => {
+test('webhooks 30: proxy variables of the environment are ignored', async (t) => {
   let asked = 0;
   const proxy = await serveHttp(t, (_request, response) => {
     asked += 1;
@@ -370,7 +370,7 @@ test('webhooks 30: proxy variables of the environment are not looked at', async 
   assert.equal(asked, 0);
 });
 
-test('webhooks 43: interim answers are skipped; one that is followed by the end is a failure', async (t) => {
+test('webhooks 43: interim responses are skipped, and an end after one is a failure', async (t) => {
   const early = await serveRaw(t, (socket) => {
     socket.write(
       'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n',
@@ -383,7 +383,7 @@ test('webhooks 43: interim answers are skipped; one that is followed by the end 
   assert.ok(answer.error === 'connection_error' || answer.error === 'protocol_error');
 });
 
-test('webhooks 48: an endless body is cut at 16 KiB, the connection closed, the status counts', async (t) => {
+test('webhooks 48: an endless body is cut at 16 KiB, its connection closed, and its status counts', async (t) => {
   const { promise: closed, resolve } = Promise.withResolvers<void>();
   const port = await serveHttp(t, (_request, response) => {
     response.writeHead(200);
@@ -401,7 +401,7 @@ test('webhooks 48: an endless body is cut at 16 KiB, the connection closed, the 
   await closed;
 });
 
-test('webhooks 33, 49, 50: one timer ends a body that drips and headers that do not end', async (t) => {
+test('webhooks 33, 49, 50: one timeout ends a dripping body and endless headers', async (t) => {
   const drip = await serveHttp(t, (_request, response) => {
     response.writeHead(200);
     const timer = setInterval(() => response.write('.'), 200);
@@ -425,7 +425,7 @@ test('webhooks 33, 49, 50: one timer ends a body that drips and headers that do 
   assert.ok((hung?.endedAt ?? 0) - (hung?.startedAt ?? 0) >= exchangeTimeoutMs);
 });
 
-test('webhooks 50: a header block over 16 KiB is protocol_error, also one that has no end; one below is an answer', async (t) => {
+test('webhooks 50: a header block over 16 KiB is protocol_error, also without an end, and a smaller one is accepted', async (t) => {
   const line = 'X-A: bbbbbbbbbbbbbbbb\r\n';
   const answering = (lines: number) =>
     serveRaw(t, (socket) => {
@@ -452,7 +452,7 @@ test('webhooks 50: a header block over 16 KiB is protocol_error, also one that h
   assert.equal(without?.error, 'protocol_error');
 });
 
-test('webhooks 51, 52: nothing is decompressed, and any bytes can be kept', async (t) => {
+test('webhooks 51, 52: nothing is decompressed, and any bytes can be stored', async (t) => {
   const bomb = gzipSync(Buffer.alloc(10_000_000));
   const port = await serveHttp(t, (_request, response) => {
     response.writeHead(200, { 'content-encoding': 'gzip' }).end(bomb);
@@ -461,7 +461,7 @@ test('webhooks 51, 52: nothing is decompressed, and any bytes can be kept', asyn
   assert.deepEqual(answer.body, bomb.subarray(0, responseBodyBytesMax));
 });
 
-test('webhooks 53: what is no HTTP, ends early, is reset or miscounts is a failure', async (t) => {
+test('webhooks 53: invalid HTTP, an early end, a reset and a wrong length are failures', async (t) => {
   const cases: [string, (socket: Socket) => void][] = [
     ['protocol_error', (socket) => socket.end('SSH-2.0-OpenSSH_9.6\r\n')],
     ['protocol_error', (socket) => socket.end('HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n')],
@@ -475,7 +475,7 @@ test('webhooks 53: what is no HTTP, ends early, is reset or miscounts is a failu
   }
 });
 
-test('webhooks 54: a kept connection that was closed meanwhile is replaced, within the same attempt', async (t) => {
+test('webhooks 54: a kept connection that was closed is replaced within the same attempt', async (t) => {
   const sockets: Socket[] = [];
   let requests = 0;
   const port = await serveRaw(t, (socket) => {
@@ -498,7 +498,7 @@ test('webhooks 54: a kept connection that was closed meanwhile is replaced, with
   assert.equal(requests, 3);
 });
 
-test('webhooks 55: bytes after an answer never become the answer to the next delivery', async (t) => {
+test('webhooks 55: bytes after a response never become the response to the next delivery', async (t) => {
   let connections = 0;
   const server = createTcp((socket) => {
     connections += 1;
@@ -515,7 +515,7 @@ test('webhooks 55: bytes after an answer never become the answer to the next del
   assert.equal(connections, 2);
 });
 
-test('a connection is kept and used again', async (t) => {
+test('a connection is kept and reused', async (t) => {
   let connections = 0;
   const server = createHttp((_request, response) => response.end('ok'));
   server.on('connection', () => connections++);

@@ -50,7 +50,7 @@ async function publishedKeys(): Promise<PublicKey[]> {
   return ((await answer.json()) as { public_keys: PublicKey[] }).public_keys;
 }
 
-test('webhooks 37: the vector of Standard Webhooks for ed25519', () => {
+test('webhooks 37: ed25519 signs the Standard Webhooks vector', () => {
   const whsk = '6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg==';
   const seed = Buffer.from(whsk, 'base64').subarray(0, 32);
   const id = 'msg_p5jXN8AQM9LWM0D4loKWxJek';
@@ -66,7 +66,7 @@ test('webhooks 37: the vector of Standard Webhooks for ed25519', () => {
   assert.ok(!isSignedBy(key, { headers, body: `${body} ` }));
 });
 
-test('webhooks 38, 79: `ed25519` is checked with the key at /meta, which is in the JWKS by its kid', async (t) => {
+test('webhooks 38, 79: an `ed25519` signature verifies with the key at /meta, which the JWKS lists by its kid', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url, signature: 'ed25519' });
@@ -87,7 +87,7 @@ test('webhooks 38, 79: `ed25519` is checked with the key at /meta, which is in t
   assert.ok(isSignedBy(createPublicKey({ key: jwk as never, format: 'jwk' }), received));
 });
 
-test('webhooks 79: the delivery key is in nobody’s way who checks tokens, and no token is good by it', async () => {
+test('webhooks 79: the delivery key disturbs no token check, and signs no valid token', async () => {
   const client = await createTestClient(server);
   const token = await clientToken(server, client, ['read:posts']);
   const keySet = createRemoteJWKSet(new URL(`${server.baseUrl}/oauth/jwks`));
@@ -113,7 +113,7 @@ test('webhooks 79: the delivery key is in nobody’s way who checks tokens, and 
   );
 });
 
-test('webhooks 40, 78: a new delivery key is published before it signs; both sign for a while; sealed at rest', async (t) => {
+test('webhooks 40, 78: a new delivery key is published before it signs, overlaps, and is sealed at rest', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url, signature: 'ed25519' });
@@ -165,7 +165,7 @@ test('webhooks 40, 78: a new delivery key is published before it signs; both sig
   await assert.rejects(loadDeliveryKeys(server.db, Buffer.alloc(32, 1)), /another NUNCIO_SECRET/);
 });
 
-test('`nuncio keys rotate` replaces the delivery key, too', async () => {
+test('nuncio keys rotate` replaces the delivery key, to', async () => {
   const settings = { DATABASE_URL: server.databaseUrl, NUNCIO_SECRET: testSecret.toString() };
   const { code, stdout, stderr } = await runCommand(['keys', 'rotate', '--json'], settings);
   assert.equal(code, 0, stderr);

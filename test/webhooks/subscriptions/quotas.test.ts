@@ -37,7 +37,7 @@ async function makeAtOnce(requests: readonly App['request'][], code: string): Pr
   return responses.length - refused.length;
 }
 
-test('consents of many apps and creations at the same moment do not pass the quota of an account', async (t) => {
+test('concurrent consents of many apps and creations do not exceed an account’s quota', async (t) => {
   const server = await startWith(t, { subscriptionsPerAccount: 12, subscriptionsPerGrant: 5 });
   const account = await createTestAccount(server);
   const apps: App[] = [];
@@ -56,7 +56,7 @@ test('consents of many apps and creations at the same moment do not pass the quo
   await subscribe(await createApp(server), json);
 });
 
-test('an app’s second consent by the same user brings no second quota', async (t) => {
+test('a second consent of the same user to an app adds no second quota', async (t) => {
   const server = await startWith(t, { subscriptionsPerGrant: 3 });
   const app = await createApp(server);
   const grantId = await createGrant(server.db, {
@@ -71,7 +71,7 @@ test('an app’s second consent by the same user brings no second quota', async 
   assert.equal(await makeAtOnce(requests, 'quota-grant-subscriptions'), 3);
 });
 
-test('an app has no more subscriptions than its quota, whoever its users are', async (t) => {
+test('an app’s subscriptions are limited by its quota over all users', async (t) => {
   const server = await startWith(t, { subscriptionsPerClient: 4 });
   const client = await createTestClient(server, { scopes: appScopes });
   const requests: App['request'][] = [];
@@ -83,7 +83,7 @@ test('an app has no more subscriptions than its quota, whoever its users are', a
   assert.equal(await makeAtOnce(requests, 'quota-client-subscriptions'), 4);
 });
 
-test('the own subscriptions of apps count towards the deliveries of an account’s events', async (t) => {
+test('the apps’ own subscriptions count towards an account’s deliveries', async (t) => {
   const server = await startWith(t, { deliveriesPerEvent: 4 });
   const app = await createApp(server);
   const own = await createSubscribingClient(server);
@@ -93,7 +93,7 @@ test('the own subscriptions of apps count towards the deliveries of an account�
   assert.equal(await makeAtOnce([app.request, app.request], 'quota-event-deliveries'), 1);
 });
 
-test('GET /api says what is left, and a lowered quota ends nothing', async (t) => {
+test('GET /api reports what remains, and a lowered quota ends nothing', async (t) => {
   const server = await startWith(t, { subscriptionsPerAccount: 1, subscriptionsPerGrant: 3 });
   const app = await createApp(server);
   const { id } = await subscribe(app, json);
@@ -109,7 +109,7 @@ test('GET /api says what is left, and a lowered quota ends nothing', async (t) =
   assert.equal('quotas' in (await reader.request('GET', '/api')).body, false);
 });
 
-test('past the budget of the day attempts are stored without responses, and those of other accounts with them', async (t) => {
+test('past the daily budget an account’s attempts are stored without responses, and other accounts’ keep theirs', async (t) => {
   const server = await startWith(t, { responseBytesPerDay: 40_000 });
   const publisher = await createPublisher(server);
   const subscriber = await startSubscriber(t, (_received, response) => {

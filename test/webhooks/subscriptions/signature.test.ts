@@ -27,7 +27,7 @@ const secretA = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
 const idA = 'msg_p5jXN8AQM9LWM0D4loKWxJek';
 const timestampA = 1_614_265_330;
 
-test('webhooks 37: the vectors of Standard Webhooks', () => {
+test('webhooks 37: the Standard Webhooks vectors verify', () => {
   const sign = (secret: string, id: string, timestamp: number, body: string) =>
     signStandard([standardKey(secret)], id, timestamp, Buffer.from(body));
   assert.equal(
@@ -50,7 +50,7 @@ test('webhooks 37: the vectors of Standard Webhooks', () => {
   );
 });
 
-test('webhooks 37: the vectors of GitHub and Stripe', () => {
+test('webhooks 37: the GitHub and Stripe vectors verify', () => {
   const secret = "It's a Secret to Everybody";
   assert.equal(
     signSha256([textKey(secret)], Buffer.from('Hello, World!')),
@@ -67,7 +67,7 @@ test('webhooks 37: the vectors of GitHub and Stripe', () => {
   );
 });
 
-test('webhooks 37: one value for each live secret, newest first; the older one where there is room for one', () => {
+test('webhooks 37: a signature has one value per live secret, newest first, and an older one where there is room', () => {
   const body = Buffer.from('{}');
   const [newer, older] = [textKey('new'), textKey('old')];
   const both = signTimestamp([newer, older], 1, body);
@@ -82,7 +82,7 @@ test('webhooks 37: one value for each live secret, newest first; the older one w
   );
 });
 
-test('webhooks 12: secrets are whsec_ and the base64 of 32 random bytes; given ones of 24 to 64', async () => {
+test('webhooks 12: secrets are whsec_ and the base64 of 32 random bytes, and given ones have 24 to 64 bytes', async () => {
   const secret = makeSecret();
   assert.equal(Buffer.from(secret.slice('whsec_'.length), 'base64').length, 32);
   assert.notEqual(makeSecret(), secret);
@@ -138,7 +138,7 @@ test('webhooks 38: the libraries of Standard Webhooks and Svix verify `standard`
   assert.equal(headers['nuncio-signature'], undefined);
 });
 
-test('webhooks 34: method, content type, exact length, identity encoding, user agent', async () => {
+test('webhooks 34: a request has method, content type, exact length, identity encoding and user agent', async () => {
   const { received } = await receive('timestamp');
   const { headers, body } = received;
   assert.equal(headers['content-type'], 'application/json');
@@ -152,7 +152,7 @@ test('webhooks 34: method, content type, exact length, identity encoding, user a
   );
 });
 
-test('webhooks 42: nothing of the tenant’s or the server’s own is sent', async () => {
+test('webhooks 42: no cookies, tokens or trace headers are sent', async () => {
   const { received } = await receive('timestamp');
   for (const name of [
     'cookie',
@@ -166,7 +166,7 @@ test('webhooks 42: nothing of the tenant’s or the server’s own is sent', asy
   }
 });
 
-test('webhooks 40: during the overlap both secrets sign, afterwards the new one alone', async (t) => {
+test('webhooks 40: both secrets sign during the overlap, and afterwards the new one alone', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id, secret: old } = await subscribe(app, { url: subscriber.url });

@@ -18,7 +18,7 @@ async function attemptsOf(request: Awaited<ReturnType<typeof createApp>>['reques
   return details.attempts;
 }
 
-test('static headers are sent, sealed, masked wherever they are shown, and changed one by one', async (t) => {
+test('static headers are sent, sealed, masked in every response and changed one by one', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const headers = { 'X-Api-Key': 'a very secret value', Authorization: 'Basic dXNlcjpwYXNz' };
@@ -57,7 +57,7 @@ test('static headers are sent, sealed, masked wherever they are shown, and chang
   assert.deepEqual((await app.request('PATCH', path, { json: { headers: null } })).body.headers, {});
 });
 
-test('names that matter to HTTP or signatures, and values that end a line, are refused', async () => {
+test('names that HTTP or signatures use and values that end a line are refused', async () => {
   const app = await createApp(server);
   const refused = [
     ...[
@@ -129,7 +129,7 @@ test('names that matter to HTTP or signatures, and values that end a line, are r
   assert.equal(kept.status, 422, 'a value that is not there cannot be kept');
 });
 
-test('values are not sent to another origin unless they are given again', async () => {
+test('values are not sent to a new origin unless they are given again', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url, headers: { 'X-Api-Key': 'secret', 'X-Old': 'x' } });
   const path = `/subscriptions/${id}`;

@@ -24,7 +24,7 @@ import {
 const server = await startTestServer({ after });
 const url = 'https://example.com/hooks';
 
-test('a subscription is created with its defaults, its secret and a Location', async () => {
+test('a subscription is created with its defaults, secret and Location', async () => {
   const app = await createApp(server);
   const { status, body, headers } = await app.request('POST', '/subscriptions', {
     json: { url, kinds: ['push'] },
@@ -76,7 +76,7 @@ test('a subscription is changed by a merge patch and deleted', async () => {
   assert.equal((await app.request('DELETE', `/subscriptions/${id}`)).status, 404);
 });
 
-test('webhooks 14: kinds that do not exist, and wildcards in the middle of a word, are refused', async () => {
+test('webhooks 14: unknown kinds and wildcards within a word are refused', async () => {
   const app = await createApp(server);
   const tryKinds = (kinds: unknown) => app.request('POST', '/subscriptions', { json: { url, kinds } });
   for (const kinds of [
@@ -100,7 +100,7 @@ test('webhooks 14: kinds that do not exist, and wildcards in the middle of a wor
   }
 });
 
-test('every fault of a body is told at once, by pointer', async () => {
+test('every fault of a body is reported at once by pointer', async () => {
   const app = await createApp(server);
   const json = {
     url: 'http://10.0.0.1/',
@@ -122,7 +122,7 @@ test('every fault of a body is told at once, by pointer', async () => {
   ]);
 });
 
-test('webhooks 77: what is another’s is not there', async () => {
+test('webhooks 77: another owner’s subscription is 404', async () => {
   const [ada, bob] = [await createApp(server), await createApp(server)];
   // The same user with another app, and the same app's client for itself, are others as well.
   const sameUser = await createApp(server, { account: ada.account });
@@ -158,7 +158,7 @@ test('webhooks 77: what is another’s is not there', async () => {
   assert.equal((await ada.request('GET', `/deliveries/${forged}`)).status, 404);
 });
 
-test('scopes: reading needs read:webhooks, everything else write:webhooks', async () => {
+test('reading requires read:webhooks, and everything else write:webhooks', async () => {
   const reader = await createApp(server, { scopes: ['read:webhooks', 'read:posts'] });
   const writer = await createApp(server, { scopes: ['write:webhooks', 'read:posts'] });
   assert.equal((await reader.request('GET', '/subscriptions')).status, 200);
@@ -168,7 +168,7 @@ test('scopes: reading needs read:webhooks, everything else write:webhooks', asyn
   assert.equal((await writer.request('GET', `/subscriptions/${id}/secret`)).status, 200);
 });
 
-test('with appSubscriptions off, a client subscribes for itself only where the operator says so', async (t) => {
+test('a client subscribes for itself with appSubscriptions off only when the operator allows it', async (t) => {
   const platform = createPlatform({ ...shipped, webhooks: { appSubscriptions: 'off' } });
   const own = await startTestServer(t, {}, 'dev', platform);
   const { request } = await createSubscribingClient(own);
@@ -212,7 +212,7 @@ test('the list is paged by an opaque cursor', async () => {
   }
 });
 
-test('webhooks 74: a ping is signed and logged like any other delivery', async (t) => {
+test('webhooks 74: a ping is signed and logged like any delivery', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url, kinds: ['article.created'] });
@@ -229,7 +229,7 @@ test('webhooks 74: a ping is signed and logged like any other delivery', async (
   assert.deepEqual(delivery.body.body, JSON.parse(received?.body as string));
 });
 
-test('webhooks 74: pings that fail say nothing of how the deliveries fare', async (t) => {
+test('webhooks 74: failing pings do not count as failing deliveries', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url, retry_schedule: [1] });
@@ -266,7 +266,7 @@ test('webhooks 74: pings that fail say nothing of how the deliveries fare', asyn
   assert.ok(((await failing())?.failures ?? 0) >= 1);
 });
 
-test('webhooks 56: a subscription’s own schedule: 1 to 20 pauses of a second to seven days, and it is kept to', async (t) => {
+test('webhooks 56: a subscription’s own schedule has 1 to 20 pauses of a second to seven days, and is kept', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createApp(server);
   const ask = async (schedule: unknown) => {
@@ -295,7 +295,7 @@ test('webhooks 56: a subscription’s own schedule: 1 to 20 pauses of a second t
   assert.ok(third.begun - second.ended >= 1_990, 'the second pause');
 });
 
-test('webhooks 78: no secret is in a line of the log, whatever happens', async (t) => {
+test('webhooks 78: no secret appears in a log line, whatever happens', async (t) => {
   const lines: string[] = [];
   const database = await createDatabase();
   const own = openDatabase({ connectionString: database.url, connectionsMax: 2 });
@@ -341,7 +341,7 @@ test('webhooks 78: no secret is in a line of the log, whatever happens', async (
   }
 });
 
-test('a client’s subscription gets the events of those who granted it, by each grant’s scopes', async (t) => {
+test('a client’s subscription gets its grantors’ events within each grant’s scopes', async (t) => {
   const subscriber = await startSubscriber(t);
   const publisher = await createPublisher(server);
   const { client, request } = await createSubscribingClient(server);
