@@ -23,7 +23,7 @@ before(async () => {
 
 after(() => opened.disposeAsync());
 
-test('npm run demo -- --once: every step holds', async () => {
+test('every step of npm run demo -- --once succeeds', async () => {
   const { code, output } = await new Promise<{ code: number; output: string }>((resolve) => {
     execFile(
       process.execPath,
@@ -41,7 +41,7 @@ test('npm run demo -- --once: every step holds', async () => {
   assert.match(output, /Every step held\.\n$/);
 });
 
-test('the demo in a browser: connect, log in, confirm, publish, see the event arrive, disconnect', async (t) => {
+test('the demo connects, logs in, confirms, publishes, shows the event and disconnects in a browser', async (t) => {
   const port = await freePort();
   const reader = await startReader(t, port);
   const { page, problems } = await openPage(await startBrowser(t));
@@ -66,7 +66,7 @@ test('the demo in a browser: connect, log in, confirm, publish, see the event ar
   assert.deepEqual(problems, []);
 });
 
-test('the user says no', async (t) => {
+test('the demo shows a refusal when the user says no', async (t) => {
   const reader = await startReader(t, await freePort());
   const { page } = await openPage(await startBrowser(t), { javaScriptEnabled: false });
   await page.goto(reader);

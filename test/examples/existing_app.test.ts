@@ -52,7 +52,7 @@ const looks = [
 ];
 
 for (const { name, user, password, width, isScripted } of looks) {
-  test(`handed-over login, consent, connected app, an order's webhook and withdrawal in the shop's settings: ${name}`, async (t) => {
+  test(`the shop hands over login and shows consent, the connected app, an order’s webhook and its withdrawal: ${name}`, async (t) => {
     const viewport = { width, height: 844 };
     const { page } = await openPage(await startBrowser(t), { viewport, javaScriptEnabled: isScripted });
     const seen = async (title: RegExp) => {
@@ -114,7 +114,7 @@ test('a user who cancels at the shop’s login page connects nothing', async (t)
   assert.match(await page.title(), /^Not connected/);
 });
 
-test('nobody withdraws what another user of the shop has connected', async (t) => {
+test('nobody withdraws what another user of the shop connected', async (t) => {
   const browser = await startBrowser(t);
   const { page: ann } = await openPage(browser, { javaScriptEnabled: false });
   await ann.goto(`${partnerUrl}/connect`);
@@ -136,7 +136,7 @@ async function signIn(page: Page, user: string, password: string): Promise<void>
   await page.getByRole('button', { name: 'Sign in' }).click();
 }
 
-test('every code block of docs/existing-app.md stands in a file of the example that runs here', () => {
+test('every code block of docs/existing-app.md is in a file of the example', () => {
   const text = readFileSync(new URL('../../docs/existing-app.md', import.meta.url), 'utf8');
   const blocks = [...text.matchAll(/^```(.*)\n([\s\S]*?)^```$/gm)];
   assert.ok(blocks.length >= 15);

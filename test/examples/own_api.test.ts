@@ -85,7 +85,7 @@ async function createUser(granted: readonly string[] = scopes) {
   return { account, grantId: forNotes.grantId, request };
 }
 
-test('an app writes, reads and throws away a user’s notes, and nobody else’s', async () => {
+test('an app writes, reads and deletes a user’s notes, and nobody else’s', async () => {
   const [ann, ben] = [await createUser(), await createUser()];
   const { status, body: note } = await ann.request('POST', `${url}/notes`, { text: 'Buy milk' });
   assert.equal(status, 201);
@@ -97,7 +97,7 @@ test('an app writes, reads and throws away a user’s notes, and nobody else’s
   assert.deepEqual((await ann.request('GET', `${url}/notes`)).body, { items: [] });
 });
 
-test('what is not a note, not a method, not permitted, or nobody’s', async () => {
+test('an invalid note, an unknown method, a missing permission and another user’s note are refused', async () => {
   const ann = await createUser();
   for (const body of [{}, { text: '' }, { text: 7 }, { text: 'x'.repeat(10_001) }, [], 'x'.repeat(70_000)]) {
     assert.equal((await ann.request('POST', `${url}/notes`, body)).status, 422);
@@ -111,7 +111,7 @@ test('what is not a note, not a method, not permitted, or nobody’s', async () 
   assert.deepEqual(((await metadata.json()) as { resource: string }).resource, url);
 });
 
-test('the app’s subscription hears of a note, and ends with the permission', async (t) => {
+test('the app’s subscription gets a note’s event and ends with the permission', async (t) => {
   const subscriber = await startSubscriber(t);
   const ann = await createUser();
   const subscribed = await ann.request('POST', `${server.baseUrl}/subscriptions`, {
@@ -135,7 +135,7 @@ test('the app’s subscription hears of a note, and ends with the permission', a
   );
 });
 
-test('killed at once after its answer, the notes publish each event once when they are back', async () => {
+test('notes publish each event once when the API restarts after kill -9', async () => {
   const ann = await createUser();
   const notes: string[] = [];
   for (let count = 0; count < 10; count += 1) {
@@ -158,7 +158,7 @@ test('killed at once after its answer, the notes publish each event once when th
   assert.deepEqual(published, notes);
 });
 
-test('an event that is never taken holds up no other', async () => {
+test('an event that is never accepted blocks no other', async () => {
   const [gone, ann] = [await createUser(), await createUser()];
   // Its token is good for the cache's time still, but the account of the event is not there any more.
   await gone.request('GET', `${url}/notes`);
@@ -177,6 +177,6 @@ test('an event that is never taken holds up no other', async () => {
   );
 });
 
-test('it ends in order', async () => {
+test('the API shuts down in order', async () => {
   assert.equal(await end('SIGTERM'), 0);
 });

@@ -139,7 +139,7 @@ function bearer(token: string): Record<string, string> {
 const metadataUrl = mcpUrl.replace('/mcp', '/.well-known/oauth-protected-resource/mcp');
 const serverMetadataUrl = `${server.baseUrl}/.well-known/oauth-authorization-server`;
 
-test('from a bare 401 to a tool, registering on the way', async () => {
+test('an MCP client gets from a bare 401 to a tool by registering on the way', async () => {
   const app = createApp();
   await assert.rejects(app.connect(), UnauthorizedError);
   // It was told where everything is by the resource and the server alone.
@@ -177,7 +177,7 @@ test('from a bare 401 to a tool, registering on the way', async () => {
   assert.equal((await fetch(`${server.baseUrl}/api`, { headers })).status, 401);
 });
 
-test('from a bare 401 to a tool as an app that is known by its metadata document', async () => {
+test('an MCP client gets from a bare 401 to a tool by its metadata document', async () => {
   const clientMetadataUrl = site.url('/mcp-client.json');
   const app = createApp({ clientMetadataUrl });
   site.serve('/mcp-client.json', {
@@ -193,7 +193,7 @@ test('from a bare 401 to a tool as an app that is known by its metadata document
   await client.close();
 });
 
-test('a token that is no longer good is refreshed without the user, for the same resource', async () => {
+test('an expired token is refreshed without the user, for the same resource', async () => {
   const app = createApp();
   await assert.rejects(app.connect(), UnauthorizedError);
   await app.allow();
@@ -209,7 +209,7 @@ test('a token that is no longer good is refreshed without the user, for the same
   await client.close();
 });
 
-test('an app that was withdrawn is refused at the tool, and asks the user again', async () => {
+test('a withdrawn app is refused at the tool and asks the user again', async () => {
   const app = createApp();
   await assert.rejects(app.connect(), UnauthorizedError);
   await app.allow();
@@ -222,7 +222,7 @@ test('an app that was withdrawn is refused at the tool, and asks the user again'
   await client.close();
 });
 
-test('a tool that needs more is reached by asking the user for it', async () => {
+test('a tool that needs more scopes is reached by asking the user', async () => {
   const clientMetadataUrl = site.url('/mcp-step-up.json');
   const app = createApp({ clientMetadataUrl });
   site.serve('/mcp-step-up.json', {
@@ -246,7 +246,7 @@ test('a tool that needs more is reached by asking the user for it', async () => 
   await client.close();
 });
 
-test('an app that registered itself for less does not get more', async () => {
+test('an app that registered for less gets no more', async () => {
   const clientMetadata = { ...createApp().provider.clientMetadata, grant_types: ['authorization_code'] };
   const app = createApp({ clientMetadata });
   await assert.rejects(app.connect(), UnauthorizedError);
@@ -261,7 +261,7 @@ test('an app that registered itself for less does not get more', async () => {
   await client.close();
 });
 
-test('an app that the operator registered is taken as it is', async () => {
+test('an app registered by the operator is accepted as it is', async () => {
   const registered = await createTestClient(server, {
     redirectUris: [redirectUrl],
     grantTypes: ['authorization_code', 'refresh_token'],
@@ -280,7 +280,7 @@ test('an app that the operator registered is taken as it is', async () => {
   await client.close();
 });
 
-test('a token for the API here opens nothing at the MCP server', async () => {
+test('a token for this server’s API opens nothing at the MCP server', async () => {
   const client = await createTestClient(server);
   const { accessToken } = await authorize(server, { account, client, scopes: ['read:posts'] });
   assert.equal((await fetch(`${server.baseUrl}/api`, { headers: bearer(accessToken) })).status, 200);

@@ -47,7 +47,7 @@ const clientIds = {
   },
 };
 
-test('the suite has the scenarios that are run here, and no others', async () => {
+test('the suite has exactly the scenarios that run here', async () => {
   assert.deepEqual(await listScenarios(), [
     'authorization-server-metadata-endpoint',
     'authorization-code-grant',
@@ -61,7 +61,7 @@ for (const [whose, createId] of Object.entries(clientIds)) {
     { resource, specVersion: '2026-07-28' },
   ]) {
     const { specVersion = 'all versions' } = given as { specVersion?: string };
-    test(`the suite passes for ${specVersion}, with a client ${whose}`, async () => {
+    test(`the suite passes for ${specVersion} with a client ${whose}`, async () => {
       const clientId = await createId();
       const { exitCode, output, checks } = await runConformance(server, { account, clientId, ...given });
       // Exit code 0 alone would also be one of scenarios that were skipped.
@@ -79,7 +79,7 @@ for (const [whose, createId] of Object.entries(clientIds)) {
   }
 }
 
-test('the suite fails where the server is not as it must be', async () => {
+test('the suite fails when the server is wrong', async () => {
   const clientId = await clientIds['that the operator registered']();
   const { exitCode, checks } = await runConformance(server, {
     account,

@@ -94,7 +94,7 @@ const authenticateBy = {
 };
 
 for (const authMethod of ['client_secret_basic', 'client_secret_post', 'none'] as const) {
-  test(`openid-client: code flow with PKCE, state, nonce and userinfo, by ${authMethod}`, async () => {
+  test(`openid-client completes the code flow with PKCE, state, nonce and userinfo by ${authMethod}`, async () => {
     const app = await createTestClient(server, {
       authMethod,
       grantTypes: ['authorization_code', 'refresh_token'],
@@ -115,7 +115,7 @@ for (const authMethod of ['client_secret_basic', 'client_secret_post', 'none'] a
   });
 }
 
-test('openid-client: the id_token’s signature is checked by the published keys', async () => {
+test('openid-client verifies the id_token with the published keys', async () => {
   const config = await discover(client);
   openid.enableNonRepudiationChecks(config);
   const { parameters, checks } = await prepare(client, 'openid');
@@ -124,7 +124,7 @@ test('openid-client: the id_token’s signature is checked by the published keys
   assert.equal(tokens.claims()?.aud, client.id);
 });
 
-test('openid-client: a refusal by the user comes back as access_denied, with state and iss', async () => {
+test('openid-client gets access_denied with state and iss when the user refuses', async () => {
   const config = await discover(client);
   const { parameters, checks } = await prepare(client, 'read:posts');
   const browser = new TestBrowser(server.baseUrl);
@@ -136,7 +136,7 @@ test('openid-client: a refusal by the user comes back as access_denied, with sta
   await assert.rejects(openid.authorizationCodeGrant(config, leftTo, checks), { error: 'access_denied' });
 });
 
-test('openid-client: PAR', async () => {
+test('openid-client pushes its authorization request', async () => {
   const strict = await createTestClient(server, {
     metadata: { require_pushed_authorization_requests: true },
   });
@@ -153,7 +153,7 @@ test('openid-client: PAR', async () => {
   );
 });
 
-test('openid-client: DPoP through code, API, userinfo and refresh', async () => {
+test('openid-client uses DPoP through code, API, userinfo and refresh', async () => {
   const app = await createTestClient(server, {
     authMethod: 'none',
     grantTypes: ['authorization_code', 'refresh_token'],
@@ -181,7 +181,7 @@ test('openid-client: DPoP through code, API, userinfo and refresh', async () => 
   await assert.rejects(askApi(config, refreshed.access_token), openid.WWWAuthenticateChallengeError);
 });
 
-test('openid-client: DPoP with nonces that the server asks for', async (context) => {
+test('openid-client uses the DPoP nonces that the server requires', async (context) => {
   const asking = await startTestServer(context, {}, 'dev', createPlatform({ oauth: { dpopNonce: true } }));
   const machine = await createTestClient(asking, { scopes: ['read:profile'] });
   const config = await discover(machine, undefined, asking);
@@ -191,7 +191,7 @@ test('openid-client: DPoP with nonces that the server asks for', async (context)
   assert.equal((await askApi(config, tokens.access_token, { DPoP }, asking)).client.id, machine.id);
 });
 
-test('openid-client: JAR, in the query and pushed, with private_key_jwt', async () => {
+test('openid-client signs requests, in the query and pushed, with private_key_jwt', async () => {
   const { keyClient, key } = await createKeyClient({
     authMethod: 'private_key_jwt',
     metadata: { require_signed_request_object: true, request_object_signing_alg: 'ES256' },
@@ -216,7 +216,7 @@ test('openid-client: JAR, in the query and pushed, with private_key_jwt', async 
   });
 });
 
-test('openid-client: device flow, polling while the user makes up their mind', async (context) => {
+test('openid-client completes the device flow, polling while the user decides', async (context) => {
   const device = await createTestClient(server, {
     authMethod: 'none',
     redirectUris: [],
@@ -257,7 +257,7 @@ async function hasPolled(deviceCode: string): Promise<void> {
   assert.fail('the device has never polled');
 }
 
-test('openid-client: refresh, with fewer scopes and again', async () => {
+test('openid-client refreshes, with fewer scopes and again', async () => {
   const config = await discover(client);
   const { parameters, checks } = await prepare(client, 'read:profile read:posts');
   const redirect = await allow(openid.buildAuthorizationUrl(config, parameters));
@@ -271,7 +271,7 @@ test('openid-client: refresh, with fewer scopes and again', async () => {
   });
 });
 
-test('openid-client: client credentials, by secret and by key', async () => {
+test('openid-client gets client credentials by secret and by key', async () => {
   const config = await discover(client);
   const tokens = await openid.clientCredentialsGrant(config, { scope: 'read:posts' });
   assert.equal(tokens.scope, 'read:posts');
@@ -288,7 +288,7 @@ test('openid-client: client credentials, by secret and by key', async () => {
   });
 });
 
-test('openid-client: introspection and revocation', async () => {
+test('openid-client introspects and revokes', async () => {
   const config = await discover(client);
   const { parameters, checks } = await prepare(client, 'read:posts');
   const redirect = await allow(openid.buildAuthorizationUrl(config, parameters));
@@ -308,7 +308,7 @@ test('openid-client: introspection and revocation', async () => {
   await openid.tokenRevocation(config, 'a token that nobody knows');
 });
 
-test('openid-client: dynamic registration, then the code flow as what was registered', async () => {
+test('openid-client registers dynamically and completes the code flow', async () => {
   const redirectUri = 'https://registered-by-library.example/callback';
   const config = await openid.dynamicClientRegistration(
     new URL(server.baseUrl),
@@ -330,7 +330,7 @@ test('openid-client: dynamic registration, then the code flow as what was regist
   assert.ok((await openid.refreshTokenGrant(config, tokens.refresh_token ?? '')).access_token);
 });
 
-test('openid-client: logout, back to the app with its state', async () => {
+test('openid-client logs out and returns to the app with its state', async () => {
   const signedOutUri = 'https://app.example/signed-out';
   const app = await createTestClient(server, { metadata: { post_logout_redirect_uris: [signedOutUri] } });
   const config = await discover(app);

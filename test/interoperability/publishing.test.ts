@@ -49,7 +49,7 @@ async function paid(customer: string): Promise<{ invoices: string[]; events: str
   );
 }
 
-test('psql publishes with the change, and nothing that was rolled back', async (t: TestContext) => {
+test('psql publishes with its change, and nothing that is rolled back', async (t: TestContext) => {
   const words = [url, '-X', '-v', 'customer=user-sql', '-f', `${examples}sql/publish.sql`];
   try {
     await run('psql', words, { env });
@@ -63,7 +63,7 @@ test('psql publishes with the change, and nothing that was rolled back', async (
   assert.ok(!events.includes('sql-2'));
 });
 
-test('psycopg publishes with the change, and nothing that was rolled back', async (t: TestContext) => {
+test('psycopg publishes with its change, and nothing that is rolled back', async (t: TestContext) => {
   const python = await preparePython(`${examples}python/requirements.txt`);
   if ('missing' in python) return t.skip(python.missing);
   const { stdout } = await run(python.bin('python'), [`${examples}python/publish.py`, 'user-python'], {
@@ -76,7 +76,7 @@ test('psycopg publishes with the change, and nothing that was rolled back', asyn
   assert.equal(new Set(events).size, 101);
 });
 
-test('pgx publishes with the change, and nothing that was rolled back', async (t: TestContext) => {
+test('pgx publishes with its change, and nothing that is rolled back', async (t: TestContext) => {
   try {
     await run('go', ['build', '-o', goProgram, '.'], { cwd: `${examples}go`, timeout: buildMs });
   } catch (error) {

@@ -18,7 +18,7 @@ async function until(holds: () => Promise<boolean>): Promise<void> {
   while (!(await holds())) await sleep(50);
 }
 
-test('without its database the server answers 503, and resumes by itself', async (t) => {
+test('the server answers 503 without its database and resumes by itself', async (t) => {
   const database = await createDatabase();
   t.after(() => database.drop());
   const proxy = await startDatabaseProxy(database.url);

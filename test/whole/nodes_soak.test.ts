@@ -61,7 +61,7 @@ interface Acknowledged {
   isExpected: boolean;
 }
 
-test(`webhooks 62: servers and a standby in trouble lose nothing that the surviving timeline has (seed ${seed})`, async (t) => {
+test(`webhooks 62: faults of servers and standby lose nothing on the surviving timeline (seed ${seed})`, async (t) => {
   t.diagnostic(`SOAK_SEED=${seed} SOAK_SECONDS=${seconds}`);
   const settings = {
     NUNCIO_BASE_URL: `http://localhost:${await freePort()}`,

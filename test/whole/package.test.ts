@@ -50,7 +50,7 @@ async function runScript(text: string, ...parameters: string[]): Promise<string>
   return stdout;
 }
 
-test('the package has what runs, and nothing of the tests', () => {
+test('the package contains what runs, and no tests', () => {
   const has = (name: string) => files.includes(`package/${name}`);
   const code = [
     'cli.js',
@@ -88,7 +88,7 @@ test('plain JavaScript imports nuncio/protect and checks a real token with it', 
   assert.deepEqual(JSON.parse(output), [true, account.id, 401]);
 });
 
-test('its types stand by themselves in a strict TypeScript project', async () => {
+test('the package’s types compile alone in a strict TypeScript project', async () => {
   await writeFile(
     join(folder, 'consumer.ts'),
     `import { createServer } from 'node:http';
@@ -121,7 +121,7 @@ test('its types stand by themselves in a strict TypeScript project', async () =>
   assert.equal(stdout, '');
 });
 
-test('installed, the server has the example platform, and takes a declaration of one’s own', async () => {
+test('the installed server has the example platform and accepts a custom declaration', async () => {
   // From here on with everything that the package depends on.
   for (const name of await readdir(modules)) {
     if (name.startsWith('.')) continue;
@@ -155,13 +155,13 @@ test('installed, the server has the example platform, and takes a declaration of
   assert.deepEqual(JSON.parse(output), [['articles'], ['notes']]);
 });
 
-test('the command says its version', async () => {
+test('the command prints its version', async () => {
   const cli = join(folder, 'node_modules', 'nuncio', 'dist', 'cli.js');
   const { stdout } = await run(process.execPath, [cli, '--version']);
   assert.match(stdout, /^\d+\.\d+\.\d+/);
 });
 
-test('installed, the server starts its thread and delivers', async (t) => {
+test('the installed server starts its thread and delivers', async (t) => {
   const database = await createDatabase();
   const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
   t.after(async () => {

@@ -58,7 +58,7 @@ async function describeLanes(db: Database, missing: number, members: readonly Me
   return { missing, rows };
 }
 
-test(`webhooks 62: whatever happens, nothing is lost and nobody gets what is not theirs (seed ${seed})`, async (t) => {
+test(`webhooks 62: random faults lose no event and deliver to nobody else (seed ${seed})`, async (t) => {
   t.diagnostic(`SOAK_SEED=${seed} SOAK_SECONDS=${seconds}`);
   const dataDir = newDataDir(t);
   const { connectionString } = await start(dataDir, 'server');

@@ -86,7 +86,7 @@ async function recoverRange(page: Page): Promise<void> {
 }
 
 for (const [where, options] of places) {
-  test(`an app is made, authorized, subscribed, told of events, fails, is explained, resent, recovered and withdrawn, ${where}`, async (t) => {
+  test(`an app is created, authorized, subscribed, notified, fails, is explained, resent, recovered and withdrawn ${where}`, async (t) => {
     const home = await startSubscriber(t, answer(200));
     const account = await createTestAccount(server);
     const hooks = () => home.received.filter(({ path }) => path === '/hooks');

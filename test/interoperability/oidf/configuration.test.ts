@@ -65,7 +65,7 @@ function has(page: Page, ...patterns: RegExp[]): void {
   for (const pattern of patterns) assert.match(page.text, pattern);
 }
 
-test('a plan configuration carries the facts of a run and names both hosts', () => {
+test('a plan configuration contains the facts of a run and names both hosts', () => {
   const configuration = read('openid');
   assert.equal(configuration.client.client_id, client.id);
   assert.equal(configuration.server.discoveryUrl, `${server.baseUrl}/.well-known/openid-configuration`);
@@ -76,7 +76,7 @@ test('a plan configuration carries the facts of a run and names both hosts', () 
   assert.equal(print('something').status, 2);
 });
 
-test('the pages have what the scripted browser of the suite presses and waits for', async () => {
+test('the pages have what the suite’s scripted browser presses and waits for', async () => {
   const commands = new Set([...commandsOf(read('openid')), ...commandsOf(read('fapi2'))]);
   const waits = [...commands].filter((command) => command.startsWith('wait xpath'));
   const texts = waits.map((command) => command.replace(/^wait xpath \S+ \d+ (.*) \S+$/, '$1'));

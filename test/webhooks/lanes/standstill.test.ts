@@ -122,7 +122,7 @@ for (const [what, end] of Object.entries(ends)) {
   });
 }
 
-test('nothing starts after a refresh token was revoked, nor after its user has withdrawn', async (t) => {
+test('nothing starts after a refresh token is revoked or its user withdraws', async (t) => {
   const account = await createTestAccount(server);
   const client = await createTestClient(server);
   for (const how of ['revoked', 'withdrawn by its user'] as const) {
@@ -148,7 +148,7 @@ test('nothing starts after a refresh token was revoked, nor after its user has w
   }
 });
 
-test('of a client’s own subscription nothing of the account that withdrew starts, all of the others comes', async (t) => {
+test('a client’s own subscription stops the withdrawn account’s deliveries and continues the others', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createSubscribingClient(server);
   const stays = await createTestAccount(server);
@@ -192,7 +192,7 @@ test('of a client’s own subscription nothing of the account that withdrew star
   await until(pending, (count) => count === 0);
 });
 
-test('what was to end and did not goes on', async (t) => {
+test('deliveries continue when what was to end did not', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -217,7 +217,7 @@ test('what was to end and did not goes on', async (t) => {
   assert.equal(subscriber.received.length, load.count());
 });
 
-test('an app’s own subscription goes on with other accounts while the deliveries of one are held', async (t) => {
+test('an app’s own subscription continues for other accounts while one account’s deliveries are held', async (t) => {
   for (const ordered of [false, true]) {
     const subscriber = await startSubscriber(t);
     const app = await createSubscribingClient(server);
@@ -278,7 +278,7 @@ test('an app’s own subscription goes on with other accounts while the deliveri
   }
 });
 
-test('who asked for a standstill and is gone does not keep deliveries back for ever', async (t) => {
+test('a delivery hold ends when its requester is gone', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -299,7 +299,7 @@ test('who asked for a standstill and is gone does not keep deliveries back for e
   assert.equal((await sql`select from standstills`.execute(server.db)).rows.length, 0);
 });
 
-test('a standstill does not end by its time while what it is for is being committed', async (t) => {
+test('a delivery hold does not time out while its transaction commits', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -321,7 +321,7 @@ test('a standstill does not end by its time while what it is for is being commit
   await subscriber.waitFor(1);
 });
 
-test('an attempt that still waits for its connection is called off, and is none', async (t) => {
+test('an attempt that waits for its connection is called off and not counted', async (t) => {
   let isSlow = true;
   const resolveHost = async () => {
     while (isSlow) await sleep(20);
@@ -363,7 +363,7 @@ async function startNodes(t: TestContext) {
   return { ...nodes, publisher: await createPublisher(nodes.serverB) };
 }
 
-test('nothing starts on one node after it has ended on another', async (t) => {
+test('nothing starts on one node after it ended on another', async (t) => {
   const { db, serverA, serverB, publisher: throughB } = await startNodes(t);
   const account = await createTestAccount(serverA);
   const client = await createTestClient(serverA, { scopes: appScopes });
@@ -381,7 +381,7 @@ test('nothing starts on one node after it has ended on another', async (t) => {
   }
 });
 
-test('a node that stands still is waited for until it starts nothing, and starts nothing when it goes on', async (t) => {
+test('a stalled node is waited for until it starts nothing, and starts nothing when it resumes', async (t) => {
   const { db, first, serverA, publisher: throughB } = await startNodes(t);
   const account = await createTestAccount(serverA);
   const client = await createTestClient(serverA, { scopes: appScopes });
@@ -404,7 +404,7 @@ test('a node that stands still is waited for until it starts nothing, and starts
   assert.ok(tookMs >= maxStalenessMs, `${tookMs} ms`);
 });
 
-test('while the database is away nothing ends, and afterwards it can be', async (t) => {
+test('nothing can end while the database is away, and it can afterwards', async (t) => {
   const database = await createDatabase();
   const proxy = await startDatabaseProxy(database.url);
   const db = openDatabase({ connectionString: proxy.url, connectionsMax: 2, onIdleError: () => {} });
@@ -430,7 +430,7 @@ async function laneOf(db: Database, id: string) {
   return { clientId: null, accountId: null, lane: Number(rows[0]?.lane) };
 }
 
-test('a PATCH holds deliveries back only where it changes where they go, or the right to them', async (t) => {
+test('a PATCH holds deliveries only when it changes their destination or the right to them', async (t) => {
   const own = await startTestServer(t);
   const app = await createApp(own);
   const { id } = await subscribe(app, { url: 'http://127.0.0.1:20001/', kinds: ['push', 'article.*'] });
@@ -469,7 +469,7 @@ test('a PATCH holds deliveries back only where it changes where they go, or the 
   }
 });
 
-test('deliveries go on while a node that does not answer is found to be silent', async (t) => {
+test('deliveries continue while an unresponsive node is found to be silent', async (t) => {
   const own = await startTestServer(t);
   const subscriber = await startSubscriber(t);
   const app = await createApp(own);
