@@ -7,7 +7,7 @@ create sequence inbox_ids;
 
 create table inbox (
   -- Rows of one transaction are in the order of publishing.
-  id bigint primary key,
+  id bigint not null,
   -- An account id, or the application's user id.
   account text collate "C" not null,
   event_id text not null,
@@ -18,9 +18,8 @@ create table inbox (
   -- Bytes of the body.
   size integer not null,
   published_at timestamptz not null default clock_timestamp(),
-  -- Whether the commit may have to wake a server. False under load, when servers poll anyway. A transaction that runs for longer
-  -- than 0.9 s after this row may then wait for the next poll, which happens every second.
-  wakes boolean not null
+  -- Accounts take turns. There is no other index, because each one slows publishers down.
+  primary key (account, id)
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
   -- As for the outbox, servers vacuum this table themselves.
@@ -29,9 +28,6 @@ create table inbox (
 
 -- A row lives for milliseconds. Compressing its body is not worthwhile.
 alter table inbox alter column body set storage external;
-
--- Accounts take turns.
-create index inbox_by_account on inbox (account, id);
 
 -- Inbox rows that failed validation.
 create table rejected_events (
@@ -76,61 +72,60 @@ declare
   -- Limit of KiB in the inbox.
   waiting_max constant bigint := 1048576;
   content text := publish.body::text;
-  bytes integer := octet_length(content);
   event_id text := publish.id;
   number bigint;
-  state record;
+  is_blocked boolean;
+  waiting bigint;
+  is_polled boolean;
 begin
-  if publish.kind is null or publish.account is null or publish.body is null then
-    raise exception 'kind, account and body must not be null' using errcode = 'null_value_not_allowed';
-  end if;
-  if char_length(publish.kind) not between 1 and 255 then
-    raise exception 'kind must have 1 to 255 characters' using errcode = 'invalid_parameter_value';
-  end if;
-  if char_length(publish.account) not between 1 and 255 then
-    raise exception 'account must have 1 to 255 characters' using errcode = 'invalid_parameter_value';
-  end if;
-  if event_id is null then
-    -- Build a UUIDv7 from a UUIDv4: the time in milliseconds, the version, and the remaining random bits.
-    event_id :=
-      overlay(lpad(to_hex((extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') placing '-' from 9 for 0)
-      || '-7' || substr(gen_random_uuid()::text, 16);
-  elsif event_id collate "C" !~ '^[!-~]{1,255}$' then
+  -- PostgreSQL prepares each expression anew in every transaction, so a valid call evaluates as few as possible.
+  if (char_length(publish.kind) between 1 and 255 and char_length(publish.account) between 1 and 255
+    and octet_length(content) <= body_bytes_max
+    and (event_id is null or event_id collate "C" ~ '^[!-~]{1,255}$')) is not true then
+    if publish.kind is null or publish.account is null or publish.body is null then
+      raise exception 'kind, account and body must not be null' using errcode = 'null_value_not_allowed';
+    end if;
+    if char_length(publish.kind) not between 1 and 255 then
+      raise exception 'kind must have 1 to 255 characters' using errcode = 'invalid_parameter_value';
+    end if;
+    if char_length(publish.account) not between 1 and 255 then
+      raise exception 'account must have 1 to 255 characters' using errcode = 'invalid_parameter_value';
+    end if;
+    if octet_length(content) > body_bytes_max then
+      raise exception 'body has % bytes, but the limit is %', octet_length(content), body_bytes_max
+        using errcode = 'program_limit_exceeded';
+    end if;
     raise exception 'id must be 1 to 255 visible ASCII characters' using errcode = 'invalid_parameter_value';
   end if;
-  if bytes > body_bytes_max then
-    raise exception 'body has % bytes, but the limit is %', bytes, body_bytes_max using errcode = 'program_limit_exceeded';
-  end if;
-  select is_blocked, last_value - first_id as waiting, looks_until < clock_timestamp() + interval '900 ms' as wakes
-    into state from intake, inbox_ids;
-  if state.is_blocked then
-    raise exception 'too many rejected events wait for an operator' using errcode = 'configuration_limit_exceeded',
-      hint = 'See "nuncio rejected list".';
-  end if;
-  if state.waiting > waiting_max then
+  select intake.is_blocked, last_value - first_id, looks_until > clock_timestamp() + interval '900 ms'
+    into is_blocked, waiting, is_polled from intake, inbox_ids;
+  if is_blocked or waiting > waiting_max then
+    if is_blocked then
+      raise exception 'too many rejected events wait for an operator' using errcode = 'configuration_limit_exceeded',
+        hint = 'See "nuncio rejected list".';
+    end if;
     raise exception 'too many events wait to be taken in' using errcode = 'configuration_limit_exceeded',
       hint = 'Check that a Nuncio server is running.';
   end if;
-  for kib in 0 .. bytes / 1024 loop
+  for kib in 0 .. octet_length(content) / 1024 loop
     number := nextval('inbox_ids');
   end loop;
-  insert into inbox (id, account, event_id, is_chosen, kind, body, size, wakes)
-  values (number, publish.account, event_id, publish.id is not null, publish.kind, content, bytes, state.wakes);
-  return event_id;
-end $$;
-
--- Wakes the servers at commit. Commits with a notification are serialised, so there is none while a server polls. The margin of
--- 100 ms covers the time until the commit becomes visible.
-create function wake_intake() returns trigger language plpgsql security definer set search_path from current as $$
-begin
-  if not exists (select from intake where looks_until > clock_timestamp() + interval '100 ms') then
+  insert into inbox (id, account, event_id, is_chosen, kind, body, size)
+  values (
+    number, publish.account,
+    -- Builds a UUIDv7 from a UUIDv4: the time in milliseconds, the version, and the remaining random bits.
+    coalesce(event_id,
+      overlay(lpad(to_hex((extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') placing '-' from 9 for 0)
+      || '-7' || substr(gen_random_uuid()::text, 16)),
+    event_id is not null, publish.kind, content, octet_length(content))
+  returning inbox.event_id into event_id;
+  -- The notification wakes the servers at commit. Commits with a notification are serialized, so there is none while a server
+  -- polls. If the transaction outlives the polling, the event waits for the next idle poll, which comes every second.
+  if not is_polled then
     perform pg_notify(current_schema() || '.inbox', '');
   end if;
-  return null;
+  return event_id;
 end $$;
-
-create constraint trigger inbox_filled after insert on inbox deferrable initially deferred
-  for each row when (new.wakes) execute function wake_intake();
 
 -- The role that can only publish: `<schema>_publisher`, by default `nuncio_publisher`. The name includes the schema, because
 -- roles belong to the whole cluster. If this user may not create roles, a database administrator does it (docs/publishing.md).

@@ -1,11 +1,12 @@
 /**
  * `npx node bench/deliveries.ts sql [seconds] [connections] [rounds]`: publishing by SQL beside `POST /events`, in one run, in
  * turns, with 100 subscriptions: one event a statement or request over so many connections, a thousand by one statement or
- * request over two, and the latency of single events at 100 and 1,000 a second. Rates are of what was committed and answered,
+ * request over two; a change of the application with its event, in one transaction or by a request after it; and the latency of single events at 100 and 1,000 a second. Rates are of what was committed and answered,
  * and to the last receipt. Latency is to the receipt, from the application's `commit` or from the request.
  */
 
 import pg from 'pg';
+import { Pool } from 'undici';
 import { loadToTheEnd } from '../support/load.ts';
 import { monotonicMs } from '../support/measure.ts';
 import { describeLatency, measureSteady } from './steady.ts';
@@ -28,6 +29,14 @@ const batchesAtOnce = 2;
 const warmSeconds = 3;
 const latencySeconds = 8;
 const single = { name: 'publish', text: 'select nuncio.publish($1, $2, $3)' };
+const changed = {
+  name: 'change',
+  text: 'insert into orders (body) values ($1)',
+};
+const changedAndPublished = {
+  name: 'change_and_publish',
+  text: `with change as (insert into orders (body) values ($3)) select nuncio.publish($1, $2, $3)`,
+};
 const many = {
   name: 'publish_many',
   text: `select count(nuncio.publish('push', e->>'account', e->'body')) from jsonb_array_elements($1::jsonb) as e`,
@@ -46,6 +55,7 @@ export async function measureSql([
   const bench = await openBench();
   const server = await startNuncio(bench);
   const clients = await openClients(bench, connections);
+  const http = new Pool(bench.baseUrl, { connections });
   const pool = new pg.Pool({ connectionString: bench.databaseUrl, max: connections });
   try {
     const url = `http://127.0.0.1:${subscriber.ports.accept}/hooks`;
@@ -61,6 +71,22 @@ export async function measureSql([
           status: 202,
         }),
       'SQL, one each': (milliseconds) => loadBySql(clients, accounts, milliseconds),
+      'change, then POST /events': (milliseconds) =>
+        loadChanges(clients, milliseconds, async (client, body) => {
+          await client.query({ ...changed, values: [body] });
+          const response = await http.request({
+            method: 'POST',
+            path: '/events',
+            headers: { authorization: `Bearer ${publisherToken}`, 'content-type': 'application/json' },
+            body: `{"kind":"push","account":"${accounts[0]}","body":${body}}`,
+          });
+          await response.body.dump();
+          if (response.statusCode !== 202) throw new Error(`status ${response.statusCode}`);
+        }),
+      'change and SQL in one transaction': (milliseconds) =>
+        loadChanges(clients, milliseconds, async (client, body) => {
+          await client.query({ ...changedAndPublished, values: ['push', accounts[0], body] });
+        }),
       'POST /events, a thousand': (milliseconds) =>
         inParallel(batchesAtOnce, milliseconds, () =>
           publishEvents(bench, publisherToken, batchOf(accounts)),
@@ -70,6 +96,9 @@ export async function measureSql([
           await clients[number]?.query({ ...many, values: [JSON.stringify(batchOf(accounts))] });
         }),
     };
+    await clients[0]?.query(
+      'create table orders (id bigint generated always as identity primary key, body jsonb)',
+    );
     for (const load of Object.values(loads)) await measure('', bench, subscriber, pid, load, warmSeconds);
     for (let round = 0; round < rounds; round += 1) {
       for (const [name, load] of Object.entries(loads)) {
@@ -111,7 +140,7 @@ export async function measureSql([
       }
     }
   } finally {
-    await Promise.all([...clients.map((client) => client.end()), pool.end()]);
+    await Promise.all([...clients.map((client) => client.end()), pool.end(), http.close()]);
     await server.stop();
     subscriber.stop();
     await bench.close();
@@ -155,10 +184,21 @@ async function openClients(bench: Bench, count: number): Promise<pg.Client[]> {
   );
 }
 
-async function loadBySql(
+function loadBySql(
   clients: readonly pg.Client[],
   accounts: readonly string[],
   milliseconds: number,
+): Promise<number> {
+  return loadChanges(clients, milliseconds, async (client, body) => {
+    await client.query({ ...single, values: ['push', accounts[0], body] });
+  });
+}
+
+/** Each client makes one change after the other. @returns how many there were */
+async function loadChanges(
+  clients: readonly pg.Client[],
+  milliseconds: number,
+  change: (client: pg.Client, body: string) => Promise<void>,
 ): Promise<number> {
   const body = JSON.stringify(eventBody('main'));
   const until = performance.now() + milliseconds;
@@ -166,7 +206,7 @@ async function loadBySql(
     clients.map(async (client) => {
       let count = 0;
       for (; performance.now() < until; count += 1) {
-        await client.query({ ...single, values: ['push', accounts[0], body] });
+        await change(client, body);
       }
       return count;
     }),

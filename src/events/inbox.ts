@@ -25,7 +25,7 @@ export interface InboxRow {
 /** Maximum number of accounts, and of bytes, in a lot. */
 const lotAccountsMax = 250;
 const lotBytesMax = 4_194_304;
-/** The `intake` row is updated only after the oldest id has moved this far (KiB): dead row versions slow publishers down. */
+/** The lower bound of ids is updated only after so many new ones (KiB): dead versions of the `intake` row slow publishers down. */
 const firstIdStep = 65_536;
 
 export interface Lot {
@@ -77,23 +77,23 @@ export async function takeLot(tx: Transaction, after: string, limit: number): Pr
     turns as materialized (select account from turn limit ${lotAccountsMax}),
     counted as materialized (select count(*)::int as accounts, max(account) as last_account from turns),
     shares as (
-      select row.id, row.size, row.place, turns.account
+      select row.ctid, row.size, row.place, turns.account
       from turns, counted, lateral (
-        select id, size, row_number() over (order by id) as place
+        select first.ctid, size, row_number() over (order by id) as place
         from (
-          select id, size from inbox where inbox.account = turns.account
+          select inbox.ctid, id, size from inbox where inbox.account = turns.account
           order by id limit greatest(1, ${limit}::int / counted.accounts)
         ) as first
       ) as row
     ),
     sums as (
-      select id, sum(size) over (order by place, account rows unbounded preceding) - size as before,
+      select ctid, sum(size) over (order by place, account rows unbounded preceding) - size as before,
         row_number() over (order by place, account) as number
       from shares
     ),
     taken as (
       delete from inbox
-      where id = any(array(select id from sums where before < ${lotBytesMax}::bigint and number <= ${limit}::int))
+      where ctid = any(array(select sums.ctid from sums where before < ${lotBytesMax}::bigint and number <= ${limit}::int))
       returning *
     )
     select taken.id, account, event_id, is_chosen, kind, body, published_at, counted.last_account, counted.accounts
@@ -116,33 +116,34 @@ export async function takeLot(tx: Transaction, after: string, limit: number): Pr
 }
 
 /** Deletes one row. @returns whether it was still there */
-export async function takeRow(tx: Transaction, id: string): Promise<boolean> {
-  const { rows } = await sql`delete from inbox where id = ${id}::bigint returning id`.execute(tx);
+export async function takeRow(tx: Transaction, { account, id }: InboxRow): Promise<boolean> {
+  const { rows } = await sql`
+    delete from inbox where account = ${account} and id = ${id}::bigint returning id`.execute(tx);
   return rows.length > 0;
 }
 
 /** @returns the age of the oldest row, in seconds */
 export async function readInboxAge(db: Database): Promise<number> {
   const { rows } = await sql<{ age: number }>`
-    select extract(epoch from clock_timestamp() - published_at)::float8 as age
-    from inbox order by id limit 1`.execute(db);
+    select coalesce(extract(epoch from clock_timestamp() - min(published_at)), 0)::float8 as age
+    from inbox`.execute(db);
   return Math.max(rows[0]?.age ?? 0, 0);
 }
 
-/**
- * Updates what publishers read: the size of the inbox, and whether a server polls it.
- * @param pollsMs how long this server continues to poll, in milliseconds; 0 if it waits for notifications
- */
-export async function updatePublisherState(db: Database | Transaction, pollsMs: number): Promise<void> {
+/** Announces to publishers that this server polls, for so many milliseconds from now: they send no notifications meanwhile. */
+export async function announcePolling(db: Database, milliseconds: number): Promise<void> {
   await sql`
-    update intake set
-      first_id = greatest(intake.first_id, oldest.id),
-      looks_until = greatest(looks_until, clock_timestamp() + ${pollsMs}::float8 * interval '1 ms')
-    from (
-      select coalesce((select id from inbox order by id limit 1), (select last_value from inbox_ids)) as id
-    ) as oldest
-    where oldest.id >= intake.first_id + ${firstIdStep}::bigint
-      or ${pollsMs}::float8 > 0 and looks_until < clock_timestamp() + ${pollsMs / 2}::float8 * interval '1 ms'`.execute(
-    db,
-  );
+    update intake set looks_until = clock_timestamp() + ${milliseconds}::float8 * interval '1 ms'
+    where looks_until < clock_timestamp() + ${milliseconds / 2}::float8 * interval '1 ms'`.execute(db);
+}
+
+/**
+ * Updates the lower bound of the ids in the inbox, by which `publish` limits its size. Rows that were rolled back count as waiting
+ * until then. Reads the whole inbox if the bound can move far.
+ */
+export async function updateFirstId(db: Database): Promise<void> {
+  await sql`
+    update intake set first_id = greatest(
+      first_id, coalesce((select min(id) from inbox), (select last_value from inbox_ids)))
+    where first_id + ${firstIdStep}::bigint <= (select last_value from inbox_ids)`.execute(db);
 }

@@ -13,13 +13,14 @@ import type { Notifications } from '../database/notifications.ts';
 import { QueueVacuum } from '../database/queue_vacuum.ts';
 import type { Catalogue } from './catalogue.ts';
 import {
+  announcePolling,
   claimInbox,
   type InboxRow,
   isWaiting,
   type Lot,
   takeLot,
   takeRow,
-  updatePublisherState,
+  updateFirstId,
 } from './inbox.ts';
 import { keepRejected } from './rejected_events.ts';
 import type { StoredEvent } from './store.ts';
@@ -38,8 +39,10 @@ const loadWindowMs = 100;
 const busyMs = 2_000;
 /** SQLSTATE of a statement that met `statement_timeout`. */
 const queryCanceled = '57014';
-/** Minimum time between two updates of what publishers read. */
-const updatePauseMs = 100;
+/** Minimum time between two announcements to publishers. */
+const announcePauseMs = 100;
+/** Share of the time that updating the limit of the inbox may take. */
+const limitShareMax = 0.05;
 
 export interface IntakeOptions {
   db: Database;
@@ -67,7 +70,8 @@ export class Intake {
   /** Decaying number of recently taken rows, and when it was updated. */
   #load = { rows: 0, at: 0 };
   #pollsUntil = Number.NEGATIVE_INFINITY;
-  #updatedAt = Number.NEGATIVE_INFINITY;
+  #announcedAt = Number.NEGATIVE_INFINITY;
+  #updateLimitAt = Number.NEGATIVE_INFINITY;
   /** Whether the last pass took rows: more may wait. */
   #hasTaken = false;
 
@@ -103,7 +107,7 @@ export class Intake {
       let isDrained = true;
       try {
         if (await isWaiting(db)) isDrained = !(await this.#pass());
-        else await this.#updateEmpty();
+        await this.#updateLimit();
         await this.#vacuum.run(db, isDrained);
       } catch (error) {
         if (this.#stop.signal.aborted) return;
@@ -146,12 +150,13 @@ export class Intake {
     return lot.rows.length >= lotRows / 4;
   }
 
-  /** Updates the size of an empty inbox: until then rolled back rows count as waiting. */
-  async #updateEmpty(): Promise<void> {
-    const now = performance.now();
-    if (now < this.#updatedAt + pollMs) return;
-    this.#updatedAt = now;
-    await updatePublisherState(this.#options.db, 0);
+  /** Updates what limits the size of the inbox. That may read the whole inbox, so it takes a bounded share of the time. */
+  async #updateLimit(): Promise<void> {
+    const begunAt = performance.now();
+    if (begunAt < this.#updateLimitAt) return;
+    await updateFirstId(this.#options.db);
+    const endedAt = performance.now();
+    this.#updateLimitAt = endedAt + Math.max(pollMs, (endedAt - begunAt) / limitShareMax);
   }
 
   /** Rejects a row that the database refuses even on its own, so that others do not wait for it. */
@@ -159,7 +164,7 @@ export class Intake {
     if (row === undefined) return;
     const rejected = [{ row, refusal: refusalOf(reason) }];
     const isOurs = await this.#options.db.transaction().execute(async (tx) => {
-      const isThere = (await claimInbox(tx)) && (await takeRow(tx, row.id));
+      const isThere = (await claimInbox(tx)) && (await takeRow(tx, row));
       if (isThere) await keepRejected(tx, rejected);
       return isThere;
     });
@@ -172,12 +177,11 @@ export class Intake {
     const now = performance.now();
     this.#load.rows = this.#load.rows * 0.5 ** ((now - this.#load.at) / loadWindowMs) + rows;
     this.#load.at = now;
-    if (now < this.#updatedAt + updatePauseMs) return;
-    this.#updatedAt = now;
-    const isBusy = this.#load.rows >= loadRows;
-    await updatePublisherState(this.#options.db, isBusy ? busyMs : 0);
+    if (this.#load.rows < loadRows || now < this.#announcedAt + announcePauseMs) return;
+    this.#announcedAt = now;
+    await announcePolling(this.#options.db, busyMs);
     // Polls at least as long as announced to publishers.
-    if (isBusy) this.#pollsUntil = performance.now() + busyMs;
+    this.#pollsUntil = performance.now() + busyMs;
   }
 
   async #wait(): Promise<void> {
