@@ -57,7 +57,7 @@ test('static headers are sent, sealed, masked in every response and changed one 
   assert.deepEqual((await app.request('PATCH', path, { json: { headers: null } })).body.headers, {});
 });
 
-test('names that HTTP or signatures use and values that end a line are refused', async () => {
+test('webhooks 15: names that HTTP or signatures use and values that end a line are refused', async () => {
   const app = await createApp(server);
   const refused = [
     ...[
