@@ -1,7 +1,7 @@
 /**
- * The daily budget of each account for headers and bodies of responses in the log. Past it attempts are stored without
- * them: what strangers respond with must not fill the disk. Each node counts in memory and adds its counts to the table
- * `attempt_bytes` every few seconds, so nodes exceed the budget together by what they store in that time. Owns the table.
+ * The daily budget of each account for response headers and bodies in the log. Beyond it, attempts are stored without
+ * them, so that subscribers cannot fill the disk. Each node counts in memory and adds its counts to the table every
+ * few seconds; together, nodes may exceed the budget by what they store in that time. Owns the table `attempt_bytes`.
  */
 
 import { sql } from 'kysely';
@@ -13,9 +13,9 @@ import type { AttemptRecord } from './outcome_policy.ts';
 const keptDays = 2;
 
 interface Used {
-  /** As the database knew it last. */
+  /** The count in the database, when it was last read. */
   stored: number;
-  /** Not added there yet. */
+  /** Counted since, and not added to the database yet. */
   counted: number;
 }
 
@@ -31,7 +31,7 @@ export class AttemptBudget {
   }
 
   /**
-   * Counts the response of an attempt, or leaves it out where the budget of the day is used up.
+   * Counts the response of an attempt, or removes it if the day's budget is used up.
    * @param now milliseconds since 1970
    */
   apply(tenant: string, attempt: AttemptRecord, now: number): void {
@@ -47,7 +47,7 @@ export class AttemptBudget {
     attempt.isResponseOmitted = true;
   }
 
-  /** Adds what was counted to the table, and learns what other nodes have counted. */
+  /** Adds the counts to the table, and reads what other nodes have counted. */
   async flush(): Promise<void> {
     const [day, all] = [this.#day, this.#used];
     const counted = [...all].filter(([, used]) => used.counted > 0);
@@ -58,7 +58,7 @@ export class AttemptBudget {
       insert into attempt_bytes (day, tenant, bytes)
       select ${day}::date, tenant, bytes
       from unnest(${textArray(tenants)}::text[], ${bigintArray(given)}::bigint[]) as given (tenant, bytes)
-      -- Two nodes that add at the same moment do not deadlock.
+      -- The same order on every node prevents deadlocks.
       order by tenant
       on conflict (day, tenant) do update set bytes = attempt_bytes.bytes + excluded.bytes
       returning tenant, bytes`.execute(this.#db);

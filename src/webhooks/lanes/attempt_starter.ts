@@ -1,9 +1,9 @@
 /**
- * Which attempts are started, and when: all lanes take turns, one attempt each. What a lane may do is the lane's own
- * matter (lane.ts); how many attempts are under way in all is decided here.
+ * Starts attempts. Lanes take turns, one attempt each. A lane decides how many attempts of its own may run (lane.ts); this file
+ * decides how many may run in all.
  *
- *   waiting in a ready lane → under way → settled → handed to the recorder
- *                                       → called off before it began → to be repeated at once, if it may be by then
+ *   waiting in a ready lane → in flight → response → outcome to the recorder
+ *                                       → cancelled before its first byte → put back as a retry that is due at once
  */
 
 import { buildRequest, type DeploymentSigners, type HeaderNames } from '../sending/delivery_request.ts';
@@ -19,30 +19,30 @@ import { attemptNumberMax, decideOutcome, type OutcomeDecision } from './outcome
 import type { Retries } from './retries.ts';
 import type { Tenant } from './waiting_memory.ts';
 
-/** Attempts under way at once, at most; and of those, how many may have been under way for less than a second. */
+/** Maximum attempts in flight, and maximum attempts in flight that started less than a second ago. */
 const inFlightMax = 4_096;
 const recentInFlightMax = 512;
 const recentMs = 1_000;
 /**
- * Attempts under way from which on others are started by turns of the event loop, and how many in each, so that answers
- * are read in between: of subscribers that answer at once no more are under way than that takes, and what they need of
- * memory is free again while it is young.
+ * From this many attempts in flight, starts are spread over turns of the event loop, this many per turn. Responses
+ * are read in between, so a subscriber that responds at once needs few attempts in flight, and their memory is freed
+ * while it is young.
  */
 const startsPerTurnMax = 64;
 
-/** Milliseconds of waiting for a rate that are no pause of the lane. */
+/** A wait for a rate limit shorter than this is not a pause of the lane. */
 const shortWaitMs = 1_000;
 
-/** An attempt under way. */
+/** An attempt in flight. */
 interface Attempt {
   lane: Lane;
   slot: HostSlot;
   waiting: Waiting;
   number: number;
-  /** Of the subscription, when it was started. */
+  /** Revision of the subscription when the attempt started. */
   revision: number;
   scheduleSeconds: readonly number[];
-  /** Of the process's own clock, in milliseconds. */
+  /** Milliseconds on the monotonic clock. */
   startedAt: number;
 }
 
@@ -57,17 +57,17 @@ export interface AttemptStarterOptions {
   signers: DeploymentSigners;
   retryScheduleSeconds: readonly number[];
   metrics: WorkerMetrics;
-  /** Whether anything may be started, whatever the lanes say. */
+  /** Whether any lane may start an attempt now. */
   mayStart: (now: number) => boolean;
-  /** An attempt has ended: something may be to be read. */
+  /** An attempt has ended, so there may be room to read more. */
   onAttemptEnded: () => void;
-  /** A subscriber said 410. */
+  /** The subscriber responded with 410. */
   onGone: (lane: number) => void;
 }
 
 export class AttemptStarter {
   readonly #options: AttemptStarterOptions;
-  /** Those attempts under way that are younger than a second, the oldest first. */
+  /** Attempts in flight that started less than a second ago, oldest first. */
   readonly #recent = new Set<Attempt>();
   #inFlight = 0;
   #turn: NodeJS.Immediate | undefined;
@@ -80,7 +80,10 @@ export class AttemptStarter {
     return this.#inFlight;
   }
 
-  /** Starts what may be started: at once while few are under way, else by turns. */
+  /**
+   * Starts what can be started: at once while few attempts are in flight, otherwise spread over turns of the event
+   * loop.
+   */
   pump(): void {
     if (this.#startSome(startsPerTurnMax - this.#inFlight) || this.#turn !== undefined) return;
     this.#turn = setImmediate(() => {
@@ -108,7 +111,7 @@ export class AttemptStarter {
     }
   }
 
-  /** @returns whether nothing is left that could be started now */
+  /** @returns whether nothing is left that could start now */
   #startSome(limit: number): boolean {
     const { lanes, mayStart } = this.#options;
     const now = performance.now();
@@ -127,13 +130,16 @@ export class AttemptStarter {
       if (this.#isRefusedByHost(lane, now)) continue;
       left -= 1;
       this.#start(lane, lane.take());
-      // At the end of the line: all take turns.
+      // Back to the end of the queue.
       if (lane.waitingCount > 0) lanes.ready.add(lane);
     }
     return true;
   }
 
-  /** Whether the lane's host or app has no room: the lane is ready again when there is some, or after a time. */
+  /**
+   * Whether the limits of the lane's host or app refuse an attempt. The lane is woken when there is room or when its
+   * wait ends.
+   */
   #isRefusedByHost(lane: Lane, now: number): boolean {
     const { hosts, lanes } = this.#options;
     const until = hosts.refusal(lane, now);
@@ -148,11 +154,11 @@ export class AttemptStarter {
 
   readonly #onRoom = (lane: Lane): void => this.#options.lanes.reschedule(lane);
 
-  /** A tenant may have in flight what nobody uses, so that there is room for one more tenant at any time. */
+  /** A tenant may use at most what is free, so that another tenant always finds room. */
   readonly #mayGoOn = ({ inFlight, recent }: Tenant): boolean =>
     inFlight < inFlightMax - this.#inFlight && recent < recentInFlightMax - this.#recent.size;
 
-  /** Where many are under way, those who have not answered well lately leave room for those who have. */
+  /** Under load, lanes without recent success leave room for lanes with it. */
   #mustYield(lane: Lane): boolean {
     if (lane.isProven || this.#inFlight < inFlightMax / 2) return false;
     return lane.inFlight > 0 || this.#inFlight >= (inFlightMax / 4) * 3;
@@ -176,7 +182,7 @@ export class AttemptStarter {
     sender.send(request, this.#onResult, attempt, lane.stoppableFor(waiting.event));
   }
 
-  readonly #onResult = (answer: ExchangeResult, attempt: Attempt): void => {
+  readonly #onResult = (result: ExchangeResult, attempt: Attempt): void => {
     const { node, lanes, hosts, budget, metrics, onGone } = this.#options;
     const { lane, waiting, number, revision, scheduleSeconds } = attempt;
     const { tenant } = lane;
@@ -187,31 +193,31 @@ export class AttemptStarter {
     lanes.ready.revive(tenant);
     lanes.readable.revive(tenant);
     const isAccepted =
-      answer.error === null && answer.status !== null && Math.floor(answer.status / 100) === 2;
-    hosts.end(attempt.slot, answer.isCancelled ? null : isAccepted, performance.now(), this.#onRoom);
-    if (answer.isCancelled) {
+      result.error === null && result.status !== null && Math.floor(result.status / 100) === 2;
+    hosts.end(attempt.slot, result.isCancelled ? null : isAccepted, performance.now(), this.#onRoom);
+    if (result.isCancelled) {
       this.#putBack(lane, waiting);
       return;
     }
     const now = node.now();
-    const settlement = decideOutcome({ lane, waiting, number, revision, answer, now, scheduleSeconds });
-    const { outcome, retryAfterMs, isGone } = settlement;
+    const decision = decideOutcome({ lane, waiting, number, revision, result, now, scheduleSeconds });
+    const { outcome, retryAfterMs, isGone } = decision;
     if (outcome.attempt !== null) budget.apply(tenant.key, outcome.attempt, now);
     metrics.attempt(outcome.attempt?.error ?? null);
     if (isGone) {
-      // At once; the database is told and will tell everybody.
+      // Takes effect here at once. The database change follows and informs the other nodes.
       lane.isOpen = false;
       lane.dropWaiting();
     }
     lane.retryAfterUntil = Math.max(lane.retryAfterUntil, performance.now() + retryAfterMs);
-    this.#apply(lane, settlement, waiting.retry?.state === 'pending');
+    this.#apply(lane, decision, waiting.retry?.state === 'pending');
     if (isGone) onGone(lane.id);
   };
 
-  /** Nothing of it was sent, so it was no attempt. */
+  /** No byte was sent, so this was not an attempt. */
   #putBack(lane: Lane, waiting: Waiting): void {
     lane.idleSince = performance.now();
-    // Whoever holds it by now reads it again without being told.
+    // If the lane was lost, the node that leases it now reads the delivery itself.
     if (!lane.isLost) this.#options.retries.putBack(lane, waiting);
     this.pump();
   }

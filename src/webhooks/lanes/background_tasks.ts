@@ -1,6 +1,5 @@
 /**
- * What the worker does beside everything else: statements whose answers nobody waits for. An error is told, and what
- * was to be done is done again by the next tick of the clock.
+ * Runs the worker's database statements that nothing waits for. Errors are reported, and the next tick tries again.
  */
 
 export class BackgroundTasks {
@@ -18,7 +17,7 @@ export class BackgroundTasks {
     this.#running.add(running);
   }
 
-  /** Resolves when all that is running now has ended. */
+  /** Resolves when all tasks that are running now have ended. */
   async settled(): Promise<void> {
     await Promise.allSettled(this.#running);
   }

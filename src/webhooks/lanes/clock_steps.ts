@@ -1,6 +1,6 @@
 /**
- * Times of the database that a wrong clock has written. While the clock was ahead, pauses and retries were put off to
- * a time that nothing of this server asks for: such times are over.
+ * Repairs times in the database after the clock was wrong. While the clock was ahead, pauses and retries may have
+ * been scheduled for times that no setting allows.
  */
 
 import { sql } from 'kysely';
@@ -9,16 +9,16 @@ import type { Database } from '../../database/database.ts';
 import { jitterMax, retryAfterSecondsMax } from '../sending/retry_schedule.ts';
 
 const slackSeconds = 3_600;
-/** Seconds that a lane pauses at most: for as long as a subscriber may ask. */
+/** Longest pause of a lane: the longest `Retry-After` that is honored, with slack. */
 export const pauseSecondsMax = retryAfterSecondsMax + slackSeconds;
-/** Seconds until a retry at most. */
+/** Longest time until a retry, with slack. */
 const retrySecondsMax = retryStepSecondsMax * (1 + jitterMax) + slackSeconds;
-/** Milliseconds by which the clock must have gone back to be looked after. */
+/** Smaller backward steps of the clock are ignored. */
 export const stepMsMin = 5_000;
 
 /**
- * Brings forward what was put off before the clock went back, so that it waits for as long as it was to. For one node of
- * all: what two bring forward comes too early.
+ * After the clock went back, brings forward what was scheduled before, so that it waits as long as intended. Only one
+ * node may call this: a second call would bring it forward again.
  * @param stepMs milliseconds by which the clock went back
  */
 export async function shiftTimes(db: Database, stepMs: number): Promise<void> {
@@ -31,7 +31,7 @@ export async function shiftTimes(db: Database, stepMs: number): Promise<void> {
     where paused_until > now() or due_at > now()`.execute(db);
 }
 
-/** To be called at the start, and when the clock has gone back. */
+/** Ends waits that are longer than any setting allows. Call it at start and after the clock went back. */
 export async function repairTimes(db: Database): Promise<void> {
   await sql`
     update lane_progress set paused_until = null, due_at = case when owner is null then now() end

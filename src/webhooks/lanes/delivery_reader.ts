@@ -1,8 +1,8 @@
 /**
- * Reads deliveries that were never attempted, for lanes that have more in the database than in memory: one statement
- * for many lanes, one at a time.
+ * Reads deliveries that were never attempted, for lanes that have more deliveries in the database than in memory. One statement
+ * serves many lanes, and one statement runs at a time.
  *
- *   readable → reading (nothing is appended meanwhile) → in memory, cancelled, or left for the next read
+ *   readable → reading (nothing is appended to the lane) → in memory, cancelled, or left for the next read
  */
 
 import type { Database } from '../../database/database.ts';
@@ -16,7 +16,7 @@ import type { Retries } from './retries.ts';
 import { loadEvents, readNewDeliveries, type WaitingDelivery } from './waiting_deliveries.ts';
 import type { Tenant } from './waiting_memory.ts';
 
-/** Lanes and deliveries of one read at most. */
+/** Maximum lanes and deliveries of one read. */
 const lanesMax = 500;
 const readMax = 2_000;
 
@@ -28,7 +28,7 @@ export interface DeliveryReaderOptions {
   retries: Retries;
   background: BackgroundTasks;
   isStopping: () => boolean;
-  /** A lane has to be looked at again. */
+  /** The lane must be loaded again. */
   onReview: (lane: number) => void;
   /** There may be something to start. */
   onRead: () => void;
@@ -84,7 +84,10 @@ export class DeliveryReader {
     });
   }
 
-  /** Lanes without space are left out: they have something in memory, and are readable again when that has ended. */
+  /**
+   * Takes the lanes to read for. A lane without space is dropped: it has deliveries in memory, and becomes readable
+   * again when they end.
+   */
   #takeReadable(): Lane[] {
     const { lanes: held } = this.#options;
     const lanes: Lane[] = [];
@@ -120,7 +123,7 @@ export class DeliveryReader {
         lane.readThrough = delivery.sequence;
         retries.cancel(lane, delivery);
       } else if (event === undefined) {
-        // Left out for the bytes of the others: the next read begins here.
+        // Left out because the other bodies used up the space. The next read starts here.
         cut.add(lane.id);
       } else if (lane.isEventHeld(event)) {
         lane.readThrough = delivery.sequence;

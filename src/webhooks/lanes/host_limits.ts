@@ -1,15 +1,14 @@
 /**
- * Hosts: how many attempts are in flight to each host, and how fast they follow one another. A host that has never
- * accepted anything was perhaps never asked: it gets a small window, however many subscriptions name it. Learnt anew
- * after a restart, which a host that accepts does within its first deliveries.
+ * Limits attempts to each host: how many are in flight, and how fast they start. A host that has never accepted a delivery
+ * gets a small window, however many subscriptions name it. This is not stored: after a restart, a host is known again after its
+ * first accepted delivery.
  *
- *   unknown (small window, low rate; after ten failures of an account one probe at a time) → accepted once → known (the
- *   window grows with what it accepts, and shrinks with failures of subscriptions that it accepted before)
+ *   unknown (small window, low rate; one probe at a time after ten failures of an account)
+ *   → accepted once → known (window grows with accepted deliveries, and shrinks with failures of lanes with recent success)
  *
- * Hosts are shared, so no account closes one for the others: at an unknown host an account gets half of the window, and
- * its failures pause itself alone. At a known host an account gets what the others leave, and subscriptions that were not
- * accepted lately share half of the window. Accounts take turns. Each app has a window and a rate as well, and a window for
- * all of its unknown hosts.
+ * Hosts are shared, so no account can block a host for others. At an unknown host an account gets half of the window, and its
+ * failures pause only itself. At a known host an account gets what the others leave, and lanes without recent success share half
+ * of the window. Accounts take turns. Each app has a window and a rate of its own, and a window for all of its unknown hosts.
  */
 
 import { circuitFailures, circuitPause } from '../sending/retry_schedule.ts';
@@ -19,18 +18,22 @@ import { RoundRobin } from './round_robin.ts';
 import { TokenBucket } from './token_bucket.ts';
 import type { Tenant } from './waiting_memory.ts';
 
-/** Seconds of its rate that an unknown host gets at once, after a time without attempts; and that others and apps get. */
+/**
+ * Seconds of its rate that may start at once after a quiet time: for unknown hosts, and for known hosts and apps.
+ */
 const burstSeconds = { unknown: 4, known: 0.1 };
-/** Windows of unknown hosts that an app fills at most. */
+/** An app may fill the windows of this many unknown hosts. */
 const unknownHostsOfApp = 16;
-/** Failures of all accounts that pause an unknown host for all of them, instead of ten of one account. */
+/**
+ * Failures of all accounts together that pause an unknown host for everybody, instead of ten failures of one account.
+ */
 const failuresOfAll = 100;
-/** Milliseconds after which a lane looks again whether its app has room. */
+/** Milliseconds before a lane checks again whether its app has room. */
 const appPauseMs = 250;
-/** Milliseconds that a host is remembered after its last attempt, and between looks for hosts to forget. */
+/** Milliseconds that a host is remembered after its last attempt, and between removals of old hosts. */
 const rememberedMs = 3_600_000;
 const forgetPauseMs = 60_000;
-/** Hosts that are remembered although nothing is in flight to them; past that, for a minute. */
+/** Above this number of hosts, idle ones are remembered for a minute only. */
 const remembered = 50_000;
 
 export type HostQuotas = Pick<
@@ -47,10 +50,10 @@ interface Host {
   isKnown: boolean;
   window: number;
   inFlight: number;
-  /** Of lanes that were not accepted lately. */
+  /** Attempts in flight of lanes without recent success. */
   unproven: number;
   ofTenants: Map<Tenant, number>;
-  /** While it is unknown: of all accounts, and of each by its key. */
+  /** Failures while the host is unknown: of all accounts, and by account. */
   failed: Failed;
   failedOf: Map<string, Failed>;
   rate: TokenBucket;
@@ -62,13 +65,13 @@ interface Host {
 
 interface App {
   inFlight: number;
-  /** To unknown hosts. */
+  /** Attempts in flight to unknown hosts. */
   unknown: number;
   rate: TokenBucket;
   usedAt: number;
 }
 
-/** What an attempt takes up, from its start to its end. */
+/** What an attempt occupies from its start to its end. */
 export interface HostSlot {
   readonly host: Host;
   readonly app: App;
@@ -81,7 +84,7 @@ export class HostLimits {
   readonly #quotas: HostQuotas;
   readonly #hosts = new Map<string, Host>();
   readonly #apps = new Map<string, App>();
-  /** Hosts that lanes wait for. */
+  /** Hosts with waiting lanes. */
   readonly #crowded = new Set<Host>();
   #forgotAt = 0;
 
@@ -90,8 +93,9 @@ export class HostLimits {
   }
 
   /**
-   * Whether a lane may start an attempt; one that may not is told of by `tick` or `end`, or waits for a time.
-   * @returns null where it may; milliseconds of the process's clock to wait until; 0 until there is room
+   * Whether the limits refuse an attempt of the lane.
+   * @returns null if it may start; otherwise the time to wait until, in milliseconds on the monotonic clock, or 0 if
+   *   `tick` or `end` will report room
    */
   refusal(lane: Lane, now: number): number | null {
     const app = this.#apps.get(appKeyOf(lane));
@@ -133,7 +137,7 @@ export class HostLimits {
     return 0;
   }
 
-  /** Call only where nothing is refused. */
+  /** Occupies a slot. Call it only if `refusal` returned null. */
   begin(lane: Lane, now: number): HostSlot {
     const host = this.#hostOf(lane.template.origin, now);
     const appKey = appKeyOf(lane);
@@ -154,10 +158,7 @@ export class HostLimits {
     return { host, app, tenant, wasProven, wasUnknown };
   }
 
-  /**
-   * @param isAccepted null where nothing was sent
-   * @param onRoom told of lanes that may start now
-   */
+  /** @param isAccepted null if no byte was sent @param onRoom called for lanes that may start now */
   end(slot: HostSlot, isAccepted: boolean | null, now: number, onRoom: (lane: Lane) => void): void {
     const { host, app, tenant, wasProven, wasUnknown } = slot;
     host.inFlight -= 1;
@@ -190,7 +191,7 @@ export class HostLimits {
     }
   }
 
-  /** @param onRoom told of lanes that may start now */
+  /** @param onRoom called for lanes that may start now */
   tick(now: number, onRoom: (lane: Lane) => void): void {
     for (const host of this.#crowded) this.#wakeWaiting(host, onRoom);
     if (now - this.#forgotAt < forgetPauseMs) return;
@@ -247,7 +248,7 @@ export class HostLimits {
   }
 }
 
-/** Subscriptions that a user has of their own are no app's. */
+/** A user's own subscriptions belong to no app, so they count for the account. */
 function appKeyOf({ subscription, tenant }: Lane): string {
   return subscription.clientId ?? tenant.key;
 }

@@ -1,10 +1,10 @@
 /**
- * A lane in the memory of the node that holds it: what was read of its queue, what is under way, and whether more may
- * be started. Knows no database and sends nothing.
+ * A lane in the memory of the node that leases it: the deliveries it has read, its attempts in flight, and whether more may
+ * start. It does not access the database and sends nothing.
  *
  *   sequence:   1 … cursor   | cursor+1 … readThrough        | … head
- *               written down | in memory: waiting, under way, | only in the database
- *                            | or done and not written yet
+ *               written      | in memory: waiting, in flight, | only in the database
+ *                            | or finished and not written    |
  */
 
 import {
@@ -22,10 +22,13 @@ import type { LaneState } from './lane_store.ts';
 import type { WaitingDelivery } from './waiting_deliveries.ts';
 import type { Tenant } from './waiting_memory.ts';
 
-/** Attempts of one lane at once: at most, and until it has shown that it answers. */
+/** Maximum attempts in flight of one lane, and the window of a lane without a success yet. */
 const windowMax = 32;
 const windowStart = 4;
-/** Deliveries of one lane in memory at most, for each that may be under way at once; and attempted past the cursor. */
+/**
+ * Maximum deliveries in memory per slot of the window; maximum deliveries in memory; maximum deliveries attempted
+ * past the cursor.
+ */
 const waitingPerSlotMax = 256;
 const waitingMax = 8_192;
 const readAheadMax = 4_096;
@@ -33,7 +36,7 @@ const readAheadMax = 4_096;
 export interface Waiting {
   sequence: number;
   day: string;
-  /** The event's. */
+  /** Position of the event. */
   position: number;
   event: EventContent;
   retry: WaitingDelivery['retry'];
@@ -41,7 +44,7 @@ export interface Waiting {
 
 export class Lane {
   readonly id: number;
-  /** Whose memory its deliveries use. */
+  /** Whose memory the lane's deliveries count for. */
   readonly tenant: Tenant;
   subscription: Subscription;
   #secrets: Secrets;
@@ -49,57 +52,59 @@ export class Lane {
   revision: number;
   template: RequestTemplate;
   isOpen: boolean;
-  /** Whether it is closed because the right to some of it is about to end, and how often it has been for that. */
+  /** Whether a delivery hold covers the whole lane. */
   isOnHold = false;
   stopCount = 0;
   readonly #accountHolds = new AccountHolds();
-  /** Whether others may hold it. */
+  /** Whether another node may have the lease. */
   isLost = false;
   head: number;
-  /** Up to here everything was attempted and the attempts are written. */
+  /** All deliveries up to here were attempted, and their outcomes are written. */
   cursor: number;
-  /** What the lane's own row says; the cursor in it may lag behind. Null for what nobody knows after a failure. */
+  /** The content of the lane's row, whose cursor may lag. Null if a failed statement made it unknown. */
   stored: { cursor: number; failures: number; isPaused: boolean } | null;
-  /** Attempted in an unbroken row, written down or about to be. */
+  /** All deliveries up to here were attempted. Their outcomes are written or about to be. */
   attemptedThrough: number;
   readThrough: number;
   failures: number;
   inFlight = 0;
-  /** Milliseconds of the process's clock: nothing is started before. */
+  /** Milliseconds on the monotonic clock: no attempt starts before. */
   pausedUntil = 0;
-  /** Likewise, for less than a second: a rate lets the next one start. The database is not told. */
+  /** The same for waits of less than a second for a rate limit. Not stored in the database. */
   throttledUntil = 0;
-  /** The same, as the subscriber asked for it: a success does not end that. */
+  /** The same, from the subscriber's `Retry-After`. A success does not end it. */
   retryAfterUntil = 0;
-  /** Likewise: when the first repetition is due; infinite for none. */
+  /** When the first retry is due; infinite if there is none. */
   retryAt = Number.POSITIVE_INFINITY;
   retriesPending: number;
-  /** Outcomes that change `retries` and are not written yet; and how many there have been in all. */
+  /** Outcomes that change `retries` and are not written yet; and the number of all such outcomes so far. */
   unwrittenOutcomes = 0;
   outcomeCount = 0;
-  /** What is being read from the database; a second read at once would bring the same again. */
+  /** Whether a read is running. A concurrent second read would return the same deliveries. */
   isReading = false;
   isReadingRetries = false;
-  /** Since when there has been nothing to do. */
+  /** Since when the lane has had nothing to do. */
   idleSince = 0;
-  /** Counts how often the lane was looked at again: what was read before that is not used. */
+  /** Grows whenever the lane drops what it has read. Results of reads from before are not used. */
   generation = 0;
   readonly #fresh: Waiting[] = [];
   #freshFrom = 0;
   readonly #due: Waiting[] = [];
-  /** Retries in memory, under way, or ended and not written. */
+  /** Retries that are in memory, in flight, or finished and not written. */
   readonly #retrying = new Set<number>();
-  /** Attempted, past `attemptedThrough`. */
+  /** Deliveries past `attemptedThrough` whose first attempt has ended. */
   readonly #done = new Set<number>();
-  /** Whether its last attempt before this node took it was accepted, as far as its row tells. */
+  /**
+   * Whether the last attempt before this node leased the lane was accepted, as far as the lane's row shows.
+   */
   readonly wasAccepted: boolean;
-  /** Whether it has answered well since this node took it, last of all. */
+  /** Whether the lane's last attempt on this node was accepted. */
   isProven = false;
   #window = windowStart;
   #tokens = 1;
   #tokensAt = 0;
 
-  /** When it was taken, and how many attempts were started since. */
+  /** When the lane was leased, and the attempts started since. */
   readonly takenAt: number;
   started = 0;
 
@@ -127,13 +132,13 @@ export class Lane {
     this.idleSince = now;
   }
 
-  /** Made when the first is signed. */
+  /** Computed for the first signature. */
   get keys(): SigningKeys {
     this.#keys ??= createSigningKeys(this.#secrets, this.subscription.signature);
     return this.#keys;
   }
 
-  /** Takes what the database says now; what was waiting in memory is forgotten and will be read again. */
+  /** Applies a newer state from the database. Waiting deliveries are dropped and read again. */
   reload(state: LaneState, now: number): void {
     this.subscription = state.subscription;
     this.#secrets = state.secrets;
@@ -142,13 +147,13 @@ export class Lane {
     this.template = createTemplate(state.subscription, state.headerLines, state.epochs);
     this.isOpen = state.isOpen;
     this.head = Math.max(this.head, state.head);
-    // Whichever is earlier: a failure may not be written yet. To look too early costs a look.
+    // The earlier of the two: a failure may not be written yet, and an early check is harmless.
     if (state.retryMs !== null) this.retryAt = Math.min(this.retryAt, now + state.retryMs);
     this.retriesPending = state.retriesPending;
     this.dropWaiting();
   }
 
-  /** Nothing is started until it has been loaded again; what was started and has not attemptedThrough its connection is not sent. */
+  /** Stops the lane until it is loaded again. Attempts whose first byte was not sent are cancelled. */
   hold(): void {
     this.stopCount += 1;
     this.isOnHold = true;
@@ -157,8 +162,8 @@ export class Lane {
   }
 
   /**
-   * The same for the deliveries of one account, in the lane of an app's own subscription.
-   * @returns those that waited in memory; they are not there any more
+   * Stops the deliveries of one account, in the lane of an app's own subscription.
+   * @returns the account's waiting deliveries, which the lane has dropped
    */
   holdAccount(account: string): Waiting[] {
     this.stopCount += this.#accountHolds.hold(account);
@@ -174,7 +179,7 @@ export class Lane {
     return held;
   }
 
-  /** The account's deliveries may go on; what was read of them before that is not used. */
+  /** Ends the account's hold. Results of a read that is running are not used for the account. */
   releaseAccount(account: string): void {
     this.#accountHolds.release(account, this.isReading || this.isReadingRetries);
   }
@@ -203,7 +208,10 @@ export class Lane {
     if (!this.isReading && !this.isReadingRetries) this.#accountHolds.forgetReleases();
   }
 
-  /** What stops an attempt before its first byte: the lane, or for an app's own subscription also the event's account. */
+  /**
+   * What can stop an attempt before its first byte: the lane, and for an app's own subscription also the event's
+   * account.
+   */
   stoppableFor({ accountId }: EventContent): Stoppable {
     if (this.subscription.accountId !== null || accountId === null) return this;
     const lane = this;
@@ -215,7 +223,7 @@ export class Lane {
     };
   }
 
-  /** Others may hold it: likewise, and for good. */
+  /** Another node may have the lease. Stops the lane for good. */
   lose(): void {
     this.stopCount += 1;
     this.isLost = true;
@@ -223,7 +231,7 @@ export class Lane {
     this.dropWaiting();
   }
 
-  /** Drops what has not been started. */
+  /** Drops deliveries that have not started. */
   dropWaiting(): void {
     this.generation += 1;
     for (const { position } of this.#fresh.slice(this.#freshFrom)) this.tenant.drop(position);
@@ -241,7 +249,7 @@ export class Lane {
     return this.#fresh.length - this.#freshFrom;
   }
 
-  /** Retries in memory that are to be started. */
+  /** Retries in memory that wait to start. */
   get dueCount(): number {
     return this.#due.length;
   }
@@ -250,12 +258,15 @@ export class Lane {
     return this.freshCount + this.#due.length;
   }
 
-  /** How many may wait in memory: some rounds of what it is sent at once, so that those who never answer hold little. */
+  /**
+   * Maximum waiting deliveries: some rounds of the window, so that a subscriber that never responds uses little
+   * memory.
+   */
   get waitingLimit(): number {
     return Math.min(waitingMax, this.#window * (this.#window < windowMax ? 16 : waitingPerSlotMax));
   }
 
-  /** Whether there are deliveries in the database that should be read now. */
+  /** Whether deliveries should be read from the database now. */
   get wantsMore(): boolean {
     return (
       this.isOpen &&
@@ -266,7 +277,7 @@ export class Lane {
     );
   }
 
-  /** Whether nothing is waiting, under way or unwrittenOutcomes. */
+  /** Whether nothing is waiting, in flight or unwritten. */
   get isIdle(): boolean {
     return (
       this.inFlight === 0 &&
@@ -276,14 +287,14 @@ export class Lane {
     );
   }
 
-  /** Adds a delivery that was never attempted; they come in the order of the sequence. */
+  /** Adds a delivery that was never attempted. Calls are in order of the sequence. */
   addFresh(waiting: Waiting): void {
     this.readThrough = waiting.sequence;
     waiting.event = this.tenant.add(waiting.position, waiting.event);
     this.#fresh.push(waiting);
   }
 
-  /** Adds one to be repeated, unless it is in memory already. */
+  /** Adds a retry, unless it is in memory already. */
   addRetry(waiting: Waiting): void {
     if (this.#retrying.has(waiting.sequence)) return;
     this.#retrying.add(waiting.sequence);
@@ -291,7 +302,7 @@ export class Lane {
     this.#due.push(waiting);
   }
 
-  /** One that will not be repeated: until that is written it is not to be looked at again. */
+  /** Marks a retry that will be cancelled, so that it is not read again before that is written. */
   beginCancel(sequence: number): void {
     this.#retrying.add(sequence);
   }
@@ -304,7 +315,7 @@ export class Lane {
     return sequence <= this.attemptedThrough || this.#done.has(sequence);
   }
 
-  /** Whether an attempt may be started. */
+  /** Whether an attempt may start now. */
   mayStart(now: number): boolean {
     if (!this.isOpen || now < this.pausedUntil || now < this.throttledUntil) return false;
     if (this.inFlight >= this.#limit()) return false;
@@ -312,7 +323,9 @@ export class Lane {
     return this.#hasToken(now);
   }
 
-  /** When the rate or the pause lets the next one start; for those that wait for nothing else. */
+  /**
+   * When a rate limit or pause lets the next attempt start; undefined if the lane waits for something else.
+   */
   wakeAt(now: number): number | undefined {
     if (!this.isOpen || (this.#due.length === 0 && !this.#hasFreshToStart())) return undefined;
     if (this.inFlight >= this.#limit()) return undefined;
@@ -322,7 +335,7 @@ export class Lane {
     return rateLimit === null ? undefined : this.#tokensAt + (1_000 * (1 - this.#tokens)) / rateLimit;
   }
 
-  /** Takes the next one; call only where `mayStart`. */
+  /** Takes the next delivery. Call it only if `mayStart`. */
   take(): Waiting {
     if (this.subscription.rateLimit !== null) this.#tokens -= 1;
     this.inFlight += 1;
@@ -339,15 +352,15 @@ export class Lane {
     return waiting;
   }
 
-  /** An attempt has ended, whatever came of it. */
+  /** An attempt has ended, whatever its result. */
   end({ position }: Waiting): void {
     this.inFlight -= 1;
     this.tenant.end(position);
   }
 
-  /** What came of an attempt: the window grows with what works and shrinks with what does not. */
+  /** Applies the result of an attempt: the window grows with successes and shrinks with failures. */
   recordResult(isAccepted: boolean, isPing: boolean): void {
-    // A ping says nothing of how the deliveries fare.
+    // A ping says nothing about the other deliveries.
     if (isPing) return;
     this.isProven = isAccepted;
     if (isAccepted) {
@@ -359,14 +372,14 @@ export class Lane {
     }
   }
 
-  /** A delivery's first attempt has ended, or it is not to be attempted. */
+  /** The delivery's first attempt has ended, or it will not be attempted. */
   markDone(sequence: number): void {
     this.#done.add(sequence);
     while (this.#done.delete(this.attemptedThrough + 1)) this.attemptedThrough += 1;
     if (this.readThrough < this.attemptedThrough) this.readThrough = this.attemptedThrough;
   }
 
-  /** There is nothing in the database between what was read and the first that was found: it left with its day. */
+  /** Skips sequences that no longer exist because their day was dropped by retention. */
   skipGone(after: number, first: number): void {
     if (this.readThrough !== after || first <= after + 1) return;
     const isWritten = this.cursor === this.attemptedThrough;
@@ -374,17 +387,17 @@ export class Lane {
       if (!this.isDone(sequence)) this.markDone(sequence);
     }
     this.readThrough = Math.max(this.readThrough, first - 1);
-    // Of these nothing is ever written.
+    // No outcome will be written for these.
     if (isWritten) this.cursor = this.attemptedThrough;
   }
 
-  /** What became of a repetition is written, and nothing that was read before will be used. */
+  /** A retry's outcome is written, and no earlier read will be used. */
   endRetry(sequence: number): void {
     this.#retrying.delete(sequence);
   }
 
   #limit(): number {
-    // One probe at a time while the circuit is open; one at a time where the order matters.
+    // One probe at a time while the circuit is open; one attempt at a time if the lane is ordered.
     return this.subscription.ordered || this.failures >= circuitFailures ? 1 : this.#window;
   }
 
@@ -395,7 +408,7 @@ export class Lane {
   #hasToken(now: number): boolean {
     const { rateLimit } = this.subscription;
     if (rateLimit === null) return true;
-    // No burst: what was not used in one moment is not made up for in the next (but for a timer's lateness).
+    // No bursts: unused rate is not saved, except for what makes up for late timers.
     const burst = Math.max(1, rateLimit * 0.05);
     this.#tokens = Math.min(burst, this.#tokens + ((now - this.#tokensAt) / 1_000) * rateLimit);
     this.#tokensAt = now;

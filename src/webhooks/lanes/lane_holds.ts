@@ -1,14 +1,14 @@
 /**
- * Which lanes of this node stand still, because the right to some of their deliveries is about to end (see
- * grants/delivery_hold.ts). They are told of by notifications, and looked for besides: a node that has not looked lately
- * starts nothing at all (see lane_leases.ts).
+ * Applies delivery holds (grants/delivery_hold.ts) to the lanes of this node. Notifications announce holds, and the table is
+ * polled as well: a node that has not polled recently starts nothing (lane_leases.ts).
  *
- *   begun (its lanes are closed, what is not on its way is called off) → answered → over (its lanes are loaded again)
- *   of one account in the lane of an app's own subscription, unless it is ordered: that account's deliveries are put back,
- *   the lane goes on
+ *   begun (covered lanes stop, unsent attempts are cancelled) → acknowledged → over (covered lanes are loaded again)
  *
- * What was read or decided before a standstill was over may be older than what it was for. A watch tells: who reads
- * begins one before, and reads again what is concerned.
+ * A hold on one account covers only part of the lane of an app's own subscription. That account's deliveries are put back, and
+ * the others continue. An ordered lane is held as a whole.
+ *
+ * Data that was read before a hold was over may be older than the change that the hold protected. Whoever reads such data
+ * begins a watch first, and reads again what the watch covers.
  */
 
 import type { Database } from '../../database/database.ts';
@@ -30,46 +30,46 @@ export interface LaneHoldsOptions {
   node: string;
   lanes: LeasedLanes;
   background: BackgroundTasks;
-  /** Lanes that may go on, as soon as they have been loaded again. */
+  /** Lanes that continue as soon as they have been loaded again. */
   onOver: (lanes: number[]) => void;
-  /** Deliveries of an account that an app's lane had in memory, and may not start now. */
+  /** An app's lane dropped these deliveries of an account from memory, because the account is on hold. */
   onAccountHeld: (lane: Lane, waiting: Waiting[]) => void;
 }
 
 export class LaneHolds {
   readonly #options: LaneHoldsOptions;
-  readonly #all = new Map<string, { standstill: DeliveryHold; isAnswered: boolean }>();
+  readonly #all = new Map<string, { hold: DeliveryHold; isAcknowledged: boolean }>();
   readonly #watches = new Set<HoldWatch>();
-  /** Those that ended during a look, whose answer may still have them. */
+  /** Holds that ended during a poll, whose result may still contain them. */
   #endedDuringPoll: Set<string> | undefined;
 
   constructor(options: LaneHoldsOptions) {
     this.#options = options;
   }
 
-  /** Whether nothing of this subscription may be started now. */
+  /** Whether a hold covers the whole lane of the subscription. */
   isOnHold(subscription: Subscription): boolean {
     if (this.#all.size === 0) return false;
-    return this.#all.values().some(({ standstill }) => concernsWhole(standstill, subscription));
+    return this.#all.values().some(({ hold }) => coversLane(hold, subscription));
   }
 
-  /** The accounts of which nothing may be started now in the lane of an app's own subscription. */
+  /** Accounts whose deliveries are on hold in the lane of an app's own subscription. */
   heldAccounts(subscription: Subscription): string[] {
     return [...this.#all.values()]
-      .filter(({ standstill }) => concernsPart(standstill, subscription))
-      .map(({ standstill }) => standstill.accountId as string);
+      .filter(({ hold }) => coversAccount(hold, subscription))
+      .map(({ hold }) => hold.accountId as string);
   }
 
-  receive(news: HoldNotice): void {
-    if ('isOver' in news) {
-      this.#end([news.id]);
+  receive(notice: HoldNotice): void {
+    if ('isOver' in notice) {
+      this.#end([notice.id]);
       return;
     }
-    this.#begin([news]);
-    this.#options.background.run(() => this.#answer());
+    this.#begin([notice]);
+    this.#options.background.run(() => this.#acknowledge());
   }
 
-  /** What notifications may have failed to tell. @throws Error of the database */
+  /** Reads all holds, in case a notification was lost. @throws Error of the database */
   async poll(): Promise<void> {
     const before = [...this.#all.keys()];
     const over = new Set<string>();
@@ -82,39 +82,39 @@ export class LaneHolds {
     } finally {
       this.#endedDuringPoll = undefined;
     }
-    await this.#answer();
+    await this.#acknowledge();
   }
 
-  /** To be ended by whoever began it. */
+  /** Begins a watch. The caller ends it. */
   watch(): HoldWatch {
     const watch = new HoldWatch((ended) => this.#watches.delete(ended));
     this.#watches.add(watch);
     return watch;
   }
 
-  #begin(standstills: readonly DeliveryHold[]): void {
-    for (const standstill of standstills) {
-      if (this.#all.has(standstill.id)) continue;
-      this.#all.set(standstill.id, { standstill, isAnswered: false });
+  #begin(holds: readonly DeliveryHold[]): void {
+    for (const hold of holds) {
+      if (this.#all.has(hold.id)) continue;
+      this.#all.set(hold.id, { hold, isAcknowledged: false });
       for (const lane of this.#options.lanes.all()) {
-        if (concernsWhole(standstill, lane.subscription)) lane.hold();
-        else if (concernsPart(standstill, lane.subscription)) {
-          this.#options.onAccountHeld(lane, lane.holdAccount(standstill.accountId as string));
+        if (coversLane(hold, lane.subscription)) lane.hold();
+        else if (coversAccount(hold, lane.subscription)) {
+          this.#options.onAccountHeld(lane, lane.holdAccount(hold.accountId as string));
         }
       }
     }
   }
 
-  async #answer(): Promise<void> {
+  async #acknowledge(): Promise<void> {
     const { db, node } = this.#options;
-    const unanswered = [...this.#all.values()].filter(({ isAnswered }) => !isAnswered);
-    if (unanswered.length === 0) return;
+    const unacknowledged = [...this.#all.values()].filter(({ isAcknowledged }) => !isAcknowledged);
+    if (unacknowledged.length === 0) return;
     await acknowledgeHolds(
       db,
       node,
-      unanswered.map(({ standstill }) => standstill.id),
+      unacknowledged.map(({ hold }) => hold.id),
     );
-    for (const one of unanswered) one.isAnswered = true;
+    for (const one of unacknowledged) one.isAcknowledged = true;
   }
 
   #end(ids: readonly string[]): void {
@@ -125,7 +125,7 @@ export class LaneHolds {
       const one = this.#all.get(id);
       if (one === undefined) continue;
       this.#all.delete(id);
-      for (const watch of this.#watches) watch.add(one.standstill);
+      for (const watch of this.#watches) watch.add(one.hold);
       isAny = true;
     }
     if (!isAny) return;
@@ -144,10 +144,10 @@ export class LaneHolds {
   }
 }
 
-/** Standstills that a watch keeps at most: past that it takes everything to be concerned. */
+/** Maximum holds that a watch remembers. Beyond that it covers everything. */
 const watchedMax = 1_000;
 
-/** What was over since the watch was begun. */
+/** Remembers the holds that ended since the watch began. */
 export class HoldWatch {
   readonly #over: HoldSubject[] = [];
   readonly #onEnd: (watch: HoldWatch) => void;
@@ -156,7 +156,7 @@ export class HoldWatch {
     this.#onEnd = onEnd;
   }
 
-  get hasEnded(): boolean {
+  get hasEndedHolds(): boolean {
     return this.#over.length > 0;
   }
 
@@ -164,19 +164,19 @@ export class HoldWatch {
     if (this.#over.length < watchedMax) this.#over.push(subject);
   }
 
-  /** Whether something of the lane was held. */
-  concerns(subscription: Subscription): boolean {
-    return this.#has(subscription, (subject) => concernsPart(subject, subscription));
+  /** Whether an ended hold covered the lane or part of it. */
+  covers(subscription: Subscription): boolean {
+    return this.#has(subscription, (subject) => coversAccount(subject, subscription));
   }
 
-  /** Whether all of it was. */
-  concernsWhole(subscription: Subscription): boolean {
+  /** Whether an ended hold covered the whole lane. */
+  coversLane(subscription: Subscription): boolean {
     return this.#has(subscription, () => false);
   }
 
   #has(subscription: Subscription, isOther: (subject: HoldSubject) => boolean): boolean {
     if (this.#over.length === watchedMax) return true;
-    return this.#over.some((subject) => concernsWhole(subject, subscription) || isOther(subject));
+    return this.#over.some((subject) => coversLane(subject, subscription) || isOther(subject));
   }
 
   end(): void {
@@ -184,16 +184,18 @@ export class HoldWatch {
   }
 }
 
-function concernsWhole({ clientId, accountId, lane }: HoldSubject, subscription: Subscription): boolean {
+function coversLane({ clientId, accountId, lane }: HoldSubject, subscription: Subscription): boolean {
   if (lane !== null) return subscription.lane === lane;
   if (clientId !== null && subscription.clientId !== clientId) return false;
   if (accountId === null) return true;
-  // An ordered one waits behind a delivery that is held, whoever the others are of.
+  // An ordered lane would wait behind a delivery on hold anyway.
   return subscription.accountId === null ? subscription.ordered : subscription.accountId === accountId;
 }
 
-/** An app's own subscription has the events of many accounts: those of one are held, the others go on. */
-function concernsPart({ clientId, accountId }: HoldSubject, subscription: Subscription): boolean {
+/**
+ * An app's own subscription has events of many accounts. Those of one account are on hold, and the others continue.
+ */
+function coversAccount({ clientId, accountId }: HoldSubject, subscription: Subscription): boolean {
   if (accountId === null || subscription.accountId !== null || subscription.ordered) return false;
   return clientId === null || subscription.clientId === clientId;
 }

@@ -1,8 +1,8 @@
 /**
- * Which lanes this node holds: takes those that are due and that nobody holds, looks again at those of which something
- * is told to have changed, finds by itself what nobody told of, and lets go of those that have nothing to do.
+ * Decides which lanes this node leases: claims due lanes that no node leases, reloads lanes after a change, finds what
+ * notifications missed, and releases lanes that have nothing to do.
  *
- *   due, nobody's → claimed → (reviewed) → idle or parked for a moment → let go of
+ *   due and not leased → claimed → (reloaded) → idle or parked for a moment → released
  */
 
 import type { Database } from '../../database/database.ts';
@@ -26,26 +26,28 @@ import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
 import type { Recorder } from './recorder.ts';
 
-/** Lanes taken, and let go of, at once at most. */
+/** Maximum lanes that are claimed, and released, at once. */
 const claimMax = 500;
 const releaseMax = 2_000;
-/** Lanes that a sweep looks at in each look around. */
+/** Lanes that one slice of a sweep checks. */
 const sweepMax = 5_000;
-/** Milliseconds that a lane without work is kept; and where this node holds nearly as many lanes as it may. */
+/**
+ * Milliseconds that an idle lane is kept: usually, and if this node leases nearly as many lanes as it may.
+ */
 const lingerMs = 10_000;
 const crowdedLingerMs = 1_000;
 /**
- * Where a tenant has more due lanes than it may hold, its rate-limited lanes make room for one another: milliseconds
- * that one is held at least, and that it then waits at least.
+ * If a tenant has more due lanes than it may lease, its rate-limited lanes take turns: minimum milliseconds that one
+ * is leased, and that it then waits.
  */
 const roundMs = 2_000;
 const betweenRoundsMs = 5_000;
-/** Milliseconds that a tenant is known to have more due lanes than it may hold. */
+/** Milliseconds that a tenant counts as having more due lanes than it may lease. */
 const refusedMs = 15_000;
 const claimPauseMs = 500;
 const pollPauseMs = 1_000;
 const sweepPauseMs = 30_000;
-/** The same where something may have gone amiss. */
+/** The same pause if the node may have missed something. */
 const reconcileSweepPauseMs = 5_000;
 
 export interface LaneLeasesOptions {
@@ -66,17 +68,17 @@ export class LaneLeases {
   #pollAt = 0;
   #sweepAt = 0;
   #sweptAt = Number.NEGATIVE_INFINITY;
-  /** The last lane that this sweep has looked at; null between sweeps. */
+  /** The last lane of this sweep's previous slice; null between sweeps. */
   #sweepAfter: number | null = null;
-  /** When the last look around began that was answered. */
+  /** When the last successful poll began. */
   #currentAt = 0;
   #isPolling = false;
   #isClaiming = false;
-  /** Lanes that are being let go of: they may be somebody else's before the answer is here. */
+  /** Lanes being released. Another node may claim them before the response of the database arrives. */
   #releasing: ReadonlySet<number> = new Set();
   /**
-   * Whether the database may name this node for lanes that it does not know of, or hold deliveries that nobody was told
-   * of.
+   * Whether the database may name this node for lanes that it does not know, or contain deliveries that no node was
+   * told of.
    */
   #mustReconcile = false;
 
@@ -84,20 +86,26 @@ export class LaneLeases {
     this.#options = options;
   }
 
-  /** To be called after the node has joined: whoever asks for a standstill from then on waits for it. */
+  /** Call it after the node has joined: delivery holds wait for the node from then on. */
   async start(): Promise<void> {
     const now = performance.now();
     await this.#options.holds.poll();
     this.#currentAt = now;
   }
 
-  /** A statement whose answer was lost may have been carried out, or who fanned out before may have died amidst it. */
+  /**
+   * A statement whose response was lost may have been executed, or the previous leader may have died between its two
+   * statements.
+   */
   reconcileSoon(): void {
     this.#mustReconcile = true;
     this.#sweepAt = Math.min(this.#sweepAt, this.#sweptAt + reconcileSweepPauseMs);
   }
 
-  /** Whether what is known is young enough to start anything: who may no longer have what could not be asked. */
+  /**
+   * Whether the last poll is recent enough to start attempts. Without one, this node cannot know whose rights have
+   * ended.
+   */
   isCurrent(now: number): boolean {
     return now - this.#currentAt <= maxStalenessMs;
   }
@@ -106,30 +114,30 @@ export class LaneLeases {
     return performance.now() - this.#currentAt < downAfterMs;
   }
 
-  /** Whether more lanes can be taken. */
+  /** Whether this node can lease more lanes. */
   get hasRoom(): boolean {
     const { lanes, loader, recorder, isStopping } = this.#options;
     return lanes.room > loader.loadingCount && !recorder.isFull && !isStopping();
   }
 
-  /** Whether the lane is surely this node's. */
+  /** Whether this node certainly leases the lane. */
   owns(id: number): boolean {
     const { lanes, loader } = this.#options;
     return lanes.has(id) && !this.#releasing.has(id) && !loader.isLoading(id);
   }
 
-  /** A lane's subscription, its owner's rights, or what is asked of it changed. */
+  /** Reloads a lane after a change of its subscription, of its owner's rights, or of its due time. */
   review(laneId: number): void {
     const { lanes, loader } = this.#options;
     const lane = lanes.get(laneId);
-    // Before anything is asked: what waits in memory may not be allowed any more.
+    // Before the database responds: waiting deliveries may not be allowed any more.
     lane?.dropWaiting();
     if (lane !== undefined) lane.isOpen = false;
     if (lane !== undefined || loader.isLoading(laneId)) loader.load([laneId]);
     else this.#claimAt = 0;
   }
 
-  /** The same for all lanes of a client, or for all lanes there are. */
+  /** Reloads the lanes of one client's own subscriptions, or all lanes. */
   reviewAll(clientId?: string): void {
     const { lanes, loader } = this.#options;
     const ids = [...lanes.all()]
@@ -184,7 +192,7 @@ export class LaneLeases {
     }
     if (releases.length === 0) return;
     this.#releasing = new Set(releases.map(({ lane }) => lane));
-    // From here on nothing is started in them.
+    // Nothing starts in these lanes from here on.
     for (const { lane } of releases) (lanes.get(lane) as Lane).isOpen = false;
     background.run(async () => {
       try {
@@ -208,9 +216,9 @@ export class LaneLeases {
   #mayRelease(lane: Lane, now: number): boolean {
     const { loader, recorder } = this.#options;
     if (lane.isOnHold) return false;
-    // When its next repetition is due is not known while they are read.
+    // The time of the next retry is unknown while retries are being read.
     if (lane.isReadingRetries) return false;
-    // A repetition does not move the cursor: nothing else says that it is not written.
+    // A retry does not move the cursor, so nothing else shows that its outcome is unwritten.
     if (recorder.hasOutcomesOf(lane)) return false;
     const isQuiet = lane.inFlight === 0 && lane.cursor === lane.attemptedThrough && !lane.isReading;
     if (isQuiet && isBetweenTurns(lane, now)) return !loader.isLoading(lane.id);
@@ -224,12 +232,12 @@ export class LaneLeases {
     return !(lane.isOpen && lane.isIdle && lane.readThrough < lane.head);
   }
 
-  /** What notifications may have failed to tell. */
+  /** Finds what notifications may have missed. */
   #poll(now: number): void {
     if (this.#isPolling) return;
     this.#isPolling = true;
     const { db, node, lanes, loader, holds, background } = this.#options;
-    // A client's own lanes wait for many grants, which are all looked at again when the window is read.
+    // A client's own lane depends on many grants. They are all checked when its deliveries are read again.
     const waiting = [...lanes.all()].filter((lane) => lane.waitingCount > 0 || lane.inFlight > 0);
     for (const lane of waiting) {
       if (lane.subscription.grantId !== null) continue;
@@ -238,7 +246,8 @@ export class LaneLeases {
     }
     background.run(async () => {
       try {
-        // First: whoever ends a right waits for a node that is there, and what is read from here on was true after that.
+        // The heartbeat comes first: whoever ends a right waits for the nodes that exist, and everything read from
+        // here on is newer.
         await node.heartbeat();
         await holds.poll();
         for (const lane of await findChangedLanes(db, waiting)) this.review(lane);
@@ -270,7 +279,7 @@ export class LaneLeases {
     });
   }
 
-  /** One slice of all lanes in each look around, so that what it costs does not grow with their number. */
+  /** Sweeps one slice of all lanes per poll, so that a poll costs the same however many lanes there are. */
   async #sweep(after: number): Promise<void> {
     const { db, node, lanes, loader } = this.#options;
     const { last, held, repaired } = await sweepLanes(db, node.id, after, sweepMax);
@@ -280,21 +289,21 @@ export class LaneLeases {
   }
 }
 
-/** Whether a lane waits for so long that it need not be kept: a paused one, or one that is not to send at all. */
+/** Whether a lane waits so long that it need not be kept: it is paused, or it must not send at all. */
 function isParked(lane: Lane, now: number): boolean {
   return !lane.isOpen || lane.pausedUntil > now + lingerMs;
 }
 
 /**
- * Whether a rate-limited lane has had its turns while others of its tenant wait in the database for want of room. To be
- * asked before the lane forgets what it has in memory.
+ * Whether a rate-limited lane has had its turn while other lanes of its tenant wait to be leased. Call it before the
+ * lane drops its waiting deliveries.
  */
 function isBetweenTurns(lane: Lane, now: number): boolean {
   if (lane.subscription.rateLimit === null || now - lane.tenant.refusedAt > refusedMs) return false;
   return lane.started > 0 && now - lane.takenAt > roundMs && (lane.wakeAt(now) ?? 0) > now;
 }
 
-/** What the database is told of a lane that is let go of. */
+/** What is stored when a lane is released. */
 function releaseOf(lane: Lane, now: number, isBetween: boolean): Release {
   const earliest = isBetween ? now + betweenRoundsMs : now;
   const wake = lane.isOpen

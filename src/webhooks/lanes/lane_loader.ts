@@ -1,7 +1,7 @@
 /**
- * Brings lanes into memory: those taken, those looked at again, and what the fan-out adds to them.
+ * Loads lanes into memory: lanes that were claimed, lanes that changed, and new deliveries from fan-out.
  *
- *   named by the database → loading (what is added meanwhile is kept) → held → lost
+ *   leased in the database → loading (new deliveries are collected) → in memory → lost
  */
 
 import type { Sealer } from '../../crypto/sealing.ts';
@@ -14,7 +14,7 @@ import type { HoldWatch, LaneHolds } from './lane_holds.ts';
 import { type LaneState, loadLanes, postponeLanes } from './lane_store.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 
-/** Lanes of one statement at most. */
+/** Maximum lanes of one statement. */
 const loadMax = 1_000;
 
 export interface LaneLoaderOptions {
@@ -28,7 +28,7 @@ export interface LaneLoaderOptions {
   holds: LaneHolds;
   background: BackgroundTasks;
   isStopping: () => boolean;
-  /** Deliveries of an account that an app's lane had in memory, and may not start now. */
+  /** An app's lane dropped these deliveries of an account from memory, because the account is on hold. */
   onAccountHeld: (lane: Lane, waiting: Waiting[]) => void;
   /** There may be something to start or to read. */
   onChange: () => void;
@@ -37,10 +37,10 @@ export interface LaneLoaderOptions {
 
 export class LaneLoader {
   readonly #options: LaneLoaderOptions;
-  /** Lanes that are being loaded, with what was added to them meanwhile. */
+  /** Lanes being loaded, with the deliveries added to them since. */
   readonly #loading = new Map<number, LaneAddition[]>();
 
-  /** Of the pass of the fan-out that is under way. */
+  /** The watch of the fan-out pass that is running. */
   #passWatch: HoldWatch;
 
   constructor(options: LaneLoaderOptions) {
@@ -48,7 +48,7 @@ export class LaneLoader {
     this.#passWatch = options.holds.watch();
   }
 
-  /** Lanes that are being loaded. */
+  /** The number of lanes being loaded. */
   get loadingCount(): number {
     return this.#loading.size;
   }
@@ -57,7 +57,7 @@ export class LaneLoader {
     return this.#loading.has(id);
   }
 
-  /** A pass of the fan-out is about to read who may have the events. */
+  /** A fan-out pass is about to read who may get the events. */
   beginPass(): void {
     this.#passWatch.end();
     this.#passWatch = this.#options.holds.watch();
@@ -68,8 +68,11 @@ export class LaneLoader {
     const toLoad: number[] = [];
     for (const addition of additions) {
       const lane = lanes.get(addition.lane);
-      // Who may have them was read before some right ended: it is asked again when they are read from the lane.
-      if (this.#passWatch.hasEnded && (lane === undefined || this.#passWatch.concerns(lane.subscription))) {
+      // A hold ended after the pass read the rights: they are checked again when the delivery is read from the lane.
+      if (
+        this.#passWatch.hasEndedHolds &&
+        (lane === undefined || this.#passWatch.covers(lane.subscription))
+      ) {
         const isOurs = lane !== undefined || this.#loading.has(addition.lane) || addition.owner === node;
         if (isOurs) toLoad.push(addition.lane);
         continue;
@@ -78,7 +81,7 @@ export class LaneLoader {
         this.#append(lane, addition);
         continue;
       }
-      // One that is being loaded may have been taken after the pass looked at its owner.
+      // The lane may have been leased after the pass read its owner.
       const waiting = this.#loading.get(addition.lane);
       if (waiting !== undefined) waiting.push(addition);
       else if (addition.owner === node) {
@@ -91,11 +94,11 @@ export class LaneLoader {
     onChange();
   }
 
-  /** Asks the database for lanes that it names this node for; those that it does not are lost. */
+  /** Loads lanes from the database. Lanes that this node does not lease are lost. */
   load(ids: number[]): void {
     if (ids.length === 0) return;
     for (const id of ids) if (!this.#loading.has(id)) this.#loading.set(id, []);
-    // What is added to a lane while it is being loaded may be older than the end of a standstill.
+    // Deliveries added while the lane is loading may be older than the end of a hold.
     const watch = this.#options.holds.watch();
     this.#options.background.run(async () => {
       try {
@@ -112,30 +115,30 @@ export class LaneLoader {
     const { db, node, sealer, kinds, lanes, onChange, onError } = this.#options;
     const rules = { sealer, appSubscriptions: kinds.appSubscriptions };
     const asked = new Map(ids.map((id) => [id, lanes.get(id)?.outcomeCount ?? 0]));
-    const unwrittenOutcomes = new Set(ids.filter((id) => (lanes.get(id)?.unwrittenOutcomes ?? 0) > 0));
-    const states = await this.#untilDone(() => loadLanes(db, node, ids, rules, onError));
+    const unwritten = new Set(ids.filter((id) => (lanes.get(id)?.unwrittenOutcomes ?? 0) > 0));
+    const states = await this.#retryUntilDone(() => loadLanes(db, node, ids, rules, onError));
     const found = new Set<number>();
     const outdated: number[] = [];
     for (const state of states) {
       const id = state.subscription.lane;
-      const lane = this.#loaded(state, watch.concerns(state.subscription));
+      const lane = this.#applyState(state, watch.covers(state.subscription));
       if (lane === undefined) continue;
       found.add(id);
-      // What an ordered lane waits for was counted without what was not written yet: to be counted again.
-      const isMiscounted = unwrittenOutcomes.has(id) || lane.outcomeCount !== asked.get(id);
-      if (!(lane.subscription.ordered && isMiscounted) && !watch.concernsWhole(lane.subscription)) continue;
+      // The state of an ordered lane was counted without outcomes that were not written yet. Count again.
+      const isMiscounted = unwritten.has(id) || lane.outcomeCount !== asked.get(id);
+      if (!(lane.subscription.ordered && isMiscounted) && !watch.coversLane(lane.subscription)) continue;
       lane.isOpen = false;
       outdated.push(id);
     }
     if (outdated.length > 0) setTimeout(() => this.load(outdated.filter((id) => lanes.has(id))), 20);
-    // The rest is held by nobody or by others, or there is no room for it here.
+    // The other lanes are leased by other nodes or none, or there is no room for them here.
     this.lose(ids.filter((id) => !found.has(id)));
     onChange();
-    const refused = states.map(({ subscription }) => subscription.lane).filter((id) => !found.has(id));
-    if (refused.length > 0) this.#options.background.run(() => postponeLanes(db, node, refused));
+    const refusedIds = states.map(({ subscription }) => subscription.lane).filter((id) => !found.has(id));
+    if (refusedIds.length > 0) this.#options.background.run(() => postponeLanes(db, node, refusedIds));
   }
 
-  /** Others hold these lanes, or nobody does. */
+  /** Other nodes lease these lanes, or none does. */
   lose(ids: number[]): void {
     const { lanes } = this.#options;
     for (const id of ids) {
@@ -147,7 +150,7 @@ export class LaneLoader {
     }
   }
 
-  /** Takes new deliveries straight into memory where nothing before them is left to be read. */
+  /** Takes new deliveries directly into memory, if nothing before them is left to read. */
   #append(lane: Lane, { first, day, events }: LaneAddition): void {
     const { lanes, cache } = this.#options;
     const last = first + events.length - 1;
@@ -169,8 +172,8 @@ export class LaneLoader {
     lanes.reschedule(lane);
   }
 
-  /** Lanes that this node holds must not be forgotten because the database was away for a moment. */
-  async #untilDone<T>(ask: () => Promise<T>): Promise<T> {
+  /** Retries during an outage, so that a short one does not lose this node's lanes. */
+  async #retryUntilDone<T>(ask: () => Promise<T>): Promise<T> {
     const { isStopping, onError } = this.#options;
     for (;;) {
       try {
@@ -193,10 +196,10 @@ export class LaneLoader {
   }
 
   /**
-   * @param isOutdated whether additions that waited for it must be read from the database, with the rights of now
-   * @returns undefined where the tenant holds as many lanes as it may
+   * @param isOutdated whether the collected deliveries must be read from the database, with the current rights
+   * @returns undefined if the tenant leases as many lanes as it may
    */
-  #loaded(state: LaneState, isOutdated: boolean): Lane | undefined {
+  #applyState(state: LaneState, isOutdated: boolean): Lane | undefined {
     const { lanes, holds } = this.#options;
     const now = performance.now();
     const id = state.subscription.lane;
@@ -218,7 +221,7 @@ export class LaneLoader {
     lane.isOnHold = holds.isOnHold(lane.subscription);
     if (lane.isOnHold) lane.isOpen = false;
     this.#holdAccounts(lane);
-    // The state may be older or younger than an addition; both are the same to `#append`.
+    // The loaded state may be older or newer than a collected delivery. `#append` handles both.
     const { head } = lane;
     if (isOutdated) {
       for (const { first, events } of additions) lane.head = Math.max(lane.head, first + events.length - 1);

@@ -1,6 +1,5 @@
 /**
- * Lanes in the database: taking them, knowing what they hold, letting go of them. Owns `lane_progress` together with
- * outcome.ts; see the migration for the states.
+ * Lanes in the database: claiming, loading and releasing them. Owns `lane_progress` together with outcome_store.ts.
  */
 
 import { sql } from 'kysely';
@@ -20,28 +19,30 @@ import {
 } from '../subscriptions/subscription.ts';
 import { pauseSecondsMax } from './clock_steps.ts';
 
-/** A lane as it is when a node takes it or looks at it again. */
+/** The state of a lane when a node claims or reloads it. */
 export interface LaneState {
   subscription: Subscription;
   secrets: Secrets;
   /** Lines of its static headers. */
   headerLines: string;
   revision: number;
-  /** Whether anything is to be sent: the subscription is active, and so are its account and client. */
+  /** Whether anything may be sent: the subscription is active, and so are its account and client. */
   isOpen: boolean;
-  /** Of the database, after the first: from which sequences on the ids of its deliveries are of a later one. */
+  /** The database's epochs after the first: from which sequence on delivery ids belong to each. */
   epochs: LaneEpoch[];
-  /** Sequence of the last delivery that there is. */
+  /** Sequence of the newest delivery. */
   head: number;
   cursor: number;
-  /** Sequences past the cursor that were attempted before: left by a node that was cut off. */
+  /**
+   * Sequences past the cursor that were already attempted, because a node was cut off before it wrote the cursor.
+   */
   attempted: number[];
   failures: number;
-  /** Milliseconds from now; 0 for not at all. */
+  /** Milliseconds from now; 0 for no pause. */
   pauseMs: number;
-  /** Milliseconds from now until the first retry; null for none. */
+  /** Milliseconds from now until the first retry; null if there is none. */
   retryMs: number | null;
-  /** Retries to come: what an ordered lane waits for. */
+  /** Pending retries, which an ordered lane waits for. */
   retriesPending: number;
 }
 
@@ -50,7 +51,7 @@ export interface LoadRules {
   appSubscriptions: AppSubscriptions;
 }
 
-/** Takes lanes that are due and that nobody holds. @returns their numbers */
+/** Claims due lanes that no node leases. @returns their ids */
 export async function claimLanes(db: Database, node: string, limit: number): Promise<number[]> {
   const { rows } = await sql<{ lane: string }>`
     update lane_progress set owner = ${node}::bigint, due_at = null
@@ -80,7 +81,7 @@ type LaneRow = SubscriptionRow &
     retries_pending: string;
   };
 
-/** What a node has to know of lanes that it holds. Lanes that it does not hold are left out. */
+/** Loads the state of lanes that the node leases. Other lanes are left out. */
 export async function loadLanes(
   db: Database,
   node: string,
@@ -117,7 +118,7 @@ export async function loadLanes(
     try {
       return { secrets: openSecrets(row, sealer), lines: headerLines(openHeaders(row, sealer)) };
     } catch (cause) {
-      // One that cannot be signed for is not sent; the others must not suffer for it.
+      // A subscription whose secret cannot be opened does not send. Others are not affected.
       onError(new Error(`the secret of subscription ${row.id} cannot be opened`, { cause }));
       return null;
     }
@@ -149,21 +150,21 @@ function readEpochs(text: string | null): LaneEpoch[] {
   });
 }
 
-/** A lane to let go of, with what its node believes of it. */
+/** A lane to release, with the state its node has in memory. */
 export interface Release {
   lane: number;
-  /** The last delivery that it knows of; where there is another one by now, the lane is not let go of. */
+  /** The newest delivery that the node knows. If there is a newer one, the lane is not released. */
   head: number;
-  /** Everything up to here was attempted, and that is written. */
+  /** All deliveries up to here were attempted, and their outcomes are written. */
   cursor: number;
-  /** Milliseconds from now until it wants to be taken again; null for when there is something new. */
+  /** Milliseconds until the lane is due again; null if it is due only when there is a new delivery. */
   dueMs: number | null;
 }
 
 /**
- * Lets go of lanes that have nothing to do for now. A delivery that is being added at this moment is not missed: the
- * head's row is locked against the fan-out, which looks for lanes without a holder after it has changed the head.
- * @returns those that were let go of
+ * Releases lanes that have nothing to do. It cannot miss a delivery that is being added: it locks the lane's row in
+ * `lanes`, and fan-out looks for lanes without a lease after it has changed that row.
+ * @returns the released lanes
  */
 export async function releaseLanes(
   db: Database,
@@ -181,11 +182,11 @@ export async function releaseLanes(
       ) as given (lane, head, cursor, due_ms)
       join lanes on lanes.id = given.lane
       where lanes.next_sequence = given.head + 1
-      -- One that the fan-out is adding to is not let go of anyway; nobody waits for the other in a circle.
+      -- A lane that fan-out is adding to is not released anyway. Skipping it prevents deadlocks.
       order by lanes.id for update of lanes skip locked
     )
     update lane_progress set owner = null, cursor = greatest(lane_progress.cursor, head.cursor),
-      -- What is there already was asked for while the lane was held (see wakeLane).
+      -- A due time that is already set was requested while the lane was leased (see wakeLane).
       due_at = least(lane_progress.due_at,
         case when head.due_ms is not null then now() + head.due_ms * interval '1 millisecond' end)
     from head where lane_progress.lane = head.lane and lane_progress.owner = ${node}::bigint
@@ -193,10 +194,12 @@ export async function releaseLanes(
   return rows.map(({ lane }) => Number(lane));
 }
 
-/** Seconds after which a lane that a node had no room for wants to be taken again: the least, and as much again at random. */
+/**
+ * Seconds until a lane that a node had no room for is due again: the minimum, and as much again at random.
+ */
 const postponeSeconds = 3;
 
-/** Gives lanes back that the node has no room for. Lanes behind them in the queue of due lanes come first. */
+/** Returns lanes that the node has no room for. Lanes that became due later now come first. */
 export async function postponeLanes(db: Database, node: string, lanes: readonly number[]): Promise<void> {
   if (lanes.length === 0) return;
   await sql`
@@ -205,7 +208,7 @@ export async function postponeLanes(db: Database, node: string, lanes: readonly 
     where lane = any(${bigintArray(lanes)}::bigint[]) and owner = ${node}::bigint`.execute(db);
 }
 
-/** Writes how far lanes have come, where that was put off: at the end of the node that holds them. */
+/** Writes cursors that were left behind. Called when the node stops. */
 export async function storeCursors(
   db: Database,
   node: string,
@@ -219,35 +222,36 @@ export async function storeCursors(
     where lane_progress.lane = given.lane and lane_progress.owner = ${node}::bigint`.execute(db);
 }
 
-/** Lets go of everything that a node holds: its end. Others take the lanes at once. */
+/** Releases all lanes of the given nodes. Other nodes claim them at once. */
 export async function abandonLanes(db: Database | Transaction, nodes: readonly string[]): Promise<void> {
   await sql`
     update lane_progress set owner = null, due_at = greatest(now(), coalesce(paused_until, now()))
     where owner = any(${nodes}::bigint[])`.execute(db);
 }
 
-/** Lanes that name the node, whether it knows of them or not: an answer of the database may have been lost. */
+/**
+ * Finds lanes that name the node, including lanes it does not know of because the database's response was lost.
+ */
 export async function findHeldLanes(db: Database, node: string): Promise<number[]> {
   const { rows } = await sql<{ lane: string }>`
     select lane from lane_progress where owner = ${node}::bigint`.execute(db);
   return rows.map(({ lane }) => Number(lane));
 }
 
-/** What was found amiss in a slice of all lanes. */
+/** What a sweep of a slice of all lanes found. */
 export interface Sweep {
-  /** The last lane of the slice; null where there is none after it. */
+  /** The last lane of the slice; null if it was the last slice. */
   last: number | null;
   /** Lanes that name this node. */
   held: number[];
-  /** Lanes that were freed or made due. */
+  /** Lanes that were released or made due. */
   repaired: number;
 }
 
 /**
- * Looks through the lanes past `after`, in the order of their numbers. Frees those of nodes that are no more and that
- * nobody buried: they took them after they were taken for dead. Makes those due of which nobody was told: with deliveries
- * to come, while nobody holds them or waits for them.
- * @param limit lanes at most
+ * Sweeps the lanes after `after`, in order of their ids. Releases lanes of nodes that no longer exist: they were
+ * claimed after the node was removed. Makes lanes due that have deliveries but neither a lease nor a due time.
+ * @param limit maximum lanes
  */
 export async function sweepLanes(db: Database, node: string, after: number, limit: number): Promise<Sweep> {
   const { rows } = await sql<{ last: string | null; count: number; held: string; repaired: number }>`
@@ -285,7 +289,7 @@ export async function sweepLanes(db: Database, node: string, after: number, limi
   };
 }
 
-/** Heads of lanes that a node holds and that grew without its knowing (another node fanned out). */
+/** Reads the heads of leased lanes that may have grown because another node fans out. */
 export async function readHeads(db: Database, lanes: readonly number[]): Promise<Map<number, number>> {
   const { rows } = await sql<{ lane: string; head: string }>`
     select given.lane, l.head from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
@@ -295,7 +299,7 @@ export async function readHeads(db: Database, lanes: readonly number[]): Promise
   return new Map(rows.map(({ lane, head }) => [Number(lane), Number(head)]));
 }
 
-/** Which of the lanes have a subscription that ended or changed since: what notifications may have failed to tell. */
+/** Finds lanes whose subscription ended or changed, in case a notification was lost. */
 export async function findChangedLanes(
   db: Database,
   lanes: readonly { id: number; revision: number }[],

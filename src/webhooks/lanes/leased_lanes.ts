@@ -1,13 +1,14 @@
 /**
- * The lanes that this node holds, by what each of them could do next, and what all of them together have in memory:
- * bounded, whatever waits in the database.
+ * The lanes that this node leases, indexed by what each could do next, and the limits of what they have in memory together.
+ * Memory use does not depend on the backlog in the database.
  *
- *   a lane is   ready: may have something to start        sleeping: waits for a pause or for its rate
- *               readable: has more in the database          retrying: has retries to come
- *   none of them or several; which of it is true is looked at when its turn has come
+ *   ready     may have an attempt to start         sleeping   waits for the end of a pause or for its rate limit
+ *   readable  has more deliveries in the database  retrying   has retries to come
  *
- * A tenant may take of each resource at most what nobody uses (and its quota): one alone gets half, n of them get
- * 1/(n + 1) each, so that there is room for one more at any time.
+ * A lane can be in any number of these sets. Whether it still belongs there is checked when its turn comes.
+ *
+ * A tenant may take of each resource at most what is free, up to its quota: a single tenant gets half, and n tenants get
+ * 1/(n + 1) each. There is always room for another tenant.
  */
 
 import { defaultQuotas, type Quotas } from '../subscriptions/quotas.ts';
@@ -16,9 +17,9 @@ import type { Lane } from './lane.ts';
 import { RoundRobin } from './round_robin.ts';
 import { Tenant, WaitingMemory } from './waiting_memory.ts';
 
-/** Deliveries in memory at most. Past it a lane gets one delivery at a time. */
+/** Maximum deliveries in memory. Above it, a lane gets one delivery at a time. */
 const waitingMax = 40_000;
-/** What a lane with nothing in memory may get, past what its tenant may take: so many times that. */
+/** A lane with nothing in memory may exceed its tenant's share by this factor. */
 const emptyLaneFactor = 2;
 
 export type LaneQuotas = Pick<
@@ -31,7 +32,7 @@ export class LeasedLanes {
   readonly memory = new WaitingMemory();
   readonly #byId = new Map<number, Lane>();
   readonly #tenants = new Map<string, Tenant>();
-  /** In turns. */
+  /** Tenants take turns. */
   readonly ready = new RoundRobin();
   readonly sleeping = new Set<Lane>();
   readonly readable = new RoundRobin();
@@ -45,7 +46,7 @@ export class LeasedLanes {
     return this.#byId.size;
   }
 
-  /** Lanes that can still be held. */
+  /** Number of lanes that this node can still lease. */
   get room(): number {
     return this.quotas.lanes - this.#byId.size;
   }
@@ -66,7 +67,7 @@ export class LeasedLanes {
     return this.#byId.values();
   }
 
-  /** Whose memory the deliveries of a subscription use. */
+  /** The tenant that a subscription's deliveries count for. */
   tenantOf({ accountId, clientId }: Pick<Subscription, 'accountId' | 'clientId'>): Tenant {
     const key = accountId ?? `client:${clientId}`;
     let tenant = this.#tenants.get(key);
@@ -77,7 +78,7 @@ export class LeasedLanes {
     return tenant;
   }
 
-  /** Whether one more lane of the tenant can be held. */
+  /** Whether the tenant may lease one more lane. */
   mayHold({ lanes }: Tenant): boolean {
     return lanes < Math.min(this.quotas.lanesPerAccount, this.room);
   }
@@ -94,12 +95,12 @@ export class LeasedLanes {
     this.forgetTenant(lane.tenant);
   }
 
-  /** Forgets a tenant that nothing refers to. */
+  /** Removes a tenant that nothing refers to. */
   forgetTenant(tenant: Tenant): void {
     if (tenant.isUnused && this.#tenants.get(tenant.key) === tenant) this.#tenants.delete(tenant.key);
   }
 
-  /** Something about a lane has changed: it is put where it may be wanted. */
+  /** Adds a changed lane to the sets that it may belong to. */
   reschedule(lane: Lane): void {
     if (lane.isLost) return;
     if (lane.waitingCount > 0) this.ready.add(lane);
@@ -107,33 +108,36 @@ export class LeasedLanes {
     if (Number.isFinite(lane.retryAt)) this.retrying.add(lane);
   }
 
-  /** Whether nothing more may be read for any lane. */
+  /** Whether no more deliveries may be read for any lane. */
   get isFull(): boolean {
     return this.memory.bytes >= this.quotas.waitingBytes;
   }
 
-  /** Whether a lane of the tenant gets one delivery at a time. */
+  /** Whether each lane of the tenant gets one delivery at a time. */
   isCrowded(tenant: Tenant): boolean {
     return tenant.waiting >= waitingMax - this.memory.waiting || tenant.bytes >= this.#bytesFor(0);
   }
 
-  /** Whether anything may be read for lanes of the tenant. */
+  /** Whether deliveries may be read for the tenant's lanes. */
   mayRead({ bytes }: Tenant): boolean {
     return bytes < this.#bytesFor(0) * emptyLaneFactor;
   }
 
-  /** Where memory is short, lanes that have nothing in memory still get something: no lane is kept out by its siblings. */
+  /**
+   * Whether the lane may get another delivery. If memory is short, a lane with nothing in memory still gets one, so
+   * that no lane is starved by others of its tenant.
+   */
   hasSpace(lane: Lane): boolean {
     if (!this.isCrowded(lane.tenant)) return true;
     return isEmptyLane(lane) && this.mayRead(lane.tenant);
   }
 
-  /** For one read: which of the deliveries that it found are taken into memory. */
+  /** Decides for one read which deliveries are taken into memory. */
   admission(): Admission {
     return new Admission((planned) => this.#bytesFor(planned));
   }
 
-  /** Bytes that each tenant may have in memory. @param planned bytes that are about to be taken */
+  /** Bytes that each tenant may have in memory. @param planned bytes that are about to be added */
   #bytesFor(planned: number): number {
     const { waitingBytes, waitingBytesPerAccount } = this.quotas;
     return Math.min(waitingBytesPerAccount, Math.max(waitingBytes - this.memory.bytes - planned, 0));
@@ -144,7 +148,7 @@ function isEmptyLane(lane: Lane): boolean {
   return lane.waitingCount === 0 && lane.inFlight === 0;
 }
 
-/** Says of each delivery of a read, in order, whether its body may be taken into memory. */
+/** Decides for each delivery of a read, in order, whether its body may be taken into memory. */
 export class Admission {
   readonly #bytesFor: (planned: number) => number;
   readonly #planned = new Map<Tenant, { positions: Set<number>; bytes: number }>();
@@ -155,7 +159,7 @@ export class Admission {
     this.#bytesFor = bytesFor;
   }
 
-  /** @param position the event's @param bytes of its body */
+  /** @param position position of the event @param bytes size of its body */
   admits(lane: Lane, position: number, bytes: number): boolean {
     const { tenant } = lane;
     const planned = this.#planned.get(tenant) ?? { positions: new Set(), bytes: 0 };

@@ -1,36 +1,34 @@
-/**
- * What the worker tells Prometheus: how far behind it is, what became of attempts, what is under way.
- */
+/** Prometheus metrics of the worker: how far behind it is, results of attempts, and what is in flight. */
 
 import { sql } from 'kysely';
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import type { Database } from '../../database/database.ts';
 import type { AttemptError } from '../sending/attempt_error.ts';
 
-/** Upper bounds in seconds: from at once to a retry schedule's end. */
+/** Upper bounds in seconds, up to the end of a retry schedule. */
 const lagBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 15, 60, 300, 3_600, 86_400];
-/** Accounts with events without deliveries that are looked at for the age of the oldest. */
+/** Maximum accounts with waiting events that are checked for the oldest event. */
 const accountsMax = 1_000;
-/** Parked events are counted up to this. */
+/** Parked events are counted up to this number. */
 const parkedMax = 10_000;
-/** Subscriptions that are named, those with the most attempts under way. */
+/** Maximum subscriptions that are named, those with the most attempts in flight. */
 const busiestMax = 10;
 
 export interface WorkerStatus {
   inFlight: number;
   lanes: number;
   waiting: number;
-  /** Bytes of the bodies of those deliveries, and of those in flight; each body once. */
+  /** Bytes of the bodies of waiting deliveries and of those in flight; each body counts once. */
   waitingBytes: number;
-  /** Attempts under way of each subscription that has any. */
+  /** Attempts in flight of each subscription that has any. */
   busy: () => { subscription: string; inFlight: number }[];
 }
 
 export interface WorkerMetrics {
   attempt(error: AttemptError | null): void;
-  /** @param seconds from an event to its delivery's first attempt */
+  /** @param seconds from an event to the first attempt of its delivery */
   lag(seconds: number): void;
-  /** A subscription's owner was warned that it will be disabled, or it was. */
+  /** The owner of a subscription was warned that it will be disabled, or it was disabled. */
   failing(what: 'half' | 'last' | 'disabled'): void;
   claimed(lanes: number): void;
   lost(lanes: number): void;
@@ -42,18 +40,7 @@ export function createWorkerMetrics(
   status: () => WorkerStatus,
 ): WorkerMetrics {
   const registers = [registry];
-  /** Since the last look: labels are dear, attempts many. */
-  const ended = new Map<string, number>();
-  new Counter({
-    name: 'nuncio_delivery_attempts_total',
-    help: 'Attempts that have ended, by result: accepted, or the error.',
-    labelNames: ['result'],
-    registers,
-    collect() {
-      for (const [result, count] of ended) this.inc({ result }, count);
-      ended.clear();
-    },
-  });
+  const countAttempt = attemptCounter(registers);
   const lag = new Histogram({
     name: 'nuncio_delivery_lag_seconds',
     help: 'Seconds from an event to the first attempt of its delivery.',
@@ -62,29 +49,60 @@ export function createWorkerMetrics(
   });
   const failing = new Counter({
     name: 'nuncio_subscriptions_failing_total',
-    help: 'Subscriptions that failed for long: warned of at half of the time, a day before (last), and disabled.',
+    help: 'Failing subscriptions: warned at half of the time, warned a day before (last), and disabled.',
     labelNames: ['what'],
     registers,
   });
   for (const what of ['half', 'last', 'disabled']) failing.inc({ what }, 0);
   const claims = new Histogram({
     name: 'nuncio_lane_claim_size',
-    help: 'Lanes taken at once.',
+    help: 'Lanes claimed at once.',
     buckets: [1, 2, 5, 10, 50, 100, 500],
     registers,
   });
   const lost = new Counter({
     name: 'nuncio_lanes_lost_total',
-    help: 'Lanes that another node took because this one was late.',
+    help: 'Lanes whose lease this node lost to another node.',
     registers,
   });
+  addBacklogAge(registers, db);
+  addParkedEvents(registers, db);
+  addWorkerStatus(registers, status);
+  addEngineUse(registers);
+  return {
+    attempt: (error) => countAttempt(error ?? 'accepted'),
+    lag: (seconds) => lag.observe(seconds),
+    failing: (what) => failing.inc({ what }),
+    claimed: (count) => claims.observe(count),
+    lost: (count) => lost.inc(count),
+  };
+}
+
+/** Counts attempts by result. @returns counts one attempt */
+function attemptCounter(registers: Registry[]): (result: string) => void {
+  /** Counts since the last collection. Incrementing a labelled counter for each attempt would be slow. */
+  const ended = new Map<string, number>();
+  new Counter({
+    name: 'nuncio_delivery_attempts_total',
+    help: 'Finished attempts by result: accepted, or the error.',
+    labelNames: ['result'],
+    registers,
+    collect() {
+      for (const [result, count] of ended) this.inc({ result }, count);
+      ended.clear();
+    },
+  });
+  return (result) => ended.set(result, (ended.get(result) ?? 0) + 1);
+}
+
+function addBacklogAge(registers: Registry[], db: Database): void {
   new Gauge({
     name: 'nuncio_delivery_backlog_age_seconds',
-    help: 'Age of the oldest event without deliveries, and of the lane that has waited longest to be taken.',
+    help: 'Age of the oldest event without deliveries, and of the due lane that has waited longest for a lease.',
     labelNames: ['of'],
     registers,
     async collect() {
-      // What cannot be asked is left out: the rest is wanted most while the database is away.
+      // Left out if the database cannot be read: the other metrics matter most during an outage.
       this.reset();
       const { rows } = await sql<{ outbox: number; lanes: number }>`
         with recursive next as (
@@ -113,9 +131,12 @@ export function createWorkerMetrics(
       this.set({ of: 'lanes' }, rows[0].lanes);
     },
   });
+}
+
+function addParkedEvents(registers: Registry[], db: Database): void {
   new Gauge({
     name: 'nuncio_events_parked',
-    help: 'Events that could not become deliveries and were set aside: see `nuncio parked list`.',
+    help: 'Events that fan-out could not process: see `nuncio parked list`.',
     registers,
     async collect() {
       this.reset();
@@ -126,9 +147,12 @@ export function createWorkerMetrics(
       if (rows[0] !== undefined) this.set(rows[0].count);
     },
   });
+}
+
+function addWorkerStatus(registers: Registry[], status: () => WorkerStatus): void {
   new Gauge({
     name: 'nuncio_worker',
-    help: 'What this node has: attempts in flight, lanes leased, deliveries waiting in memory, and bytes of their bodies.',
+    help: 'This node: attempts in flight, leased lanes, deliveries waiting in memory, and bytes of their bodies.',
     labelNames: ['of'],
     registers,
     collect() {
@@ -141,7 +165,7 @@ export function createWorkerMetrics(
   });
   new Gauge({
     name: 'nuncio_subscription_in_flight',
-    help: `Attempts under way of the ${busiestMax} subscriptions that have the most.`,
+    help: `Attempts in flight of the ${busiestMax} subscriptions that have the most.`,
     labelNames: ['subscription'],
     registers,
     collect() {
@@ -153,9 +177,12 @@ export function createWorkerMetrics(
         this.set({ subscription }, inFlight);
     },
   });
+}
+
+function addEngineUse(registers: Registry[]): void {
   const memory = new Gauge({
     name: 'nuncio_engine_memory_bytes',
-    help: 'Memory of the thread that delivers: its heap, and the bodies and buffers outside of it.',
+    help: 'Memory of the engine thread: its heap, and the bodies and buffers outside of it.',
     labelNames: ['of'],
     registers,
     collect() {
@@ -167,7 +194,7 @@ export function createWorkerMetrics(
   let before = performance.eventLoopUtilization();
   new Gauge({
     name: 'nuncio_engine_utilization',
-    help: 'Share of the time since the last look in which the event loop of the thread that delivers was busy.',
+    help: 'Share of the time since the last collection in which the event loop of the engine thread was busy.',
     registers,
     collect() {
       const now = performance.eventLoopUtilization();
@@ -175,14 +202,4 @@ export function createWorkerMetrics(
       before = now;
     },
   });
-  return {
-    attempt(error) {
-      const result = error ?? 'accepted';
-      ended.set(result, (ended.get(result) ?? 0) + 1);
-    },
-    lag: (seconds) => lag.observe(seconds),
-    failing: (what) => failing.inc({ what }),
-    claimed: (count) => claims.observe(count),
-    lost: (count) => lost.inc(count),
-  };
 }

@@ -1,10 +1,11 @@
 /**
- * This node's place among those that send: a row in `nodes`. The lanes that name the node are its own while the row is there.
- * The node counts its looks at the database in the row. A node that has not looked for 3 s starts nothing; one whose counter
- * has stood for 7 s by the clock of another node is buried, and others take its lanes. What it had in flight may then arrive a
- * second time; it writes nothing any more.
+ * This node's membership: a row in `nodes`. The node's leases are valid while the row exists. The node increments a heartbeat
+ * counter in it (the column `looks`). A node without a heartbeat for 3 s starts nothing. A node whose counter has not changed
+ * for 7 s by another node's clock is removed, and others claim its lanes. Attempts that it had in flight may be repeated, but
+ * their outcomes are discarded (fencing).
  *
- *   joined → (looks every second, renewed every few) → left, or silent → buried, its lanes taken by others → joined again
+ *   joined → (heartbeat every second, renewal every 5 s) → left
+ *                                                       → silent → removed, its lanes claimed by others → joined again
  */
 
 import { randomBytes } from 'node:crypto';
@@ -18,35 +19,37 @@ import { stepMsMin } from './clock_steps.ts';
 import { abandonLanes } from './lane_store.ts';
 import { type Peer, Peers } from './peers.ts';
 
-/** Seconds that a renewal holds, more than an exchange and 15 s. Nodes of earlier versions go by that. */
+/**
+ * Seconds until a renewal expires: longer than an exchange and 15 s. Only nodes of earlier versions use it.
+ */
 const leaseSeconds = 45;
 export const renewPauseMs = 5_000;
-/** Milliseconds that are left for an exchange begun at the last moment, and for writing down what became of it. */
+/** Milliseconds left for an exchange that starts at the last moment, and for recording its outcome. */
 const marginMs = exchangeTimeoutMs + 5_000;
 
 export interface NodeOptions {
-  /** Given by the operator, to one node at a time; null for none. */
+  /** Set by the operator, for one node at a time; null if not set. */
   name: string | null;
   onError: (error: Error) => void;
-  /** Others took the node for dead: it holds nothing any more. */
+  /** Another node removed this one, so it has no leases any more. */
   onLost: () => void;
-  /** The database's clock has gone back by so many milliseconds. */
+  /** The database's clock went back by this many milliseconds. */
   onClockBack: (stepMs: number) => void;
-  /** The database's epoch, each time that the node is renewed. */
+  /** Called with the database's epoch at each renewal and heartbeat. */
   onEpoch: (epoch: string) => void;
 }
 
 export class Node {
-  /** New at each start, so that it tells apart what an earlier life of the process did. */
+  /** New at each start, so that it never refers to an earlier process. */
   readonly id = String(randomBytes(8).readBigUInt64BE() >> 2n);
   readonly #db: Database;
   readonly #options: NodeOptions;
-  /** Of the process's own clock: what the time of day does is of no account. */
+  /** On the monotonic clock, which clock steps do not affect. */
   #safeUntil = 0;
   #clockOffset = 0;
   #roundTripMs = 0;
   #isAbandoned = false;
-  /** What the database has counted. */
+  /** The heartbeat counter in the database. */
   #looks = 0;
   readonly #peers = new Peers();
   #turn: Promise<void> = Promise.resolve();
@@ -57,15 +60,17 @@ export class Node {
     this.#options = options;
   }
 
-  /** Whether other nodes send, too. */
+  /** Whether other nodes are sending. */
   hasPeers = false;
 
-  /** Whether an attempt may be started now. */
+  /** Whether an attempt may start now. */
   get maySend(): boolean {
     return performance.now() < this.#safeUntil;
   }
 
-  /** The database's time of day, in milliseconds since 1970. Steps of this machine's clock do not touch it. */
+  /**
+   * The database's time of day in milliseconds since 1970. Steps of this machine's clock do not affect it.
+   */
   now(): number {
     return performance.now() + this.#clockOffset;
   }
@@ -89,7 +94,7 @@ export class Node {
     });
   }
 
-  /** Ends without a word to the database. */
+  /** Leaves without accessing the database. */
   abandon(): void {
     clearInterval(this.#timer);
     this.#safeUntil = 0;
@@ -97,8 +102,8 @@ export class Node {
   }
 
   /**
-   * Says that the node lives, and takes the lanes of those that do not. What is read after it is news.
-   * @throws Error where the node cannot go on: it belongs to another epoch of the database
+   * Sends a heartbeat and removes dead nodes. Whatever is read afterwards is current.
+   * @throws Error if the node belongs to an earlier epoch of the database
    */
   async heartbeat(): Promise<void> {
     await this.#inTurn(async () => {
@@ -120,16 +125,16 @@ export class Node {
 
   #heedEpoch(epoch: string): void {
     this.#options.onEpoch(epoch);
-    if (this.#isAbandoned) throw new Error('the node belongs to another epoch of the database');
+    if (this.#isAbandoned) throw new Error('the node belongs to an earlier epoch of the database');
   }
 
-  /** The database has forgotten looks of this node: it was put back to an earlier state. */
+  /** The database has an older heartbeat counter of this node: it was restored to an earlier state. */
   async #beginEpoch(): Promise<never> {
     await beginEpoch(this.#db);
-    throw new Error('the database was put back to an earlier state');
+    throw new Error('the database was restored to an earlier state');
   }
 
-  /** One statement about the own row at a time: what each of them finds is true when the next begins. */
+  /** Runs one statement on the node's row at a time, so that each sees the result of the previous one. */
   async #inTurn(work: () => Promise<void>): Promise<void> {
     const turn = this.#turn.then(work);
     this.#turn = turn.catch(() => {});
@@ -141,7 +146,7 @@ export class Node {
     const { rows } = await sql<{ now: number; is_new: boolean; looks: string; epoch: string }>`
       insert into nodes (id, host, process, alive_until, looks, name)
       values (${this.id}, ${place.host}, ${place.process}, now() + make_interval(secs => ${leaseSeconds}),
-        -- Another number than in an earlier life: whoever has noted that one as silent must not take it for this one.
+        -- A random start: a node that recorded the old counter as silent must not confuse it with this one.
         1 + floor(random() * 1000000000)::bigint, ${this.#options.name})
       on conflict (id) do update set alive_until = excluded.alive_until
       returning (extract(epoch from clock_timestamp()) * 1000)::float8 as now, xmax = 0 as is_new, looks,
@@ -151,10 +156,10 @@ export class Node {
       this.#looks = Number(rows[0].looks);
       if (this.#safeUntil > 0) this.#options.onLost();
     }
-    // Counted from before the question: the database began to count later.
+    // Counted from before the statement: the database starts counting later.
     this.#safeUntil = askedAt + leaseSeconds * 1_000 - marginMs;
     const clockOffset = (rows[0]?.now ?? 0) - (askedAt + performance.now()) / 2;
-    // Each is known to half of its round trip only: what took long is no step.
+    // Each offset is known only to within half of its round trip. A slow statement is not a clock step.
     const roundTripMs = performance.now() - askedAt;
     const stepMs = this.#clockOffset - clockOffset;
     if (stepMs > stepMsMin + (roundTripMs + this.#roundTripMs) / 2) this.#options.onClockBack(stepMs);
@@ -162,11 +167,11 @@ export class Node {
     this.#roundTripMs = roundTripMs;
   }
 
-  /** Nodes that have been silent, and those of this machine whose process is gone: nobody needs to wait for them. */
+  /** Removes nodes without a heartbeat, and nodes of this machine whose process is gone. */
   async #removeDeadPeers(peers: readonly PeerRow[], askedAt: number, answeredAt: number): Promise<void> {
     const gone = peers.filter(
       ({ host, process, looks, is_late }) =>
-        // A node of an earlier version counts nothing.
+        // Nodes of earlier versions have no counter.
         (looks === '0' && is_late) || (host === place.host && !isRunning(process)),
     );
     const counting = peers.filter(({ looks }) => looks !== '0');
@@ -177,7 +182,7 @@ export class Node {
     await removeDeadNodes(this.#db, [...dead.values()]);
   }
 
-  /** A node of the same name is one that was here before: the operator says that no two have the same. */
+  /** Removes an earlier node with the same name. The operator ensures that names are unique. */
   async #removeNamesakes(): Promise<void> {
     const { name } = this.#options;
     if (name === null) return;
@@ -194,21 +199,24 @@ interface PeerRow extends Peer {
 }
 
 interface LookRow extends Omit<PeerRow, 'id'> {
-  /** Null where there is no other node. */
+  /** Null if there is no other node. */
   id: string | null;
-  /** Null where others took this one for dead. */
+  /** Null if another node removed this one. */
   own_looks: string | null;
   epoch: string;
 }
 
-/** Takes the lanes of nodes that are dead; others take them at once. One that has looked meanwhile is not. */
+/**
+ * Removes dead nodes and releases their lanes. A node with a heartbeat since then is not removed.
+ * @param nodes with the heartbeat counter last seen; null to remove a node whatever its counter
+ */
 export async function removeDeadNodes(
   db: Database,
   nodes: readonly { id: string; looks: string | null }[],
 ): Promise<void> {
   if (nodes.length === 0) return;
   await db.transaction().execute(async (tx) => {
-    // Only who takes the row away takes the lanes.
+    // Only the transaction that deletes the row releases the lanes.
     const { rows: gone } = await sql<{ id: string }>`
       delete from nodes using unnest(
         ${nodes.map(({ id }) => id)}::bigint[], ${nodes.map(({ looks }) => looks)}::bigint[]
@@ -222,7 +230,10 @@ export async function removeDeadNodes(
   });
 }
 
-/** Where this process runs: the machine since its last start and the space of process numbers, and its number. */
+/**
+ * Identifies this process: the machine since its last boot and its pid namespace, and the process id with its start
+ * time.
+ */
 const place = { host: readHost(), process: `${process.pid} ${readStartTime(process.pid)}` };
 
 function readHost(): string {
@@ -230,12 +241,12 @@ function readHost(): string {
     const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
     return `${hostname()} ${boot} ${readlinkSync('/proc/self/ns/pid')}`;
   } catch {
-    // Elsewhere than on Linux nobody is taken for dead before the time is over.
+    // Systems other than Linux cannot check processes. There, dead nodes are found by their heartbeat.
     return `${hostname()} ${randomBytes(8).toString('hex')}`;
   }
 }
 
-/** A process number alone may be another process by now. */
+/** The start time distinguishes processes that have the same id. */
 function readStartTime(pid: number): string {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');

@@ -1,5 +1,8 @@
 /**
- * What an answer means: accepted, to be repeated and when, given up, or the end of the subscription. Decides only.
+ * Decides what the result of an attempt means for its delivery, its lane and its subscription.
+ *
+ *   waiting → succeeded (no row in `retries`) | pending (another attempt is due) | failed (no attempts left)
+ *   waiting → cancelled, without an attempt, if the owner lost the right to it
  */
 
 import { pingName } from '../../events/built_in_names.ts';
@@ -8,7 +11,7 @@ import type { ExchangeResult } from '../sending/exchange.ts';
 import { circuitPause, pauseAfter, readRetryAfter } from '../sending/retry_schedule.ts';
 import type { Lane, Waiting } from './lane.ts';
 
-/** What the database counts to; attempts beyond have the last number. */
+/** The largest number that the column holds. Later attempts have the same number. */
 export const attemptNumberMax = 32_767;
 
 export type Trigger = 's' | 'm' | 'r';
@@ -17,7 +20,7 @@ export interface AttemptRecord {
   number: number;
   trigger: Trigger;
   revision: number;
-  /** Of the process's own clock, in milliseconds. */
+  /** Milliseconds on the monotonic clock. */
   startedAt: number;
   durationMs: number;
   firstByteMs: number | null;
@@ -27,14 +30,14 @@ export interface AttemptRecord {
   headers: string | null;
   body: Buffer | null;
   truncated: boolean;
-  /** Whether headers and body were left out, because the budget of the day is used up. */
+  /** Whether headers and body were left out because the day's budget is used up. */
   isResponseOmitted?: boolean;
 }
 
 export interface RetryRecord {
   state: 'pending' | 'failed' | 'succeeded' | 'cancelled';
   attempts: number;
-  /** Milliseconds after the attempt's end; null for not again. */
+  /** Milliseconds after the attempt's end; null for no further attempt. */
   dueMs: number | null;
 }
 
@@ -42,15 +45,15 @@ export interface Outcome {
   lane: number;
   sequence: number;
   day: string;
-  /** Null where nothing was sent: it was not allowed. */
+  /** Null if nothing was sent. */
   attempt: AttemptRecord | null;
-  /** What is to be kept of it; null for nothing, it was accepted. */
+  /** The delivery's row in `retries`; null if it needs none, because it succeeded. */
   retry: RetryRecord | null;
-  /** Whether there was a row of it in `retries` before. */
+  /** Whether the delivery had a row in `retries` before. */
   hadRetry: boolean;
-  /** Whether a request by hand was fulfilled. */
+  /** Whether the attempt fulfilled a resend by hand. */
   wasManual: boolean;
-  /** Told once it is durable. */
+  /** Called once the outcome is durable. */
   onWritten?: () => void;
 }
 
@@ -58,9 +61,9 @@ export interface AttemptEnd {
   lane: Lane;
   waiting: Waiting;
   number: number;
-  /** Of the subscription, when the attempt was started. */
+  /** Revision of the subscription when the attempt started. */
   revision: number;
-  answer: ExchangeResult;
+  result: ExchangeResult;
   /** Milliseconds since 1970. */
   now: number;
   scheduleSeconds: readonly number[];
@@ -68,22 +71,22 @@ export interface AttemptEnd {
 
 export interface OutcomeDecision {
   outcome: Outcome;
-  /** Milliseconds for which the whole lane is to wait; 0 for not. */
+  /** Milliseconds that the whole lane pauses; 0 for no pause. */
   pauseMs: number;
   isPing: boolean;
-  /** The part of it that the subscriber asked for: no success of another attempt ends it. */
+  /** The part of the pause that the subscriber asked for. A success of another attempt does not end it. */
   retryAfterMs: number;
-  /** 410: the subscriber wants no more of it. */
+  /** 410: the subscriber wants no more deliveries. */
   isGone: boolean;
 }
 
 export function decideOutcome(end: AttemptEnd): OutcomeDecision {
-  const { lane, waiting, number, answer, now } = end;
-  const { status } = answer;
-  const isAccepted = answer.error === null && status !== null && status >= 200 && status <= 299;
-  // Specification of deliveries: only these two say when to come again.
+  const { lane, waiting, number, result, now } = end;
+  const { status } = result;
+  const isAccepted = result.error === null && status !== null && status >= 200 && status <= 299;
+  // Only these two statuses have a `Retry-After` that is honored.
   const asked =
-    status === 429 || status === 503 ? readRetryAfter(answer.headers?.['retry-after'], now) : null;
+    status === 429 || status === 503 ? readRetryAfter(result.headers?.['retry-after'], now) : null;
   const wasManual = waiting.retry?.isManual ?? false;
   const isPing = waiting.event.kind === pingName;
   const retryAfterMs = isAccepted ? 0 : (asked ?? 0) * 1_000;
@@ -100,23 +103,23 @@ export function decideOutcome(end: AttemptEnd): OutcomeDecision {
     pauseMs: isAccepted ? 0 : Math.max(retryAfterMs, isPing ? 0 : circuitPause(lane.failures + 1)),
     retryAfterMs,
     isPing,
-    isGone: status === 410 && answer.error === null,
+    isGone: status === 410 && result.error === null,
   };
 }
 
 function toRetry(waiting: Waiting, attempts: number, pauseMs: number | null): RetryRecord {
   const before = waiting.retry?.state ?? 'pending';
-  // Sent by hand once more after it had succeeded or failed for good: the schedule is over.
+  // The delivery had already succeeded or failed, and was resent by hand. Its retry schedule is over.
   if (before !== 'pending') return { state: before, attempts, dueMs: null };
   return { state: pauseMs === null ? 'failed' : 'pending', attempts, dueMs: pauseMs };
 }
 
 function toRecord(
-  { number, revision, answer }: AttemptEnd,
+  { number, revision, result }: AttemptEnd,
   isAccepted: boolean,
   wasManual: boolean,
 ): AttemptRecord {
-  const { startedAt, endedAt, firstByteAt, wasConnected, connection, reason } = answer;
+  const { startedAt, endedAt, firstByteAt, wasConnected, connection, reason } = result;
   return {
     number,
     trigger: wasManual ? 'm' : 's',
@@ -124,17 +127,17 @@ function toRecord(
     startedAt,
     durationMs: endedAt - startedAt,
     firstByteMs: firstByteAt === null ? null : firstByteAt - startedAt,
-    status: answer.status,
-    error: isAccepted ? null : (answer.error ?? 'unexpected_status'),
-    // Null for a kept one; without a family where there was none.
+    status: result.status,
+    error: isAccepted ? null : (result.error ?? 'unexpected_status'),
+    // Null for a kept connection. Without a family if there was no connection.
     connection: wasConnected && connection === null ? null : JSON.stringify({ ...connection, reason }),
-    headers: answer.headersText,
-    body: answer.body,
-    truncated: answer.truncated,
+    headers: result.headersText,
+    body: result.body,
+    truncated: result.truncated,
   };
 }
 
-/** A sentence for the developer who reads the log. */
+/** The error code as a sentence for the developer who reads the log. */
 export function describeError(code: string): string {
   return Object.hasOwn(attemptErrors, code) ? attemptErrors[code as keyof typeof attemptErrors] : code;
 }

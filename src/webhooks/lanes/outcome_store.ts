@@ -1,9 +1,6 @@
 /**
- * Outcomes: what became of attempts, of all lanes together, written in one statement. The statement is guarded by
- * the lanes' holder: a node that lost a lane changes nothing of it. Owns `attempts` and `retries`, and the cursor in
- * `lane_progress`.
- *
- *   delivery: waiting → accepted (no retry row) | to be repeated (pending) | given up (failed) | not allowed (cancelled)
+ * Writes the outcomes of all lanes together in one statement. The statement is fenced by the leases: a node that lost
+ * a lane changes nothing of it. Owns `attempts` and `retries`, and with lane_store.ts `lane_progress`.
  */
 
 import { sql } from 'kysely';
@@ -22,7 +19,7 @@ import {
 import type { Database } from '../../database/database.ts';
 import { type AttemptRecord, attemptNumberMax, type Outcome } from './outcome_policy.ts';
 
-/** A lane's progress, after the outcomes that are written with it. */
+/** A lane's progress, including the outcomes that are written with it. */
 export interface Progress {
   lane: number;
   cursor: number;
@@ -30,13 +27,13 @@ export interface Progress {
   /** Milliseconds from now. */
   pauseMs: number;
   /**
-   * Whether the lane's row need not be written: nothing but the cursor has changed, and not by much. A cursor may lag
-   * behind, for attempts say what was done past it.
+   * Whether the lane's row can stay as it is, because only the cursor changed, and not by much. A cursor may lag: the
+   * attempts past it show what was done.
    */
   mayLag: boolean;
 }
 
-/** Those whose attempts are not in the log yet: for after a statement whose answer was lost. */
+/** Returns the outcomes whose attempts are not in the log. Used after a statement whose response was lost. */
 export async function excludeWritten(db: Database, outcomes: readonly Outcome[]): Promise<Outcome[]> {
   const attempted = outcomes.filter(({ attempt }) => attempt !== null);
   const { rows } = await sql<{ lane: string; sequence: string; number: number }>`
@@ -55,8 +52,8 @@ export async function excludeWritten(db: Database, outcomes: readonly Outcome[])
 }
 
 /**
- * Of a row with a `lane`. In this form the lanes are hashed; as a join they would be compared one by one, because the
- * planner takes an array in a parameter for ten elements.
+ * A condition on a row with a column `lane`. In this form the lanes are hashed; a join would compare them one by one,
+ * because the planner assumes ten elements for an array parameter.
  */
 const isLeased = sql`case when lane in (select lane from leased) then true end`;
 
@@ -95,8 +92,8 @@ export async function writeOutcomes(
 function storeProgress(node: string, progress: readonly Progress[]) {
   const advanced = progress.filter(({ mayLag }) => !mayLag);
   const lagging = progress.filter(({ mayLag }) => mayLag);
-  // The statement locks the node's own row. Whoever takes over a node's lanes deletes that row first (node.ts), so the
-  // lanes that are only checked need no lock of their own.
+  // Locks only the node's own row. Whoever takes over a node's lanes deletes that row first (node.ts), so the lanes
+  // that are only checked need no lock.
   return sql`
     node as materialized (select id from nodes where id = ${node}::bigint for key share),
     moved as (
@@ -135,7 +132,7 @@ function insertAttempts(attempted: readonly Outcome[], now: number) {
       select day, lane, sequence, now() - ago_ms * interval '1 millisecond', number, trigger, status,
         truncated, revision, duration_ms, first_byte_ms, error, connection, headers, body, nullif(response_omitted, false)
       from (
-        -- Side by side in the list of what is selected, not in "from", where each array would be written out first.
+        -- Arrays are unnested in the select list and not in "from", where each would be materialized first.
         select unnest(${dateArray(attempted.map(({ day }) => day))}::date[]) as day,
           unnest(${bigintArray(attempted.map(({ lane }) => lane))}::bigint[]) as lane,
           unnest(${bigintArray(attempted.map(({ sequence }) => sequence))}::bigint[]) as sequence,
@@ -160,7 +157,7 @@ function insertAttempts(attempted: readonly Outcome[], now: number) {
 function keepRetries(kept: readonly Outcome[], now: number) {
   const dueMs = kept.map(({ retry, attempt }) => {
     if (retry === null || retry.dueMs === null) return null;
-    // The pause counts from the end of the attempt, not from when it is written.
+    // The pause counts from the end of the attempt, not from this statement.
     return retry.dueMs - (attempt === null ? 0 : now - attempt.startedAt - attempt.durationMs);
   });
   return sql`
@@ -177,7 +174,7 @@ function keepRetries(kept: readonly Outcome[], now: number) {
         ${bigintArray(kept.map(({ wasManual }) => (wasManual ? 1 : 0)))}::bigint[]
       ) as given (lane, sequence, day, state, attempts, due_ms, resends)
       where ${isLeased}
-      -- A row given as excluded.resends says how many requests by hand were fulfilled.
+      -- excluded.resends is the number of resends that the attempt fulfilled.
       on conflict (lane, sequence) do update set
         state = excluded.state, attempts = excluded.attempts,
         resends = greatest(retries.resends - excluded.resends, 0),
@@ -185,7 +182,9 @@ function keepRetries(kept: readonly Outcome[], now: number) {
     )`;
 }
 
-/** Accepted: nothing is left to do, unless it was asked for once more by hand. */
+/**
+ * Common table expressions for deliveries that succeeded: deletes their row, unless another resend was requested.
+ */
 function endRetries(gone: readonly Outcome[]) {
   const given = sql`
     given as materialized (

@@ -1,18 +1,20 @@
 /**
- * Other nodes as one node sees them. A node that has not looked at the database for `maxStalenessMs` (grants/delivery_hold.ts)
- * starts no delivery. A node whose counter of looks has stood for longer than that is dead, paused or cut off. Nobody needs
- * to wait for it, and its lanes can be taken. Times are those of the observer's own clock, which does not step. An observer
- * that did not look itself for a while knows nothing of that while: it starts to observe anew.
+ * Detects dead nodes by their heartbeat counters. A node without a heartbeat for `maxStalenessMs` (grants/delivery_hold.ts)
+ * starts no delivery. A node whose counter has not changed for longer than that is dead, paused or cut off, and its lanes can be
+ * claimed. Times are on the observer's monotonic clock. An observer that was paused itself knows nothing of that time, and
+ * starts over.
  */
 
-/** Milliseconds without a look after which a node has lost its lanes: more than twice `maxStalenessMs`. */
+/**
+ * Milliseconds without a heartbeat after which a node has lost its leases: more than twice `maxStalenessMs`.
+ */
 export const deadNodeAfterMs = 7_000;
-/** Milliseconds between two of the observer's own looks at most. */
+/** Maximum milliseconds between two of the observer's own heartbeats. After a longer gap it starts over. */
 const ownGapMsMax = 2_500;
 
 export interface Peer {
   id: string;
-  /** Its counter, as the database has it. */
+  /** The heartbeat counter in the database. */
   looks: string;
 }
 
@@ -21,9 +23,9 @@ export class Peers {
   #sawAt = Number.NEGATIVE_INFINITY;
 
   /**
-   * @param askedAt milliseconds, before the database was asked
-   * @param answeredAt milliseconds, after it has answered
-   * @returns those that have been silent for too long
+   * @param askedAt milliseconds, before the query
+   * @param answeredAt milliseconds, after the query
+   * @returns the nodes that are dead
    */
   observe<P extends Peer>(peers: readonly P[], askedAt: number, answeredAt: number): P[] {
     const isBlind = askedAt - this.#sawAt > ownGapMsMax;

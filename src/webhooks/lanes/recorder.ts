@@ -1,6 +1,6 @@
 /**
- * The recorder: gathers outcomes of all lanes and writes them together: at once after a pause, and under load one statement
- * every few milliseconds. Where the database is away it keeps them, and says when there are too many to go on.
+ * Collects outcomes of all lanes and writes them together: at once after a quiet time, and under load one statement
+ * every few milliseconds. During an outage it keeps them, and reports when there are too many to continue.
  */
 
 import type { Database } from '../../database/database.ts';
@@ -8,24 +8,26 @@ import type { Lane } from './lane.ts';
 import type { Outcome } from './outcome_policy.ts';
 import { excludeWritten, type Progress, writeOutcomes } from './outcome_store.ts';
 
-/** Milliseconds between the end of a statement and the next one. */
+/** Milliseconds between the end of one statement and the start of the next. */
 const flushIntervalMs = 4;
-/** Outcomes of one statement at most. */
+/** Maximum outcomes of one statement. */
 const batchMax = 2_000;
-/** Unwritten outcomes at which nothing more is started. */
+/** At this many unwritten outcomes, no more attempts start. */
 const unwrittenMax = 10_000;
 const errorPauseMs = 250;
 /** Failed statements after which a flush gives up. */
 const flushFailuresMax = 3;
-/** Deliveries that the cursor in a lane's row may lag behind: what whoever takes the lane after a crash must look at. */
+/**
+ * How far the cursor in a lane's row may lag. After a crash, the next node must check this many deliveries.
+ */
 const cursorLagMax = 128;
 
 export interface RecorderOptions {
   db: Database;
   node: string;
-  /** Lanes that others hold by now. */
+  /** Lanes whose lease this node has lost. */
   onLost: (lanes: Lane[]) => void;
-  /** Outcomes that are durable, and the lanes they were of. */
+  /** Outcomes that are durable, and their lanes. */
   onWritten: (lanes: Iterable<Lane>, outcomes: Outcome[]) => void;
   onError: (error: Error) => void;
 }
@@ -33,13 +35,13 @@ export interface RecorderOptions {
 export class Recorder {
   readonly #options: RecorderOptions;
   #outcomes: Outcome[] = [];
-  /** For each of them its lane, as it was held when the attempt began. */
+  /** The lane object of each outcome, from when the attempt started. */
   #holders: Lane[] = [];
-  /** Of the outcomes that wait, and of those that are being written. */
+  /** Lanes with waiting outcomes, and lanes whose outcomes are being written. */
   #lanes = new Set<Lane>();
   #beingWritten: ReadonlySet<Lane> = new Set();
   #timer: NodeJS.Timeout | undefined;
-  /** Whether the next statement begins at the end of this turn. */
+  /** Whether the next statement starts at the end of this turn. */
   #isDue = false;
   /** When the last statement ended. */
   #writtenAt = Number.NEGATIVE_INFINITY;
@@ -53,14 +55,15 @@ export class Recorder {
     return this.#outcomes.length >= unwrittenMax;
   }
 
-  /** Whether outcomes of the lane are not written yet: who lets go of it now loses them. */
+  /** Whether the lane has unwritten outcomes. Releasing it now would lose them. */
   hasOutcomesOf(lane: Lane): boolean {
     return this.#lanes.has(lane) || this.#beingWritten.has(lane);
   }
 
   /**
-   * @param lane as it was held when the attempt began. Where it has been lost since, nothing is written, also if this
-   * node holds it again: what of it was not written by then is not known to have been done, and is done again.
+   * Adds an outcome.
+   * @param lane the object from when the attempt started. If its lease was lost since, the outcome is discarded and
+   *   the delivery is attempted again, even if this node leases the lane anew.
    */
   add(lane: Lane, outcome: Outcome): void {
     if (lane.isLost) return;
@@ -70,7 +73,7 @@ export class Recorder {
     this.#schedule();
   }
 
-  /** The statement after a pause begins at the end of the turn, which may bring more outcomes. */
+  /** After a quiet time, the statement starts at the end of the turn, which may bring more outcomes. */
   #schedule(): void {
     if (this.#writing !== undefined || this.#timer !== undefined || this.#isDue) return;
     const waitMs = this.#writtenAt + flushIntervalMs - performance.now();
@@ -83,8 +86,8 @@ export class Recorder {
   }
 
   /**
-   * Writes all outcomes, those included that wait behind a statement in progress. Gives up after some failures: whoever
-   * holds the lanes next sends those deliveries again.
+   * Writes all outcomes, including those that wait behind a running statement. Gives up after some failures; the next
+   * node with the lease then sends those deliveries again.
    */
   async flush(): Promise<void> {
     let failures = 0;
@@ -110,10 +113,10 @@ export class Recorder {
   }
 
   #failed = false;
-  /** Outcomes of the next statement at most: halved until one is found that the database refuses. */
+  /** Maximum outcomes of the next statement. Halved until the one is found that the database rejects. */
   #batch = batchMax;
 
-  /** The next ones, without those of lanes that were lost meanwhile. */
+  /** Takes the next outcomes, without those of lanes that were lost. */
   #takeBatch(): { outcomes: Outcome[]; holders: Lane[] } {
     const outcomes = this.#outcomes.splice(0, this.#batch);
     const holders = this.#holders.splice(0, this.#batch);
@@ -133,12 +136,12 @@ export class Recorder {
     const left = new Set(this.#holders);
     this.#lanes = left;
     const now = performance.now();
-    // A cursor may be ahead of outcomes that are left for the next lot only where those are of other lanes.
+    // A cursor may pass unwritten outcomes only if they belong to other lanes.
     const progress = lanes.map((lane) =>
       progressOf(lane, left.has(lane) ? lane.cursor : lane.attemptedThrough, now),
     );
     try {
-      // After a failure nobody knows whether the last statement was carried out.
+      // After a failure it is unknown whether the statement was executed.
       const unknown = this.#failed ? await excludeWritten(db, outcomes) : outcomes;
       const lost = await writeOutcomes(db, node, progress, unknown);
       this.#failed = false;
@@ -162,7 +165,7 @@ export class Recorder {
       for (const lane of lanes) lane.stored = null;
       const isRefused = /^2[23]/.test(String((error as { code?: unknown }).code));
       if (isRefused) this.#batch = Math.max(outcomes.length >> 1, 1);
-      // The one that can never be written must not keep all others from it.
+      // An outcome that can never be written is dropped, so that it does not block the others.
       if (!isRefused || outcomes.length > 1) {
         this.#outcomes = outcomes.concat(this.#outcomes);
         this.#holders = holders.concat(this.#holders);

@@ -1,8 +1,7 @@
 /**
- * Retries: reads those that are due, and keeps in mind which of them the database tells of wrongly for the moment,
- * because what became of them is not written yet.
+ * Reads due retries. Tracks retries whose outcome is not written yet, because the database still reports them as due.
  *
- *   due in the database → in memory → under way → ended → written (from here on it may be read again)
+ *   due in the database → in memory → in flight → ended → written (from here on it may be read again)
  */
 
 import type { Sealer } from '../../crypto/sealing.ts';
@@ -18,11 +17,11 @@ import type { Outcome } from './outcome_policy.ts';
 import type { Recorder } from './recorder.ts';
 import { loadEvents, readDueRetries, type WaitingDelivery } from './waiting_deliveries.ts';
 
-/** Lanes and deliveries of one read at most, and deliveries of one lane. */
+/** Maximum lanes and deliveries of one read, and deliveries of one lane. */
 const lanesMax = 500;
 const readMax = 2_000;
 const laneMax = 512;
-/** Milliseconds until the next look at a lane, where there were as many as that and where not. */
+/** Milliseconds until the lane's next read, if this read filled up and if it did not. */
 const nextReadMs = { full: 50, partial: 250 };
 
 export interface RetriesOptions {
@@ -36,7 +35,7 @@ export interface RetriesOptions {
   recorder: Recorder;
   background: BackgroundTasks;
   isStopping: () => boolean;
-  /** A lane has to be looked at again. */
+  /** The lane must be loaded again. */
   onReview: (lane: number) => void;
   /** There may be something to start. */
   onRead: () => void;
@@ -46,14 +45,14 @@ export interface RetriesOptions {
 export class Retries {
   readonly #options: RetriesOptions;
   #isReading = false;
-  /** Those whose outcome was written during a read: what it brings may be older than that. */
+  /** Retries whose outcome was written during a read. The read's result may be older. */
   #endedDuringRead: { lane: Lane; sequence: number }[] = [];
 
   constructor(options: RetriesOptions) {
     this.#options = options;
   }
 
-  /** Reads those that are due by now. */
+  /** Reads the retries that are due. */
   read(now: number): void {
     const { db, node, kinds, sealer, cache, lanes: held, background, onError, onRead } = this.#options;
     if (this.#isReading || this.#options.isStopping()) return;
@@ -96,7 +95,7 @@ export class Retries {
     });
   }
 
-  /** The owner has no right to it any more. */
+  /** Cancels a delivery whose owner lost the right to it. */
   cancel(lane: Lane, { sequence, day, retry }: WaitingDelivery): void {
     if (retry === null) lane.markDone(sequence);
     else lane.beginCancel(sequence);
@@ -111,7 +110,10 @@ export class Retries {
     });
   }
 
-  /** It was called off, or held, before it began: it is read again, so that it is asked again who may have it. */
+  /**
+   * Puts back a delivery that was cancelled or on hold before its first byte. It becomes due at once, so that the
+   * right to it is checked again.
+   */
   putBack(lane: Lane, { sequence, day, retry }: Pick<WaitingDelivery, 'sequence' | 'day' | 'retry'>): void {
     if (retry === null) {
       lane.markDone(sequence);
@@ -132,8 +134,8 @@ export class Retries {
   }
 
   /**
-   * Hands an outcome to the recorder, and keeps in mind what the database does not know yet.
-   * @param then done once it is written, before anything else
+   * Passes an outcome to the recorder, and tracks what the database does not know yet.
+   * @param then runs first once the outcome is written
    */
   record(lane: Lane, outcome: Outcome, then?: () => void): void {
     const { recorder, onReview } = this.#options;
@@ -146,7 +148,7 @@ export class Retries {
         if (!outcome.hadRetry) return;
         if (this.#isReading) this.#endedDuringRead.push({ lane, sequence: outcome.sequence });
         else lane.endRetry(outcome.sequence);
-        // It may have been what the lane waited for.
+        // The lane may have waited for this retry.
         if (outcome.attempt === null && lane.subscription.ordered) onReview(lane.id);
       };
     }
@@ -195,7 +197,7 @@ export class Retries {
     }
     for (const lane of lanes) {
       const next = later.get(lane.id);
-      // Those in memory are still due in the database: a moment passes before it is asked again.
+      // Retries in memory are still due in the database, so the lane waits a moment before its next read.
       const least = counts.get(lane.id) === limit ? nextReadMs.full : nextReadMs.partial;
       if (typeof next === 'number') lane.retryAt = Math.min(lane.retryAt, now + Math.max(next, least));
       held.reschedule(lane);

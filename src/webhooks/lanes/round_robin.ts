@@ -1,8 +1,8 @@
 /**
- * RoundRobin: tenants take turns, and within a tenant its lanes. A tenant with ten thousand lanes gets as many turns as one
- * with a single lane.
+ * A round-robin queue: tenants take turns, and so do the lanes of a tenant. A tenant with ten thousand lanes gets as many turns
+ * as a tenant with one.
  *
- *   tenant: in line → (taken: to the end of the line) → parked while it may not go on → revived
+ *   tenant: queued → taken, back to the end of the queue → parked while it may not continue → queued again
  */
 
 import type { Lane } from './lane.ts';
@@ -10,15 +10,15 @@ import type { Tenant } from './waiting_memory.ts';
 
 export class RoundRobin {
   readonly #inLine = new Map<Tenant, Set<Lane>>();
-  /** They may not go on for now; what they are waiting for revives them. */
+  /** Tenants that may not continue now. Whatever they wait for puts them back into the queue. */
   readonly #parked = new Map<Tenant, Set<Lane>>();
 
-  /** Whether no tenant is in line. */
+  /** Whether no tenant is queued. */
   get isEmpty(): boolean {
     return this.#inLine.size === 0;
   }
 
-  /** Tenants in line. */
+  /** The number of queued tenants. */
   get tenantCount(): number {
     return this.#inLine.size;
   }
@@ -36,7 +36,7 @@ export class RoundRobin {
     }
   }
 
-  /** Takes out the next lane, of the first tenant that may go on. Parks the tenants before it. */
+  /** Takes the next lane of the first tenant that may continue. Parks the tenants before it. */
   take(mayGoOn: (tenant: Tenant) => boolean): Lane | undefined {
     for (const [tenant, lanes] of this.#inLine) {
       this.#inLine.delete(tenant);
@@ -52,7 +52,7 @@ export class RoundRobin {
     return undefined;
   }
 
-  /** What the tenant waited for may have come. */
+  /** Puts a parked tenant back into the queue. */
   revive(tenant: Tenant): void {
     const lanes = this.#parked.get(tenant);
     if (lanes === undefined) return;

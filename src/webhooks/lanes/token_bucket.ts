@@ -1,4 +1,4 @@
-/** A token bucket: how many attempts may start in a second, and how many at once after a pause. */
+/** A token bucket: how many attempts may start per second, and how many at once after a quiet time. */
 
 export class TokenBucket {
   readonly #perSecond: number;
@@ -7,9 +7,9 @@ export class TokenBucket {
   #at: number;
 
   /**
-   * @param perSecond attempts
-   * @param burst attempts at once after a pause, at least one
-   * @param now milliseconds of the process's clock
+   * @param perSecond attempts per second
+   * @param burst attempts at once after a quiet time, at least one
+   * @param now milliseconds on the monotonic clock
    */
   constructor(perSecond: number, burst: number, now: number) {
     this.#perSecond = perSecond;
@@ -18,7 +18,10 @@ export class TokenBucket {
     this.#at = now;
   }
 
-  /** @returns null where an attempt may start now; else when the next one may, in milliseconds of the process's clock */
+  /**
+   * @returns null if an attempt may start now; otherwise when the next one may, in milliseconds on the monotonic
+   *   clock
+   */
   nextAt(now: number): number | null {
     const gained = ((now - this.#at) / 1_000) * this.#perSecond;
     this.#tokens = Math.min(this.#tokens + gained, this.#burst);

@@ -1,7 +1,6 @@
 /**
- * Windows: the next deliveries of lanes, read from the database for the node that holds the lanes. Whether the owner
- * may still have each of them is looked at again here: a delivery that waited is not sent to somebody who lost the
- * right to it meanwhile.
+ * Reads waiting deliveries of lanes and their events from the database. Checks again whether the owner may have each
+ * delivery: one that waited is not sent to an owner who lost the right to it.
  */
 
 import { sql } from 'kysely';
@@ -12,7 +11,7 @@ import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 import type { WaitingMemory } from './waiting_memory.ts';
 
-/** A stretch of a lane: deliveries past `after`, up to `upTo`. */
+/** Deliveries of a lane after `after`, up to `upTo`. */
 export interface SequenceRange {
   lane: number;
   after: number;
@@ -23,14 +22,16 @@ export interface WaitingDelivery {
   lane: number;
   sequence: number;
   day: string;
-  /** The event's position. */
+  /** Position of the event. */
   event: number;
-  /** Bytes of the event's body. */
+  /** Size of the event's body. */
   bytes: number;
   isAllowed: boolean;
-  /** Not to be sent for now, and not to be cancelled either: the subscription is disabled, or its user. */
+  /**
+   * Whether it must neither be sent nor cancelled for now, because its subscription, user or app is disabled.
+   */
   isSuspended: boolean;
-  /** Where it was attempted or asked for before. */
+  /** Set if it was attempted or resent before. */
   retry: { state: 'pending' | 'failed' | 'succeeded'; attempts: number; isManual: boolean } | null;
 }
 
@@ -47,7 +48,7 @@ interface WaitingRow {
   resends: number | null;
 }
 
-/** Deliveries that were never attempted, each lane's in the order of the sequence. */
+/** Reads deliveries that were never attempted, in order of the sequence. */
 export async function readNewDeliveries(
   db: Database,
   kinds: KindArrays,
@@ -63,7 +64,9 @@ export async function readNewDeliveries(
   return [...recent.filter(({ lane }) => !isIncomplete.has(lane)), ...whole];
 }
 
-/** Most deliveries are sent within minutes: not every one is looked for in the partitions of a month. */
+/**
+ * Most deliveries are sent within minutes, so the partitions of a month are searched only if these days lack some.
+ */
 const recentDays = sql`
   day between (now() at time zone 'utc')::date - 1 and (now() at time zone 'utc')::date`;
 
@@ -85,13 +88,10 @@ async function readNewDeliveriesOf(
       select lane, sequence, day, event from deliveries
       where lane = given.lane and sequence > given.after and sequence <= given.up_to and ${days} offset 0
     ) as d`;
-  return judge(db, kinds, waiting);
+  return checkRights(db, kinds, waiting);
 }
 
-/**
- * Deliveries whose repetition is due, the longest due first.
- * @param limit for each lane
- */
+/** Reads deliveries whose retry is due, longest due first. @param limit maximum per lane */
 export async function readDueRetries(
   db: Database,
   kinds: KindArrays,
@@ -107,10 +107,10 @@ export async function readDueRetries(
     cross join lateral (
       select event from deliveries where lane = r.lane and sequence = r.sequence and day = r.day offset 0
     ) as d`;
-  return judge(db, kinds, waiting);
+  return checkRights(db, kinds, waiting);
 }
 
-async function judge(
+async function checkRights(
   db: Database,
   kinds: KindArrays,
   waiting: ReturnType<typeof sql>,
@@ -147,7 +147,7 @@ async function judge(
               and g.withdrawn_at is null and (catalogue.scopes is null or g.scopes @> catalogue.scopes))))
     )
     select d.lane, d.sequence, d.day::text, d.event, d.bytes, d.state, d.attempts, d.resends,
-      -- Hashed in this form; as a join every row would be compared with every other.
+      -- Hashed in this form; a join would compare every row with every other.
       case when (d.lane, d.kind, coalesce(d.account_id, d.nobody)) in (
         select lane, kind, coalesce(account_id, nobody) from allowed
       ) then true else false end as is_allowed,
@@ -165,7 +165,7 @@ async function judge(
     day: row.day,
     event: Number(row.event),
     bytes: row.bytes ?? 0,
-    // An erased body leaves nothing to send.
+    // Nothing is left to send if the body was erased.
     isAllowed: row.is_allowed && row.bytes !== null,
     isSuspended: row.is_suspended,
     retry:
@@ -175,19 +175,21 @@ async function judge(
   }));
 }
 
-/** Bytes of bodies read at once at most; a single larger one is read all the same. */
+/** Maximum bytes of bodies in one read. A single larger one is read anyway. */
 const readBytesMax = 16_777_216;
 
-/** Where events are looked for before they are read. */
+/** Where events are looked up before they are read from the database. */
 export interface EventMemory {
   cache: EventCache;
-  /** Those of deliveries that wait or are in flight. */
+  /** Events of deliveries that wait or are in flight. */
   waiting: WaitingMemory;
 }
 
 /**
- * @param admits says, in order, whether a delivery may be taken into memory; the rest of its lane is not asked for then
- * @returns by delivery; without those that were not admitted, and without those left out for the bytes of the others
+ * Loads the events of deliveries, from memory or from the database.
+ * @param admits called in order; whether a delivery may be taken into memory. After a refusal, the rest of its lane
+ *   is skipped.
+ * @returns events by delivery, without those that were refused or left out because of the size limit
  */
 export async function loadEvents(
   db: Database,
@@ -236,7 +238,7 @@ function admittedOf(
   });
 }
 
-/** Bodies of events, by position. */
+/** Reads events by position. */
 async function readEvents(
   db: Database,
   events: readonly { day: string; event: number }[],

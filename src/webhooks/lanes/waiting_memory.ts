@@ -1,15 +1,15 @@
 /**
- * The bodies that wait in memory or are in flight. Each body counts once, however many deliveries share it: in all, and
+ * Event bodies of deliveries that wait or are in flight. Each body counts once, however many deliveries share it: in total, and
  * for each tenant whose lanes refer to it.
  *
- *   read or published → held (by the first delivery) → shared → released (by the last delivery)
+ *   read or published → retained by the first delivery → shared → released by the last delivery
  */
 
 import type { EventContent } from '../sending/delivery_request.ts';
 
 interface HeldBody {
   readonly event: EventContent;
-  /** Of tenants in `WaitingMemory`, of deliveries in a `Tenant`. */
+  /** Number of tenants in `WaitingMemory`, of deliveries in `Tenant`. */
   references: number;
 }
 
@@ -17,10 +17,10 @@ interface HeldBody {
 export class WaitingMemory {
   readonly #bodies = new Map<number, HeldBody>();
   bytes = 0;
-  /** Deliveries that wait to be started. */
+  /** Deliveries that wait to start. */
   waiting = 0;
 
-  /** An event that some delivery in memory refers to. @param position the event's */
+  /** The event at a position, if a delivery in memory refers to it. */
   get(position: number): EventContent | undefined {
     return this.#bodies.get(position)?.event;
   }
@@ -46,20 +46,22 @@ export class WaitingMemory {
   }
 }
 
-/** One account, or one app as the owner of its own subscriptions: what its lanes have in memory together. */
+/**
+ * What the lanes of one account have in memory together. The own subscriptions of an app count for the app.
+ */
 export class Tenant {
   readonly key: string;
   readonly #memory: WaitingMemory;
   readonly #bodies = new Map<number, HeldBody>();
   bytes = 0;
-  /** Deliveries that wait to be started. */
+  /** Deliveries that wait to start. */
   waiting = 0;
-  /** Attempts in flight, and those of them that began less than a second ago. */
+  /** Attempts in flight, and those of them that started less than a second ago. */
   inFlight = 0;
   recent = 0;
-  /** Lanes that this node holds. */
+  /** Lanes that this node leases. */
   lanes = 0;
-  /** When a lane was last left to wait in the database, because the tenant holds as many as it may. */
+  /** When a lane was last left in the database because the tenant leases as many as it may. */
   refusedAt = Number.NEGATIVE_INFINITY;
 
   constructor(key: string, memory: WaitingMemory) {
@@ -67,7 +69,7 @@ export class Tenant {
     this.#memory = memory;
   }
 
-  /** Whether nothing refers to it any more. */
+  /** Whether nothing refers to the tenant any more. */
   get isUnused(): boolean {
     return this.lanes === 0 && this.inFlight === 0;
   }
@@ -76,7 +78,7 @@ export class Tenant {
     return this.#bodies.has(position);
   }
 
-  /** A delivery of the event waits in memory. @returns the event that all of its deliveries share */
+  /** A delivery of the event now waits in memory. @returns the event object that all its deliveries share */
   add(position: number, event: EventContent): EventContent {
     this.waiting += 1;
     this.#memory.waiting += 1;
@@ -91,7 +93,7 @@ export class Tenant {
     return shared;
   }
 
-  /** A delivery that waited is in flight. */
+  /** A waiting delivery is now in flight. */
   begin(): void {
     this.#leaveWaiting();
     this.inFlight += 1;
@@ -103,7 +105,7 @@ export class Tenant {
     this.#release(position);
   }
 
-  /** A delivery that waited is not kept in memory any more. */
+  /** A waiting delivery leaves memory. */
   drop(position: number): void {
     this.#leaveWaiting();
     this.#release(position);

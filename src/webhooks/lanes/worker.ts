@@ -1,12 +1,7 @@
 /**
- * The worker of this node: takes lanes, reads windows of them, sends, hands what came of it to the recorder. It holds
- * no transaction while it sends, and what it keeps in memory is bounded, whatever waits in the database.
- *
- *   lane: claimed → loaded → (read ⇄ sending) → idle for a moment → let go of;   lost to another node at any point
- *
- * Its parts: the lanes that it holds (leased_lanes.ts), who takes them and lets go of them (lane_leases.ts), what stands
- * them into memory (lane_loader.ts), who reads of them (delivery_reader.ts, retries.ts), who starts attempts
- * (attempt_starter.ts), who writes down what came of it (recorder.ts). Here is what they are told, and the clock.
+ * The worker of a node leases lanes, reads their deliveries, sends them and records the outcomes. It holds no
+ * transaction while it sends, and its memory is bounded whatever the backlog. This file connects its parts and runs
+ * their timers; README.md shows how they work together.
  */
 
 import type { Sealer } from '../../crypto/sealing.ts';
@@ -53,13 +48,13 @@ export interface WorkerOptions {
   retryScheduleSeconds: readonly number[];
   quotas: Quotas;
   metrics: WorkerMetrics;
-  /** Lanes that have failed often. */
+  /** Lanes with many consecutive failures. */
   onFailing: (lanes: number[]) => void;
-  /** Given by the operator; null for none. */
+  /** Set by the operator; null if not set. */
   nodeName: string | null;
-  /** The database's epoch, each time that the node is renewed. */
+  /** Called with the database's epoch at each renewal of the node. */
   onEpoch: (epoch: string) => void;
-  /** A subscriber said 410. */
+  /** The subscriber responded with 410. */
   onGone: (lane: number) => void;
   onError: (error: Error) => void;
 }
@@ -83,7 +78,7 @@ export class Worker {
   #isStopping = false;
   #timer: NodeJS.Timeout | undefined;
   #countTimer: NodeJS.Timeout | undefined;
-  #secondLook: NodeJS.Timeout | undefined;
+  #secondReload: NodeJS.Timeout | undefined;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
@@ -104,7 +99,7 @@ export class Worker {
         this.#leases.reconcileSoon();
       },
       onEpoch: options.onEpoch,
-      onClockBack: (stepMs) => this.#background.run(() => this.#mendClock(stepMs)),
+      onClockBack: (stepMs) => this.#background.run(() => this.#repairClock(stepMs)),
     });
     this.#background = new BackgroundTasks(onError);
     this.#recorder = new Recorder({
@@ -112,7 +107,7 @@ export class Worker {
       node: this.node.id,
       onError,
       onLost: (lanes) => {
-        // One that was lost before may be held again by now.
+        // A lane that was lost before may be leased again by now.
         const ids = lanes.filter(({ isLost }) => !isLost).map(({ id }) => id);
         metrics.lost(ids.length);
         this.#loader.lose(ids);
@@ -175,13 +170,15 @@ export class Worker {
     this.#fanOut.start();
     this.#timer = setInterval(() => this.#tick(), tickMs);
     this.#countTimer = setInterval(() => {
-      // Of no account for the lanes, so that these are not doubted.
+      // Errors here do not affect the lanes, so they trigger no reconciliation.
       this.#counts.flush().catch(this.#options.onError);
       this.#budget.flush().catch(this.#options.onError);
     }, countMs);
   }
 
-  /** Which of its parts run on this node: told by what they last managed to do, not by whether they were started. */
+  /**
+   * Which parts of the worker are working, judged by their last success and not by whether they were started.
+   */
   get isUp(): { fanOut: boolean; sending: boolean } {
     const sending = !this.#isStopping && this.node.maySend && this.#leases.isUp;
     return { fanOut: this.#fanOut.isUp, sending };
@@ -200,39 +197,39 @@ export class Worker {
     };
   }
 
-  /** There are new events. */
+  /** New events are in the outbox. */
   wake(): void {
     this.#fanOut.wake();
   }
 
-  /** A lane's subscription, its owner's rights, or what is asked of it changed. */
+  /** A lane's subscription, its owner's rights, or its due time changed. */
   review(laneId: number): void {
     this.#leases.review(laneId);
   }
 
-  /** The same for all lanes of a client, or for all lanes there are. */
+  /** The same for all lanes of a client, or for all lanes. */
   reviewAll(clientId?: string): void {
     this.#leases.reviewAll(clientId);
   }
 
-  /** Deliveries that are to stand still, or no longer. */
-  onHoldNotice(news: HoldNotice): void {
-    this.#holds.receive(news);
+  /** A delivery hold began or is over. */
+  onHoldNotice(notice: HoldNotice): void {
+    this.#holds.receive(notice);
   }
 
-  /** Whether what is known is young enough to begin what was started before. */
+  /** Whether the state read from the database is recent enough to send the first byte of an attempt. */
   get isCurrent(): boolean {
     return this.#leases.isCurrent(performance.now());
   }
 
-  /** Finishes what is under way, writes it down, lets go of the lanes. */
+  /** Finishes attempts in flight, records them, and releases the lanes. */
   async stop(): Promise<void> {
     this.#isStopping = true;
     await this.#fanOut.stop();
     while (this.#starter.inFlight > 0) await new Promise((resolve) => setTimeout(resolve, 20));
     clearInterval(this.#timer);
     clearInterval(this.#countTimer);
-    clearTimeout(this.#secondLook);
+    clearTimeout(this.#secondReload);
     await this.#background.settled();
     await this.#recorder.flush();
     const behind = [...this.#lanes.all()].filter(({ stored, cursor }) => stored?.cursor !== cursor);
@@ -242,30 +239,30 @@ export class Worker {
     await this.#budget.flush().catch(this.#options.onError);
   }
 
-  /** Ends at once. Nothing is started any more, and nothing is written. */
+  /** Ends at once: nothing more is started or written. */
   abandon(): void {
     this.#isStopping = true;
     this.node.abandon();
     clearInterval(this.#timer);
     clearInterval(this.#countTimer);
-    clearTimeout(this.#secondLook);
+    clearTimeout(this.#secondReload);
     this.#loader.lose(this.#lanes.ids());
     void this.#fanOut.stop();
   }
 
-  /** Starts and reads what may be started and read by now. */
+  /** Starts and reads whatever can be started and read now. */
   #proceed(): void {
     this.#starter.pump();
     this.#reader.readMore();
   }
 
-  /** The node that fans out mends what is stored; it has noticed by the time of the second look. */
-  async #mendClock(stepMs: number): Promise<void> {
+  /** The leader shifts the times in the database. It has done so by the time of the second reload. */
+  async #repairClock(stepMs: number): Promise<void> {
     const { db } = this.#options;
     if (this.#fanOut.leads) await shiftTimes(db, stepMs);
     await repairTimes(db);
     this.#leases.reviewAll();
-    this.#secondLook = setTimeout(() => this.#leases.reviewAll(), 2 * renewPauseMs);
+    this.#secondReload = setTimeout(() => this.#leases.reviewAll(), 2 * renewPauseMs);
   }
 
   #written(lanes: Iterable<Lane>, outcomes: Outcome[]): void {
