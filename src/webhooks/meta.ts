@@ -1,6 +1,4 @@
-/**
- * `/meta`: what a subscriber needs to know to tell deliveries from forgeries (specification 5.4). Public.
- */
+/** `/meta`: the public facts with which a subscriber verifies deliveries (specification 5.4). */
 
 import type { FastifyInstance } from 'fastify';
 import type { Config } from '../config/config.ts';
@@ -18,11 +16,11 @@ export function registerMeta(
   api.get('/meta', async (_request, reply) => {
     return reply.header('cache-control', 'public, max-age=300').send({
       issuer: config.baseUrl,
-      // As the operator says: a server does not know what it looks like from outside.
+      // Set by the operator: a server cannot know its own public addresses.
       addresses,
       signatures: signatureShapes,
       headers,
-      // What `ed25519` is checked with, the newest first; the same keys are in the JWKS, by their `kid`.
+      // Public keys of `ed25519` signatures, newest first. The JWKS contains the same keys by `kid`.
       public_keys: keys.published.map((key) => ({
         kid: key.kid,
         key: standardPublicKey(key),

@@ -1,6 +1,4 @@
-/**
- * What the operator may change of the webhooks: the section `webhooks` of `nuncio.config.ts`.
- */
+/** Webhook settings of the operator: the section `webhooks` of `nuncio.config.ts`. */
 
 import { BlockList, isIP } from 'node:net';
 import { defaultHeaderNames, type HeaderNames } from './sending/delivery_request.ts';
@@ -8,16 +6,16 @@ import { type AppSubscriptions, appSubscriptionModes } from './subscriptions/app
 import { type Quotas, readQuotas } from './subscriptions/quotas.ts';
 
 export interface WebhookSettings {
-  /** Names of the headers of a delivery. */
+  /** Header names of a delivery. */
   readonly headers: HeaderNames;
-  /** Addresses or CIDR ranges that deliveries are sent from, for `/meta` (specification 5.4.2). */
+  /** Addresses or CIDR ranges that deliveries come from, shown at `/meta` (specification 5.4.2). */
   readonly addresses: readonly string[];
   /** Which apps may have subscriptions of their own. */
   readonly appSubscriptions: AppSubscriptions;
   readonly quotas: Quotas;
 }
 
-/** As the operator writes it: a preset's name, or the names that are to be others. */
+/** The operator's input: a preset's name, or the header names that differ. */
 export interface WebhookDeclaration {
   headers?: HeaderPreset | Partial<HeaderNames>;
   addresses?: readonly string[];
@@ -27,32 +25,32 @@ export interface WebhookDeclaration {
 
 export const headerPresets = {
   nuncio: defaultHeaderNames,
-  /** For receivers that know GitHub's; with `signature: "sha256"`. */
+  /** For receivers that expect GitHub's headers, with `signature: "sha256"`. */
   github: {
     ...defaultHeaderNames,
     event: 'X-GitHub-Event',
     delivery: 'X-GitHub-Delivery',
     signature: 'X-Hub-Signature-256',
   },
-  /** For receivers that know Stripe's; with `signature: "timestamp"`. */
+  /** For receivers that expect Stripe's header, with `signature: "timestamp"`. */
   stripe: { ...defaultHeaderNames, signature: 'Stripe-Signature' },
 } as const satisfies Record<string, HeaderNames>;
 export type HeaderPreset = keyof typeof headerPresets;
 
-/** Headers that say something else already. */
+/** Names that already have a meaning. */
 const takenNames =
   /^(host|content-.*|connection|transfer-encoding|user-agent|accept.*|date|te|trailer|upgrade|expect|keep-alive|proxy-.*|cookie|authorization|webhook-.*)$/i;
 const token = /^[A-Za-z][A-Za-z0-9-]{0,63}$/;
 
-/** @param report told of each problem: its place and the reason */
+/** @param report called for each problem with its place and the reason */
 export function readWebhookSettings(
   declared: WebhookDeclaration | undefined,
   report: (place: string, reason: string) => void,
 ): WebhookSettings {
   const { headers = 'nuncio', addresses = [], appSubscriptions = 'all', quotas, ...others } = declared ?? {};
-  for (const name of Object.keys(others)) report(`webhooks.${name}`, 'there is no such setting');
+  for (const name of Object.keys(others)) report(`webhooks.${name}`, 'is not a known setting');
   if (!appSubscriptionModes.includes(appSubscriptions)) {
-    report('webhooks.appSubscriptions', `it may be ${appSubscriptionModes.join(', ')}`);
+    report('webhooks.appSubscriptions', `must be one of ${appSubscriptionModes.join(', ')}`);
   }
   return Object.freeze({
     headers: readHeaders(headers, report),
@@ -68,20 +66,21 @@ function readHeaders(
 ): HeaderNames {
   if (typeof declared === 'string') {
     if (Object.hasOwn(headerPresets, declared)) return headerPresets[declared];
-    report('webhooks.headers', `it may be ${Object.keys(headerPresets).join(', ')}, or an object of names`);
+    report(
+      'webhooks.headers',
+      `must be one of ${Object.keys(headerPresets).join(', ')}, or an object of names`,
+    );
     return defaultHeaderNames;
   }
   for (const [what, name] of Object.entries(declared)) {
-    if (!Object.hasOwn(defaultHeaderNames, what))
-      report(`webhooks.headers.${what}`, 'there is no such header');
+    if (!Object.hasOwn(defaultHeaderNames, what)) report(`webhooks.headers.${what}`, 'is not a known header');
     else if (typeof name !== 'string' || !token.test(name)) {
-      report(`webhooks.headers.${what}`, 'it may be letters, digits and dashes, 64 at most');
-    } else if (takenNames.test(name))
-      report(`webhooks.headers.${what}`, `${name} says something else already`);
+      report(`webhooks.headers.${what}`, 'must be at most 64 letters, digits and dashes');
+    } else if (takenNames.test(name)) report(`webhooks.headers.${what}`, `${name} is a reserved header name`);
   }
   const names = { ...defaultHeaderNames, ...declared };
   const lower = Object.values(names).map((name) => String(name).toLowerCase());
-  if (new Set(lower).size < lower.length) report('webhooks.headers', 'two headers have one name');
+  if (new Set(lower).size < lower.length) report('webhooks.headers', 'two headers have the same name');
   return names;
 }
 
@@ -101,6 +100,6 @@ function readAddresses(
     }
   };
   if (Array.isArray(declared) && declared.every(isRange)) return Object.freeze([...declared]);
-  report('webhooks.addresses', 'it may be an array of addresses and CIDR ranges');
+  report('webhooks.addresses', 'must be an array of addresses and CIDR ranges');
   return [];
 }

@@ -1,5 +1,6 @@
 /**
- * The webhooks' part of the server: its routes and its engine, with what connects them.
+ * Composes the webhooks part of the server: its routes, its engine and the intake of events that were published by
+ * SQL.
  */
 
 import type { FastifyInstance } from 'fastify';
@@ -35,47 +36,47 @@ import type { WebhookSettings } from './settings.ts';
 import { readQuotaUse, readResponseUse } from './subscriptions/subscription_quotas.ts';
 
 export interface WebhooksOptions {
-  /** For requests. */
+  /** Used by requests. */
   db: Database;
-  /** For requests of the delivery log. */
+  /** Used by requests that read the delivery log. */
   logDb: Database;
   databaseUrl: string;
-  /** Connections that the engine opens at most. */
+  /** Maximum database connections of the engine. */
   engineConnections: number;
   outbox: Outbox;
-  /** Not started yet. */
+  /** Not started yet: the constructor adds listeners. */
   notifications: Notifications;
-  /** To which the metrics of this thread are added. */
+  /** Receives the metrics of this thread. */
   registry: Registry;
   config: Config;
   secret: Buffer;
-  /** Those of the platform. */
+  /** The platform's kinds. */
   kinds: readonly EventKind[];
   settings: WebhookSettings;
-  /** Started. */
+  /** Already started. */
   deliveryKeys: DeliveryKeyring;
-  /** How subscribers are connected to, where that is not as usual. */
+  /** Overrides for connections to subscribers. */
   egress: Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
   guard: Guard;
-  /** Where the engine runs: in a thread of its own, or in this one. */
+  /** In a thread of its own, or in this one. */
   enginePlace: 'thread' | 'here';
   logger: Logger;
 }
 
 export interface Webhooks {
-  /** Every kind of event. */
+  /** All kinds, including built-in ones. */
   readonly catalogue: Catalogue;
-  /** To be called after each commit that has stored events, with those events. */
+  /** Call it after each commit that has stored events, with those events. */
   onPublished(events: StoredEvent[]): void;
   registerRoutes(api: FastifyInstance): void;
-  /** For `GET /api`: what a token may still make. Null for one that is not about subscriptions. */
+  /** The remaining quotas of a token, for `GET /api`. Null if its scopes do not include webhooks. */
   quotasOf(principal: Principal): Promise<Record<string, { limit: number; left: number }> | null>;
-  /** Which parts of the engine run on this node, by the names that `/readyz` gives them. */
+  /** Which parts of the engine are working on this node, by their names in `/readyz`. */
   workers(): Promise<Readonly<Record<string, boolean>>>;
-  /** The engine's, in Prometheus' text format. */
+  /** The engine's metrics in Prometheus text format. */
   metrics(): Promise<string>;
   start(): Promise<void>;
-  /** Finishes what is under way. */
+  /** Stops after attempts in flight have finished. */
   stop(): Promise<void>;
 }
 
@@ -83,7 +84,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
   const { db, outbox, config, secret, guard, logger } = options;
   const catalogue: Catalogue = createCatalogue(options.kinds);
   const sealer = createSealer(secret, 'subscription-secret');
-  // What the server itself tells is for those whom it was told, not for who asks later.
+  // Built-in events are addressed to certain subscriptions, so they are not replayed.
   const declared = [...catalogue.kinds].filter(([, { isBuiltIn }]) => !isBuiltIn);
   const engine = new RemoteEngine({
     settings: {
@@ -130,10 +131,9 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
         event: row.eventId,
         reason: refusal.reason,
       };
-      logger.warn(fields, 'events that were published by SQL are rejected');
+      logger.warn(fields, 'events published by SQL were rejected');
     },
-    onError: (error) =>
-      logger.warn({ err: error }, 'events that were published by SQL could not be taken in'),
+    onError: (error) => logger.warn({ err: error }, 'events published by SQL could not be read'),
   });
 
   return {
@@ -160,8 +160,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
         await guard(request, 'write:events');
         const { id } = request.params;
         const positions = isEventId(id) ? await eraseEvent(db, id) : [];
-        if (positions.length === 0)
-          throw new Problem(404, 'There is no such event, or its body is erased already.');
+        if (positions.length === 0) throw new Problem(404, 'Event not found, or its body is already erased.');
         engine.forget(positions);
         return reply.code(204).send();
       });

@@ -1,6 +1,6 @@
 /**
- * `/apps/<id>/subscriptions`: an app's own subscriptions, made and listed by its members. Each is then found under
- * `/subscriptions/<id>` with all its operations.
+ * `/apps/<id>/subscriptions`: members of an app create and list its own subscriptions. Each subscription is also
+ * available with all operations at `/subscriptions/<id>`.
  */
 
 import { type Actor, actAs, actorOf } from '../../apps/actor.ts';
@@ -25,8 +25,8 @@ interface IdRoute {
 }
 
 /**
- * Deliveries hold users' data: an administrator reads and directs them only as a member of the app, whose name its other
- * members see.
+ * Deliveries contain users' data. An administrator may read and direct them only as a member of the app, whom its
+ * other members can see.
  */
 const asMember = (actor: Actor): Actor => ({ ...actor, isAdmin: false });
 

@@ -1,6 +1,4 @@
-/**
- * The delivery log: `/subscriptions/<id>/deliveries` and `/deliveries`.
- */
+/** The delivery log: `/subscriptions/<id>/deliveries` and `/deliveries`. */
 
 import type { FastifyInstance } from 'fastify';
 import { isId } from '../../crypto/ids.ts';
@@ -27,7 +25,7 @@ import { ownerOf, requireSubscription } from './subscription_routes.ts';
 export interface DeliveryRoutesOptions {
   api: FastifyInstance;
   db: Database;
-  /** For what reads the log. */
+  /** Used to read the log. */
   logDb: Database;
   guard: Guard;
   sealer: Sealer;
@@ -56,7 +54,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
     if (asksForEvents(request)) {
       const { id } = request.params;
       const look = async () => {
-        // The token may have ended meanwhile, and so may a membership or the subscription.
+        // The token, a membership or the subscription may have ended since.
         const now = ownerOf(await guard(request, 'read:webhooks'), 'read');
         const current = await requireSubscription(db, now, id);
         const { deliveries } = await fromLog(listDeliveries(logDb, current, filter, watchedMax, null));
@@ -95,7 +93,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
         case 'disabled':
           throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
         case 'cancelled':
-          throw new Problem(409, 'The delivery was cancelled: the right to it has ended.', {
+          throw new Problem(409, 'The delivery was cancelled because its owner lost the right to it.', {
             code: 'delivery-cancelled',
           });
         case 'due': {
@@ -113,12 +111,12 @@ function readFilter(parameters: Readonly<Record<string, string>>): DeliveryFilte
   const { status, kind, since, until, id } = parameters;
   const wrong = (detail: string) => new Problem(400, detail, { code: 'invalid-parameter' });
   if (status !== undefined && !deliveryStates.includes(status as DeliveryState)) {
-    throw wrong(`status may be ${deliveryStates.join(', ')}.`);
+    throw wrong(`status must be one of ${deliveryStates.join(', ')}.`);
   }
   const [from, to] = [since, until].map((text) => (text === undefined ? null : readTime(text)));
-  if (from === undefined) throw wrong('since may be an RFC 3339 time.');
-  if (to === undefined) throw wrong('until may be an RFC 3339 time.');
-  if (id !== undefined && !isId(id)) throw wrong('id may be the id of a delivery.');
+  if (from === undefined) throw wrong('since must be an RFC 3339 time.');
+  if (to === undefined) throw wrong('until must be an RFC 3339 time.');
+  if (id !== undefined && !isId(id)) throw wrong('id must be a delivery id.');
   return {
     state: (status ?? null) as DeliveryState | null,
     kind: kind ?? null,
@@ -135,7 +133,7 @@ async function requireDelivery(found: Promise<DeliveryDetails | undefined>): Pro
 }
 
 function notFound(): Problem {
-  return new Problem(404, 'There is no such delivery.');
+  return new Problem(404, 'Delivery not found.');
 }
 
 function represent(delivery: Delivery): Record<string, unknown> {
@@ -192,7 +190,7 @@ function representAttempt(attempt: Attempt): Record<string, unknown> {
   };
 }
 
-/** @returns null where none came about */
+/** @returns null if there was no connection */
 function describeConnection(connection: Attempt['connection']): string | null {
   if (connection === null) return 'kept';
   if (connection.family === undefined) return null;
@@ -205,7 +203,7 @@ function explain({ error, connection }: Attempt): string {
   return typeof reason === 'string' ? `${sentence} (${reason})` : sentence;
 }
 
-/** Bytes that are no text are given as base64. */
+/** Bytes that are not valid UTF-8 are encoded as base64. */
 function representResponse({ responseHeaders, responseBody, isTruncated }: Attempt): Record<string, unknown> {
   const body = responseBody ?? Buffer.alloc(0);
   let text: string | undefined;

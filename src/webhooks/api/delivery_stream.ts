@@ -1,24 +1,24 @@
 /**
- * The delivery log live: `GET /subscriptions/<id>/deliveries` with `Accept: text/event-stream`. The newest deliveries
- * come first, then each one that is new or has changed. The log is looked at once a second by index, so that it does
- * not matter which node sends.
+ * The delivery log as server-sent events: `GET /subscriptions/<id>/deliveries` with `Accept: text/event-stream`. The newest
+ * deliveries come first, then each delivery that is new or has changed. The log is polled once a second by index, so it does not
+ * matter which node sends.
  *
- *   opened → look, tell what changed → look … → ended (token, subscription, time, shutdown) | gone
+ *   opened → poll, send changes → poll … → ended (token, subscription, time, shutdown) | connection closed
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Problem } from '../../http/problem.ts';
 
-/** Deliveries that are watched: the newest. */
+/** The newest deliveries, which are watched for changes. */
 export const watchedMax = 100;
 const lookMs = 1_000;
 const keepAliveMs = 15_000;
 const streamMsMax = 15 * 60_000;
-/** Streams of one token, and of one node. */
+/** Maximum streams of one token, and of one node. */
 const streamsOfTokenMax = 5;
 const streamsMax = 200;
-/** Bytes that a reader may leave unread. */
+/** Bytes that a client may leave unread. */
 const unreadBytesMax = 1_048_576;
 
 export interface StreamedDelivery {
@@ -27,7 +27,7 @@ export interface StreamedDelivery {
 }
 
 export interface StreamSource<Delivery extends StreamedDelivery> {
-  /** @throws Problem 401 where the token is not good any more, 404 where the subscription is gone */
+  /** @throws Problem 401 if the token has expired or was revoked, 404 if the subscription is gone */
   look: () => Promise<Delivery[]>;
   tokenId: string;
 }
@@ -41,7 +41,7 @@ export class DeliveryStreams {
     });
   }
 
-  /** @throws Problem 429 where there are too many */
+  /** @throws Problem 429 if there are too many streams */
   async send<Delivery extends StreamedDelivery>(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -49,7 +49,7 @@ export class DeliveryStreams {
   ): Promise<FastifyReply> {
     const ofToken = [...this.#open.values()].filter((token) => token === tokenId).length;
     if (ofToken >= streamsOfTokenMax || this.#open.size >= streamsMax) {
-      throw new Problem(429, `A token has ${streamsOfTokenMax} streams at most.`, {
+      throw new Problem(429, `A token can have at most ${streamsOfTokenMax} streams.`, {
         code: 'too-many-streams',
         headers: { 'retry-after': '30' },
       });
@@ -57,7 +57,7 @@ export class DeliveryStreams {
     const stream = new AbortController();
     this.#open.set(stream, tokenId);
     try {
-      // What cannot be read at all is answered like any other request.
+      // An error before the first event is an ordinary error response.
       const first = await look();
       this.#begin(reply);
       await this.#run(request, reply, stream, look, first);
@@ -74,7 +74,7 @@ export class DeliveryStreams {
       ...(headers as Record<string, string>),
       'content-type': 'text/event-stream; charset=utf-8',
       'cache-control': 'private, no-store',
-      // For proxies that would gather what is to come at once.
+      // For proxies that would buffer the response.
       'x-accel-buffering': 'no',
     });
   }
@@ -110,7 +110,7 @@ export class DeliveryStreams {
       } catch (error) {
         const status = error instanceof Problem ? error.status : 500;
         if (status >= 500) {
-          request.log.warn({ err: error }, 'delivery stream could not look');
+          request.log.warn({ err: error }, 'delivery stream could not read the log');
           continue;
         }
         reason = status === 404 ? 'gone' : 'token';
@@ -121,7 +121,7 @@ export class DeliveryStreams {
   }
 }
 
-/** Oldest first. @returns whether there was anything to tell */
+/** Sends changed deliveries, oldest first. @returns whether there were any */
 function tell(
   raw: FastifyReply['raw'],
   deliveries: readonly StreamedDelivery[],

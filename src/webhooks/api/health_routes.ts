@@ -1,4 +1,7 @@
-/** Health over HTTP: of one subscription, of all that a token sees, and of all own ones of an app. Read from counts, never from the log. */
+/**
+ * Health of one subscription, of all subscriptions that a token sees, and of an app's own subscriptions. Read from
+ * counters, never from the log.
+ */
 
 import type { FastifyRequest } from 'fastify';
 import { sql } from 'kysely';
@@ -27,11 +30,11 @@ interface IdRoute {
 }
 
 const dayMs = 86_400_000;
-/** Subscriptions whose health is added up at most. */
+/** Maximum subscriptions in a sum. */
 const summedMax = 1_000;
 
 interface HealthRoutesOptions extends Pick<RoutesOptions, 'api' | 'db' | 'guard'> {
-  /** For what reads the log. */
+  /** Used to read the log. */
   logDb: Database;
 }
 
@@ -67,20 +70,20 @@ export function registerHealthRoutes({ api, db, logDb, guard }: HealthRoutesOpti
   });
 }
 
-/** `since` and `until`, by default the last 24 hours. @throws Problem 400 */
+/** Reads `since` and `until`; the default is the last 24 hours. @throws Problem 400 */
 export function readStatsRange(request: FastifyRequest): StatsRange {
   const { since: from, until: to, ...others } = request.query as Record<string, unknown>;
   const [other] = Object.keys(others);
   if (other !== undefined) throw wrong(`${other} is not a parameter of this resource.`);
   const now = Date.now();
   const until = to === undefined ? new Date(now) : readTime(to);
-  if (until === undefined) throw wrong('until may be an RFC 3339 time.');
+  if (until === undefined) throw wrong('until must be an RFC 3339 time.');
   const since = from === undefined ? new Date(until.getTime() - dayMs) : readTime(from);
-  if (since === undefined) throw wrong('since may be an RFC 3339 time.');
+  if (since === undefined) throw wrong('since must be an RFC 3339 time.');
   const length = until.getTime() - since.getTime();
   if (length <= 0) throw wrong('since must be before until.', 'invalid-range');
   if (length > coarseDays * dayMs)
-    throw wrong(`since may be ${coarseDays} days before until at most.`, 'invalid-range');
+    throw wrong(`since must be at most ${coarseDays} days before until.`, 'invalid-range');
   const isFine =
     length <= fineDays * dayMs && since.getTime() >= now - fineDays * dayMs - fineSeconds * 1_000;
   return { since, until, seconds: isFine ? fineSeconds : coarseSeconds };

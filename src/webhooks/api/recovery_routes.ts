@@ -1,6 +1,5 @@
 /**
- * Recoveries over HTTP: `POST /subscriptions/<id>/recover` starts one, its own address says how far it is, DELETE
- * cancels it.
+ * Recoveries: `POST /subscriptions/<id>/recover` starts one. Its own URL shows its progress, and DELETE cancels it.
  */
 
 import type { FastifyInstance } from 'fastify';
@@ -32,7 +31,7 @@ export interface RecoveryRoutesOptions {
   db: Database;
   guard: Guard;
   sealer: Sealer;
-  /** Called when there is a job to be done. */
+  /** Called when there is a new job. */
   wake: () => void;
 }
 
@@ -50,7 +49,7 @@ export function registerRecoveries(options: RecoveryRoutesOptions): void {
       if (recovery === undefined) {
         throw new Problem(
           409,
-          `${runningMax} recoveries of this subscription are running: wait for one, or cancel it.`,
+          `${runningMax} recoveries of this subscription are running. Wait for one to finish, or cancel it.`,
           {
             code: 'too-many-recoveries',
           },
@@ -68,7 +67,7 @@ export function registerRecoveries(options: RecoveryRoutesOptions): void {
     const { id, lane } = await requireSubscription(db, owner, request.params.id);
     const { job } = request.params;
     const recovery = isId(job) ? await findRecovery(db, lane, job) : undefined;
-    if (recovery === undefined) throw new Problem(404, 'There is no such recovery.');
+    if (recovery === undefined) throw new Problem(404, 'Recovery not found.');
     return represent(id, recovery);
   });
 
@@ -77,7 +76,7 @@ export function registerRecoveries(options: RecoveryRoutesOptions): void {
     const { lane } = await requireOwnSubscription(db, owner, request.params.id);
     const { job } = request.params;
     if (!isId(job) || (await findRecovery(db, lane, job)) === undefined) {
-      throw new Problem(404, 'There is no such recovery.');
+      throw new Problem(404, 'Recovery not found.');
     }
     await cancelRecovery(db, lane, job);
     return reply.code(204).send();
@@ -102,7 +101,7 @@ function readRange(body: unknown): { since: Date; until: Date | null; states: Re
   ) {
     faults.push({
       pointer: '/status',
-      message: `may be ${recoverableStates.join(', ')}, or an array of these`,
+      message: `must be one of ${recoverableStates.join(', ')}, or an array of these`,
     });
   }
   if (faults.length > 0) throw bodyProblem(faults.slice(0, faultsMax));

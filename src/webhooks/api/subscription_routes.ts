@@ -1,7 +1,6 @@
 /**
- * The registration API: `/subscriptions`. Whoever's token it is sees their own subscriptions and nobody else's; what
- * belongs to another is not there (404). A user who comes by the settings interface also sees those of the apps that
- * act for them, and may try and end them.
+ * The registration API: `/subscriptions`. A token shows only its owner's subscriptions; those of others are 404. In
+ * the console, a user also sees the subscriptions of apps that act for them, and may test and delete them.
  */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
@@ -72,8 +71,8 @@ export function bodyRules({ catalogue, config, headerNames }: RoutesOptions): Bo
 }
 
 /**
- * Whose subscriptions a token is about. By the server's own settings interface it is the user themself who speaks. With
- * `read:apps` or `write:apps` it is good for the own subscriptions of the user's apps as well.
+ * Whose subscriptions a token gives access to. The console's token speaks for the user. With `read:apps` or
+ * `write:apps`, a token also covers the own subscriptions of the user's apps.
  */
 export function ownerOf(principal: Principal, action: 'read' | 'write'): Owner {
   const { accountId, clientId, grantId, scopes } = principal;
@@ -120,21 +119,24 @@ export function registerSubscriptions(options: RoutesOptions): void {
   api.patch<IdRoute>('/subscriptions/:id', async (request) => {
     const owner = await writer(request);
     if (request.headers['content-type']?.startsWith(jsonPatchType)) {
-      throw new Problem(415, 'A subscription is changed by application/merge-patch+json.', {
+      throw new Problem(415, 'Send the change as application/merge-patch+json.', {
         code: 'unsupported-media-type',
       });
     }
     const current = await requireOwnSubscription(db, owner, request.params.id);
     const { id, lane } = current;
-    // What is wrong anyway keeps nothing back.
+    // Rejects an invalid body before deliveries are put on hold.
     readSubscriptionPatch(request.body, current, rules);
-    /** @returns whether it must be enabled after that; undefined where deliveries must stand still, and do not */
-    const change = async (tx: Transaction, isStandstill: boolean): Promise<boolean | undefined> => {
+    /**
+     * @returns whether the subscription must be enabled afterwards; undefined if the change needs a delivery hold and
+     *   has none
+     */
+    const change = async (tx: Transaction, isOnHold: boolean): Promise<boolean | undefined> => {
       await actAsOwner(tx, owner);
       await lockSubscription(tx, owner, id);
       const subscription = await requireSubscription(tx, owner, id);
       const patched = readSubscriptionPatch(request.body, subscription, rules);
-      if (!isStandstill && endsDeliveries(subscription, patched)) return undefined;
+      if (!isOnHold && endsDeliveries(subscription, patched)) return undefined;
       const { state, headers, ...fields } = patched;
       const isMoved = new URL(fields.url).origin !== new URL(subscription.url).origin;
       await patchHeaders(tx, id, headers, isMoved, sealer);
@@ -199,14 +201,14 @@ export function registerSubscriptions(options: RoutesOptions): void {
   });
 }
 
-/** What is to be sent: null for a `ping`. @throws Problem 422 */
+/** The test event to send; null for a `ping`. @throws Problem 422 */
 function readExample(body: unknown, catalogue: Catalogue): { kind: string; body: unknown } | null {
   const name = readTestKind(body);
   if (name === undefined) return null;
   const kind = catalogue.kinds.get(name);
   if (kind !== undefined && !kind.isBuiltIn) return { kind: name, body: kind.example };
   if (name === pingName) return null;
-  const message = 'must be a kind of the catalogue that has an example';
+  const message = 'must be a kind in the catalogue';
   throw bodyProblem([{ pointer: '/kind', message, code: 'unknown_kind' }]);
 }
 
@@ -214,7 +216,10 @@ interface IdRoute {
   Params: { id: string };
 }
 
-/** One that the owner may see, end and try. @throws Problem 404 for what is not there or not theirs to see */
+/**
+ * Finds a subscription that the owner may see, delete and test.
+ * @throws Problem 404 if it does not exist or belongs to others
+ */
 export async function requireSubscription(
   db: Database | Transaction,
   owner: Owner,
@@ -226,8 +231,8 @@ export async function requireSubscription(
 }
 
 /**
- * One that the owner may change, too.
- * @throws Problem 404 likewise, 403 for a user's look at what an app that acts for them has made
+ * Finds a subscription that the owner may also change.
+ * @throws Problem 404 likewise; 403 if the owner is a user and the subscription belongs to an app that acts for them
  */
 export async function requireOwnSubscription(
   db: Database | Transaction,
@@ -238,23 +243,23 @@ export async function requireOwnSubscription(
   if (mayChange(subscription, owner)) return subscription;
   throw new Problem(
     403,
-    'The subscription is an app’s: only the app changes it. You can test and delete it.',
+    'The subscription belongs to an app, and only the app can change it. You can test and delete it.',
     {
       code: 'subscription-of-an-app',
     },
   );
 }
 
-/** The URL and the secret of a grant's subscription are between its app and this server. */
+/** The URL and the secret of a grant's subscription are between the app and this server. */
 function mayChange({ grantId }: Subscription, owner: Owner): boolean {
   return owner.kind !== 'user' || grantId === null;
 }
 
 function notFound(): Problem {
-  return new Problem(404, 'There is no such subscription.');
+  return new Problem(404, 'Subscription not found.');
 }
 
-/** @throws Problem 422 where a quota leaves no room, 409 where the owner is gone */
+/** @throws Problem 422 if a quota leaves no room, 409 if the owner is gone */
 export async function createResponse(
   tx: Database | Transaction,
   { sealer, quotas }: Pick<RoutesOptions, 'sealer' | 'quotas'>,
@@ -268,7 +273,7 @@ export async function createResponse(
     },
   );
   if (subscription === undefined) {
-    throw new Problem(409, 'The grant, the account or the app is gone.', { code: 'owner-gone' });
+    throw new Problem(409, 'The grant, account or app no longer exists.', { code: 'owner-gone' });
   }
   const body = JSON.stringify({ ...representSubscription(subscription, owner), secret });
   return { status: 201, headers: { location: `/subscriptions/${subscription.id}` }, body };
@@ -283,12 +288,12 @@ const counted: Readonly<Record<QuotaUse['name'], string>> = {
 };
 
 function quotaProblem({ name, limit }: QuotaUse): Problem {
-  return new Problem(422, `No more than ${limit} ${counted[name]} are allowed.`, {
+  return new Problem(422, `At most ${limit} ${counted[name]} are allowed.`, {
     code: `quota-${name.replace('_', '-')}`,
   });
 }
 
-/** The operator says which apps have subscriptions of their own. @throws Problem 403 */
+/** The operator decides which apps may have subscriptions of their own. @throws Problem 403 */
 export async function requireMaySubscribe(
   { db, appSubscriptions }: Pick<RoutesOptions, 'db' | 'appSubscriptions'>,
   owner: Owner,
@@ -296,19 +301,21 @@ export async function requireMaySubscribe(
   if (owner.kind !== 'client') return;
   const { rows } = await sql`
     select from clients c where c.id = ${owner.clientId} and ${mayHaveOwn(appSubscriptions)}`.execute(db);
-  // The server's own apps speak for users.
+  // The server's own apps always speak for users.
   if (rows.length > 0 && !isOwnClient(owner.clientId)) return;
-  const whose = appSubscriptions === 'verified' ? 'Verified apps alone have' : 'This app may not have';
+  const reason = appSubscriptions === 'verified' ? 'Only verified apps can' : 'This app cannot';
   throw new Problem(
     403,
-    `${whose} subscriptions of their own; for a user it may subscribe with their token.`,
+    `${reason} have subscriptions of their own. To subscribe for a user, use the user’s access token.`,
     {
       code: 'app-subscriptions-off',
     },
   );
 }
 
-/** Whether a change ends the right to deliveries, or where they go: none may start as before after it. */
+/**
+ * Whether a change ends the right to deliveries or moves them to another URL. Such a change needs a delivery hold.
+ */
 function endsDeliveries(
   current: Subscription,
   { url, kinds, state, headers }: ReturnType<typeof readSubscriptionPatch>,
@@ -321,13 +328,13 @@ function endsDeliveries(
   );
 }
 
-/** Nothing is started by what is about to be over once it is, nor at its old address. */
+/** The subject of a delivery hold on one subscription. */
 const deliveriesOf = (lane: number) => ({ clientId: null, accountId: null, lane }) as const;
 
-/** @throws Problem 503 while attempts from before it was disabled are under way */
+/** @throws Problem 503 while attempts from before it was disabled are in flight */
 async function enable(db: Database, owner: Owner, id: string): Promise<void> {
   if ((await enableByOwner(db, owner, id)) !== undefined) return;
-  throw new Problem(503, 'Attempts of the subscription are still under way.', {
+  throw new Problem(503, 'Attempts of the subscription are still in flight.', {
     code: 'busy',
     headers: { 'retry-after': '15' },
   });

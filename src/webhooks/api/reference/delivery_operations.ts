@@ -1,4 +1,4 @@
-/** The operations of deliveries and recoveries as the reference describes them. */
+/** Reference: operations on deliveries and recoveries. */
 
 import Type from 'typebox';
 import { keyParameter, pageParameters } from '../../../http/describe.ts';
@@ -35,22 +35,32 @@ export const deliveryOperations: Operation[] = [
       {
         name: 'status',
         in: 'query',
-        description: 'Only those in this state.',
+        description: 'Only deliveries in this state.',
         schema: Named(...deliveryStates),
       },
       {
         name: 'kind',
         in: 'query',
-        description: 'Only those of this kind.',
+        description: 'Only deliveries of this kind.',
         schema: requestSchema(Type.String()),
       },
-      { name: 'since', in: 'query', description: 'Only those made at this time or later.', schema: Time() },
-      { name: 'until', in: 'query', description: 'Only those made before this time.', schema: Time() },
-      { name: 'id', in: 'query', description: 'Only the one with this id.', schema: Id() },
+      {
+        name: 'since',
+        in: 'query',
+        description: 'Only deliveries created at this time or later.',
+        schema: Time(),
+      },
+      {
+        name: 'until',
+        in: 'query',
+        description: 'Only deliveries created before this time.',
+        schema: Time(),
+      },
+      { name: 'id', in: 'query', description: 'Only the delivery with this id.', schema: Id() },
     ],
     responses: {
       200: {
-        description: `A page. It looks through ${scannedMax} deliveries at most, and through ${scannedByKindMax} failed or cancelled ones of a \`kind\`: with \`status\` or \`kind\` it may be shorter than \`limit\`, or empty, and still have \`next\`.`,
+        description: `A page. It scans at most ${scannedMax} deliveries, and at most ${scannedByKindMax} failed or cancelled ones of a \`kind\`. With \`status\` or \`kind\` a page may be shorter than \`limit\`, or empty, and still have \`next\`.`,
         schema: 'DeliveryList',
         headers: ['Link'],
       },
@@ -87,7 +97,7 @@ export const deliveryOperations: Operation[] = [
 const jobParameter: Parameter = {
   name: 'job',
   in: 'path',
-  description: 'Which recovery.',
+  description: 'The recovery.',
   schema: Id(),
   required: true,
 };
@@ -99,7 +109,7 @@ export const recoveryOperations: Operation[] = [
     path: '/subscriptions/{id}/recover',
     tag: 'deliveries',
     summary: 'Recover a range of time',
-    description: `Sends again what failed or was held, and what was missed before the subscription was made. At most ${runningMax} recoveries run at once.`,
+    description: `Resends failed and held deliveries, and delivers events from before the subscription was created. At most ${runningMax} recoveries of a subscription run at once.`,
     scopes: write,
     parameters: [idParameter('subscription'), keyParameter],
     body: jsonBody('RecoveryStart', { since: '2026-07-01T00:00:00Z', status: ['failed', 'held'] }),
@@ -112,7 +122,7 @@ export const recoveryOperations: Operation[] = [
     path: '/subscriptions/{id}/recoveries/{job}',
     tag: 'deliveries',
     summary: 'Read a recovery',
-    description: 'Says how far it is.',
+    description: 'Shows the progress of a recovery.',
     scopes: read,
     parameters: [idParameter('subscription'), jobParameter],
     responses: { 200: { description: 'The recovery.', schema: 'Recovery' } },
@@ -124,7 +134,7 @@ export const recoveryOperations: Operation[] = [
     path: '/subscriptions/{id}/recoveries/{job}',
     tag: 'deliveries',
     summary: 'Cancel a recovery',
-    description: 'What is already due is still sent.',
+    description: 'Deliveries that are already due are still sent.',
     scopes: write,
     parameters: [idParameter('subscription'), jobParameter],
     responses: { 204: { description: 'It does not go on.' } },

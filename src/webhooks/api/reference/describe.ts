@@ -1,4 +1,4 @@
-/** The operations of events, subscriptions and deliveries as the reference describes them. */
+/** Reference: operations on events, subscriptions and deliveries. */
 
 import type { EventKind } from '../../../events/kind.ts';
 import type { ReferencePart } from '../../../http/operation.ts';
@@ -11,7 +11,7 @@ import {
   subscriptionOperations,
 } from './subscription_operations.ts';
 
-/** @param kinds the catalogue: an example of publishing needs one */
+/** @param kinds the platform's kinds, used in the publishing example */
 export function describeWebhooks(kinds: readonly EventKind[]): ReferencePart {
   return {
     operations: [
@@ -26,10 +26,10 @@ export function describeWebhooks(kinds: readonly EventKind[]): ReferencePart {
     tags: [
       {
         name: 'events',
-        description: 'What happened: the catalogue of kinds, and publishing by machine clients.',
+        description: 'The catalogue of event kinds, and publishing by machine clients.',
       },
-      { name: 'subscriptions', description: 'URLs that are told of events.' },
-      { name: 'deliveries', description: 'What was sent, what came back, and what is sent again.' },
+      { name: 'subscriptions', description: 'URLs that receive events.' },
+      { name: 'deliveries', description: 'What was sent, what was returned, and what is sent again.' },
     ],
   };
 }

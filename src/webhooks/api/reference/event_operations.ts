@@ -1,4 +1,4 @@
-/** The operations of events as the reference describes them. */
+/** Reference: operations on events. */
 
 import type { EventKind } from '../../../events/kind.ts';
 import { keyParameter } from '../../../http/describe.ts';
@@ -42,7 +42,7 @@ export function eventOperations(kinds: readonly EventKind[]): Operation[] {
         {
           name: 'id',
           in: 'path',
-          description: 'Which event.',
+          description: 'The event.',
           schema: EventId(),
           required: true,
         },

@@ -1,4 +1,4 @@
-/** Schemas of events, subscriptions and deliveries, as responses and as requests have them. */
+/** Schemas of events, subscriptions and deliveries in requests and responses. */
 
 import Type, { type TSchema } from 'typebox';
 import { retryStepSecondsMax, retryStepsMax } from '../../../config/config.ts';
@@ -102,7 +102,7 @@ const stats = {
   ),
 };
 
-/** Members of what tells of health. */
+/** Members of a health response. */
 export const healthMembers: Record<string, TSchema> = {
   since: Time(),
   until: Time(),
@@ -113,13 +113,13 @@ export const healthMembers: Record<string, TSchema> = {
   _links: links,
 };
 
-/** Kinds that nobody publishes, and everybody may subscribe to. */
+/** Built-in kinds: nobody can publish them, and everybody can subscribe to them. */
 const builtInNames = [pingName, disabledName, failingName];
 
-/** What requests bring: the catalogue decides what of it is good. */
+/** Schemas of request bodies, which depend on the catalogue. */
 export function requestSchemas(declared: readonly EventKind[]): Record<string, TSchema> {
   const patterns = new Set([...declared.map(({ name }) => name), ...builtInNames].flatMap(patternsOf));
-  // A pattern, not an enumeration: programs made from the document work with other kinds too.
+  // A pattern and not an enumeration, so that generated clients accept other kinds too.
   const choice = [...patterns].map((pattern) => pattern.replaceAll(/[.*]/g, '\\$&')).join('|');
   const kinds = Type.Array(Type.String({ pattern: `^(${choice})$` }), { minItems: 1, maxItems: 100 });
   const restorable = Object.fromEntries(
@@ -136,7 +136,7 @@ export function requestSchemas(declared: readonly EventKind[]): Record<string, T
       strict,
     );
   return {
-    // Without a kind there is nothing to publish.
+    // Without declared kinds, there is nothing to publish.
     NewEvent: declared.length === 0 ? ({ not: {} } as TSchema) : Type.Union(declared.map(newEvent)),
     NewEvents: Type.Union([
       reference('NewEvent'),
@@ -152,7 +152,7 @@ export function requestSchemas(declared: readonly EventKind[]): Record<string, T
         strict,
       ),
     ),
-    // RFC 7396: null brings back the default.
+    // RFC 7396: null restores the default.
     SubscriptionMergePatch: requestSchema(
       Type.Object(
         optional({
@@ -220,15 +220,15 @@ export const schemas: Record<string, TSchema> = {
       duration_ms: milliseconds,
       timings: Type.Object(
         { dns_ms: milliseconds, connect_ms: milliseconds, tls_ms: milliseconds, first_byte_ms: milliseconds },
-        { ...strict, description: 'Null for a step that did not take place: the connection was kept.' },
+        { ...strict, description: 'Null for a step that a kept connection did not need.' },
       ),
       connection: Maybe(Named('kept', 'new, IPv4', 'new, IPv6')),
       status: Maybe(Type.Integer()),
       error: Maybe(Named(...Object.keys(attemptErrors))),
-      error_detail: Maybe(Type.String({ description: 'The same in words.' })),
+      error_detail: Maybe(Type.String({ description: 'The error in words.' })),
       revision: Type.Integer({
         minimum: 1,
-        description: 'Of the subscription: which of its settings were in force.',
+        description: 'Revision of the subscription whose settings applied.',
       }),
       request: Maybe(
         Type.Object({ method: Type.String(), url: Type.String(), headers: mapOf(Type.String()) }, strict),
@@ -247,7 +247,7 @@ export const schemas: Record<string, TSchema> = {
       response_omitted: Type.Optional(
         Type.Boolean({
           description:
-            'Whether the response was not stored, because the account had used up its budget of the day for responses.',
+            'Whether the response was not stored because the account’s daily budget for responses was used up.',
         }),
       ),
     },

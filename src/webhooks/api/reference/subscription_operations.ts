@@ -1,4 +1,4 @@
-/** The operations of subscriptions, of users' grants and of apps, as the reference describes them. */
+/** Reference: operations on subscriptions, including those of apps. */
 
 import Type from 'typebox';
 import { mergePatchType } from '../../../http/api.ts';
@@ -20,7 +20,7 @@ export const subscriptionOperations: Operation[] = [
     tag: 'subscriptions',
     summary: 'List subscriptions',
     description:
-      'Those of the token’s grant or client. The console’s token lists those of the user and of their apps.',
+      'Lists the subscriptions of the token’s grant or client. The console’s token lists those of the user and of apps that act for the user.',
     scopes: read,
     parameters: pageParameters,
     responses: { 200: { description: 'A page.', schema: 'SubscriptionList', headers: ['Link'] } },
@@ -87,12 +87,12 @@ export const subscriptionOperations: Operation[] = [
     method: 'get',
     path: '/subscriptions/{id}/secret',
     tag: 'subscriptions',
-    summary: 'Read the secret that signs',
+    summary: 'Read the signing secret',
     scopes: write,
     parameters: [idParameter('subscription')],
     responses: {
       200: {
-        description: 'The secret, and the one before while it still signs.',
+        description: 'The secret, and the previous one while it still signs.',
         schema: 'SubscriptionSecret',
       },
     },
@@ -135,7 +135,7 @@ export const subscriptionOperations: Operation[] = [
 const appParameter: Parameter = {
   name: 'id',
   in: 'path',
-  description: 'Which app: its `client_id`.',
+  description: 'The app’s `client_id`.',
   schema: Type.String({ minLength: 1, maxLength: 2_048 }),
   required: true,
 };
@@ -170,11 +170,11 @@ export const appSubscriptionOperations: Operation[] = [
 ];
 
 const rangeParameters: Parameter[] = [
-  { name: 'since', in: 'query', description: 'By default a day before `until`.', schema: Time() },
-  { name: 'until', in: 'query', description: 'By default now.', schema: Time() },
+  { name: 'since', in: 'query', description: 'Default: a day before `until`.', schema: Time() },
+  { name: 'until', in: 'query', description: 'Default: now.', schema: Time() },
 ];
 const healthDescription =
-  'Counted by the server as outcomes are written, in buckets of 5 minutes for the last 2 days and of an hour for 31 days. Percentiles are upper bounds of a histogram.';
+  'Outcomes are counted as they are written, in buckets of 5 minutes for the last 2 days and of one hour for 31 days. Percentiles are upper bounds of histogram buckets.';
 
 export const healthOperations: Operation[] = [
   {
@@ -194,8 +194,8 @@ export const healthOperations: Operation[] = [
     method: 'get',
     path: '/deliveries/health',
     tag: 'subscriptions',
-    summary: 'Read the health of all subscriptions that the token lists',
-    description: `${healthDescription} At most 1,000 subscriptions are added up, the oldest first.`,
+    summary: 'Read the health of all listed subscriptions',
+    description: `${healthDescription} At most 1,000 subscriptions are included, oldest first.`,
     scopes: read,
     parameters: rangeParameters,
     responses: { 200: { description: 'Counts, latencies, errors, backlog.', schema: 'Health' } },
@@ -213,7 +213,7 @@ export const healthOperations: Operation[] = [
       {
         name: 'id',
         in: 'path',
-        description: 'Which app: its `client_id`.',
+        description: 'The app’s `client_id`.',
         schema: Type.String({ minLength: 1, maxLength: 2_048 }),
         required: true,
       },
