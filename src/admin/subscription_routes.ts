@@ -9,7 +9,7 @@ import { withDeliveryHold } from '../grants/delivery_hold.ts';
 import { readPage, sendPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
 import { readTime } from '../http/time.ts';
-import { representSubscription } from '../webhooks/api/subscription_routes.ts';
+import { representSubscription } from '../webhooks/api/subscription_representation.ts';
 import {
   type Subscription,
   type SubscriptionRow,

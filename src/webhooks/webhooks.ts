@@ -81,60 +81,17 @@ export interface Webhooks {
 }
 
 export function createWebhooks(options: WebhooksOptions): Webhooks {
-  const { db, outbox, config, secret, guard, logger } = options;
+  const { db, outbox, config, secret, guard } = options;
   const catalogue: Catalogue = createCatalogue(options.kinds);
   const sealer = createSealer(secret, 'subscription-secret');
-  // Built-in events are addressed to certain subscriptions, so they are not replayed.
-  const declared = [...catalogue.kinds].filter(([, { isBuiltIn }]) => !isBuiltIn);
-  const engine = new RemoteEngine({
-    settings: {
-      databaseUrl: options.databaseUrl,
-      connectionsMax: options.engineConnections,
-      secret,
-      egress: { ...options.egress, allowLoopback: config.insecureSubscribers },
-      retryScheduleSeconds: config.retryScheduleSeconds,
-      nodeName: config.nodeName,
-      headerNames: options.settings.headers,
-      quotas: options.settings.quotas,
-      kinds: kindArrays(catalogue, options.settings.appSubscriptions),
-      replayableKinds: kindArrays(
-        { ...catalogue, kinds: new Map(declared) },
-        options.settings.appSubscriptions,
-      ),
-    },
-    place: options.enginePlace,
-    onWarning: (fields, message) => logger.warn(fields, message),
-    onError: (fields, message) => logger.error(fields, message),
-    onWake: () => outbox.wake(),
-    onSpan: recordAttemptSpan,
-  });
+  const engine = createEngine(options, catalogue);
   outbox.onWake(() => engine.wake());
   const onPublished = (events: StoredEvent[]) => {
     engine.remember(events);
     outbox.wake();
   };
 
-  const count = createIntakeMetrics(options.registry, db);
-  const intake = new Intake({
-    db,
-    notifications: options.notifications,
-    catalogue,
-    onPublished,
-    onTaken(taken) {
-      count(taken);
-      const [first] = taken.rejected;
-      if (first === undefined) return;
-      const { row, refusal } = first;
-      const fields = {
-        count: taken.rejected.length,
-        kind: row.kind,
-        event: row.eventId,
-        reason: refusal.reason,
-      };
-      logger.warn(fields, 'events published by SQL were rejected');
-    },
-    onError: (error) => logger.warn({ err: error }, 'events published by SQL could not be read'),
-  });
+  const intake = createIntake(options, catalogue, onPublished);
 
   return {
     catalogue,
@@ -188,4 +145,61 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
       await engine.stop();
     },
   };
+}
+
+function createEngine(options: WebhooksOptions, catalogue: Catalogue): RemoteEngine {
+  const { outbox, config, secret, logger } = options;
+  // Built-in events are addressed to certain subscriptions, so they are not replayed.
+  const declared = [...catalogue.kinds].filter(([, { isBuiltIn }]) => !isBuiltIn);
+  return new RemoteEngine({
+    settings: {
+      databaseUrl: options.databaseUrl,
+      connectionsMax: options.engineConnections,
+      secret,
+      egress: { ...options.egress, allowLoopback: config.insecureSubscribers },
+      retryScheduleSeconds: config.retryScheduleSeconds,
+      nodeName: config.nodeName,
+      headerNames: options.settings.headers,
+      quotas: options.settings.quotas,
+      kinds: kindArrays(catalogue, options.settings.appSubscriptions),
+      replayableKinds: kindArrays(
+        { ...catalogue, kinds: new Map(declared) },
+        options.settings.appSubscriptions,
+      ),
+    },
+    place: options.enginePlace,
+    onWarning: (fields, message) => logger.warn(fields, message),
+    onError: (fields, message) => logger.error(fields, message),
+    onWake: () => outbox.wake(),
+    onSpan: recordAttemptSpan,
+  });
+}
+
+function createIntake(
+  options: WebhooksOptions,
+  catalogue: Catalogue,
+  onPublished: (events: StoredEvent[]) => void,
+): Intake {
+  const { db, logger } = options;
+  const count = createIntakeMetrics(options.registry, db);
+  return new Intake({
+    db,
+    notifications: options.notifications,
+    catalogue,
+    onPublished,
+    onTaken(taken) {
+      count(taken);
+      const [first] = taken.rejected;
+      if (first === undefined) return;
+      const { row, refusal } = first;
+      const fields = {
+        count: taken.rejected.length,
+        kind: row.kind,
+        event: row.eventId,
+        reason: refusal.reason,
+      };
+      logger.warn(fields, 'events published by SQL were rejected');
+    },
+    onError: (error) => logger.warn({ err: error }, 'events published by SQL could not be read'),
+  });
 }

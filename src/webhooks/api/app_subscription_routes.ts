@@ -12,13 +12,8 @@ import { readPage, sendPage } from '../../http/page.ts';
 import { makeSecret } from '../subscriptions/signature.ts';
 import { listSubscriptions, type Owner, type Subscription } from '../subscriptions/subscription.ts';
 import { readSubscriptionFields } from '../subscriptions/subscription_body.ts';
-import {
-  bodyRules,
-  createResponse,
-  type RoutesOptions,
-  representSubscription,
-  requireMaySubscribe,
-} from './subscription_routes.ts';
+import { representSubscription } from './subscription_representation.ts';
+import { bodyRules, createResponse, type RoutesOptions, requireMaySubscribe } from './subscription_routes.ts';
 
 interface IdRoute {
   Params: { id: string };

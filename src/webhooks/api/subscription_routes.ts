@@ -23,7 +23,7 @@ import type { HeaderNames } from '../sending/delivery_request.ts';
 import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
 import { makeSecret } from '../subscriptions/signature.ts';
-import { maskedValue, patchHeaders, type StaticHeaders } from '../subscriptions/static_headers.ts';
+import { patchHeaders, type StaticHeaders } from '../subscriptions/static_headers.ts';
 import {
   actAsOwner,
   changeSubscription,
@@ -35,7 +35,6 @@ import {
   type Owner,
   readSecrets,
   rotateSecret,
-  type Secrets,
   type Subscription,
   type SubscriptionFields,
 } from '../subscriptions/subscription.ts';
@@ -49,6 +48,7 @@ import {
 import { QuotaExceeded, type QuotaUse } from '../subscriptions/subscription_quotas.ts';
 import { disableByOwner, enableByOwner } from '../subscriptions/subscription_state.ts';
 import { sendOnce } from './idempotency.ts';
+import { mayChange, representSecrets, representSubscription } from './subscription_representation.ts';
 
 export interface RoutesOptions {
   api: FastifyInstance;
@@ -84,13 +84,13 @@ export function ownerOf(principal: Principal, action: 'read' | 'write'): Owner {
 }
 
 export function registerSubscriptions(options: RoutesOptions): void {
-  const { api, db, guard, sealer } = options;
+  const { api, db, guard } = options;
   const rules = bodyRules(options);
-  const reader = async (request: FastifyRequest) => ownerOf(await guard(request, 'read:webhooks'), 'read');
-  const writer = async (request: FastifyRequest) => ownerOf(await guard(request, 'write:webhooks'), 'write');
+  registerChange(options);
+  registerSecrets(options);
 
   api.post('/subscriptions', async (request, reply) => {
-    const owner = await writer(request);
+    const owner = await writerOf(guard, request);
     await requireMaySubscribe(options, owner);
     const { secret, ...fields } = readSubscriptionFields(request.body, rules);
     const shown = secret ?? makeSecret();
@@ -103,7 +103,7 @@ export function registerSubscriptions(options: RoutesOptions): void {
   });
 
   api.get('/subscriptions', async (request, reply) => {
-    const owner = await reader(request);
+    const owner = await readerOf(guard, request);
     const page = readPage(request);
     if (page.after !== null && !isId(page.after)) throw page.invalid();
     const found = await listSubscriptions(db, owner, page.limit + 1, page.after);
@@ -112,12 +112,50 @@ export function registerSubscriptions(options: RoutesOptions): void {
   });
 
   api.get<IdRoute>('/subscriptions/:id', async (request) => {
-    const owner = await reader(request);
+    const owner = await readerOf(guard, request);
     return representSubscription(await requireSubscription(db, owner, request.params.id), owner);
   });
 
+  api.delete<IdRoute>('/subscriptions/:id', async (request, reply) => {
+    const owner = await writerOf(guard, request);
+    const { id, lane } = await requireSubscription(db, owner, request.params.id);
+    const isEnded = await withDeliveryHold(db, deliveriesOf(lane), async (tx) => {
+      await actAsOwner(tx, owner);
+      return endSubscription(tx, owner, id);
+    });
+    if (!isEnded) throw notFound();
+    return reply.code(204).send();
+  });
+
+  api.post<IdRoute>('/subscriptions/:id/test', async (request, reply) => {
+    const owner = await writerOf(guard, request);
+    const example = readExample(request.body, options.catalogue);
+    return sendOnce(options, request, reply, owner, async (tx) => {
+      const subscription = await requireSubscription(tx, owner, request.params.id);
+      if (subscription.state !== 'active') {
+        throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
+      }
+      const id = await sendTest(tx, subscription, example);
+      const body = { delivery: id, _links: { delivery: { href: `/deliveries/${id}` } } };
+      return { status: 202, headers: { location: `/deliveries/${id}` }, body: JSON.stringify(body) };
+    });
+  });
+}
+
+async function readerOf(guard: Guard, request: FastifyRequest): Promise<Owner> {
+  return ownerOf(await guard(request, 'read:webhooks'), 'read');
+}
+
+async function writerOf(guard: Guard, request: FastifyRequest): Promise<Owner> {
+  return ownerOf(await guard(request, 'write:webhooks'), 'write');
+}
+
+function registerChange(options: RoutesOptions): void {
+  const { api, db, guard, sealer } = options;
+  const rules = bodyRules(options);
+
   api.patch<IdRoute>('/subscriptions/:id', async (request) => {
-    const owner = await writer(request);
+    const owner = await writerOf(guard, request);
     if (request.headers['content-type']?.startsWith(jsonPatchType)) {
       throw new Problem(415, 'Send the change as application/merge-patch+json.', {
         code: 'unsupported-media-type',
@@ -150,20 +188,13 @@ export function registerSubscriptions(options: RoutesOptions): void {
     if (mustEnable) await enable(db, owner, id);
     return representSubscription(await requireSubscription(db, owner, id), owner);
   });
+}
 
-  api.delete<IdRoute>('/subscriptions/:id', async (request, reply) => {
-    const owner = await writer(request);
-    const { id, lane } = await requireSubscription(db, owner, request.params.id);
-    const isEnded = await withDeliveryHold(db, deliveriesOf(lane), async (tx) => {
-      await actAsOwner(tx, owner);
-      return endSubscription(tx, owner, id);
-    });
-    if (!isEnded) throw notFound();
-    return reply.code(204).send();
-  });
+function registerSecrets(options: RoutesOptions): void {
+  const { api, db, guard, sealer } = options;
 
   api.get<IdRoute>('/subscriptions/:id/secret', async (request, reply) => {
-    const owner = await writer(request);
+    const owner = await writerOf(guard, request);
     const { id } = await requireOwnSubscription(db, owner, request.params.id);
     const secrets = await readSecrets(db, owner, id, sealer);
     if (secrets === undefined) throw notFound();
@@ -172,7 +203,7 @@ export function registerSubscriptions(options: RoutesOptions): void {
   });
 
   api.post<IdRoute>('/subscriptions/:id/rotate-secret', async (request, reply) => {
-    const owner = await writer(request);
+    const owner = await writerOf(guard, request);
     const { secret, overlapSeconds } = readRotation(request.body);
     return sendOnce(options, request, reply, owner, (given) =>
       inTransaction(given, async (tx) => {
@@ -184,20 +215,6 @@ export function registerSubscriptions(options: RoutesOptions): void {
         return { status: 200, headers, body: JSON.stringify(representSecrets(secrets)) };
       }),
     );
-  });
-
-  api.post<IdRoute>('/subscriptions/:id/test', async (request, reply) => {
-    const owner = await writer(request);
-    const example = readExample(request.body, options.catalogue);
-    return sendOnce(options, request, reply, owner, async (tx) => {
-      const subscription = await requireSubscription(tx, owner, request.params.id);
-      if (subscription.state !== 'active') {
-        throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
-      }
-      const id = await sendTest(tx, subscription, example);
-      const body = { delivery: id, _links: { delivery: { href: `/deliveries/${id}` } } };
-      return { status: 202, headers: { location: `/deliveries/${id}` }, body: JSON.stringify(body) };
-    });
   });
 }
 
@@ -248,11 +265,6 @@ export async function requireOwnSubscription(
       code: 'subscription-of-an-app',
     },
   );
-}
-
-/** The URL and the secret of a grant's subscription are between the app and this server. */
-function mayChange({ grantId }: Subscription, owner: Owner): boolean {
-  return owner.kind !== 'user' || grantId === null;
 }
 
 function notFound(): Problem {
@@ -338,52 +350,4 @@ async function enable(db: Database, owner: Owner, id: string): Promise<void> {
     code: 'busy',
     headers: { 'retry-after': '15' },
   });
-}
-
-export function representSubscription(subscription: Subscription, owner: Owner): Record<string, unknown> {
-  const { id, state, disabledReason, grantId, accountId, clientId } = subscription;
-  const self = `/subscriptions/${id}`;
-  return {
-    id,
-    url: subscription.url,
-    kinds: subscription.kinds,
-    signature: subscription.signature,
-    format: subscription.format,
-    ordered: subscription.ordered,
-    rate_limit: subscription.rateLimit,
-    retry_schedule: subscription.retrySchedule,
-    description: subscription.description,
-    headers: Object.fromEntries(subscription.headerNames.map((name) => [name, maskedValue])),
-    state,
-    ...(state === 'disabled' ? { disabled_reason: disabledReason } : {}),
-    failing_since: subscription.failingSince?.toISOString() ?? null,
-    disables_at: subscription.disablesAt?.toISOString() ?? null,
-    owner: grantId !== null ? 'grant' : accountId !== null ? 'user' : 'client',
-    grant: grantId,
-    client: clientId,
-    created_at: subscription.createdAt.toISOString(),
-    updated_at: subscription.updatedAt.toISOString(),
-    _links: {
-      self: { href: self },
-      deliveries: { href: `${self}/deliveries` },
-      health: { href: `${self}/health` },
-      test: { href: `${self}/test`, method: 'POST' },
-      ...(mayChange(subscription, owner)
-        ? {
-            secret: { href: `${self}/secret` },
-            'rotate-secret': { href: `${self}/rotate-secret`, method: 'POST' },
-            recover: { href: `${self}/recover`, method: 'POST' },
-          }
-        : {}),
-    },
-  };
-}
-
-function representSecrets({ secret, previous }: Secrets): Record<string, unknown> {
-  const isLive = previous !== null && previous.until.getTime() > Date.now();
-  return {
-    secret,
-    previous_secret: isLive ? previous.secret : null,
-    previous_secret_until: isLive ? previous.until.toISOString() : null,
-  };
 }

@@ -19,6 +19,7 @@ import { circuitFailures } from '../sending/retry_schedule.ts';
 import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
 import { AccountHolds } from './account_holds.ts';
 import type { LaneState } from './lane_store.ts';
+import { RateLimiter } from './rate_limiter.ts';
 import type { WaitingDelivery } from './waiting_deliveries.ts';
 import type { Tenant } from './waiting_memory.ts';
 
@@ -101,8 +102,7 @@ export class Lane {
   /** Whether the lane's last attempt on this node was accepted. */
   isProven = false;
   #window = windowStart;
-  #tokens = 1;
-  #tokensAt = 0;
+  readonly #rate = new RateLimiter();
 
   /** When the lane was leased, and the attempts started since. */
   readonly takenAt: number;
@@ -320,7 +320,8 @@ export class Lane {
     if (!this.isOpen || now < this.pausedUntil || now < this.throttledUntil) return false;
     if (this.inFlight >= this.#limit()) return false;
     if (this.#due.length === 0 && !this.#hasFreshToStart()) return false;
-    return this.#hasToken(now);
+    const { rateLimit } = this.subscription;
+    return rateLimit === null || this.#rate.mayStart(rateLimit, now);
   }
 
   /**
@@ -332,12 +333,12 @@ export class Lane {
     if (now < this.pausedUntil || now < this.throttledUntil)
       return Math.max(this.pausedUntil, this.throttledUntil);
     const { rateLimit } = this.subscription;
-    return rateLimit === null ? undefined : this.#tokensAt + (1_000 * (1 - this.#tokens)) / rateLimit;
+    return rateLimit === null ? undefined : this.#rate.nextAt(rateLimit);
   }
 
   /** Takes the next delivery. Call it only if `mayStart`. */
   take(): Waiting {
-    if (this.subscription.rateLimit !== null) this.#tokens -= 1;
+    if (this.subscription.rateLimit !== null) this.#rate.take();
     this.inFlight += 1;
     this.started += 1;
     this.tenant.begin();
@@ -403,15 +404,5 @@ export class Lane {
 
   #hasFreshToStart(): boolean {
     return this.freshCount > 0 && !(this.subscription.ordered && this.retriesPending > 0);
-  }
-
-  #hasToken(now: number): boolean {
-    const { rateLimit } = this.subscription;
-    if (rateLimit === null) return true;
-    // No bursts: unused rate is not saved, except for what makes up for late timers.
-    const burst = Math.max(1, rateLimit * 0.05);
-    this.#tokens = Math.min(burst, this.#tokens + ((now - this.#tokensAt) / 1_000) * rateLimit);
-    this.#tokensAt = now;
-    return this.#tokens >= 1;
   }
 }

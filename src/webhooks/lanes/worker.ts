@@ -83,7 +83,7 @@ export class Worker {
   constructor(options: WorkerOptions) {
     this.#options = options;
     this.#lanes = new LeasedLanes(options.quotas);
-    const { db, kinds, metrics } = options;
+    const { db, kinds } = options;
     const onError = (error: Error) => {
       this.#leases.reconcileSoon();
       options.onError(error);
@@ -91,29 +91,9 @@ export class Worker {
     this.#onError = onError;
     this.#counts = new DeliveryCounts(db);
     this.#budget = new AttemptBudget(db, options.quotas.responseBytesPerDay);
-    this.node = new Node(db, {
-      name: options.nodeName,
-      onError,
-      onLost: () => {
-        this.#loader.lose(this.#lanes.ids());
-        this.#leases.reconcileSoon();
-      },
-      onEpoch: options.onEpoch,
-      onClockBack: (stepMs) => this.#background.run(() => this.#repairClock(stepMs)),
-    });
+    this.node = this.#createNode();
     this.#background = new BackgroundTasks(onError);
-    this.#recorder = new Recorder({
-      db,
-      node: this.node.id,
-      onError,
-      onLost: (lanes) => {
-        // A lane that was lost before may be leased again by now.
-        const ids = lanes.filter(({ isLost }) => !isLost).map(({ id }) => id);
-        metrics.lost(ids.length);
-        this.#loader.lose(ids);
-      },
-      onWritten: (lanes, outcomes) => this.#written(lanes, outcomes),
-    });
+    this.#recorder = this.#createRecorder();
     const onAccountHeld = (lane: Lane, waiting: Waiting[]) => {
       for (const each of waiting) this.#retries.putBack(lane, each);
     };
@@ -160,6 +140,36 @@ export class Worker {
       onLead: () => this.#leases.reconcileSoon(),
       onBegin: () => this.#loader.beginPass(),
       onPass: (additions, events) => this.#loader.takePass(additions, events),
+    });
+  }
+
+  #createNode(): Node {
+    const { db, nodeName, onEpoch } = this.#options;
+    return new Node(db, {
+      name: nodeName,
+      onError: this.#onError,
+      onLost: () => {
+        this.#loader.lose(this.#lanes.ids());
+        this.#leases.reconcileSoon();
+      },
+      onEpoch,
+      onClockBack: (stepMs) => this.#background.run(() => this.#repairClock(stepMs)),
+    });
+  }
+
+  #createRecorder(): Recorder {
+    const { db, metrics } = this.#options;
+    return new Recorder({
+      db,
+      node: this.node.id,
+      onError: this.#onError,
+      onLost: (lanes) => {
+        // A lane that was lost before may be leased again by now.
+        const ids = lanes.filter(({ isLost }) => !isLost).map(({ id }) => id);
+        metrics.lost(ids.length);
+        this.#loader.lose(ids);
+      },
+      onWritten: (lanes, outcomes) => this.#written(lanes, outcomes),
     });
   }
 
