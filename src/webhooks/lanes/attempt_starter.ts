@@ -11,12 +11,13 @@ import type { ExchangeResult } from '../sending/exchange.ts';
 import type { Sender } from '../sending/sender.ts';
 import type { AttemptBudget } from './attempt_budget.ts';
 import type { HostLimits, HostSlot } from './host_limits.ts';
-import type { Lane, Waiting } from './lane.ts';
+import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
 import { attemptNumberMax, decideOutcome, type OutcomeDecision } from './outcome_policy.ts';
 import type { Retries } from './retries.ts';
+import type { LoadedDelivery } from './waiting_deliveries.ts';
 import type { Tenant } from './waiting_memory.ts';
 
 /** Maximum attempts in flight, and maximum attempts in flight that started less than a second ago. */
@@ -37,7 +38,7 @@ const shortWaitMs = 1_000;
 interface Attempt {
   lane: Lane;
   slot: HostSlot;
-  waiting: Waiting;
+  waiting: LoadedDelivery;
   number: number;
   /** Revision of the subscription when the attempt started. */
   revision: number;
@@ -164,7 +165,7 @@ export class AttemptStarter {
     return lane.inFlight > 0 || this.#inFlight >= (inFlightMax / 4) * 3;
   }
 
-  #start(lane: Lane, waiting: Waiting): void {
+  #start(lane: Lane, waiting: LoadedDelivery): void {
     const { node, sender, hosts, headerNames, signers, metrics, retryScheduleSeconds } = this.#options;
     const { subscription, revision } = lane;
     const number = Math.min((waiting.retry?.attempts ?? 0) + 1, attemptNumberMax);
@@ -215,7 +216,7 @@ export class AttemptStarter {
   };
 
   /** No byte was sent, so this was not an attempt. */
-  #putBack(lane: Lane, waiting: Waiting): void {
+  #putBack(lane: Lane, waiting: LoadedDelivery): void {
     lane.idleSince = performance.now();
     // If the lane was lost, the node that leases it now reads the delivery itself.
     if (!lane.isLost) this.#options.retries.putBack(lane, waiting);

@@ -20,7 +20,7 @@ import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
 import { AccountHolds } from './account_holds.ts';
 import type { LaneState } from './lane_store.ts';
 import { RateLimiter } from './rate_limiter.ts';
-import type { WaitingDelivery } from './waiting_deliveries.ts';
+import type { LoadedDelivery } from './waiting_deliveries.ts';
 import type { Tenant } from './waiting_memory.ts';
 
 /** Maximum attempts in flight of one lane, and the window of a lane without a success yet. */
@@ -33,15 +33,6 @@ const windowStart = 4;
 const waitingPerSlotMax = 256;
 const waitingMax = 8_192;
 const readAheadMax = 4_096;
-
-export interface Waiting {
-  sequence: number;
-  day: string;
-  /** Position of the event. */
-  position: number;
-  event: EventContent;
-  retry: WaitingDelivery['retry'];
-}
 
 export class Lane {
   readonly id: number;
@@ -88,9 +79,9 @@ export class Lane {
   idleSince = 0;
   /** Grows whenever the lane drops what it has read. Results of reads from before are not used. */
   generation = 0;
-  readonly #fresh: Waiting[] = [];
+  readonly #fresh: LoadedDelivery[] = [];
   #freshFrom = 0;
-  readonly #due: Waiting[] = [];
+  readonly #due: LoadedDelivery[] = [];
   /** Retries that are in memory, in flight, or finished and not written. */
   readonly #retrying = new Set<number>();
   /** Deliveries past `attemptedThrough` whose first attempt has ended. */
@@ -138,7 +129,7 @@ export class Lane {
     return this.#keys;
   }
 
-  /** Applies a newer state from the database. Waiting deliveries are dropped and read again. */
+  /** Applies a newer state from the database. LoadedDelivery deliveries are dropped and read again. */
   reload(state: LaneState, now: number): void {
     this.subscription = state.subscription;
     this.#secrets = state.secrets;
@@ -165,9 +156,9 @@ export class Lane {
    * Stops the deliveries of one account, in the lane of an app's own subscription.
    * @returns the account's waiting deliveries, which the lane has dropped
    */
-  holdAccount(account: string): Waiting[] {
+  holdAccount(account: string): LoadedDelivery[] {
     this.stopCount += this.#accountHolds.hold(account);
-    const isOfAccount = ({ event }: Waiting) => event.accountId === account;
+    const isOfAccount = ({ event }: LoadedDelivery) => event.accountId === account;
     const fresh = this.#fresh.slice(this.#freshFrom);
     const held = [...fresh, ...this.#due].filter(isOfAccount);
     if (held.length === 0) return held;
@@ -288,14 +279,14 @@ export class Lane {
   }
 
   /** Adds a delivery that was never attempted. Calls are in order of the sequence. */
-  addFresh(waiting: Waiting): void {
+  addFresh(waiting: LoadedDelivery): void {
     this.readThrough = waiting.sequence;
     waiting.event = this.tenant.add(waiting.position, waiting.event);
     this.#fresh.push(waiting);
   }
 
   /** Adds a retry, unless it is in memory already. */
-  addRetry(waiting: Waiting): void {
+  addRetry(waiting: LoadedDelivery): void {
     if (this.#retrying.has(waiting.sequence)) return;
     this.#retrying.add(waiting.sequence);
     waiting.event = this.tenant.add(waiting.position, waiting.event);
@@ -337,14 +328,14 @@ export class Lane {
   }
 
   /** Takes the next delivery. Call it only if `mayStart`. */
-  take(): Waiting {
+  take(): LoadedDelivery {
     if (this.subscription.rateLimit !== null) this.#rate.take();
     this.inFlight += 1;
     this.started += 1;
     this.tenant.begin();
     const due = this.#due.shift();
     if (due !== undefined) return due;
-    const waiting = this.#fresh[this.#freshFrom] as Waiting;
+    const waiting = this.#fresh[this.#freshFrom] as LoadedDelivery;
     this.#freshFrom += 1;
     if (this.#freshFrom > 256) {
       this.#fresh.splice(0, this.#freshFrom);
@@ -354,7 +345,7 @@ export class Lane {
   }
 
   /** An attempt has ended, whatever its result. */
-  end({ position }: Waiting): void {
+  end({ position }: LoadedDelivery): void {
     this.inFlight -= 1;
     this.tenant.end(position);
   }

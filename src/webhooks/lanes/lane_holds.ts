@@ -21,8 +21,9 @@ import {
 } from '../../grants/delivery_hold.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
-import type { Lane, Waiting } from './lane.ts';
+import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
+import type { LoadedDelivery } from './waiting_deliveries.ts';
 
 export interface LaneHoldsOptions {
   db: Database;
@@ -33,7 +34,7 @@ export interface LaneHoldsOptions {
   /** Lanes that continue as soon as they have been loaded again. */
   onOver: (lanes: number[]) => void;
   /** An app's lane dropped these deliveries of an account from memory, because the account is on hold. */
-  onAccountHeld: (lane: Lane, waiting: Waiting[]) => void;
+  onAccountHeld: (lane: Lane, waiting: LoadedDelivery[]) => void;
 }
 
 export class LaneHolds {

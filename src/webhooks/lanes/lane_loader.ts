@@ -9,10 +9,11 @@ import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays, LaneAddition } from '../fan_out/fan_out.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
-import { Lane, type Waiting } from './lane.ts';
+import { Lane } from './lane.ts';
 import type { HoldWatch, LaneHolds } from './lane_holds.ts';
 import { type LaneState, loadLanes, postponeLanes } from './lane_store.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
+import type { LoadedDelivery } from './waiting_deliveries.ts';
 
 /** Maximum lanes of one statement. */
 const loadMax = 1_000;
@@ -29,7 +30,7 @@ export interface LaneLoaderOptions {
   background: BackgroundTasks;
   isStopping: () => boolean;
   /** An app's lane dropped these deliveries of an account from memory, because the account is on hold. */
-  onAccountHeld: (lane: Lane, waiting: Waiting[]) => void;
+  onAccountHeld: (lane: Lane, waiting: LoadedDelivery[]) => void;
   /** There may be something to start or to read. */
   onChange: () => void;
   onError: (error: Error) => void;

@@ -9,7 +9,8 @@ import { pingName } from '../../events/built_in_names.ts';
 import { type AttemptError, attemptErrors } from '../sending/attempt_error.ts';
 import type { ExchangeResult } from '../sending/exchange.ts';
 import { circuitPause, pauseAfter, readRetryAfter } from '../sending/retry_schedule.ts';
-import type { Lane, Waiting } from './lane.ts';
+import type { Lane } from './lane.ts';
+import type { LoadedDelivery } from './waiting_deliveries.ts';
 
 /** The largest number that the column holds. Later attempts have the same number. */
 export const attemptNumberMax = 32_767;
@@ -59,7 +60,7 @@ export interface Outcome {
 
 export interface AttemptEnd {
   lane: Lane;
-  waiting: Waiting;
+  waiting: LoadedDelivery;
   number: number;
   /** Revision of the subscription when the attempt started. */
   revision: number;
@@ -107,7 +108,7 @@ export function decideOutcome(end: AttemptEnd): OutcomeDecision {
   };
 }
 
-function toRetry(waiting: Waiting, attempts: number, pauseMs: number | null): RetryRecord {
+function toRetry(waiting: LoadedDelivery, attempts: number, pauseMs: number | null): RetryRecord {
   const before = waiting.retry?.state ?? 'pending';
   // The delivery had already succeeded or failed, and was resent by hand. Its retry schedule is over.
   if (before !== 'pending') return { state: before, attempts, dueMs: null };

@@ -35,6 +35,16 @@ export interface WaitingDelivery {
   retry: { state: 'pending' | 'failed' | 'succeeded'; attempts: number; isManual: boolean } | null;
 }
 
+/** A waiting delivery in memory, with its event. */
+export interface LoadedDelivery {
+  sequence: number;
+  day: string;
+  /** Position of the event. */
+  position: number;
+  event: EventContent;
+  retry: WaitingDelivery['retry'];
+}
+
 interface WaitingRow {
   lane: string;
   sequence: string;

@@ -21,7 +21,7 @@ import { BackgroundTasks } from './background_tasks.ts';
 import { repairTimes, shiftTimes } from './clock_steps.ts';
 import { DeliveryReader } from './delivery_reader.ts';
 import { HostLimits } from './host_limits.ts';
-import type { Lane, Waiting } from './lane.ts';
+import type { Lane } from './lane.ts';
 import { LaneHolds } from './lane_holds.ts';
 import { LaneLeases } from './lane_leases.ts';
 import { LaneLoader } from './lane_loader.ts';
@@ -32,6 +32,7 @@ import { Node, renewPauseMs } from './node.ts';
 import type { Outcome } from './outcome_policy.ts';
 import { Recorder } from './recorder.ts';
 import { Retries } from './retries.ts';
+import type { LoadedDelivery } from './waiting_deliveries.ts';
 
 const tickMs = 25;
 /** Milliseconds that outcomes are counted in memory before they are added to the statistics. */
@@ -94,7 +95,7 @@ export class Worker {
     this.node = this.#createNode();
     this.#background = new BackgroundTasks(onError);
     this.#recorder = this.#createRecorder();
-    const onAccountHeld = (lane: Lane, waiting: Waiting[]) => {
+    const onAccountHeld = (lane: Lane, waiting: LoadedDelivery[]) => {
       for (const each of waiting) this.#retries.putBack(lane, each);
     };
     this.#holds = new LaneHolds({
