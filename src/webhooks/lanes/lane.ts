@@ -129,7 +129,7 @@ export class Lane {
     return this.#keys;
   }
 
-  /** Applies a newer state from the database. LoadedDelivery deliveries are dropped and read again. */
+  /** Applies a newer state from the database. Waiting deliveries are dropped and read again. */
   reload(state: LaneState, now: number): void {
     this.subscription = state.subscription;
     this.#secrets = state.secrets;
