@@ -18,7 +18,7 @@ import { resendDelivery } from '../log/resend.ts';
 import type { HeaderNames } from '../sending/delivery_request.ts';
 import { requireEmptyBody } from '../subscriptions/subscription_body.ts';
 import { DeliveryStreams, watchedMax } from './delivery_stream.ts';
-import { sendOnce } from './idempotency.ts';
+import { sendIdempotentForOwner } from './idempotency.ts';
 import { fromLog } from './log_reads.ts';
 import { ownerOf, requireSubscription } from './subscription_routes.ts';
 
@@ -86,7 +86,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
     const owner = ownerOf(await guard(request, 'write:webhooks'), 'write');
     const { id } = request.params;
     requireEmptyBody(request.body);
-    return sendOnce(options, request, reply, owner, async (tx) => {
+    return sendIdempotentForOwner(options, request, reply, owner, async (tx) => {
       switch (await resendDelivery(tx, owner, id)) {
         case 'not-found':
           throw notFound();

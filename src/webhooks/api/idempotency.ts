@@ -8,7 +8,7 @@ import type { JsonResponse } from '../../http/json_response.ts';
 import type { Owner } from '../subscriptions/subscription.ts';
 
 /** @param work runs in the transaction that stores the response, if there is a key */
-export function sendOnce(
+export function sendIdempotentForOwner(
   options: { db: Database; sealer: Sealer },
   request: FastifyRequest,
   reply: FastifyReply,

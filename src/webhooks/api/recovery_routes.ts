@@ -19,7 +19,7 @@ import {
   startRecovery,
 } from '../fan_out/recovery.ts';
 import { faultsMax } from '../subscriptions/subscription_body.ts';
-import { sendOnce } from './idempotency.ts';
+import { sendIdempotentForOwner } from './idempotency.ts';
 import { ownerOf, requireOwnSubscription, requireSubscription } from './subscription_routes.ts';
 
 interface JobRoute {
@@ -40,7 +40,7 @@ export function registerRecoveries(options: RecoveryRoutesOptions): void {
   api.post<{ Params: { id: string } }>('/subscriptions/:id/recover', async (request, reply) => {
     const owner = ownerOf(await guard(request, 'write:webhooks'), 'write');
     const range = readRange(request.body);
-    await sendOnce(options, request, reply, owner, async (tx) => {
+    await sendIdempotentForOwner(options, request, reply, owner, async (tx) => {
       const { id, lane, state } = await requireOwnSubscription(tx, owner, request.params.id);
       if (state !== 'active') {
         throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });

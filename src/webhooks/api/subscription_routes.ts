@@ -47,7 +47,7 @@ import {
 } from '../subscriptions/subscription_body.ts';
 import { QuotaExceeded, type QuotaUse } from '../subscriptions/subscription_quotas.ts';
 import { disableByOwner, enableByOwner } from '../subscriptions/subscription_state.ts';
-import { sendOnce } from './idempotency.ts';
+import { sendIdempotentForOwner } from './idempotency.ts';
 import { mayChange, representSecrets, representSubscription } from './subscription_representation.ts';
 
 export interface RoutesOptions {
@@ -94,7 +94,7 @@ export function registerSubscriptions(options: RoutesOptions): void {
     await requireMaySubscribe(options, owner);
     const { secret, ...fields } = readSubscriptionFields(request.body, rules);
     const shown = secret ?? makeSecret();
-    return sendOnce(options, request, reply, owner, (given) =>
+    return sendIdempotentForOwner(options, request, reply, owner, (given) =>
       inTransaction(given, async (tx) => {
         await actAsOwner(tx, owner);
         return createResponse(tx, options, owner, fields, shown);
@@ -130,7 +130,7 @@ export function registerSubscriptions(options: RoutesOptions): void {
   api.post<IdRoute>('/subscriptions/:id/test', async (request, reply) => {
     const owner = await writerOf(guard, request);
     const example = readExample(request.body, options.catalogue);
-    return sendOnce(options, request, reply, owner, async (tx) => {
+    return sendIdempotentForOwner(options, request, reply, owner, async (tx) => {
       const subscription = await requireSubscription(tx, owner, request.params.id);
       if (subscription.state !== 'active') {
         throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
@@ -205,7 +205,7 @@ function registerSecrets(options: RoutesOptions): void {
   api.post<IdRoute>('/subscriptions/:id/rotate-secret', async (request, reply) => {
     const owner = await writerOf(guard, request);
     const { secret, overlapSeconds } = readRotation(request.body);
-    return sendOnce(options, request, reply, owner, (given) =>
+    return sendIdempotentForOwner(options, request, reply, owner, (given) =>
       inTransaction(given, async (tx) => {
         await actAsOwner(tx, owner);
         const { id } = await requireOwnSubscription(tx, owner, request.params.id);
