@@ -1,0 +1,173 @@
+/** A lane in memory: pauses, rate limits, and accounts on hold in the lane of an app's own subscription. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { AccountHolds, countedAccountsMax } from '../../../src/webhooks/lanes/account_holds.ts';
+import { Lane } from '../../../src/webhooks/lanes/lane.ts';
+import type { LaneState } from '../../../src/webhooks/lanes/lane_store.ts';
+import { RateLimiter } from '../../../src/webhooks/lanes/rate_limiter.ts';
+import { Tenant, WaitingMemory } from '../../../src/webhooks/lanes/waiting_memory.ts';
+import type { EventContent } from '../../../src/webhooks/sending/delivery_request.ts';
+import type { Subscription } from '../../../src/webhooks/subscriptions/subscription.ts';
+
+const eventOf = (accountId: string | null): EventContent => ({
+  id: 'event',
+  kind: 'push',
+  accountId,
+  body: Buffer.from('{}'),
+  createdAt: 0,
+  traceparent: null,
+});
+
+/** @param accountId null for the lane of an app's own subscription */
+function createLane(accountId: string | null, rateLimit: number | null = null): Lane {
+  const subscription = {
+    id: '01981f6d-0f3c-7e1b-a6d5-4c2b1a0f9e88',
+    lane: 1,
+    url: 'https://hooks.example/',
+    accountId,
+    rateLimit,
+    ordered: false,
+  } as Subscription;
+  const state: LaneState = {
+    subscription,
+    secrets: { secret: 'whsec_', previous: null },
+    headerLines: '',
+    revision: 1,
+    isOpen: true,
+    epochs: [],
+    head: 100,
+    cursor: 0,
+    attempted: [],
+    failures: 0,
+    pauseMs: 0,
+    retryMs: null,
+    retriesPending: 0,
+  };
+  return new Lane(state, 1_000, new Tenant('tenant', new WaitingMemory()));
+}
+
+function add(lane: Lane, sequence: number, accountId: string | null = null): void {
+  const event = eventOf(accountId);
+  lane.addFresh({ sequence, day: '2026-01-01', position: sequence, event, retry: null });
+}
+
+test('a lane starts nothing while it is throttled, and wakes when that is over', () => {
+  const lane = createLane('account');
+  add(lane, 1);
+  lane.throttledUntil = 1_500;
+  assert.equal(lane.mayStart(1_400), false);
+  assert.equal(lane.wakeAt(1_400), 1_500);
+  assert.equal(lane.mayStart(1_500), true);
+  assert.equal(lane.wakeAt(1_500), undefined);
+});
+
+test('a throttled lane that is paused as well wakes at the later time', () => {
+  const lane = createLane('account');
+  add(lane, 1);
+  lane.throttledUntil = 1_500;
+  lane.pausedUntil = 9_000;
+  assert.equal(lane.wakeAt(1_400), 9_000);
+  assert.equal(lane.mayStart(1_600), false);
+});
+
+test('a lane without anything to start does not wake for its throttle', () => {
+  const lane = createLane('account');
+  lane.throttledUntil = 1_500;
+  assert.equal(lane.wakeAt(1_400), undefined);
+});
+
+test('a rate limiter saves no unused rate, except for what makes up for late timers', () => {
+  const limiter = new RateLimiter();
+  const startsAt = (perSecond: number, now: number) => {
+    let count = 0;
+    while (limiter.mayStart(perSecond, now)) {
+      limiter.take();
+      count += 1;
+    }
+    return count;
+  };
+  assert.equal(startsAt(10, 1_000), 1);
+  assert.equal(limiter.nextAt(10), 1_100);
+  assert.equal(startsAt(10, 60_000), 1);
+  assert.equal(startsAt(100, 120_000), 5);
+});
+
+test('a hold on an account drops its deliveries only, and returns them', () => {
+  const lane = createLane(null);
+  for (const [index, account] of ['a', 'b', 'a'].entries()) add(lane, index + 1, account);
+  const dropped = lane.holdAccount('a');
+  assert.deepEqual(
+    dropped.map(({ sequence }) => sequence),
+    [1, 3],
+  );
+  assert.equal(lane.take().sequence, 2);
+  assert.equal(lane.waitingCount, 0);
+});
+
+test('a read that was running when an account was released puts the account’s deliveries back', () => {
+  const lane = createLane(null);
+  lane.holdAccount('a');
+  lane.beginReading();
+  lane.releaseAccount('a');
+  assert.equal(lane.isEventHeld(eventOf('a')), true);
+  assert.equal(lane.isEventHeld(eventOf('b')), false);
+  // The read of retries begins while the other one is running: that one may still return what is older.
+  lane.beginReadingRetries();
+  assert.equal(lane.isEventHeld(eventOf('a')), true);
+  lane.isReading = false;
+  lane.isReadingRetries = false;
+  lane.beginReading();
+  assert.equal(lane.isEventHeld(eventOf('a')), false);
+});
+
+test('an account that is released while nothing is read goes on at once', () => {
+  const lane = createLane(null);
+  lane.holdAccount('a');
+  assert.equal(lane.isEventHeld(eventOf('a')), true);
+  lane.releaseAccount('a');
+  assert.equal(lane.isEventHeld(eventOf('a')), false);
+});
+
+test('a hold on an account stops that account’s attempts only, until the table of stops is full', () => {
+  const lane = createLane(null);
+  const [a, b] = [lane.stoppableFor(eventOf('a')), lane.stoppableFor(eventOf('b'))];
+  const before = { a: a.stopCount, b: b.stopCount };
+  lane.holdAccount('a');
+  assert.ok(a.stopCount > before.a);
+  assert.equal(b.stopCount, before.b);
+});
+
+test('each hold on an account stops every attempt that began before it, however many accounts there are', () => {
+  const lane = createLane(null);
+  const accounts = Array.from({ length: countedAccountsMax + 10 }, (_, index) => `account ${index}`);
+  const seen = new Map<string, number>();
+  // Three rounds fill and clear the table of stops several times.
+  for (let round = 0; round < 3; round += 1) {
+    for (const account of accounts) {
+      const stoppable = lane.stoppableFor(eventOf(account));
+      const atStart = stoppable.stopCount;
+      assert.ok(atStart >= (seen.get(account) ?? 0), 'a stop count went back');
+      lane.holdAccount(account);
+      assert.ok(stoppable.stopCount > atStart, 'the hold did not stop an attempt');
+      seen.set(account, stoppable.stopCount);
+      lane.releaseAccount(account);
+    }
+  }
+});
+
+test('clearing the table of stops raises the count of every account above all earlier ones', () => {
+  const holds = new AccountHolds();
+  let laneStops = 0;
+  const hold = (account: string) => {
+    laneStops += holds.hold(account);
+  };
+  hold('first');
+  const first = laneStops + holds.stopCount('first');
+  for (let index = 1; index < countedAccountsMax; index += 1) hold(`account ${index}`);
+  const highest = laneStops + holds.stopCount(`account ${countedAccountsMax - 1}`);
+  assert.equal(laneStops, 0);
+  hold('one too many');
+  assert.ok(laneStops > 0);
+  assert.ok(laneStops + holds.stopCount('first') > Math.max(first, highest));
+});

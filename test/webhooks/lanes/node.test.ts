@@ -1,0 +1,92 @@
+/** A node's view of the database's clock: what is a step of the clock, and what is a slow statement. */
+
+import assert from 'node:assert/strict';
+import { after, type TestContext, test } from 'node:test';
+import { sql } from 'kysely';
+import { Node } from '../../../src/webhooks/lanes/node.ts';
+import { startTestServer } from '../../support/server.ts';
+import { until } from '../../support/webhooks.ts';
+
+const server = await startTestServer({ after });
+const { db } = server;
+
+/** A node that is renewed when the test says so, on a monotonic clock that the test can move forward. */
+async function openNode(t: TestContext) {
+  const steps: number[] = [];
+  const realNow = performance.now.bind(performance);
+  let aheadMs = 0;
+  t.mock.method(performance, 'now', () => realNow() + aheadMs);
+  const node = new Node(db, {
+    name: null,
+    onError: (error) => assert.fail(error),
+    onLost() {},
+    onClockBack: (stepMs) => steps.push(stepMs),
+    onEpoch() {},
+  });
+  await node.join();
+  t.after(() => node.leave());
+  return {
+    steps: () => [...steps],
+    passTime(ms: number) {
+      aheadMs += ms;
+    },
+    /** A node whose row is gone renews itself with the next heartbeat. */
+    async renew() {
+      await sql`delete from nodes where id = ${node.id}`.execute(db);
+      await node.heartbeat();
+    },
+    /** The same, in a statement that takes some time on the node's clock. */
+    async renewSlowly(ms: number) {
+      await sql`delete from nodes where id = ${node.id}`.execute(db);
+      const begun: Promise<void>[] = [];
+      const blocking = db.transaction().execute(async (tx) => {
+        // The insert of the node waits for this one.
+        await sql`
+          insert into nodes (id, host, process, alive_until)
+          values (${node.id}::bigint, 'elsewhere', '1 1', now())`.execute(tx);
+        // As if the statement had been sent that much earlier.
+        aheadMs -= ms;
+        begun.push(node.heartbeat());
+        await until(
+          async () =>
+            (await sql`select from pg_locks where not granted and pid <> pg_backend_pid()`.execute(db)).rows
+              .length,
+          (waiting) => waiting > 0,
+        );
+        aheadMs += ms;
+        throw new Error('taken back');
+      });
+      await assert.rejects(blocking, /taken back/);
+      await Promise.all(begun);
+    },
+  };
+}
+
+test('a node reports how far the database’s clock went back', async (t) => {
+  const { steps, passTime, renew } = await openNode(t);
+  await renew();
+  assert.deepEqual(steps(), []);
+  // Time passes here and not in the database: its clock has gone back.
+  passTime(60_000);
+  await renew();
+  assert.equal(steps().length, 1);
+  assert.ok(Math.abs((steps()[0] ?? 0) - 60_000) < 5_000, String(steps()));
+});
+
+test('a node reports no step of less than five seconds, and none forward', async (t) => {
+  const { steps, passTime, renew } = await openNode(t);
+  passTime(4_000);
+  await renew();
+  passTime(-60_000);
+  await renew();
+  assert.deepEqual(steps(), []);
+});
+
+test('a node reports no step after a renewal that took eleven seconds', async (t) => {
+  const { steps, renew, renewSlowly } = await openNode(t);
+  // The database reads its clock at the end of the statement, and the node takes the middle for that moment: the clock seems to
+  // be 5.5 s ahead, and 5.5 s behind again afterwards.
+  await renewSlowly(11_000);
+  await renew();
+  assert.deepEqual(steps(), []);
+});
