@@ -43,18 +43,18 @@ const fixedScopes: readonly Scope[] = [
     description: 'see its subscriptions to your events and their deliveries',
     isForUsers: true,
   },
-  { name: 'write:webhooks', description: 'be told of your events as they happen', isForUsers: true },
+  { name: 'write:webhooks', description: 'receive your events as they happen', isForUsers: true },
   { name: 'write:events', description: 'publish events', isForUsers: false },
   { name: introspectionScope, description: 'check other apps’ access tokens', isForUsers: false },
   {
     name: readAccountsScope,
-    description: 'see all accounts and what they let apps do',
+    description: 'see all accounts and the apps that act for them',
     isForUsers: false,
     isForMachines: true,
   },
   {
     name: writeAccountsScope,
-    description: 'create, change and delete accounts, and withdraw what they let apps do',
+    description: 'create, change and delete accounts, and withdraw the access of apps',
     isForUsers: false,
     isForMachines: true,
   },
@@ -81,10 +81,10 @@ const fixedScopes: readonly Scope[] = [
 
 /** OpenID Connect scopes, with the descriptions that users read. */
 export const openidScopes: readonly Scope[] = [
-  { name: 'openid', description: 'know who you are here', isForUsers: true },
+  { name: 'openid', description: 'know who you are', isForUsers: true },
   { name: 'profile', description: 'see your name', isForUsers: true },
   { name: 'email', description: 'see your e-mail address', isForUsers: true },
-  { name: 'offline_access', description: 'do this also while you are away', isForUsers: true },
+  { name: 'offline_access', description: 'keep this access while you are away', isForUsers: true },
 ];
 
 /**

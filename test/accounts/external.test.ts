@@ -534,7 +534,7 @@ test('an account’s grants are listed in the user’s words and withdrawn', asy
   assert.equal(first.body.items.length + second.body.items.length, 4);
   const grant = second.body.items[0];
   assert.equal(grant.id, app.grantId);
-  assert.equal(grant.scope_descriptions['write:webhooks'], 'be told of your events as they happen');
+  assert.equal(grant.scope_descriptions['write:webhooks'], 'receive your events as they happen');
   assert.deepEqual((await request('GET', `/grants/${grant.id}`)).body, grant);
   assert.equal((await request('DELETE', `/grants/${grant.id}`)).status, 204);
   assert.equal((await request('DELETE', `/grants/${grant.id}`)).status, 404);

@@ -79,7 +79,7 @@ for (const [where, options] of places) {
     await page.getByText('Any port works.').waitFor();
     await page.getByText('read your articles and comments').click();
     await page.getByText('see its subscriptions to your events').click();
-    await page.getByText('be told of your events as they happen').click();
+    await page.getByText('receive your events as they happen').click();
     assert.deepEqual(await accessibilityFaults(page), []);
     await button(page, 'Create app').click();
 
