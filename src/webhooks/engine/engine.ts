@@ -143,11 +143,11 @@ class Engine {
     post({ type: 'node', id: worker.node.id });
     this.#notifications.listen('lane_changed', {
       onNotification: (payload) => {
-        if (payload.startsWith('client:')) worker.reviewAll(payload.slice('client:'.length));
-        else worker.review(Number(payload));
+        if (payload.startsWith('client:')) worker.reloadAll(payload.slice('client:'.length));
+        else worker.reload(Number(payload));
       },
       // Changes during the lost connection were not received.
-      onListening: () => worker.reviewAll(),
+      onListening: () => worker.reloadAll(),
     });
     this.#notifications.listen(deliveryHoldChannel, {
       onNotification: (payload) => worker.onHoldNotice(parseHoldNotice(payload)),
@@ -155,7 +155,7 @@ class Engine {
     this.#notifications.listen('event_erased', {
       onNotification: (positions) => {
         for (const position of positions.split(',')) this.#cache.drop(Number(position));
-        worker.reviewAll();
+        worker.reloadAll();
       },
     });
   }

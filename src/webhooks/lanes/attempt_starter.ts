@@ -102,8 +102,8 @@ export class AttemptStarter {
     }
     const { lanes } = this.#options;
     this.#options.hosts.tick(now, this.#onRoom);
-    lanes.ready.reviveAll();
-    lanes.readable.reviveAll();
+    lanes.ready.requeueAll();
+    lanes.readable.requeueAll();
     for (const lane of lanes.sleeping) {
       const wakeAt = lane.wakeAt(now);
       if (wakeAt !== undefined && wakeAt > now) continue;
@@ -121,7 +121,7 @@ export class AttemptStarter {
     while (this.#inFlight < inFlightMax && this.#recent.size < recentInFlightMax) {
       if (lanes.ready.isEmpty) return true;
       if (left <= 0) return false;
-      const lane = lanes.ready.take(this.#mayGoOn);
+      const lane = lanes.ready.take(this.#mayContinue);
       if (lane === undefined) return true;
       const mustYield = this.#mustYield(lane);
       if (mustYield || !lane.mayStart(now)) {
@@ -156,7 +156,7 @@ export class AttemptStarter {
   readonly #onRoom = (lane: Lane): void => this.#options.lanes.reschedule(lane);
 
   /** A tenant may use at most what is free, so that another tenant always finds room. */
-  readonly #mayGoOn = ({ inFlight, recent }: Tenant): boolean =>
+  readonly #mayContinue = ({ inFlight, recent }: Tenant): boolean =>
     inFlight < inFlightMax - this.#inFlight && recent < recentInFlightMax - this.#recent.size;
 
   /** Under load, lanes without recent success leave room for lanes with it. */
@@ -191,8 +191,8 @@ export class AttemptStarter {
     if (this.#recent.delete(attempt)) tenant.recent -= 1;
     lane.end(waiting);
     lanes.forgetTenant(tenant);
-    lanes.ready.revive(tenant);
-    lanes.readable.revive(tenant);
+    lanes.ready.requeue(tenant);
+    lanes.readable.requeue(tenant);
     const isAccepted =
       result.error === null && result.status !== null && Math.floor(result.status / 100) === 2;
     hosts.end(attempt.slot, result.isCancelled ? null : isAccepted, performance.now(), this.#onRoom);
@@ -232,9 +232,9 @@ export class AttemptStarter {
     if (pauseMs > 0) lane.pausedUntil = Math.max(lane.pausedUntil, now + pauseMs);
     else if (isAccepted && !isPing) lane.pausedUntil = lane.retryAfterUntil;
     if (!outcome.hadRetry) lane.markDone(outcome.sequence);
-    const willRepeat = outcome.retry?.state === 'pending';
+    const willRetry = outcome.retry?.state === 'pending';
     if (outcome.retry?.dueMs != null) lane.retryAt = Math.min(lane.retryAt, now + outcome.retry.dueMs);
-    if (lane.subscription.ordered) lane.retriesPending += (willRepeat ? 1 : 0) - (wasPending ? 1 : 0);
+    if (lane.subscription.ordered) lane.retriesPending += (willRetry ? 1 : 0) - (wasPending ? 1 : 0);
     retries.record(lane, outcome);
     lanes.reschedule(lane);
     this.pump();

@@ -29,7 +29,7 @@ export interface DeliveryReaderOptions {
   background: BackgroundTasks;
   isStopping: () => boolean;
   /** The lane must be loaded again. */
-  onReview: (lane: number) => void;
+  onReload: (lane: number) => void;
   /** There may be something to start. */
   onRead: () => void;
 }
@@ -107,7 +107,7 @@ export class DeliveryReader {
     found: WaitingDelivery[],
     events: Map<WaitingDelivery, EventContent>,
   ): void {
-    const { lanes: held, retries, onReview } = this.#options;
+    const { lanes: held, retries, onReload } = this.#options;
     const current = new Map(lanes.map((lane, index) => [lane.id, { lane, generation: generations[index] }]));
     const cut = new Set<number>();
     for (const delivery of found) {
@@ -118,7 +118,7 @@ export class DeliveryReader {
       if (lane.isDone(delivery.sequence)) {
         lane.readThrough = delivery.sequence;
       } else if (delivery.isSuspended) {
-        onReview(lane.id);
+        onReload(lane.id);
       } else if (!delivery.isAllowed) {
         lane.readThrough = delivery.sequence;
         retries.cancel(lane, delivery);

@@ -168,11 +168,11 @@ export class HostLimits {
     else host.ofTenants.delete(tenant);
     app.inFlight -= 1;
     if (wasUnknown) app.unknown -= 1;
-    if (isAccepted !== null) this.#judge(slot, isAccepted, now);
+    if (isAccepted !== null) this.#recordResult(slot, isAccepted, now);
     this.#wakeWaiting(host, onRoom);
   }
 
-  #judge({ host, tenant, wasProven }: HostSlot, isAccepted: boolean, now: number): void {
+  #recordResult({ host, tenant, wasProven }: HostSlot, isAccepted: boolean, now: number): void {
     const { attemptsPerHost, attemptsPerUnknownHost } = this.#quotas;
     if (isAccepted) {
       host.isKnown = true;

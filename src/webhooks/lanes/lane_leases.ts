@@ -127,7 +127,7 @@ export class LaneLeases {
   }
 
   /** Reloads a lane after a change of its subscription, of its owner's rights, or of its due time. */
-  review(laneId: number): void {
+  reload(laneId: number): void {
     const { lanes, loader } = this.#options;
     const lane = lanes.get(laneId);
     // Before the database responds: waiting deliveries may not be allowed any more.
@@ -138,7 +138,7 @@ export class LaneLeases {
   }
 
   /** Reloads the lanes of one client's own subscriptions, or all lanes. */
-  reviewAll(clientId?: string): void {
+  reloadAll(clientId?: string): void {
     const { lanes, loader } = this.#options;
     const ids = [...lanes.all()]
       .filter(({ subscription }) => clientId === undefined || subscription.grantId === null)
@@ -250,7 +250,7 @@ export class LaneLeases {
         // here on is newer.
         await node.heartbeat();
         await holds.poll();
-        for (const lane of await findChangedLanes(db, waiting)) this.review(lane);
+        for (const lane of await findChangedLanes(db, waiting)) this.reload(lane);
         this.#currentAt = now;
       } finally {
         this.#isPolling = false;

@@ -36,7 +36,7 @@ export interface RetriesOptions {
   background: BackgroundTasks;
   isStopping: () => boolean;
   /** The lane must be loaded again. */
-  onReview: (lane: number) => void;
+  onReload: (lane: number) => void;
   /** There may be something to start. */
   onRead: () => void;
   onError: (error: Error) => void;
@@ -138,7 +138,7 @@ export class Retries {
    * @param then runs first once the outcome is written
    */
   record(lane: Lane, outcome: Outcome, then?: () => void): void {
-    const { recorder, onReview } = this.#options;
+    const { recorder, onReload } = this.#options;
     if (outcome.retry !== null || outcome.hadRetry) {
       lane.unwrittenOutcomes += 1;
       lane.outcomeCount += 1;
@@ -149,7 +149,7 @@ export class Retries {
         if (this.#isReading) this.#endedDuringRead.push({ lane, sequence: outcome.sequence });
         else lane.endRetry(outcome.sequence);
         // The lane may have waited for this retry.
-        if (outcome.attempt === null && lane.subscription.ordered) onReview(lane.id);
+        if (outcome.attempt === null && lane.subscription.ordered) onReload(lane.id);
       };
     }
     recorder.add(lane, outcome);
@@ -179,7 +179,7 @@ export class Retries {
     later: Map<number, number | null>,
     limit: number,
   ): void {
-    const { lanes: held, onReview } = this.#options;
+    const { lanes: held, onReload } = this.#options;
     const now = performance.now();
     const current = new Map(lanes.map((lane, index) => [lane.id, { lane, generation: generations[index] }]));
     const counts = new Map<number, number>();
@@ -188,7 +188,7 @@ export class Retries {
       counts.set(lane.id, (counts.get(lane.id) ?? 0) + 1);
       const event = events.get(delivery);
       if (lane.generation !== generation || lane.isRetrying(delivery.sequence)) continue;
-      if (delivery.isSuspended) onReview(lane.id);
+      if (delivery.isSuspended) onReload(lane.id);
       else if (!delivery.isAllowed) this.cancel(lane, delivery);
       else if (event !== undefined && !lane.isEventHeld(event)) {
         const { sequence, day, event: position, retry } = delivery;

@@ -37,10 +37,10 @@ export class RoundRobin {
   }
 
   /** Takes the next lane of the first tenant that may continue. Parks the tenants before it. */
-  take(mayGoOn: (tenant: Tenant) => boolean): Lane | undefined {
+  take(mayContinue: (tenant: Tenant) => boolean): Lane | undefined {
     for (const [tenant, lanes] of this.#inLine) {
       this.#inLine.delete(tenant);
-      if (!mayGoOn(tenant)) {
+      if (!mayContinue(tenant)) {
         this.#parked.set(tenant, lanes);
         continue;
       }
@@ -53,14 +53,14 @@ export class RoundRobin {
   }
 
   /** Puts a parked tenant back into the queue. */
-  revive(tenant: Tenant): void {
+  requeue(tenant: Tenant): void {
     const lanes = this.#parked.get(tenant);
     if (lanes === undefined) return;
     this.#parked.delete(tenant);
     this.#inLine.set(tenant, lanes);
   }
 
-  reviveAll(): void {
+  requeueAll(): void {
     for (const [tenant, lanes] of this.#parked) this.#inLine.set(tenant, lanes);
     this.#parked.clear();
   }

@@ -115,7 +115,7 @@ export class Worker {
       background: this.#background,
       recorder: this.#recorder,
       isStopping: () => this.#isStopping,
-      onReview: (lane: number) => this.#leases.review(lane),
+      onReload: (lane: number) => this.#leases.reload(lane),
       onRead: () => this.#starter.pump(),
     };
     this.#loader = new LaneLoader({ ...shared, node: this.node.id, onChange: () => this.#proceed() });
@@ -214,13 +214,13 @@ export class Worker {
   }
 
   /** A lane's subscription, its owner's rights, or its due time changed. */
-  review(laneId: number): void {
-    this.#leases.review(laneId);
+  reload(laneId: number): void {
+    this.#leases.reload(laneId);
   }
 
   /** The same for all lanes of a client, or for all lanes. */
-  reviewAll(clientId?: string): void {
-    this.#leases.reviewAll(clientId);
+  reloadAll(clientId?: string): void {
+    this.#leases.reloadAll(clientId);
   }
 
   /** A delivery hold began or is over. */
@@ -272,8 +272,8 @@ export class Worker {
     const { db } = this.#options;
     if (this.#fanOut.leads) await shiftTimes(db, stepMs);
     await repairTimes(db);
-    this.#leases.reviewAll();
-    this.#secondReload = setTimeout(() => this.#leases.reviewAll(), 2 * renewPauseMs);
+    this.#leases.reloadAll();
+    this.#secondReload = setTimeout(() => this.#leases.reloadAll(), 2 * renewPauseMs);
   }
 
   #written(lanes: Iterable<Lane>, outcomes: Outcome[]): void {

@@ -45,19 +45,19 @@ export class AddressLimits {
 
   /** Resolves when a connection may be opened. @param key from `addressKey` */
   acquire(key: string): Promise<void> {
-    const address = this.#of(key);
+    const address = this.#addressOf(key);
     const { promise, resolve } = Promise.withResolvers<void>();
     address.waiting.push(resolve);
     this.#crowded.add(address);
-    this.#giveRoom(address, performance.now());
+    this.#admitWaiting(address, performance.now());
     return promise;
   }
 
   /** Releases the slot of a connection that is closed or was not opened. */
   release(key: string): void {
-    const address = this.#of(key);
+    const address = this.#addressOf(key);
     address.open -= 1;
-    this.#giveRoom(address, performance.now());
+    this.#admitWaiting(address, performance.now());
   }
 
   /**
@@ -67,24 +67,24 @@ export class AddressLimits {
   move(from: string, to: string): boolean {
     if (from === to) return true;
     this.release(from);
-    const address = this.#of(to);
+    const address = this.#addressOf(to);
     address.open += 1;
     return address.open <= address.window;
   }
 
   accepted(key: string): void {
-    const address = this.#of(key);
+    const address = this.#addressOf(key);
     address.isKnown = true;
     address.window = Math.min(address.window + 1, Math.max(this.#quotas.known, this.#quotas.unknown));
-    this.#giveRoom(address, performance.now());
+    this.#admitWaiting(address, performance.now());
   }
 
   isKnown(key: string): boolean {
-    return this.#of(key).isKnown;
+    return this.#addressOf(key).isKnown;
   }
 
   tick(now: number): void {
-    for (const address of this.#crowded) this.#giveRoom(address, now);
+    for (const address of this.#crowded) this.#admitWaiting(address, now);
     if (now - this.#forgotAt < forgetPauseMs) return;
     this.#forgotAt = now;
     for (const [key, { open, waiting, usedAt }] of this.#addresses) {
@@ -92,7 +92,7 @@ export class AddressLimits {
     }
   }
 
-  #giveRoom(address: Address, now: number): void {
+  #admitWaiting(address: Address, now: number): void {
     const { unknownRate } = this.#quotas;
     const gained = ((now - address.tokensAt) / 1_000) * unknownRate;
     address.tokens = Math.min(address.tokens + gained, unknownRate * burstSeconds);
@@ -109,7 +109,7 @@ export class AddressLimits {
     if (address.waiting.length === 0) this.#crowded.delete(address);
   }
 
-  #of(key: string): Address {
+  #addressOf(key: string): Address {
     let address = this.#addresses.get(key);
     if (address === undefined) {
       const { unknown, unknownRate } = this.#quotas;
