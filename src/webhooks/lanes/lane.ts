@@ -46,6 +46,7 @@ export class Lane {
   isOpen: boolean;
   /** Whether a delivery hold covers the whole lane. */
   isOnHold = false;
+  /** Grows whenever the lane stops: attempts that began before are cancelled before their first byte. */
   stopCount = 0;
   readonly #accountHolds = new AccountHolds();
   /** Whether another node may have the lease. */
@@ -96,13 +97,13 @@ export class Lane {
   readonly #rate = new RateLimiter();
 
   /** When the lane was leased, and the attempts started since. */
-  readonly takenAt: number;
+  readonly leasedAt: number;
   started = 0;
 
   constructor(state: LaneState, now: number, tenant: Tenant) {
     this.id = state.subscription.lane;
     this.tenant = tenant;
-    this.takenAt = now;
+    this.leasedAt = now;
     this.wasAccepted = state.cursor > 0 && state.failures === 0;
     this.subscription = state.subscription;
     this.#secrets = state.secrets;

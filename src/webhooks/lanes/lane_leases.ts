@@ -300,7 +300,7 @@ function isParked(lane: Lane, now: number): boolean {
  */
 function isBetweenTurns(lane: Lane, now: number): boolean {
   if (lane.subscription.rateLimit === null || now - lane.tenant.refusedAt > refusedMs) return false;
-  return lane.started > 0 && now - lane.takenAt > roundMs && (lane.wakeAt(now) ?? 0) > now;
+  return lane.started > 0 && now - lane.leasedAt > roundMs && (lane.wakeAt(now) ?? 0) > now;
 }
 
 /** What is stored when a lane is released. */

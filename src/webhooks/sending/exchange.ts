@@ -52,7 +52,7 @@ export interface OriginPool {
   origin: URL;
   /** The most recently used connection is last. */
   idle: Connection[];
-  memory: HeadCache;
+  headCache: HeadCache;
 }
 
 export interface ExchangeOwner {
@@ -84,7 +84,7 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
   readonly #stoppable: Stoppable;
   readonly #stopCount: number;
   #isSecondTry = false;
-  readonly #done: (answer: ExchangeResult, context: T) => void;
+  readonly #done: (result: ExchangeResult, context: T) => void;
   readonly #context: T;
   readonly #owner: ExchangeOwner;
 
@@ -92,7 +92,7 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
     request: OutgoingRequest,
     stoppable: Stoppable,
     pool: OriginPool,
-    done: (answer: ExchangeResult, context: T) => void,
+    done: (result: ExchangeResult, context: T) => void,
     context: T,
     owner: ExchangeOwner,
   ) {

@@ -71,7 +71,7 @@ export class Sender {
    */
   send<T>(
     request: OutgoingRequest,
-    done: (answer: ExchangeResult, context: T) => void,
+    done: (result: ExchangeResult, context: T) => void,
     context: T,
     stoppable: Stoppable = unstoppable,
   ): void {
@@ -95,7 +95,7 @@ export class Sender {
   #poolOf(origin: string): OriginPool {
     let pool = this.#pools.get(origin);
     if (pool === undefined) {
-      pool = { origin: new URL(origin), idle: [], memory: { bytes: null, head: null } };
+      pool = { origin: new URL(origin), idle: [], headCache: { bytes: null, head: null } };
       this.#pools.set(origin, pool);
     }
     return pool;
@@ -255,10 +255,10 @@ export class Sender {
  */
 async function createConnection(
   opened: GuardedConnection,
-  { origin, memory }: OriginPool,
+  { origin, headCache }: OriginPool,
 ): Promise<Connection> {
   const { alpnProtocol } = opened.socket as { alpnProtocol?: string | false | null };
-  if (alpnProtocol !== 'h2') return new Http1Connection(opened, origin, memory, idleMsMax);
+  if (alpnProtocol !== 'h2') return new Http1Connection(opened, origin, headCache, idleMsMax);
   const { Http2Connection } = await import('./http2_connection.ts');
   // The peer may have closed the connection while the client was loading.
   if (opened.socket.destroyed) throw new Error('the connection was closed');

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { repairTimes } from '../../../src/webhooks/lanes/clock_steps.ts';
+import { repairTimes, shiftTimes } from '../../../src/webhooks/lanes/clock_steps.ts';
 import { applyRetention } from '../../../src/webhooks/log/retention.ts';
 import { startTestServer } from '../../support/server.ts';
 import { startSubscriber } from '../../support/subscriber.ts';
@@ -100,6 +100,42 @@ test('webhooks 65: pauses and retries postponed by a month end when the clock is
   const { rows } = await sql<{ is_due: boolean }>`
     select due_at <= now() as is_due from retries where lane = ${lane}`.execute(db);
   assert.deepEqual(rows, [{ is_due: true }]);
+});
+
+test('after a step back, pauses and retries wait as long as planned, and what is due stays due', async (t) => {
+  const own = await startTestServer(t);
+  const app = await createApp(own);
+  const subscriptions = await Promise.all(
+    ['one', 'two'].map((path) => subscribe(app, { url: `https://hooks.example/${path}` })),
+  );
+  const [later, due] = await Promise.all(
+    subscriptions.map(async ({ id }) => {
+      const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(
+        own.db,
+      );
+      return rows[0]?.lane;
+    }),
+  );
+  // Times of a clock that was two hours ahead, when it is right again: a pause of a minute, and what was due already.
+  const stepMs = 2 * 3_600_000;
+  await sql`
+    update lane_progress set
+      paused_until = case when lane = ${later} then now() + interval '2 hours 1 minute' else now() - interval '1 minute' end,
+      due_at = case when lane = ${later} then now() + interval '2 hours 1 minute' end
+    where lane in (${later}, ${due})`.execute(own.db);
+  await sql`
+    insert into retries (lane, sequence, day, state, attempts, due_at)
+    values (${later}, 1, current_date, 'pending', 1, now() + interval '2 hours 2 minutes'),
+      (${due}, 1, current_date, 'pending', 1, now() - interval '1 second')`.execute(own.db);
+  await shiftTimes(own.db, stepMs);
+  const { rows } = await sql<{ lane: string; paused: number; retry: number }>`
+    select p.lane, round(extract(epoch from p.paused_until - now()) / 60)::int as paused,
+      round(extract(epoch from r.due_at - now()) / 60)::int as retry
+    from lane_progress p join retries r on r.lane = p.lane
+    where p.lane in (${later}, ${due})`.execute(own.db);
+  const byLane = new Map(rows.map(({ lane, paused, retry }) => [lane, { paused, retry }]));
+  assert.deepEqual(byLane.get(later as string), { paused: 1, retry: 2 });
+  assert.deepEqual(byLane.get(due as string), { paused: -1, retry: 0 });
 });
 
 async function makeDay(day: string): Promise<void> {
