@@ -315,14 +315,13 @@ export async function requireMaySubscribe(
     select from clients c where c.id = ${owner.clientId} and ${mayHaveOwn(appSubscriptions)}`.execute(db);
   // The server's own apps always speak for users.
   if (rows.length > 0 && !isOwnClient(owner.clientId)) return;
-  const reason = appSubscriptions === 'verified' ? 'Only verified apps can' : 'This app cannot';
-  throw new Problem(
-    403,
-    `${reason} have subscriptions of their own. To subscribe for a user, use the user’s access token.`,
-    {
-      code: 'app-subscriptions-off',
-    },
-  );
+  const reason =
+    appSubscriptions === 'verified'
+      ? 'Only verified apps can have subscriptions of their own.'
+      : 'This app cannot have subscriptions of its own.';
+  throw new Problem(403, `${reason} To subscribe for a user, use the user’s access token.`, {
+    code: 'app-subscriptions-off',
+  });
 }
 
 /**
