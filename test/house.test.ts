@@ -306,7 +306,10 @@ const bannedWords: Readonly<Record<'everywhere' | 'sources', readonly (readonly 
     [/lane_keeper|standing_lanes|stretch_reader/, 'lane_leases, held_lanes, delivery_reader'],
     [/time-out/i, 'timeout'],
   ],
-  sources: [],
+  sources: [
+    [/repetition/i, 'retry'],
+    [/of no account/i, 'does not matter'],
+  ],
 };
 
 test('no file uses a word that the glossary replaces', async () => {
