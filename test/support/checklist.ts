@@ -4,7 +4,7 @@
  */
 
 import { globSync, readFileSync } from 'node:fs';
-import type { RanTest } from './ran_reporter.ts';
+import type { RanTest } from './ran_tests.ts';
 import { testFolder } from './test_files.ts';
 
 const root = new URL('../../', import.meta.url);

@@ -50,7 +50,8 @@ function databaseUrl(adminUrl: string, name: string): string {
   return url.href;
 }
 
-async function execute(url: string, statement: string): Promise<void> {
+/** Executes one statement on a connection of its own. */
+export async function execute(url: string, statement: string): Promise<void> {
   const client = new pg.Client({ connectionString: url });
   await client.connect();
   try {

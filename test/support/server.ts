@@ -2,7 +2,6 @@
  * A whole server for tests: its own database, its own port, in this process.
  */
 
-import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { pino } from 'pino';
 import { migrateCollections } from '../../src/collections/migrate.ts';
@@ -71,11 +70,28 @@ export async function startTestServer(
   return { baseUrl: config.baseUrl, config, db, databaseUrl: database.url, running };
 }
 
-/** A port that nobody listens on at this moment. */
+/** Where the ports of tests begin: below those that the system gives to outgoing connections. */
+const firstPort = 20_000;
+const portsPerFile = 500;
+/** The runner numbers the files that run at the same time, from 1: each has ports of its own. */
+const firstPortOfFile = firstPort + (Number(process.env.NODE_TEST_WORKER_ID ?? 1) - 1) * portsPerFile;
+/** Subscribers may not listen on them (src/webhooks/subscriptions/subscriber_url.ts). */
+const servicePorts = [25_565, 26_257, 26_379, 27_017, 27_018, 27_019, 28_015, 28_017];
+/** Files that follow each other begin at different ports. */
+let portsTried = process.pid % portsPerFile;
+
+/** A port that nobody listens on, and that nobody else is told of meanwhile. */
 export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  for (;;) {
+    const port = firstPortOfFile + (portsTried++ % portsPerFile);
+    if (!servicePorts.includes(port) && (await isFree(port))) return port;
+  }
+}
+
+function isFree(port: number): Promise<boolean> {
+  const server = createServer();
+  return new Promise((resolve) => {
+    server.once('error', () => resolve(false));
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
+  });
 }

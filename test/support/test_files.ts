@@ -1,15 +1,15 @@
 /** Test files, by the names that people and documents give them. */
 
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { glob } from 'node:fs/promises';
-import { join, relative } from 'node:path';
+import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 export const testFolder = fileURLToPath(new URL('../', import.meta.url));
 
 /** Returns the path of a test file below `test/`: documents name it like this. */
 export function testFileName(path: string): string {
-  return relative(testFolder, path);
+  return relative(testFolder, resolve(path));
 }
 
 /**
@@ -31,4 +31,35 @@ async function filesAt(path: string): Promise<string[]> {
   const found = await Array.fromAsync(glob(pattern));
   if (found.length === 0) throw new Error(`There are no tests at ${path}.`);
   return found.sort();
+}
+
+/** What a test imports when it starts PostgreSQL, a server or a browser. */
+const serverModules = ['chromium', 'database', 'embedded_process', 'process', 'server', 'test_postgres'].map(
+  (name) => `test/support/${name}.ts`,
+);
+/** They run other programs of their own, or wait for seconds. */
+const slowFiles = ['webhooks/sending/', 'commands/', 'interoperability/', 'examples/', 'whole/'];
+
+/** Whether a test file, or what it imports from the tests, needs more than its own process. */
+export function needsServer(path: string): boolean {
+  return slowFiles.some((start) => testFileName(path).startsWith(start)) || reachesServer(path, new Set());
+}
+
+function reachesServer(path: string, seen: Set<string>): boolean {
+  if (serverModules.includes(path)) return true;
+  if (seen.has(path)) return false;
+  seen.add(path);
+  const imports = readFileSync(path, 'utf8').matchAll(/(?:\bfrom|\bimport\()\s*'(\.{1,2}\/[^'$]+)'/g);
+  return [...imports]
+    .map(([, specifier = '']) => join(dirname(path), specifier))
+    .filter((imported) => imported.startsWith('test/'))
+    .some((imported) => reachesServer(imported, seen));
+}
+
+/** Test files that take longest: they start first, so that none of them runs alone at the end. */
+const longFiles: readonly string[] = [];
+
+export function longestFirst(paths: readonly string[]): string[] {
+  const isLong = (path: string) => longFiles.includes(testFileName(path));
+  return [...paths.filter(isLong), ...paths.filter((path) => !isLong(path))];
 }
