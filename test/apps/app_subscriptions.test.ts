@@ -1,6 +1,6 @@
 /**
  * An app's own subscriptions: made by its members, with the events of every account that granted the app and of no
- * other, within each grant's scopes. Members get nothing beyond that: not what belongs to users' grants.
+ * other, within each grant's scopes. Members get noAccess beyond that: not what belongs to users' grants.
  */
 
 import assert from 'node:assert/strict';
@@ -13,7 +13,8 @@ import { type ConsoleUser, createConsoleUser } from '../support/console.ts';
 import { clientToken, createTestAccount, mintAccessToken, type TestClient } from '../support/oauth.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startSubscriber } from '../support/subscriber.ts';
-import { createPublisher, fannedOut, publish, type Request, subscribe, until } from '../support/webhooks.ts';
+import { accessStatuses, fullAccess, noAccess } from '../support/subscription_access.ts';
+import { createPublisher, fannedOut, publish, subscribe, until } from '../support/webhooks.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;
@@ -48,36 +49,6 @@ async function subscribeApp(user: ConsoleUser, app: { client_id: string }, field
   assert.equal(made.status, 201, made.text);
   return made.body;
 }
-
-/** What everything that can be done to a subscription and a delivery of it is answered with. */
-async function statuses(request: Request, id: string, delivery: string): Promise<Record<string, number>> {
-  const asked: Record<string, [method: string, path: string, json?: unknown]> = {
-    read: ['GET', `/subscriptions/${id}`],
-    log: ['GET', `/subscriptions/${id}/deliveries`],
-    delivery: ['GET', `/deliveries/${delivery}`],
-    resend: ['POST', `/deliveries/${delivery}/resend`],
-    test: ['POST', `/subscriptions/${id}/test`],
-    secret: ['GET', `/subscriptions/${id}/secret`],
-    rotate: ['POST', `/subscriptions/${id}/rotate-secret`, {}],
-    change: ['PATCH', `/subscriptions/${id}`, { description: 'changed' }],
-    recover: ['POST', `/subscriptions/${id}/recover`, { since: '2026-01-01T00:00:00Z' }],
-    end: ['DELETE', `/subscriptions/${id}`],
-  };
-  const found: Record<string, number> = {};
-  for (const [what, [method, path, json]] of Object.entries(asked)) {
-    found[what] = (await request(method, path, json === undefined ? {} : { json })).status;
-  }
-  return found;
-}
-
-const nothing = {
-  ...{ read: 404, log: 404, delivery: 404, resend: 404, test: 404 },
-  ...{ secret: 404, rotate: 404, change: 404, recover: 404, end: 404 },
-};
-const everything = {
-  ...{ read: 200, log: 200, delivery: 200, resend: 202, test: 202 },
-  ...{ secret: 200, rotate: 200, change: 200, recover: 202, end: 204 },
-};
 
 test('an app subscription gets the events of every account that granted the app, within each grant’s scopes', async (t) => {
   const subscriber = await startSubscriber(t);
@@ -132,9 +103,9 @@ test('members of either role have all its operations, and strangers and the app�
       user: userConsole,
       admin: admin.request,
     })) {
-      assert.deepEqual(await statuses(request, id, tried.delivery), nothing, who);
+      assert.deepEqual(await accessStatuses(request, id, tried.delivery), noAccess, who);
     }
-    assert.deepEqual(await statuses(member.request, id, tried.delivery), everything);
+    assert.deepEqual(await accessStatuses(member.request, id, tried.delivery), fullAccess);
   }
   for (const method of ['GET', 'POST']) {
     const json = method === 'POST' ? { json: { url, kinds: ['push'] } } : {};
@@ -154,7 +125,7 @@ test('a member gets nothing that belongs to the grants of the app’s users', as
   const user = await grant(app, ['read:posts', 'read:webhooks', 'write:webhooks']);
   const ofGrant = await subscribe(user, { url });
   const { body: tried } = await user.request('POST', `/subscriptions/${ofGrant.id}/test`);
-  assert.deepEqual(await statuses(owner.request, ofGrant.id, tried.delivery), nothing);
+  assert.deepEqual(await accessStatuses(owner.request, ofGrant.id, tried.delivery), noAccess);
   const { body } = await owner.request('GET', `/apps/${app.client_id}/subscriptions`);
   assert.equal(body.items.length, 1);
 });
@@ -167,13 +138,13 @@ test('a former member and a token without the apps’ scopes have no access', as
   const { body: tried } = await developer.request('POST', `/subscriptions/${id}/test`);
   const scopes = ['read:webhooks', 'write:webhooks'];
   const weak = await createConsoleUser(server, { scopes, account: owner.account });
-  assert.deepEqual(await statuses(weak.request, id, tried.delivery), nothing);
+  assert.deepEqual(await accessStatuses(weak.request, id, tried.delivery), noAccess);
   const half = await createConsoleUser(server, { scopes: [...scopes, 'read:apps'], account: owner.account });
-  const found = await statuses(half.request, id, tried.delivery);
-  assert.deepEqual({ ...found, read: 0, log: 0, delivery: 0 }, { ...nothing, read: 0, log: 0, delivery: 0 });
+  const found = await accessStatuses(half.request, id, tried.delivery);
+  assert.deepEqual({ ...found, read: 0, log: 0, delivery: 0 }, { ...noAccess, read: 0, log: 0, delivery: 0 });
   assert.deepEqual([found.read, found.log, found.delivery], [200, 200, 200]);
   await owner.request('DELETE', `/apps/${app.client_id}/members/${developer.account.id}`);
-  assert.deepEqual(await statuses(developer.request, id, tried.delivery), nothing);
+  assert.deepEqual(await accessStatuses(developer.request, id, tried.delivery), noAccess);
 });
 
 test('an app has at most 20 subscriptions, also when they are created concurrently', async () => {

@@ -19,6 +19,7 @@ import {
   createTestAccount,
   createTestClient,
   obtainCode,
+  obtainCodeForm,
   passPages,
   postForm,
 } from '../support/oauth.ts';
@@ -297,18 +298,7 @@ test('oauth 83: a public client’s refresh token is bound to its key', async ()
 test('oauth 83: a code requested with dpop_jkt is refused without that key', async () => {
   const other = await generateKeyPair('ES256', { extractable: true });
   const parameters = { dpop_jkt: await calculateJwkThumbprint(await exportJWK(other.publicKey)) };
-  const { code, verifier } = await obtainCode(server, {
-    account,
-    client,
-    scopes: ['read:posts'],
-    parameters,
-  });
-  const form = {
-    grant_type: 'authorization_code',
-    code,
-    code_verifier: verifier,
-    redirect_uri: client.redirectUri,
-  };
+  const { form } = await obtainCodeForm(server, { account, client, scopes: ['read:posts'], parameters });
   const dpop = await proof('POST', tokenUrl);
   const { status, body } = await postForm(server, '/oauth/token', client, form, { dpop });
   assert.deepEqual([status, body.error], [400, 'invalid_grant']);

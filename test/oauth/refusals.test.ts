@@ -12,7 +12,13 @@ import { digest } from '../../src/crypto/digest.ts';
 import { createPlatform } from '../../src/platform.ts';
 import { TestBrowser } from '../support/browser.ts';
 import { machineCertificate, selfSignedCertificate } from '../support/certificates.ts';
-import { basic, createTestAccount, createTestClient, obtainCode, type TestClient } from '../support/oauth.ts';
+import {
+  basic,
+  createTestAccount,
+  createTestClient,
+  obtainCodeForm,
+  type TestClient,
+} from '../support/oauth.ts';
 import { createProof, createProofKey, type ProofKey } from '../support/proof.ts';
 import { startTestServer } from '../support/server.ts';
 
@@ -104,20 +110,8 @@ async function proven(key: ProofKey): Promise<Change> {
 
 const nothing = async (): Promise<Change> => ({});
 
-async function codeOf(client: TestClient, parameters: Record<string, string> = {}) {
-  const { code, verifier } = await obtainCode(server, {
-    account,
-    client,
-    scopes: ['read:posts'],
-    parameters,
-  });
-  const form = {
-    grant_type: 'authorization_code',
-    code,
-    code_verifier: verifier,
-    redirect_uri: client.redirectUri,
-  };
-  return { code, form };
+function codeOf(client: TestClient, parameters: Record<string, string> = {}) {
+  return obtainCodeForm(server, { account, client, scopes: ['read:posts'], parameters });
 }
 
 async function refreshTokenOf(client: TestClient, change: Change = {}): Promise<string> {

@@ -226,6 +226,19 @@ export async function obtainCode(
   return { redirect, code: redirect.searchParams.get('code') ?? '', verifier, browser };
 }
 
+/** Obtains a code as `obtainCode` does. @returns it with the form that redeems it */
+export async function obtainCodeForm(server: Pick<TestServer, 'baseUrl'>, options: AuthorizeOptions) {
+  const { code, verifier } = await obtainCode(server, options);
+  const { redirectUri } = options.client;
+  const form = {
+    grant_type: 'authorization_code',
+    code,
+    code_verifier: verifier,
+    redirect_uri: redirectUri,
+  };
+  return { code, form };
+}
+
 /** Answers login and consent until the server sends the user elsewhere. */
 export async function passPages(browser: TestBrowser, first: Page, account: TestAccount): Promise<URL> {
   let page = first;

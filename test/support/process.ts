@@ -8,7 +8,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { type Config, loadConfig } from '../../src/config/config.ts';
 import type { Environment } from '../../src/config/environment.ts';
+import { type Database, openDatabase } from '../../src/database/database.ts';
+import { createDatabase } from './database.ts';
+import { freePort, testSecret } from './server.ts';
 
 const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
 
@@ -78,6 +82,37 @@ export function startProcess(
       return ended;
     },
   };
+}
+
+/** A database for server processes that come and go, with the settings that start one on it. */
+export interface ProcessHost {
+  settings: Environment & { PORT: string; DATABASE_URL: string };
+  db: Database;
+  config: Config;
+  baseUrl: string;
+}
+
+/**
+ * Creates a migrated database and the settings of `nuncio start` on it. The database is dropped after the test.
+ * @param more settings beside those
+ */
+export async function prepareProcess(scope: Scope, more: Environment = {}): Promise<ProcessHost> {
+  const database = await createDatabase();
+  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
+  scope.after(async () => {
+    await db.destroy();
+    await database.drop();
+  });
+  const settings = {
+    PORT: String(await freePort()),
+    DATABASE_URL: database.url,
+    NUNCIO_SECRET: testSecret.toString(),
+    NUNCIO_INSECURE_SUBSCRIBERS: '1',
+    LOG_LEVEL: 'error',
+    ...more,
+  };
+  const config = loadConfig(settings, 'start');
+  return { settings, db, config, baseUrl: config.baseUrl };
 }
 
 async function isReady(baseUrl: string): Promise<boolean> {

@@ -10,13 +10,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
-import { loadConfig } from '../../src/config/config.ts';
-import { openDatabase } from '../../src/database/database.ts';
 import { requester } from '../support/api.ts';
-import { createDatabase } from '../support/database.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
-import { startProcess } from '../support/process.ts';
-import { freePort, startTestServer, testSecret } from '../support/server.ts';
+import { prepareProcess, startProcess } from '../support/process.ts';
+import { startTestServer } from '../support/server.ts';
 import { startSubscriber } from '../support/subscriber.ts';
 import { appScopes, publish, subscribe } from '../support/webhooks.ts';
 
@@ -162,24 +159,11 @@ test('the command prints its version', async () => {
 });
 
 test('the installed server starts its thread and delivers', async (t) => {
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
-  t.after(async () => {
-    await db.destroy();
-    await database.drop();
-  });
-  const settings = {
-    PORT: String(await freePort()),
-    DATABASE_URL: database.url,
-    NUNCIO_SECRET: testSecret.toString(),
-    NUNCIO_INSECURE_SUBSCRIBERS: '1',
-    LOG_LEVEL: 'error',
-  };
+  const server = await prepareProcess(t);
+  const { settings } = server;
   const installed = join(folder, 'node_modules', 'nuncio', 'dist', 'cli.js');
   const nuncio = startProcess(t, ['start'], settings, [], installed);
   await nuncio.ready();
-  const config = loadConfig(settings, 'start');
-  const server = { db, config, baseUrl: config.baseUrl };
   const account = await createTestAccount(server);
   const client = await createTestClient(server, { scopes: [...appScopes, 'write:events'] });
   const forUser = await mintAccessToken(server, { account, client, scopes: appScopes });

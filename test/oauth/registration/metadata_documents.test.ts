@@ -18,10 +18,10 @@ import {
   createPkce,
   createTestAccount,
   createTestClient,
-  passPages,
   postForm,
   type TestClient,
 } from '../../support/oauth.ts';
+import { signInByOpenidClient } from '../../support/openid_client.ts';
 import { freePort, startTestServer, type TestServer, testSecret } from '../../support/server.ts';
 import { type Document, siteEgress, startSite } from '../../support/site.ts';
 
@@ -348,16 +348,7 @@ test('oauth 88: the document’s key authenticates the app, fetched from where t
     openid.PrivateKeyJwt({ key: privateKey, kid: 'k1' }),
     { execute: [openid.allowInsecureRequests] },
   );
-  const verifier = openid.randomPKCECodeVerifier();
-  const url = openid.buildAuthorizationUrl(config, {
-    redirect_uri: redirectUri,
-    scope: 'openid read:posts',
-    code_challenge: await openid.calculatePKCECodeChallenge(verifier),
-    code_challenge_method: 'S256',
-  });
-  const browser = new TestBrowser(server.baseUrl);
-  const redirect = await passPages(browser, await browser.open(url.href), account);
-  const tokens = await openid.authorizationCodeGrant(config, redirect, { pkceCodeVerifier: verifier });
+  const tokens = await signInByOpenidClient(server, config, account, redirectUri);
   assert.equal(tokens.claims()?.sub, account.id);
 });
 

@@ -13,8 +13,8 @@ import { createInitialAccessToken } from '../../../src/oauth/registration/initia
 import { countRegistration, registrationLimits } from '../../../src/oauth/registration/registration_limit.ts';
 import type { OAuthSettings } from '../../../src/oauth/settings.ts';
 import { loadPlatform } from '../../../src/platform.ts';
-import { TestBrowser } from '../../support/browser.ts';
-import { authorize, createTestAccount, passPages, postForm, type TestClient } from '../../support/oauth.ts';
+import { authorize, createTestAccount, postForm, type TestClient } from '../../support/oauth.ts';
+import { signInByOpenidClient } from '../../support/openid_client.ts';
 import { startTestServer } from '../../support/server.ts';
 
 const server = await startTestServer({ after });
@@ -417,16 +417,7 @@ test('openid-client registers, signs a user in and refreshes', async () => {
     undefined,
     { execute: [openid.allowInsecureRequests] },
   );
-  const verifier = openid.randomPKCECodeVerifier();
-  const url = openid.buildAuthorizationUrl(config, {
-    redirect_uri: redirectUri,
-    scope: 'openid read:posts',
-    code_challenge: await openid.calculatePKCECodeChallenge(verifier),
-    code_challenge_method: 'S256',
-  });
-  const browser = new TestBrowser(server.baseUrl);
-  const redirect = await passPages(browser, await browser.open(url.href), account);
-  const tokens = await openid.authorizationCodeGrant(config, redirect, { pkceCodeVerifier: verifier });
+  const tokens = await signInByOpenidClient(server, config, account, redirectUri);
   assert.equal(tokens.claims()?.sub, account.id);
   assert.ok((await openid.refreshTokenGrant(config, tokens.refresh_token ?? '')).access_token);
 });

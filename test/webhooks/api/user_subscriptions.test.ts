@@ -26,6 +26,7 @@ import {
 import { runCommand } from '../../support/process.ts';
 import { startTestServer } from '../../support/server.ts';
 import { answer, startSubscriber } from '../../support/subscriber.ts';
+import { accessStatuses, fullAccess, noAccess } from '../../support/subscription_access.ts';
 import {
   createApp,
   createPublisher,
@@ -53,36 +54,6 @@ async function createUser() {
 }
 
 const url = 'https://example.com/hooks';
-
-/** What the requests to a subscription and one delivery of it are answered with. */
-async function statuses(request: Request, id: string, delivery: string): Promise<Record<string, number>> {
-  const asked: Record<string, [method: string, path: string, json?: unknown]> = {
-    read: ['GET', `/subscriptions/${id}`],
-    log: ['GET', `/subscriptions/${id}/deliveries`],
-    delivery: ['GET', `/deliveries/${delivery}`],
-    resend: ['POST', `/deliveries/${delivery}/resend`],
-    test: ['POST', `/subscriptions/${id}/test`],
-    secret: ['GET', `/subscriptions/${id}/secret`],
-    rotate: ['POST', `/subscriptions/${id}/rotate-secret`, {}],
-    change: ['PATCH', `/subscriptions/${id}`, { description: 'changed' }],
-    recover: ['POST', `/subscriptions/${id}/recover`, { since: '2026-01-01T00:00:00Z' }],
-    end: ['DELETE', `/subscriptions/${id}`],
-  };
-  const found: Record<string, number> = {};
-  for (const [what, [method, path, json]] of Object.entries(asked)) {
-    found[what] = (await request(method, path, json === undefined ? {} : { json })).status;
-  }
-  return found;
-}
-
-const nothing = {
-  ...{ read: 404, log: 404, delivery: 404, resend: 404, test: 404 },
-  ...{ secret: 404, rotate: 404, change: 404, recover: 404, end: 404 },
-};
-const everything = {
-  ...{ read: 200, log: 200, delivery: 200, resend: 202, test: 202 },
-  ...{ secret: 200, rotate: 200, change: 200, recover: 202, end: 204 },
-};
 
 test('a user’s own subscription gets all events of that user, through any app, and nobody else’s', async (t) => {
   const subscriber = await startSubscriber(t);
@@ -148,10 +119,10 @@ test('webhooks 77: a user’s own subscription is hidden from other users, apps 
     'a client for itself': (await createSubscribingClient(server)).request,
   };
   for (const [who, request] of Object.entries(strangers)) {
-    assert.deepEqual(await statuses(request, id, delivery), nothing, who);
+    assert.deepEqual(await accessStatuses(request, id, delivery), noAccess, who);
     assert.deepEqual((await request('GET', '/subscriptions')).body.items, [], who);
   }
-  const narrow = await statuses(await consoleOf(user.account, ['read:webhooks']), id, delivery);
+  const narrow = await accessStatuses(await consoleOf(user.account, ['read:webhooks']), id, delivery);
   assert.deepEqual(narrow, {
     ...{ read: 200, log: 200, delivery: 200, resend: 403, test: 403 },
     ...{ secret: 403, rotate: 403, change: 403, recover: 403, end: 403 },
@@ -160,7 +131,7 @@ test('webhooks 77: a user’s own subscription is hidden from other users, apps 
     json: { url, kinds: ['*'] },
   });
   assert.equal(created.status, 403);
-  assert.deepEqual(await statuses(user.request, id, delivery), everything);
+  assert.deepEqual(await accessStatuses(user.request, id, delivery), fullAccess);
 });
 
 test('a user sees, tests, resends and ends what their apps created, and the app owns the rest', async (t) => {
@@ -188,9 +159,9 @@ test('a user sees, tests, resends and ends what their apps created, and the app 
   const delivery = body.items[0].id;
   const { body: details } = await user.request('GET', `/deliveries/${delivery}`);
   assert.equal(details.attempts[0].status, 500);
-  assert.deepEqual(await statuses((await createUser()).request, id, delivery), nothing);
+  assert.deepEqual(await accessStatuses((await createUser()).request, id, delivery), noAccess);
   const before = await app.request('GET', `/subscriptions/${id}/secret`);
-  assert.deepEqual(await statuses(user.request, id, delivery), {
+  assert.deepEqual(await accessStatuses(user.request, id, delivery), {
     ...{ read: 200, log: 200, delivery: 200, resend: 202, test: 202 },
     ...{ secret: 403, rotate: 403, change: 403, recover: 403, end: 204 },
   });

@@ -4,13 +4,12 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { loadConfig } from '../../../src/config/config.ts';
-import { type Database, openDatabase } from '../../../src/database/database.ts';
+import type { Database } from '../../../src/database/database.ts';
 import { appendEvent } from '../../../src/events/event.ts';
 import { requester } from '../../support/api.ts';
-import { createDatabase } from '../../support/database.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../../support/oauth.ts';
-import { runCommand, startProcess } from '../../support/process.ts';
-import { freePort, startTestServer, testSecret } from '../../support/server.ts';
+import { prepareProcess, runCommand, startProcess } from '../../support/process.ts';
+import { startTestServer, testSecret } from '../../support/server.ts';
 import { startSubscriber } from '../../support/subscriber.ts';
 import {
   appScopes,
@@ -170,21 +169,8 @@ interface Host {
 
 /** A database for server processes that come and go. */
 async function openHost(t: TestContext): Promise<Host> {
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
-  // After the servers, which are taken down in the order in which they were started.
-  t.after(async () => {
-    await db.destroy();
-    await database.drop();
-  });
-  const settings = {
-    PORT: String(await freePort()),
-    DATABASE_URL: database.url,
-    NUNCIO_SECRET: testSecret.toString(),
-    NUNCIO_INSECURE_SUBSCRIBERS: '1',
-    NUNCIO_RATE_LIMIT: '0',
-    LOG_LEVEL: 'error',
-  };
+  const server = await prepareProcess(t, { NUNCIO_RATE_LIMIT: '0' });
+  const { settings, db } = server;
   const left = async () => {
     const { rows } = await sql<{ size: number }>`
       select coalesce(sum(size), 0)::int as size from outbox`.execute(db);

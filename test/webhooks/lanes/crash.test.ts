@@ -3,34 +3,15 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { sql } from 'kysely';
-import { loadConfig } from '../../../src/config/config.ts';
-import { openDatabase } from '../../../src/database/database.ts';
 import { requester } from '../../support/api.ts';
-import { createDatabase } from '../../support/database.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../../support/oauth.ts';
-import { startProcess } from '../../support/process.ts';
-import { freePort, testSecret } from '../../support/server.ts';
+import { prepareProcess, startProcess } from '../../support/process.ts';
 import { accept, startSubscriber } from '../../support/subscriber.ts';
 import { appScopes, publish, subscribe, until } from '../../support/webhooks.ts';
 
 test('webhooks 17, 62: all of a thousand accepted events are delivered after kill -9 and a restart, with one id each', async (t) => {
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
-  t.after(async () => {
-    await db.destroy();
-    await database.drop();
-  });
-  const port = String(await freePort());
-  const settings = {
-    PORT: port,
-    DATABASE_URL: database.url,
-    NUNCIO_SECRET: testSecret.toString(),
-    NUNCIO_INSECURE_SUBSCRIBERS: '1',
-    NUNCIO_RATE_LIMIT: '0',
-    LOG_LEVEL: 'error',
-  };
-  const config = loadConfig(settings, 'start');
-  const server = { db, config, baseUrl: config.baseUrl };
+  const server = await prepareProcess(t, { NUNCIO_RATE_LIMIT: '0' });
+  const { settings } = server;
   // The first process gets a few responses only, so that most events are not delivered when it dies.
   let responsesLeft = 100;
   const subscriber = await startSubscriber(t, (_received, response) => {
@@ -83,21 +64,8 @@ test('webhooks 17, 62: all of a thousand accepted events are delivered after kil
 });
 
 test('webhooks 64: SIGTERM finishes attempts in flight, records them, releases the lanes and exits 0', async (t) => {
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
-  t.after(async () => {
-    await db.destroy();
-    await database.drop();
-  });
-  const settings = {
-    PORT: String(await freePort()),
-    DATABASE_URL: database.url,
-    NUNCIO_SECRET: testSecret.toString(),
-    NUNCIO_INSECURE_SUBSCRIBERS: '1',
-    LOG_LEVEL: 'error',
-  };
-  const config = loadConfig(settings, 'start');
-  const server = { db, config, baseUrl: config.baseUrl };
+  const server = await prepareProcess(t);
+  const { settings, db } = server;
   const subscriber = await startSubscriber(t, (_received, response) => {
     setTimeout(() => response.writeHead(204).end(), 1_000);
   });
