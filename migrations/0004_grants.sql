@@ -135,7 +135,7 @@ create trigger account_disabled after update of disabled_at on accounts
 
 -- Delivery holds: deliveries that no node may start, because the transaction that ends the right to them is about to commit.
 -- Unlogged: after a crash of the database that transaction is gone, too. Owner: src/grants/delivery_hold.ts.
-create unlogged table standstills (
+create unlogged table delivery_holds (
   id uuid primary key,
   -- Deliveries of a client, of an account, or of a client for one account.
   client_id text,
@@ -144,13 +144,13 @@ create unlogged table standstills (
   lane bigint,
   -- The hold expires at this time, unless the transaction that requested it is still running.
   until timestamptz not null,
-  constraint standstills_subject
+  constraint delivery_holds_subject
     check (num_nonnulls(client_id, account_id, lane) > 0 and (lane is null or num_nonnulls(client_id, account_id) = 0))
 );
 
 -- Nodes that have stopped starting such deliveries until the hold ends.
-create unlogged table standstill_answers (
-  standstill uuid not null,
+create unlogged table delivery_hold_acknowledgements (
+  hold uuid not null,
   node bigint not null,
-  primary key (standstill, node)
+  primary key (hold, node)
 );

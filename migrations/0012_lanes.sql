@@ -29,7 +29,7 @@ create table lane_progress (
 create index lane_progress_due on lane_progress (due_at) where owner is null and due_at is not null;
 
 -- Ranges of deliveries that were added while the subscription was disabled. They are sent only on request.
-create table held_stretches (
+create table held_ranges (
   lane bigint not null references subscriptions (lane) on delete cascade,
   first bigint not null,
   last bigint not null,

@@ -35,7 +35,7 @@ end $$;
 create function mend_cursors() returns void language sql set search_path from current as $$
   update lane_progress p set cursor = least(l.next_sequence - 1, greatest(
     (select min(d.sequence) - 1 from deliveries d where d.lane = p.lane),
-    (select max(h.last) from held_stretches h where h.lane = p.lane)))
+    (select max(h.last) from held_ranges h where h.lane = p.lane)))
   from lanes l where l.id = p.lane and p.cursor >= l.next_sequence
 $$;
 

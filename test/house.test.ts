@@ -293,6 +293,20 @@ test('migrations are numbered in one sequence without gaps', () => {
   );
 });
 
+test('a collection cannot have the name of a table of the migrations', () => {
+  const names = readdirSync('migrations').flatMap((name) =>
+    [...readFileSync(`migrations/${name}`, 'utf8').matchAll(/^create (?:unlogged )?table (\w+)/gm)].map(
+      ([, table]) => table as string,
+    ),
+  );
+  const reserved =
+    /reservedNames = new Set\(\s*`([^`]*)`/.exec(readFileSync('src/platform.ts', 'utf8'))?.[1] ?? '';
+  assert.deepEqual(
+    names.filter((name) => !reserved.split(/\s+/).includes(name)),
+    [],
+  );
+});
+
 /**
  * Words and names that docs/glossary.md replaces, with what to write instead. Add a word when its last use is gone. Move it
  * from the sources to everywhere when tests, benchmarks and examples no longer use it either.
@@ -308,6 +322,7 @@ const bannedWords: Readonly<Record<'everywhere' | 'sources', readonly (readonly 
   ],
   sources: [
     [/repetition/i, 'retry'],
+    [/(?<!'held_stretches', ')standstill/i, 'delivery hold'],
     [/of no account/i, 'does not matter'],
   ],
 };

@@ -2,7 +2,7 @@
  * Delivery holds. A transaction that ends the right to deliveries, such as the withdrawal of a grant, first puts those
  * deliveries on hold: every node stops starting them. The transaction deletes the hold in the same commit that ends the right,
  * so no node starts such a delivery after that commit. Attempts in flight finish and are recorded. Owns the tables
- * `standstills` (holds) and `standstill_answers` (acknowledgements).
+ * `delivery_holds` and `delivery_hold_acknowledgements`.
  *
  *   requested (row and notification) → acknowledged by every sending node → transaction, which deletes the row
  *   no acknowledgement → the node has not read the database for `maxStalenessMs`, so it starts nothing → transaction
@@ -38,7 +38,7 @@ const holdLifetimeSeconds = 10;
 /** How often a hold that expired before its transaction is requested. */
 const attemptsMax = 3;
 /** The notification channel that nodes listen on. */
-export const deliveryHoldChannel = 'standstill';
+export const deliveryHoldChannel = 'delivery_hold';
 
 /**
  * The deliveries on hold: those of a client for one account (null for all accounts), those of all clients for one
@@ -96,7 +96,7 @@ async function requestHold(
 ): Promise<void> {
   await sql`
     with asked as (
-      insert into standstills (id, client_id, account_id, lane, until)
+      insert into delivery_holds (id, client_id, account_id, lane, until)
       values (${id}, ${clientId}, ${accountId}, ${lane}, now() + ${holdLifetimeSeconds} * interval '1 second')
       returning *)
     select pg_notify(current_schema() || '.' || ${deliveryHoldChannel}, json_build_object(
@@ -129,7 +129,7 @@ async function waitForAcknowledgements(
       select id, looks from nodes
       -- Other nodes delete a dead node's row within seconds. Rows of earlier versions expire.
       where (looks > 0 or alive_until > now())
-        and not exists (select from standstill_answers a where a.standstill = ${id} and a.node = nodes.id)`.execute(
+        and not exists (select from delivery_hold_acknowledgements a where a.hold = ${id} and a.node = nodes.id)`.execute(
       db,
     );
     const unacknowledged = rows.filter((node) => silent.get(node.id) !== node.looks);
@@ -160,8 +160,8 @@ async function findSilentNodes(db: Database, nodes: readonly NodeLooks[]): Promi
 /** @returns whether the hold still existed */
 async function releaseHold(db: Database | Transaction, id: string): Promise<boolean> {
   const { rows } = await sql`
-    with answers as (delete from standstill_answers where standstill = ${id}),
-    ended as (delete from standstills where id = ${id} returning id)
+    with acknowledgements as (delete from delivery_hold_acknowledgements where hold = ${id}),
+    ended as (delete from delivery_holds where id = ${id} returning id)
     select pg_notify(current_schema() || '.' || ${deliveryHoldChannel}, json_build_object('id', id, 'isOver', true)::text) from ended`.execute(
     db,
   );
@@ -184,7 +184,7 @@ export async function readDeliveryHolds(db: Database): Promise<DeliveryHold[]> {
     lane: string | null;
     is_expired: boolean;
   }>`
-    select id, client_id, account_id, lane, until < now() as is_expired from standstills`.execute(db);
+    select id, client_id, account_id, lane, until < now() as is_expired from delivery_holds`.execute(db);
   const expired = rows.filter(({ is_expired }) => is_expired).map(({ id }) => id);
   const gone = new Set(expired.length === 0 ? [] : await deleteExpiredHolds(db, expired));
   return rows
@@ -201,23 +201,23 @@ export async function readDeliveryHolds(db: Database): Promise<DeliveryHold[]> {
 async function deleteExpiredHolds(db: Database, ids: readonly string[]): Promise<string[]> {
   const { rows } = await sql<{ id: string }>`
     with expired as (
-      select id from standstills where id = any(${ids}::uuid[]) and until < now() for update skip locked),
-    answers as (delete from standstill_answers where standstill in (select id from expired))
-    delete from standstills where id in (select id from expired) returning id`.execute(db);
+      select id from delivery_holds where id = any(${ids}::uuid[]) and until < now() for update skip locked),
+    acknowledgements as (delete from delivery_hold_acknowledgements where hold in (select id from expired))
+    delete from delivery_holds where id in (select id from expired) returning id`.execute(db);
   return rows.map(({ id }) => id);
 }
 
 /** Confirms that the node starts none of these deliveries until the holds are over. */
 export async function acknowledgeHolds(db: Database, node: string, ids: readonly string[]): Promise<void> {
   await sql`
-    insert into standstill_answers (standstill, node)
-    select id, ${node}::bigint from standstills where id = any(${ids}::uuid[])
+    insert into delivery_hold_acknowledgements (hold, node)
+    select id, ${node}::bigint from delivery_holds where id = any(${ids}::uuid[])
     on conflict do nothing`.execute(db);
 }
 
 /** Deletes acknowledgements that arrived after their hold was over. */
 export async function deleteOrphanedAcknowledgements(db: Database): Promise<void> {
   await sql`
-    delete from standstill_answers a
-    where not exists (select from standstills s where s.id = a.standstill)`.execute(db);
+    delete from delivery_hold_acknowledgements a
+    where not exists (select from delivery_holds h where h.id = a.hold)`.execute(db);
 }

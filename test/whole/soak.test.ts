@@ -52,7 +52,7 @@ async function describeLanes(db: Database, missing: number, members: readonly Me
       (select json_object_agg(state, count) from (
         select state, count(*) as count from retries r where r.lane = s.lane group by state) as r) as retries,
       (select json_agg(row_to_json(r)) from recoveries r where r.lane = s.lane and r.state = 'running') as recoveries,
-      (select json_agg(row_to_json(h)) from held_stretches h where h.lane = s.lane) as held
+      (select json_agg(row_to_json(h)) from held_ranges h where h.lane = s.lane) as held
     from subscriptions s join lane_progress p on p.lane = s.lane join lanes l on l.id = s.lane
     where s.id = any(${members.map(({ subscriptionId }) => subscriptionId)}::uuid[])`.execute(db);
   return { missing, rows };

@@ -129,7 +129,7 @@ export function registerAppRoutes(options: AppRoutesOptions): void {
       db,
       { clientId: id, accountId: null, lane: null },
       async (tx) => {
-        // A standstill takes its time: the actor may not be an owner any more.
+        // The delivery hold takes time: the actor may no longer be an owner.
         requireOwner(await requireLocked(tx, actor, id));
         await actAs(tx, actor);
         return deleteClient(tx, id);

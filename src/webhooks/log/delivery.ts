@@ -94,7 +94,7 @@ export function stateOf(retry: ReturnType<typeof sql>, wasAttempted: ReturnType<
         when ${wasAttempted} then 'succeeded'
         when s.state <> 'active' then 'held'
         when exists (
-          select from held_stretches h where h.lane = d.lane and d.sequence between h.first and h.last
+          select from held_ranges h where h.lane = d.lane and d.sequence between h.first and h.last
         ) then 'held'
         else 'pending'
       end`;

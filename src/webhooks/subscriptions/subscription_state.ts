@@ -109,7 +109,7 @@ async function tryToEnable(tx: Transaction, owner: Owner, id: string): Promise<b
   if (node !== null) return undefined;
   if (Number(last) > Number(cursor)) {
     await sql`
-      insert into held_stretches (lane, first, last) values (${row.lane}, ${cursor}::bigint + 1, ${last})`.execute(
+      insert into held_ranges (lane, first, last) values (${row.lane}, ${cursor}::bigint + 1, ${last})`.execute(
       tx,
     );
   }

@@ -225,7 +225,7 @@ test('webhooks 62: a cursor past the last delivery returns to the oldest one tha
       db,
     );
     if (heldUpTo !== null) {
-      await sql`insert into held_stretches (lane, first, last) values (${lane}, 1, ${heldUpTo})`.execute(db);
+      await sql`insert into held_ranges (lane, first, last) values (${lane}, 1, ${heldUpTo})`.execute(db);
     }
     await sql`select mend_cursors()`.execute(db);
     const { rows: mended } = await sql<{ cursor: string }>`

@@ -284,19 +284,19 @@ test('a delivery hold ends when its requester is gone', async (t) => {
   const { id } = await subscribe(app, { url: subscriber.url });
   const { lane } = await laneOf(server.db, id);
   await sql`
-    insert into standstills (id, lane, until) values (${newId()}, ${lane}, now() + interval '3 seconds')`.execute(
+    insert into delivery_holds (id, lane, until) values (${newId()}, ${lane}, now() + interval '3 seconds')`.execute(
     server.db,
   );
   // Nobody told: it is found.
   await until(
-    async () => (await sql`select from standstill_answers`.execute(server.db)).rows.length,
+    async () => (await sql`select from delivery_hold_acknowledgements`.execute(server.db)).rows.length,
     (answers) => answers === 1,
   );
   await publish(publisher, app.account, ['kept back']);
   await sleep(500);
   assert.equal(subscriber.received.length, 0);
   await subscriber.waitFor(1);
-  assert.equal((await sql`select from standstills`.execute(server.db)).rows.length, 0);
+  assert.equal((await sql`select from delivery_holds`.execute(server.db)).rows.length, 0);
 });
 
 test('a delivery hold does not time out while its transaction commits', async (t) => {
@@ -305,16 +305,16 @@ test('a delivery hold does not time out while its transaction commits', async (t
   const { id } = await subscribe(app, { url: subscriber.url });
   const { lane } = await laneOf(server.db, id);
   await sql`
-    insert into standstills (id, lane, until) values (${newId()}, ${lane}, now() + interval '2 seconds')`.execute(
+    insert into delivery_holds (id, lane, until) values (${newId()}, ${lane}, now() + interval '2 seconds')`.execute(
     server.db,
   );
   await until(
-    async () => (await sql`select from standstill_answers`.execute(server.db)).rows.length,
+    async () => (await sql`select from delivery_hold_acknowledgements`.execute(server.db)).rows.length,
     (answers) => answers === 1,
   );
   await publish(publisher, app.account, ['kept back']);
   await server.db.transaction().execute(async (tx) => {
-    await sql`delete from standstills`.execute(tx);
+    await sql`delete from delivery_holds`.execute(tx);
     await sleep(4_000);
     assert.equal(subscriber.received.length, 0);
   });
@@ -422,7 +422,7 @@ test('nothing can end while the database is away, and it can afterwards', async 
   proxy.mend();
   assert.equal(await withdrawGrant(db, id, 'user'), true);
   assert.equal(await withdrawGrant(db, id, 'user'), false);
-  assert.equal((await sql`select from standstills`.execute(db)).rows.length, 0);
+  assert.equal((await sql`select from delivery_holds`.execute(db)).rows.length, 0);
 });
 
 async function laneOf(db: Database, id: string) {
@@ -436,16 +436,16 @@ test('a PATCH holds deliveries only when it changes their destination or the rig
   const { id } = await subscribe(app, { url: 'http://127.0.0.1:20001/', kinds: ['push', 'article.*'] });
   await sql`create table asked (lane bigint)`.execute(own.db);
   await sql`
-    create function note_standstill() returns trigger language plpgsql as $$
+    create function note_delivery_hold() returns trigger language plpgsql as $$
     begin
       insert into asked values (new.lane);
       return null;
     end $$`.execute(own.db);
   await sql`
-    create trigger note_standstill after insert on standstills for each row execute function note_standstill()`.execute(
+    create trigger note_delivery_hold after insert on delivery_holds for each row execute function note_delivery_hold()`.execute(
     own.db,
   );
-  const standstills = async (json: Record<string, unknown>) => {
+  const countHolds = async (json: Record<string, unknown>) => {
     await sql`delete from asked`.execute(own.db);
     const { status, text } = await app.request('PATCH', `/subscriptions/${id}`, { json });
     assert.equal(status, 200, text);
@@ -457,7 +457,7 @@ test('a PATCH holds deliveries only when it changes their destination or the rig
     { rate_limit: 5, retry_schedule: [5] },
     { url: 'http://127.0.0.1:20001/', kinds: ['push', 'article.*', 'comment.*'] },
   ]) {
-    assert.equal(await standstills(json), 0, JSON.stringify(json));
+    assert.equal(await countHolds(json), 0, JSON.stringify(json));
   }
   for (const json of [
     { url: 'http://127.0.0.1:20001/other' },
@@ -465,7 +465,7 @@ test('a PATCH holds deliveries only when it changes their destination or the rig
     { kinds: ['push'] },
     { state: 'disabled' },
   ]) {
-    assert.equal(await standstills(json), 1, JSON.stringify(json));
+    assert.equal(await countHolds(json), 1, JSON.stringify(json));
   }
 });
 
@@ -482,13 +482,13 @@ test('deliveries continue while an unresponsive node is found to be silent', asy
     values (7, 'elsewhere', '1 1', now() + interval '1 day', 5)`.execute(own.db);
   await sql`create table asked (id uuid)`.execute(own.db);
   await sql`
-    create function note_standstill() returns trigger language plpgsql as $$
+    create function note_delivery_hold() returns trigger language plpgsql as $$
     begin
       insert into asked values (new.id);
       return null;
     end $$`.execute(own.db);
   await sql`
-    create trigger note_standstill after insert on standstills for each row execute function note_standstill()`.execute(
+    create trigger note_delivery_hold after insert on delivery_holds for each row execute function note_delivery_hold()`.execute(
     own.db,
   );
   const count = async (table: string) =>
@@ -500,7 +500,7 @@ test('deliveries continue while an unresponsive node is found to be silent', asy
   });
   // Called off after a moment, with nothing done.
   await until(
-    async () => (await count('asked')) === 1 && (await count('standstills')) === 0,
+    async () => (await count('asked')) === 1 && (await count('delivery_holds')) === 0,
     (isCancelled) => isCancelled,
   );
   await subscriber.waitFor(subscriber.received.length + 20);
