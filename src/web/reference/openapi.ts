@@ -163,7 +163,7 @@ const problems: Readonly<Record<number, string>> = {
   422: 'The body is not valid; `errors` says where.',
   429: 'Too many requests; `Retry-After` says when to come again.',
   431: 'The address and the headers are longer than 16 KiB together.',
-  503: 'The database cannot be reached at the moment.',
+  503: 'The database is currently unavailable.',
 };
 
 function problemResponse(status: number, description: string): Json {
