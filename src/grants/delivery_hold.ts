@@ -71,7 +71,8 @@ export async function withDeliveryHold<T>(
       if (unacknowledged.length > 0) {
         await releaseHold(db, id);
         isOver = true;
-        for (const { id, looks } of await findSilentNodes(db, unacknowledged)) silent.set(id, looks);
+        for (const { id, heartbeats } of await findSilentNodes(db, unacknowledged))
+          silent.set(id, heartbeats);
         continue;
       }
       const done = await db.transaction().execute(async (tx) => {
@@ -104,10 +105,10 @@ async function requestHold(
     from asked`.execute(db);
 }
 
-interface NodeLooks {
+interface NodeHeartbeats {
   id: string;
   /** The node's heartbeat counter; 0 for nodes of earlier versions, which have none. */
-  looks: string;
+  heartbeats: string;
 }
 
 /**
@@ -122,20 +123,20 @@ async function waitForAcknowledgements(
   id: string,
   silent: ReadonlyMap<string, string>,
   isFirstTry: boolean,
-): Promise<NodeLooks[]> {
+): Promise<NodeHeartbeats[]> {
   const askedAt = performance.now();
   for (let pauseMs = pollMs.min; ; pauseMs = Math.min(2 * pauseMs, pollMs.max)) {
-    const { rows } = await sql<NodeLooks>`
-      select id, looks from nodes
+    const { rows } = await sql<NodeHeartbeats>`
+      select id, looks as heartbeats from nodes
       -- Other nodes delete a dead node's row within seconds. Rows of earlier versions expire.
       where (looks > 0 or alive_until > now())
         and not exists (select from delivery_hold_acknowledgements a where a.hold = ${id} and a.node = nodes.id)`.execute(
       db,
     );
-    const unacknowledged = rows.filter((node) => silent.get(node.id) !== node.looks);
+    const unacknowledged = rows.filter((node) => silent.get(node.id) !== node.heartbeats);
     const waitedMs = performance.now() - askedAt;
     if (unacknowledged.length === 0 || waitedMs >= acknowledgementMsMax) return [];
-    const isCounting = unacknowledged.every(({ looks }) => looks !== '0');
+    const isCounting = unacknowledged.every(({ heartbeats }) => heartbeats !== '0');
     if (isFirstTry && isCounting && waitedMs >= firstTryMs) return unacknowledged;
     await sleep(pauseMs);
   }
@@ -144,14 +145,16 @@ async function waitForAcknowledgements(
 /**
  * @returns those of the nodes that have been silent for so long that they start nothing until they read the database
  */
-async function findSilentNodes(db: Database, nodes: readonly NodeLooks[]): Promise<NodeLooks[]> {
+async function findSilentNodes(db: Database, nodes: readonly NodeHeartbeats[]): Promise<NodeHeartbeats[]> {
   const since = performance.now();
   let left = [...nodes];
   for (;;) {
-    const { rows } = await sql<NodeLooks>`
-      select id, looks from nodes where id = any(${left.map(({ id }) => id)}::bigint[])`.execute(db);
-    const looks = new Map(rows.map((row) => [row.id, row.looks]));
-    left = left.filter((node) => looks.get(node.id) === node.looks);
+    const { rows } = await sql<NodeHeartbeats>`
+      select id, looks as heartbeats from nodes where id = any(${left.map(({ id }) => id)}::bigint[])`.execute(
+      db,
+    );
+    const heartbeats = new Map(rows.map((row) => [row.id, row.heartbeats]));
+    left = left.filter((node) => heartbeats.get(node.id) === node.heartbeats);
     if (left.length === 0 || performance.now() - since >= acknowledgementMsMax) return left;
     await sleep(silentNodePollMs);
   }

@@ -198,7 +198,7 @@ class Engine {
     );
     await removeDeadNodes(
       this.#db,
-      this.#predecessors.map((id) => ({ id, looks: null })),
+      this.#predecessors.map((id) => ({ id, heartbeats: null })),
     );
     await this.#worker.start();
     // Not awaited: it reads every lane.

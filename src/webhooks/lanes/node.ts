@@ -50,7 +50,7 @@ export class Node {
   #roundTripMs = 0;
   #isAbandoned = false;
   /** The heartbeat counter in the database. */
-  #looks = 0;
+  #heartbeats = 0;
   readonly #peers = new Peers();
   #turn: Promise<void> = Promise.resolve();
   #timer: NodeJS.Timeout | undefined;
@@ -108,16 +108,16 @@ export class Node {
   async heartbeat(): Promise<void> {
     await this.#inTurn(async () => {
       const askedAt = performance.now();
-      const { rows } = await sql<LookRow>`
+      const { rows } = await sql<HeartbeatRow>`
         with own as (update nodes set looks = looks + 1 where id = ${this.id} returning looks)
-        select (select looks from own) as own_looks, current_epoch()::text as epoch,
-          n.id, n.host, n.process, n.looks, n.alive_until < now() as is_late
+        select (select looks from own) as own_heartbeats, current_epoch()::text as epoch,
+          n.id, n.host, n.process, n.looks as heartbeats, n.alive_until < now() as is_late
         from (select) as one left join nodes n on n.id <> ${this.id}`.execute(this.#db);
-      const [{ own_looks: ownLooks, epoch }] = rows as [LookRow];
+      const [{ own_heartbeats: ownHeartbeats, epoch }] = rows as [HeartbeatRow];
       this.#heedEpoch(epoch);
-      if (ownLooks === null) await this.#renew();
-      else if (Number(ownLooks) <= this.#looks) await this.#beginEpoch();
-      else this.#looks = Number(ownLooks);
+      if (ownHeartbeats === null) await this.#renew();
+      else if (Number(ownHeartbeats) <= this.#heartbeats) await this.#beginEpoch();
+      else this.#heartbeats = Number(ownHeartbeats);
       const peers = rows.flatMap((row) => (row.id === null ? [] : [{ ...row, id: row.id }]));
       await this.#removeDeadPeers(peers, askedAt, performance.now());
     });
@@ -143,17 +143,17 @@ export class Node {
 
   async #renew(): Promise<void> {
     const askedAt = performance.now();
-    const { rows } = await sql<{ now: number; is_new: boolean; looks: string; epoch: string }>`
+    const { rows } = await sql<{ now: number; is_new: boolean; heartbeats: string; epoch: string }>`
       insert into nodes (id, host, process, alive_until, looks, name)
       values (${this.id}, ${place.host}, ${place.process}, now() + make_interval(secs => ${leaseSeconds}),
         -- A random start: a node that recorded the old counter as silent must not confuse it with this one.
         1 + floor(random() * 1000000000)::bigint, ${this.#options.name})
       on conflict (id) do update set alive_until = excluded.alive_until
-      returning (extract(epoch from clock_timestamp()) * 1000)::float8 as now, xmax = 0 as is_new, looks,
+      returning (extract(epoch from clock_timestamp()) * 1000)::float8 as now, xmax = 0 as is_new, looks as heartbeats,
         current_epoch()::text as epoch`.execute(this.#db);
     this.#heedEpoch(rows[0]?.epoch ?? '');
     if (rows[0]?.is_new) {
-      this.#looks = Number(rows[0].looks);
+      this.#heartbeats = Number(rows[0].heartbeats);
       if (this.#safeUntil > 0) this.#options.onLost();
     }
     // Counted from before the statement: the database starts counting later.
@@ -170,11 +170,11 @@ export class Node {
   /** Removes nodes without a heartbeat, and nodes of this machine whose process is gone. */
   async #removeDeadPeers(peers: readonly PeerRow[], askedAt: number, answeredAt: number): Promise<void> {
     const gone = peers.filter(
-      ({ host, process, looks, is_late }) =>
+      ({ host, process, heartbeats, is_late }) =>
         // Nodes of earlier versions have no counter.
-        (looks === '0' && is_late) || (host === place.host && !isRunning(process)),
+        (heartbeats === '0' && is_late) || (host === place.host && !isRunning(process)),
     );
-    const counting = peers.filter(({ looks }) => looks !== '0');
+    const counting = peers.filter(({ heartbeats }) => heartbeats !== '0');
     const dead = new Map(
       [...this.#peers.observe(counting, askedAt, answeredAt), ...gone].map((peer) => [peer.id, peer]),
     );
@@ -187,7 +187,7 @@ export class Node {
     const { name } = this.#options;
     if (name === null) return;
     const { rows } = await sql<Peer>`
-      select id, looks from nodes where name = ${name} and id <> ${this.id}`.execute(this.#db);
+      select id, looks as heartbeats from nodes where name = ${name} and id <> ${this.id}`.execute(this.#db);
     await removeDeadNodes(this.#db, rows);
   }
 }
@@ -198,11 +198,11 @@ interface PeerRow extends Peer {
   is_late: boolean;
 }
 
-interface LookRow extends Omit<PeerRow, 'id'> {
+interface HeartbeatRow extends Omit<PeerRow, 'id'> {
   /** Null if there is no other node. */
   id: string | null;
   /** Null if another node removed this one. */
-  own_looks: string | null;
+  own_heartbeats: string | null;
   epoch: string;
 }
 
@@ -212,14 +212,14 @@ interface LookRow extends Omit<PeerRow, 'id'> {
  */
 export async function removeDeadNodes(
   db: Database,
-  nodes: readonly { id: string; looks: string | null }[],
+  nodes: readonly { id: string; heartbeats: string | null }[],
 ): Promise<void> {
   if (nodes.length === 0) return;
   await db.transaction().execute(async (tx) => {
     // Only the transaction that deletes the row releases the lanes.
     const { rows: gone } = await sql<{ id: string }>`
       delete from nodes using unnest(
-        ${nodes.map(({ id }) => id)}::bigint[], ${nodes.map(({ looks }) => looks)}::bigint[]
+        ${nodes.map(({ id }) => id)}::bigint[], ${nodes.map(({ heartbeats }) => heartbeats)}::bigint[]
       ) as given (id, looks)
       where nodes.id = given.id and nodes.looks = coalesce(given.looks, nodes.looks)
       returning nodes.id`.execute(tx);

@@ -15,11 +15,11 @@ const ownGapMsMax = 2_500;
 export interface Peer {
   id: string;
   /** The heartbeat counter in the database. */
-  looks: string;
+  heartbeats: string;
 }
 
 export class Peers {
-  #sights = new Map<string, { looks: string; since: number }>();
+  #sightings = new Map<string, { heartbeats: string; since: number }>();
   #sawAt = Number.NEGATIVE_INFINITY;
 
   /**
@@ -28,15 +28,15 @@ export class Peers {
    * @returns the nodes that are dead
    */
   observe<P extends Peer>(peers: readonly P[], askedAt: number, answeredAt: number): P[] {
-    const isBlind = askedAt - this.#sawAt > ownGapMsMax;
-    const before = isBlind ? new Map<string, never>() : this.#sights;
+    const hadGap = askedAt - this.#sawAt > ownGapMsMax;
+    const before = hadGap ? new Map<string, never>() : this.#sightings;
     this.#sawAt = answeredAt;
-    this.#sights = new Map(
-      peers.map(({ id, looks }) => {
-        const sight = before.get(id);
-        return [id, sight?.looks === looks ? sight : { looks, since: answeredAt }];
+    this.#sightings = new Map(
+      peers.map(({ id, heartbeats }) => {
+        const sighting = before.get(id);
+        return [id, sighting?.heartbeats === heartbeats ? sighting : { heartbeats, since: answeredAt }];
       }),
     );
-    return peers.filter(({ id }) => askedAt - (this.#sights.get(id)?.since ?? askedAt) >= deadNodeAfterMs);
+    return peers.filter(({ id }) => askedAt - (this.#sightings.get(id)?.since ?? askedAt) >= deadNodeAfterMs);
   }
 }

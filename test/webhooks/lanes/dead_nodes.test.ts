@@ -14,8 +14,8 @@ import { createApp, createPublisher, publish, subscribe, until } from '../../sup
 
 test('a peer is silent when its counter stands still for seven seconds of gapless observation', () => {
   const peers = new Peers();
-  const silentAt = (at: number, looks: string) =>
-    peers.observe([{ id: '1', looks }], at, at + 10).map(({ id }) => id);
+  const silentAt = (at: number, heartbeats: string) =>
+    peers.observe([{ id: '1', heartbeats }], at, at + 10).map(({ id }) => id);
   assert.deepEqual(silentAt(0, '5'), []);
   for (let at = 1_000; at < deadNodeAfterMs; at += 1_000) assert.deepEqual(silentAt(at, '5'), []);
   // It looked, and is observed anew.
