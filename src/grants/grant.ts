@@ -66,8 +66,8 @@ export async function withdrawGrant(
     return rows.length > 0;
   };
   if (actor === null) return withGrantHold(db, subject, withdraw);
-  return withGrantHold(db, subject, (given) =>
-    inTransaction(given, async (tx) => {
+  return withGrantHold(db, subject, (outer) =>
+    inTransaction(outer, async (tx) => {
       await sql`select set_config('nuncio.actor', ${actor}, true)`.execute(tx);
       return withdraw(tx);
     }),
@@ -107,7 +107,7 @@ export async function changeGrantsOfClient(
     select coalesce(bool_or(${mayDeliver}), false) as may_deliver from grants g
     where g.account_id = ${accountId} and g.client_id = ${clientId} and g.withdrawn_at is null`.execute(db);
   const subject = { client_id: clientId, account_id: accountId, may_deliver: rows[0]?.may_deliver ?? false };
-  await withGrantHold(db, subject, (given) => inTransaction(given, work));
+  await withGrantHold(db, subject, (outer) => inTransaction(outer, work));
 }
 
 interface GrantSubject {

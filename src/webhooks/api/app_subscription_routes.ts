@@ -46,8 +46,8 @@ export function registerAppSubscriptions(options: RoutesOptions): void {
     const { secret, ...fields } = readSubscriptionFields(request.body, rules);
     const owner: Owner = { kind: 'client', clientId: client.id };
     await requireMaySubscribe(options, owner);
-    return sendIdempotent(options, request, reply, keyOwner(actor), (given) =>
-      inTransaction(given, async (tx) => {
+    return sendIdempotent(options, request, reply, keyOwner(actor), (outer) =>
+      inTransaction(outer, async (tx) => {
         await requireLocked(tx, asMember(actor), client.id);
         await actAs(tx, actor);
         return createResponse(tx, options, owner, fields, secret ?? makeSecret());

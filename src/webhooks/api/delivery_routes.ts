@@ -53,7 +53,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
     const filter = readFilter(page.parameters);
     if (asksForEvents(request)) {
       const { id } = request.params;
-      const look = async () => {
+      const poll = async () => {
         // The token, a membership or the subscription may have ended since.
         const now = ownerOf(await guard(request, 'read:webhooks'), 'read');
         const current = await requireSubscription(db, now, id);
@@ -64,7 +64,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
           sequence: delivery.sequence,
         }));
       };
-      return streams.send(request, reply, { look, tokenId: principal.tokenId });
+      return streams.send(request, reply, { poll, tokenId: principal.tokenId });
     }
     if (page.after !== null && !/^\d{1,15}$/.test(page.after)) throw page.invalid();
     const before = page.after === null ? null : Number(page.after);

@@ -12,7 +12,7 @@ import { Problem } from '../../http/problem.ts';
 
 /** The newest deliveries, which are watched for changes. */
 export const watchedMax = 100;
-const lookMs = 1_000;
+const pollMs = 1_000;
 const keepAliveMs = 15_000;
 const streamMsMax = 15 * 60_000;
 /** Maximum streams of one token, and of one node. */
@@ -28,7 +28,7 @@ export interface StreamedDelivery {
 
 export interface StreamSource<Delivery extends StreamedDelivery> {
   /** @throws Problem 401 if the token has expired or was revoked, 404 if the subscription is gone */
-  look: () => Promise<Delivery[]>;
+  poll: () => Promise<Delivery[]>;
   tokenId: string;
 }
 
@@ -45,7 +45,7 @@ export class DeliveryStreams {
   async send<Delivery extends StreamedDelivery>(
     request: FastifyRequest,
     reply: FastifyReply,
-    { look, tokenId }: StreamSource<Delivery>,
+    { poll, tokenId }: StreamSource<Delivery>,
   ): Promise<FastifyReply> {
     const ofToken = [...this.#open.values()].filter((token) => token === tokenId).length;
     if (ofToken >= streamsOfTokenMax || this.#open.size >= streamsMax) {
@@ -58,9 +58,9 @@ export class DeliveryStreams {
     this.#open.set(stream, tokenId);
     try {
       // An error before the first event is an ordinary error response.
-      const first = await look();
+      const first = await poll();
       this.#begin(reply);
-      await this.#run(request, reply, stream, look, first);
+      await this.#run(request, reply, stream, poll, first);
     } finally {
       this.#open.delete(stream);
     }
@@ -83,30 +83,30 @@ export class DeliveryStreams {
     request: FastifyRequest,
     reply: FastifyReply,
     stream: AbortController,
-    look: () => Promise<Delivery[]>,
+    poll: () => Promise<Delivery[]>,
     first: Delivery[],
   ): Promise<void> {
     const { raw } = reply;
     raw.on('close', () => stream.abort());
     const endsAt = performance.now() + streamMsMax;
-    const told = new Map<string, string>();
+    const sent = new Map<string, string>();
     let reason = 'shutdown';
     let spokenAt = performance.now();
     for (let deliveries = first; ; ) {
-      if (tell(raw, deliveries, told)) spokenAt = performance.now();
+      if (sendChanges(raw, deliveries, sent)) spokenAt = performance.now();
       else if (performance.now() - spokenAt > keepAliveMs) {
         raw.write(': keep-alive\n\n');
         spokenAt = performance.now();
       }
       if (raw.writableLength > unreadBytesMax) return void raw.destroy();
-      await sleep(lookMs, undefined, { signal: stream.signal }).catch(() => {});
+      await sleep(pollMs, undefined, { signal: stream.signal }).catch(() => {});
       if (stream.signal.aborted) break;
       if (performance.now() > endsAt) {
         reason = 'time';
         break;
       }
       try {
-        deliveries = await look();
+        deliveries = await poll();
       } catch (error) {
         const status = error instanceof Problem ? error.status : 500;
         if (status >= 500) {
@@ -122,20 +122,20 @@ export class DeliveryStreams {
 }
 
 /** Sends changed deliveries, oldest first. @returns whether there were any */
-function tell(
+function sendChanges(
   raw: FastifyReply['raw'],
   deliveries: readonly StreamedDelivery[],
-  told: Map<string, string>,
+  sent: Map<string, string>,
 ): boolean {
   const lines: string[] = [];
   const current = new Set(deliveries.map(({ id }) => id));
   for (const delivery of deliveries.toReversed()) {
     const data = JSON.stringify(delivery);
-    if (told.get(delivery.id) === data) continue;
-    told.set(delivery.id, data);
+    if (sent.get(delivery.id) === data) continue;
+    sent.set(delivery.id, data);
     lines.push(`event: delivery\nid: ${delivery.sequence}\ndata: ${data}\n\n`);
   }
-  for (const id of told.keys()) if (!current.has(id)) told.delete(id);
+  for (const id of sent.keys()) if (!current.has(id)) sent.delete(id);
   if (lines.length > 0) raw.write(lines.join(''));
   return lines.length > 0;
 }

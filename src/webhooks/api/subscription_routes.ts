@@ -94,8 +94,8 @@ export function registerSubscriptions(options: RoutesOptions): void {
     await requireMaySubscribe(options, owner);
     const { secret, ...fields } = readSubscriptionFields(request.body, rules);
     const shown = secret ?? makeSecret();
-    return sendIdempotentForOwner(options, request, reply, owner, (given) =>
-      inTransaction(given, async (tx) => {
+    return sendIdempotentForOwner(options, request, reply, owner, (outer) =>
+      inTransaction(outer, async (tx) => {
         await actAsOwner(tx, owner);
         return createResponse(tx, options, owner, fields, shown);
       }),
@@ -205,8 +205,8 @@ function registerSecrets(options: RoutesOptions): void {
   api.post<IdRoute>('/subscriptions/:id/rotate-secret', async (request, reply) => {
     const owner = await writerOf(guard, request);
     const { secret, overlapSeconds } = readRotation(request.body);
-    return sendIdempotentForOwner(options, request, reply, owner, (given) =>
-      inTransaction(given, async (tx) => {
+    return sendIdempotentForOwner(options, request, reply, owner, (outer) =>
+      inTransaction(outer, async (tx) => {
         await actAsOwner(tx, owner);
         const { id } = await requireOwnSubscription(tx, owner, request.params.id);
         const secrets = await rotateSecret(tx, owner, id, secret ?? makeSecret(), overlapSeconds, sealer);
