@@ -24,7 +24,7 @@ const pem = (name: string) =>
 const ok = 'HTTP/1.1 200 OK\r\n';
 
 interface Read {
-  reading: Reading | 'short';
+  reading: Reading | 'incomplete';
   status: number | undefined;
   body: string | undefined;
   mayGoOn: boolean;
@@ -35,7 +35,7 @@ function read(text: string, cuts: readonly number[] = [], isEnded = false): Read
   const bytes = Buffer.from(text, 'latin1');
   const reader = new ResponseReader({ bytes: null, head: null });
   const ends = [...new Set(cuts.map((cut) => cut % (bytes.length + 1)))].sort((a, b) => a - b);
-  let reading: Reading | 'short' = 'more';
+  let reading: Reading | 'incomplete' = 'more';
   let from = 0;
   for (const to of [...ends, bytes.length]) {
     if (to === from || (reading !== 'more' && reading !== 'done')) continue;
@@ -106,19 +106,19 @@ test('an ambiguous end or invalid HTTP is refused', () => {
     `${ok}Transfer-Encoding: chunked\r\n\r\n0\r\n${`A: ${'b'.repeat(900)}\r\n`.repeat(200)}\r\n`,
     `HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n`.repeat(1_000),
   ];
-  for (const text of wrong) assert.equal(read(text).reading, 'wrong', JSON.stringify(text.slice(0, 90)));
+  for (const text of wrong) assert.equal(read(text).reading, 'invalid', JSON.stringify(text.slice(0, 90)));
 });
 
-test('an early end is reported as short, and a body beyond 16 KiB is cut', () => {
+test('an early end is reported as incomplete, and a body beyond 16 KiB is cut', () => {
   for (const text of ['', 'HTTP', ok, `${ok}\r\n`.slice(0, -2), `${ok}Content-Length: 3\r\n\r\nab`])
-    assert.match(read(text, [], true).reading, /^(short|wrong)$/, text);
-  assert.equal(read(`${ok}Content-Length: 3\r\n\r\nab`, [], true).reading, 'short');
-  assert.equal(read(`${ok}Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n`, [], true).reading, 'short');
+    assert.match(read(text, [], true).reading, /^(incomplete|invalid)$/, text);
+  assert.equal(read(`${ok}Content-Length: 3\r\n\r\nab`, [], true).reading, 'incomplete');
+  assert.equal(read(`${ok}Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n`, [], true).reading, 'incomplete');
   const long = 'x'.repeat(responseBodyBytesMax + 1);
   for (const head of [`Content-Length: ${long.length}\r\n`, '', 'Transfer-Encoding: chunked\r\n']) {
     const body = head.startsWith('T') ? `${long.length.toString(16)}\r\n${long}\r\n0\r\n\r\n` : long;
     const cut = read(`${ok}${head}\r\n${body}`, [5_000, 10_000]);
-    assert.equal(cut.reading, 'enough', head);
+    assert.equal(cut.reading, 'full', head);
     assert.equal(cut.body, long.slice(1), head);
   }
   const exact = read(`${ok}Content-Length: ${responseBodyBytesMax}\r\n\r\n${long.slice(1)}`);

@@ -106,7 +106,7 @@ export class Http1Connection implements Connection {
     const reading = reader.take(chunk);
     if (!hadHead && reader.head !== null) exchange.onHead();
     if (reading === 'more') return;
-    if (reading === 'wrong') {
+    if (reading === 'invalid') {
       this.#fail(new ProtocolError('the response is not HTTP'));
       return;
     }
@@ -114,7 +114,7 @@ export class Http1Connection implements Connection {
     const isReusable = reading === 'done' && reader.isReusable && this.#socket.writableLength === 0;
     if (isReusable) this.idleMs = Math.min(reader.head?.keepAliveMs ?? this.#idleMsMax, this.#idleMsMax);
     else this.#isUsable = false;
-    exchange.onResponse(reading === 'enough', isReusable);
+    exchange.onResponse(reading === 'full', isReusable);
   }
 
   #end(): void {
@@ -126,7 +126,7 @@ export class Http1Connection implements Connection {
     } else if (ending === 'done') {
       this.#exchange = null;
       exchange.onResponse(false, false);
-    } else if (ending === 'wrong') this.#fail(new ProtocolError('the response is not HTTP'));
+    } else if (ending === 'invalid') this.#fail(new ProtocolError('the response is not HTTP'));
     else this.#fail(new Error('the connection closed before the response was complete'));
   }
 

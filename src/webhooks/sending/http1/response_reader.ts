@@ -3,7 +3,7 @@
  * message whose end is ambiguous, and detects bytes after the end, which belong to no response.
  *
  *   head (interim responses are skipped) → body: none | counted | chunked | until close → done
- *   any state → wrong;   body longer than what is kept → enough
+ *   any state → invalid;   body longer than what is kept → full
  */
 
 import { fieldLine, type HeadCache, parseHead, type ResponseHead } from './response_head.ts';
@@ -21,8 +21,8 @@ const chunkingBytesMax = 131_072;
  */
 export const responseChunksMax = 32;
 
-/** `wrong`: not valid HTTP. `enough`: the body is longer than what is kept. */
-export type Reading = 'more' | 'done' | 'enough' | 'wrong';
+/** `invalid`: not HTTP. `full`: the body is longer than what is kept. */
+export type Reading = 'more' | 'done' | 'full' | 'invalid';
 
 type Expected = 'head' | 'content' | 'chunk-size' | 'chunk' | 'chunk-end' | 'trailer' | 'end' | 'nothing';
 
@@ -98,17 +98,17 @@ export class ResponseReader {
         const end = data.indexOf(headEnd, Math.max(at, from));
         if (end < 0) return this.#buffer(data, at, responseHeadBytesMax - this.#headBytes, isHttp(data, at));
         this.#headBytes += end + 4 - at;
-        if (this.#headBytes > responseHeadBytesMax || !this.#takeHead(data, at, end)) return 'wrong';
+        if (this.#headBytes > responseHeadBytesMax || !this.#takeHead(data, at, end)) return 'invalid';
         at = end + 4;
       } else if (this.#expected === 'content' || this.#expected === 'chunk') {
         const count = Math.min(this.#left, data.length - at);
-        if (count > 0 && !this.#keep(data, at, at + count)) return 'enough';
+        if (count > 0 && !this.#keep(data, at, at + count)) return 'full';
         at += count;
         this.#left -= count;
         if (this.#left > 0) return 'more';
         this.#expected = this.#expected === 'content' ? 'nothing' : 'chunk-end';
       } else if (this.#expected === 'end') {
-        if (at < data.length && !this.#keep(data, at, data.length)) return 'enough';
+        if (at < data.length && !this.#keep(data, at, data.length)) return 'full';
         return 'more';
       } else if (this.#expected === 'nothing') {
         if (at < data.length) this.#pending = data.subarray(at);
@@ -117,8 +117,8 @@ export class ResponseReader {
         const end = data.indexOf(lineEnd, at);
         if (end < 0) return this.#buffer(data, at, chunkLineBytesMax, true);
         this.#chunkingBytes += end + 2 - at;
-        if (end - at > chunkLineBytesMax || this.#chunkingBytes > chunkingBytesMax) return 'wrong';
-        if (!this.#takeLine(data.toString('latin1', at, end))) return 'wrong';
+        if (end - at > chunkLineBytesMax || this.#chunkingBytes > chunkingBytesMax) return 'invalid';
+        if (!this.#takeLine(data.toString('latin1', at, end))) return 'invalid';
         at = end + 2;
       }
       from = 0;
@@ -126,14 +126,14 @@ export class ResponseReader {
   }
 
   /** The peer closed the connection. @returns whether this ended the response */
-  end(): 'done' | 'short' | 'wrong' {
+  end(): 'done' | 'incomplete' | 'invalid' {
     if (this.#expected === 'end') return 'done';
     const isNotHttp = this.#expected === 'head' && this.#pending !== null && !isHttp(this.#pending, 0, true);
-    return isNotHttp ? 'wrong' : 'short';
+    return isNotHttp ? 'invalid' : 'incomplete';
   }
 
-  #buffer(data: Buffer, at: number, bytesMax: number, isRight: boolean): Reading {
-    if (!isRight || data.length - at > bytesMax) return 'wrong';
+  #buffer(data: Buffer, at: number, bytesMax: number, isValid: boolean): Reading {
+    if (!isValid || data.length - at > bytesMax) return 'invalid';
     // A copy, because a view would keep the whole chunk alive.
     if (at < data.length) this.#pending = at === 0 ? data : Buffer.from(data.subarray(at));
     return 'more';
