@@ -49,7 +49,7 @@ const testFolders = [
 const testsOfTheRepository = ['conformance.test.ts', 'house.test.ts'];
 
 /** They stand by themselves: they import nothing of the rest, and nothing of the rest imports them. */
-const apart = ['protect', 'console'];
+const apart = ['protect', 'outbox', 'console'];
 
 /** What is run or published: everything else must be reached from these. */
 const entries = [
@@ -57,6 +57,7 @@ const entries = [
   'src/console/main.ts',
   'src/console/vite.config.ts',
   'src/index.ts',
+  'src/outbox/outbox.ts',
   'src/protect/protect.ts',
   'src/webhooks/engine/engine_thread.ts',
 ];

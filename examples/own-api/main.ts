@@ -4,9 +4,10 @@
 
 import { mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { createRelay, sqliteOutbox } from '../../src/outbox/outbox.ts';
 import { createPublisher } from '../../src/protect/protect.ts';
 import { createApi } from './api.ts';
-import { startOutgoing } from './outgoing.ts';
 import { openStore } from './store.ts';
 
 const {
@@ -26,12 +27,22 @@ if (clientId === '' || clientSecret === '') {
 }
 
 mkdirSync(dirname(file), { recursive: true });
-const store = openStore(file);
-const publisher = createPublisher({ issuer, clientId, clientSecret });
-const outgoing = startOutgoing(store, publisher, (line) => process.stderr.write(`${line}\n`));
+const database = new DatabaseSync(file);
+database.exec('pragma journal_mode = wal');
+const outbox = sqliteOutbox({ database });
+await outbox.setUp();
+const store = openStore(database, outbox);
+const log = (line: string) => process.stderr.write(`${line}\n`);
+const relay = createRelay({
+  store: outbox,
+  publisher: createPublisher({ issuer, clientId, clientSecret }),
+  onRejected: ({ id, reason }) => log(`event ${id} was rejected: ${reason}`),
+  onError: (error) => log(`events wait: ${(error as Error).message}`),
+});
+relay.start();
 const api = createApi({
   store,
-  onChange: outgoing.wake,
+  onChange: relay.wake,
   protection: { issuer, url, clientId, clientSecret },
 });
 api.listen(Number(port), 'localhost', () => process.stdout.write(`Notes are served at ${url}\n`));
@@ -40,7 +51,7 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.once(signal, async () => {
     api.close();
     api.closeIdleConnections();
-    await outgoing.stop();
-    store.close();
+    await relay.stop();
+    database.close();
   });
 }

@@ -1,11 +1,11 @@
 /**
- * The notes, in a database of this API's own. An event is written in the same transaction as the change that it tells
- * of, into a table from which it is published afterwards: none is lost, and none tells of what never happened.
+ * The notes, in a database of this API's own. An event is appended to the outbox in the transaction of the change that it
+ * tells of: none is lost, and none tells of what never happened.
  */
 
 import { randomUUID } from 'node:crypto';
-import { DatabaseSync } from 'node:sqlite';
-import type { NewEvent } from '../../src/protect/protect.ts';
+import type { DatabaseSync } from 'node:sqlite';
+import type { SqliteOutbox } from '../../src/outbox/outbox.ts';
 
 export interface Note {
   id: string;
@@ -18,25 +18,13 @@ export interface Store {
   add(account: string, text: string): Note;
   /** @returns whether the account had such a note */
   remove(account: string, id: string): boolean;
-  /** Events that are not yet known to be published, the oldest first. */
-  waitingEvents(limit: number): NewEvent[];
-  forgetEvents(ids: readonly string[]): void;
-  /** Sets an event aside that will never be taken, with the reason. */
-  refuseEvent(id: string, reason: string): void;
-  close(): void;
 }
 
-/** @param file path of the database, or `:memory:` */
-export function openStore(file: string): Store {
-  const db = new DatabaseSync(file);
+export function openStore(db: DatabaseSync, outbox: SqliteOutbox): Store {
   db.exec(`
-    pragma journal_mode = wal;
     create table if not exists notes (
       id text primary key, account text not null, text text not null, created_at text not null);
-    create index if not exists notes_account on notes (account, created_at);
-    create table if not exists waiting_events (
-      position integer primary key autoincrement, id text not null unique, kind text not null,
-      account text not null, body text not null, refused text)`);
+    create index if not exists notes_account on notes (account, created_at)`);
 
   function inTransaction<T>(work: () => T): T {
     db.exec('begin immediate');
@@ -48,16 +36,6 @@ export function openStore(file: string): Store {
       db.exec('rollback');
       throw error;
     }
-  }
-
-  function addEvent(kind: string, account: string, body: unknown): void {
-    // The id is chosen here, once: published twice, it is still one event.
-    db.prepare('insert into waiting_events (id, kind, account, body) values (?, ?, ?, ?)').run(
-      randomUUID(),
-      kind,
-      account,
-      JSON.stringify(body),
-    );
   }
 
   return {
@@ -76,7 +54,7 @@ export function openStore(file: string): Store {
           text,
           note.created_at,
         );
-        addEvent('note.created', account, { note });
+        outbox.append(db, { kind: 'note.created', account, body: { note } });
       });
       return note;
     },
@@ -84,27 +62,9 @@ export function openStore(file: string): Store {
       return inTransaction(() => {
         const { changes } = db.prepare('delete from notes where id = ? and account = ?').run(id, account);
         if (changes === 0) return false;
-        addEvent('note.deleted', account, { note: { id } });
+        outbox.append(db, { kind: 'note.deleted', account, body: { note: { id } } });
         return true;
       });
     },
-    waitingEvents(limit) {
-      const rows = db
-        .prepare(
-          `select id, kind, account, body from waiting_events
-           where refused is null order by position limit ?`,
-        )
-        .all(limit) as unknown as { id: string; kind: string; account: string; body: string }[];
-      return rows.map(({ body, ...event }) => ({ ...event, body: JSON.parse(body) as unknown }));
-    },
-    forgetEvents(ids) {
-      inTransaction(() => {
-        for (const id of ids) db.prepare('delete from waiting_events where id = ?').run(id);
-      });
-    },
-    refuseEvent(id, reason) {
-      db.prepare('update waiting_events set refused = ? where id = ?').run(reason, id);
-    },
-    close: () => db.close(),
   };
 }

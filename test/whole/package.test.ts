@@ -54,6 +54,7 @@ test('the package contains what runs, and no tests', () => {
     'index.js',
     'index.d.ts',
     'nuncio.config.js',
+    'outbox/outbox.js',
     'protect/protect.js',
     'web/pages.css',
   ];
@@ -89,6 +90,7 @@ test('the package’s types compile alone in a strict TypeScript project', async
   await writeFile(
     join(folder, 'consumer.ts'),
     `import { createServer } from 'node:http';
+     import { createRelay, sqliteOutbox } from 'nuncio/outbox';
      import { createProtector, createPublisher, type Principal } from 'nuncio/protect';
      const protect = createProtector({ issuer: 'http://localhost:3000', url: 'http://localhost:4100', audience: 'http://localhost:4100', offline: true });
      createServer(protect.http(['read:notes'], (_request, response, principal: Principal) => {
@@ -96,6 +98,11 @@ test('the package’s types compile alone in a strict TypeScript project', async
      }));
      const publisher = createPublisher({ issuer: 'http://localhost:3000', clientId: 'a', clientSecret: 'b' });
      export const ids: Promise<string[]> = publisher.publish({ kind: 'a.b', account: 'c', body: {} });
+     import { DatabaseSync } from 'node:sqlite';
+     const database = new DatabaseSync(':memory:');
+     const outbox = sqliteOutbox({ database });
+     export const id: string = outbox.append(database, { kind: 'a.b', account: { external_id: 'c' }, body: {} });
+     createRelay({ store: outbox, publisher }).start();
      // @ts-expect-error: an option that there is none of
      createProtector({ issuer: 'http://localhost:3000', url: 'http://localhost:4100', audience: 'http://localhost:4100', ofline: true });`,
   );
