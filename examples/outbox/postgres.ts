@@ -16,6 +16,7 @@ export interface Order {
 
 export async function openShop(connectionString: string) {
   const pool = new pg.Pool({ connectionString });
+  pool.on('error', (error) => console.error(`an idle connection ended: ${error}`));
   const outbox = postgresOutbox({ pool });
   await outbox.setUp();
 

@@ -31,13 +31,13 @@ async function invoicesOf(customer: string): Promise<string[]> {
 test('orders in PostgreSQL publish their events, also those of another language, and a rejected one is mended', async (t) => {
   const database = await createForeignDatabase();
   const { pool, outbox, placeOrder } = await openShop(database.url);
+  await pool.query('create table orders (id text primary key, customer text, cents int)');
+  const relay = startRelay(outbox, server.baseUrl, client.id, client.secret ?? '');
   t.after(async () => {
+    await relay.stop();
     await pool.end();
     await database.drop();
   });
-  await pool.query('create table orders (id text primary key, customer text, cents int)');
-  const relay = startRelay(outbox, server.baseUrl, client.id, client.secret ?? '');
-  t.after(() => relay.stop());
   await placeOrder({ id: 'in_17', customer: 'user-4711', cents: 1_200 });
   await assert.rejects(placeOrder({ id: 'in_17', customer: 'user-4711', cents: 1_200 }));
   await pool.query(readFileSync(new URL('insert.sql', folder), 'utf8'));

@@ -120,11 +120,12 @@ for (const database of databases) {
       const account = await createTestAccount(server);
       assert.ok(await outbox.hold('a relay that died', 5_000));
       await append(pushes(account.id, [`${database}-taken-over`]));
-      run(t, database, place, 'relay', ...credentials);
+      const child = run(t, database, place, 'relay', ...credentials);
       await until(
         () => stored(account.id),
         (marks) => marks.length === 1,
       );
+      await kill(child);
       assert.equal(
         (await query('select holder from nuncio_outbox_lease'))[0]?.holder === 'a relay that died',
         false,

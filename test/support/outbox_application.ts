@@ -14,6 +14,7 @@ import { pushBody } from './webhooks.ts';
 
 const [database, place = '', what, ...rest] = process.argv.slice(2);
 const pool = database === 'SQLite' ? undefined : new pg.Pool({ connectionString: place, max: 3 });
+pool?.on('error', () => {});
 const file = database === 'SQLite' ? new DatabaseSync(place) : undefined;
 
 if (what === 'append') {
