@@ -1,4 +1,4 @@
-/** Account links: single-use URLs with which an application sends its users to their account page here. */
+/** Account links: single-use URLs by which an application sends its users to their account page. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

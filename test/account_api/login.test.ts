@@ -1,4 +1,7 @@
-/** Sign-in handed over to the application's own page: what it is told, what it answers, and who may finish. */
+/**
+ * Sign-in at the application's own page: what the application learns, what it may respond, and who may
+ * finish.
+ */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,4 +1,4 @@
-/** What a hostile app, a stranger or a forgotten session must not gain where sign-in is handed over. */
+/** Attacks on handed-over sign-in by a hostile app, a stranger or a stale session. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

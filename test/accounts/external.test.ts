@@ -1,4 +1,4 @@
-/** Accounts of another application: external ids, the accounts API, events for users that nobody has told of yet. */
+/** Accounts of another application: external ids, the accounts API, and events for unknown users. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,4 +1,4 @@
-/** Strangers who try to shut others out: by wrong passwords for their account, by invalid registrations. */
+/** Attempts to lock others out with wrong passwords or invalid registrations. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

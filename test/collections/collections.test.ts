@@ -1,4 +1,4 @@
-/** Articles, comments and publish over HTTP: shapes, statuses, ownership, events. */
+/** Articles, comments and publish over HTTP: formats, statuses, ownership and events. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

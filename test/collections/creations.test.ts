@@ -1,4 +1,4 @@
-/** Creations that come at one moment: they share statements, and each request has its own response. */
+/** Concurrent creations share statements, and each request gets its own response. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,4 +1,4 @@
-/** Collections that are nothing like articles come out of the same declarations. */
+/** Collections that are unlike articles, from the same kind of declaration. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,4 +1,4 @@
-/** Expansions: what is embedded, for whom, how much of it, and what a cache may think of it. */
+/** Expansions: what is embedded, for whom, how much, and how responses are cached. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,4 +1,4 @@
-/** JSON Patch: agrees with another implementation on whatever is in bounds, and refuses what is not. */
+/** JSON Patch agrees with another implementation within its limits, and refuses everything beyond them. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

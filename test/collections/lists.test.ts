@@ -1,4 +1,4 @@
-/** Lists: pages that are stable while things change, filters, orders, selected members. */
+/** Lists: pages that stay stable during changes, filters, sort orders and selected fields. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,6 +1,6 @@
 /**
- * Random sequences of operations by two users, beside a model of some lines that says who may see and do what. The
- * server and the model must not differ in any answer, in any list at the end, nor in the events that were told.
+ * Random operations of two users, compared with a small model of who may see and do what. Every response, the
+ * final lists and the published events must agree.
  */
 
 import assert from 'node:assert/strict';

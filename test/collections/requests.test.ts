@@ -1,4 +1,4 @@
-/** What HTTP promises of single requests: conditions, idempotency keys, partial updates, limits. */
+/** Single requests over HTTP: conditions, idempotency keys, partial updates and rate limits. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

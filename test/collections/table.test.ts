@@ -1,4 +1,4 @@
-/** Tables made from declarations: what is made, what is changed, what is refused. */
+/** Tables from declarations: what is created, changed and refused. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,6 +1,6 @@
 /**
- * Statements of many callers that share few connections, and everything that can go wrong with one of them: each caller
- * gets its own result or its own error, and what was reported is what the database holds.
+ * Many callers share few connections, and every kind of failure occurs. Each caller gets its own result or
+ * error, and what was reported is what the database holds.
  */
 
 import assert from 'node:assert/strict';

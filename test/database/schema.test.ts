@@ -1,6 +1,6 @@
 /**
- * Nuncio keeps to a schema of its own: beside another application, beside another Nuncio, and where the database user may
- * do next to nothing else.
+ * Nuncio stays in its own schema: beside another application, beside another Nuncio, and for a database user
+ * with minimal rights.
  */
 
 import assert from 'node:assert/strict';

@@ -1,4 +1,4 @@
-/** Bodies that are too long, lie about their length or never end: on every route that takes one, and on those that take none. */
+/** Bodies that are too long, lie about their length or never end, on every route. */
 
 import assert from 'node:assert/strict';
 import { type AddressInfo, connect } from 'node:net';

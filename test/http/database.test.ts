@@ -1,4 +1,4 @@
-/** The database goes away under a running server and comes back: 503 meanwhile, and everything resumes. */
+/** The database goes away under a running server and comes back. */
 
 import assert from 'node:assert/strict';
 import { connect, createServer, type Socket } from 'node:net';

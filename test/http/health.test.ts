@@ -1,4 +1,4 @@
-/** Health: `/livez` is about the process; `/readyz` about its database and what works on this node. */
+/** Health: `/livez` covers the process, `/readyz` its database and this node's workers. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

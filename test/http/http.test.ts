@@ -1,4 +1,4 @@
-/** What every request meets: JSON read strictly, honest statuses, problem details, the database gone and back. */
+/** What applies to every request: strict JSON, statuses and problem details. */
 
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';

@@ -1,4 +1,4 @@
-/** What an operator watches: metrics, traces. */
+/** Metrics and traces. */
 
 import assert from 'node:assert/strict';
 import { AsyncLocalStorage } from 'node:async_hooks';

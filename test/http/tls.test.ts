@@ -1,6 +1,4 @@
-/**
- * TLS of the server itself, and client certificates that are shown to it directly (RFC 8705).
- */
+/** TLS at the server itself, and client certificates presented to it directly (RFC 8705). */
 
 import assert from 'node:assert/strict';
 import { hash, X509Certificate } from 'node:crypto';

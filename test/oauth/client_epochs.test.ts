@@ -1,6 +1,6 @@
 /**
- * Access tokens of a client that was deleted, disabled or registered again: dead or good by the database's order of
- * events, whatever the clocks of the nodes say.
+ * Access tokens of a client that was deleted, disabled or registered again. The database's order of events
+ * decides, not the nodes' clocks.
  */
 
 import assert from 'node:assert/strict';

@@ -1,6 +1,4 @@
-/**
- * Clients that prove themselves by keys of their own (RFC 7523, RFC 9101), registered by value or by URL.
- */
+/** Clients that authenticate with their own keys (RFC 7523, RFC 9101), registered by value or by URL. */
 
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';

@@ -1,6 +1,4 @@
-/**
- * The authorization code flow over HTTP: what an app and a user see when all is well, and every refusal.
- */
+/** The authorization code flow over HTTP: what an app and a user see on success and on every refusal. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,6 +1,4 @@
-/**
- * What the consent page says beside scopes: the APIs that an app asks for (RFC 8707), and the app's own links.
- */
+/** What the consent page shows beside scopes: the requested APIs (RFC 8707) and the app's links. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,6 +1,4 @@
-/**
- * A second consent of the same user and app: it narrows or widens what the first one granted, with its subscriptions.
- */
+/** A second consent of the same user and app narrows or widens the first grant and its subscriptions. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,4 +1,4 @@
-/** The console's grant: a page that is loaded again continues with it, in the same browser, as the same user. */
+/** The console's grant continues when its page is reloaded in the same browser by the same user. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

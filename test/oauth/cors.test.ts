@@ -1,6 +1,4 @@
-/**
- * Pages of other origins: what they may use without cookies, and what they may not read.
- */
+/** Other origins: what they may use without cookies, and what they may not read. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,6 +1,4 @@
-/**
- * The device flow (RFC 8628) over HTTP: the device polls, a person enters the code elsewhere.
- */
+/** The device flow (RFC 8628) over HTTP: the device polls while a person enters the code elsewhere. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,6 +1,4 @@
-/**
- * DPoP (RFC 9449): at the token endpoint and at the API.
- */
+/** DPoP (RFC 9449) at the token endpoint and at the API. */
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';

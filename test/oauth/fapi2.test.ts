@@ -1,6 +1,4 @@
-/**
- * What the operator holds a client to: metadata given at its creation, and the preset for FAPI 2.0.
- */
+/** Requirements that the operator sets for a client: metadata at creation, and the FAPI 2.0 preset. */
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';

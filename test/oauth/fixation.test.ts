@@ -1,6 +1,7 @@
 /**
- * Interactions planted in another browser: each test has two cookie jars, the attacker's and the victim's. A sibling
- * host sets cookies without the prefix `__Host-` in the victim's browser, and over http any port does.
+ * Interactions planted in another browser. Each test has two cookie jars, the attacker's and the victim's. A
+ * sibling host can set cookies without the prefix `__Host-` in the victim's browser, and over http any port
+ * can.
  */
 
 import assert from 'node:assert/strict';

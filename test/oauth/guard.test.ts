@@ -1,6 +1,6 @@
 /**
- * The bearer guard: what it lets through, what it refuses and in which words (RFC 6750, RFC 9068 section 4), and
- * how soon a withdrawal reaches every node.
+ * The bearer guard: what it accepts, its errors (RFC 6750, RFC 9068 section 4), and how soon a withdrawal
+ * reaches every node.
  */
 
 // Before anything that imports the engine.

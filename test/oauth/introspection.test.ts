@@ -1,6 +1,4 @@
-/**
- * Introspection (RFC 7662), private_key_jwt (RFC 7523), opaque access tokens, and the switch for PKCE.
- */
+/** Introspection (RFC 7662), private_key_jwt (RFC 7523), opaque access tokens, and the PKCE switch. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,6 +1,4 @@
-/**
- * Signing keys, the audit log, the log of refusals, housekeeping.
- */
+/** Signing keys, the audit log, the log of refusals, and housekeeping. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

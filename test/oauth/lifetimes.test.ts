@@ -1,4 +1,4 @@
-/** How long access tokens live and what they look like, by client and by API elsewhere. */
+/** Lifetime and format of access tokens, by client and by external API. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

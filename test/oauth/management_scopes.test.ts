@@ -1,4 +1,4 @@
-/** Management scopes: the console and clients that the operator names may have them, and nobody else. */
+/** Management scopes: only the console and clients named by the operator get them. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,6 +1,4 @@
-/**
- * OpenID Connect: id_tokens, userinfo, and the parameters by which an app asks for a fresh login or none at all.
- */
+/** OpenID Connect: id_tokens, userinfo, and the parameters that ask for a fresh login or none. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

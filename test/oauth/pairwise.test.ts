@@ -1,6 +1,4 @@
-/**
- * Pairwise subjects (OpenID Connect Core section 8.1): users by another name at the clients of each host.
- */
+/** Pairwise subjects (OpenID Connect Core section 8.1): a user's sub differs between hosts of clients. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

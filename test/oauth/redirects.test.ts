@@ -1,6 +1,6 @@
 /**
- * Redirects to addresses of apps: 302 on every path, and none to an app that registered itself before the user acts
- * (RFC 9700 section 4.11.2).
+ * Redirects to apps: always 302, and never to a self-registered app before the user acts (RFC 9700 section
+ * 4.11.2).
  */
 
 import assert from 'node:assert/strict';

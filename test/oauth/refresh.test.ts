@@ -1,5 +1,6 @@
 /**
- * Refresh tokens: rotation, the answer that got lost, replay, withdrawal (RFC 6749 section 6, RFC 9700 section 4.14).
+ * Refresh tokens: rotation, lost responses, replay and withdrawal (RFC 6749 section 6, RFC 9700 section
+ * 4.14).
  */
 
 import assert from 'node:assert/strict';

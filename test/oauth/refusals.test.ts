@@ -1,6 +1,6 @@
 /**
- * A refused token request uses nothing up: refresh tokens, authorization codes and device codes are consumed by the
- * request that succeeds, whatever was judged wrong about those before it.
+ * A refused token request uses nothing up: only the request that succeeds consumes a refresh token,
+ * authorization code or device code.
  */
 
 import assert from 'node:assert/strict';

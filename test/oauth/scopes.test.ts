@@ -1,6 +1,6 @@
 /**
- * Scopes at every endpoint that takes them: what is ignored, what is refused, and the claims that `profile` and
- * `email` give (OpenID Connect Core sections 3.1.2.1 and 5.4).
+ * Scopes at every endpoint that accepts them: what is ignored, what is refused, and the claims of `profile`
+ * and `email` (OpenID Connect Core sections 3.1.2.1 and 5.4).
  */
 
 import assert from 'node:assert/strict';

@@ -1,6 +1,4 @@
-/**
- * What is deprecated: the implicit and the password grant, off as shipped and behind both switches.
- */
+/** Deprecated grants: implicit and password, off by default and behind two switches each. */
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';

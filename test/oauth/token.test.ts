@@ -1,6 +1,4 @@
-/**
- * The token and revocation endpoints: client authentication, client credentials, what is refused and how.
- */
+/** The token and revocation endpoints: client authentication, client credentials and errors. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

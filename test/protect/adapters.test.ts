@@ -1,7 +1,4 @@
-/**
- * `nuncio/protect` in front of real servers: Express, Fastify and bare `node:http`, asked over HTTP, with one behaviour
- * for all three.
- */
+/** `nuncio/protect` in Express, Fastify and bare `node:http`, with the same behaviour over HTTP. */
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

@@ -1,6 +1,4 @@
-/**
- * `nuncio/protect` and tokens that are bound to a key (RFC 9449 sections 4.3, 7, 9 and 11.1).
- */
+/** `nuncio/protect` and key-bound tokens (RFC 9449 sections 4.3, 7, 9 and 11.1). */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,6 +1,6 @@
 /**
- * `nuncio/protect` with a client of its own: withdrawals by introspection (RFC 7662) at a real server, opaque tokens,
- * and DPoP with openid-client, from the token endpoint to the API elsewhere.
+ * `nuncio/protect` with its own client: withdrawals by introspection (RFC 7662) at a real server, opaque
+ * tokens, and DPoP with openid-client from the token endpoint to an external API.
  */
 
 import assert from 'node:assert/strict';

@@ -1,7 +1,6 @@
 /**
- * `nuncio/protect` and an issuer that is away, slow, endless, or not who it should be: nobody is let in, nobody waits
- * for long, and it comes back by itself. The issuer here is a server made for the purpose; what a good one does is
- * tested with a real one.
+ * `nuncio/protect` when the issuer is away, slow, endless or false: no request is accepted, none waits long,
+ * and checks recover by themselves. The issuer here is a test server; other tests use a real one.
  */
 
 import assert from 'node:assert/strict';

@@ -1,5 +1,5 @@
 /**
- * `nuncio/protect` before a real Nuncio server: which access tokens a server elsewhere takes, and how it refuses the
+ * `nuncio/protect` with a real Nuncio server: which access tokens an external API accepts, and how it refuses
  * others (RFC 6750, RFC 9068 section 4, RFC 9728).
  */
 

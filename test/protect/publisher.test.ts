@@ -1,5 +1,6 @@
 /**
- * Publishing events from a server of one's own: durable, each once however often it is tried, in batches.
+ * Publishing events from another server: durable, in batches, and each event once however often it is
+ * retried.
  */
 
 import assert from 'node:assert/strict';

@@ -1,6 +1,6 @@
 /**
- * Tokens for an API elsewhere alone (RFC 8707): a client that knows nothing but that API's URL finds its issuer (RFC
- * 9728), asks for a token for it, and that token opens nothing else.
+ * Tokens for an external API (RFC 8707). A client that knows only the API's URL finds its issuer (RFC 9728)
+ * and gets a token that works nowhere else.
  */
 
 import assert from 'node:assert/strict';

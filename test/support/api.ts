@@ -1,4 +1,4 @@
-/** Requests to the API for tests: one user with one token, and what came back, read. */
+/** Requests to the API for tests: one user with one token, and parsed responses. */
 
 import type { Account } from '../../src/accounts/account.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from './oauth.ts';

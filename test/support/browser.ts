@@ -1,6 +1,6 @@
 /**
- * A browser as far as the protocol's pages need one: keeps cookies by path, follows redirects inside the server
- * only, reads forms and submits them.
+ * A minimal browser for the protocol's pages: stores cookies by path, follows redirects within the server,
+ * reads and submits forms.
  */
 
 interface Cookie {

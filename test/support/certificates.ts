@@ -1,6 +1,6 @@
 /**
- * Certificates for tests, good for a hundred years: authorities, a server of `apps.example` and everything below it,
- * a machine that the authority vouches for, and one that vouches for itself. Nothing real trusts any of them.
+ * Test certificates, valid for a hundred years: authorities, a server for `apps.example` and its subdomains,
+ * a machine certified by the authority, and a self-signed machine. Nothing real trusts them.
  */
 
 export const authorityCertificate = `-----BEGIN CERTIFICATE-----

@@ -1,6 +1,6 @@
 /**
- * The checklists in docs/conformance*.md, and the tests that are named after their lines: `oauth 12: …`, `webhooks 3, 4: …`.
- * Sources are read as text; the formatter guarantees their indentation.
+ * The checklists in docs/conformance*.md and the tests named after their lines: `oauth 12: …`, `webhooks 3,
+ * 4: …`. Sources are read as text; the formatter guarantees their indentation.
  */
 
 import { globSync, readFileSync } from 'node:fs';

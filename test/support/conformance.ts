@@ -1,6 +1,6 @@
 /**
- * The conformance suite of the Model Context Protocol for authorization servers, run as its own program against a
- * server here, with a user who signs in and allows.
+ * The Model Context Protocol's conformance suite for authorization servers, run as its own program against a
+ * test server with a user who signs in and allows.
  */
 
 import { spawn } from 'node:child_process';

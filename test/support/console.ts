@@ -1,4 +1,4 @@
-/** The console as a user has signed in to it: its client, and tokens got by code and PKCE or minted. */
+/** The console for a signed-in user: its client, and tokens obtained by code and PKCE or minted. */
 
 import type { LocalAccount } from '../../src/accounts/account.ts';
 import { consoleClientId } from '../../src/clients/own_clients.ts';

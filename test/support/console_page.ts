@@ -1,6 +1,6 @@
 /**
- * The console in a real browser, for tests: it is built where the build is not up to date, a user signs in to it, and
- * whatever the browser complains of fails the test.
+ * The console in a real browser. It is built when the build is outdated, a user signs in, and any browser
+ * error fails the test.
  */
 
 import assert from 'node:assert/strict';

@@ -1,4 +1,4 @@
-/** The requests that the console's pages make, with the parameters that its filters can set. */
+/** The requests that the console's pages send, with every filter parameter. */
 
 import { deliveryStates } from '../../src/webhooks/log/delivery.ts';
 import { deliveryId, deliveryIdPrefix } from '../../src/webhooks/subscriptions/delivery_id.ts';

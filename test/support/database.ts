@@ -1,6 +1,4 @@
-/**
- * Databases for tests: each test file gets one of its own, copied from a migrated template.
- */
+/** Databases for tests: each test file gets a copy of a migrated template. */
 
 import pg from 'pg';
 import { migrateCollections } from '../../src/collections/migrate.ts';

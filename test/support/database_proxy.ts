@@ -1,6 +1,4 @@
-/**
- * A way to the database that a test can cut: a TCP proxy in front of it.
- */
+/** A TCP proxy in front of the database that a test can cut. */
 
 import type { AddressInfo } from 'node:net';
 import { connect, createServer, type Socket } from 'node:net';

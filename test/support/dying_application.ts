@@ -1,6 +1,6 @@
 /**
- * An application that publishes by SQL and is killed, for tests: `<database URL> <account> <mark> before|after`, where the last
- * says when it dies, before the commit or at once after it.
+ * An application that publishes by SQL and is killed: `<database URL> <account> <mark> before|after`. The
+ * last parameter says whether it dies before the commit or right after it.
  */
 
 import pg from 'pg';

@@ -1,6 +1,4 @@
-/**
- * An HTTP proxy on loopback for tests: does what `CONNECT` asks for, and keeps what it was asked.
- */
+/** An HTTP proxy on loopback that executes `CONNECT` and records what it was asked. */
 
 import { createServer, type IncomingHttpHeaders } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';

@@ -1,4 +1,4 @@
-/** Processes that use an embedded PostgreSQL, what they leave behind, and the machines they find themselves on. */
+/** Processes that use an embedded PostgreSQL, what they leave behind, and the machines they run on. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';

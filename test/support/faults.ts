@@ -1,6 +1,4 @@
-/**
- * What may befall a server and its database: each is done, and mended, by one call.
- */
+/** Faults of a server and its database: one call causes or repairs each. */
 
 import type { TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';

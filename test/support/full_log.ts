@@ -1,7 +1,7 @@
 /**
- * A database with a history, made in whole statements: accounts, apps, subscriptions, and a delivery log of 30 days in
- * the states that a real one has. The clock of the history is this database's clock; the engine leaves all of it alone,
- * for nothing in it is due.
+ * A database with history, created by bulk statements: accounts, apps, subscriptions, and a delivery log of
+ * 30 days with realistic states. Its times follow this database's clock. The engine leaves all of it alone,
+ * because nothing is due.
  */
 
 import { sql } from 'kysely';

@@ -1,4 +1,4 @@
-/** Images for tests: PNGs made here, and small files that a browser made (with a color profile in each). */
+/** Test images: PNGs made here, and small files made by a browser, each with a color profile. */
 
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,6 +1,6 @@
 /**
- * Code run in a thread of another process, by its inspector: how a test makes the thread of the delivery engine throw
- * or stand still, which nothing outside can.
+ * Runs code in a thread of another process by its inspector. A test uses it to make the delivery engine's
+ * thread throw or hang.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';

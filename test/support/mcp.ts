@@ -1,5 +1,6 @@
 /**
- * A small MCP server over streamable HTTP, protected by `nuncio/protect`: one tool that reads and one that writes.
+ * A small MCP server over streamable HTTP, protected by `nuncio/protect`, with one tool that reads and one
+ * that writes.
  */
 
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';

@@ -1,6 +1,6 @@
 /**
- * Servers on one PostgreSQL with a standby, and what may befall them: each fault is done, and mended, by one call. Each
- * server has a way of its own to the database.
+ * Servers on one PostgreSQL with a standby, and their faults: one call causes or repairs each. Each server
+ * has its own connection path to the database.
  */
 
 import { spawnSync } from 'node:child_process';

@@ -1,6 +1,4 @@
-/**
- * Accounts, clients, grants and tokens for tests: made in the server's own database, and asked for over HTTP.
- */
+/** Accounts, clients, grants and tokens for tests, created in the server's database or obtained over HTTP. */
 
 import { createHash, randomBytes } from 'node:crypto';
 import { decodeJwt, importJWK, SignJWT } from 'jose';

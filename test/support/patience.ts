@@ -1,5 +1,5 @@
 /**
- * Milliseconds after which something that a test waits for is taken never to come. No test depends on it: it is far more
- * than any machine needs, and only says sooner than the runner's own limit what was waited for.
+ * How long a test waits before it gives up, in milliseconds. No result depends on it: it is far longer than
+ * any machine needs, and only names what was waited for before the runner's own timeout.
  */
 export const patienceMs = 240_000;

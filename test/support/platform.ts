@@ -1,4 +1,4 @@
-/** A platform for tests beside the shipped example: articles again, and two collections that are nothing like them. */
+/** A test platform: the shipped articles and two different collections. */
 
 import shipped from '../../nuncio.config.ts';
 import {

@@ -1,6 +1,4 @@
-/**
- * Nuncio as a process of its own, for tests that kill it.
- */
+/** Nuncio as a separate process, for tests that kill it. */
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';

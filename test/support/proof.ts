@@ -1,6 +1,4 @@
-/**
- * DPoP proofs (RFC 9449) as a client makes them, good or with something wrong in them.
- */
+/** DPoP proofs (RFC 9449), valid or with a chosen fault. */
 
 import { createHash } from 'node:crypto';
 import { calculateJwkThumbprint, exportJWK, generateKeyPair, type JWK, SignJWT } from 'jose';

@@ -1,4 +1,4 @@
-/** An application that publishes by SQL, for tests: a role of its own that may do nothing else. */
+/** An application that publishes by SQL, with a database role that may do nothing else. */
 
 import pg from 'pg';
 import { newId } from '../../src/crypto/ids.ts';

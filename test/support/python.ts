@@ -1,7 +1,7 @@
 /**
- * Python for tests: a virtual environment with the pinned packages of one requirements file, made at the first need
- * and kept in `node_modules/.cache`. Where there is no Python, or its packages cannot be had, the reason is given back
- * and the test says that it was skipped.
+ * Python for tests: a virtual environment with the pinned packages of a requirements file, created on first
+ * use in `node_modules/.cache`. When Python or its packages are unavailable, the reason is returned and the
+ * test is skipped.
  */
 
 import { execFile } from 'node:child_process';

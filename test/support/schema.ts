@@ -1,4 +1,4 @@
-/** Servers on databases that Nuncio does not have for itself. */
+/** Servers on databases that Nuncio shares with others. */
 
 import pg from 'pg';
 import { pino } from 'pino';

@@ -1,4 +1,4 @@
-/** Values made from a JSON Schema, for fuzzing: those that fit it, and those that nearly do. */
+/** Values generated from a JSON Schema for fuzzing: valid ones and nearly valid ones. */
 
 import fc from 'fast-check';
 

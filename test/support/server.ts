@@ -1,6 +1,4 @@
-/**
- * A whole server for tests: its own database, its own port, in this process.
- */
+/** A whole server in this process, with its own database and port. */
 
 import { createServer } from 'node:net';
 import { pino } from 'pino';

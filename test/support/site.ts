@@ -1,6 +1,6 @@
 /**
- * A site of somebody else for tests: an HTTPS server on loopback, known by every name below `apps.example` to a
- * server that is started with `siteEgress`.
+ * Another party's HTTPS site on loopback. A server started with `siteEgress` reaches it under every name
+ * below `apps.example`.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';

@@ -1,6 +1,4 @@
-/**
- * A PostgreSQL and a streaming, asynchronous standby of it, both embedded: what a failover is tried with.
- */
+/** An embedded PostgreSQL with an asynchronous streaming standby, for failover tests. */
 
 import { spawnSync } from 'node:child_process';
 import { appendFileSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';

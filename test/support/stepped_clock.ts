@@ -1,6 +1,6 @@
 /**
- * A wall clock of PostgreSQL that a test can set: a library that is loaded before the C library adds what a file says. Needs
- * Linux and a C compiler.
+ * A wall clock of PostgreSQL that a test can set, by a library preloaded before the C library. Needs Linux
+ * and a C compiler.
  */
 
 import { spawnSync } from 'node:child_process';

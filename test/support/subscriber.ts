@@ -1,6 +1,4 @@
-/**
- * A subscriber for tests: an HTTP server on loopback that keeps what it was sent and answers as it is told.
- */
+/** A subscriber for tests: an HTTP server on loopback that records deliveries and responds as told. */
 
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';

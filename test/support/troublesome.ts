@@ -1,4 +1,4 @@
-/** What the fault tests have in common: a subscriber that fails in every way, and what came to it. */
+/** A subscriber that fails in every way, for the fault tests, with what it received. */
 
 import assert from 'node:assert/strict';
 import { createServer, type ServerResponse } from 'node:http';

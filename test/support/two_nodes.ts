@@ -1,4 +1,4 @@
-/** Two servers on one database, each a process of its own. */
+/** Two server processes on one database. */
 
 import type { TestContext } from 'node:test';
 import { loadConfig } from '../../src/config/config.ts';

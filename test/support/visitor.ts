@@ -1,4 +1,4 @@
-/** A browser before the pages of an app: it follows nothing by itself and keeps cookies. */
+/** A browser for an app's pages: stores cookies and follows nothing by itself. */
 
 import { once } from 'node:events';
 import { get, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';

@@ -1,4 +1,7 @@
-/** The embedded PostgreSQL with real processes: who runs it, who joins it, and what is left of it after each way to die. */
+/**
+ * Embedded PostgreSQL in real processes: who runs it, who joins it, and what each kind of crash leaves
+ * behind.
+ */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,4 +1,7 @@
-/** As whom the embedded PostgreSQL runs: root with user namespaces and without, ordinary users, folders that others may not enter. */
+/**
+ * The user that embedded PostgreSQL runs as: root with and without user namespaces, ordinary users, and
+ * folders closed to others.
+ */
 import assert from 'node:assert/strict';
 import { readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';

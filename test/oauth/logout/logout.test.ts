@@ -1,5 +1,5 @@
 /**
- * Signing out by an app (OpenID Connect RP-Initiated Logout), and telling the others (Back-Channel Logout).
+ * Sign-out by an app (OpenID Connect RP-Initiated Logout) and notices to other apps (Back-Channel Logout).
  */
 
 import assert from 'node:assert/strict';

@@ -1,6 +1,4 @@
-/**
- * Mutual TLS (RFC 8705) behind a reverse proxy: clients that authenticate by a certificate, and tokens bound to one.
- */
+/** Mutual TLS (RFC 8705) behind a reverse proxy: client authentication and certificate-bound tokens. */
 
 import assert from 'node:assert/strict';
 import { createHash, X509Certificate } from 'node:crypto';

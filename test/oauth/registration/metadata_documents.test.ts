@@ -1,6 +1,4 @@
-/**
- * Client ID metadata documents: apps that are known by the URL of their own metadata, fetched over real TLS.
- */
+/** Client ID metadata documents: apps known by the URL of their metadata, fetched over real TLS. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
