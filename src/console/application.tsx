@@ -1,4 +1,4 @@
-/** The console: finishes the sign-in, and then shows the page that the user wanted. */
+/** The console: finishes the sign-in, then shows the requested page. */
 
 import { QueryClientProvider } from '@tanstack/react-query';
 import { RouterProvider } from '@tanstack/react-router';
@@ -14,7 +14,7 @@ import { Toasts } from './ui/toasts.tsx';
 export async function showConsole(): Promise<void> {
   const root = createRoot(document.getElementById('console') as HTMLElement);
   try {
-    // The answer of the authorization endpoint is used up: it has no place in the history.
+    // Keep the used authorization response out of the history.
     history.replaceState(null, '', await finishSignIn());
   } catch (error) {
     root.render(<SignInFailed error={error} />);

@@ -1,6 +1,6 @@
 /**
- * The first script of the console. Whoever is not signed in on this page goes to the authorization endpoint at once;
- * whoever comes back from there gets the application.
+ * The first script of the console. It sends a signed-out browser to the authorization endpoint at once and loads the
+ * application for a browser that comes back.
  */
 
 import { callbackPath, issuer, signIn } from './session/sign_in.ts';

@@ -1,4 +1,4 @@
-/** The pages of the console by their addresses. Each is loaded when it is first looked at. */
+/** The console's routes. Pages load on first use. */
 
 import {
   createRootRoute,

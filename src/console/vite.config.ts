@@ -7,7 +7,7 @@ export default defineConfig({
   base: '/console/',
   build: {
     emptyOutDir: true,
-    // Everything is a file of its own: the policy of the page lets nothing be inline.
+    // The page's policy forbids inline scripts and styles.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     chunkSizeWarningLimit: 1_000,

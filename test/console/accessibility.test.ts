@@ -183,7 +183,7 @@ test('an administrator verifies an app, disables an account and reads the audit 
   await press('Enter');
   await page.getByRole('heading', { name: 'Accounts' }).waitFor();
   const { email } = developer.account;
-  await tabTo(page, page.getByRole('searchbox', { name: 'E-mail begins with' }));
+  await tabTo(page, page.getByRole('searchbox', { name: 'Email begins with' }));
   await page.keyboard.type(email);
   await tabTo(page, page.getByRole('button', { name: 'State' }));
   await press('Enter');

@@ -58,7 +58,7 @@ for (const [where, options] of places) {
     const { page, problems, follow } = await openConsole(browser, server, account, path, options);
     for (const [file, message] of [
       [{ mimeType: 'image/svg+xml', buffer: Buffer.from('<svg/>') }, 'Choose a PNG, JPEG or WebP image.'],
-      [{ mimeType: 'image/png', buffer: Buffer.alloc(70_000) }, 'The file has 69 KiB. It may have 64 KiB.'],
+      [{ mimeType: 'image/png', buffer: Buffer.alloc(70_000) }, 'The file is 69 KiB. The limit is 64 KiB.'],
       [{ mimeType: 'image/png', buffer: Buffer.from('<html>') }, 'not an image that this browser can show'],
       [{ mimeType: 'image/png', buffer: png(1_025, 2) }, 'The image is 1025 by 2 pixels.'],
     ] as const) {

@@ -80,7 +80,7 @@ test('an administrator verifies and suspends apps, disables accounts and subscri
 
   await page.getByRole('link', { name: 'Accounts' }).click();
   const { email } = developer.account;
-  await page.getByRole('searchbox', { name: 'E-mail begins with' }).fill(email);
+  await page.getByRole('searchbox', { name: 'Email begins with' }).fill(email);
   await page.getByRole('button', { name: `Disable ${email}` }).click();
   await page.getByRole('alertdialog').getByRole('button', { name: 'Disable' }).click();
   await page.locator('td').getByText('disabled').waitFor();
@@ -138,7 +138,7 @@ test('an administrator enables an account again, and cannot disable their own', 
   const account = await createTestAccount(server, { email: 'zoe@search.example' });
   const admin = await createTestAccount(server, { isAdmin: true });
   const { page, problems } = await openConsole(browser, server, admin, '/console/operator/accounts');
-  const email = page.getByRole('searchbox', { name: 'E-mail begins with' });
+  const email = page.getByRole('searchbox', { name: 'Email begins with' });
   await email.fill('zoe@');
   const dialog = page.getByRole('alertdialog');
   await page.getByRole('button', { name: `Disable ${account.email}` }).click();

@@ -134,7 +134,7 @@ test('an unsolicited authorization response signs nobody in', async () => {
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/subscriptions');
   await page.goto(`${server.baseUrl}/console/callback?code=stolen&state=x&iss=${server.baseUrl}`);
-  await page.getByText('This sign-in has expired, or it was started in another tab.').waitFor();
+  await page.getByText('This sign-in has expired or was started in another tab.').waitFor();
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('heading', { name: 'Apps', exact: true }).waitFor();
 });

@@ -1,4 +1,4 @@
-/** What the operator's pages ask for. */
+/** Queries of the operator's pages. */
 
 import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
 import type { Operations } from './generated.ts';
@@ -9,14 +9,14 @@ type Lists = 'GET /admin/accounts' | 'GET /admin/apps' | 'GET /admin/subscriptio
 
 const pageSize = 50;
 
-/** A list, page by page. Members of the filter that are empty are left out. */
+/** A paged list. Empty filters are omitted. */
 export function adminListQuery<Name extends Lists>(name: Name, filter: Record<string, string>) {
   const given = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== ''));
   return infiniteQueryOptions({
     queryKey: ['admin', name, given],
     queryFn: ({ pageParam, signal }) => {
       const query = { ...given, limit: pageSize, after: pageParam ?? undefined };
-      // The compiler does not see through the union of the lists that all of them take these.
+      // The compiler cannot see that every list of the union accepts these parameters.
       return request(
         name as 'GET /admin/accounts',
         { query, signal } as RequestInput<'GET /admin/accounts'>,

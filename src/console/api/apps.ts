@@ -1,12 +1,12 @@
-/** What the pages of apps ask for. */
+/** Queries of the app pages. */
 
 import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
 import { nextAfter } from './queries.ts';
 import { request, send } from './request.ts';
 
-/** How many items of a list are asked for at once. */
+/** Items of a page. */
 const pageSize = 50;
-/** Milliseconds after which the scopes may have changed: they do with a start of the server. */
+/** Milliseconds that scopes are cached. They only change when the server restarts. */
 const scopesMs = 300_000;
 
 export const appsQuery = infiniteQueryOptions({
@@ -23,7 +23,7 @@ export const appQuery = (id: string) =>
     queryFn: ({ signal }) => request('GET /apps/{id}', { path: { id }, signal }),
   });
 
-/** An app has 100 members and invitations at most: they fit on one page. */
+/** An app has at most 100 members and invitations, which fit on one page. */
 export const membersQuery = (id: string) =>
   queryOptions({
     queryKey: ['app', id, 'members'],
@@ -31,7 +31,7 @@ export const membersQuery = (id: string) =>
       request('GET /apps/{id}/members', { path: { id }, query: { limit: 200 }, signal }),
   });
 
-/** An app has 20 subscriptions of its own at most. */
+/** An app has at most 20 subscriptions of its own. */
 export const appSubscriptionsQuery = (id: string) =>
   queryOptions({
     queryKey: ['app', id, 'subscriptions'],
@@ -46,11 +46,11 @@ export const invitationsQuery = queryOptions({
 
 export interface Scope {
   name: string;
-  /** Completes "The app may …". */
+  /** Completes "The app can …". */
   description: string;
 }
 
-/** The scopes of OpenID Connect: the reference lists those of the API alone. */
+/** The scopes of OpenID Connect. The reference lists only those of the API. */
 const openidScopes: readonly Scope[] = [
   { name: 'openid', description: 'identify the user' },
   { name: 'profile', description: 'see the user’s name' },
@@ -64,7 +64,7 @@ interface ReferenceScopes {
   };
 }
 
-/** Everything that users can allow an app, in the words of the reference. */
+/** All scopes that users can grant, with their descriptions. */
 export const scopesQuery = queryOptions({
   queryKey: ['scopes'],
   queryFn: async ({ signal }): Promise<readonly Scope[]> => {

@@ -1,4 +1,4 @@
-/** The delivery log: asked for page by page, and heard of as it changes. */
+/** The delivery log: paged requests and live updates. */
 
 import type { InfiniteData } from '@tanstack/react-query';
 import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
@@ -28,7 +28,7 @@ export const deliveriesQuery = (id: string, filter: DeliveryFilter) =>
     getNextPageParam: nextAfter,
   });
 
-/** Milliseconds after which one that is not over is asked for again. */
+/** Milliseconds between requests for an unfinished delivery. */
 const pendingPauseMs = 1_500;
 
 export const deliveryQuery = (id: string) =>
@@ -38,7 +38,7 @@ export const deliveryQuery = (id: string) =>
     refetchInterval: ({ state }) => (state.data?.next_attempt_at == null ? false : pendingPauseMs),
   });
 
-/** The list with one that is new or has changed. */
+/** Returns the list with a new or changed delivery. */
 export function withDelivery(
   data: InfiniteData<DeliveryList> | undefined,
   changed: Delivery,
@@ -55,7 +55,7 @@ export function withDelivery(
   }));
   const [first] = pages;
   const newest = first?.items[0];
-  // What is older than the page stands on one that nobody has asked for.
+  // Older deliveries belong to pages that are not loaded.
   if (!isKnown && first !== undefined && (newest === undefined || changed.sequence > newest.sequence)) {
     first.items = [changed, ...first.items];
   }
@@ -63,8 +63,8 @@ export function withDelivery(
 }
 
 /**
- * Deliveries as they are made and as they change, until the server ends the stream.
- * @throws ApiError where it refuses
+ * Streams new and changed deliveries until the server ends the stream.
+ * @throws ApiError for an error response
  */
 export async function* streamDeliveries(
   id: string,

@@ -1,12 +1,12 @@
-/** How deliveries do, from counts that the server keeps. */
+/** Health statistics of deliveries. */
 
 import { queryOptions } from '@tanstack/react-query';
 import { request } from './request.ts';
 
-/** Hours that are looked back on. */
+/** Hours of the time range. */
 export type HealthHours = 1 | 24 | 168 | 720;
 
-/** One, or all that the user sees: the id is empty then. */
+/** One subscription or app, or all that the user can see: then the id is empty. */
 export type HealthSource = { kind: 'subscription' | 'app' | 'all'; id: string };
 
 const hourMs = 3_600_000;

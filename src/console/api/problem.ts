@@ -1,4 +1,4 @@
-/** What the server refuses, as the console handles it: problem details (RFC 9457). */
+/** Errors of the API: problem details (RFC 9457). */
 
 import type { Problem } from './generated.ts';
 
@@ -6,7 +6,7 @@ export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly status: number;
   readonly code: string | null;
-  /** By JSON pointer. */
+  /** Messages by JSON pointer. */
   readonly faults: ReadonlyMap<string, string>;
   readonly requestId: string | null;
 
@@ -18,7 +18,7 @@ export class ApiError extends Error {
     this.requestId = requestId;
   }
 
-  /** What is wrong with a member of the body, or with something in it. */
+  /** The error of a member of the body, or of a value inside it. */
   faultAt(name: string): string | undefined {
     for (const [pointer, message] of this.faults) {
       if (pointer === `/${name}` || pointer.startsWith(`/${name}/`)) return message;
@@ -27,7 +27,7 @@ export class ApiError extends Error {
   }
 }
 
-/** A sentence for the user. */
+/** The message for the user. */
 export function describeFailure(error: unknown): string {
   if (error instanceof ApiError) {
     const faults = [...error.faults].map(([pointer, message]) => `${pointer.slice(1)} ${message}`);

@@ -1,27 +1,27 @@
-/** What the pages ask for, each with the key by which the cache knows it. */
+/** Queries of the pages, with their cache keys. */
 
 import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
 import { request, send } from './request.ts';
 
-/** The parameter `after` of the link to the next page; null on the last. */
+/** The parameter `after` of the link to the next page; null on the last page. */
 export function nextAfter(page: { _links: object }): string | null {
   const { next } = page._links as { next?: { href: string } };
   return next === undefined ? null : new URL(next.href, location.origin).searchParams.get('after');
 }
 
-/** How many items of a list are asked for at once. */
+/** Items of a page. */
 const pageSize = 50;
-/** Milliseconds after which the catalogue may have changed: it does with a start of the server. */
+/** Milliseconds that the catalogue is cached. It only changes when the server restarts. */
 const catalogueMs = 300_000;
 
 export interface User {
-  /** Their account's id. */
+  /** The account's id. */
   sub: string;
   name?: string;
   email?: string;
 }
 
-/** Who is signed in (OpenID Connect's userinfo endpoint). */
+/** The signed-in user (OpenID Connect userinfo). */
 export const userQuery = queryOptions({
   queryKey: ['user'],
   queryFn: async ({ signal }) => (await (await send('/oauth/userinfo', { signal })).json()) as User,
@@ -58,7 +58,7 @@ export const secretQuery = (id: string) =>
   queryOptions({
     queryKey: ['subscription', id, 'secret'],
     queryFn: ({ signal }) => request('GET /subscriptions/{id}/secret', { path: { id }, signal }),
-    // A secret is kept no longer than it is looked at.
+    // Do not cache secrets.
     gcTime: 0,
     staleTime: 0,
   });

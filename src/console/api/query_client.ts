@@ -1,19 +1,19 @@
-/** The cache of what the server has answered. */
+/** The cache of responses. */
 
 import { QueryClient } from '@tanstack/react-query';
 import { ApiError } from './problem.ts';
 
-/** Milliseconds for which an answer is as good as a new one. */
+/** Milliseconds that a response counts as fresh. */
 const freshMs = 5_000;
 
 export const queryClient = new QueryClient({
   defaultOptions: {
     queries: {
       staleTime: freshMs,
-      // A request without a connection fails, and the page says so, instead of waiting for the connection.
+      // Without a connection a request fails at once, so that the page can show the error.
       networkMode: 'always',
       refetchOnReconnect: true,
-      // What the server has refused it will refuse again; what did not arrive may the next time.
+      // Retry only requests that got no response.
       retry: (count, error) => count < 2 && (!(error instanceof ApiError) || error.status >= 500),
     },
   },

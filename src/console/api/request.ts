@@ -1,4 +1,4 @@
-/** Requests to the API, typed by the server's own description of its operations. */
+/** Requests to the API, typed by its OpenAPI document. */
 
 import { accessToken, end } from '../session/session.ts';
 import type { Operations } from './generated.ts';
@@ -26,8 +26,8 @@ interface AnyInput {
 }
 
 /**
- * @throws ApiError for what the server refuses
- * @throws TypeError where the server cannot be reached
+ * @throws ApiError for an error response
+ * @throws TypeError if the server cannot be reached
  */
 export async function request<Name extends keyof Operations>(
   name: Name,
@@ -40,13 +40,13 @@ export async function request<Name extends keyof Operations>(
   for (const [key, value] of Object.entries(query))
     if (value !== undefined) parameters.set(key, String(value));
   const headers: Record<string, string> = { accept: 'application/json' };
-  // A file has a type of its own; everything else is JSON.
+  // Files are sent with their own type, everything else as JSON.
   const isFile = body instanceof Blob;
   if (isFile) headers['content-type'] = body.type;
   else if (body !== undefined) {
     headers['content-type'] = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json';
   }
-  // A lost answer is asked for again by the same key: nothing is done twice.
+  // A retry after a lost response uses the same key, so nothing is done twice.
   if (method === 'POST') headers['idempotency-key'] = crypto.randomUUID();
   const response = await send(parameters.size > 0 ? `${url}?${parameters}` : url, {
     method,
@@ -59,8 +59,8 @@ export async function request<Name extends keyof Operations>(
 }
 
 /**
- * A request with the user's access token: one that the server refuses is replaced once.
- * @throws ApiError for every answer that is not 2xx
+ * Sends a request with the user's access token. Replaces a refused token once.
+ * @throws ApiError for every response that is not 2xx
  */
 export async function send(url: string, init: RequestInit): Promise<Response> {
   const token = await accessToken();

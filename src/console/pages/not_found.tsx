@@ -1,4 +1,4 @@
-/** For an address where there is nothing. */
+/** The page for unknown paths. */
 
 import { Compass } from 'lucide-react';
 import { ButtonLink } from '../ui/button.tsx';
@@ -18,7 +18,7 @@ export function NotFound() {
             </ButtonLink>
           }
         >
-          Check the address. What it led to may have been deleted.
+          Check the address. The page may have been deleted.
         </Empty>
       </div>
     </Page>

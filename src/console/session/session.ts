@@ -1,7 +1,7 @@
 /**
- * The session: the tokens that speak for whoever is signed in. The console is an OAuth client like any other
- * (authorization code with PKCE, refresh by rotation). Tokens live in the memory of the page alone: a reload asks the
- * authorization endpoint again, which answers without a question while the user is signed in at the server.
+ * The session: the user's tokens. The console is an OAuth client like any other (authorization code with PKCE, refresh
+ * with rotation). Tokens are kept in memory only. After a reload the page asks the authorization endpoint again, which
+ * responds without a prompt while the user is signed in at the server.
  */
 
 import * as oauth from 'oauth4webapi';
@@ -13,12 +13,12 @@ interface Tokens {
   access: string;
   refresh: string | null;
   id: string | null;
-  /** Milliseconds of the clock of the page: when to ask for the next one. */
+  /** When to renew the token, in milliseconds of the page's clock. */
   renewAt: number;
   scopes: ReadonlySet<string>;
 }
 
-/** Milliseconds before its end at which an access token is replaced. */
+/** Milliseconds before its expiry at which an access token is renewed. */
 const renewAheadMs = 60_000;
 
 const server: oauth.AuthorizationServer = {
@@ -28,7 +28,7 @@ const server: oauth.AuthorizationServer = {
   authorization_response_iss_parameter_supported: true,
 };
 const client: oauth.Client = { client_id: clientId };
-// Plain http is for a server on the developer's own machine: there the library has to be told.
+// Plain http is only for a server on the developer's machine; the library needs permission for it.
 const options = { [oauth.allowInsecureRequests]: issuer.startsWith('http:') };
 
 let state: SessionState = 'starting';
@@ -51,13 +51,13 @@ export function onSessionChange(listener: () => void): () => void {
   return () => listeners.delete(listener);
 }
 
-/** Whether the user may do what needs this scope. */
+/** Whether the user has this scope. */
 export function hasScope(name: string): boolean {
   return tokens?.scopes.has(name) ?? false;
 }
 
 /**
- * Finishes a sign-in that the browser comes back from.
+ * Finishes the sign-in after the redirect back.
  * @returns the path to show
  * @throws SignInError
  */
@@ -68,8 +68,8 @@ export async function finishSignIn(): Promise<string> {
     );
   }
   const pending = takePending();
-  // Somebody opened an old address of the kind, or the answer is to a question of another tab.
-  if (pending === null) throw new SignInError('This sign-in has expired, or it was started in another tab.');
+  // The URL is old, or another tab began the sign-in.
+  if (pending === null) throw new SignInError('This sign-in has expired or was started in another tab.');
   try {
     const answer = oauth.validateAuthResponse(server, client, new URL(location.href), pending.state);
     const response = await oauth.authorizationCodeGrantRequest(
@@ -95,7 +95,7 @@ export async function finishSignIn(): Promise<string> {
 
 function explain(error: unknown): string {
   if (error instanceof oauth.AuthorizationResponseError) {
-    if (error.error === 'access_denied') return 'You cancelled the sign-in.';
+    if (error.error === 'access_denied') return 'You canceled the sign-in.';
     return error.error_description ?? error.error;
   }
   if (error instanceof oauth.ResponseBodyError) return error.error_description ?? error.error;
@@ -114,14 +114,14 @@ function use(result: oauth.TokenEndpointResponse): void {
 }
 
 /**
- * An access token that lives.
- * @param refused one that the server has refused: it is replaced even where it should still live
- * @throws SignInError where the session has ended
+ * Returns a valid access token.
+ * @param refused a token that the server refused; it is renewed even if it has not expired
+ * @throws SignInError if the session has ended
  */
 export async function accessToken(refused?: string): Promise<string> {
   if (tokens === null) throw new SignInError('You are signed out.');
   if (tokens.access !== refused && Date.now() < tokens.renewAt) return tokens.access;
-  // A refresh token works once: whoever needs a new access token at the same time waits for this one.
+  // A refresh token works once, so concurrent callers share one refresh.
   renewal ??= renew(tokens).finally(() => {
     renewal = null;
   });
@@ -137,27 +137,27 @@ async function renew({ refresh }: Tokens): Promise<Tokens> {
     const response = await oauth.refreshTokenGrantRequest(server, client, oauth.None(), refresh, options);
     use(await oauth.processRefreshTokenResponse(server, client, response));
   } catch (error) {
-    // Anything else, like a server that cannot be reached, may be over in a moment.
+    // Other errors, such as an unreachable server, may be temporary.
     if (error instanceof oauth.ResponseBodyError && error.error === 'invalid_grant') end();
     throw error;
   }
   return tokens as Tokens;
 }
 
-/** Forgets the tokens. The page stays, so that nothing typed is lost, and asks to sign in again. */
+/** Forgets the tokens. The page stays, so that no input is lost, and asks the user to sign in again. */
 export function end(): void {
   tokens = null;
   become('ended');
 }
 
-/** Ends the session here, in other tabs, and at the server. */
+/** Signs out here, in other tabs and at the server. */
 export async function signOut(): Promise<void> {
   const last = tokens;
   end();
   otherTabs.postMessage('signed-out');
   if (last?.refresh != null) {
     const revoked = oauth.revocationRequest(server, client, oauth.None(), last.refresh, options);
-    // The session of the server ends all the same, and the token with it in the end.
+    // The server ends its session anyway, and the token expires.
     await revoked.catch(() => undefined);
   }
   const parameters = new URLSearchParams({ client_id: client.client_id });

@@ -1,4 +1,4 @@
-/** Shown over the page when the session has ended: what was typed is still there to be copied. */
+/** Shown over the page when the session has ended. Input stays, so that the user can copy it. */
 
 import { useSyncExternalStore } from 'react';
 import { Button } from '../ui/button.tsx';

@@ -1,19 +1,19 @@
 /**
- * The first step of signing in: the way to the authorization endpoint (authorization code with PKCE). The first script
- * of the page has it and no library, so that whoever is not signed in yet does not wait for the application.
+ * The first step of sign-in: the redirect to the authorization endpoint (authorization code with PKCE). It is in the first
+ * script of the page and uses no library, so that sign-in does not wait for the application.
  */
 
-/** A sign-in that cannot go on by itself; the message is for the user. */
+/** A sign-in error. The message is for the user. */
 export class SignInError extends Error {
   override readonly name = 'SignInError';
 }
 
-/** What the page remembers while the browser is at the authorization endpoint. No secret of any use elsewhere. */
+/** State kept while the browser is at the authorization endpoint. It is of no use elsewhere. */
 export interface PendingSignIn {
   state: string;
   nonce: string;
   verifier: string;
-  /** The path to go on at. */
+  /** The path to return to. */
   returnTo: string;
 }
 
@@ -22,7 +22,7 @@ export const clientId = 'nuncio-console';
 export const callbackPath = '/console/callback';
 export const redirectUri = `${issuer}${callbackPath}`;
 
-/** Everything that the console can do. Who is no administrator gets the rest. */
+/** All scopes of the console. Users who are not administrators get all but `admin`. */
 const requestedScopes = 'openid read:profile read:webhooks write:webhooks read:apps write:apps admin';
 const pendingKey = 'nuncio-sign-in';
 
@@ -66,7 +66,7 @@ export async function signIn(returnTo: string): Promise<void> {
   location.replace(url);
 }
 
-/** What was remembered, once. */
+/** Reads and deletes the kept state. */
 export function takePending(): PendingSignIn | null {
   const text = sessionStorage.getItem(pendingKey);
   sessionStorage.removeItem(pendingKey);

@@ -1,4 +1,4 @@
-/** What is shown where signing in did not work: why, and the way to try again. */
+/** Shown when sign-in fails: the reason and a retry. */
 
 import { CircleAlert } from 'lucide-react';
 import { Button } from '../ui/button.tsx';

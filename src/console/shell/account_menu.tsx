@@ -1,4 +1,4 @@
-/** Who is signed in, how the console looks, and the way out. */
+/** The account menu: the user, the theme, sign-out. */
 
 import { useQuery } from '@tanstack/react-query';
 import { ChevronsUpDown, LogOut, Monitor, Moon, Sun, UserRound } from 'lucide-react';

@@ -1,4 +1,4 @@
-/** The parts of the console. */
+/** The console's navigation. */
 
 import { Link } from '@tanstack/react-router';
 import {
@@ -21,7 +21,7 @@ interface Entry {
   to: string;
   title: string;
   icon: LucideIcon;
-  /** Whether pages below its address are of other entries. */
+  /** Whether pages below its path belong to other entries. */
   isExact?: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** The frame around every page: navigation beside it, or behind a button where there is no room. */
+/** The frame around every page. On narrow screens a button opens the navigation. */
 
 import { Link, Outlet } from '@tanstack/react-router';
 import { Menu } from 'lucide-react';

@@ -1,4 +1,4 @@
-/** A state in a word, told apart by more than its colour. */
+/** A state, distinguished by more than its color. */
 
 import type { ReactNode } from 'react';
 
@@ -9,7 +9,7 @@ export function Badge({ look = 'still', children }: { look?: BadgeLook; children
   return <span className={`badge badge-${look}`}>{shown}</span>;
 }
 
-/** States of the API are written in lower case. */
+/** The API writes states in lower case. */
 export function capitalize(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }

@@ -9,7 +9,7 @@ export type ButtonLook = 'primary' | 'secondary' | 'ghost' | 'danger' | 'danger-
 interface Look {
   look?: ButtonLook;
   isSmall?: boolean;
-  /** For a button that shows an icon alone: it needs an `aria-label`. */
+  /** For a button that shows only an icon. It needs an `aria-label`. */
   isIcon?: boolean;
 }
 
@@ -23,7 +23,7 @@ export interface ButtonProps extends Omit<AriaButtonProps, 'className' | 'style'
   children?: ReactNode;
 }
 
-/** One that is pending keeps the focus and does nothing. (The library's own way announces a label that may be gone.) */
+/** A pending button keeps the focus and does nothing. (The library's own state announces a label that may be gone.) */
 export function Button({ look, isSmall, isIcon, isPending = false, onPress, type, ...props }: ButtonProps) {
   return (
     <AriaButton
@@ -44,5 +44,5 @@ function Anchor({ look, isSmall, isIcon, className, ...props }: AnchorProps) {
   return <a {...props} className={className ?? classOf({ look, isSmall, isIcon })} />;
 }
 
-/** A link of the router that looks like a button. */
+/** A router link that looks like a button. */
 export const ButtonLink = createLink(Anchor);

@@ -1,4 +1,4 @@
-/** What is to be copied: code, and secrets that are hidden until somebody asks. */
+/** Code and secrets to copy. Secrets are hidden until the user shows them. */
 
 import { Check, Copy, Eye, EyeOff } from 'lucide-react';
 import { useEffect, useState } from 'react';

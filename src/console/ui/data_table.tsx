@@ -1,4 +1,4 @@
-/** A list of the API as a table. */
+/** A table of a paged list. */
 
 import { Search } from 'lucide-react';
 import type { ReactNode } from 'react';
@@ -7,7 +7,7 @@ import { Empty } from './states.tsx';
 
 export interface Column<Item> {
   title: string;
-  /** Whether it stands for the whole row where there is room for one column alone. */
+  /** Whether it represents the row on narrow screens, which have room for one column. */
   isMain?: boolean;
   show: (item: Item) => ReactNode;
 }
@@ -16,7 +16,7 @@ interface DataTableProps<Item> {
   query: ListQuery<Item>;
   columns: readonly Column<Item>[];
   keyOf: (item: Item) => string;
-  /** What there is none of. */
+  /** The title of the empty state. */
   nothing: string;
 }
 

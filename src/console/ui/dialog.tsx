@@ -1,4 +1,4 @@
-/** Dialogs: something asked in front of the page, and the question before what cannot be undone. */
+/** Dialogs, and the confirmation before an action that cannot be undone. */
 
 import { type ReactNode, useState } from 'react';
 import { Dialog as AriaDialog, Heading, Modal, ModalOverlay } from 'react-aria-components';
@@ -10,7 +10,7 @@ interface DialogProps {
   title: string;
   isOpen: boolean;
   onClose: () => void;
-  /** Whether a press beside it closes it: not where a secret is shown once. */
+  /** Whether a click outside closes it. False where a secret is shown only once. */
   isDismissable?: boolean;
   isWide?: boolean;
   isAlert?: boolean;
@@ -50,14 +50,14 @@ export function Dialog({
 
 interface ConfirmProps {
   title: string;
-  /** What will happen, in words. */
+  /** Describes what will happen. */
   children: ReactNode;
   action: string;
   isOpen: boolean;
   onClose: () => void;
   onConfirm: () => Promise<unknown>;
   look?: 'danger-solid' | 'primary';
-  /** What has to be typed first, like the name of what is deleted. */
+  /** Text that the user must type to confirm, such as the name of the app. */
   typed?: string;
 }
 

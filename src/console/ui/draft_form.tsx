@@ -1,4 +1,4 @@
-/** A form of a draft: checked here, sent, and what the server refuses is said beside its fields. */
+/** A form: validates the draft, sends it, and shows the server's errors beside the fields. */
 
 import { type FormEvent, type ReactNode, useState } from 'react';
 import { ApiError, describeFailure } from '../api/problem.ts';
@@ -7,7 +7,7 @@ import { Notice } from './states.tsx';
 
 export type Faults<Draft> = Partial<Record<keyof Draft, string>>;
 
-/** What a part of the form is given. */
+/** The props of a part of the form. */
 export interface DraftPart<Draft> {
   draft: Draft;
   faults: Faults<Draft>;
@@ -17,11 +17,11 @@ export interface DraftPart<Draft> {
 interface DraftFormProps<Draft> {
   first: Draft;
   action: string;
-  /** What the page itself finds wrong. */
+  /** Errors that the page finds. */
   faultsOf: (draft: Draft) => Faults<Draft>;
-  /** Members of the request body, each with the field that shows what is wrong with it. */
+  /** Maps members of the request body to the fields that show their errors. */
   members: readonly (readonly [member: string, field: keyof Draft])[];
-  /** Makes a sentence of what the server says of a member. */
+  /** Turns the server's message about a member into a sentence. */
   sayRefusal: (message: string) => string;
   /** @throws ApiError */
   onSubmit: (draft: Draft) => Promise<void>;
@@ -45,7 +45,7 @@ export function DraftForm<Draft extends object>({
   const [isPending, setPending] = useState(false);
   const change = (part: Partial<Draft>) => {
     setDraft({ ...draft, ...part });
-    // What was said of the old value is not about the new one.
+    // The error was about the old value.
     const kept = Object.entries(faults).filter(([name]) => !(name in part));
     setFaults(Object.fromEntries(kept) as Faults<Draft>);
   };
@@ -101,7 +101,7 @@ function refusedFaults<Draft>(
   return faults;
 }
 
-/** After the faults are shown: whoever cannot see the page is led to the first. */
+/** Moves the focus to the first error, for screen readers. */
 function focusFirstFault(form: Element): void {
   requestAnimationFrame(() =>
     form.querySelector<HTMLElement>('[aria-invalid="true"], [role="alert"]')?.focus(),

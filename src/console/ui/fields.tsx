@@ -1,4 +1,4 @@
-/** Fields of forms: a label, what it is for, and what is wrong with it. */
+/** Form fields with a label, a description and an error. */
 
 import { Check, ChevronDown } from 'lucide-react';
 import type { ReactNode } from 'react';
@@ -26,9 +26,9 @@ import {
 interface FieldWords {
   label: string;
   description?: ReactNode;
-  /** What is wrong; nothing where the field is good. */
+  /** The error; absent if the field is valid. */
   error?: string | null | undefined;
-  /** Said below a field that is good, like that an address can be used. */
+  /** A hint below a valid field. */
   good?: string | null;
 }
 
@@ -129,7 +129,7 @@ interface ChoiceFieldProps extends FieldWords {
   choices: readonly Choice[];
 }
 
-/** One of a few, all of them seen at once. */
+/** A choice of one of a few visible options. */
 export function ChoiceField({ label, description, error, value, onChange, choices }: ChoiceFieldProps) {
   return (
     <AriaRadioGroup className="field" value={value} onChange={onChange} isInvalid={error != null}>

@@ -1,4 +1,4 @@
-/** The head of a page: where one is, what it is called, and what can be done with it. */
+/** A page: breadcrumbs, title, actions and content. */
 
 import { Link } from '@tanstack/react-router';
 import { type ReactNode, useEffect, useRef } from 'react';
@@ -11,9 +11,9 @@ export interface Crumb {
 
 interface PageProps {
   title: string;
-  /** In front of the title, like a logo. */
+  /** Before the title, such as a logo. */
   before?: ReactNode;
-  /** Beside the title, like a state. */
+  /** Beside the title, such as a state. */
   beside?: ReactNode;
   description?: ReactNode;
   crumbs?: readonly Crumb[];
@@ -29,7 +29,7 @@ export function Page({ title, before, beside, description, crumbs = [], actions,
     document.title = `${title} · ${brandName} console`;
   }, [title]);
   useEffect(() => {
-    // Whoever follows a link with a screen reader hears where it has led. The first page is read from its top.
+    // After a navigation, screen readers announce the new page's title. They read the first page from its top.
     if (!isFirstPage) heading.current?.focus();
     isFirstPage = false;
   }, []);
@@ -68,7 +68,7 @@ interface CardProps {
   title?: ReactNode;
   actions?: ReactNode;
   description?: ReactNode;
-  /** For content that reaches the edges, like a table. */
+  /** For content without padding, such as a table. */
   isFlush?: boolean;
   isDanger?: boolean;
   foot?: ReactNode;

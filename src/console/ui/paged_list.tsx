@@ -1,4 +1,4 @@
-/** A list of the API, page by page, with what to show where there is nothing. */
+/** A paged list with loading, empty and error states. */
 
 import type { InfiniteData, UseInfiniteQueryResult } from '@tanstack/react-query';
 import type { ReactNode } from 'react';
@@ -9,7 +9,7 @@ export type ListQuery<Item> = UseInfiniteQueryResult<InfiniteData<{ items: Item[
 
 interface PagedListProps<Item> {
   query: ListQuery<Item>;
-  /** Shown in the place of an empty list. @param hasMore whether more could be looked through */
+  /** Renders the empty state. @param hasMore whether there are pages left to search */
   nothing: (hasMore: boolean) => ReactNode;
   children: (items: readonly Item[]) => ReactNode;
 }

@@ -1,4 +1,4 @@
-/** What a page shows where there is nothing yet, nothing at all, or something went wrong. */
+/** Empty, loading and error states of a page. */
 
 import type { LucideIcon } from 'lucide-react';
 import { CircleAlert, CircleCheck, Info, TriangleAlert } from 'lucide-react';
@@ -10,7 +10,7 @@ interface EmptyProps {
   icon: LucideIcon;
   title: string;
   children: ReactNode;
-  /** What to do next. */
+  /** The next step. */
   action?: ReactNode;
 }
 
@@ -49,13 +49,13 @@ export function Notice({ look = 'info', title, children, role }: NoticeProps) {
   );
 }
 
-/** What trying again does not change. */
+/** Errors that a retry does not fix. */
 const refusals: Readonly<Record<number, { title: string; text: string }>> = {
   403: { title: 'You do not have access', text: 'Your account has no permission to view this page.' },
   404: { title: 'Not found', text: 'It does not exist, was deleted, or you have no access to it.' },
 };
 
-/** Why something could not be shown, with a way on. */
+/** An error, with a retry where that can help. */
 export function Failure({ error, onRetry }: { error: unknown; onRetry?: () => void }) {
   const { status, requestId } = error instanceof ApiError ? error : { status: null, requestId: null };
   const { title, text } = refusals[status ?? 0] ?? {
@@ -77,13 +77,13 @@ export function Failure({ error, onRetry }: { error: unknown; onRetry?: () => vo
   );
 }
 
-/** Lines in the place of what is on its way. */
+/** Placeholder lines while content loads. */
 export function Skeletons({ count = 4 }: { count?: number }) {
   return (
     <div className="card card-body stack" role="status" aria-label="Loading">
       {Array.from({ length: count }, (_, index) => (
         <span
-          // biome-ignore lint/suspicious/noArrayIndexKey: they are all alike
+          // biome-ignore lint/suspicious/noArrayIndexKey: all lines are alike
           key={index}
           className={index % 2 === 0 ? 'skeleton' : 'skeleton skeleton-short'}
         />

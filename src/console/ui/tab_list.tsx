@@ -1,4 +1,4 @@
-/** The tabs of a page. Where they do not fit, the list is scrolled so that the chosen one is seen. */
+/** The tabs of a page. The list scrolls to the selected tab where the tabs do not fit. */
 
 import { type ReactNode, useEffect, useRef } from 'react';
 import { TabList as AriaTabList, Tab } from 'react-aria-components';
@@ -11,9 +11,9 @@ interface TabListProps {
 
 export function TabList({ label, selected, tabs }: TabListProps) {
   const list = useRef<HTMLDivElement>(null);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: what is chosen is read from the page
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the selected tab is read from the page
   useEffect(() => {
-    // The tabs are on the page a moment after their list.
+    // The tabs render after their list.
     const frame = requestAnimationFrame(() => {
       const tab = list.current?.querySelector<HTMLElement>('[aria-selected="true"]');
       if (list.current === null || tab == null) return;

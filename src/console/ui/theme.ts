@@ -1,4 +1,4 @@
-/** Light or dark: as the system says, or as the user has chosen in this browser. */
+/** The color theme: the system's, or the user's choice in this browser. */
 
 export type Theme = 'system' | 'light' | 'dark';
 

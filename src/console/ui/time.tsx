@@ -1,4 +1,4 @@
-/** Times as people read them; the exact one is in the title. */
+/** Readable times. The title has the exact time. */
 
 import { useSyncExternalStore } from 'react';
 
@@ -23,7 +23,7 @@ export function formatExact(time: string): string {
   return exact.format(new Date(time));
 }
 
-/** For sentences, where seconds say nothing. */
+/** For sentences: without seconds. */
 export function formatMinute(time: string): string {
   return minute.format(new Date(time));
 }
@@ -32,7 +32,7 @@ let tick = 0;
 const listeners = new Set<() => void>();
 let timer: ReturnType<typeof setInterval> | undefined;
 
-/** One clock for all of the page. */
+/** One clock for the whole page. */
 function subscribe(listener: () => void): () => void {
   listeners.add(listener);
   timer ??= setInterval(() => {

@@ -1,4 +1,4 @@
-/** Toasts: that something was done, or why it was not. They are read out, and stay as long as somebody looks at them. */
+/** Toasts report the result of an action. Screen readers announce them, and they stay while hovered or focused. */
 
 import { CircleAlert, CircleCheck, X } from 'lucide-react';
 import { useEffect, useRef, useState, useSyncExternalStore } from 'react';
@@ -11,7 +11,7 @@ interface Toast {
   text: string;
 }
 
-/** Milliseconds that a good one is shown; what went wrong stays until it is closed. */
+/** Milliseconds that a success is shown. Errors stay until they are closed. */
 const shownMs = 6_000;
 const toastsMax = 4;
 
@@ -26,16 +26,16 @@ function put(next: readonly Toast[]): void {
 
 function add(look: Toast['look'], text: string): void {
   counter += 1;
-  // The same again takes the place of the one before.
+  // An equal toast replaces the previous one.
   put([...toasts.filter((toast) => toast.text !== text), { id: counter, look, text }]);
 }
 
-/** Says that something was done. */
+/** Reports a success. */
 export function tell(text: string): void {
   add('good', text);
 }
 
-/** Says why something was not done. */
+/** Reports an error. */
 export function tellFailure(error: unknown): void {
   add('bad', describeFailure(error));
 }
@@ -66,7 +66,7 @@ function ToastCard({ toast }: { toast: Toast }) {
   }, [isHeld, toast.look]);
   const Icon = toast.look === 'good' ? CircleCheck : CircleAlert;
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: the pointer over it only keeps it there
+    // biome-ignore lint/a11y/noStaticElementInteractions: hovering only keeps the toast open
     <div
       className={`toast toast-${toast.look}`}
       onMouseEnter={() => setHeld(true)}

@@ -1,4 +1,4 @@
-/** Something that a button does: one at a time, and its failure is told. */
+/** An action of a button: runs once at a time and reports errors. */
 
 import { useState } from 'react';
 import { tell, tellFailure } from './toasts.tsx';

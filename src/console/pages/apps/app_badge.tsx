@@ -1,4 +1,4 @@
-/** Whether the operator has looked at an app. */
+/** Whether the app is verified. */
 
 import { Badge, type BadgeLook } from '../../ui/badge.tsx';
 

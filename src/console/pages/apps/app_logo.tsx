@@ -1,4 +1,4 @@
-/** The logo of an app, or its initial. The name stands beside it, so a screen reader does not hear of it. */
+/** The logo of an app, or its initial. Hidden from screen readers, because the name is beside it. */
 
 import { useState } from 'react';
 
@@ -9,7 +9,7 @@ interface AppLogoProps {
 
 export function AppLogo({ app, isLarge = false }: AppLogoProps) {
   const source = logoOf(app);
-  // One that has just been removed, or whose app is suspended, is gone.
+  // A logo may be gone: removed, or its app suspended.
   const [gone, setGone] = useState<string | null>(null);
   const className = isLarge ? 'avatar avatar-square avatar-large' : 'avatar avatar-square';
   if (source === null || source === gone) {
@@ -22,7 +22,7 @@ export function AppLogo({ app, isLarge = false }: AppLogoProps) {
   return <img className={`${className} avatar-logo`} src={source} alt="" onError={() => setGone(source)} />;
 }
 
-/** Where the server shows it; null without one. */
+/** The logo's URL; null if there is none. */
 export function logoOf({ _links: links }: { _links: object }): string | null {
   return (links as { logo?: { href: string } }).logo?.href ?? null;
 }

@@ -1,4 +1,4 @@
-/** How an app proves to be itself: its id, and two live secrets at most, each shown once. */
+/** The app's client ID and its secrets: at most two, each shown once. */
 
 import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { KeyRound, Plus } from 'lucide-react';

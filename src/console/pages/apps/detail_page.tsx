@@ -1,4 +1,4 @@
-/** One app: what it is, how it authenticates, who works on it, and a walk through its first request. */
+/** One app: overview, credentials, members, subscriptions and a test of its sign-in. */
 
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
@@ -53,7 +53,7 @@ const titles: Readonly<Record<AppTab, string>> = {
 
 function tabsOf(app: App): AppTab[] {
   const all = Object.keys(titles) as AppTab[];
-  // What an app is told of is users' data: an administrator who is no member does not see it.
+  // Deliveries contain users' data: administrators who are not members cannot see them.
   return app.role === 'admin' ? all.filter((tab) => tab !== 'subscriptions') : all;
 }
 
@@ -62,7 +62,7 @@ function AppDetails({ app }: { app: App }) {
   const { tab } = useSearch({ from: '/apps/$id' });
   const selected = tabs.find((each) => each === tab) ?? 'overview';
   const navigate = useNavigate();
-  // Kept while somebody looks up something on another tab.
+  // Keep it while the user looks at another tab.
   const [trial, setTrial] = useState(() => emptyTrial(app));
   return (
     <Page

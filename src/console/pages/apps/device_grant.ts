@@ -1,3 +1,3 @@
-/** The device authorization grant (RFC 8628), by its long name. */
+/** The grant type of the device authorization grant (RFC 8628). */
 
 export const deviceGrant = 'urn:ietf:params:oauth:grant-type:device_code';

@@ -1,4 +1,4 @@
-/** An app as it stands in a form, and as the API takes it. */
+/** An app as a form draft and as a request body. */
 
 import type { App, AppMergePatch } from '../../api/generated.ts';
 import { presets } from './words.ts';
@@ -13,7 +13,7 @@ export interface AppDraft {
   grants: readonly string[];
   scopes: readonly string[];
   authMethod: string;
-  /** Where the public keys of an app are that authenticates by a private one. */
+  /** URL of the public keys, for `private_key_jwt`. */
   jwksUri: string;
 }
 
@@ -43,7 +43,7 @@ export function draftOf(app: App): AppDraft {
   };
 }
 
-/** What is said of an app; null where nothing is. */
+/** Text of the app; null if empty. */
 export function toBody(draft: AppDraft) {
   const usesCode = draft.grants.includes('authorization_code');
   const uris = draft.redirectUris.map((uri) => uri.trim()).filter(Boolean);
@@ -61,7 +61,7 @@ export function toBody(draft: AppDraft) {
   };
 }
 
-/** Only what has changed: an app keeps what it was verified for unless somebody changes it. */
+/** Only changed members: others would cost the app its verification. */
 export function toPatch(before: AppDraft, after: AppDraft): AppMergePatch {
   const old: Record<string, unknown> = toBody(before);
   const changed = Object.entries(toBody(after)).filter(
@@ -74,7 +74,7 @@ function orNull(text: string): string | null {
   return text.trim() === '' ? null : text.trim();
 }
 
-/** What was verified: a change of it is looked at again. */
+/** Whether a verified member changes, which removes the verification. */
 const verifiedMembers = ['client_name', 'client_uri', 'redirect_uris'];
 
 export function endsVerification(patch: AppMergePatch): boolean {

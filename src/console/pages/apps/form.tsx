@@ -1,4 +1,4 @@
-/** The form of an app, for a new one and for a change. */
+/** The form to create or change an app. */
 
 import { useQuery } from '@tanstack/react-query';
 import { Plus, X } from 'lucide-react';
@@ -17,7 +17,7 @@ interface AppFormProps {
   first: AppDraft;
   action: string;
   isNew?: boolean;
-  /** Said above the button, like what a change would end. */
+  /** Shown above the button, such as a warning. */
   warn?: (draft: AppDraft) => ReactNode;
   /** @throws ApiError */
   onSubmit: (draft: AppDraft) => Promise<void>;
@@ -64,7 +64,7 @@ function Identity({ draft, faults, onChange, isNew }: PartProps & { isNew: boole
         />
         {isNew && (
           <ChoiceField
-            label="What do you build?"
+            label="What are you building?"
             value={preset?.id ?? ''}
             onChange={(id) => onChange(presets.find((each) => each.id === id)?.draft ?? {})}
             choices={presets}
@@ -121,7 +121,7 @@ function PageField({ label, name, field, draft, faults, onChange }: PageFieldPro
   );
 }
 
-/** Redirect URIs that an app may have. */
+/** Maximum number of redirect URIs. */
 const urisMax = 20;
 
 function RedirectUris({ draft, faults, onChange }: PartProps) {
@@ -135,7 +135,7 @@ function RedirectUris({ draft, faults, onChange }: PartProps) {
     >
       <div className="stack">
         {uris.map((uri, index) => (
-          // biome-ignore lint/suspicious/noArrayIndexKey: a field is its place in the list
+          // biome-ignore lint/suspicious/noArrayIndexKey: the index identifies the field
           <div key={index} className="field-with-button">
             <TextField
               label={uris.length === 1 ? 'Redirect URI' : `Redirect URI ${index + 1}`}
@@ -194,7 +194,7 @@ function Scopes({ draft, faults, onChange }: PartProps) {
   return (
     <Card
       title="Scopes"
-      description="The most that the app can request. Users see these descriptions when they connect it."
+      description="The most the app can request. Users see these descriptions when they connect it."
       actions={
         data === undefined ? undefined : (
           <Button isSmall onPress={() => onChange({ scopes: data.map(({ name }) => name) })}>
@@ -207,7 +207,7 @@ function Scopes({ draft, faults, onChange }: PartProps) {
       {data === undefined && error === null && <Skeletons />}
       {data !== undefined && (
         <CheckList
-          label="The app may"
+          label="The app can"
           choices={data.map(({ name, description }) => ({ id: name, title: description, description: name }))}
           value={draft.scopes}
           onChange={(scopes) => onChange({ scopes })}

@@ -1,4 +1,4 @@
-/** The apps that the user works on, and those that they are invited to. */
+/** The user's apps and invitations. */
 
 import { useInfiniteQuery, useQuery, useQueryClient } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';

@@ -21,7 +21,7 @@ const sideMax = 1_024;
 
 interface Chosen {
   file: File;
-  /** As a `data:` URL: the policy of the page allows images of this server and these alone. */
+  /** A `data:` URL: besides this server's images the page's policy allows only these. */
   preview: string;
 }
 
@@ -67,7 +67,7 @@ function Current({ app, onChoose }: { app: App; onChoose: (file: File | undefine
       <div className="stack-small">
         <p className="soft small">
           PNG, JPEG or WebP, not animated, up to 64 KiB and 1,024 by 1,024 pixels. Square images look best.
-          Metadata such as the place of a photo is removed.
+          Metadata such as a photo’s location is removed.
         </p>
         <div className="row">
           <FileTrigger acceptedFileTypes={types} onSelect={(files) => onChoose(files?.[0])}>
@@ -164,16 +164,16 @@ function RemoveButton({ app }: { app: App }) {
   );
 }
 
-/** @throws Error in words, for what the server would refuse as well */
+/** @throws Error with a message for the user, for files that the server would refuse */
 async function readChosen(file: File): Promise<Chosen> {
   if (!types.includes(file.type)) throw new Error('Choose a PNG, JPEG or WebP image.');
   if (file.size > bytesMax) {
-    throw new Error(`The file has ${Math.ceil(file.size / 1_024)} KiB. It may have 64 KiB.`);
+    throw new Error(`The file is ${Math.ceil(file.size / 1_024)} KiB. The limit is 64 KiB.`);
   }
   const preview = await new Promise<string>((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(String(reader.result));
-    reader.onerror = () => reject(new Error('The file cannot be read.'));
+    reader.onerror = () => reject(new Error('The file could not be read.'));
     reader.readAsDataURL(file);
   });
   const image = new Image();
@@ -183,7 +183,7 @@ async function readChosen(file: File): Promise<Chosen> {
   });
   const { naturalWidth: width, naturalHeight: height } = image;
   if (width > sideMax || height > sideMax) {
-    throw new Error(`The image is ${width} by ${height} pixels. It may be 1,024 by 1,024.`);
+    throw new Error(`The image is ${width} by ${height} pixels. The limit is 1,024 by 1,024.`);
   }
   return { file, preview };
 }

@@ -1,4 +1,4 @@
-/** Who works on an app. Owners choose; developers see who else there is, and may leave. */
+/** The members of an app. Owners manage them; developers see them and can leave. */
 
 import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';
@@ -101,10 +101,10 @@ function MemberRow({ app, member, isLastOwner }: MemberRowProps) {
 }
 
 function nameOf(member: AppMember): string {
-  return member.name ?? member.email ?? 'A member without a name';
+  return member.name ?? member.email ?? 'Unnamed member';
 }
 
-/** Members have an account, invitations an address. */
+/** The id: members have an account, invitations an email address. */
 function keyOf(member: AppMember): string {
   return member.account ?? member.email ?? '';
 }
@@ -195,7 +195,7 @@ function Invite({ app }: { app: App }) {
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     const address = email.trim();
-    if (!/^[^\s@]+@[^\s@]+$/.test(address)) return setFault('Enter an e-mail address.');
+    if (!/^[^\s@]+@[^\s@]+$/.test(address)) return setFault('Enter an email address.');
     setPending(true);
     setFault(null);
     try {

@@ -1,4 +1,4 @@
-/** Makes an app. */
+/** Creates an app. */
 
 import { useQueryClient } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';

@@ -1,4 +1,4 @@
-/** An app at a glance: what a library has to be told of it, and code to begin with. */
+/** The app overview: values for OAuth libraries and sample code. */
 
 import { Tab, TabList, TabPanel, Tabs } from 'react-aria-components';
 import type { App } from '../../api/generated.ts';

@@ -1,16 +1,16 @@
 /**
- * What a redirect URI may be, as far as a page can tell while somebody types. The server decides, by
+ * Validates a redirect URI while the user types. The server decides, in
  * `src/clients/redirect_uri.ts`.
  */
 
 const bytesMax = 2_048;
 const dangerousSchemes = new Set(['javascript:', 'data:', 'vbscript:', 'file:', 'blob:', 'about:']);
 
-/** @returns what is wrong with it, or null where it is good */
+/** @returns the error, or null if it is valid */
 export function redirectFault(text: string, applicationType: string): string | null {
   const url = URL.parse(text);
   if (url === null) return 'Enter a full URL, such as https://app.example/callback.';
-  if (new TextEncoder().encode(text).length > bytesMax) return 'A URI has at most 2,048 bytes.';
+  if (new TextEncoder().encode(text).length > bytesMax) return 'A URI can have at most 2,048 bytes.';
   if (/\s/.test(text)) return 'Spaces are not allowed.';
   if (text.includes('*')) return 'Wildcards are not supported. Add each URI in full.';
   if (text.includes('#')) return 'Fragments (#…) are not allowed.';
@@ -32,7 +32,7 @@ function isLoopback(host: string): boolean {
   return /^(?:localhost|.*\.localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(host);
 }
 
-/** @returns what is wrong with an address of a page of the app, or null */
+/** @returns the error of a page's URL, or null */
 export function pageFault(text: string): string | null {
   if (text.trim() === '') return null;
   const url = URL.parse(text);

@@ -1,5 +1,5 @@
 /**
- * Code to begin with, for each way in which an app can be set up. The code of `openid-client` and curl is run by a test
+ * Sample code for each kind of app. A test runs the code of `openid-client` and curl
  * against a real server.
  */
 
@@ -8,7 +8,7 @@ import { deviceGrant } from './device_grant.ts';
 
 export interface SampleCode {
   title: string;
-  /** How to get the library. */
+  /** The command that installs the library. */
   install: string;
   code: string;
 }
@@ -50,17 +50,17 @@ function factsOf(app: App, issuer: string): Facts {
   };
 }
 
-/** A string literal of JavaScript and Go; Python and JSON read it alike. */
+/** A string literal for JavaScript, Go, Python and JSON. */
 function quote(text: string): string {
   return JSON.stringify(text);
 }
 
-/** A string literal of JavaScript in the style of its code. */
+/** A JavaScript string literal with single quotes. */
 function single(text: string): string {
   return `'${quote(text).slice(1, -1).replaceAll('\\"', '"').replaceAll("'", "\\'")}'`;
 }
 
-/** A word of a shell. */
+/** A quoted word for a shell. */
 function word(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -1,4 +1,4 @@
-/** What an app says of itself, to be changed; and its end. */
+/** Changes and deletes an app. */
 
 import { useQueryClient } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';

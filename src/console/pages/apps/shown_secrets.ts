@@ -1,6 +1,5 @@
 /**
- * Secrets that the server has just shown, in the memory of the page alone: to be copied, and for trying the app. A reload
- * forgets them.
+ * Secrets that the server has just shown, kept in memory only, to copy and to test the app. A reload forgets them.
  */
 
 import { useSyncExternalStore } from 'react';
@@ -8,7 +7,7 @@ import { useSyncExternalStore } from 'react';
 interface Shown {
   id: string;
   value: string;
-  /** Whether it is still on the page: nobody has said yet that they have it. */
+  /** Whether the page still shows it: the user has not confirmed yet. */
   isOpen: boolean;
 }
 

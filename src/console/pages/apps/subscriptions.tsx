@@ -1,4 +1,4 @@
-/** What an app is told of, for every user who allows it. */
+/** The app's own subscriptions, with the events of all users who connected it. */
 
 import { useQuery } from '@tanstack/react-query';
 import { Plus, Webhook } from 'lucide-react';

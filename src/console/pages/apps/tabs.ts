@@ -1,4 +1,4 @@
-/** The parts of the page of an app, as its address names them. */
+/** The tabs of the app page, as in its URL. */
 
 export const appTabs = ['overview', 'credentials', 'try', 'subscriptions', 'members', 'settings'] as const;
 

@@ -1,4 +1,4 @@
-/** What an app can be, in words. */
+/** Titles and descriptions of app settings. */
 
 import type { Choice } from '../../ui/fields.tsx';
 import { deviceGrant } from './device_grant.ts';
@@ -63,7 +63,7 @@ export const roles: readonly Choice[] = [
   { id: 'developer', title: 'Developer' },
 ];
 
-/** The role that an app shows an administrator who is not a member. */
+/** The role of an administrator who is not a member. */
 const adminRole: Choice = { id: 'admin', title: 'Administrator' };
 
 export function titleOfRole(role: string): string {
@@ -78,7 +78,7 @@ export function hasSecret(authMethod: string): boolean {
   return authMethod.startsWith('client_secret_');
 }
 
-/** Kinds of apps that people make, with what each needs. */
+/** Templates for common kinds of apps. */
 export interface Preset extends Choice {
   draft: { applicationType: string; grants: readonly string[]; authMethod: string };
 }

@@ -1,4 +1,4 @@
-/** Why an attempt failed, in words, and what whoever runs the receiver can do. */
+/** The reason of a failed attempt, and advice for the receiver's operator. */
 
 import type { Attempt } from '../../api/generated.ts';
 

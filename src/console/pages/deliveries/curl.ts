@@ -1,4 +1,4 @@
-/** A delivery as a command for a shell, to be sent to a receiver by hand. */
+/** A delivery as a curl command. */
 
 import type { Attempt } from '../../api/generated.ts';
 
@@ -12,7 +12,7 @@ export function curlOf(attempt: Attempt, body: unknown): string {
   return lines.join(' \\\n');
 }
 
-/** For a POSIX shell: nothing in it has a meaning. */
+/** Quotes a string for a POSIX shell. */
 function quote(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }

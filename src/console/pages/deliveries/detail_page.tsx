@@ -1,4 +1,4 @@
-/** One delivery: what was sent, what came back, why it failed, and what to do. */
+/** One delivery: request, response, the reason of a failure and advice. */
 
 import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { Link, useParams } from '@tanstack/react-router';

@@ -1,4 +1,4 @@
-/** Deliveries: those of a subscription that one chooses. */
+/** The deliveries of a selected subscription. */
 
 import { useInfiniteQuery } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';

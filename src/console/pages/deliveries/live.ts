@@ -1,4 +1,4 @@
-/** Keeps a list of deliveries up to date as long as it is looked at. */
+/** Keeps a visible list of deliveries up to date. */
 
 import { useQueryClient } from '@tanstack/react-query';
 import { useEffect, useState } from 'react';
@@ -9,10 +9,10 @@ import {
   withDelivery,
 } from '../../api/deliveries.ts';
 
-/** Milliseconds before a stream that has ended, or was refused, is opened again. */
+/** Milliseconds before a closed or refused stream is reopened. */
 const pauseMs = 3_000;
 
-/** @returns whether news arrive */
+/** @returns whether the stream is connected */
 export function useLiveDeliveries(id: string, filter: DeliveryFilter): boolean {
   const cache = useQueryClient();
   const [isLive, setLive] = useState(false);
@@ -33,7 +33,7 @@ export function useLiveDeliveries(id: string, filter: DeliveryFilter): boolean {
         setLive(false);
         if (stop.signal.aborted) return;
         await pause(pauseMs, stop.signal);
-        // What came meanwhile.
+        // Load what changed meanwhile.
         if (!document.hidden) await cache.invalidateQueries({ queryKey });
       }
     };

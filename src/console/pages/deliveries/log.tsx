@@ -1,4 +1,4 @@
-/** The deliveries of one subscription, as they happen, filtered. */
+/** The live delivery log of one subscription, with filters. */
 
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';

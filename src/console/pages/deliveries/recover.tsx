@@ -1,4 +1,4 @@
-/** Sends a stretch of time again: what failed, was held or was missing. With its progress, and the way to stop it. */
+/** Recovers the failed, held or missing deliveries of a time range. Shows the progress and can stop it. */
 
 import { useQuery } from '@tanstack/react-query';
 import { History } from 'lucide-react';
@@ -23,7 +23,7 @@ type State = (typeof states)[number]['id'];
 const dayMs = 86_400_000;
 const pollMs = 1_000;
 
-/** For a field of the browser: the time of the place, without seconds. */
+/** The value of a date field: local time without seconds. */
 function toLocal(time: Date): string {
   return new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }

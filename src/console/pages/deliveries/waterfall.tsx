@@ -1,4 +1,4 @@
-/** Where the time of an attempt went: name, connection, encryption, waiting, reading. */
+/** The timing of an attempt: DNS, connection, TLS, waiting, reading. */
 
 import type { Attempt } from '../../api/generated.ts';
 import { formatMs } from '../../ui/time.tsx';

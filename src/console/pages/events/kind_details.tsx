@@ -1,4 +1,4 @@
-/** A kind of event: what it tells, who may get it, its schema, and an example. */
+/** An event kind: description, required scope, schema, example. */
 
 import { Tab, TabList, TabPanel, Tabs } from 'react-aria-components';
 import type { EventKind } from '../../api/generated.ts';

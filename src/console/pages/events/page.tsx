@@ -1,4 +1,4 @@
-/** The catalogue of events: every kind, its schema and an example, which can be sent to a subscription of one's own. */
+/** The catalogue of event kinds, with schemas and examples to send to an own subscription. */
 
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query';
 import { Link, useNavigate, useSearch } from '@tanstack/react-router';

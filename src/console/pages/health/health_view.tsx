@@ -1,4 +1,4 @@
-/** How deliveries do: outcomes over time, latencies, errors, and what waits. */
+/** Delivery health: outcomes over time, latency, errors, backlog. */
 
 import { useQuery } from '@tanstack/react-query';
 import { HeartPulse } from 'lucide-react';
@@ -116,7 +116,7 @@ function Figure({ title, value, note }: { title: string; value: string; note: Re
   );
 }
 
-/** Every moment of the range: the server leaves out those without anything. */
+/** Fills the gaps: the server omits empty intervals. */
 function filled(health: Health): { moments: string[]; buckets: (Health['buckets'][number] | undefined)[] } {
   const stepMs = health.bucket_seconds * 1_000;
   const byTime = new Map(health.buckets.map((bucket) => [Date.parse(bucket.at), bucket]));

@@ -1,4 +1,4 @@
-/** The health of what the user has: subscriptions that fail stand out, and one subscription or app is looked at. */
+/** The health of the user's subscriptions and apps. Highlights failing subscriptions. */
 
 import { useInfiniteQuery } from '@tanstack/react-query';
 import { Link, useNavigate, useSearch } from '@tanstack/react-router';

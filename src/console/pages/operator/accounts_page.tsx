@@ -1,4 +1,4 @@
-/** All accounts, found by the beginning of their e-mail address. */
+/** All accounts, searched by the start of their email address. */
 
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';
@@ -28,7 +28,7 @@ export function AccountsPage() {
   return (
     <Page title="Accounts" description="Everyone who can sign in.">
       <div className="filters">
-        <TextField label="E-mail begins with" type="search" value={email} onChange={setEmail} />
+        <TextField label="Email begins with" type="search" value={email} onChange={setEmail} />
         <SelectField label="State" value={state} onChange={setState} choices={states} />
       </div>
       <DataTable query={query} columns={columns} keyOf={({ id }) => id} nothing="No matching accounts" />
@@ -76,7 +76,7 @@ const columns: readonly Column<AdminAccount>[] = [
   },
 ];
 
-/** Accounts of another application may have no address. */
+/** External accounts may have no email address. */
 function nameOf({ id, external_id: externalId, email }: AdminAccount): string {
   return email ?? externalId ?? id;
 }
@@ -86,7 +86,7 @@ function AccountAction({ account }: { account: AdminAccount }) {
   const name = nameOf(account);
   const path = { id };
   const { data: user } = useQuery(userQuery);
-  // The server refuses it as well: nobody locks themselves out.
+  // The server refuses it too: administrators cannot lock themselves out.
   if (user?.sub === id) return <span className="soft small">you</span>;
   if (state === 'disabled') {
     return (

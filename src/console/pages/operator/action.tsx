@@ -1,4 +1,4 @@
-/** A button of the operator that asks before it acts. */
+/** An administrator's action with a confirmation. */
 
 import { useQueryClient } from '@tanstack/react-query';
 import { type ReactNode, useState } from 'react';
@@ -9,13 +9,13 @@ import { tell } from '../../ui/toasts.tsx';
 
 interface ActionProps {
   title: string;
-  /** Of what, for who hears the button and does not see its row. */
+  /** The object of the action, for screen readers. */
   of: string;
   question: string;
   children: ReactNode;
   done: string;
   isDanger?: boolean;
-  /** Whether a reason is asked for, for the audit log. */
+  /** Whether to ask for a reason for the audit log. */
   hasReason?: boolean;
   onConfirm: (reason: string) => Promise<unknown>;
 }

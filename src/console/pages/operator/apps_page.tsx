@@ -1,4 +1,4 @@
-/** All apps: to be verified, and to be suspended. */
+/** All apps, to verify or suspend. */
 
 import { useInfiniteQuery } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';
@@ -119,7 +119,7 @@ function AppActions({ app }: { app: AdminApp }) {
           question={`Verify ${name}?`}
           done={`${name} is verified.`}
           onConfirm={(reason) => {
-            // What is verified is what the page shows.
+            // Verify the version that the page shows.
             const { path, body } = input(reason);
             return request('POST /admin/apps/{id}/verify', {
               path,

@@ -1,4 +1,4 @@
-/** The audit log: who did what, searched by kind, account, app and time. */
+/** The audit log, filtered by kind, account, app and time. */
 
 import { useInfiniteQuery } from '@tanstack/react-query';
 import { useSearch } from '@tanstack/react-router';
@@ -19,7 +19,7 @@ const ranges = [
   { id: '30', title: 'Last 30 days' },
 ];
 
-/** A link here can name an account or app: its entries are searched. */
+/** A link can preset the account or app. */
 export function AuditPage() {
   const search = useSearch({ from: '/operator/audit' });
   return <AuditLog key={JSON.stringify(search)} {...search} />;

@@ -1,4 +1,4 @@
-/** What the address of the audit log can ask for. */
+/** Search parameters of the audit log page. */
 
 export interface AuditSearch {
   account?: string;

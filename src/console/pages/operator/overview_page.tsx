@@ -1,4 +1,4 @@
-/** The server at a glance: who and what is there, how deliveries do, which nodes are alive. */
+/** The server overview: counts, deliveries, nodes. */
 
 import { useQuery } from '@tanstack/react-query';
 import { nodesQuery, statsQuery } from '../../api/admin.ts';
@@ -12,7 +12,7 @@ const number = new Intl.NumberFormat('en');
 
 export function OverviewPage() {
   const { isPending } = useQuery(statsQuery(hours));
-  // Asked for at once, and shown below the rest once that has its height: nothing moves on the page.
+  // Requested at once, but shown after the content above has its height, to avoid a layout shift.
   useQuery(nodesQuery);
   return (
     <Page title="Server" description="Activity of this server in the last 24 hours.">

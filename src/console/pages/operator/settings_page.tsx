@@ -1,4 +1,4 @@
-/** The settings in force, and the keys that sign. */
+/** Current settings and signing keys. */
 
 import { useQuery } from '@tanstack/react-query';
 import { keysQuery, settingsQuery } from '../../api/admin.ts';
@@ -11,7 +11,7 @@ export function SettingsPage() {
   return (
     <Page
       title="Settings"
-      description="The settings in force. Change them in the environment and in nuncio.config.ts."
+      description="Current settings. Change them in the environment and in nuncio.config.ts."
     >
       <Settings />
       <Keys />

@@ -1,4 +1,4 @@
-/** All subscriptions: those that fail come first where one asks for them. */
+/** All subscriptions, with a filter for failing ones. */
 
 import { useInfiniteQuery } from '@tanstack/react-query';
 import { useState } from 'react';

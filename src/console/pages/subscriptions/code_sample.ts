@@ -1,4 +1,4 @@
-/** A program, or a part of one, in a language. */
+/** A code sample in one language. */
 export interface Sample {
   language: string;
   code: string;

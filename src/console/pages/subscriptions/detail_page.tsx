@@ -1,4 +1,4 @@
-/** One subscription: how it does, what it was sent, how it is set up. */
+/** One subscription: deliveries, health, settings, verification. */
 
 import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
@@ -49,7 +49,7 @@ export function SubscriptionPage() {
   return <SubscriptionDetails subscription={data} />;
 }
 
-/** Only the app changes what an app has made for the user. */
+/** Only the app can change a subscription that it created for the user. */
 export function mayChange({ _links }: Subscription): boolean {
   return 'secret' in _links;
 }

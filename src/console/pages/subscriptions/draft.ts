@@ -1,4 +1,4 @@
-/** A subscription as it stands in a form, and as the API takes it. */
+/** A subscription as a form draft and as a request body. */
 
 import type { Subscription, SubscriptionCreate, SubscriptionMergePatch } from '../../api/generated.ts';
 
@@ -9,16 +9,16 @@ export interface SubscriptionDraft {
   signature: string;
   format: string;
   ordered: boolean;
-  /** Deliveries a second; empty: as many as there are. */
+  /** Deliveries a second; empty for no limit. */
   rateLimit: string;
-  /** Like `5s, 30s, 2min`; empty: the deployment's own. */
+  /** Such as `5s, 30s, 2min`; empty for the server's schedule. */
   retrySchedule: string;
   headers: readonly StaticHeader[];
 }
 
 export interface StaticHeader {
   name: string;
-  /** `***` for one that stays as it is: the server never shows a value. */
+  /** `***` for an unchanged value: the server never shows values. */
   value: string;
 }
 
@@ -48,7 +48,7 @@ export function draftOf(subscription: Subscription): SubscriptionDraft {
   };
 }
 
-/** The members of the body; the same for a new one and for a change. */
+/** The members of a request that creates or changes a subscription. */
 export function toBody(draft: SubscriptionDraft): SubscriptionCreate {
   return {
     url: draft.url.trim(),
@@ -63,14 +63,14 @@ export function toBody(draft: SubscriptionDraft): SubscriptionCreate {
   };
 }
 
-/** Nothing where there are none: a new subscription then has no member of that name. */
+/** Undefined if there are none, so that the member is omitted. */
 function headersOf(headers: readonly StaticHeader[]): Pick<SubscriptionCreate, 'headers'> {
   const named = headers.filter(({ name }) => name.trim() !== '');
   if (named.length === 0) return {};
   return { headers: Object.fromEntries(named.map(({ name, value }) => [name.trim(), value])) };
 }
 
-/** The members of a change: a header that is no longer there is removed (RFC 7396). */
+/** The members of a change. Removed headers become null (RFC 7396). */
 export function toPatch(draft: SubscriptionDraft, before: Subscription): SubscriptionMergePatch {
   const { headers = {}, ...body } = toBody(draft);
   const gone = Object.keys(before.headers).filter((name) => !(name in (headers ?? {})));
@@ -80,7 +80,7 @@ export function toPatch(draft: SubscriptionDraft, before: Subscription): Subscri
 
 const unitSeconds: Readonly<Record<string, number>> = { s: 1, min: 60, m: 60, h: 3_600, d: 86_400 };
 
-/** @returns pauses in seconds; null for an empty text; undefined for one that cannot be read */
+/** @returns pauses in seconds; null for empty text; undefined for invalid text */
 export function readSchedule(text: string): number[] | null | undefined {
   if (text.trim() === '') return null;
   const steps = text.split(',').map((step) => {

@@ -1,4 +1,4 @@
-/** The form of a subscription, for a new one and for a change. */
+/** The form to create or change a subscription. */
 
 import { Plus, X } from 'lucide-react';
 import { Button } from '../../ui/button.tsx';
@@ -126,7 +126,7 @@ function HowItIsSent({ draft, faults, onChange }: PartProps) {
   );
 }
 
-/** Headers that one subscription has at most. */
+/** Maximum number of headers of a subscription. */
 const headersMax = 10;
 
 function Headers({ draft: { headers }, faults, onChange }: PartProps) {
@@ -140,7 +140,7 @@ function Headers({ draft: { headers }, faults, onChange }: PartProps) {
         again.
       </p>
       {headers.map(({ name, value }, index) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: they have nothing else that stays while one types
+        // biome-ignore lint/suspicious/noArrayIndexKey: nothing else stays the same while the user types
         <div key={index} className="header-row">
           <TextField label="Name" value={name} onChange={(next) => put(index, { name: next })} isMono />
           <TextField label="Value" value={value} onChange={(next) => put(index, { value: next })} isMono />

@@ -1,4 +1,4 @@
-/** Chooses kinds of events from the catalogue, with the schema and an example of one beside the list. */
+/** Selects event kinds from the catalogue. Shows the schema and an example beside the list. */
 
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
@@ -62,7 +62,7 @@ export function KindPicker({ value, onChange, error }: KindPickerProps) {
 }
 
 interface Group {
-  /** Like `article.*`; null for a kind that stands alone. */
+  /** Such as `article.*`; null for a kind without a group. */
   pattern: string | null;
   kinds: EventKind[];
 }

@@ -1,4 +1,4 @@
-/** The user's subscriptions, and those of the apps that act for them. */
+/** The user's subscriptions and those of connected apps. */
 
 import { useInfiniteQuery } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';
@@ -76,12 +76,12 @@ export function SubscriptionTable({ subscriptions }: { subscriptions: readonly S
   );
 }
 
-/** The description that its owner gave it, or else its URL. */
+/** The subscription's description, or else its URL. */
 export function nameOf({ description, url }: Pick<Subscription, 'description' | 'url'>): string {
   return description === '' ? url : description;
 }
 
-/** Kinds shown before the rest is only counted. */
+/** Number of kinds shown; the rest is counted. */
 const tagsMax = 3;
 
 export function KindTags({ kinds }: { kinds: readonly string[] }) {

@@ -1,4 +1,4 @@
-/** Makes a subscription, and shows its secret. */
+/** Creates a subscription and shows its secret. */
 
 import { useQueryClient } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';

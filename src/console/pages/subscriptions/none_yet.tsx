@@ -1,4 +1,4 @@
-/** Shown where there is no subscription yet, with the way to make one. */
+/** The empty state of subscriptions, with a link to create one. */
 
 import type { LucideIcon } from 'lucide-react';
 import { Plus } from 'lucide-react';

@@ -1,4 +1,4 @@
-/** The secret of a subscription: hidden until somebody asks, and replaced with an overlap. */
+/** The secret of a subscription: hidden until the user shows it, and rotated with an overlap. */
 
 import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { useState } from 'react';

@@ -1,4 +1,4 @@
-/** Code for the shapes of a signature that stand in one header of this server: `timestamp` and `sha256`. */
+/** Verification code for signatures in a single header: `timestamp` and `sha256`. */
 
 import type { Sample } from './code_sample.ts';
 
@@ -7,11 +7,11 @@ export const timestampCode = (header: string): Sample[] => [
     language: 'Node.js',
     code: `import { createHmac, timingSafeEqual } from 'node:crypto';
 
-// body: the bytes as they came, not parsed and written again
+// body: the raw bytes of the request, not parsed and serialized again
 export function verify(body, headers, secret) {
   const parts = String(headers['${header.toLowerCase()}']).split(',').map((part) => part.split('='));
   const time = parts.find(([name]) => name === 't')?.[1];
-  // Older than 5 minutes: it may be a replay.
+  // Reject timestamps older than 5 minutes: they may be replays.
   if (!(Math.abs(Date.now() / 1000 - Number(time)) <= 300)) return false;
   const expected = Buffer.from(
     createHmac('sha256', secret).update(time + '.').update(body).digest('hex'),
@@ -56,7 +56,7 @@ def verify(body: bytes, headers, secret: str) -> bool:
 		}
 	}
 	seconds, err := strconv.ParseInt(sentAt, 10, 64)
-	// Older than 5 minutes: it may be a replay.
+	// Reject timestamps older than 5 minutes: they may be replays.
 	if err != nil || time.Since(time.Unix(seconds, 0)).Abs() > 5*time.Minute {
 		return false
 	}
@@ -96,7 +96,7 @@ end`,
         if ($name === 't') $sentAt = $value;
         if ($name === 'v1') $signatures[] = $value;
     }
-    // Older than 5 minutes: it may be a replay.
+    // Reject timestamps older than 5 minutes: they may be replays.
     if (abs(time() - (int) $sentAt) > 300) return false;
     $expected = hash_hmac('sha256', "$sentAt.$body", $secret);
     foreach ($signatures as $signature) {
@@ -121,7 +121,7 @@ static boolean verify(byte[] body, String header, String secret) throws GeneralS
     if (part.startsWith("v1=")) signatures.add(part.substring(3));
   }
   if (!sentAt.matches("[0-9]{1,12}")) return false;
-  // Older than 5 minutes: it may be a replay.
+  // Reject timestamps older than 5 minutes: they may be replays.
   if (Math.abs(Instant.now().getEpochSecond() - Long.parseLong(sentAt)) > 300) return false;
   Mac mac = Mac.getInstance("HmacSHA256");
   mac.init(new SecretKeySpec(secret.getBytes(UTF_8), "HmacSHA256"));
@@ -138,7 +138,7 @@ export const sha256Code = (header: string): Sample[] => [
     language: 'Node.js',
     code: `import { createHmac, timingSafeEqual } from 'node:crypto';
 
-// body: the bytes as they came, not parsed and written again
+// body: the raw bytes of the request, not parsed and serialized again
 export function verify(body, headers, secret) {
   const expected = Buffer.from('sha256=' + createHmac('sha256', secret).update(body).digest('hex'));
   const given = Buffer.from(headers['${header.toLowerCase()}'] ?? '');
@@ -191,7 +191,7 @@ static boolean verify(byte[] body, String header, String secret) throws GeneralS
   },
 ];
 
-/** RFC 3875 section 4.1.18: how a header is called in the environment of a CGI program. */
+/** RFC 3875 section 4.1.18: the environment variable of a header in CGI. */
 function serverVariable(header: string): string {
   return `HTTP_${header.toUpperCase().replaceAll('-', '_')}`;
 }

@@ -1,4 +1,4 @@
-/** The shapes of a signature, in words. */
+/** Titles and descriptions of signature formats. */
 
 import type { Choice } from '../../ui/fields.tsx';
 

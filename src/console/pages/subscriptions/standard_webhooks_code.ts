@@ -1,15 +1,15 @@
-/** Code for the shapes of a signature that have the headers of Standard Webhooks: `standard` and `ed25519`. */
+/** Verification code for signatures with the headers of Standard Webhooks: `standard` and `ed25519`. */
 
 import type { Sample } from './code_sample.ts';
 
-/** Libraries exist for these languages too; the code is as short without one. */
+/** Code without a library, which is as short as with one. */
 export const standardCode: readonly Sample[] = [
   {
     language: 'Node.js',
     code: `// npm install standardwebhooks
 import { Webhook } from 'standardwebhooks';
 
-// body: the text as it came; throws where the signature is wrong or old
+// body: the raw text of the request; throws if the signature is wrong or old
 export function verify(body, headers, secret) {
   return new Webhook(secret).verify(body, headers);
 }`,
@@ -43,7 +43,7 @@ def verify(body: bytes, headers, secret: str) -> bool:
 	}
 	id, sentAt := header.Get("Webhook-Id"), header.Get("Webhook-Timestamp")
 	seconds, err := strconv.ParseInt(sentAt, 10, 64)
-	// Older than 5 minutes: it may be a replay.
+	// Reject timestamps older than 5 minutes: they may be replays.
 	if err != nil || time.Since(time.Unix(seconds, 0)).Abs() > 5*time.Minute {
 		return false
 	}
@@ -79,7 +79,7 @@ end`,
     code: `function verify(string $body, array $server, string $secret): bool {
     $id = $server['HTTP_WEBHOOK_ID'] ?? '';
     $sentAt = $server['HTTP_WEBHOOK_TIMESTAMP'] ?? '';
-    // Older than 5 minutes: it may be a replay.
+    // Reject timestamps older than 5 minutes: they may be replays.
     if (abs(time() - (int) $sentAt) > 300) return false;
     $key = base64_decode(preg_replace('/^whsec_/', '', $secret));
     $expected = 'v1,' . base64_encode(hash_hmac('sha256', "$id.$sentAt.$body", $key, true));
@@ -97,7 +97,7 @@ static boolean verify(byte[] body, Function<String, String> headers, String secr
     throws GeneralSecurityException {
   String sentAt = String.valueOf(headers.apply("webhook-timestamp"));
   if (!sentAt.matches("[0-9]{1,12}")) return false;
-  // Older than 5 minutes: it may be a replay.
+  // Reject timestamps older than 5 minutes: they may be replays.
   if (Math.abs(Instant.now().getEpochSecond() - Long.parseLong(sentAt)) > 300) return false;
   Mac mac = Mac.getInstance("HmacSHA256");
   byte[] key = Base64.getDecoder().decode(secret.replaceFirst("^whsec_", ""));
@@ -123,10 +123,10 @@ const key = createPublicKey({
   key: { kty: 'OKP', crv: 'Ed25519', x: Buffer.from(publicKey.slice(5), 'base64').toString('base64url') },
 });
 
-// body: the bytes as they came, not parsed and written again
+// body: the raw bytes of the request, not parsed and serialized again
 export function verify(body, headers) {
   const { 'webhook-id': id, 'webhook-timestamp': time, 'webhook-signature': signatures } = headers;
-  // Older than 5 minutes: it may be a replay.
+  // Reject timestamps older than 5 minutes: they may be replays.
   if (!(Math.abs(Date.now() / 1000 - Number(time)) <= 300)) return false;
   const signed = Buffer.concat([Buffer.from(id + '.' + time + '.'), Buffer.from(body)]);
   return String(signatures).split(' ').some((signature) => {
@@ -172,7 +172,7 @@ func Verify(body []byte, header http.Header) bool {
 	key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(publicKey, "whpk_"))
 	id, sentAt := header.Get("Webhook-Id"), header.Get("Webhook-Timestamp")
 	seconds, err := strconv.ParseInt(sentAt, 10, 64)
-	// Older than 5 minutes: it may be a replay.
+	// Reject timestamps older than 5 minutes: they may be replays.
 	if err != nil || time.Since(time.Unix(seconds, 0)).Abs() > 5*time.Minute {
 		return false
 	}
@@ -215,7 +215,7 @@ end`,
     $publicKey = base64_decode(substr('${publicKey}', 5)); // GET /meta
     $id = $server['HTTP_WEBHOOK_ID'] ?? '';
     $sentAt = $server['HTTP_WEBHOOK_TIMESTAMP'] ?? '';
-    // Older than 5 minutes: it may be a replay.
+    // Reject timestamps older than 5 minutes: they may be replays.
     if (abs(time() - (int) $sentAt) > 300) return false;
     foreach (explode(' ', $server['HTTP_WEBHOOK_SIGNATURE'] ?? '') as $each) {
         [$version, $value] = array_pad(explode(',', $each, 2), 2, '');
@@ -239,7 +239,7 @@ static boolean verify(byte[] body, Function<String, String> headers) throws Gene
   PublicKey key = KeyFactory.getInstance("Ed25519").generatePublic(new X509EncodedKeySpec(spki));
   String sentAt = String.valueOf(headers.apply("webhook-timestamp"));
   if (!sentAt.matches("[0-9]{1,12}")) return false;
-  // Older than 5 minutes: it may be a replay.
+  // Reject timestamps older than 5 minutes: they may be replays.
   if (Math.abs(Instant.now().getEpochSecond() - Long.parseLong(sentAt)) > 300) return false;
   for (String each : String.valueOf(headers.apply("webhook-signature")).split(" ")) {
     if (!each.startsWith("v1a,")) continue;
@@ -250,7 +250,7 @@ static boolean verify(byte[] body, Function<String, String> headers) throws Gene
     try {
       if (signature.verify(Base64.getDecoder().decode(each.substring(4)))) return true;
     } catch (IllegalArgumentException | SignatureException malformed) {
-      // Another one may be good.
+      // Another signature may match.
     }
   }
   return false;

@@ -1,4 +1,4 @@
-/** Whether a subscription is well. */
+/** The state of a subscription. */
 
 import type { Subscription } from '../../api/generated.ts';
 import { Badge } from '../../ui/badge.tsx';

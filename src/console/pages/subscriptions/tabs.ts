@@ -1,4 +1,4 @@
-/** The parts of the page of a subscription, as its address names them. */
+/** The tabs of the subscription page, as in its URL. */
 
 export const subscriptionTabs = ['overview', 'deliveries', 'health', 'settings'] as const;
 

@@ -1,11 +1,11 @@
 /**
- * What a subscriber's URL may be, as far as a page can tell while somebody types. The server decides, and checks the
+ * Validates a subscriber's URL while the user types. The server decides, and checks the
  * address again at every connection.
  */
 
 export interface UrlOpinion {
   fault: string | null;
-  /** Something that is right on a developer's machine and wrong anywhere else. */
+  /** A warning for URLs that only work in development. */
   warning: string | null;
 }
 
@@ -16,7 +16,7 @@ export function checkUrl(text: string): UrlOpinion {
   if (text.trim() === '') return good;
   const url = URL.parse(text);
   if (url === null) return fault('Enter a full URL, such as https://app.example.com/webhooks.');
-  if (new TextEncoder().encode(text).length > bytesMax) return fault('A URL has at most 2,048 bytes.');
+  if (new TextEncoder().encode(text).length > bytesMax) return fault('A URL can have at most 2,048 bytes.');
   if (url.protocol !== 'https:' && url.protocol !== 'http:') return fault('Use https://.');
   if (url.username !== '' || url.password !== '') {
     return fault('User names and passwords are not allowed. Use a custom header instead.');

@@ -1,4 +1,4 @@
-/** How a receiver tells deliveries of this server from forgeries: the secret or key, and code to paste. */
+/** How a receiver verifies deliveries: the secret or key, and sample code. */
 
 import { useQuery } from '@tanstack/react-query';
 import { Tab, TabList, TabPanel, Tabs } from 'react-aria-components';

@@ -1,6 +1,6 @@
 /**
- * Code that verifies a delivery, for each shape of the signature in six languages. Whatever headers come, the code returns
- * false or, where it uses a library, throws what the library throws. A test runs the code for Node.js, Python, Go and Java on
+ * Verification code for each signature format in six languages. For any headers the code returns false or, where it uses a
+ * library, throws what the library throws. A test runs the code for Node.js, Python, Go and Java on
  * deliveries that the server has signed. The code for Ruby and PHP is read with care and not run.
  */
 
@@ -8,9 +8,9 @@ import type { Sample } from './code_sample.ts';
 import { sha256Code, timestampCode } from './signature_header_code.ts';
 import { ed25519Code, standardCode } from './standard_webhooks_code.ts';
 
-/** What the code needs to know of the server. */
+/** The values of the server that the code uses. */
 export interface SampleFacts {
-  /** Names of headers as this server sends them. */
+  /** The header names of this server. */
   headers: { signature: string };
   /** `whpk_…`; for `ed25519`. */
   publicKey: string;

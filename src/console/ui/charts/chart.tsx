@@ -1,4 +1,4 @@
-/** Charts as SVG: stacked bars and lines over time, each with the same as a table for who does not see it. */
+/** Charts as SVG: stacked bars and lines over time, each with a table of the same data for screen readers. */
 
 import type { ReactNode } from 'react';
 import { formatExact, formatMinute } from '../time.tsx';
@@ -10,7 +10,7 @@ interface ChartProps {
   format: (value: number) => string;
 }
 
-/** Units of the drawing, which is stretched to its place. */
+/** Units of the drawing, which stretches to its container. */
 const width = 1_000;
 const height = 200;
 
@@ -55,7 +55,7 @@ export function Lines({ title, data, format }: ChartProps) {
   );
 }
 
-/** A moment without a value interrupts the line; one that stands alone is a dash. */
+/** A missing value interrupts the line. A single value is drawn as a dash. */
 function pathOf({ values }: Series, top: number): string {
   const step = width / Math.max(values.length, 1);
   let isDrawing = false;

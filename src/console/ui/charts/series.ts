@@ -1,10 +1,10 @@
-/** What the charts draw: values of a few series over moments in time. */
+/** The data of a chart: values of several series over time. */
 
 export interface Series {
   name: string;
-  /** Of the style sheet: `good`, `bad` … */
+  /** A class of the style sheet: `good`, `bad` … */
   look: string;
-  /** One for each moment; null where there is none. */
+  /** One for each point in time; null if there is none. */
   values: readonly (number | null)[];
 }
 
@@ -14,7 +14,7 @@ export interface ChartData {
   series: readonly Series[];
 }
 
-/** The top of the axis: a round number that everything fits below. */
+/** The maximum of the axis: a round number above all values. */
 export function roundTop(value: number): number {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));

@@ -1,6 +1,6 @@
 /**
- * The requests of an app, made by the page in the app's place: authorization with PKCE, token, first call. Each is
- * kept as it was sent, without the secret. None carries a cookie or the console's own token.
+ * The app's requests, sent by the page: authorization with PKCE, token, first call. Each is
+ * recorded without the secret. None carries a cookie or the console's token.
  */
 
 import * as oauth from 'oauth4webapi';
@@ -31,7 +31,7 @@ export async function beginAuthorization(
   return { url: url.href, state, verifier, redirectUri };
 }
 
-/** The request as people read it: one parameter on each line. */
+/** Formats the request with one parameter a line. */
 export function showAuthorization({ url }: Pending): string {
   const { pathname, host, searchParams } = new URL(url);
   const lines = [...searchParams].map(([name, value]) => `${name}=${encodeURIComponent(value)}`);
@@ -40,7 +40,7 @@ export function showAuthorization({ url }: Pending): string {
 
 export type Answer = { code: string; isChecked: boolean; fault: null } | { code: null; fault: string | null };
 
-/** Reads what was pasted: the address that the user came back to, or the code alone. */
+/** Parses the pasted redirect URL or code. */
 export function readAnswer(app: App, pending: Pending, text: string): Answer {
   const pasted = text.trim();
   if (pasted === '') return { code: null, fault: null };
@@ -132,12 +132,12 @@ async function sendTokenRequest(app: App, secret: string, parameters: Record<str
   };
 }
 
-/** RFC 6749 section 2.3.1: both are form-encoded before they are joined. */
+/** RFC 6749 section 2.3.1: id and secret are form-encoded before they are joined. */
 function formEncode(text: string): string {
   return new URLSearchParams({ v: text }).toString().slice('v='.length);
 }
 
-/** @returns what is wrong with a path, or null: the token goes to no other server */
+/** @returns the error of a path, or null. The token must not go to another server. */
 export function pathFault(path: string): string | null {
   if (!path.startsWith('/')) return 'It begins with a slash.';
   const url = URL.parse(path, issuer);

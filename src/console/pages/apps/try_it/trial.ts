@@ -1,8 +1,8 @@
-/** How far somebody has come in trying an app. It lives in the memory of the page alone. */
+/** The progress of a test of an app. Kept in memory only. */
 
 import type { App } from '../../../api/generated.ts';
 
-/** An authorization request that was made, and what its answer is checked and used by. */
+/** An authorization request with the values that check its response. */
 export interface Pending {
   url: string;
   state: string;
@@ -10,7 +10,7 @@ export interface Pending {
   redirectUri: string;
 }
 
-/** A request as it was sent, and the response. */
+/** A request as sent, and its response. */
 export interface Exchange {
   request: string;
   response: string;
@@ -18,12 +18,12 @@ export interface Exchange {
 }
 
 export interface Trial {
-  /** For a user who allows it, or for the app itself. */
+  /** For a user, or for the app itself. */
   mode: 'user' | 'app';
   redirectUri: string;
   scopes: readonly string[];
   pending: Pending | null;
-  /** The address that the user came back to, or its code, as pasted. */
+  /** The pasted redirect URL or code. */
   answer: string;
   secret: string;
   token: Exchange | null;
@@ -47,7 +47,7 @@ export function emptyTrial(app: App): Trial {
   };
 }
 
-/** @returns why the page cannot walk through it, or null */
+/** @returns why the page cannot test the app, or null */
 export function whyNotTried(app: App): string | null {
   const { grant_types: grants, token_endpoint_auth_method: method } = app;
   if (!grants.includes('authorization_code') && !grants.includes('client_credentials')) {

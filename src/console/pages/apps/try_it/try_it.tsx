@@ -1,6 +1,6 @@
 /**
- * Tries an app on its page: authorization, token, first call, each with its request and response. A redirect URI never
- * leads back to the console (this server refuses that), so the developer pastes the address that they came back to.
+ * Tests an app: authorization, token, first call, each with its request and response. A redirect URI cannot
+ * lead to the console (the server refuses that), so the developer pastes the URL of the redirect.
  */
 
 import { useQuery } from '@tanstack/react-query';
@@ -190,7 +190,7 @@ function AuthorizationFields({ app, trial, change }: StepProps) {
   );
 }
 
-/** A secret that was just made on this page needs no typing. */
+/** Fills in a secret that was just created on this page. */
 function useSecret({ app, trial }: Pick<StepProps, 'app' | 'trial'>): string {
   const shown = useShownSecret(app.client_id);
   return trial.secret === '' ? (shown?.value ?? '') : trial.secret;
