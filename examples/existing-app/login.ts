@@ -1,4 +1,4 @@
-/** The shop's login page. With `login_request` it answers a sign-in that the Nuncio server handed over. */
+/** The shop's login page. With `login_request` it completes a sign-in for the Nuncio server. */
 
 import type { Express } from 'express';
 import type { Pool } from 'pg';
@@ -33,7 +33,7 @@ export function registerLogin(app: Express, pool: Pool, nuncio: Nuncio): void {
   });
 }
 
-/** Whether the session that the user has is what the app asks for; otherwise they enter their password. */
+/** Whether the user's session satisfies the app's request. Otherwise the user enters the password again. */
 function isEnough(user: User, { prompt, max_age: maxAge }: LoginRequest): boolean {
   const words = prompt?.split(' ') ?? [];
   if (words.includes('login') || words.includes('select_account')) return false;

@@ -1,6 +1,6 @@
 /**
- * Starts everything: the embedded PostgreSQL with the shop's schema beside Nuncio's, a Nuncio server, the shop, and
- * somebody else's app. `npm run example:existing-app`; ^C ends it, and nothing of it stays.
+ * Starts everything: an embedded PostgreSQL with the schemas of the shop and Nuncio, a Nuncio server, the shop, and another
+ * developer's app. Run `npm run example:existing-app`; ^C ends it and leaves nothing behind.
  */
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
@@ -107,7 +107,7 @@ async function stop(child: ChildProcess): Promise<void> {
   await once(child, 'exit');
 }
 
-/** As the administrator of the database. */
+/** Runs SQL as the database administrator. */
 async function prepareDatabase(): Promise<void> {
   const client = new Client({ connectionString: embedded.connectionString });
   await client.connect();
@@ -116,9 +116,9 @@ async function prepareDatabase(): Promise<void> {
   await client.end();
 }
 
-/** Commands as they are written for an installed package: `npx nuncio` is the command of this checkout. */
+/** Runs commands as written for an installed package: `npx nuncio` becomes the command of this checkout. */
 function inShell(script: string): [string[], Record<string, string | undefined>] {
-  // The last command takes the shell's place, and so its signals.
+  // The last command replaces the shell and receives its signals.
   const text = `npx() { shift; exec "$NODE" "$CLI" "$@"; }\n${script}`;
   return [['-ec', text], { ...environment, NODE: process.execPath, CLI: cli }];
 }
@@ -132,7 +132,7 @@ function spawnShell(script: string): ChildProcess {
   const [commands, env] = inShell(script);
   return spawn('sh', commands, {
     stdio: ['ignore', 'ignore', 'inherit'],
-    // In a group of its own: the terminal's ^C reaches this process alone, which then stops the server in order.
+    // In its own process group: the terminal's ^C reaches only this process, which then stops the server.
     detached: true,
     env,
   });

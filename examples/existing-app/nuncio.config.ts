@@ -1,7 +1,7 @@
 /**
- * What the Nuncio server has to know of the shop: where its users sign in, and which events there are.
+ * The Nuncio server's configuration for the shop: its login page and its events.
  *
- * In a project of your own the import is from 'nuncio'.
+ * In your own project, import from 'nuncio'.
  */
 
 import { defineConfig, defineEventKind, Type } from '../../src/index.ts';

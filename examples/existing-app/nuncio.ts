@@ -1,10 +1,10 @@
-/** What the shop's backend asks the Nuncio server: with its own token, never with a user's. */
+/** The shop's client of the Nuncio server. It uses the shop's own token, never a user's. */
 
 import * as oidc from 'openid-client';
 import type { User } from './users.ts';
 
 export interface LoginRequest {
-  /** Null where the user wants their account page at the Nuncio server. */
+  /** Null if the user opens their account page at the Nuncio server. */
   client: { client_name: string } | null;
   prompt: string | null;
   max_age: number | null;
@@ -25,7 +25,7 @@ export async function connectNuncio(url: string, clientId: string, clientSecret:
     clientId,
     clientSecret,
     oidc.ClientSecretBasic(clientSecret),
-    // Only where everything runs on one machine.
+    // Only while everything runs on one machine.
     { execute: [oidc.allowInsecureRequests] },
   );
   let token = { value: '', expiresAt: 0 };
@@ -41,7 +41,7 @@ export async function connectNuncio(url: string, clientId: string, clientSecret:
     return token.value;
   }
 
-  // biome-ignore lint/suspicious/noExplicitAny: whatever the server answers
+  // biome-ignore lint/suspicious/noExplicitAny: any response of the server
   async function call(method: string, path: string, body?: unknown): Promise<any> {
     const response = await fetch(url + path, {
       method,
@@ -60,7 +60,7 @@ export async function connectNuncio(url: string, clientId: string, clientSecret:
     readLogin: (id: string): Promise<LoginRequest> =>
       call('GET', `/login-requests/${encodeURIComponent(id)}`),
 
-    /** @returns where the user's browser goes */
+    /** @returns the URL to redirect the browser to */
     async acceptLogin(id: string, user: User): Promise<string> {
       const answer = await call('POST', `/login-requests/${encodeURIComponent(id)}/accept`, {
         account: { external_id: user.id, email: user.email, name: user.name },

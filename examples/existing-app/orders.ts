@@ -1,4 +1,4 @@
-/** Orders: the event of each commits with it, or not at all. */
+/** Orders. Each order commits together with its event. */
 
 import type { Pool } from 'pg';
 import type { User } from './users.ts';

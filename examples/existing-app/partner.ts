@@ -1,4 +1,4 @@
-/** Somebody else's app: users of the shop connect it, and it hears of their orders. */
+/** Another developer's app. Users of the shop connect it, and it receives their orders. */
 
 import express, { type Express } from 'express';
 import * as oidc from 'openid-client';
@@ -10,7 +10,7 @@ const scope = 'read:orders read:webhooks write:webhooks';
 export function createPartner(configuration: oidc.Configuration, nuncioUrl: string, url: string): Express {
   const app = express();
   const redirectUri = `${url}/callback`;
-  // One user at a time is enough to show it.
+  // One user at a time is enough for the example.
   let pending: { codeVerifier: string; state: string } | undefined;
   let secret: string | undefined;
   const received: string[] = [];

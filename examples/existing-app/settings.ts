@@ -18,7 +18,7 @@ export function registerSettings(app: Express, pool: Pool, nuncio: Nuncio): void
   app.post('/settings/disconnect', async (request, response) => {
     const user = await currentUser(pool, request);
     if (user === null) return response.redirect(303, '/login');
-    // The form may say anything: only what is among the user's own grants is withdrawn.
+    // The form may contain any id: only withdraw one of the user's own grants.
     const grant = (await nuncio.connectedApps(user.id)).find(({ id }) => id === request.body.grant);
     if (grant !== undefined) await nuncio.withdraw(grant.id);
     return response.redirect(303, '/settings');

@@ -1,4 +1,4 @@
-/** A shop with users, a login and orders. What it has for Nuncio is in `login.ts`, `orders.ts` and `settings.ts`. */
+/** A shop with users, a login and orders. Its integration is in `login.ts`, `orders.ts` and `settings.ts`. */
 
 import express, { type Express, type NextFunction, type Request, type Response } from 'express';
 import type { Pool } from 'pg';

@@ -1,4 +1,4 @@
-/** The shop's own users and sessions: as it had them before it knew of Nuncio. */
+/** The shop's own users and sessions, which do not depend on Nuncio. */
 
 import { createHash, randomBytes, scrypt, timingSafeEqual } from 'node:crypto';
 import { promisify } from 'node:util';
@@ -37,7 +37,7 @@ export async function checkPassword(pool: Pool, email: string, password: string)
 export async function beginSession(pool: Pool, response: Response, userId: string): Promise<void> {
   const secret = randomBytes(32).toString('base64url');
   await pool.query('insert into shop.sessions (digest, user_id) values ($1, $2)', [digest(secret), userId]);
-  // Lax: forms of other sites come without it.
+  // Lax: forms of other sites are sent without the cookie.
   response.cookie('shop_session', secret, { httpOnly: true, sameSite: 'lax' });
 }
 

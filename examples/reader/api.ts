@@ -1,5 +1,5 @@
 /**
- * The app's calls of the API, with the user's access token.
+ * The app's API calls, with the user's access token.
  */
 
 export interface Article {
@@ -16,7 +16,7 @@ export interface Subscription {
   signature: string;
 }
 
-/** An answer other than 2xx. */
+/** A response other than 2xx. */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly status: number;
@@ -36,7 +36,7 @@ export class Api {
     this.#accessToken = accessToken;
   }
 
-  /** Who the token speaks for. */
+  /** The user of the token. */
   whoAmI(): Promise<{ account: { id: string } | null; scopes: string[] }> {
     return this.#call('GET', '/api');
   }
@@ -61,7 +61,7 @@ export class Api {
     return this.#call('POST', '/subscriptions', { url, kinds, signature });
   }
 
-  /** The secret that deliveries to this subscription are signed with. */
+  /** The signing secret of the subscription. */
   async secretOf(subscription: Subscription): Promise<string> {
     const { secret } = await this.#call<{ secret: string }>(
       'GET',

@@ -1,5 +1,5 @@
 /**
- * The app as a web server: connect, callback, articles, the live stream of what arrived.
+ * The app's web server: connect, callback, articles, a live stream of deliveries.
  */
 
 import { randomBytes } from 'node:crypto';
@@ -14,12 +14,12 @@ import { connectedPage, deliveryItem, welcomePage } from './page.ts';
 
 export interface ReaderOptions {
   baseUrl: string;
-  /** Where this app is reached, like `http://localhost:4000`. */
+  /** The app's base URL, such as `http://localhost:4000`. */
   url: string;
   configuration: oidc.Configuration;
 }
 
-/** What the app knows of one browser. A real app keeps this in its database. */
+/** The session of one browser. A real app keeps this in its database. */
 interface Session {
   pending?: PendingAuthorization;
   connection?: Connection;
@@ -30,7 +30,7 @@ interface Connection {
   api: Api;
   accountId: string;
   refreshToken: string;
-  /** The key of its subscription's URL. */
+  /** The key in its subscription's URL. */
   key: string;
 }
 
@@ -129,7 +129,7 @@ async function connect(
   const tokens = await finishAuthorization(options.configuration, callbackUrl, pending);
   const api = new Api(options.baseUrl, tokens.access_token);
   const { account } = await api.whoAmI();
-  // An address that cannot be guessed keeps strangers from even knocking; the signature keeps them out.
+  // A secret URL keeps strangers from trying; the signature keeps them out.
   const key = randomBytes(16).toString('hex');
   const url = `${options.url}/webhooks/timestamp/${key}`;
   const subscription = await api.subscribe(url, ['article.*', 'comment.*'], 'timestamp');

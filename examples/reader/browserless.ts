@@ -1,15 +1,15 @@
 /**
- * Logging in and confirming without a browser: follows redirects, keeps cookies, and posts the server's own
- * forms, as a person without JavaScript would.
+ * Login and consent without a browser: follows redirects, keeps cookies and submits the server's forms, like a user without
+ * JavaScript.
  */
 
-/** Redirects and forms at most, before it is called lost. */
+/** Maximum number of redirects and forms. */
 const stepsMax = 20;
 
 /**
  * Walks from the authorization request to the redirect back to the app.
  * @returns the callback URL, with `code` and `state`
- * @throws Error when the server shows something that is neither a form nor a redirect
+ * @throws Error if a page is neither a form nor a redirect
  */
 export async function logInAndConfirm(
   start: URL,
@@ -46,7 +46,7 @@ function keepCookie(cookies: Map<string, string>, line: string): void {
   else cookies.set(name.trim(), value.join('='));
 }
 
-/** The first form of a page, with its hidden fields, the login filled in, and its first button pressed. */
+/** Submits the first form of a page: hidden fields, login, first button. */
 function fillForm(html: string, page: URL, login: { email: string; password: string }) {
   const form = /<form\b[^>]*>[\s\S]*?<\/form>/i.exec(html)?.[0];
   if (form === undefined) throw new Error(`there is no form at ${page.pathname}:\n${html}`);

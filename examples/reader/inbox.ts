@@ -1,6 +1,6 @@
 /**
- * The app's inbox: takes deliveries, checks their signature before anything else, and handles each delivery id
- * once, as a subscriber must (deliveries may come more than once).
+ * The app's webhook endpoint: verifies the signature first and handles each delivery id once, because deliveries can arrive
+ * more than once.
  */
 
 import type { FastifyInstance } from 'fastify';
@@ -17,18 +17,18 @@ export interface Received {
   at: string;
 }
 
-/** Deliveries kept in memory; older ones are forgotten. */
+/** Maximum number of deliveries in memory. */
 const keptMax = 200;
 
 export class Inbox {
   readonly received: Received[] = [];
-  /** Deliveries whose signature was wrong: none, if all is well. */
+  /** Number of deliveries with a wrong signature. */
   refused = 0;
   readonly #secrets = new Map<string, string>();
   readonly #handled = new Set<string>();
   readonly #watchers = new Set<(delivery: Received) => void>();
 
-  /** @param key the last part of the subscription's URL: one app may have many subscriptions */
+  /** @param key the last part of the subscription's URL; an app can have many subscriptions */
   expect(key: string, secret: string): void {
     this.#secrets.set(key, secret);
   }
@@ -37,16 +37,16 @@ export class Inbox {
     this.#secrets.delete(key);
   }
 
-  /** @returns a function that ends the watching */
+  /** @returns a function that stops watching */
   watch(onDelivery: (delivery: Received) => void): () => void {
     this.#watchers.add(onDelivery);
     return () => this.#watchers.delete(onDelivery);
   }
 
-  /** The route that Nuncio posts to. */
+  /** The route that receives deliveries. */
   register(app: FastifyInstance): void {
     app.register(async (scope) => {
-      // Signatures are over the bytes as they came: the body is parsed only afterwards.
+      // The signature covers the raw bytes: parse the body afterwards.
       scope.removeAllContentTypeParsers();
       scope.addContentTypeParser('*', { parseAs: 'string' }, (_request, body, done) => done(null, body));
       scope.post<{ Params: { shape: string; key: string }; Body: string }>(
@@ -54,7 +54,7 @@ export class Inbox {
         async ({ params, body, headers }, reply) => {
           const shape = shapes.find((candidate) => candidate === params.shape);
           const secret = this.#secrets.get(params.key);
-          // 410 tells the sender that nobody lives here any more.
+          // 410 tells the sender that the subscription is gone.
           if (shape === undefined || secret === undefined) return reply.code(410).send();
           if (!(await isAuthentic(shape, body, headers, secret))) {
             this.refused += 1;

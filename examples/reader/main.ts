@@ -1,7 +1,7 @@
 /**
- * Reader: a small app that a user connects and that hears of changes by signed webhooks.
+ * Reader: a small app that a user connects and that receives changes by signed webhooks.
  *
- *   npm run demo              starts the app (and a server, where none runs) with a page to click through
+ *   npm run demo              starts the app (and a server, if none is running) with a page to click through
  *   npm run demo -- --once    the same without a browser, each step printed
  */
 
@@ -16,7 +16,7 @@ const serverPort = process.env.PORT ?? '3000';
 const baseUrl = process.env.NUNCIO_BASE_URL ?? `http://localhost:${serverPort}`;
 const readerPort = Number(process.env.READER_PORT ?? 4000);
 
-// Until the page is served, a signal simply ends the demo; a server that was started for it ends with it.
+// Until the page is served, a signal ends the demo and the server that it started.
 let onSignal: () => void = () => process.exit(130);
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => onSignal());
 

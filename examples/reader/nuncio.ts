@@ -1,6 +1,5 @@
 /**
- * The operator's side of the demo: finds a running server or starts one, and registers the app and a user with
- * the command line, as an operator would.
+ * The operator's part of the demo: finds or starts a server, and registers the app and a user on the command line.
  */
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
@@ -10,12 +9,12 @@ import { promisify } from 'node:util';
 
 const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
 
-/** Milliseconds that a server started here may take until it answers. */
+/** Milliseconds that a started server may take until it responds. */
 const startTimeoutMs = 30_000;
 
 export interface Nuncio {
   baseUrl: string;
-  /** Whether it was started here. */
+  /** Whether the demo started it. */
   started: boolean;
   stop(): Promise<void>;
 }
@@ -25,7 +24,7 @@ export async function findOrStartNuncio(baseUrl: string, quiet: boolean): Promis
   if (await answers(baseUrl)) return { baseUrl, started: false, stop: async () => {} };
   const child = spawn(process.execPath, [cli, 'dev'], {
     stdio: ['ignore', quiet ? 'ignore' : 'inherit', 'inherit'],
-    // In a group of its own: the terminal's ^C reaches the demo alone, which then stops the server in order.
+    // In its own process group: the terminal's ^C reaches only the demo, which then stops the server.
     detached: true,
     env: { ...process.env, PORT: new URL(baseUrl).port || '80' },
   });
@@ -72,7 +71,7 @@ export function registerClient(redirectUri: string, scopes: readonly string[]): 
   );
 }
 
-/** `nuncio client delete`: the app's grants and subscriptions go with it. */
+/** `nuncio client delete`, which also ends the app's grants and subscriptions. */
 export async function deleteClient(clientId: string): Promise<void> {
   await promisify(execFile)(process.execPath, [cli, 'client', 'delete', clientId]);
 }

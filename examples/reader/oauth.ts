@@ -1,10 +1,10 @@
 /**
- * The app's OAuth client, all of it by `openid-client`: authorization code with PKCE, refresh, revocation.
+ * The app's OAuth client, with `openid-client`: authorization code with PKCE, refresh, revocation.
  */
 
 import * as oidc from 'openid-client';
 
-/** What the app asks of a user. */
+/** The scopes that the app requests. */
 export const scopes = [
   'read:profile',
   'read:posts',
@@ -19,7 +19,7 @@ export interface PendingAuthorization {
   state: string;
 }
 
-/** Reads the server's metadata. Plain http is let through: the demo runs on one machine. */
+/** Reads the server's metadata. Allows plain http, because the demo runs on one machine. */
 export function discover(
   baseUrl: string,
   clientId: string,
@@ -31,7 +31,7 @@ export function discover(
   });
 }
 
-/** The first half of the code flow: where to send the user. */
+/** The first half of the code flow: the URL to send the user to. */
 export async function beginAuthorization(
   configuration: oidc.Configuration,
   redirectUri: string,
@@ -49,8 +49,8 @@ export async function beginAuthorization(
 }
 
 /**
- * The second half: the code that came back, for tokens.
- * @throws AuthorizationResponseError when the user said no
+ * The second half: exchanges the code for tokens.
+ * @throws AuthorizationResponseError if the user denied access
  */
 export function finishAuthorization(
   configuration: oidc.Configuration,

@@ -1,6 +1,6 @@
 /**
- * The whole story without a browser, step by step: authorize, token, API, publish, signed deliveries received and
- * verified, and the end of it all when the permission is withdrawn. Fails at the first step that does not hold.
+ * The demo without a browser, step by step: authorize, token, API, publish, signed deliveries received and verified, and
+ * nothing after the permission is withdrawn. Fails at the first step that does not work.
  */
 
 import assert from 'node:assert/strict';
@@ -16,10 +16,10 @@ import { createUser, deleteClient, type Nuncio, registerClient } from './nuncio.
 import { beginAuthorization, discover, finishAuthorization, scopes } from './oauth.ts';
 import { libraries, shapes } from './verify.ts';
 
-/** Milliseconds to wait for deliveries, and for a withdrawal to be felt. */
+/** Milliseconds to wait for deliveries, and for a withdrawal to take effect. */
 const patienceMs = 15_000;
 
-/** @throws AssertionError or the error of the step that did not hold */
+/** @throws the error of the failed step */
 export async function runOnce(nuncio: Nuncio): Promise<void> {
   const { baseUrl } = nuncio;
   step(nuncio.started ? `started a server at ${baseUrl}` : `found a server at ${baseUrl}`);

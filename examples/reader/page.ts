@@ -102,7 +102,7 @@ function articleItem(article: Article): string {
   return `<li class="article"><strong>${escapeHtml(article.title)}</strong>${action}</li>`;
 }
 
-/** One delivery, as it is shown and as it is streamed. */
+/** One delivery, as shown and as streamed. */
 export function deliveryItem(delivery: Received): string {
   return `<li>
     <strong>${escapeHtml(delivery.kind)}</strong> <span class="verified">✓ signature verified by <code>${escapeHtml(delivery.library)}</code></span>

@@ -1,6 +1,5 @@
 /**
- * Verifying deliveries with other people's libraries, unmodified: each signature shape by the library of the
- * platform that it comes from.
+ * Verifies deliveries with unmodified libraries: each signature format with the library of its platform.
  */
 
 import { verify as verifyGithub } from '@octokit/webhooks-methods';
@@ -10,7 +9,7 @@ import Stripe from 'stripe';
 export type Shape = 'timestamp' | 'sha256' | 'standard';
 export const shapes: readonly Shape[] = ['timestamp', 'sha256', 'standard'];
 
-/** The library that stands behind each shape's check, to say so on the page. */
+/** The library that verifies each signature format, shown on the page. */
 export const libraries: Readonly<Record<Shape, string>> = {
   timestamp: 'stripe',
   sha256: '@octokit/webhooks-methods',
@@ -19,7 +18,7 @@ export const libraries: Readonly<Record<Shape, string>> = {
 
 export type Headers = Record<string, string | string[] | undefined>;
 
-/** Whether a delivery was signed with the secret. */
+/** Whether the delivery is signed with the secret. */
 export async function isAuthentic(
   shape: Shape,
   body: string,
@@ -36,7 +35,7 @@ export async function isAuthentic(
 const checks: Record<Shape, (body: string, headers: Headers, secret: string) => boolean | Promise<boolean>> =
   {
     timestamp(body, headers, secret) {
-      // The key is only for Stripe's API, which is never called here.
+      // The key is for Stripe's API, which the demo does not call.
       const stripe = new Stripe('sk_test_unused');
       stripe.webhooks.constructEvent(body, String(headers['nuncio-signature']), secret);
       return true;

@@ -1,13 +1,13 @@
 /**
- * The operator's brand, from the section `brand` of `nuncio.config.ts`: what users see instead of "Nuncio". The colour is
- * made darker or lighter until it can be read, in the light and in the dark look.
+ * The operator's brand (section `brand` of `nuncio.config.ts`), shown instead of "Nuncio". The color is darkened or
+ * lightened until it is readable, in the light and in the dark theme.
  */
 
 import { readFileSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { isLoopbackHost } from '../config/config.ts';
 
-/** What an operator may say; URLs and the logo are optional. */
+/** The section as declared. */
 export interface BrandDeclaration {
   /** 1 to 60 characters. */
   readonly name?: string;
@@ -37,8 +37,8 @@ const logoBytesMax = 262_144;
 const known = new Set(['name', 'logo', 'color', 'support_url', 'privacy_url', 'terms_url']);
 
 /**
- * @param folder where the logo's file is looked for
- * @param report told of each problem with its place
+ * @param folder the folder of the logo's file
+ * @param report called with the place and reason of each problem
  */
 export function readBrand(declared: BrandDeclaration | undefined, folder: string, report: Report): Brand {
   const given = declared ?? {};
@@ -73,7 +73,7 @@ function readUrl(value: unknown, name: string, report: Report): string | null {
   return null;
 }
 
-/** A file of this machine, read once: no page loads anything from elsewhere. */
+/** The logo's file, read once. */
 function readLogo(file: unknown, folder: string, report: Report): Brand['logo'] {
   if (typeof file !== 'string' || file === '' || /^[a-z][a-z0-9+.-]+:/i.test(file)) {
     report('brand.logo', 'it may be the path of a file');
@@ -107,13 +107,13 @@ function typeOf(bytes: Buffer): string | null {
 
 /** WCAG 2.2 section 1.4.3. */
 const contrastMin = 4.5;
-/** What the colour stands on as text, and what stands on it, in the two looks (pages.css). */
+/** The background of colored text and the text on the color, in both themes (pages.css). */
 const looks = {
   light: { grounds: ['#ffffff', '#f4f5f8'], on: ['#ffffff', '#12141b'], towards: 0 },
   dark: { grounds: ['#1c1f29', '#12141b'], on: ['#12141b', '#ffffff'], towards: 255 },
 } as const;
 
-/** The colour in both looks: as near to the operator's as it can be read. */
+/** The color in both themes: the readable one nearest to the operator's. */
 export function brandStylesheet(color: string): string {
   const rule = (look: keyof typeof looks) => {
     const accent = readable(color, look);

@@ -1,7 +1,6 @@
 /**
- * The console at `/console`: files that the build has made (scripts/build_console.ts), kept in memory and sent as they
- * were compressed. Everything on its pages comes from this server and its policy allows nothing else. It acts by access
- * tokens alone: this part of the server shows no data.
+ * Serves the console at `/console`: the files of the build (scripts/build_console.ts), kept in memory and sent compressed.
+ * Its policy allows nothing from other servers. The console gets its data with access tokens; this file serves none.
  */
 
 import { readdirSync, readFileSync } from 'node:fs';
@@ -34,7 +33,7 @@ const types: Readonly<Record<string, string>> = {
   '.svg': 'image/svg+xml',
 };
 
-/** In the order in which they are preferred: the smallest first. */
+/** In order of preference: the smallest first. */
 const encodings = [
   ['br', '.br'],
   ['gzip', '.gz'],
@@ -42,7 +41,7 @@ const encodings = [
 
 interface Asset {
   type: string;
-  /** By content coding; `identity` is always there. */
+  /** By content coding; always has `identity`. */
   contents: Readonly<Record<string, Buffer>>;
 }
 
@@ -56,11 +55,11 @@ export function registerConsole(app: FastifyInstance, baseUrl: string): void {
   const build = readBuild(baseUrl, app.brand);
   const showIndex = async (_request: FastifyRequest, reply: FastifyReply) => sendIndex(reply, build);
   app.get('/console', showIndex);
-  // Every address below is a page of the application: it reads its own address.
+  // The application handles every path below.
   app.get('/console/*', showIndex);
   app.get<{ Params: { name: string } }>('/console/assets/:name', async (request, reply) => {
     const asset = build?.assets.get(request.params.name);
-    if (asset === undefined) throw new Problem(404, 'There is nothing here.');
+    if (asset === undefined) throw new Problem(404, 'Not found.');
     return sendAsset(request, reply, asset);
   });
 }
@@ -92,7 +91,7 @@ function sendAsset(request: FastifyRequest, reply: FastifyReply, asset: Asset): 
     .send(asset.contents[coding ?? 'identity']);
 }
 
-/** What is named with `q=0` is refused (RFC 9110 section 12.5.3). */
+/** Codings with `q=0` are refused (RFC 9110 section 12.5.3). */
 function acceptedEncodings(header: string | string[] | undefined): ReadonlySet<string> {
   const entries = String(header ?? '').split(',');
   const names = entries
@@ -110,7 +109,7 @@ function secured(reply: FastifyReply): FastifyReply {
     .header('cross-origin-resource-policy', 'same-origin');
 }
 
-/** @returns null where nothing was built */
+/** @returns null if the console is not built */
 function readBuild(baseUrl: string, brand: Brand): Build | null {
   let names: string[];
   let index: string;
@@ -125,7 +124,7 @@ function readBuild(baseUrl: string, brand: Brand): Build | null {
     const type = types[extname(name)];
     if (type !== undefined) assets.set(name, readAsset(name, type, new Set(names)));
   }
-  // A base URL has no character that HTML would read as anything else; escaped all the same.
+  // A base URL has no character that needs escaping; escape it anyway.
   const values: Record<string, string> = {
     '%ISSUER%': baseUrl,
     '%NAME%': brand.name,

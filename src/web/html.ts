@@ -1,10 +1,10 @@
 /**
- * HTML by template: whatever is put into `html` is escaped, unless it is HTML made by the same tag.
+ * HTML templates: the tag `html` escapes every value that it did not create itself.
  */
 
 declare const made: unique symbol;
 
-/** Text that only the tag can have made: it is safe to send. */
+/** HTML that only the tag can create, so it is safe to send. */
 export interface Html {
   readonly [made]: true;
   toString(): string;
@@ -24,7 +24,7 @@ class HtmlText {
   }
 }
 
-/** Escapes every value; `null`, `undefined` and `false` are nothing; arrays are joined. */
+/** Escapes every value. Omits `null`, `undefined` and `false`; joins arrays. */
 export function html(strings: TemplateStringsArray, ...values: Insertable[]): Html {
   let text = strings[0] ?? '';
   for (const [index, value] of values.entries()) text += insert(value) + (strings[index + 1] ?? '');

@@ -1,6 +1,6 @@
 /**
- * `/logos/<digest>`: logos that members uploaded for their apps. The type is the one that the server found in the
- * content. A browser that opens the address by itself gets a picture in a sandbox: no script, no origin.
+ * `/logos/<digest>`: the uploaded logos of apps, with the type that the server found in the content. Opened directly, a logo
+ * is sandboxed: no script, no origin.
  */
 
 import type { FastifyInstance } from 'fastify';
@@ -16,7 +16,7 @@ const headers: Readonly<Record<string, string>> = {
   'cross-origin-resource-policy': 'same-origin',
   'referrer-policy': 'no-referrer',
   'x-frame-options': 'DENY',
-  // Browsers keep it for a year. Caches that others share do not: the logo of a suspended app is gone for everybody else.
+  // Browsers cache it for a year, shared caches do not: the logo of a suspended app must disappear.
   'cache-control': 'private, max-age=31536000, immutable',
 };
 
@@ -24,7 +24,7 @@ export function registerLogos(app: FastifyInstance, db: Database): void {
   app.get<{ Params: { digest: string } }>('/logos/:digest', async (request, reply) => {
     const { digest } = request.params;
     const logo = /^[A-Za-z0-9_-]{43}$/.test(digest) ? await findLogo(db, digest) : undefined;
-    if (logo === undefined) throw new Problem(404, 'There is no such logo.');
+    if (logo === undefined) throw new Problem(404, 'Logo not found.');
     const etag = `"${digest}"`;
     reply.headers({ ...headers, etag });
     if (isNotModified(request.headers, { etag, modifiedAt: null })) return reply.code(304).send();
@@ -32,7 +32,7 @@ export function registerLogos(app: FastifyInstance, db: Database): void {
   });
 }
 
-/** A logo on a page; nothing where there is none. The name stands beside it, so the picture says nothing more. */
+/** The logo on a page, if there is one. Its alternative text is empty, because the name is beside it. */
 export function logoImage(path: string | null): Html | null {
   return path === null ? null : html`<img class="logo" src="${path}" alt="" width="48" height="48">`;
 }

@@ -28,7 +28,7 @@ with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
             pay(connection, user, "python-1", 1200)  # the same invoice again
     except psycopg.errors.UniqueViolation:
         print("rolled back")
-    # Many events by one statement.
+    # Many events in one statement.
     bodies = [
         {"invoice": {"id": f"python-{number}", "amount": 100, "currency": "EUR"}}
         for number in range(2, 102)

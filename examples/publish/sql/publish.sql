@@ -6,13 +6,13 @@ insert into invoices (id, customer, cents) values ('sql-1', :'customer', 1200);
 select nuncio.publish('invoice.paid', :'customer', '{"invoice": {"id": "sql-1", "amount": 1200, "currency": "EUR"}}');
 commit;
 
--- What is rolled back publishes nothing.
+-- A rollback publishes nothing.
 begin;
 insert into invoices (id, customer, cents) values ('sql-2', :'customer', 1200);
 select nuncio.publish('invoice.paid', :'customer', '{"invoice": {"id": "sql-2", "amount": 1200, "currency": "EUR"}}');
 rollback;
 
--- Many events by one statement, out of the data itself.
+-- Many events in one statement, selected from the data.
 begin;
 with paid as (
   insert into invoices (id, customer, cents)

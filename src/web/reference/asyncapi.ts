@@ -1,4 +1,4 @@
-/** The AsyncAPI 3 document of the events: what is delivered to subscribers. */
+/** The AsyncAPI 3 document: the events that subscribers receive. */
 
 import { version } from '../../version.ts';
 import { deliveryHeaders, type ReferenceSource } from './openapi.ts';
@@ -47,7 +47,7 @@ export function asyncApiDocument({ name, baseUrl, kinds }: ReferenceSource): Rec
       deliver: {
         action: 'send',
         channel: { $ref: '#/channels/deliveries' },
-        summary: 'At least once; 2xx confirms, everything else is repeated.',
+        summary: 'Delivered at least once. 2xx confirms; everything else is retried.',
         messages: messages.map(({ key }) => ({ $ref: `#/channels/deliveries/messages/${key}` })),
       },
     },

@@ -1,6 +1,6 @@
 /**
- * The OpenAPI 3.1 document of the API, and of the deliveries as its `webhooks`: made from what the parts of the
- * house describe, so that it says what the server does.
+ * The OpenAPI 3.1 document of the API, with deliveries as its `webhooks`. It is built from the route schemas of all rooms, so
+ * it matches what the server does.
  */
 
 import Type, { type TSchema } from 'typebox';
@@ -10,12 +10,12 @@ import type { Operation, ReferencePart, ResponseDescription } from '../../http/o
 import { version } from '../../version.ts';
 
 export interface ReferenceSource {
-  /** What the operator calls the server. */
+  /** The operator's name of the server. */
   name: string;
   baseUrl: string;
   parts: readonly ReferencePart[];
   kinds: readonly EventKind[];
-  /** Scopes that a user or a client can be given. */
+  /** Scopes that users or clients can be granted. */
   scopes: Iterable<Scope>;
 }
 
@@ -129,17 +129,17 @@ function responseObject(response: ResponseDescription, scopes: Operation['scopes
 
 const headerDescriptions: Readonly<Record<string, string>> = {
   'Cache-Control': 'Private to the token.',
-  ETag: 'What If-Match and If-None-Match take.',
+  ETag: 'The value for If-Match and If-None-Match.',
   'Idempotency-Replayed':
     '`true` if this is the stored response to an earlier request with the same Idempotency-Key.',
   'Last-Modified': 'When the resource last changed.',
   Link: 'RFC 8288: the next page, as rel="next".',
-  Location: 'Where the new resource is.',
+  Location: 'The URL of the new resource.',
   'Nuncio-Version': 'The version of the server.',
   'RateLimit-Limit': 'Requests a minute.',
   'RateLimit-Remaining': 'Requests left in this minute.',
   'RateLimit-Reset': 'Seconds until the minute ends.',
-  'Request-Id': 'The id of the request, to be named in questions about it.',
+  'Request-Id': 'The id of the request. Quote it in support requests.',
   Vary: 'The request headers that the response depends on.',
 };
 
@@ -152,17 +152,17 @@ const headerObjects = Object.fromEntries(
 
 const problems: Readonly<Record<number, string>> = {
   400: 'The request cannot be read, or a parameter is wrong.',
-  401: 'An access token is missing or not good (RFC 6750).',
-  403: 'The token lacks a scope, or the resource is another’s.',
-  404: 'There is nothing that the token may see.',
+  401: 'The access token is missing or not valid (RFC 6750).',
+  403: 'The token lacks a scope, or the resource belongs to another user.',
+  404: 'Not found, or not visible to the token.',
   406: 'The response is JSON, which the request does not accept.',
-  409: 'The resource is not in a state for this, or the first request with the Idempotency-Key still runs.',
+  409: 'The state of the resource does not allow this, or the first request with the Idempotency-Key is still running.',
   412: 'A condition of the request is not met.',
   413: 'The body is too large.',
-  415: 'The body is of a type that is not taken.',
-  422: 'The body is not valid; `errors` says where.',
-  429: 'Too many requests; `Retry-After` says when to come again.',
-  431: 'The address and the headers are longer than 16 KiB together.',
+  415: 'The type of the body is not supported.',
+  422: 'The body is not valid; see `errors`.',
+  429: 'Too many requests; retry after `Retry-After`.',
+  431: 'The URL and the headers exceed 16 KiB.',
   503: 'The database is currently unavailable.',
 };
 
@@ -192,7 +192,7 @@ const problemSchema: TSchema = Type.Object(
     status: Type.Integer({ minimum: 400, maximum: 599 }),
     detail: Type.String(),
     instance: Type.String({ format: 'uri' }),
-    code: Type.Optional(Type.String({ description: 'A stable word for programs.' })),
+    code: Type.Optional(Type.String({ description: 'A stable code for programs.' })),
     errors: Type.Optional(
       Type.Array(
         Type.Object({
@@ -206,10 +206,10 @@ const problemSchema: TSchema = Type.Object(
   { additionalProperties: false },
 );
 
-/** Headers of a delivery under their shipped names. */
+/** Headers of a delivery with their default names. */
 export const deliveryHeaders: Readonly<Record<string, string>> = {
   'Nuncio-Event': 'The event’s kind.',
-  'Nuncio-Delivery': 'The delivery’s id, the same at every attempt: take each one once.',
+  'Nuncio-Delivery': 'The delivery’s id, the same at every attempt. Handle each id once.',
   'Nuncio-Signature': 'By the subscription’s `signature`: `t=<unix seconds>,v1=<hex>` or `sha256=<hex>`.',
   'Nuncio-Sequence': '1, 2, 3 … without a gap, for each subscription.',
   'Nuncio-Attempt': '1, 2, 3 …',
@@ -221,7 +221,7 @@ function webhookObject(kind: EventKind): Json {
       operationId: `on_${kind.name.replaceAll('.', '_')}`,
       summary: kind.description,
       description:
-        kind.object === null ? 'Every subscription may get it.' : `Needs the scope read:${kind.object}.`,
+        kind.object === null ? 'Available to every subscription.' : `Needs the scope read:${kind.object}.`,
       parameters: Object.entries(deliveryHeaders).map(([name, description]) => ({
         name,
         in: 'header',
@@ -232,7 +232,7 @@ function webhookObject(kind: EventKind): Json {
         required: true,
         content: { 'application/json': { schema: kind.schema, example: kind.example } },
       },
-      responses: { '2XX': { description: 'Received. Everything else is repeated by the schedule.' } },
+      responses: { '2XX': { description: 'Received. Everything else is retried by the schedule.' } },
       security: [],
     },
   };

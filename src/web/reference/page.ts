@@ -1,6 +1,6 @@
 /**
- * The reference for people: `/docs`, with the documents that it shows. The page is rendered here and complete without
- * JavaScript; everything on it comes from this server, and its policy allows nothing else.
+ * The reference at `/docs`, and the OpenAPI and AsyncAPI documents. The page is complete without JavaScript. Its policy
+ * allows nothing from other servers.
  */
 
 import { readFile } from 'node:fs/promises';
@@ -25,8 +25,8 @@ const contentSecurityPolicy = [
 ].join('; ');
 
 /**
- * Where the sign-in ends, in a window of its own. The pages of the sign-in cut the tie to the window that opened
- * theirs, so the answer goes through a channel that only this origin hears.
+ * The end of the sign-in, in its own window. The sign-in pages cut the link to the opening window, so the response goes
+ * through a broadcast channel of this origin.
  */
 const redirectPage = `<!doctype html>
 <html lang="en">
@@ -50,7 +50,7 @@ const redirectScript = `new BroadcastChannel('nuncio-docs').postMessage(location
 window.close();
 `;
 
-/** Seconds that browsers may keep a page, or its style sheet and script. */
+/** Seconds that browsers cache the page, its style sheet and its script. */
 const pageSeconds = 300;
 
 export function registerReference(app: FastifyInstance, source: ReferenceSource): void {
@@ -62,18 +62,18 @@ export function registerReference(app: FastifyInstance, source: ReferenceSource)
   for (const [path, document] of Object.entries(documents)) {
     const send = compressed(async () => document);
     app.get(path, async (request, reply) => {
-      // Generators run in pages of other origins too.
+      // Code generators also run in pages of other origins.
       reply
         .header('access-control-allow-origin', '*')
         .header('cache-control', `public, max-age=${pageSeconds}`);
       return send(request, reply.type('application/json'));
     });
   }
-  // A page's own relative links need the slash.
+  // The page's relative links need the slash.
   app.get('/docs', async (_request, reply) => reply.redirect('/docs/', 308));
   const page = () =>
     readerPage({
-      // What the parts of the server describe is an OpenAPI document: the tests hold it against the standard's schema.
+      // Tests validate the document with the schema of OpenAPI 3.1.
       document: openApi as unknown as ApiDocument,
       signIn: { clientId: docsClientId, redirectUri: docsRedirectUri(source.baseUrl) },
     });
@@ -105,7 +105,7 @@ function guarded(reply: FastifyReply): FastifyReply {
 
 const encoders = { br: promisify(brotliCompress), gzip: promisify(gzip) };
 
-/** Sends a text that never changes, compressed as the request allows. Each form is made once, when it is first asked for. */
+/** Sends a constant text, compressed as the request allows. Each encoding is created once, on first use. */
 function compressed(
   read: () => Promise<string>,
 ): (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply> {
@@ -126,7 +126,7 @@ function compressed(
   };
 }
 
-/** RFC 9110 section 12.5.3, as far as it matters here: an encoding with `q=0` is refused, others are equal. */
+/** RFC 9110 section 12.5.3, simplified: encodings with `q=0` are refused, all others are equal. */
 function chooseEncoding(accepted: string | string[] | undefined): keyof typeof encoders | 'identity' {
   const offered = [accepted ?? '']
     .flat()

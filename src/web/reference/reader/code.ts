@@ -1,15 +1,15 @@
-/** Blocks of code: JSON with its parts coloured, and a request in several languages. */
+/** Code blocks: highlighted JSON, and a request in several languages. */
 
 import { type Html, html } from '../../html.ts';
 
-/** A block that can be scrolled and copied. @param label what a screen reader calls it */
+/** A block to scroll and copy. @param label for screen readers */
 export function codeBlock(label: string, content: Html | string): Html {
   return html`<div class="code"><pre tabindex="0" role="group" aria-label="${label}"><code>${content}</code></pre></div>`;
 }
 
 const jsonParts = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
-/** @param value anything that JSON can hold */
+/** @param value any JSON value */
 export function colouredJson(value: unknown): Html {
   const text = JSON.stringify(value, null, 2);
   const parts: (Html | string)[] = [];
@@ -29,11 +29,11 @@ export interface SampleRequest {
   method: string;
   url: string;
   needsToken: boolean;
-  /** With its media type; undefined for none. Of an image the value is not shown. */
+  /** The body with its media type; undefined if there is none. Images are not shown. */
   body?: { type: string; value: unknown };
 }
 
-/** Whether a body of the type is a file, and not JSON. */
+/** Whether the type is a file rather than JSON. */
 export function isFile(type: string): boolean {
   return type.startsWith('image/');
 }

@@ -1,6 +1,6 @@
-/** The parts of an OpenAPI 3.1 document that the reader shows, and how references in it are resolved. */
+/** The parts of an OpenAPI 3.1 document that the page shows, and the resolution of references. */
 
-/** A JSON Schema, as far as the reader describes it. */
+/** The parts of JSON Schema that the page describes. */
 export interface Schema {
   $ref?: string;
   type?: string | readonly string[];
@@ -68,7 +68,7 @@ export interface ApiDocument {
   };
 }
 
-/** An operation with the place where it stands in the document. */
+/** An operation with its path and method. */
 export interface PlacedOperation extends ShownOperation {
   method: string;
   path: string;
@@ -82,7 +82,7 @@ export function operationsByTag(document: ApiDocument): ReadonlyMap<string, read
   return Map.groupBy(placed, ({ tags }) => tags?.[0] ?? '');
 }
 
-/** @returns the schema that a reference names, and its name; a schema without a reference as it is */
+/** @returns the referenced schema and its name, or the schema itself */
 export function resolve(document: ApiDocument, schema: Schema): { schema: Schema; name: string | null } {
   if (schema.$ref === undefined) return { schema, name: null };
   const name = schema.$ref.slice(schema.$ref.lastIndexOf('/') + 1);

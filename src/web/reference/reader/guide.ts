@@ -1,9 +1,9 @@
-/** What holds for every operation: what a developer reads first. */
+/** The guide: what applies to every operation. */
 
 import { type Html, html } from '../../html.ts';
 import { codeBlock } from './code.ts';
 
-/** Sections of the guide, for the navigation. */
+/** The sections of the guide, for the navigation. */
 export const guideSections: readonly (readonly [id: string, title: string])[] = [
   ['authentication', 'Authentication'],
   ['errors', 'Errors'],

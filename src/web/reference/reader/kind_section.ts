@@ -1,4 +1,4 @@
-/** The kinds of events, as subscribers receive them. */
+/** The event kinds, as subscribers receive them. */
 
 import { type Html, html } from '../../html.ts';
 import { codeBlock, colouredJson } from './code.ts';
@@ -6,7 +6,7 @@ import type { ApiDocument, ShownOperation } from './document.ts';
 import { sampleOf } from './sample.ts';
 import { fieldHead, schemaFields } from './schema_fields.ts';
 
-/** An id that no operation has. */
+/** An element id that differs from those of operations. */
 export function kindAnchor(kind: string): string {
   return `kind-${kind.replaceAll('.', '-')}`;
 }
@@ -33,7 +33,7 @@ function headerList(document: ApiDocument, { parameters = [] }: ShownOperation):
 
 const verifyCode = `import { createHmac, timingSafeEqual } from 'node:crypto';
 
-// body: the bytes as they came, before any JSON parser
+// body: the raw bytes, before any JSON parser
 export function verify(body, header, secret, toleranceSeconds = 300) {
   const parts = header.split(',').map((part) => part.split('='));
   const time = parts.find(([name]) => name === 't')?.[1];

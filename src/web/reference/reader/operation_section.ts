@@ -1,4 +1,4 @@
-/** One operation: what it does and takes on one side, a request and its response on the other. */
+/** One operation: description and parameters on one side, a request and its response on the other. */
 
 import { type Html, html } from '../../html.ts';
 import { codeBlock, colouredJson, isFile, requestSamples } from './code.ts';
@@ -40,7 +40,7 @@ ${responseSamples(document, operation)}
 </section>`;
 }
 
-/** @returns null where no token is needed */
+/** @returns null if the operation needs no token */
 function scopesOf({ security = [] }: PlacedOperation): readonly string[] | null {
   if (security.length === 0) return null;
   return security.flatMap((one) => one.oauth ?? []);
@@ -99,7 +99,7 @@ function responseFields(document: ApiDocument, { responses }: PlacedOperation): 
   )}</ul></details>`;
 }
 
-/** The JSON body that samples and the form show. */
+/** The JSON body in samples and in the form. */
 function exampleBody(
   document: ApiDocument,
   { requestBody }: PlacedOperation,
@@ -129,7 +129,7 @@ function requestSection(document: ApiDocument, operation: PlacedOperation): Html
   )}</div>${body !== undefined && isFile(body.type) ? null : tryForm(operation, body)}`;
 }
 
-/** Shown by the page's script alone. */
+/** Shown only by the page's script. */
 function tryForm(operation: PlacedOperation, body: { type: string; value: unknown } | undefined): Html {
   const { operationId, method, path, parameters = [] } = operation;
   return html`<details class="try" hidden><summary>Try it</summary>

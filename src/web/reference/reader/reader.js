@@ -150,7 +150,7 @@ for (const form of document.querySelectorAll('.try form')) {
     const button = form.querySelector('button');
     const result = form.parentElement.querySelector('.result');
     if ('needsToken' in form.dataset && !(token !== null && token.until > Date.now())) {
-      result.replaceChildren(paragraph('Sign in first: the button is at the top of the page.'));
+      result.replaceChildren(paragraph('Sign in first, with the button at the top of the page.'));
       return;
     }
     button.disabled = true;

@@ -1,6 +1,6 @@
 /**
- * The reference as a page: made once from the OpenAPI document, complete without JavaScript. The script adds the search,
- * copying, and requests to try.
+ * The reference page, rendered once from the OpenAPI document and complete without JavaScript. The script adds search, copy
+ * buttons and sending requests.
  */
 
 import { html } from '../../html.ts';
@@ -11,7 +11,7 @@ import { operationSection } from './operation_section.ts';
 
 export interface ReaderOptions {
   document: ApiDocument;
-  /** Where the page signs its reader in. */
+  /** The page's OAuth client, to sign readers in. */
   signIn: { clientId: string; redirectUri: string };
 }
 
@@ -32,7 +32,7 @@ export function readerPage({ document, signIn }: ReaderOptions): string {
 <link rel="stylesheet" href="reader.css">
 </head>
 <body>
-<a class="skip" href="#content">Skip to the content</a>
+<a class="skip" href="#content">Skip to content</a>
 <header>
 <p class="brand"><a href="/">${info.title}</a> <span>API reference</span></p>
 <p id="sign-in-problem" role="status"></p>

@@ -1,8 +1,8 @@
-/** A value that a schema allows, for the reader to show where the document has no example. */
+/** A value that a schema allows, shown where the document has no example. */
 
 import { type ApiDocument, resolve, type Schema } from './document.ts';
 
-/** Nesting at most: a schema may refer to itself. */
+/** Maximum nesting: schemas can be recursive. */
 const depthMax = 6;
 
 const byFormat: Readonly<Record<string, string>> = {

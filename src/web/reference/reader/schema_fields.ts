@@ -1,9 +1,9 @@
-/** The fields of a JSON Schema as a list: name, type, bounds, description; what is nested opens on demand. */
+/** The fields of a JSON Schema: name, type, limits, description. Nested fields open on demand. */
 
 import { type Html, html } from '../../html.ts';
 import { type ApiDocument, resolve, type Schema } from './document.ts';
 
-/** Nesting at most: a schema may refer to itself. */
+/** Maximum nesting: schemas can be recursive. */
 const depthMax = 5;
 
 /** @returns nothing for a schema without fields */
@@ -34,7 +34,7 @@ function field(document: ApiDocument, name: string, given: Schema, isRequired: b
   }</li>`;
 }
 
-/** Name, type, bounds and description, for fields and for parameters. */
+/** Name, type, limits and description of a field or parameter. */
 export function fieldHead(
   document: ApiDocument,
   name: string,
@@ -52,7 +52,7 @@ export function fieldHead(
   }`;
 }
 
-/** In words: `string (uuid)`, `array of string`, `integer or null`. */
+/** The type in words: `string (uuid)`, `array of string`, `integer or null`. */
 export function typeOf(document: ApiDocument, given: Schema): string {
   const { schema } = resolve(document, given);
   if (schema.const !== undefined) return JSON.stringify(schema.const);
@@ -67,7 +67,7 @@ export function typeOf(document: ApiDocument, given: Schema): string {
   return schema.format === undefined ? type : `${type} (${schema.format})`;
 }
 
-/** Bounds in words; those of the alternative that is not null, where there is one. */
+/** The limits in words. For a nullable type, those of the other alternative. */
 function boundsOf(schema: Schema): string[] {
   const choices = (schema.anyOf ?? schema.oneOf)?.filter(({ type }) => type !== 'null') ?? [];
   const [only] = choices;
