@@ -56,7 +56,7 @@ export function readAnswer(app: App, pending: Pending, text: string): Answer {
     );
     const code = checked.get('code');
     return code === null
-      ? { code, fault: 'There is no code in it.' }
+      ? { code, fault: 'The pasted text has no code.' }
       : { code, isChecked: true, fault: null };
   } catch (error) {
     return { code: null, fault: explainAnswer(error, parameters) };
@@ -68,7 +68,7 @@ function explainAnswer(error: unknown, parameters: URLSearchParams): string {
     return `The server responded with ${error.error}: ${error.error_description ?? 'no description'}.`;
   }
   if (!parameters.has('state') && !parameters.has('code')) {
-    return 'This is not the address that the tab came back to: it has no code and no state.';
+    return 'This is not the redirect URL: it has no code and no state.';
   }
   if (error instanceof Error) return `An app must refuse this response: ${error.message}.`;
   return String(error);
@@ -139,7 +139,7 @@ function formEncode(text: string): string {
 
 /** @returns the error of a path, or null. The token must not go to another server. */
 export function pathFault(path: string): string | null {
-  if (!path.startsWith('/')) return 'It begins with a slash.';
+  if (!path.startsWith('/')) return 'The path must begin with a slash.';
   const url = URL.parse(path, issuer);
   return url?.origin === new URL(issuer).origin ? null : 'It must be a path of this server.';
 }
