@@ -30,7 +30,7 @@ export const writeAccountsScope = 'write:accounts';
 export const loginScope = 'write:logins';
 
 const fixedScopes: readonly Scope[] = [
-  { name: 'read:profile', description: 'see your profile: your name and e-mail address', isForUsers: true },
+  { name: 'read:profile', description: 'see your profile: your name and email address', isForUsers: true },
   { name: 'write:profile', description: 'change your profile', isForUsers: true },
   { name: 'read:posts', description: 'read your articles and comments, drafts included', isForUsers: true },
   {
@@ -83,7 +83,7 @@ const fixedScopes: readonly Scope[] = [
 export const openidScopes: readonly Scope[] = [
   { name: 'openid', description: 'know who you are', isForUsers: true },
   { name: 'profile', description: 'see your name', isForUsers: true },
-  { name: 'email', description: 'see your e-mail address', isForUsers: true },
+  { name: 'email', description: 'see your email address', isForUsers: true },
   { name: 'offline_access', description: 'keep this access while you are away', isForUsers: true },
 ];
 

@@ -141,7 +141,7 @@ test('the consent page describes each scope and no unknown one', async () => {
   const login = await browser.open(url);
   const credentials = { email: account.email, password: account.password, action: 'login' };
   const consent = await browser.submit(login, credentials);
-  for (const text of ['know who you are', 'see your name', 'see your e-mail address']) {
+  for (const text of ['know who you are', 'see your name', 'see your email address']) {
     assert.ok(consent.text.includes(text), text);
   }
   assert.doesNotMatch(consent.text, /phone|odd/);

@@ -54,7 +54,7 @@ export interface Scope {
 const openidScopes: readonly Scope[] = [
   { name: 'openid', description: 'identify the user' },
   { name: 'profile', description: 'see the user’s name' },
-  { name: 'email', description: 'see the user’s e-mail address' },
+  { name: 'email', description: 'see the user’s email address' },
   { name: 'offline_access', description: 'keep access while the user is away' },
 ];
 
