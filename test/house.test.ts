@@ -316,9 +316,9 @@ const bannedWords: Readonly<Record<'everywhere' | 'sources', readonly (readonly 
   everywhere: [
     [/\bhinders\b/i, 'blocks'],
     [/answerOnce|sendAnswer/, 'runIdempotent, sendResponse'],
-    [/isStill\b/, 'isHeld'],
+    [/isStill\b/, 'isOnHold'],
     [/newsMs|takeAwayLate|noMore\b/, 'maxStalenessMs, or a name of the glossary'],
-    [/lane_keeper|standing_lanes|stretch_reader/, 'lane_leases, held_lanes, delivery_reader'],
+    [/lane_keeper|standing_lanes|stretch_reader/, 'lane_leases, lane_holds, delivery_reader'],
     [/time-out/i, 'timeout'],
   ],
   sources: [
