@@ -4,7 +4,7 @@
  */
 
 import { execFileSync } from 'node:child_process';
-import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
 import { join } from 'node:path';
 import { buildConsole } from './build_console.ts';
@@ -26,5 +26,9 @@ cpSync(source, target, {
 const platform = readFileSync(join(root, 'nuncio.config.ts'), 'utf8');
 const script = stripTypeScriptTypes(platform).replace("'./src/index.ts'", "'./index.js'");
 writeFileSync(join(target, 'nuncio.config.js'), script);
+// To copy as a beginning: it imports the package by its name.
+writeFileSync(join(target, 'nuncio.config.ts'), platform.replace("'./src/index.ts'", "'nuncio'"));
+// npm sets the mode of `bin` at installation, other package managers do not.
+chmodSync(join(target, 'main.js'), 0o755);
 
 if (!(await buildConsole())) throw new Error('cannot build the console: vite is not installed');

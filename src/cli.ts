@@ -1,4 +1,3 @@
-#!/usr/bin/env node
 /**
  * The command line: finds the command, reads its options, runs it, and says by the exit code how it went:
  * 0 done, 1 failed, 2 called wrongly.

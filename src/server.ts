@@ -29,6 +29,7 @@ import { guardBodies, limitGuard, showRateLimit } from './grants/limited_guard.t
 import { createScopeCatalogue } from './grants/scopes.ts';
 import { registerApi } from './http/api.ts';
 import { closeApplication, createApplication } from './http/application.ts';
+import { Closing } from './http/closing.ts';
 import { registerHealth } from './http/health.ts';
 import { sweepIdempotencyKeys } from './http/idempotency.ts';
 import { createRegistry, registerMetrics } from './http/metrics.ts';
@@ -84,17 +85,17 @@ const logTimeouts = { statementTimeoutMs: 10_000, connectionTimeoutMs: 3_000 };
  */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
   // Whatever opens says here how it closes: the last opened closes first, also when the start fails half way.
-  const opened = new AsyncDisposableStack();
+  const opened = new Closing();
   try {
     const address = await openServer(options, opened);
-    return { address, close: () => opened.disposeAsync() };
+    return { address, close: () => opened.close() };
   } catch (error) {
-    await opened.disposeAsync();
+    await opened.close();
     throw error;
   }
 }
 
-async function openServer(options: ServerOptions, opened: AsyncDisposableStack): Promise<string> {
+async function openServer(options: ServerOptions, opened: Closing): Promise<string> {
   const { config, platform, databaseUrl, secret, logger } = options;
   const onDatabaseError = (error: Error) => logger.warn({ err: error }, 'database connection lost');
   const shares = divideConnections(config.databaseConnections);

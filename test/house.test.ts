@@ -26,6 +26,7 @@ const rows: readonly (readonly string[])[] = [
   ['server.ts', 'index.ts'],
   ['commands'],
   ['cli.ts'],
+  ['main.ts'],
 ];
 
 /** The same within `webhooks`; its own files, and `api`, bring all of it together. */
@@ -53,7 +54,7 @@ const apart = ['protect', 'outbox', 'console'];
 
 /** What is run or published: everything else must be reached from these. */
 const entries = [
-  'src/cli.ts',
+  'src/main.ts',
   'src/console/main.ts',
   'src/console/vite.config.ts',
   'src/index.ts',

@@ -5,9 +5,13 @@
 
 import { pino } from 'pino';
 import pretty from 'pino-pretty';
+import type { Config } from '../config/config.ts';
 import type { Command } from './command.ts';
 import { demoClientId, demoUser, ensureDemo } from './demo_data.ts';
 import { serve } from './serve.ts';
+
+/** What npm publishes is JavaScript, without the demo. */
+const isInstalled = !import.meta.filename.endsWith('.ts');
 
 export const dev: Command = {
   mode: 'dev',
@@ -30,17 +34,18 @@ export const dev: Command = {
         clientSecret = await ensureDemo(db, config, storage.secret);
       },
       tour: () => ({ user: clientSecret === null ? null : demoUser }),
-      ready: () => print(nextSteps(config.baseUrl, clientSecret)),
+      ready: () => print(nextSteps(config, clientSecret)),
     });
   },
 };
 
-function nextSteps(baseUrl: string, clientSecret: string | null): string {
+function nextSteps({ baseUrl, configFile }: Config, clientSecret: string | null): string {
   const lines = [
     '',
     `  Nuncio serves at  ${baseUrl}`,
     `  Console           ${baseUrl}/console`,
     `  Reference         ${baseUrl}/docs`,
+    `  Platform          ${configFile ?? 'the example; declare yours in nuncio.config.ts'}`,
   ];
   if (clientSecret === null) {
     lines.push('  No demo user or client is made, because the server is not on loopback alone.');
@@ -50,7 +55,9 @@ function nextSteps(baseUrl: string, clientSecret: string | null): string {
       '',
       '  Try it from another terminal:',
       `    curl -u ${demoClientId}:${clientSecret} -d grant_type=client_credentials ${baseUrl}/oauth/token`,
-      '    npm run demo      an app that a user connects, and that hears of what happens',
+      isInstalled
+        ? '    npx nuncio trigger push      publishes an example event for the demo user'
+        : '    npm run demo      an app that a user connects, and that hears of what happens',
     );
   }
   return [...lines, ''].join('\n');

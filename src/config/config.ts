@@ -7,6 +7,7 @@ import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import pg from 'pg';
 import { defaultSchema, isSchemaName } from '../database/schema.ts';
+import { findConfigFile } from './config_file.ts';
 import { connectionsDefault, connectionsMin } from './connections.ts';
 import { parseDurationSeconds } from './duration.ts';
 import type { Environment } from './environment.ts';
@@ -142,7 +143,10 @@ export function loadConfig(environment: Environment, mode: Mode, unknown: readon
     trustProxy: readTrustProxy(environment, wrong),
     egressProxy: readEgressProxy(environment, wrong),
     tls,
-    configFile: environment.NUNCIO_CONFIG === undefined ? null : resolve(environment.NUNCIO_CONFIG),
+    configFile:
+      environment.NUNCIO_CONFIG === undefined
+        ? findConfigFile(process.cwd())
+        : resolve(environment.NUNCIO_CONFIG),
     logLevel: readLogLevel(environment, wrong),
   };
   if (problems.length > 0) throw new ConfigError(problems);

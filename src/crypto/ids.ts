@@ -2,9 +2,10 @@
  * Identifiers: UUIDv7 (RFC 9562 section 5.7), which sort by the time they were made.
  */
 
-import { randomUUIDv7 } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 
-/** The 48 bits of time of the last id, as text, and the 12 bits after them. */
+/** The time of the last id in milliseconds, the same as text, and the 12 bits after it. */
+let lastMs = 0;
 let lastTime = '';
 let counter = 0;
 
@@ -13,23 +14,25 @@ let counter = 0;
  * within a millisecond and when the clock is set back (RFC 9562 section 6.2, method 1): 12 of the random bits count.
  */
 export function newId(): string {
-  const random = randomUUIDv7();
-  const time = random.slice(0, 13);
-  if (time > lastTime) {
-    lastTime = time;
+  // All but the first 60 bits of a UUIDv4 have the same form.
+  const random = randomUUID();
+  const now = Date.now();
+  if (now > lastMs) {
+    setTime(now);
     // Begins in the lower half: there is room to count.
     counter = Number.parseInt(random.slice(15, 18), 16) >> 1;
   } else if (counter < 0xfff) counter += 1;
   else {
-    lastTime = nextMillisecond(lastTime);
+    setTime(lastMs + 1);
     counter = 0;
   }
   return `${lastTime}-7${counter.toString(16).padStart(3, '0')}${random.slice(18)}`;
 }
 
-function nextMillisecond(time: string): string {
-  const next = (Number.parseInt(time.replace('-', ''), 16) + 1).toString(16).padStart(12, '0');
-  return `${next.slice(0, 8)}-${next.slice(8)}`;
+function setTime(milliseconds: number): void {
+  const text = milliseconds.toString(16).padStart(12, '0');
+  lastMs = milliseconds;
+  lastTime = `${text.slice(0, 8)}-${text.slice(8)}`;
 }
 
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;

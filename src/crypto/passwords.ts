@@ -3,16 +3,16 @@
  * string form, so that stronger parameters can come later beside old hashes.
  */
 
-import { argon2, randomBytes, timingSafeEqual } from 'node:crypto';
+import crypto, { randomBytes, timingSafeEqual } from 'node:crypto';
 import { promisify } from 'node:util';
-
-const argon2Async = promisify(argon2);
 
 const memoryKib = 19_456;
 const passes = 2;
 const parallelism = 1;
 const saltBytes = 16;
 const tagLength = 32;
+/** The library's number of the algorithm. */
+const argon2id = 2;
 
 /** The longest password taken, in bytes: more than anybody types, less than what makes hashing a burden. */
 export const passwordBytesMax = 1_024;
@@ -47,15 +47,27 @@ function placeholderHash(): Promise<string> {
   return placeholder;
 }
 
-function derive(
+type Derive = (
   password: string,
-  nonce: Buffer,
+  salt: Buffer,
   memory: number,
   time: number,
   lanes: number,
-): Promise<Buffer> {
+) => Promise<Buffer>;
+
+/** Node has Argon2 since version 24.7. */
+const derive: Derive = crypto.argon2 === undefined ? deriveByLibrary : deriveByNode;
+
+/** Exported for the test that both derive the same. */
+export async function deriveByNode(...[password, nonce, memory, time, lanes]: Parameters<Derive>) {
   const parameters = { message: password, nonce, memory, passes: time, parallelism: lanes, tagLength };
-  return argon2Async('argon2id', parameters) as Promise<Buffer>;
+  return (await promisify(crypto.argon2)('argon2id', parameters)) as Buffer;
+}
+
+export async function deriveByLibrary(...[password, salt, memory, time, lanes]: Parameters<Derive>) {
+  const { hashRaw } = await import('@node-rs/argon2');
+  const cost = { memoryCost: memory, timeCost: time, parallelism: lanes, outputLen: tagLength };
+  return hashRaw(password, { ...cost, salt, algorithm: argon2id });
 }
 
 function toB64(bytes: Buffer): string {

@@ -23,7 +23,7 @@ export interface BrandDeclaration {
 
 export interface Brand {
   readonly name: string;
-  readonly logo: { readonly type: string; readonly bytes: Buffer } | null;
+  readonly logo: { readonly type: string; readonly bytes: Uint8Array } | null;
   readonly color: string | null;
   readonly supportUrl: string | null;
   readonly privacyUrl: string | null;

@@ -1,7 +1,7 @@
 /** Webhook settings of the operator: the section `webhooks` of `nuncio.config.ts`. */
 
 import { BlockList, isIP } from 'node:net';
-import { defaultHeaderNames, type HeaderNames } from './sending/delivery_request.ts';
+import { defaultHeaderNames, type HeaderNames } from './sending/header_names.ts';
 import { type AppSubscriptions, appSubscriptionModes } from './subscriptions/app_subscriptions.ts';
 import { type Quotas, readQuotas } from './subscriptions/quotas.ts';
 

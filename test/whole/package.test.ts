@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
 import { requester } from '../support/api.ts';
+import { pack } from '../support/installed.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
 import { prepareProcess, startProcess } from '../support/process.ts';
 import { startTestServer } from '../support/server.ts';
@@ -27,10 +28,9 @@ const files = await install();
 
 /** Packs, and unpacks into an empty folder, beside what `nuncio/protect` needs and nothing more. */
 async function install(): Promise<string[]> {
-  const { stdout } = await run('npm', ['pack', '--silent', '--pack-destination', folder], { cwd: checkout });
   const target = join(folder, 'node_modules', 'nuncio');
   await mkdir(target, { recursive: true });
-  const archive = join(folder, stdout.trim().split('\n').at(-1) as string);
+  const archive = await pack(folder);
   await run('tar', ['-xzf', archive, '--strip-components=1', '-C', target]);
   for (const name of ['jose', 'lru-cache']) {
     await symlink(join(modules, name), join(folder, 'node_modules', name));
@@ -166,7 +166,9 @@ test('the command prints its version', async () => {
 });
 
 test('the installed server starts its thread and delivers', async (t) => {
-  const server = await prepareProcess(t);
+  // Not the checkout's declaration, which imports the checkout's sources.
+  const declaration = join(folder, 'node_modules', 'nuncio', 'dist', 'nuncio.config.js');
+  const server = await prepareProcess(t, { NUNCIO_CONFIG: declaration });
   const { settings } = server;
   const installed = join(folder, 'node_modules', 'nuncio', 'dist', 'cli.js');
   const nuncio = startProcess(t, ['start'], settings, [], installed);

@@ -15,7 +15,7 @@ import { type Delivery, type DeliveryState, deliveryStates } from '../log/delive
 import { type Attempt, type DeliveryDetails, readDelivery } from '../log/delivery_details.ts';
 import { type DeliveryFilter, listDeliveries } from '../log/delivery_list.ts';
 import { resendDelivery } from '../log/resend.ts';
-import type { HeaderNames } from '../sending/delivery_request.ts';
+import type { HeaderNames } from '../sending/header_names.ts';
 import { requireEmptyBody } from '../subscriptions/subscription_body.ts';
 import { DeliveryStreams, watchedMax } from './delivery_stream.ts';
 import { sendIdempotentForOwner } from './idempotency.ts';

@@ -19,7 +19,7 @@ import type { JsonResponse } from '../../http/json_response.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { bodyProblem, Problem } from '../../http/problem.ts';
 import { sendTest } from '../log/resend.ts';
-import type { HeaderNames } from '../sending/delivery_request.ts';
+import type { HeaderNames } from '../sending/header_names.ts';
 import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
 import { makeSecret } from '../subscriptions/signature.ts';

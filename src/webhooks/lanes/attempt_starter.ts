@@ -6,7 +6,8 @@
  *                                       → cancelled before its first byte → put back as a retry that is due at once
  */
 
-import { buildRequest, type DeploymentSigners, type HeaderNames } from '../sending/delivery_request.ts';
+import { buildRequest, type DeploymentSigners } from '../sending/delivery_request.ts';
+import type { HeaderNames } from '../sending/header_names.ts';
 import type { ExchangeResult } from '../sending/exchange.ts';
 import type { Sender } from '../sending/sender.ts';
 import type { AttemptBudget } from './attempt_budget.ts';

@@ -2,7 +2,8 @@
 
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
-import type { EventContent, HeaderNames } from '../sending/delivery_request.ts';
+import type { EventContent } from '../sending/delivery_request.ts';
+import type { HeaderNames } from '../sending/header_names.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format, Owner } from '../subscriptions/subscription.ts';
 import { type Delivery, type DeliveryRow, locateDelivery, selectDeliveries, toDelivery } from './delivery.ts';

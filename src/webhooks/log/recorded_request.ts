@@ -5,7 +5,8 @@
  */
 
 import { version } from '../../version.ts';
-import { cloudEventBody, type EventContent, type HeaderNames } from '../sending/delivery_request.ts';
+import { cloudEventBody, type EventContent } from '../sending/delivery_request.ts';
+import type { HeaderNames } from '../sending/header_names.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format } from '../subscriptions/subscription.ts';
 

@@ -18,23 +18,7 @@ import {
 } from '../subscriptions/signature.ts';
 import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
 import type { OutgoingRequest } from './connection.ts';
-
-/** The header names, which the operator can set. */
-export interface HeaderNames {
-  event: string;
-  delivery: string;
-  signature: string;
-  sequence: string;
-  attempt: string;
-}
-
-export const defaultHeaderNames: HeaderNames = {
-  event: 'Nuncio-Event',
-  delivery: 'Nuncio-Delivery',
-  signature: 'Nuncio-Signature',
-  sequence: 'Nuncio-Sequence',
-  attempt: 'Nuncio-Attempt',
-};
+import type { HeaderNames } from './header_names.ts';
 
 /** The parts of an event that an attempt needs. */
 export interface EventContent {
