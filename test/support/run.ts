@@ -8,7 +8,7 @@
  *   --test-name-pattern=<pattern>   only tests whose names match
  */
 
-import { availableParallelism } from 'node:os';
+import { availableParallelism, loadavg } from 'node:os';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { fileURLToPath } from 'node:url';
@@ -28,7 +28,7 @@ const { values: options, positionals: names } = parseArgs({
   },
 });
 
-/** Tests wait for most of their time. More files at once than this contend for the processor and for connections. */
+/** Tests wait for much of their time. More files than this compete for the processor and for connections. */
 const filesPerProcessor = 3;
 
 /** A file fails when it takes longer than this many tests may. */
@@ -51,12 +51,19 @@ try {
 }
 process.exit(isSuccess ? 0 : 1);
 
+/** How many files run at the same time: fewer on a machine that is busy with other work. */
+function filesAtOnce(): number {
+  const processors = availableParallelism();
+  const busy = Math.round(loadavg()[0] ?? 0);
+  return Math.max(2, processors, filesPerProcessor * processors - busy);
+}
+
 async function runFiles(): Promise<{ ran: RanTest[]; hasPassed: boolean }> {
   const ending = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => ending.abort());
   const events = run({
     files,
-    concurrency: Number(options['test-concurrency'] ?? filesPerProcessor * availableParallelism()),
+    concurrency: Number(options['test-concurrency'] ?? filesAtOnce()),
     signal: ending.signal,
     timeout: testsPerFileMax * Number(options['test-timeout']),
     execArgv: [`--test-timeout=${options['test-timeout']}`],

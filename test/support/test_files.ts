@@ -57,7 +57,24 @@ function reachesServer(path: string, seen: Set<string>): boolean {
 }
 
 /** Test files that take longest: they start first, so that none of them runs alone at the end. */
-const longFiles: readonly string[] = [];
+const longFiles: readonly string[] = [
+  'whole/nodes_soak.test.ts',
+  'whole/soak.test.ts',
+  'webhooks/lanes/failover.test.ts',
+  'webhooks/lanes/dead_nodes.test.ts',
+  'webhooks/lanes/nodes.test.ts',
+  'webhooks/lanes/lanes.test.ts',
+  'webhooks/lanes/crash.test.ts',
+  'webhooks/engine/engine.test.ts',
+  'webhooks/engine/memory.test.ts',
+  'webhooks/engine/thread.test.ts',
+  'webhooks/fan_out/fairness.test.ts',
+  'webhooks/fan_out/parked_events.test.ts',
+  'database/embedded/embedded.test.ts',
+  'database/schema.test.ts',
+  'accounts/throttle.test.ts',
+  'oauth/rate_limit.test.ts',
+];
 
 export function longestFirst(paths: readonly string[]): string[] {
   const isLong = (path: string) => longFiles.includes(testFileName(path));
