@@ -321,11 +321,12 @@ const bannedWords: Readonly<Record<'everywhere' | 'sources', readonly (readonly 
     [/newsMs|takeAwayLate|noMore\b/, 'maxStalenessMs, or a name of the glossary'],
     [/lane_keeper|standing_lanes|stretch_reader/, 'lane_leases, lane_holds, delivery_reader'],
     [/time-out/i, 'timeout'],
+    [/repetition/i, 'retry'],
+    [/of no account/i, 'does not matter'],
+    [/\bsendOnce\b/, 'sendIdempotent'],
   ],
   sources: [
-    [/repetition/i, 'retry'],
     [/(?<!'held_stretches', ')standstill/i, 'delivery hold'],
-    [/of no account/i, 'does not matter'],
   ],
 };
 

@@ -17,7 +17,7 @@ import { createTestAccount } from '../support/oauth.ts';
 import { accept, answer, startSubscriber } from '../support/subscriber.ts';
 import { createPublisher, publish, subscribe, until } from '../support/webhooks.ts';
 
-// One repetition, a second later: what fails is given up soon, and stays so for as long as the test looks at it.
+// One retry after a second: a failing delivery soon fails for good, and its state no longer changes during the test.
 const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
 const browser = await startBrowser({ after });
 const publisher = await createPublisher(server);

@@ -127,7 +127,7 @@ test('withdrawing a grant ends its subscription, cancels what waits and adds not
   await publish(publisher, app.account, ['after']);
   await new Promise((resolve) => setTimeout(resolve, 2_500));
   assert.equal(subscriber.received.length, count);
-  // Neither the repetition of the first nor the second is left to be sent by anybody.
+  // Neither the retry of the first nor the second is left to be sent by anybody.
   assert.equal((await app.request('GET', `/subscriptions/${id}`)).status, 401);
 });
 
