@@ -12,8 +12,10 @@ import { registerAccountApi } from './account_api/account_api.ts';
 import { returnOriginsOf } from './accounts/settings.ts';
 import { registerAdministration } from './admin/admin.ts';
 import { registerAppRoutes } from './apps/api/app_routes.ts';
+import { registerInvitationRoutes } from './apps/api/invitation_routes.ts';
 import { registerLogoRoutes } from './apps/api/logo_routes.ts';
 import { registerMemberRoutes } from './apps/api/member_routes.ts';
+import { registerSecretRoutes } from './apps/api/secret_routes.ts';
 import { registerRoot } from './collections/root.ts';
 import { registerCollections } from './collections/routes.ts';
 import type { Config } from './config/config.ts';
@@ -234,7 +236,9 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     const sealer = createSealer(secret, 'app-secret');
     registerAppRoutes({ api, db, guard: limited, settings: platform.apps, clients, checkMetadata, sealer });
     registerLogoRoutes({ api, db, guard: limited, clients });
+    registerSecretRoutes({ api, db, guard: limited, clients, sealer });
     registerMemberRoutes({ api, db, guard: limited });
+    registerInvitationRoutes({ api, db, guard: limited });
     registerAccountApi({
       api,
       db,

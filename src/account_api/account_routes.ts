@@ -13,7 +13,7 @@ import {
   deleteAccount,
   type ExternalAccount,
   putExternalAccounts,
-  type SwitchRefusal,
+  type StatusRejection,
 } from '../accounts/external_account.ts';
 import { lockOwnedApps, suspendAbandonedApps } from '../apps/abandoned.ts';
 import { type Actor, actAs } from '../apps/actor.ts';
@@ -26,7 +26,7 @@ import { sendIdempotent } from '../http/idempotent_post.ts';
 import { readPage, sendPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
 import { endSessions } from '../oauth/storage/end_sessions.ts';
-import { type AccountApiOptions, keyOwner, machineGuard } from './machine.ts';
+import { type AccountApiOptions, idempotencyNamespace, machineGuard } from './machine.ts';
 import { readExternalAccounts, readExternalId, readMembers } from './members.ts';
 
 interface IdRoute {
@@ -55,7 +55,7 @@ export function registerAccounts(options: AccountApiOptions): void {
   api.post('/accounts', async (request, reply) => {
     const actor = await writer(request);
     const given = readExternalAccounts(request.body);
-    return sendIdempotent(options, request, reply, keyOwner(actor), async (within) => {
+    return sendIdempotent(options, request, reply, idempotencyNamespace(actor), async (within) => {
       const items = await put(within, actor, given);
       const body = {
         items: items.map(({ id, externalId, isNew }) => ({
@@ -195,7 +195,7 @@ function requireNoAdministrator({ is_admin: isAdmin }: Pick<Row, 'is_admin'>): v
   if (isAdmin) throw new Problem(409, refusals.administrator.detail, { code: 'administrator' });
 }
 
-const refusals: Readonly<Record<SwitchRefusal, { status: number; detail: string }>> = {
+const refusals: Readonly<Record<StatusRejection, { status: number; detail: string }>> = {
   administrator: {
     status: 409,
     detail: 'Administrators are not disabled, enabled or deleted by machine clients.',
@@ -211,7 +211,7 @@ const refusals: Readonly<Record<SwitchRefusal, { status: number; detail: string 
 };
 
 /** @param externalId of the account, where the request has several */
-function switchRefused(reason: SwitchRefusal, externalId?: string): Problem {
+function switchRefused(reason: StatusRejection, externalId?: string): Problem {
   const { status, detail } = refusals[reason];
   const which = externalId === undefined ? '' : ` Its external id is ${JSON.stringify(externalId)}.`;
   return new Problem(status, `${detail}${which}`, { code: reason });

@@ -1,7 +1,7 @@
 /** `/accounts/<id>/grants` and `/grants/<id>`: connected apps, for the application's own settings page. */
 
 import { sql } from 'kysely';
-import { nameOf } from '../apps/actor.ts';
+import { actorName } from '../apps/actor.ts';
 import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { withdrawGrant } from '../grants/grant.ts';
@@ -60,7 +60,7 @@ export function registerAccountGrants(options: AccountApiOptions): void {
     const actor = await writer(request);
     const { id } = await requireGrant(db, request.params.id);
     // The application asks for it because its user did.
-    if (!(await withdrawGrant(db, id, 'user', nameOf(actor)))) throw notFound();
+    if (!(await withdrawGrant(db, id, 'user', actorName(actor)))) throw notFound();
     return reply.code(204).send();
   });
 }

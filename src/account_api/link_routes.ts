@@ -1,7 +1,7 @@
 /** `POST /account-links`: a single-use URL with which the application sends one of its users to their account page. */
 
 import { sql } from 'kysely';
-import { makeLink } from '../accounts/account_link.ts';
+import { createAccountLink } from '../accounts/account_link.ts';
 import { type AccountName, mustNameAccount, readAccountName } from '../accounts/account_name.ts';
 import type { Database } from '../database/database.ts';
 import { loginScope } from '../grants/scopes.ts';
@@ -19,7 +19,7 @@ export function registerAccountLinks(options: AccountApiOptions): void {
     const { clientId } = await machine(request);
     const { account, returnTo } = readLink(request.body, returnOrigins);
     const accountId = await requireExternal(db, account);
-    const { secret, expiresAt } = await makeLink(db, { accountId, clientId, returnTo });
+    const { secret, expiresAt } = await createAccountLink(db, { accountId, clientId, returnTo });
     return reply
       .code(201)
       .header('cache-control', 'no-store')

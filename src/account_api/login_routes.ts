@@ -7,10 +7,10 @@ import type { FastifyRequest } from 'fastify';
 import { sql } from 'kysely';
 import { putExternalAccounts } from '../accounts/external_account.ts';
 import {
-  answerLogin,
+  answerLoginRequest,
   findLoginRequest,
-  type LoginAnswer,
   type LoginRequest,
+  type LoginResult,
 } from '../accounts/login_request.ts';
 import { type Actor, actAs } from '../apps/actor.ts';
 import type { Database, Transaction } from '../database/database.ts';
@@ -79,12 +79,12 @@ export function registerLoginRequests(options: AccountApiOptions): void {
     request: FastifyRequest,
     { interactionUid }: LoginRequest,
     actor: Actor,
-    work: (tx: Transaction) => Promise<LoginAnswer>,
+    work: (tx: Transaction) => Promise<LoginResult>,
   ): Promise<{ redirect_to: string }> {
     const { id } = request.params as IdRoute['Params'];
     return db.transaction().execute(async (tx) => {
       await actAs(tx, actor);
-      const verifier = await answerLogin(tx, id, actor.clientId, await work(tx));
+      const verifier = await answerLoginRequest(tx, id, actor.clientId, await work(tx));
       if (verifier === undefined) throw answeredBefore();
       const path = interactionUid === null ? '/account/continue' : `/interaction/${interactionUid}/continue`;
       return { redirect_to: `${baseUrl}${path}?${new URLSearchParams({ login_verifier: verifier })}` };

@@ -46,6 +46,6 @@ export function machineGuard({ db, guard }: Pick<AccountApiOptions, 'db' | 'guar
 }
 
 /** Whose idempotency keys they are. */
-export function keyOwner({ clientId }: Actor): string {
+export function idempotencyNamespace({ clientId }: Actor): string {
   return `accounts - ${clientId}`;
 }

@@ -1,9 +1,9 @@
 /**
- * Accounts: the users, each the owner of its resources. Owns the table `accounts`.
+ * Accounts: the users, who own resources. Owns the table `accounts`.
  *
- *   created → (disabled: cannot sign in, and every grant it gave is withdrawn by the database) → (enabled) → (deleted)
+ *   created → (disabled: cannot sign in; the database withdraws its grants) → (enabled) → (deleted)
  *
- * An account may belong to another application, which knows it by an id of its own (external_account.ts).
+ * An external account belongs to another application, which knows it by its own user id (external_account.ts).
  */
 
 import { type RawBuilder, sql } from 'kysely';
@@ -13,44 +13,42 @@ import type { Database, Transaction } from '../database/database.ts';
 
 export interface Account {
   id: string;
-  /** Lower case. Null where the application that the account belongs to has told none. */
+  /** Lower case. Null if the application of an external account has not provided one. */
   email: string | null;
-  /** Whether that application vouches for the address; null for accounts that were made here. */
+  /** Whether the application vouches for the address; null for local accounts. */
   isEmailVerified: boolean | null;
-  /** Empty where nobody has told one. */
+  /** Empty if unknown. */
   name: string;
-  /** The user id in the application that the account belongs to; null for accounts that were made here. */
+  /** The user id in the application that the account belongs to; null for local accounts. */
   externalId: string | null;
   isAdmin: boolean;
   createdAt: Date;
 }
 
-/** An account that was made here: its user signs in by the address. */
+/** An account that was created here. Its user signs in with the e-mail address. */
 export type LocalAccount = Account & { email: string };
 
 export interface NewAccount {
   email: string;
   /** Null for an account that signs in elsewhere. */
   password: string | null;
-  /** By default the part of the address before the `@`. */
+  /** Default: the part of the address before the `@`. */
   name?: string;
   isAdmin?: boolean;
 }
 
-/** Characters of an address (RFC 5321 section 4.5.3.1.3) and of a name, at most. */
+/** Maximum length of an address (RFC 5321 section 4.5.3.1.3) and of a name, in characters. */
 const emailLengthMax = 254;
 const nameLengthMax = 200;
-/** NIST SP 800-63B section 3.1.1.2 asks for 8 at least. */
+/** NIST SP 800-63B section 3.1.1.2 requires at least 8 characters. */
 export const passwordLengthMin = 8;
 
-/** What a person typed is not an account; the message says what is wrong. */
+/** Invalid input for an account. The message is for the person who entered it. */
 export class AccountError extends Error {
   override readonly name = 'AccountError';
 }
 
-/**
- * @throws AccountError when a field is not valid or the address is taken
- */
+/** @throws AccountError if a field is invalid or the address is taken */
 export async function createAccount(db: Database | Transaction, account: NewAccount): Promise<LocalAccount> {
   const email = normalizeEmail(account.email);
   if (email === undefined)
@@ -71,15 +69,15 @@ export async function createAccount(db: Database | Transaction, account: NewAcco
 }
 
 /**
- * Whether the address of an account says who it is: that of an external account does only where its application vouches
- * for it.
- * @param accounts the name of the table in the query
+ * SQL condition: whether the e-mail address proves the identity of the account. For an external account, the application
+ * must vouch for it.
+ * @param accounts the name or alias of the table in the query
  */
 export function ownsAddress(accounts: string): RawBuilder<boolean> {
   return sql<boolean>`(${sql.ref(`${accounts}.external_id`)} is null or ${sql.ref(`${accounts}.email_verified`)} is true)`;
 }
 
-/** An account that may act: disabled ones are not found. */
+/** Finds an account that is not disabled. */
 export async function findAccount(db: Database | Transaction, id: string): Promise<Account | undefined> {
   const { rows } = await sql<AccountRow>`
     select ${accountColumns}
@@ -88,21 +86,21 @@ export async function findAccount(db: Database | Transaction, id: string): Promi
   return rows[0] && toAccount(rows[0]);
 }
 
-/** Whether an account that may act is marked as an administrator's. */
+/** Whether an account is an administrator and not disabled. */
 export async function isAdmin(db: Database | Transaction, id: string): Promise<boolean> {
   const { rows } = await sql`
     select from accounts where id = ${id} and is_admin and disabled_at is null`.execute(db);
   return rows.length > 0;
 }
 
-/** For the operator alone. */
+/** Makes an account an administrator. For operator commands only. */
 export async function makeAdmin(tx: Transaction, id: string): Promise<void> {
   await sql`update accounts set is_admin = true where id = ${id}`.execute(tx);
 }
 
 /**
- * What signing in needs: the account and the hash that a password is compared with. Accounts of another application are
- * not found by an address: their users sign in there.
+ * Finds an account and its password hash for signing in. External accounts are not found: their users sign in at the
+ * application.
  */
 export async function findAccountByEmail(
   db: Database | Transaction,
@@ -116,8 +114,9 @@ export async function findAccountByEmail(
 }
 
 /**
- * For the operator alone: an account that the application disabled is the operator's to enable from then on.
- * @returns whether there was such an account, not yet disabled by the operator
+ * Disables an account on behalf of the operator. Afterwards only the operator can enable it, even if the application had
+ * disabled it before.
+ * @returns false if the account does not exist or the operator has already disabled it
  */
 export async function disableAccount(db: Database | Transaction, id: string): Promise<boolean> {
   const { rows } = await sql`
@@ -127,7 +126,10 @@ export async function disableAccount(db: Database | Transaction, id: string): Pr
   return rows.length > 0;
 }
 
-/** For the operator alone. What was withdrawn stays so. @returns whether there was such an account, and it was disabled */
+/**
+ * Enables an account on behalf of the operator. Withdrawn grants stay withdrawn.
+ * @returns false if the account does not exist or is not disabled
+ */
 export async function enableAccount(db: Database | Transaction, id: string): Promise<boolean> {
   const { rows } = await sql`
     update accounts set disabled_at = null, disabled_by = null
@@ -136,7 +138,7 @@ export async function enableAccount(db: Database | Transaction, id: string): Pro
   return rows.length > 0;
 }
 
-/** @throws AccountError when the password is too short or too long */
+/** @throws AccountError if the password is too short or too long */
 export async function changePassword(
   db: Database | Transaction,
   id: string,
@@ -148,8 +150,8 @@ export async function changePassword(
 }
 
 /**
- * What an operator names: an id or an address; disabled accounts are found, too.
- * @throws AccountError where several accounts have the address
+ * Finds an account by id or address, for operators. Disabled accounts are found too.
+ * @throws AccountError if several accounts have the address
  */
 export async function findAnyAccount(
   db: Database | Transaction,
@@ -162,12 +164,14 @@ export async function findAnyAccount(
     order by id limit 10`.execute(db);
   if (rows.length > 1) {
     const ids = rows.map(({ id }) => id).join(', ');
-    throw new AccountError(`several accounts have the address ${idOrEmail}: name one by its id (${ids})`);
+    throw new AccountError(
+      `several accounts have the address ${idOrEmail}: use an account id instead (${ids})`,
+    );
   }
   return rows[0] && toAccount(rows[0]);
 }
 
-/** Trimmed and in lower case, or undefined where the text is no address. */
+/** Trims and lower-cases an address. @returns undefined if the text is not an e-mail address */
 export function normalizeEmail(text: string): string | undefined {
   const email = text.trim().toLowerCase();
   return email.length <= emailLengthMax && /^[^\s@\p{Cc}]+@[^\s@\p{Cc}]+$/u.test(email) ? email : undefined;
@@ -176,7 +180,7 @@ export function normalizeEmail(text: string): string | undefined {
 function checkPassword(password: string): void {
   if ([...password].length < passwordLengthMin || Buffer.byteLength(password) > passwordBytesMax) {
     throw new AccountError(
-      `the password must have ${passwordLengthMin} characters to ${passwordBytesMax} bytes`,
+      `the password must have at least ${passwordLengthMin} characters and at most ${passwordBytesMax} bytes`,
     );
   }
 }
@@ -191,7 +195,7 @@ export interface AccountRow {
   created_at: Date;
 }
 
-/** Columns of `AccountRow`, of the table `accounts` by its own name. */
+/** The columns of `AccountRow`, qualified with the table name `accounts`. */
 export const accountColumns = sql.raw(
   ['id', 'external_id', 'email', 'email_verified', 'name', 'is_admin', 'created_at']
     .map((name) => `accounts.${name}`)

@@ -1,12 +1,11 @@
 /**
- * Account links: single-use URLs with which an application sends one of its users to their account page here. Owns the
- * table `account_links`.
+ * Account links: single-use URLs with which an application sends a signed-in user to the account page. Owns the table
+ * `account_links`.
  *
- *   made for an account → (within 60 s) used: becomes a session of the browser that used it → ended, or an hour later
+ *   created for an account → used within 60 s: becomes a session of that browser → signed out | expired after an hour
  *
- * The session opens the account page and nothing else. It is no login session: no authorization request and no console
- * goes on with it, so a link that somebody slips to another person lets that person allow nothing and see nothing but the
- * page, which says whose it is.
+ * The session gives access to the account page only. It is not a login session: it cannot authorize apps or open the
+ * console. A link that is sent to another person therefore grants nothing beyond the page, which names its account.
  */
 
 import { sql } from 'kysely';
@@ -14,22 +13,22 @@ import { digest, newSecret } from '../crypto/digest.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import { type Account, type AccountRow, accountColumns, toAccount } from './account.ts';
 
-/** Seconds in which a link must be used. */
+/** Lifetime of an unused link, in seconds. */
 export const linkSeconds = 60;
-/** Seconds that the session of a used link lasts. */
+/** Lifetime of a session, in seconds. */
 export const linkSessionSeconds = 3_600;
-/** Characters of the secrets of links and sessions. */
-const secretForm = /^[A-Za-z0-9_-]{43}$/;
+/** Format of the secrets of links and sessions. */
+const secretFormat = /^[A-Za-z0-9_-]{43}$/;
 
 export interface NewLink {
   accountId: string;
-  /** The machine client that asked for it. */
+  /** The machine client that created the link. */
   clientId: string;
   returnTo: string | null;
 }
 
-/** @returns the secret in the link, and until when it can be used */
-export async function makeLink(
+/** @returns the secret in the link, and when the link expires */
+export async function createAccountLink(
   db: Database | Transaction,
   { accountId, clientId, returnTo }: NewLink,
 ): Promise<{ secret: string; expiresAt: Date }> {
@@ -42,11 +41,11 @@ export async function makeLink(
 }
 
 /**
- * Uses a link up: of two that try, one gets the session.
- * @returns the session's secret, for the browser; undefined for a link that is used, late or unknown, or whose account is disabled
+ * Uses a link. Of two concurrent uses, one succeeds.
+ * @returns the session secret for the browser; undefined if the link is used, expired or unknown, or the account disabled
  */
-export async function useLink(db: Database, secret: string): Promise<string | undefined> {
-  if (!secretForm.test(secret)) return undefined;
+export async function useAccountLink(db: Database, secret: string): Promise<string | undefined> {
+  if (!secretFormat.test(secret)) return undefined;
   const session = newSecret();
   const { rows } = await sql`
     update account_links set used_at = now(), session_digest = ${digest(session)},
@@ -63,7 +62,7 @@ export interface LinkSession {
 }
 
 export async function findLinkSession(db: Database, secret: string): Promise<LinkSession | undefined> {
-  if (!secretForm.test(secret)) return undefined;
+  if (!secretFormat.test(secret)) return undefined;
   const { rows } = await sql<AccountRow & { return_to: string | null }>`
     select ${accountColumns}, l.return_to
     from account_links l join accounts on accounts.id = l.account_id and accounts.disabled_at is null

@@ -1,6 +1,6 @@
 /**
- * How a machine client names an account in a body: by its id, a text, or by the user id that the client's own
- * application knows, `{ "external_id": "…" }`. The two forms never mix: an external id may look like an account id.
+ * How a machine client names an account in a request body: by id (a string), or by the application's own user id,
+ * `{ "external_id": "…" }`. The forms are distinct because an external id may look like an account id.
  */
 
 import { isId } from '../crypto/ids.ts';
@@ -8,10 +8,10 @@ import { externalIdCharactersMax, isExternalId } from './external_account.ts';
 
 export type AccountName = { id: string; externalId?: never } | { id?: never; externalId: string };
 
-/** What is said of a value that names no account. */
+/** Error message for a value that does not name an account. */
 export const mustNameAccount = `must be the id of an account, or an object with an external_id of 1 to ${externalIdCharactersMax} characters without control characters`;
 
-/** @returns undefined for what cannot name an account */
+/** @returns undefined if the value does not name an account */
 export function readAccountName(value: unknown): AccountName | undefined {
   if (typeof value === 'string') return isId(value) ? { id: value } : undefined;
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;

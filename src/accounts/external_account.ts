@@ -1,9 +1,10 @@
 /**
- * Accounts of another application: it has the users and their sign-in, and knows each by a user id of its own, the
- * external id. An account comes into being when the application tells of it, or publishes the first event for it.
+ * External accounts: accounts of another application, which manages the users and their sign-in and knows each by a user
+ * id of its own, the external id. An account is created when the application first mentions it, also by publishing an
+ * event for it.
  *
- * An external id is compared byte by byte. One that looks like an account id is an external id all the same: where an
- * API takes both, each has a place of its own.
+ * External ids are compared byte by byte. They may look like account ids, so APIs that accept both have a separate field
+ * for each.
  */
 
 import { sql } from 'kysely';
@@ -11,14 +12,14 @@ import { newId } from '../crypto/ids.ts';
 import { textArray, uuidArray } from '../database/arrays.ts';
 import type { Database, Transaction } from '../database/database.ts';
 
-/** Characters (code points) of an external id, at most. */
+/** Maximum length of an external id in characters (code points). */
 export const externalIdCharactersMax = 255;
 
 export function isExternalId(value: unknown): value is string {
   return (
     typeof value === 'string' &&
     value !== '' &&
-    // A code point takes two UTF-16 units at most.
+    // A code point has at most two UTF-16 code units.
     value.length <= 2 * externalIdCharactersMax &&
     value.isWellFormed() &&
     !/\p{Cc}/u.test(value) &&
@@ -26,12 +27,12 @@ export function isExternalId(value: unknown): value is string {
   );
 }
 
-/** What an application may tell of an account; what is left out stays as it is. */
+/** Properties that an application may set. Missing ones stay unchanged. */
 export interface AccountMembers {
   /** Lower case. */
   email?: string | null;
   isEmailVerified?: boolean | null;
-  /** Empty for none. */
+  /** Empty for no name. */
   name?: string;
   isDisabled?: boolean;
 }
@@ -40,7 +41,7 @@ export interface ExternalAccount extends AccountMembers {
   externalId: string;
 }
 
-/** @returns account ids by external id, of those that are known; disabled accounts too */
+/** @returns account ids by external id. Unknown external ids are missing; disabled accounts are included. */
 export async function findExternalAccounts(
   db: Database | Transaction,
   externalIds: readonly string[],
@@ -53,9 +54,9 @@ export async function findExternalAccounts(
 }
 
 /**
- * Creates the accounts that are not known yet: one statement, whatever their number. Of two transactions that create
- * the same account one waits for the other and uses what it made.
- * @returns account ids by external id, and which of them are new
+ * Creates unknown accounts, all in one statement. Of two concurrent transactions that create the same account, one waits
+ * for the other and uses its row.
+ * @returns account ids by external id, and the external ids that are new
  */
 export async function ensureExternalAccounts(
   tx: Transaction,
@@ -65,7 +66,7 @@ export async function ensureExternalAccounts(
   const ids = await findExternalAccounts(tx, wanted);
   const created = new Set<string>();
   for (;;) {
-    // Sorted: transactions that wait for each other's accounts do so in one order, and cannot deadlock.
+    // Sorted, so that concurrent transactions insert in the same order and do not deadlock.
     const missing = wanted.filter((externalId) => !ids.has(externalId)).sort();
     if (missing.length === 0) return { ids, created };
     const { rows } = await sql<{ external_id: string; id: string }>`
@@ -80,31 +81,31 @@ export async function ensureExternalAccounts(
       ids.set(row.external_id, row.id);
       created.add(row.external_id);
     }
-    // Another transaction made them meanwhile: a statement of its own sees them.
+    // Created concurrently by another transaction; visible only to a new statement.
     const others = missing.filter((externalId) => !ids.has(externalId));
     for (const [externalId, id] of await findExternalAccounts(tx, others)) ids.set(externalId, id);
   }
 }
 
 /** Why an application may not disable or enable an account. */
-export type SwitchRefusal = 'administrator' | 'local-account' | 'disabled-by-operator';
+export type StatusRejection = 'administrator' | 'local-account' | 'disabled-by-operator';
 
-interface Switched {
-  /** Ids of those that this disabled. */
+interface StatusChanges {
+  /** Ids of accounts that this call disabled. */
   disabled: string[];
-  /** The first one that may not be disabled or enabled: nothing is changed then, and nothing may be committed. */
-  refused: { id: string; reason: SwitchRefusal } | null;
+  /** The first account that the application may not change. Then nothing is changed, and the caller must roll back. */
+  refused: { id: string; reason: StatusRejection } | null;
 }
 
-export interface ChangedAccounts extends Switched {
-  /** In the order given. */
+export interface ChangedAccounts extends StatusChanges {
+  /** In the order of the input. */
   accounts: { id: string; externalId: string; isNew: boolean }[];
 }
 
 /**
- * Creates or changes accounts, all of them in one statement each.
- * @param given each external id once
- * @returns undefined where one was deleted at the same moment
+ * Creates or changes accounts, with one statement for all.
+ * @param given must not contain an external id twice
+ * @returns undefined if an account was deleted concurrently
  */
 export async function putExternalAccounts(
   tx: Transaction,
@@ -129,26 +130,26 @@ export async function putExternalAccounts(
 }
 
 /**
- * Changes accounts that exist, for the application.
- * @returns undefined where one does not exist (any more): nothing may be committed then
+ * Changes existing accounts on behalf of the application.
+ * @returns undefined if an account does not exist; the caller must roll back
  */
 export async function changeAccounts(
   tx: Transaction,
   given: readonly (AccountMembers & { id: string })[],
-): Promise<Switched | undefined> {
+): Promise<StatusChanges | undefined> {
   const ids = uuidArray(given.map(({ id }) => id));
-  // In one order: two lists with the same accounts wait for each other and never in a circle.
-  const { rows: locked } = await sql<SwitchRow>`
+  // Locked in the order of ids, so that concurrent calls do not deadlock.
+  const { rows: locked } = await sql<StatusRow>`
     select id, disabled_at is not null as is_disabled, disabled_by, is_admin, external_id is null as is_local
     from accounts where id = any(${ids}::uuid[])
     order by id for no key update`.execute(tx);
   if (locked.length < given.length) return undefined;
   const before = new Map(locked.map((row) => [row.id, row]));
-  const switched = given.filter(
+  const statusChanges = given.filter(
     ({ id, isDisabled }) => isDisabled !== undefined && isDisabled !== before.get(id)?.is_disabled,
   );
-  for (const { id } of switched) {
-    const reason = refuseSwitch(before.get(id) as SwitchRow);
+  for (const { id } of statusChanges) {
+    const reason = statusRejection(before.get(id) as StatusRow);
     if (reason !== null) return { disabled: [], refused: { id, reason } };
   }
   const changes = JSON.stringify(given.map(toChange));
@@ -157,7 +158,7 @@ export async function changeAccounts(
       email = case when given.change ? 'email' then given.change ->> 'email' else email end,
       email_verified = case when given.change ? 'email_verified'
         then (given.change ->> 'email_verified')::boolean
-        -- What was said of the address before says nothing of another one.
+        -- The previous address was verified, not the new one.
         when given.change ? 'email' and email is distinct from given.change ->> 'email' then null
         else email_verified end,
       name = case when given.change ? 'name' then given.change ->> 'name' else name end,
@@ -170,10 +171,13 @@ export async function changeAccounts(
       updated_at = now()
     from (select (change ->> 'id')::uuid as id, change from jsonb_array_elements(${changes}::jsonb) as change) as given
     where accounts.id = given.id and given.change <> jsonb_build_object('id', given.id)`.execute(tx);
-  return { disabled: switched.filter(({ isDisabled }) => isDisabled).map(({ id }) => id), refused: null };
+  return {
+    disabled: statusChanges.filter(({ isDisabled }) => isDisabled).map(({ id }) => id),
+    refused: null,
+  };
 }
 
-interface SwitchRow {
+interface StatusRow {
   id: string;
   is_disabled: boolean;
   disabled_by: 'application' | null;
@@ -181,8 +185,8 @@ interface SwitchRow {
   is_local: boolean;
 }
 
-/** The application disables its own users, and undoes what it did itself. */
-function refuseSwitch(row: SwitchRow): SwitchRefusal | null {
+/** Applications may disable their own users, and enable only those that they disabled themselves. */
+function statusRejection(row: StatusRow): StatusRejection | null {
   if (row.is_admin) return 'administrator';
   if (row.is_local) return 'local-account';
   return row.is_disabled && row.disabled_by === null ? 'disabled-by-operator' : null;
@@ -199,20 +203,20 @@ function toChange({ id, email, isEmailVerified, name, isDisabled }: AccountMembe
 }
 
 /**
- * With an account go its resources, sessions, grants and what they opened.
- * @param beforeLast what is done last before that, when nobody else can refer to the account any more
- * @returns whether there was such an account
+ * Deletes an account with its resources, sessions and grants.
+ * @param beforeLast runs just before the row is deleted, when no other transaction can refer to the account any more
+ * @returns false if the account does not exist
  */
 export async function deleteAccount(
   tx: Transaction,
   id: string,
   beforeLast: () => Promise<void>,
 ): Promise<boolean> {
-  // Disabled first: its grants are withdrawn one by one, which the audit log tells.
+  // Disabling withdraws each grant, which adds it to the audit log.
   const { rows } = await sql`
     update accounts set disabled_at = coalesce(disabled_at, now()) where id = ${id} returning id`.execute(tx);
   if (rows.length === 0) return false;
-  // The lock that the deletion takes: whoever is just making the account a member of an app is waited for.
+  // The lock that the deletion requires anyway. It waits for transactions that add the account to an app.
   await sql`select from accounts where id = ${id} for update`.execute(tx);
   await beforeLast();
   await sql`delete from accounts where id = ${id}`.execute(tx);

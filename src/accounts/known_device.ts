@@ -1,36 +1,36 @@
 /**
- * Known devices: a browser that signed in to an account before is told apart from strangers, so that guesses of
- * strangers cannot shut its owner out (OWASP, "device cookies"). It still needs the password, and has a bounded count of
- * wrong guesses of its own.
+ * Known devices: recognizes a browser that has signed in to an account before, so that password guesses by others cannot
+ * lock its user out (OWASP, "device cookies"). The browser still needs the password, and has a limit on wrong guesses of
+ * its own.
  *
- *   signed in → cookie → (signs in again, replaced) → invalid: the password was changed, or a year without signing in
+ *   signed in → cookie → (renewed with each sign-in) → invalid after a password change or a year without sign-in
  *
- * A cookie has up to `tokensMax` tokens, one for each account: `<day>.<random>.<HMAC of both, account and password hash>`.
- * Nothing is stored, and the cookie does not say whose it is.
+ * A cookie contains up to `tokensMax` tokens, one per account: `<day>.<random>.<HMAC of both, account and password hash>`.
+ * The server stores nothing, and the cookie does not reveal the account.
  */
 
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { deriveKey } from '../crypto/sealing.ts';
 
-/** Accounts that one browser is remembered for; the one used longest ago is forgotten. */
+/** Maximum accounts per browser. The least recently used one is dropped. */
 const tokensMax = 4;
-/** Days without signing in after which a browser is a stranger again. */
+/** Lifetime of a token in days, since the last sign-in. */
 const daysMax = 365;
 const dayMs = 86_400_000;
 
-/** An account as of its present password. */
+/** An account with its current password hash. */
 export interface DeviceOwner {
   accountId: string;
   passwordHash: string;
 }
 
-/** What one browser sent. */
+/** The tokens of one browser. */
 export interface Device {
-  /** @returns the name that its guesses are counted under; undefined for a stranger to this account */
+  /** @returns the id under which the browser's guesses are counted; undefined if it is unknown to the account */
   idFor: (owner: DeviceOwner) => string | undefined;
-  /** Whether it sent anything that could be a token. */
+  /** Whether the browser sent any token of the right format. */
   mayBeKnown: boolean;
-  /** @returns a `Set-Cookie` value that makes it known to this account too */
+  /** @returns a `Set-Cookie` value that adds the account to the known ones */
   remember: (owner: DeviceOwner) => string;
 }
 
@@ -42,14 +42,14 @@ export interface KnownDevices {
 export function createKnownDevices(secret: Buffer, baseUrl: string): KnownDevices {
   const key = deriveKey(secret, 'known-device');
   const isSecure = baseUrl.startsWith('https:');
-  // The prefix keeps hosts beside this one from replacing it.
+  // With the prefix, sibling hosts cannot overwrite the cookie.
   const name = isSecure ? '__Host-nuncio_device' : 'nuncio_device';
   const attributes = `Path=/; Max-Age=${daysMax * 86_400}; HttpOnly; SameSite=Lax${isSecure ? '; Secure' : ''}`;
 
   const sign = (day: string, random: string, { accountId, passwordHash }: DeviceOwner) =>
     createHmac('sha256', key).update([day, random, accountId, passwordHash].join('\n')).digest('base64url');
 
-  const isOf = (token: string, owner: DeviceOwner) => {
+  const isTokenOf = (token: string, owner: DeviceOwner) => {
     const [day = '', random = '', mac = ''] = token.split('.');
     const expected = Buffer.from(sign(day, random, owner));
     const presented = Buffer.from(mac);
@@ -61,11 +61,11 @@ export function createKnownDevices(secret: Buffer, baseUrl: string): KnownDevice
       const tokens = readTokens(cookies, name);
       return {
         mayBeKnown: tokens.length > 0,
-        idFor: (owner) => tokens.find((token) => isOf(token, owner))?.split('.')[1],
+        idFor: (owner) => tokens.find((token) => isTokenOf(token, owner))?.split('.')[1],
         remember(owner) {
           const day = String(today());
           const random = randomBytes(16).toString('base64url');
-          const others = tokens.filter((token) => !isOf(token, owner));
+          const others = tokens.filter((token) => !isTokenOf(token, owner));
           const kept = [`${day}.${random}.${sign(day, random, owner)}`, ...others].slice(0, tokensMax);
           return `${name}=${kept.join('~')}; ${attributes}`;
         },

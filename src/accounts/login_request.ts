@@ -1,28 +1,28 @@
 /**
- * Login requests: sign-ins that are handed over to the application's own login page. Owns the table `login_requests`.
+ * Login requests: sign-ins handed over to the application's own login page. Owns the table `login_requests`.
  *
- *   begun (a cookie for the browser, an id for the application) → answered by the application (a verifier in the address
- *   that it sends the browser to) → finished by the browser, once, within ten minutes
+ *   created (a cookie for the browser, an id for the application) → answered by the application (a verifier in the URL to
+ *   which it redirects the browser) → finished by the browser, once, within ten minutes
  *
- * Finishing takes both the cookie and the verifier: the browser that began the sign-in, and the one that is signed in to
- * the application, are the same. An attacker who lets a victim's browser answer his own request lacks the verifier; one
- * who sends the victim his own verifier has given it to a browser without the cookie.
+ * Finishing requires both the cookie and the verifier, so the browser that started the sign-in is the one that is signed
+ * in to the application. An attacker who makes a victim's browser accept the attacker's request does not get the
+ * verifier. An attacker who sends the victim his own verifier reaches a browser without the cookie.
  */
 
 import { sql } from 'kysely';
 import { digest, digestEquals, newSecret } from '../crypto/digest.ts';
 import type { Database, Transaction } from '../database/database.ts';
 
-/** Seconds from the beginning to the end. */
+/** Lifetime in seconds. */
 export const loginRequestSeconds = 600;
-/** Requests that wait for one authorization request at most: a page may be loaded again. */
-const waitingMax = 20;
-/** Where the application does not say when the user signed in: longer ago than any `max_age` allows. */
+/** Maximum pending requests per authorization request. Reloading the page creates another one. */
+const pendingMax = 20;
+/** Stands for an unknown time of sign-in: older than any `max_age` allows. */
 export const unknownAuthTime = 0;
-const secretForm = /^[A-Za-z0-9_-]{43}$/;
+const secretFormat = /^[A-Za-z0-9_-]{43}$/;
 
-/** What the application is told, as the app asked for it. */
-export interface LoginQuestion {
+/** The parameters of the authorization request, for the application. */
+export interface LoginParameters {
   scopes: string[];
   loginHint: string | null;
   /** OpenID Connect Core section 3.1.2.1. */
@@ -33,14 +33,14 @@ export interface LoginQuestion {
 }
 
 export interface NewLoginRequest {
-  /** The authorization request; null where the user wants their account page. */
+  /** The authorization request; null if the user opened the account page. */
   interactionUid: string | null;
   clientId: string | null;
-  question: LoginQuestion;
+  question: LoginParameters;
 }
 
-/** @returns undefined where too many wait for the same authorization request */
-export async function beginLogin(
+/** @returns undefined if too many requests are pending for the same authorization request */
+export async function createLoginRequest(
   db: Database,
   { interactionUid, clientId, question }: NewLoginRequest,
 ): Promise<{ id: string; browserSecret: string } | undefined> {
@@ -52,7 +52,7 @@ export async function beginLogin(
       now() + make_interval(secs => ${loginRequestSeconds})
     where (
       select count(*) from login_requests
-      where interaction_uid = ${interactionUid} and answered_at is null and expires_at > now()) < ${waitingMax}
+      where interaction_uid = ${interactionUid} and answered_at is null and expires_at > now()) < ${pendingMax}
     returning digest`.execute(db);
   return rows.length > 0 ? { id, browserSecret } : undefined;
 }
@@ -60,22 +60,22 @@ export async function beginLogin(
 export interface LoginRequest {
   clientId: string | null;
   interactionUid: string | null;
-  question: LoginQuestion;
+  question: LoginParameters;
   createdAt: Date;
   expiresAt: Date;
   isAnswered: boolean;
 }
 
-/** One that waits, or was answered; one whose time is over is not found. */
+/** Finds a pending or answered request that has not expired. */
 export async function findLoginRequest(
   db: Database | Transaction,
   id: string,
 ): Promise<LoginRequest | undefined> {
-  if (!secretForm.test(id)) return undefined;
+  if (!secretFormat.test(id)) return undefined;
   const { rows } = await sql<{
     client_id: string | null;
     interaction_uid: string | null;
-    question: LoginQuestion;
+    question: LoginParameters;
     created_at: Date;
     expires_at: Date;
     is_answered: boolean;
@@ -95,8 +95,8 @@ export async function findLoginRequest(
   );
 }
 
-/** How the application says that the user signed in; or why not. */
-export type LoginAnswer =
+/** The application's result: how the user signed in, or the error. */
+export type LoginResult =
   | {
       accountId: string;
       /** Seconds since the epoch, or `unknownAuthTime`. */
@@ -107,14 +107,14 @@ export type LoginAnswer =
   | { accountId: null; error: string; description: string | null };
 
 /**
- * Answers a request: of two that answer, one does.
- * @returns the verifier for the browser; undefined where it was answered before, or its time is over
+ * Answers a request. Of two concurrent answers, one succeeds.
+ * @returns the verifier for the browser; undefined if the request is already answered or expired
  */
-export async function answerLogin(
+export async function answerLoginRequest(
   tx: Transaction,
   id: string,
   answeredBy: string,
-  answer: LoginAnswer,
+  answer: LoginResult,
 ): Promise<string | undefined> {
   const verifier = newSecret();
   const { accountId, ...rest } = answer;
@@ -126,44 +126,44 @@ export async function answerLogin(
   return rows.length > 0 ? verifier : undefined;
 }
 
-/** What a browser's cookie for a request is named by: several sign-ins may be under way in one browser. */
-export function loginCookieMark(requestDigest: Buffer): string {
+/** Suffix of the browser's cookie name. One browser may have several sign-ins in progress. */
+export function loginCookieSuffix(requestDigest: Buffer): string {
   return requestDigest.toString('base64url').slice(0, 16);
 }
 
-export function loginRequestMark(id: string): string {
-  return loginCookieMark(digest(id));
+export function loginRequestSuffix(id: string): string {
+  return loginCookieSuffix(digest(id));
 }
 
 /**
  * Finishes a sign-in, once.
- * @param interactionUid the authorization request that goes on with it; null for the account page
- * @param readSecret the browser's secret by the mark of its cookie
- * @returns undefined for whatever is not to be finished here: used, late, of another browser or another request, or of an
- *   account that was disabled meanwhile
+ * @param interactionUid the authorization request to continue; null for the account page
+ * @param readSecret returns the secret in the browser's cookie with the given suffix
+ * @returns undefined if the request is used or expired, belongs to another browser or another authorization request, or if
+ *   the account has been disabled
  */
-export async function finishLogin(
+export async function finishLoginRequest(
   db: Database,
   verifier: string,
   interactionUid: string | null,
-  readSecret: (mark: string) => string | undefined,
-): Promise<LoginAnswer | undefined> {
-  if (!secretForm.test(verifier)) return undefined;
+  readSecret: (suffix: string) => string | undefined,
+): Promise<LoginResult | undefined> {
+  if (!secretFormat.test(verifier)) return undefined;
   const { rows: found } = await sql<{ digest: Buffer; browser_digest: Buffer }>`
     select digest, browser_digest from login_requests where verifier_digest = ${digest(verifier)}`.execute(
     db,
   );
   const row = found[0];
-  const secret = row && readSecret(loginCookieMark(row.digest));
+  const secret = row && readSecret(loginCookieSuffix(row.digest));
   if (row === undefined || secret === undefined) return undefined;
-  // Before anything is used up: another browser leaves the request as it is.
+  // Checked before the request is used up, so that another browser cannot consume it.
   if (!digestEquals(digest(secret), row.browser_digest)) return undefined;
-  const { rows } = await sql<{ account_id: string | null; answer: Omit<LoginAnswer, 'accountId'> }>`
+  const { rows } = await sql<{ account_id: string | null; answer: Omit<LoginResult, 'accountId'> }>`
     update login_requests set used_at = now()
     where digest = ${row.digest} and used_at is null and expires_at > now()
       and interaction_uid is not distinct from ${interactionUid}
       and (account_id is null or exists (select from accounts a where a.id = account_id and a.disabled_at is null))
     returning account_id, answer`.execute(db);
   const done = rows[0];
-  return done && ({ ...done.answer, accountId: done.account_id } as LoginAnswer);
+  return done && ({ ...done.answer, accountId: done.account_id } as LoginResult);
 }

@@ -1,7 +1,7 @@
 /**
- * Signing in with a password, behind a throttle. Guesses of strangers are counted for the pair of account and network,
- * for the network, and for the account, so that neither one account nor many can be tried at speed. A browser that has
- * signed in to the account before (known_device.ts) has a count of its own instead: strangers do not lock it out.
+ * Signs users in by password, with a throttle. Wrong guesses are counted per pair of account and network, per network, and
+ * per account, so that neither one account nor many can be attacked quickly. A browser that has signed in to the account
+ * before (known_device.ts) has its own counter instead, so strangers cannot lock it out.
  */
 
 import { verifyPassword } from '../crypto/passwords.ts';
@@ -14,25 +14,26 @@ import { type Counter, countGuessInTurn, forgiveGuess } from './throttle.ts';
 export type SignIn =
   | {
       outcome: 'signed-in';
-      account: Account /** Makes the browser known: a `Set-Cookie` value. */;
+      account: Account;
+      /** A `Set-Cookie` value that makes the browser a known device. */
       deviceCookie?: string;
     }
   | { outcome: 'refused' }
   | { outcome: 'throttled'; retryAfterSeconds: number };
 
-/** Wrong guesses in a window of the throttle. */
+/** Maximum wrong guesses in one window of the throttle. */
 const guessesMax = { ofDevice: 10, ofPair: 10, ofNetwork: 100, ofAccount: 100 } as const;
 
 interface Counters {
-  /** Each counted only where those before it let the guess through. */
+  /** Counted in order, as long as no group is over its limit. */
   groups: Counter[][];
-  /** Subject that starts anew with a right guess. */
-  forgotten: string;
+  /** Counter that a correct guess resets. */
+  resetSubject: string;
 }
 
 /**
- * @param remote the network address that asks
- * @param device what the browser sent of earlier sign-ins; absent where it is no browser
+ * @param remote the client's network address
+ * @param device the browser's device tokens; absent for requests that do not come from a browser
  */
 export async function signIn(
   db: Database,
@@ -49,14 +50,14 @@ export async function signIn(
   const found = address === '' ? undefined : await findAccountByEmail(db, address);
   const isRight = await verifyPassword(password, found?.passwordHash ?? null);
   if (!isRight || found === undefined) return { outcome: 'refused' };
-  await forgiveGuess(db, counters.groups.flat(), [counters.forgotten]);
+  await forgiveGuess(db, counters.groups.flat(), [counters.resetSubject]);
   const { account, passwordHash } = found;
   if (device === undefined || passwordHash === null) return { outcome: 'signed-in', account };
   const deviceCookie = device.remember({ accountId: account.id, passwordHash });
   return { outcome: 'signed-in', account, deviceCookie };
 }
 
-/** What a browser sent is believed for the account that it signed in to, as long as the password is the same. */
+/** The device id, if the browser has signed in to the account with its current password. */
 async function knownDevice(
   db: Database,
   address: string,
@@ -70,7 +71,7 @@ async function knownDevice(
 
 function countersOfDevice(id: string): Counters {
   const subject = `device\n${id}`;
-  return { groups: [[{ subject, max: guessesMax.ofDevice }]], forgotten: subject };
+  return { groups: [[{ subject, max: guessesMax.ofDevice }]], resetSubject: subject };
 }
 
 function countersOfStranger(address: string, remote: string): Counters {
@@ -80,9 +81,9 @@ function countersOfStranger(address: string, remote: string): Counters {
     { subject: `pair\n${address}\n${network}`, max: guessesMax.ofPair * factor },
     { subject: `remote\n${network}`, max: guessesMax.ofNetwork * factor },
   ];
-  // A household past its own limits adds nothing to its site's, nor a site to the account's: neither alone can lock
-  // others out.
+  // A network over its own limit does not count towards the site's, nor a site towards the account's, so that neither
+  // can lock others out.
   const groups = [of(near, 1), ...(wide === null ? [] : [of(wide, wideFactor)])];
   groups.push([{ subject: `account\n${address}`, max: guessesMax.ofAccount }]);
-  return { groups, forgotten: pair };
+  return { groups, resetSubject: pair };
 }

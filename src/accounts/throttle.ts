@@ -1,9 +1,8 @@
 /**
- * Throttles for guesses: counted in windows, for whatever is guessed at or guesses. Owns the table
- * `sign_in_failures`.
+ * Counts guesses in time windows, per guesser or per target. Owns the table `sign_in_failures`.
  *
- * A guess is counted before it is looked at, and taken back when it was right: guesses made at the same moment
- * cannot slip through together.
+ * A guess is counted before it is checked and forgiven if it was correct, so that concurrent guesses cannot exceed the
+ * limit.
  */
 
 import { sql } from 'kysely';
@@ -11,17 +10,17 @@ import { digest } from '../crypto/digest.ts';
 import type { Database } from '../database/database.ts';
 import { networksOf, wideFactor } from '../http/network.ts';
 
-/** Minutes that guesses are counted for. */
+/** Length of a window in minutes. */
 const windowMinutes = 15;
 
 export interface Counter {
-  /** What is counted. */
+  /** Name of the counter. */
   subject: string;
-  /** Guesses in a window, at most. */
+  /** Maximum guesses per window. */
   max: number;
 }
 
-/** @returns seconds to wait, or null where the guess may be looked at */
+/** Counts one guess. @returns null if the guess may be checked, otherwise the seconds to wait */
 export async function countGuess(db: Database, counters: readonly Counter[]): Promise<number | null> {
   if (counters.length === 0) return null;
   const subjects = counters.map((counter) => digest(counter.subject));
@@ -41,9 +40,9 @@ export async function countGuess(db: Database, counters: readonly Counter[]): Pr
 }
 
 /**
- * Counts a guess for one group of counters after the other, up to the first that is past its limit. Whoever is past a
- * limit of their own adds nothing to what they share with others.
- * @returns seconds to wait, or null where the guess may be looked at
+ * Counts one guess in each group in order, up to the first group that is over its limit. A guesser over its own limit
+ * does not count towards limits that it shares with others.
+ * @returns null if the guess may be checked, otherwise the seconds to wait
  */
 export async function countGuessInTurn(
   db: Database,
@@ -57,15 +56,15 @@ export async function countGuessInTurn(
 }
 
 /**
- * The guess was right: it does not count.
- * @param forgotten subjects that start anew with it
+ * Takes a correct guess back.
+ * @param forgotten counters to reset
  */
 export async function forgiveGuess(
   db: Database,
   counters: readonly Counter[],
   forgotten: readonly string[] = [],
 ): Promise<void> {
-  // Locked in the order in which guesses are counted, so that two never wait for each other in a circle.
+  // Rows are locked in the order in which guesses are counted, so that concurrent calls do not deadlock.
   await sql`
     with locked as materialized (
       select subject from sign_in_failures
@@ -78,7 +77,7 @@ export async function forgiveGuess(
     where f.subject = locked.subject`.execute(db);
 }
 
-/** The counters of an address: its own, then the one of its site where it is IPv6. To be counted in turn. */
+/** The counters of an address: its own network and, for IPv6, its site. For use with `countGuessInTurn`. */
 export function addressCounters(name: string, remote: string, max: number): Counter[] {
   const { near, wide } = networksOf(remote);
   const own = { subject: `${name}\n${near}`, max };

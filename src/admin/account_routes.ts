@@ -3,7 +3,7 @@
 import { sql } from 'kysely';
 import { disableAccount, enableAccount } from '../accounts/account.ts';
 import { actAs } from '../apps/actor.ts';
-import { refuseBody } from '../apps/api/app_routes.ts';
+import { requireEmptyBody } from '../apps/api/app_access.ts';
 import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { readPage, sendPage, textCursor } from '../http/page.ts';
@@ -51,7 +51,7 @@ export function registerAdminAccounts(options: AdminOptions): void {
 
   api.post<IdRoute>('/admin/accounts/:id/disable', async (request) => {
     const actor = await admin(request);
-    refuseBody(request);
+    requireEmptyBody(request);
     const { id } = await requireAccount(db, request.params.id);
     if (id === actor.accountId) {
       throw new Problem(409, 'Administrators do not disable themselves.', { code: 'own-account' });
@@ -65,7 +65,7 @@ export function registerAdminAccounts(options: AdminOptions): void {
 
   api.post<IdRoute>('/admin/accounts/:id/enable', async (request) => {
     const actor = await admin(request);
-    refuseBody(request);
+    requireEmptyBody(request);
     const { id } = await requireAccount(db, request.params.id);
     await db.transaction().execute(async (tx) => {
       await actAs(tx, actor);

@@ -2,7 +2,7 @@
 
 import { sql } from 'kysely';
 import { type Actor, actAs } from '../apps/actor.ts';
-import { appNotFound } from '../apps/api/app_routes.ts';
+import { appNotFound } from '../apps/api/app_access.ts';
 import { appPath, logoLink, representClient } from '../apps/api/representation.ts';
 import { recordEntry } from '../audit/entry.ts';
 import { type Client, type ClientRow, toClient } from '../clients/client.ts';

@@ -1,7 +1,7 @@
 /** `/admin/grants`: what users let apps do, and withdrawing it. */
 
 import { sql } from 'kysely';
-import { nameOf } from '../apps/actor.ts';
+import { actorName } from '../apps/actor.ts';
 import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { withdrawGrant } from '../grants/grant.ts';
@@ -48,7 +48,7 @@ export function registerAdminGrants(options: AdminOptions): void {
   api.delete<IdRoute>('/admin/grants/:id', async (request, reply) => {
     const actor = await admin(request);
     const { id } = await requireGrant(db, request.params.id);
-    if (!(await withdrawGrant(db, id, 'operator', nameOf(actor)))) throw notFound();
+    if (!(await withdrawGrant(db, id, 'operator', actorName(actor)))) throw notFound();
     return reply.code(204).send();
   });
 }

@@ -2,7 +2,7 @@
 
 import { sql } from 'kysely';
 import { actAs } from '../apps/actor.ts';
-import { refuseBody } from '../apps/api/app_routes.ts';
+import { requireEmptyBody } from '../apps/api/app_access.ts';
 import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { withDeliveryHold } from '../grants/delivery_hold.ts';
@@ -55,7 +55,7 @@ export function registerAdminSubscriptions(options: AdminOptions): void {
 
   api.post<IdRoute>('/admin/subscriptions/:id/disable', async (request) => {
     const actor = await admin(request);
-    refuseBody(request);
+    requireEmptyBody(request);
     const { id, lane } = await requireSubscription(db, request.params.id);
     await withDeliveryHold(db, { clientId: null, accountId: null, lane }, async (tx) => {
       await actAs(tx, actor);

@@ -1,16 +1,16 @@
 /**
- * Apps that lose their last owner because an account is deleted: nobody manages them any more, so they are suspended. An
- * administrator adds an owner and reinstates them. Writes the table `clients` beside src/clients.
+ * Suspends apps that lose their last owner because an account is deleted. An administrator can add an owner and reinstate
+ * them. Writes the table `clients`, as src/clients does.
  */
 
 import { sql } from 'kysely';
 import { recordEntry } from '../audit/entry.ts';
 import type { Transaction } from '../database/database.ts';
 
-/** As the audit log says it. */
+/** For the audit log. */
 const reason = 'its only owner was deleted';
 
-/** Before anything else of the account is locked but its row: grants and members come after their app. */
+/** Locks the apps of an account. Must run before other rows than the account's own are locked, to avoid deadlocks. */
 export async function lockOwnedApps(tx: Transaction, accountId: string): Promise<void> {
   await sql`
     select from clients
@@ -19,8 +19,8 @@ export async function lockOwnedApps(tx: Transaction, accountId: string): Promise
 }
 
 /**
- * Suspends the apps that an account leaves without an owner. An owner whose account is disabled does not count.
- * @param accountId an account whose row nobody else can refer to any more
+ * Suspends the apps whose only enabled owner is the account.
+ * @param accountId an account that other transactions can no longer refer to
  */
 export async function suspendAbandonedApps(tx: Transaction, accountId: string): Promise<void> {
   const { rows } = await sql<{ id: string }>`

@@ -1,4 +1,4 @@
-/** Who a request of the management API speaks for, and how the audit log is told of it. */
+/** The actor of a request to the management API, and how the audit log names it. */
 
 import { sql } from 'kysely';
 import { isAdmin } from '../accounts/account.ts';
@@ -11,24 +11,24 @@ export interface Actor {
   /** Null for a machine client of the operator. */
   accountId: string | null;
   clientId: string;
-  /** May do everything: the token says so, and its account or client still may. */
+  /** Whether the token has the scope `admin`, and its account or client still has the right. */
   isAdmin: boolean;
 }
 
-export async function actorOf(db: Database, principal: Principal): Promise<Actor> {
+export async function resolveActor(db: Database, principal: Principal): Promise<Actor> {
   const { accountId, clientId, scopes } = principal;
   const claimsAdmin = scopes.has(adminScope);
   return { accountId, clientId, isAdmin: claimsAdmin && (await mayAdminister(db, principal)) };
 }
 
-/** @throws Problem 403 */
+/** @throws Problem 403 if the actor is not an administrator */
 export async function requireAdmin(db: Database, principal: Principal): Promise<Actor> {
-  const actor = await actorOf(db, principal);
+  const actor = await resolveActor(db, principal);
   if (actor.isAdmin) return actor;
-  throw new Problem(403, 'The account is not an administrator (any more).', { code: 'not-an-admin' });
+  throw new Problem(403, 'This request requires an administrator.', { code: 'not-an-admin' });
 }
 
-/** Looked up for each request: a token may be older than what it says. */
+/** Queried for each request, because the right may have been removed since the token was issued. */
 async function mayAdminister(db: Database, { accountId, clientId }: Principal): Promise<boolean> {
   const { rows } = await sql`
     select from clients
@@ -38,18 +38,20 @@ async function mayAdminister(db: Database, { accountId, clientId }: Principal): 
   return rows.length > 0 && (accountId === null || (await isAdmin(db, accountId)));
 }
 
-/** The account that a request must come from. @throws Problem 403 for a machine client */
+/** @returns the account of the actor. @throws Problem 403 for a machine client */
 export function requireAccount({ accountId }: Actor): string {
   if (accountId !== null) return accountId;
-  throw new Problem(403, 'This is for accounts: the token is a client’s own.', { code: 'account-required' });
+  throw new Problem(403, 'This request requires the token of an account, not of a client.', {
+    code: 'account-required',
+  });
 }
 
-/** How entries of the audit log and idempotency keys name an actor. */
-export function nameOf({ accountId, clientId }: Actor): string {
+/** The name of an actor in the audit log and in idempotency keys. */
+export function actorName({ accountId, clientId }: Actor): string {
   return accountId ?? `client:${clientId}`;
 }
 
-/** Entries that the transaction writes to the audit log, by whatever trigger, name the actor. */
+/** Sets the actor of the transaction for audit entries, including those that triggers write. */
 export async function actAs(tx: Transaction, actor: Actor): Promise<void> {
-  await sql`select set_config('nuncio.actor', ${nameOf(actor)}, true)`.execute(tx);
+  await sql`select set_config('nuncio.actor', ${actorName(actor)}, true)`.execute(tx);
 }

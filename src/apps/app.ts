@@ -1,8 +1,8 @@
 /**
- * Apps as their members and administrators see them: rows of `clients`, with the role that somebody has in one.
- * Writes the table `clients` beside src/clients.
+ * Apps as their members and administrators see them: rows of `clients`, with the actor's role. Writes the table
+ * `clients`, as src/clients does.
  *
- *   made → unverified ⇄ verified;   either ⇄ suspended;   any → deleted
+ *   created → unverified ⇄ verified;   either ⇄ suspended;   any → deleted
  */
 
 import { sql } from 'kysely';
@@ -17,26 +17,26 @@ export type Role = (typeof roles)[number];
 
 export interface App {
   client: Client;
-  /** `admin` for an administrator who is no member. */
+  /** `admin` for an administrator who is not a member. */
   role: Role | 'admin';
-  /** Changes with each change of the app. */
+  /** Changes with every change of the row. */
   version: string;
 }
 
-/** Apps that one account may be an owner of. */
+/** Maximum apps that one account may own. */
 export const appsMax = 50;
 
 type AppRow = ClientRow & { role: Role | null; version: string };
 
 const columns = sql`c.*, c.xmin::text as version`;
 
-/** One that the actor may see: as a member, or as an administrator. */
+/** Finds an app that the actor may see, as a member or as an administrator. */
 export async function findApp(
   db: Database | Transaction,
   actor: Actor,
   id: string,
 ): Promise<App | undefined> {
-  // What cannot be an id is not asked for.
+  // Other strings cannot be ids.
   if (!/^[\x21-\x7e]{1,2048}$/.test(id)) return undefined;
   const { rows } = await sql<AppRow>`
     select ${columns}, m.role from clients c
@@ -46,7 +46,7 @@ export async function findApp(
   return rows[0] && toApp(rows[0]);
 }
 
-/** Those that an account is a member of, by id. @param after the id of the last one seen */
+/** Lists the apps that an account is a member of, by id. @param after the last id of the previous page */
 export async function listApps(
   db: Database,
   accountId: string,
@@ -62,8 +62,8 @@ export async function listApps(
 }
 
 /**
- * @param accountId its first owner; null for an app without members
- * @returns undefined where the account owns as many as it may
+ * @param accountId the first owner; null for an app without members
+ * @returns undefined if the account owns the maximum number of apps
  */
 export async function createApp(
   tx: Transaction,
@@ -72,7 +72,7 @@ export async function createApp(
   description: SelfDescription,
 ): Promise<{ app: App; secret: string | null } | undefined> {
   if (accountId !== null) {
-    // One after the other, so that the count counts.
+    // Serializes creation per account, so that the count is exact.
     await sql`select pg_advisory_xact_lock(lock_key(${`apps ${accountId}`}))`.execute(tx);
     const { rows } = await sql<{ count: number }>`
       select count(*)::int as count from app_members where account_id = ${accountId} and role = 'owner'`.execute(
@@ -96,9 +96,9 @@ export async function createApp(
 }
 
 /**
- * Gives an app another description, if it is still the one that the description was made from.
- * @param keepsVerification whether an administrator changed it: what a member makes of a verified app is not verified
- * @returns undefined where it was changed meanwhile
+ * Changes an app, unless it has changed since it was read.
+ * @param keepsVerification true for administrators. A member's change of visible metadata makes the app unverified.
+ * @returns false if the app has changed concurrently
  */
 export async function changeApp(
   tx: Transaction,
@@ -126,12 +126,12 @@ export async function changeApp(
   return true;
 }
 
-/** Changes of an app's members and secrets come one after the other, so that what is counted stays true. */
+/** Serializes changes of an app's members and secrets, so that counts are exact. */
 export async function lockApp(tx: Transaction, id: string): Promise<void> {
   await sql`select from clients where id = ${id} for no key update`.execute(tx);
 }
 
-/** Whether an account may authorize an app that nobody has verified yet. */
+/** Whether an account is a member of an app. Members may authorize an unverified app. */
 export async function isMember(
   db: Database | Transaction,
   clientId: string,

@@ -1,8 +1,8 @@
 /**
- * Invitations to an app: made for an e-mail address, whether or not there is such an account, so that whoever invites
- * learns nothing of that; accepted by the account that has the address. Owns the table `app_invitations`.
+ * Invitations to an app. They are addressed to an e-mail address whether or not an account has it, so that the inviter
+ * does not learn which accounts exist. The account with the address accepts. Owns the table `app_invitations`.
  *
- *   invited (again: renewed) → accepted (a member) | declined | taken back | expired
+ *   invited (renewed by another invitation) → accepted (a member) | declined | cancelled | expired
  */
 
 import { sql } from 'kysely';
@@ -22,13 +22,13 @@ export interface Invitation {
   expiresAt: Date;
 }
 
-/** As the invited account sees it. */
+/** An invitation as the invited account sees it. */
 export interface ReceivedInvitation extends Invitation {
   app: { name: string; logoUri: string | null };
   invitedBy: { name: string; email: string | null } | null;
 }
 
-/** Days that an invitation lasts. */
+/** Lifetime of an invitation in days. */
 export const invitationDays = 14;
 
 interface InvitationRow {
@@ -40,7 +40,7 @@ interface InvitationRow {
   expires_at: Date;
 }
 
-/** Those of an app that have not expired. */
+/** The invitations of an app that have not expired. */
 export async function listInvitations(db: Database | Transaction, clientId: string): Promise<Invitation[]> {
   const { rows } = await sql<InvitationRow>`
     select * from app_invitations where client_id = ${clientId} and expires_at > now()
@@ -59,7 +59,7 @@ export async function findInvitation(
   return rows[0] && toInvitation(rows[0]);
 }
 
-/** @returns undefined where the app has as many members and invitations as it may */
+/** @returns undefined if the app has the maximum number of members and invitations */
 export async function invite(
   tx: Transaction,
   clientId: string,
@@ -82,8 +82,8 @@ export async function invite(
   return toInvitation(rows[0]);
 }
 
-/** @returns whether there was one */
-export async function takeBackInvitation(tx: Transaction, clientId: string, email: string): Promise<boolean> {
+/** @returns false if there is no such invitation */
+export async function cancelInvitation(tx: Transaction, clientId: string, email: string): Promise<boolean> {
   const { rows } = await sql`
     delete from app_invitations where client_id = ${clientId} and email = ${email} and expires_at > now()
     returning id`.execute(tx);
@@ -93,8 +93,8 @@ export async function takeBackInvitation(tx: Transaction, clientId: string, emai
   return rows.length > 0;
 }
 
-/** Those for an account's address. @param after the id of the last one seen */
-export async function listReceived(
+/** Lists invitations to the address of an account. @param after the last id of the previous page */
+export async function listReceivedInvitations(
   db: Database | Transaction,
   accountId: string,
   limit: number,
@@ -125,27 +125,31 @@ export async function listReceived(
   }));
 }
 
-/** Uses the invitation up. @returns undefined where the account has no such invitation (any more) */
+/** Accepts an invitation, which deletes it. @returns undefined if the account has no such invitation */
 export async function acceptInvitation(
   tx: Transaction,
   accountId: string,
   id: string,
 ): Promise<Invitation | undefined> {
-  const invitation = await takeReceived(tx, accountId, id);
+  const invitation = await deleteReceivedInvitation(tx, accountId, id);
   if (invitation !== undefined) await addMember(tx, invitation.clientId, accountId, invitation.role);
   return invitation;
 }
 
-/** @returns whether the account had such an invitation */
+/** @returns false if the account has no such invitation */
 export async function declineInvitation(tx: Transaction, accountId: string, id: string): Promise<boolean> {
-  const invitation = await takeReceived(tx, accountId, id);
+  const invitation = await deleteReceivedInvitation(tx, accountId, id);
   if (invitation === undefined) return false;
   const { clientId } = invitation;
   await recordEntry(tx, { kind: 'app.invitation_declined', accountId, clientId });
   return true;
 }
 
-async function takeReceived(tx: Transaction, accountId: string, id: string): Promise<Invitation | undefined> {
+async function deleteReceivedInvitation(
+  tx: Transaction,
+  accountId: string,
+  id: string,
+): Promise<Invitation | undefined> {
   const { rows: found } = await sql<{ client_id: string }>`
     select client_id from app_invitations where id = ${id}`.execute(tx);
   if (found[0] === undefined) return undefined;

@@ -1,7 +1,6 @@
 /**
- * Logos that members upload for their apps. Owns the table `app_logos`, and writes `clients.logo`. A logo is served
- * under a digest of the app, the type and the content: another image has another address, and so has the same image
- * of another app.
+ * Uploaded logos of apps. Owns the table `app_logos`, and writes `clients.logo`. A logo is served under a digest of the
+ * app, type and content, so that every image has its own immutable URL.
  */
 
 import { createHash } from 'node:crypto';
@@ -10,7 +9,7 @@ import { recordEntry } from '../audit/entry.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { Image, ImageType } from './images/image.ts';
 
-/** Bytes of an uploaded logo at most. */
+/** Maximum size of a logo in bytes. */
 export const logoBytesMax = 65_536;
 
 export interface Logo {
@@ -19,8 +18,8 @@ export interface Logo {
 }
 
 /**
- * Gives an app another logo, or none. The same logo again changes nothing.
- * @param keepsVerification whether an administrator changed it: what a member makes of a verified app is not verified
+ * Replaces or removes the logo of an app. The same logo again changes nothing.
+ * @param keepsVerification true for administrators. A member's change makes the app unverified.
  */
 export async function changeLogo(
   tx: Transaction,
@@ -52,7 +51,7 @@ export async function changeLogo(
   await recordEntry(tx, { kind: 'app.logo_changed', clientId, details });
 }
 
-/** One that is shown: not of an app that is suspended or disabled. */
+/** Finds a logo, unless its app is suspended or disabled. */
 export async function findLogo(db: Database, digest: string): Promise<Logo | undefined> {
   const { rows } = await sql<Logo>`
     select l.type, l.content from app_logos l

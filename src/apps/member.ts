@@ -1,8 +1,8 @@
 /**
- * Members of an app: owners do everything, developers all but managing members and deleting the app. Owns the table
- * `app_members`. An app that an account made never loses its last owner by a request.
+ * Members of an app. Owners may do everything; developers may not manage members or delete the app. Owns the table
+ * `app_members`. No request removes the last owner of an app that an account created.
  *
- *   (invited) → developer ⇄ owner → gone
+ *   (invited) → developer ⇄ owner → removed
  */
 
 import { sql } from 'kysely';
@@ -15,13 +15,13 @@ import { lockApp, type Role } from './app.ts';
 export interface Member {
   accountId: string;
   name: string;
-  /** Null too where nobody vouches for the address. */
+  /** Null also if the address is not verified. */
   email: string | null;
   role: Role;
   createdAt: Date;
 }
 
-/** Members and invitations of one app at most. */
+/** Maximum number of members and invitations of one app, together. */
 export const membersMax = 100;
 
 interface MemberRow {
@@ -46,7 +46,7 @@ export async function listMembers(db: Database | Transaction, clientId: string):
 
 /**
  * @param account an account id, or an e-mail address in lower case
- * @throws Problem 409 where more than one member has the address
+ * @throws Problem 409 if several members have the address
  */
 export async function findMember(
   db: Database | Transaction,
@@ -60,7 +60,7 @@ export async function findMember(
   const { rows } = await sql<MemberRow>`
     ${selected} where m.client_id = ${clientId} and ${condition} limit 2`.execute(db);
   if (rows.length > 1) {
-    throw new Problem(409, 'More than one member has this address: name the member by account id.', {
+    throw new Problem(409, 'Several members have this address. Use the account id instead.', {
       code: 'ambiguous-address',
     });
   }
@@ -80,7 +80,7 @@ export async function addMember(
   await recordEntry(tx, { kind: 'app.member_added', accountId, clientId, details: { role } });
 }
 
-/** @returns whether it was done: the last owner stays one */
+/** @returns false if the account is the last owner, who cannot be demoted */
 export async function changeRole(
   tx: Transaction,
   clientId: string,
@@ -100,7 +100,7 @@ export async function changeRole(
   return true;
 }
 
-/** @returns whether it was done: the last owner stays */
+/** @returns false if the account is the last owner, who cannot be removed */
 export async function removeMember(tx: Transaction, clientId: string, accountId: string): Promise<boolean> {
   await lockApp(tx, clientId);
   if (await isLastOwner(tx, clientId, accountId)) return false;
@@ -112,7 +112,7 @@ export async function removeMember(tx: Transaction, clientId: string, accountId:
   return true;
 }
 
-/** Of an app that is locked. Owners whose accounts are disabled do not count beside one whose account is not. */
+/** The app must be locked. Disabled owners do not count if another owner is enabled. */
 async function isLastOwner(tx: Transaction, clientId: string, accountId: string): Promise<boolean> {
   const { rows } = await sql<{ account_id: string; is_disabled: boolean }>`
     select m.account_id, a.disabled_at is not null as is_disabled

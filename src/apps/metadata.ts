@@ -1,7 +1,7 @@
 /**
- * What a member may say of an app, in the names of RFC 7591, RFC 8705, RFC 9101, RFC 9126, RFC 9449 and OpenID
- * Connect. Forms are checked here, what they mean by the authorization server (`CheckMetadata`), by the same policy as
- * for apps that register themselves.
+ * Metadata that members may set, with the names of RFC 7591, RFC 8705, RFC 9101, RFC 9126, RFC 9449 and OpenID Connect.
+ * This file checks types and lengths. The authorization server checks the rest (`CheckMetadata`), with the same policy
+ * as for self-registered apps.
  */
 
 import { Ajv } from 'ajv';
@@ -15,12 +15,12 @@ import { type BodyFault, bodyProblem } from '../http/problem.ts';
 export type Metadata = Record<string, unknown>;
 
 /**
- * Completes and checks metadata of an app that an account makes or changes.
+ * Completes and validates the metadata of an app that an account creates or changes.
  * @throws Problem 422
  */
 export type CheckMetadata = (metadata: Metadata, id: string, issuedAt: Date) => SelfDescription;
 
-/** Grants that an account may give an app. Implicit and password are deprecated: no app begins with them. */
+/** Grant types that an account may choose. Implicit and password are deprecated and not available to new apps. */
 export const accountGrantTypes = [
   'authorization_code',
   'refresh_token',
@@ -33,7 +33,7 @@ const Uri = () => Text();
 const Texts = (maxItems: number) => Type.Array(Text(), { maxItems });
 const Named = (...names: readonly string[]) => ({ type: 'string', enum: names }) as TSchema;
 
-/** By name, in the order in which they are shown. */
+/** Schemas by name, in the order of responses. */
 export const settableMembers: Readonly<Record<string, TSchema>> = {
   client_name: Type.String({ minLength: 1, maxLength: 100 }),
   client_uri: Uri(),
@@ -71,50 +71,50 @@ export const settableMembers: Readonly<Record<string, TSchema>> = {
   software_version: Text(),
 };
 
-/** Members that are always shown, null where nothing was said. */
+/** Members that are always returned, as null if they are not set. */
 const shownAlways = ['client_uri', 'logo_uri', 'policy_uri', 'tos_uri'];
 
-/** What the server says of an app: not to be set. */
-const serverSet = new Set([
+/** Members that only the server sets. */
+const serverMembers = new Set([
   ...['client_id', 'client_id_issued_at', 'client_secret', 'client_secret_expires_at', 'state', 'origin'],
   ...['role', 'secrets', 'created_at', 'updated_at', '_links'],
 ]);
 
 const ajv = new Ajv({ allErrors: true, strict: false });
-const check = ajv.compile(Type.Object(asOptional(settableMembers)));
+const isValid = ajv.compile(Type.Object(asOptional(settableMembers)));
 
 export function asOptional(members: Readonly<Record<string, TSchema>>): Record<string, TSchema> {
   return Object.fromEntries(Object.entries(members).map(([name, schema]) => [name, Type.Optional(schema)]));
 }
 
-/** Faults told of in one response at most. */
-const faultsMax = 100;
+/** Maximum errors in one response. */
+const errorsMax = 100;
 
-/** What a new app is to be. Null means left out. @throws Problem 422 */
+/** Reads the body of a create request. Null means not set. @throws Problem 422 */
 export function readNewApp(body: unknown): Metadata {
   const metadata = withoutNulls(readMembers(body));
   if (metadata.client_name === undefined)
     throw bodyProblem([{ pointer: '/client_name', message: 'is required' }]);
-  checkForms(metadata);
+  validate(metadata);
   return metadata;
 }
 
-/** What an app is to be after a merge patch (RFC 7396): null brings back the default. @throws Problem 422 */
+/** Applies a merge patch (RFC 7396) to an app's metadata. Null resets a member to its default. @throws Problem 422 */
 export function readAppPatch(patch: unknown, client: Client): Metadata {
   const given = readMembers(patch);
   if (given.client_name === null)
     throw bodyProblem([{ pointer: '/client_name', message: 'cannot be removed' }]);
   const current = metadataOf(client);
-  // What follows from the grants is worked out anew with them.
+  // Reset, because their defaults depend on the grant types and the method.
   if (given.grant_types !== undefined) delete current.response_types;
   const method = given.token_endpoint_auth_method;
   if (method !== undefined && method !== 'private_key_jwt') delete current.token_endpoint_auth_signing_alg;
   const merged = withoutNulls({ ...current, ...given });
-  checkForms(merged);
+  validate(merged);
   return merged;
 }
 
-/** What an app was registered with, in the names in which it is changed. */
+/** The metadata of an app, with the names that members set. */
 export function metadataOf(client: Client): Metadata {
   const { metadata } = client;
   const known = Object.keys(settableMembers).filter((name) => metadata[name] !== undefined);
@@ -129,7 +129,7 @@ export function metadataOf(client: Client): Metadata {
   };
 }
 
-/** The same as it is shown. */
+/** The metadata of an app, as responses contain it. */
 export function shownMetadata(client: Client): Metadata {
   const metadata = metadataOf(client);
   const shown = Object.keys(settableMembers).flatMap((name): [string, unknown][] => {
@@ -146,19 +146,19 @@ function readMembers(body: unknown): Metadata {
   const faults: BodyFault[] = [];
   for (const name of Object.keys(body)) {
     if (Object.hasOwn(settableMembers, name)) continue;
-    const message = serverSet.has(name) ? 'is set by the server' : 'is not a known property';
+    const message = serverMembers.has(name) ? 'is set by the server' : 'is not a known property';
     faults.push({ pointer: `/${escapePointer(name)}`, message });
   }
-  if (faults.length > 0) throw bodyProblem(faults.slice(0, faultsMax));
+  if (faults.length > 0) throw bodyProblem(faults.slice(0, errorsMax));
   return { ...(body as Metadata) };
 }
 
-function checkForms(metadata: Metadata): void {
-  if (check(metadata)) return;
-  const faults = (check.errors ?? []).slice(0, faultsMax).map(({ instancePath, message, params }) => {
+function validate(metadata: Metadata): void {
+  if (isValid(metadata)) return;
+  const faults = (isValid.errors ?? []).slice(0, errorsMax).map(({ instancePath, message, params }) => {
     const allowed = (params as { allowedValues?: unknown[] }).allowedValues;
     const detail = allowed === undefined ? '' : `: ${allowed.join(', ')}`;
-    return { pointer: instancePath, message: `${message ?? 'is not valid'}${detail}` };
+    return { pointer: instancePath, message: `${message ?? 'is invalid'}${detail}` };
   });
   throw bodyProblem(faults.map((fault) => ({ ...fault, code: 'invalid_client_metadata' })));
 }

@@ -1,4 +1,4 @@
-/** Secrets of an app as its members see them: never the secret itself but once. Writes `client_secrets` beside src/clients. */
+/** Secrets of an app as its members see them; the value is returned only on creation. Writes `client_secrets`, as src/clients does. */
 
 import { sql } from 'kysely';
 import { recordEntry } from '../audit/entry.ts';
@@ -11,7 +11,7 @@ import { lockApp } from './app.ts';
 export interface AppSecret {
   id: string;
   createdAt: Date;
-  /** Null for the operator and for the app itself. */
+  /** Null for secrets that the operator or the app itself created. */
   createdBy: string | null;
   expiresAt: Date | null;
 }
@@ -24,7 +24,7 @@ interface SecretRow {
   expires_at: Date | null;
 }
 
-/** The live ones of several apps, by app, the oldest first. */
+/** The live secrets of several apps by client id, oldest first. */
 export async function listSecrets(
   db: Database | Transaction,
   clientIds: readonly string[],
@@ -38,7 +38,7 @@ export async function listSecrets(
   return byApp;
 }
 
-/** @returns undefined where there are as many live ones as there may be */
+/** @returns undefined if the app has the maximum number of live secrets */
 export async function addSecret(
   tx: Transaction,
   clientId: string,
@@ -56,7 +56,7 @@ export async function addSecret(
   return { ...added, secret };
 }
 
-/** Not the last one: an app without a secret could not authenticate any more. */
+/** Deletes a secret. The last one is kept, because the app could not authenticate without it. */
 export async function deleteSecret(
   tx: Transaction,
   clientId: string,

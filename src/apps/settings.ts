@@ -1,9 +1,9 @@
-/** What the operator may change about apps: the section `apps` of `nuncio.config.ts`. */
+/** The section `apps` of `nuncio.config.ts`. */
 
 export interface AppSettings {
-  /** Who may make apps over `/apps`: every account, or administrators alone. */
+  /** Who may create apps over `/apps`: every account, or administrators only. */
   readonly creation: 'anyone' | 'admins';
-  /** Whether only an app's members may authorize it until an administrator has verified it. */
+  /** Whether only members may authorize an app until an administrator has verified it. */
   readonly review: boolean;
 }
 
@@ -14,7 +14,7 @@ const choices: Readonly<Record<keyof AppSettings, readonly unknown[]>> = {
   review: [true, false],
 };
 
-/** @param report told of each problem: its place and the reason */
+/** @param report called with the place and the reason of each problem */
 export function readAppSettings(
   declared: Partial<AppSettings> | undefined,
   report: (place: string, reason: string) => void,
@@ -22,12 +22,12 @@ export function readAppSettings(
   const given = declared ?? {};
   for (const [name, value] of Object.entries(given)) {
     if (!Object.hasOwn(choices, name)) {
-      report(`apps.${name}`, 'there is no such setting');
+      report(`apps.${name}`, 'unknown setting');
       continue;
     }
     const allowed = choices[name as keyof AppSettings];
     if (!allowed.includes(value)) {
-      report(`apps.${name}`, `it may be ${allowed.map((choice) => JSON.stringify(choice)).join(' or ')}`);
+      report(`apps.${name}`, `must be ${allowed.map((choice) => JSON.stringify(choice)).join(' or ')}`);
     }
   }
   return Object.freeze({ ...defaultAppSettings, ...given });

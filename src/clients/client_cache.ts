@@ -1,6 +1,6 @@
 /**
- * Clients in memory: every protocol request begins with a look at one. The database tells of changes
- * (channel `client_changed`); what was said while nobody listened is made good by forgetting everything.
+ * Cache of clients, because every protocol request reads one. The database notifies of changes (channel
+ * `client_changed`). The cache is cleared when the connection for notifications was lost.
  */
 
 import { LRUCache } from 'lru-cache';
@@ -9,15 +9,15 @@ import type { Notifications } from '../database/notifications.ts';
 import { type Client, findClient } from './client.ts';
 import { type ClientSecret, findClientSecrets } from './client_secret.ts';
 
-/** A client with what it is recognised by. A new object whenever something of it changed. */
+/** A client with its secrets. Each change creates a new object. */
 export interface CachedClient {
   client: Client;
   secrets: readonly ClientSecret[];
 }
 
-/** Clients kept at most. */
+/** Maximum number of cached clients. */
 const clientsMax = 10_000;
-/** Milliseconds that one is believed while notifications are heard, and while they are not. */
+/** Milliseconds until an entry expires, with and without a connection for notifications. */
 const trustMs = 60_000;
 const trustUnheardMs = 500;
 
@@ -25,7 +25,7 @@ export class ClientCache {
   readonly #db: Database;
   readonly #notifications: Notifications;
   readonly #clients = new LRUCache<string, { found: CachedClient; at: number }>({ max: clientsMax });
-  /** Look-ups under way, so that many requests for one client ask once. */
+  /** Lookups in flight, shared by concurrent requests for the same client. */
   readonly #loading = new Map<string, Promise<CachedClient | undefined>>();
 
   constructor(db: Database, notifications: Notifications) {
@@ -40,18 +40,18 @@ export class ClientCache {
     });
   }
 
-  /** A client that may be used: disabled and suspended ones are not found. */
+  /** Finds a client that is neither disabled nor suspended. */
   async find(id: string): Promise<CachedClient | undefined> {
     const found = await this.findIncludingSuspended(id);
     return found?.client.state === 'suspended' ? undefined : found;
   }
 
-  /** A client that is not disabled: for whoever says why a suspended one may not be used. */
+  /** Finds a client that is not disabled, for callers that report suspension. */
   async findIncludingSuspended(id: string): Promise<CachedClient | undefined> {
     const cached = this.#clients.get(id);
     const trusted = this.#notifications.isListening ? trustMs : trustUnheardMs;
     if (cached !== undefined && performance.now() - cached.at < trusted) return cached.found;
-    // RFC 6749 appendix A.1, and what the database can be asked for.
+    // RFC 6749 appendix A.1; also excludes characters that PostgreSQL rejects.
     if (!/^[\x21-\x7e]{1,2048}$/.test(id)) return undefined;
     let loading = this.#loading.get(id);
     if (loading === undefined) {
@@ -61,13 +61,13 @@ export class ClientCache {
     return loading;
   }
 
-  /** For the node that changed one itself: its next look sees the change. */
+  /** Removes a client that this node has changed, without waiting for the notification. */
   forget(id: string): void {
     this.#forget(id);
   }
 
   async #load(id: string): Promise<CachedClient | undefined> {
-    // Taken before the look-up: a change that is told of meanwhile takes this promise out of the map.
+    // Taken before the query: a change notified during the query removes this promise from the map.
     const at = performance.now();
     let mine: Promise<CachedClient | undefined> | undefined;
     try {

@@ -1,8 +1,8 @@
 /**
- * Client secrets: 256 random bits, of which only the digest is stored. More than one lives while a secret is
- * being replaced. Owns the table `client_secrets`.
+ * Client secrets: 256 random bits, stored as a digest. While a secret is being replaced, two are live. Owns the table
+ * `client_secrets`.
  *
- *   live → (expires_at set by the replacement) → expired
+ *   live → replaced (expires_at is set) → expired
  */
 
 import { sql } from 'kysely';
@@ -14,12 +14,12 @@ export interface ClientSecret {
   expiresAt: Date | null;
 }
 
-/** Secrets that a client may have alive at once. */
+/** Maximum number of live secrets per client. */
 export const clientSecretsMax = 2;
 
 /**
  * @param secret 256 random bits
- * @returns the secret: it cannot be had again
+ * @returns the secret, which cannot be read again
  */
 export async function addClientSecret(
   db: Database | Transaction,
@@ -33,8 +33,8 @@ export async function addClientSecret(
 }
 
 /**
- * Replaces a client's secret without a gap: the one before works until the overlap ends, older ones no longer.
- * @returns the new secret: it cannot be had again
+ * Rotates a client's secret without downtime. The latest secret stays valid for the overlap; older ones expire now.
+ * @returns the new secret, which cannot be read again
  */
 export async function rotateClientSecret(
   db: Database,
@@ -57,7 +57,7 @@ export async function rotateClientSecret(
   return secret;
 }
 
-/** Those of a client that have not expired. */
+/** The live secrets of a client. */
 export async function findClientSecrets(
   db: Database | Transaction,
   clientId: string,
@@ -69,7 +69,7 @@ export async function findClientSecrets(
   return rows.map((row) => ({ digest: row.digest, expiresAt: row.expires_at }));
 }
 
-/** Compares with every live secret, in constant time for each. */
+/** Compares with every live secret, each in constant time. */
 export function matchesClientSecret(secrets: readonly ClientSecret[], presented: string): boolean {
   const presentedDigest = digest(presented);
   const now = Date.now();

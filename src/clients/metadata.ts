@@ -1,126 +1,126 @@
 /**
- * Metadata that an operator may register a client with, beside what has options of its own: in the names of RFC
+ * Metadata that an operator may register a client with, besides the options of the command. The names are those of RFC
  * 7591, RFC 8705, RFC 9101, RFC 9126, RFC 9449 and OpenID Connect.
  */
 
-import { accessTokenSeconds, accessTokenSecondsMin, isAccessTokenLife } from './access_token_life.ts';
+import { accessTokenSeconds, accessTokenSecondsMin, isAccessTokenLifetime } from './access_token_lifetime.ts';
 
-type Kind = 'life' | 'subject' | 'text' | 'switch' | 'list' | 'object' | 'number';
+type Kind = 'lifetime' | 'subject' | 'string' | 'boolean' | 'array' | 'object' | 'integer';
 
 const members: Readonly<Record<string, Kind>> = {
-  access_token_format: 'text',
-  access_token_seconds: 'life',
-  backchannel_logout_session_required: 'switch',
-  backchannel_logout_uri: 'text',
-  client_uri: 'text',
-  contacts: 'list',
-  default_max_age: 'number',
-  dpop_bound_access_tokens: 'switch',
-  id_token_signed_response_alg: 'text',
+  access_token_format: 'string',
+  access_token_seconds: 'lifetime',
+  backchannel_logout_session_required: 'boolean',
+  backchannel_logout_uri: 'string',
+  client_uri: 'string',
+  contacts: 'array',
+  default_max_age: 'integer',
+  dpop_bound_access_tokens: 'boolean',
+  id_token_signed_response_alg: 'string',
   jwks: 'object',
-  jwks_uri: 'text',
-  logo_uri: 'text',
-  policy_uri: 'text',
-  post_logout_redirect_uris: 'list',
-  request_object_signing_alg: 'text',
-  require_auth_time: 'switch',
-  require_pushed_authorization_requests: 'switch',
-  require_signed_request_object: 'switch',
-  sector_identifier_uri: 'text',
+  jwks_uri: 'string',
+  logo_uri: 'string',
+  policy_uri: 'string',
+  post_logout_redirect_uris: 'array',
+  request_object_signing_alg: 'string',
+  require_auth_time: 'boolean',
+  require_pushed_authorization_requests: 'boolean',
+  require_signed_request_object: 'boolean',
+  sector_identifier_uri: 'string',
   subject_type: 'subject',
-  tls_client_auth_san_dns: 'text',
-  tls_client_auth_san_email: 'text',
-  tls_client_auth_san_ip: 'text',
-  tls_client_auth_san_uri: 'text',
-  tls_client_auth_subject_dn: 'text',
-  tls_client_certificate_bound_access_tokens: 'switch',
-  token_endpoint_auth_signing_alg: 'text',
-  tos_uri: 'text',
-  userinfo_signed_response_alg: 'text',
+  tls_client_auth_san_dns: 'string',
+  tls_client_auth_san_email: 'string',
+  tls_client_auth_san_ip: 'string',
+  tls_client_auth_san_uri: 'string',
+  tls_client_auth_subject_dn: 'string',
+  tls_client_certificate_bound_access_tokens: 'boolean',
+  token_endpoint_auth_signing_alg: 'string',
+  tos_uri: 'string',
+  userinfo_signed_response_alg: 'string',
 };
 
 const checks: Readonly<Record<Kind, (value: unknown) => boolean>> = {
-  life: isAccessTokenLife,
+  lifetime: isAccessTokenLifetime,
   subject: (value) => value === 'public' || value === 'pairwise',
-  text: (value) => typeof value === 'string' && value !== '',
-  switch: (value) => typeof value === 'boolean',
-  list: (value) => Array.isArray(value) && value.every((entry) => typeof entry === 'string'),
+  string: (value) => typeof value === 'string' && value !== '',
+  boolean: (value) => typeof value === 'boolean',
+  array: (value) => Array.isArray(value) && value.every((entry) => typeof entry === 'string'),
   object: (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
-  number: (value) => Number.isSafeInteger(value) && Number(value) >= 0,
+  integer: (value) => Number.isSafeInteger(value) && Number(value) >= 0,
 };
 
-const names: Readonly<Record<Kind, string>> = {
-  life: `a whole number of seconds from ${accessTokenSecondsMin} to ${accessTokenSeconds}`,
+const descriptions: Readonly<Record<Kind, string>> = {
+  lifetime: `an integer from ${accessTokenSecondsMin} to ${accessTokenSeconds} (seconds)`,
   subject: '"public" or "pairwise"',
-  text: 'a text',
-  switch: 'a switch',
-  list: 'a list',
+  string: 'a string',
+  boolean: 'a boolean',
+  array: 'an array of strings',
   object: 'an object',
-  number: 'a number',
+  integer: 'a non-negative integer',
 };
 
-/** @returns what is wrong with it, or undefined where it is good as far as its form goes */
-export function metadataFault(metadata: Readonly<Record<string, unknown>>): string | undefined {
+/** @returns the first error in the format of the metadata; undefined if there is none */
+export function metadataError(metadata: Readonly<Record<string, unknown>>): string | undefined {
   for (const [name, value] of Object.entries(metadata)) {
     const kind = Object.hasOwn(members, name) ? members[name] : undefined;
     if (kind === undefined) return `${name} is not one of ${Object.keys(members).join(', ')}`;
-    if (!checks[kind](value)) return `${name} must be ${names[kind]}`;
+    if (!checks[kind](value)) return `${name} must be ${descriptions[kind]}`;
   }
   return undefined;
 }
 
-/** What a client of the method is recognised by: one of these members. */
-const proofs: Readonly<Record<string, readonly string[]>> = {
+/** Members that identify the credentials of a client, by authentication method. Exactly one is required. */
+const credentials: Readonly<Record<string, readonly string[]>> = {
   private_key_jwt: ['jwks', 'jwks_uri'],
   self_signed_tls_client_auth: ['jwks', 'jwks_uri'],
   tls_client_auth: Object.keys(members).filter((name) => name.startsWith('tls_client_auth_')),
 };
 
-/** @returns what is missing for the client to authenticate at all (RFC 7591 section 2, RFC 8705 section 2) */
-export function proofFault(
+/** @returns the error if the client cannot authenticate (RFC 7591 section 2, RFC 8705 section 2) */
+export function credentialsError(
   metadata: Readonly<Record<string, unknown>>,
   authMethod: string,
 ): string | undefined {
-  const wanted = proofs[authMethod] ?? [];
+  const wanted = credentials[authMethod] ?? [];
   const given = wanted.filter((name) => Object.hasOwn(metadata, name));
   if (wanted.length === 0 || given.length === 1) return undefined;
   const names = wanted.join(', ');
   return given.length === 0
-    ? `${authMethod} needs one of ${names}: nothing else could authenticate the app`
-    : `${authMethod} takes one of ${names}, not several`;
+    ? `${authMethod} requires one of ${names}`
+    : `${authMethod} requires exactly one of ${names}`;
 }
 
-/** @returns what keeps users from having one name there (OpenID Connect Core section 8.1) */
-export function sectorFault(
+/** @returns the error if pairwise subjects have no unique sector (OpenID Connect Core section 8.1) */
+export function sectorError(
   metadata: Readonly<Record<string, unknown>>,
   redirectUris: readonly string[],
 ): string | undefined {
   if (metadata.subject_type !== 'pairwise' || metadata.sector_identifier_uri !== undefined) return undefined;
   const hosts = new Set(redirectUris.map((uri) => URL.parse(uri)?.host));
   if (hosts.size === 1) return undefined;
-  return 'subject_type pairwise needs a sector_identifier_uri, or redirect URIs of one host';
+  return 'subject_type pairwise requires a sector_identifier_uri, or redirect URIs with the same host';
 }
 
-/** Methods of authentication that FAPI 2.0 (section 5.3.2.1) allows. */
+/** Client authentication methods that FAPI 2.0 section 5.3.2.1 allows. */
 const fapi2AuthMethods = new Set(['private_key_jwt', 'tls_client_auth', 'self_signed_tls_client_auth']);
-/** Algorithms that FAPI 2.0 (section 5.4.1) allows in JWTs; Ed25519 is the newer name of EdDSA with that curve. */
+/** Algorithms that FAPI 2.0 section 5.4.1 allows. Ed25519 is the newer name of EdDSA with that curve. */
 const fapi2Algorithms = ['PS256', 'ES256', 'EdDSA', 'Ed25519'];
-/** Grant types that issue tokens without an authorization code, from a front channel or for a password. */
+/** Grant types that FAPI 2.0 does not allow. */
 const notFapi2GrantTypes = ['implicit', 'password'];
 
 /**
- * What the FAPI 2.0 Security Profile demands of a client beyond what every client must do: pushed requests, tokens
- * bound to a key or a certificate, authentication by one, and no RS256 (section 5.3.2.1 and 5.4.1).
- * @returns the metadata, completed, or what does not fit the profile
+ * Completes the metadata for the FAPI 2.0 Security Profile (sections 5.3.2.1 and 5.4.1): pushed authorization requests,
+ * sender-constrained tokens, authentication by key or certificate, and no RS256.
+ * @returns the completed metadata, or the reason why it does not conform
  */
 export function fapi2Metadata(
   metadata: Readonly<Record<string, unknown>>,
   authMethod: string,
   grantTypes: readonly string[],
-): { metadata: Record<string, unknown> } | { fault: string } {
+): { metadata: Record<string, unknown> } | { error: string } {
   const isBoundByCertificate = metadata.tls_client_certificate_bound_access_tokens === true;
   const signingAlg = metadata.token_endpoint_auth_signing_alg ?? 'ES256';
-  // The engine demands keys of a client that has an algorithm for its request objects.
+  // oidc-provider requires keys of a client with a `request_object_signing_alg`.
   const hasKeys = metadata.jwks !== undefined || metadata.jwks_uri !== undefined;
   const completed = {
     ...(isBoundByCertificate ? {} : { dpop_bound_access_tokens: true }),
@@ -130,35 +130,35 @@ export function fapi2Metadata(
     require_pushed_authorization_requests: true,
     ...metadata,
   };
-  const fault = fapi2Fault(completed, authMethod, grantTypes);
-  return fault === undefined ? { metadata: completed } : { fault };
+  const error = fapi2Error(completed, authMethod, grantTypes);
+  return error === undefined ? { metadata: completed } : { error };
 }
 
-function fapi2Fault(
+function fapi2Error(
   metadata: Readonly<Record<string, unknown>>,
   authMethod: string,
   grantTypes: readonly string[],
 ): string | undefined {
   if (!fapi2AuthMethods.has(authMethod)) {
-    return `FAPI 2.0 needs one of the methods ${[...fapi2AuthMethods].join(', ')}`;
+    return `FAPI 2.0 requires one of the authentication methods ${[...fapi2AuthMethods].join(', ')}`;
   }
   const grantType = notFapi2GrantTypes.find((name) => grantTypes.includes(name));
-  if (grantType !== undefined) return `FAPI 2.0 does not allow the grant ${grantType}`;
+  if (grantType !== undefined) return `FAPI 2.0 does not allow the grant type ${grantType}`;
   if (metadata.require_pushed_authorization_requests !== true) {
-    return 'FAPI 2.0 needs require_pushed_authorization_requests';
+    return 'FAPI 2.0 requires require_pushed_authorization_requests';
   }
   if (!isSenderConstrained(metadata)) {
-    return 'FAPI 2.0 needs dpop_bound_access_tokens or tls_client_certificate_bound_access_tokens';
+    return 'FAPI 2.0 requires dpop_bound_access_tokens or tls_client_certificate_bound_access_tokens';
   }
   for (const name of ['token_endpoint_auth_signing_alg', 'request_object_signing_alg'] as const) {
     const value = metadata[name];
     if (value !== undefined && !fapi2Algorithms.includes(String(value))) {
-      return `FAPI 2.0 does not allow ${name} ${JSON.stringify(value)}: it may be ${fapi2Algorithms.join(', ')}`;
+      return `FAPI 2.0 does not allow ${name} ${JSON.stringify(value)}: it must be one of ${fapi2Algorithms.join(', ')}`;
     }
   }
-  // Of the algorithms that the profile allows, this server signs with one.
+  // Of the allowed algorithms, this server signs with ES256 only.
   for (const name of ['id_token_signed_response_alg', 'userinfo_signed_response_alg'] as const) {
-    if (metadata[name] !== undefined && metadata[name] !== 'ES256') return `FAPI 2.0 needs ${name} ES256`;
+    if (metadata[name] !== undefined && metadata[name] !== 'ES256') return `FAPI 2.0 requires ${name} ES256`;
   }
   return undefined;
 }
@@ -170,8 +170,8 @@ function isSenderConstrained(metadata: Readonly<Record<string, unknown>>): boole
 }
 
 /**
- * Whether a client is held to FAPI 2.0: by what makes it so, as clients made before say nothing else of it. Only the
- * operator holds a client to something; what an app registers itself for does not count.
+ * Whether a client is a FAPI 2.0 client. Derived from its metadata, because there is no flag. Only clients that the operator
+ * registered count: an app cannot impose the profile on itself.
  */
 export function isFapi2Client({ origin, authMethod, metadata }: Fapi2Traits): boolean {
   return (

@@ -1,12 +1,11 @@
 /**
- * The server's own apps: pages of it that act by a user's access token, like anybody's app and with no other way in.
- * They are public clients with PKCE, made at the start (src/web/own_clients.ts). Their ids and redirect URIs are given
- * to no other client.
+ * The server's own apps: the reference and the console. They use access tokens like any other app. They are public
+ * clients with PKCE, created at start (src/web/own_clients.ts). No other client may have their ids or redirect URIs.
  */
 
 /** The reference at `/docs`. */
 export const docsClientId = 'nuncio-docs';
-/** The settings interface at `/console`. By its token a user has subscriptions of their own (see src/webhooks). */
+/** The console at `/console`. With its token, users create subscriptions of their own (src/webhooks). */
 export const consoleClientId = 'nuncio-console';
 
 export interface OwnClient {
@@ -17,7 +16,7 @@ export interface OwnClient {
   scopes: string[];
 }
 
-/** What the settings interface asks a user for. */
+/** Scopes of the console. */
 const consoleScopes = [
   'openid',
   'read:profile',
@@ -28,12 +27,12 @@ const consoleScopes = [
   'admin',
 ];
 
-/** Where the reference is sent back to after its reader has signed in. */
+/** Redirect URI of the reference. */
 export function docsRedirectUri(baseUrl: string): string {
   return `${baseUrl}/docs/oauth2-redirect.html`;
 }
 
-/** @param scopes all that users can allow */
+/** @param scopes all scopes that users can grant */
 export function ownClients(baseUrl: string, scopes: readonly string[]): OwnClient[] {
   return [
     {
@@ -59,7 +58,7 @@ export function isOwnClient(id: string): boolean {
   return ownClientIds.includes(id);
 }
 
-/** Whether an answer sent there would reach one of the server's own apps. */
+/** Whether the URI is a redirect URI of one of the server's own apps. */
 export function isOwnRedirectUri(uri: string, baseUrl: string): boolean {
   return ownClients(baseUrl, []).some(({ redirectUri }) => redirectUri === URL.parse(uri)?.href);
 }

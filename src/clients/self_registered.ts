@@ -1,8 +1,8 @@
 /**
- * Clients that nobody of the operator registered: the app itself did (RFC 7591), or it is known by its metadata
- * document. Writes the table `clients` beside client.ts.
+ * Clients that the operator did not register: self-registered apps (RFC 7591) and apps with a metadata document. Writes
+ * the table `clients`, as client.ts does.
  *
- *   registered → replaced (RFC 7592) … → deleted by the app | removed, unused for 30 days
+ *   registered → replaced (RFC 7592) … → deleted by the app | removed after 30 days without use
  */
 
 import { sql } from 'kysely';
@@ -10,18 +10,18 @@ import type { Database, Transaction } from '../database/database.ts';
 import { type Client, type ClientRow, type NewClient, toClient } from './client.ts';
 import { addClientSecret } from './client_secret.ts';
 
-/** Days after which one that nobody uses is removed. */
+/** Days without use after which a client is removed. */
 export const unusedDays = 30;
 
-/** What an app says of itself; the rest is the operator's. */
+/** The properties that an app describes itself; the operator controls the others. */
 export type SelfDescription = Required<
   Pick<NewClient, 'name' | 'redirectUris' | 'grantTypes' | 'scopes' | 'authMethod' | 'metadata'>
 >;
 
 /**
- * RFC 7592 section 2.2: the new description takes the place of the whole old one.
- * @param secret a new one, undefined where the old one stays; a method without a secret ends all of them
- * @returns undefined when it is not there, or not the app's own
+ * Replaces the whole description of a registered client (RFC 7592 section 2.2).
+ * @param secret a new secret; undefined to keep the current one. Methods without a secret delete all secrets.
+ * @returns undefined if there is no self-registered client with the id
  */
 export async function replaceRegisteredClient(
   tx: Transaction,
@@ -46,8 +46,8 @@ export async function replaceRegisteredClient(
 }
 
 /**
- * Keeps what a metadata document says, so that everything else finds the client like any other.
- * @returns undefined when the operator disabled it, or has a client of his own by that id
+ * Stores the content of a metadata document as a client, so that other code finds it like any other.
+ * @returns undefined if the operator disabled the client or has registered another one with the id
  */
 export async function saveDocumentClient(
   db: Database | Transaction,
@@ -69,10 +69,9 @@ export async function saveDocumentClient(
 }
 
 /**
- * Removes those that no user has allowed anything for 30 days. One that a user still allows something stays,
- * however long ago it was last seen.
- * @param max removed at most
- * @returns how many were removed
+ * Removes self-registered clients to which no user has granted access for 30 days.
+ * @param max maximum number to remove
+ * @returns the number removed
  */
 export async function removeUnusedClients(db: Database | Transaction, max: number): Promise<number> {
   const { rows } = await sql`

@@ -7,7 +7,7 @@ import {
   deviceCodeGrantType,
   type NewClient,
 } from '../clients/client.ts';
-import { fapi2Metadata, metadataFault, proofFault, sectorFault } from '../clients/metadata.ts';
+import { credentialsError, fapi2Metadata, metadataError, sectorError } from '../clients/metadata.ts';
 import { isOwnRedirectUri } from '../clients/own_clients.ts';
 import { createScopeCatalogue, openidScopes } from '../grants/scopes.ts';
 import { loadPlatform } from '../platform.ts';
@@ -108,9 +108,9 @@ function checkedMetadata(
   redirectUris: readonly string[],
 ): Record<string, unknown> {
   const metadata = readMetadata(values, authMethod, grantTypes);
-  const fault = proofFault(metadata, authMethod);
+  const fault = credentialsError(metadata, authMethod);
   if (fault !== undefined) throw new UsageError(`--auth-method: ${fault} (in --metadata)`);
-  const sector = sectorFault(metadata, redirectUris);
+  const sector = sectorError(metadata, redirectUris);
   if (sector !== undefined) throw new UsageError(`--metadata: ${sector}`);
   return metadata;
 }
@@ -131,11 +131,11 @@ function readMetadata(
     throw new UsageError('--metadata must be a JSON object');
   }
   const given = metadata as Record<string, unknown>;
-  const fault = metadataFault(given);
-  if (fault !== undefined) throw new UsageError(`--metadata: ${fault}`);
+  const error = metadataError(given);
+  if (error !== undefined) throw new UsageError(`--metadata: ${error}`);
   if (values.fapi2 !== true) return given;
   const preset = fapi2Metadata(given, authMethod, grantTypes);
-  if ('fault' in preset) throw new UsageError(`--fapi2: ${preset.fault}`);
+  if ('error' in preset) throw new UsageError(`--fapi2: ${preset.error}`);
   if (values['no-pkce'] === true) throw new UsageError('--fapi2 and --no-pkce do not go together');
   return preset.metadata;
 }

@@ -34,13 +34,13 @@ export const checkClientAssertion: NonNullable<Configuration['assertJwtClientAut
   _header,
   client,
 ) => {
-  const fault = isFapi2(client) ? fapi2Fault(ctx, claims) : claimsFault(ctx, claims);
-  verified.set(ctx, fault ?? null);
-  if (fault !== undefined) throw new errors.InvalidClientAuth(fault);
+  const error = isFapi2(client) ? fapi2Error(ctx, claims) : claimsError(ctx, claims);
+  verified.set(ctx, error ?? null);
+  if (error !== undefined) throw new errors.InvalidClientAuth(error);
 };
 
 /** Adds the reason to the response to a rejected assertion. */
-export function describeAssertionFaults(provider: Provider): void {
+export function describeAssertionErrors(provider: Provider): void {
   provider.use(async (ctx: KoaContextWithOIDC, next: () => Promise<void>) => {
     await next();
     const assertion = ctx.status === 401 ? ctx.oidc?.params?.client_assertion : undefined;
@@ -51,12 +51,12 @@ export function describeAssertionFaults(provider: Provider): void {
 }
 
 function describe(ctx: KoaContextWithOIDC, assertion: string): string {
-  const fault = verified.get(ctx);
+  const error = verified.get(ctx);
   // oidc-provider checks the `jti` last.
-  if (fault === null) return 'the assertion has already been used: each request needs a new jti';
-  if (fault !== undefined) return fault;
+  if (error === null) return 'the assertion has already been used: each request needs a new jti';
+  if (error !== undefined) return error;
   try {
-    return claimsFault(ctx, decodeJwt(assertion)) ?? invalidSignature;
+    return claimsError(ctx, decodeJwt(assertion)) ?? invalidSignature;
   } catch {
     return invalidSignature;
   }
@@ -66,19 +66,19 @@ function describe(ctx: KoaContextWithOIDC, assertion: string): string {
  * FAPI 2.0 section 5.3.2.1: `aud` is the issuer as a string, and the lifetime is short. An assertion that other servers
  * accept could be forwarded to them.
  */
-function fapi2Fault(ctx: KoaContextWithOIDC, claims: Claims): string | undefined {
+function fapi2Error(ctx: KoaContextWithOIDC, claims: Claims): string | undefined {
   const { issuer } = ctx.oidc;
   if (claims.aud !== issuer) return `aud must be the issuer as a string: ${issuer}`;
   if (Number(claims.exp) > Date.now() / 1_000 + fapi2LifeSecondsMax + clockToleranceSeconds) {
     return `exp is too far in the future: an assertion is valid for at most ${fapi2LifeSecondsMax} seconds`;
   }
-  return claimsFault(ctx, claims);
+  return claimsError(ctx, claims);
 }
 
 type Claims = Readonly<Record<string, unknown>>;
 
 /** @returns the error in the claims that apply to every client, described for its developer */
-function claimsFault(ctx: KoaContextWithOIDC, claims: Claims): string | undefined {
+function claimsError(ctx: KoaContextWithOIDC, claims: Claims): string | undefined {
   const { aud, iss, sub, jti } = claims;
   const { issuer } = ctx.oidc;
   const audience = Array.isArray(aud) ? aud : [aud];
@@ -88,7 +88,7 @@ function claimsFault(ctx: KoaContextWithOIDC, claims: Claims): string | undefine
   }
   if (typeof sub !== 'string' || iss !== sub) return 'iss and sub must both be the client_id';
   if (typeof jti !== 'string' || jti === '') return 'jti is missing: every assertion needs a new one';
-  return timeFault(claims, Date.now() / 1_000);
+  return lifetimeError(claims, Date.now() / 1_000);
 }
 
 /**
@@ -100,7 +100,7 @@ function acceptedAudiences(ctx: KoaContextWithOIDC): ReadonlySet<unknown> {
   return new Set([issuer, `${issuer}/oauth/token`, `${issuer}${ctx.path}`]);
 }
 
-function timeFault({ exp, iat, nbf }: Claims, now: number): string | undefined {
+function lifetimeError({ exp, iat, nbf }: Claims, now: number): string | undefined {
   if (typeof exp !== 'number') return 'exp is missing: it must be a number of seconds since 1970';
   if (exp <= now - clockToleranceSeconds) return 'exp is in the past: the assertion has expired';
   if (exp > now + lifeSecondsMax + aheadSecondsMax) {

@@ -16,7 +16,7 @@ const proofSeconds = 60;
 /** Lifetime of a nonce, in seconds. The previous nonce is accepted too. */
 const nonceSeconds = 120;
 
-export type ProofFault = 'invalid_dpop_proof' | 'use_dpop_nonce';
+export type ProofError = 'invalid_dpop_proof' | 'use_dpop_nonce';
 
 export interface ProofRequest {
   proof: string;
@@ -30,7 +30,7 @@ export interface ProofRequest {
 
 export interface ProofChecker {
   /** @returns null if the proof is valid */
-  check: (request: ProofRequest) => Promise<ProofFault | null>;
+  check: (request: ProofRequest) => Promise<ProofError | null>;
   /** The nonce that clients must put into proofs; null if nonces are not required. */
   nonce: () => string | null;
 }

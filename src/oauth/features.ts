@@ -3,7 +3,7 @@
  */
 
 import { type Configuration, errors, type KoaContextWithOIDC } from 'oidc-provider';
-import { accessTokenSeconds, isAccessTokenLife } from '../clients/access_token_life.ts';
+import { accessTokenSeconds, isAccessTokenLifetime } from '../clients/access_token_lifetime.ts';
 import { isFapi2Client } from '../clients/metadata.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { introspectionScope, openidScopes } from '../grants/scopes.ts';
@@ -80,7 +80,7 @@ export function features(options: ProviderOptions): Features {
       mask: '****-****',
       async userCodeInputSource(ctx, _form, _out, error) {
         if (error !== undefined && isRefusal(error)) return html(ctx, pages.deviceRefused());
-        html(ctx, pages.codeInput(deviceForm(ctx), error === undefined ? null : codeFault(error)));
+        html(ctx, pages.codeInput(deviceForm(ctx), error === undefined ? null : codeError(error)));
       },
       async userCodeConfirmSource(ctx, _form, client, _device, userCode) {
         html(ctx, pages.codeConfirmation(deviceForm(ctx), client.clientName ?? client.clientId, userCode));
@@ -136,7 +136,9 @@ export function resourceIndicators(options: ProviderOptions): NonNullable<Featur
       const algorithm = isFapi2Client(cached.client)
         ? 'ES256'
         : (declared.accessTokenAlgorithm ?? settings.accessTokenAlgorithm);
-      const lives = [metadata.access_token_seconds, declared.accessTokenSeconds].filter(isAccessTokenLife);
+      const lives = [metadata.access_token_seconds, declared.accessTokenSeconds].filter(
+        isAccessTokenLifetime,
+      );
       return {
         scope: resourceScopes,
         audience: resource,
@@ -167,7 +169,7 @@ function isRefusal(error: Error): boolean {
   return error.name === 'AbortedError' || error.name === 'AccessDenied';
 }
 
-function codeFault(error: Error & { userCode?: string }): string {
+function codeError(error: Error & { userCode?: string }): string {
   if (error.name === 'NoCodeError') return 'Enter the code that your device shows.';
   if (error.name === 'ExpiredError') return 'This code has expired. Start again on your device.';
   if (error.name === 'AlreadyUsedError') return 'This code has been used. Start again on your device.';

@@ -8,10 +8,10 @@ import type { Guard, Principal } from '../grants/principal.ts';
 import type { WithdrawalList } from '../grants/withdrawals.ts';
 import { Problem } from '../http/problem.ts';
 import type { AccessTokenClaims, AccessTokenVerifier } from './access_token.ts';
-import { dpopAlgorithms, type ProofChecker, type ProofFault } from './dpop.ts';
+import { dpopAlgorithms, type ProofChecker, type ProofError } from './dpop.ts';
 
 /** RFC 6750 section 3.1, RFC 9449 section 7.1. */
-type TokenError = 'invalid_request' | 'invalid_token' | 'insufficient_scope' | ProofFault;
+type TokenError = 'invalid_request' | 'invalid_token' | 'insufficient_scope' | ProofError;
 
 const statusOf: Readonly<Record<TokenError, number>> = {
   invalid_request: 400,
@@ -134,10 +134,10 @@ export function createGuard(options: GuardOptions): Guard {
       throw refuse('DPoP', 'invalid_dpop_proof', 'The request must contain exactly one DPoP proof.');
     }
     const url = baseUrl + (request.url.split('?', 1)[0] ?? '/');
-    const fault = await proofs.check({ proof, method: request.method, url, accessToken, jkt });
-    if (fault === 'use_dpop_nonce')
-      throw refuse('DPoP', fault, 'The DPoP proof must contain the nonce from the DPoP-Nonce header.');
-    if (fault !== null) throw refuse('DPoP', fault, 'The DPoP proof is invalid.');
+    const error = await proofs.check({ proof, method: request.method, url, accessToken, jkt });
+    if (error === 'use_dpop_nonce')
+      throw refuse('DPoP', error, 'The DPoP proof must contain the nonce from the DPoP-Nonce header.');
+    if (error !== null) throw refuse('DPoP', error, 'The DPoP proof is invalid.');
   }
 }
 

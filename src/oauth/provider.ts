@@ -5,12 +5,12 @@
 
 import type { Configuration, Provider } from 'oidc-provider';
 import { type Account, findAccount } from '../accounts/account.ts';
-import { accessTokenSeconds } from '../clients/access_token_life.ts';
+import { accessTokenSeconds } from '../clients/access_token_lifetime.ts';
 import type { Config } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { openidScopes, scopeClaims } from '../grants/scopes.ts';
 import { supportedAcrs } from './authentication_context.ts';
-import { checkClientAssertion, clockToleranceSeconds, describeAssertionFaults } from './client_assertion.ts';
+import { checkClientAssertion, clockToleranceSeconds, describeAssertionErrors } from './client_assertion.ts';
 import { completeKeySet, completeMetadata } from './discovery.ts';
 import { dpopAlgorithms } from './dpop.ts';
 import { useEndpointLimit } from './endpoint_limit.ts';
@@ -94,7 +94,7 @@ export function createProvider(options: ProviderOptions): Provider {
   provider.use(completeMetadata(config.baseUrl, options.scopes, options.settings));
   provider.use(completeKeySet(options.foreignKeys));
   provider.use(styleForwardingForm(options.pages));
-  describeAssertionFaults(provider);
+  describeAssertionErrors(provider);
   provider.use(confirmSignedOutRedirect(options));
   useClients(provider, clients, createDocumentFinder(provider, options), options.settings);
   useRegistration(provider, db, clients);

@@ -24,7 +24,7 @@ export interface ProviderPages {
   hasBrandColor: boolean;
   error: (error: PageError) => string;
   expired: (requestId: string) => string;
-  codeInput: (form: { action: string; xsrf: string }, fault: string | null) => string;
+  codeInput: (form: { action: string; xsrf: string }, error: string | null) => string;
   codeConfirmation: (form: { action: string; xsrf: string }, client: string, userCode: string) => string;
   deviceRefused: () => string;
   deviceSuccess: (client: string) => string;

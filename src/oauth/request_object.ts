@@ -19,11 +19,14 @@ export function checkRequestObject(
   _ctx: KoaContextWithOIDC,
   claims: Readonly<Record<string, unknown>>,
 ): void {
-  const fault = timeFault(claims, Date.now() / 1_000);
-  if (fault !== undefined) throw new errors.InvalidRequestObject(fault);
+  const error = lifetimeError(claims, Date.now() / 1_000);
+  if (error !== undefined) throw new errors.InvalidRequestObject(error);
 }
 
-function timeFault({ exp, nbf, iat }: Readonly<Record<string, unknown>>, now: number): string | undefined {
+function lifetimeError(
+  { exp, nbf, iat }: Readonly<Record<string, unknown>>,
+  now: number,
+): string | undefined {
   if (typeof exp !== 'number') return 'exp is missing from the request object';
   if (typeof nbf !== 'number') return 'nbf is missing from the request object';
   if (exp <= nbf) return 'exp of the request object must be after its nbf';

@@ -5,8 +5,8 @@
 import {
   accessTokenSeconds,
   accessTokenSecondsMin,
-  isAccessTokenLife,
-} from '../clients/access_token_life.ts';
+  isAccessTokenLifetime,
+} from '../clients/access_token_lifetime.ts';
 
 /** Asymmetric only: a party that verifies tokens must not be able to issue them. */
 export const accessTokenAlgorithms = ['ES256', 'RS256'] as const;
@@ -138,7 +138,7 @@ function isResource(value: unknown): boolean {
     accessTokenSeconds: seconds,
     ...rest
   } = value as ResourceSettings;
-  const isLife = seconds === undefined || isAccessTokenLife(seconds);
+  const isLife = seconds === undefined || isAccessTokenLifetime(seconds);
   const isFormat = accessTokenFormat === 'jwt' || accessTokenFormat === 'opaque';
   const isAlgorithm = accessTokenAlgorithms.includes(accessTokenAlgorithm);
   const isName = typeof name === 'string' && /^(?=.*\S)\P{C}{1,100}$/u.test(name);

@@ -3,7 +3,12 @@
 import { randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { type Account, findAccount } from '../accounts/account.ts';
-import { endLinkSession, findLinkSession, linkSessionSeconds, useLink } from '../accounts/account_link.ts';
+import {
+  endLinkSession,
+  findLinkSession,
+  linkSessionSeconds,
+  useAccountLink,
+} from '../accounts/account_link.ts';
 import type { KnownDevices } from '../accounts/known_device.ts';
 import { signIn } from '../accounts/sign_in.ts';
 import type { Database } from '../database/database.ts';
@@ -76,7 +81,7 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
   app.get('/account/link', { exposeHeadRoute: false }, async (request, reply) => {
     const { code } = request.query as Record<string, unknown>;
     const isAhead = /prefetch|prerender/i.test(String(request.headers['sec-purpose'] ?? ''));
-    const secret = !isAhead && typeof code === 'string' ? await useLink(db, code) : undefined;
+    const secret = !isAhead && typeof code === 'string' ? await useAccountLink(db, code) : undefined;
     if (secret === undefined) return sendPage(reply, 400, 'This link has expired', usedLinkContent());
     const before = readCookie(request, linkCookie);
     if (before !== undefined) await endLinkSession(db, before);

@@ -7,11 +7,11 @@
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import {
-  beginLogin,
-  finishLogin,
-  type LoginAnswer,
-  loginRequestMark,
+  createLoginRequest,
+  finishLoginRequest,
+  type LoginResult,
   loginRequestSeconds,
+  loginRequestSuffix,
   type NewLoginRequest,
 } from '../accounts/login_request.ts';
 import type { AccountSettings } from '../accounts/settings.ts';
@@ -34,7 +34,7 @@ export interface HandedOverLogin {
     request: FastifyRequest,
     reply: FastifyReply,
     interactionUid: string | null,
-  ) => Promise<LoginAnswer | undefined>;
+  ) => Promise<LoginResult | undefined>;
 }
 
 export function createHandedOverLogin(
@@ -52,14 +52,14 @@ export function createHandedOverLogin(
     async begin(request, reply, asked) {
       // Each sign-in writes a row, and anybody can begin one.
       countAddress(limiter, 'begin ', request.ip);
-      const begun = await beginLogin(db, asked);
+      const begun = await createLoginRequest(db, asked);
       if (begun === undefined) return sendPage(reply, 429, 'Too many attempts', tooManyContent);
       const url = new URL(login.url);
       url.searchParams.set('login_request', begun.id);
       return reply
         .header(
           'set-cookie',
-          `${cookieName(loginRequestMark(begun.id))}=${begun.browserSecret}; ${attributes}`,
+          `${cookieName(loginRequestSuffix(begun.id))}=${begun.browserSecret}; ${attributes}`,
         )
         .headers({ 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' })
         .redirect(url.href, 303);
@@ -74,7 +74,7 @@ export function createHandedOverLogin(
       };
       const answer =
         typeof verifier === 'string'
-          ? await finishLogin(db, verifier, interactionUid, readSecret)
+          ? await finishLoginRequest(db, verifier, interactionUid, readSecret)
           : undefined;
       if (answer === undefined) {
         sendPage(reply, 400, 'Sign-in not completed', unfinishedContent);

@@ -336,8 +336,8 @@ test('client create fails with a usage error when its options conflict with FAPI
     [{ metadata: '[]' }, /JSON object/],
     [{ metadata: '{"redirect_uris":[]}' }, /redirect_uris is not one of/],
     [{ metadata: '{"__proto__":{}}' }, /__proto__ is not one of/],
-    [{ metadata: '{"jwks_uri":7}' }, /jwks_uri must be a text/],
-    [{ metadata: '{"dpop_bound_access_tokens":"yes"}' }, /must be a switch/],
+    [{ metadata: '{"jwks_uri":7}' }, /jwks_uri must be a string/],
+    [{ metadata: '{"dpop_bound_access_tokens":"yes"}' }, /must be a boolean/],
     [{ metadata: '{"subject_type":"secret"}' }, /"public" or "pairwise"/],
     [
       {
@@ -346,15 +346,15 @@ test('client create fails with a usage error when its options conflict with FAPI
       },
       /sector_identifier_uri/,
     ],
-    [{ 'auth-method': 'private_key_jwt' }, /private_key_jwt needs one of jwks, jwks_uri/],
-    [{ 'auth-method': 'self_signed_tls_client_auth' }, /needs one of jwks, jwks_uri/],
-    [{ 'auth-method': 'tls_client_auth' }, /needs one of tls_client_auth_san_dns/],
+    [{ 'auth-method': 'private_key_jwt' }, /private_key_jwt requires one of jwks, jwks_uri/],
+    [{ 'auth-method': 'self_signed_tls_client_auth' }, /requires one of jwks, jwks_uri/],
+    [{ 'auth-method': 'tls_client_auth' }, /requires one of tls_client_auth_san_dns/],
     [
       {
         'auth-method': 'tls_client_auth',
         metadata: '{"tls_client_auth_san_dns":"a.example","tls_client_auth_san_uri":"https://a.example/"}',
       },
-      /not several/,
+      /requires exactly one of/,
     ],
   ] as const) {
     await assert.rejects(create(values), message);

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { decodeJwt } from 'jose';
-import { metadataFault } from '../../src/clients/metadata.ts';
+import { metadataError } from '../../src/clients/metadata.ts';
 import { createPlatform, PlatformError } from '../../src/platform.ts';
 import { createTestClient, postForm } from '../support/oauth.ts';
 import { startTestServer } from '../support/server.ts';
@@ -60,8 +60,8 @@ test('an API may have opaque tokens, and the client’s own format takes precede
 });
 
 test('a lifetime longer than the withdrawal list remembers is refused', async () => {
-  assert.match(metadataFault({ access_token_seconds: 901 }) ?? '', /from 60 to 900/);
-  assert.match(metadataFault({ access_token_seconds: 59 }) ?? '', /from 60 to 900/);
+  assert.match(metadataError({ access_token_seconds: 901 }) ?? '', /from 60 to 900/);
+  assert.match(metadataError({ access_token_seconds: 59 }) ?? '', /from 60 to 900/);
   assert.equal((await ask({ access_token_seconds: 86_400 })).expires_in, 900);
   for (const wrong of [
     { url: brief, accessTokenSeconds: 901 },

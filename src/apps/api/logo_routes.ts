@@ -1,20 +1,21 @@
-/** `/apps/<id>/logo`: members upload, replace and remove the logo of an app. It is shown at `/logos/<digest>` (src/web). */
+/** `/apps/<id>/logo`: members upload, replace and remove the logo of an app. `/logos/<digest>` (src/web) serves it. */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Transaction } from '../../database/database.ts';
 import { mediaType } from '../../http/media_types.ts';
 import { Problem } from '../../http/problem.ts';
-import { type Actor, actAs, actorOf } from '../actor.ts';
+import { type Actor, actAs } from '../actor.ts';
 import { type Image, type ImageType, imageTypes, readImage } from '../images/image.ts';
 import { changeLogo, logoBytesMax } from '../logo.ts';
 import {
   type AppRoutesOptions,
+  createActorReaders,
   type IdRoute,
   requireApp,
-  requireLocked,
-  requireManaged,
+  requireLockedApp,
+  requireManagedHere,
   showApp,
-} from './app_routes.ts';
+} from './app_access.ts';
 
 const path = '/apps/:id/logo';
 
@@ -22,13 +23,13 @@ export function registerLogoRoutes(
   options: Pick<AppRoutesOptions, 'api' | 'db' | 'guard' | 'clients'>,
 ): void {
   const { api, db, guard, clients } = options;
-  const writer = async (request: FastifyRequest) => actorOf(db, await guard(request, 'write:apps'));
-  takeImages(api);
+  const { writer } = createActorReaders(db, guard);
+  parseImages(api);
 
   api.put<IdRoute>(path, { bodyLimit: logoBytesMax, config: { takes: imageTypes } }, async (request) => {
     const actor = await writer(request);
-    // Who may not see the app learns nothing of the image either.
-    requireManaged(await requireApp(db, actor, request.params.id));
+    // Before the image is parsed, so that non-members get 404 in any case.
+    requireManagedHere(await requireApp(db, actor, request.params.id));
     const image = readUpload(request);
     await db.transaction().execute((tx) => change(tx, actor, request.params.id, image));
     clients.forget(request.params.id);
@@ -43,16 +44,16 @@ export function registerLogoRoutes(
   });
 }
 
-/** The role is read while nobody else changes it. */
+/** Changes the logo while the app is locked, so that the actor's role cannot change. */
 async function change(tx: Transaction, actor: Actor, id: string, image: Image | null): Promise<void> {
-  const app = await requireLocked(tx, actor, id);
-  requireManaged(app);
+  const app = await requireLockedApp(tx, actor, id);
+  requireManagedHere(app);
   await actAs(tx, actor);
   await changeLogo(tx, app.client.id, image, actor.isAdmin);
 }
 
-/** Bodies of these types come as bytes; routes that do not take them refuse them before. */
-function takeImages(api: FastifyInstance): void {
+/** Parses bodies of image types as buffers. Routes that do not accept images reject them earlier. */
+function parseImages(api: FastifyInstance): void {
   for (const type of imageTypes) {
     api.addContentTypeParser(
       type,
@@ -66,7 +67,7 @@ function takeImages(api: FastifyInstance): void {
 function readUpload({ body, headers }: FastifyRequest): Image {
   const type = mediaType(headers['content-type']) as ImageType;
   const image =
-    Buffer.isBuffer(body) && body.length > 0 ? readImage(type, body) : 'The request has no image in it.';
+    Buffer.isBuffer(body) && body.length > 0 ? readImage(type, body) : 'The request body contains no image.';
   if (typeof image === 'string') throw new Problem(422, image, { code: 'invalid-image' });
   return image;
 }

@@ -1,26 +1,16 @@
 /**
- * `/apps/<id>/members` and `/app-invitations`: who works on an app together. An owner names others by their e-mail
- * address and learns nothing of whether there is such an account; whoever is invited decides.
+ * `/apps/<id>/members`. Owners invite people by e-mail address and do not learn whether an account with the address
+ * exists. The invited person accepts or declines (invitation_routes.ts).
  */
 
-import type { FastifyRequest } from 'fastify';
 import { findAccount, normalizeEmail } from '../../accounts/account.ts';
 import { isId } from '../../crypto/ids.ts';
 import type { Transaction } from '../../database/database.ts';
-import { readPage, sendPage } from '../../http/page.ts';
+import { readPage } from '../../http/page.ts';
 import { bodyProblem, Problem } from '../../http/problem.ts';
-import { type Actor, actAs, actorOf, requireAccount } from '../actor.ts';
+import { type Actor, actAs } from '../actor.ts';
 import { type App, type Role, roles } from '../app.ts';
-import {
-  acceptInvitation,
-  declineInvitation,
-  findInvitation,
-  type Invitation,
-  invite,
-  listInvitations,
-  listReceived,
-  takeBackInvitation,
-} from '../invitation.ts';
+import { cancelInvitation, findInvitation, type Invitation, invite, listInvitations } from '../invitation.ts';
 import {
   addMember,
   changeRole,
@@ -30,26 +20,28 @@ import {
   membersMax,
   removeMember,
 } from '../member.ts';
-import { type AppRoutesOptions, refuseBody, requireApp, requireLocked, requireOwner } from './app_routes.ts';
-import { representInvited, representMember, representReceived } from './representation.ts';
-
-interface IdRoute {
-  Params: { id: string };
-}
+import {
+  type AppRoutesOptions,
+  createActorReaders,
+  type IdRoute,
+  requireApp,
+  requireLockedApp,
+  requireOwner,
+} from './app_access.ts';
+import { representInvited, representMember } from './representation.ts';
 
 interface MemberRoute {
   Params: { id: string; account: string };
 }
 
-type Named = { id: string } | { email: string };
+type MemberName = { id: string } | { email: string };
 
 export function registerMemberRoutes({
   api,
   db,
   guard,
 }: Pick<AppRoutesOptions, 'api' | 'db' | 'guard'>): void {
-  const reader = async (request: FastifyRequest) => actorOf(db, await guard(request, 'read:apps'));
-  const writer = async (request: FastifyRequest) => actorOf(db, await guard(request, 'write:apps'));
+  const { reader, writer } = createActorReaders(db, guard);
 
   api.get<IdRoute>('/apps/:id/members', async (request) => {
     const actor = await reader(request);
@@ -66,7 +58,7 @@ export function registerMemberRoutes({
   api.get<MemberRoute>('/apps/:id/members/:account', async (request) => {
     const actor = await reader(request);
     const { id } = (await requireApp(db, actor, request.params.id)).client;
-    const named = readNamed(request.params.account);
+    const named = readMemberName(request.params.account);
     const member = named && (await findMember(db, id, named));
     if (member !== undefined) return representMember(id, member);
     const invited =
@@ -77,10 +69,10 @@ export function registerMemberRoutes({
 
   api.put<MemberRoute>('/apps/:id/members/:account', async (request, reply) => {
     const actor = await writer(request);
-    const named = readNamed(request.params.account);
+    const named = readMemberName(request.params.account);
     const role = readRole(request.body);
     const put = await db.transaction().execute(async (tx) => {
-      const { client } = await requireOwned(tx, actor, request.params.id);
+      const { client } = await requireOwnedApp(tx, actor, request.params.id);
       if (named === undefined) throw memberNotFound();
       return putMember(tx, actor, client.id, named, role);
     });
@@ -93,12 +85,12 @@ export function registerMemberRoutes({
 
   api.delete<MemberRoute>('/apps/:id/members/:account', async (request, reply) => {
     const actor = await writer(request);
-    const named = readNamed(request.params.account);
+    const named = readMemberName(request.params.account);
     await db.transaction().execute(async (tx) => {
-      const app = await requireLocked(tx, actor, request.params.id);
+      const app = await requireLockedApp(tx, actor, request.params.id);
       const { id } = app.client;
       const member = named && (await findMember(tx, id, named));
-      // Everybody may leave.
+      // Every member may leave.
       if (member?.accountId !== actor.accountId || member === undefined) requireOwner(app);
       await actAs(tx, actor);
       if (member !== undefined) {
@@ -106,52 +98,8 @@ export function registerMemberRoutes({
         return;
       }
       const isInvited = named !== undefined && 'email' in named;
-      if (!isInvited || !(await takeBackInvitation(tx, id, named.email))) throw memberNotFound();
+      if (!isInvited || !(await cancelInvitation(tx, id, named.email))) throw memberNotFound();
     });
-    return reply.code(204).send();
-  });
-
-  api.get('/app-invitations', async (request, reply) => {
-    const accountId = requireAccount(await reader(request));
-    const page = readPage(request);
-    if (page.after !== null && !isId(page.after)) throw page.invalid();
-    const found = await listReceived(db, accountId, page.limit + 1, page.after);
-    return sendPage(request, reply, page, found, representReceived, ({ id }) => id);
-  });
-
-  api.get<IdRoute>('/app-invitations/:id', async (request) => {
-    const accountId = requireAccount(await reader(request));
-    const { id } = request.params;
-    const found = isId(id) ? (await listReceived(db, accountId, 1, null, id))[0] : undefined;
-    if (found === undefined) throw invitationNotFound();
-    return representReceived(found);
-  });
-
-  api.post<IdRoute>('/app-invitations/:id/accept', async (request) => {
-    const actor = await writer(request);
-    const accountId = requireAccount(actor);
-    refuseBody(request);
-    const { id } = request.params;
-    return db.transaction().execute(async (tx) => {
-      await actAs(tx, actor);
-      const accepted = isId(id) ? await acceptInvitation(tx, accountId, id) : undefined;
-      if (accepted === undefined) throw invitationNotFound();
-      const member = await findMember(tx, accepted.clientId, { id: accountId });
-      return representMember(accepted.clientId, member as Member);
-    });
-  });
-
-  api.delete<IdRoute>('/app-invitations/:id', async (request, reply) => {
-    const actor = await writer(request);
-    const accountId = requireAccount(actor);
-    const { id } = request.params;
-    const isDeclined =
-      isId(id) &&
-      (await db.transaction().execute(async (tx) => {
-        await actAs(tx, actor);
-        return declineInvitation(tx, accountId, id);
-      }));
-    if (!isDeclined) throw invitationNotFound();
     return reply.code(204).send();
   });
 }
@@ -162,7 +110,7 @@ async function putMember(
   tx: Transaction,
   actor: Actor,
   clientId: string,
-  named: Named,
+  named: MemberName,
   role: Role,
 ): Promise<Put> {
   await actAs(tx, actor);
@@ -177,21 +125,21 @@ async function putMember(
     if (invited === undefined) throw tooMany();
     return { isNew: before === undefined, invited };
   }
-  // Administrators see all accounts anyway; to anybody else this would tell which ids there are.
+  // Only administrators may add accounts by id: for anyone else the response would reveal which ids exist.
   if (!actor.isAdmin || (await findAccount(tx, named.id)) === undefined) throw memberNotFound();
   if ((await listMembers(tx, clientId)).length >= membersMax) throw tooMany();
   await addMember(tx, clientId, named.id, role);
   return { isNew: true, member: (await findMember(tx, clientId, named)) as Member };
 }
 
-async function requireOwned(tx: Transaction, actor: Actor, id: string): Promise<App> {
-  const app = await requireLocked(tx, actor, id);
+async function requireOwnedApp(tx: Transaction, actor: Actor, id: string): Promise<App> {
+  const app = await requireLockedApp(tx, actor, id);
   requireOwner(app);
   return app;
 }
 
-/** @returns undefined for what can be neither an account id nor an e-mail address */
-function readNamed(text: string): Named | undefined {
+/** @returns undefined if the text is neither an account id nor an e-mail address */
+function readMemberName(text: string): MemberName | undefined {
   if (isId(text)) return { id: text };
   const email = text.includes('\0') ? undefined : normalizeEmail(text);
   return email === undefined ? undefined : { email };
@@ -206,27 +154,23 @@ function readRole(body: unknown): Role {
     message: 'is not a known property',
   }));
   if (!roles.includes(role as Role))
-    faults.push({ pointer: '/role', message: `may be ${roles.join(' or ')}` });
+    faults.push({ pointer: '/role', message: `must be ${roles.join(' or ')}` });
   if (faults.length > 0) throw bodyProblem(faults.slice(0, 100));
   return role as Role;
 }
 
 function memberNotFound(): Problem {
-  return new Problem(404, 'There is no such member. People are invited by their e-mail address.');
-}
-
-function invitationNotFound(): Problem {
-  return new Problem(404, 'There is no such invitation.');
+  return new Problem(404, 'Member not found. Invite people by their e-mail address.');
 }
 
 function lastOwner(): Problem {
-  return new Problem(409, 'An app keeps its last owner: make somebody else an owner first.', {
+  return new Problem(409, 'An app must keep an owner. Make another member an owner first.', {
     code: 'last-owner',
   });
 }
 
 function tooMany(): Problem {
-  return new Problem(409, `An app has ${membersMax} members and invitations at most.`, {
+  return new Problem(409, `An app can have at most ${membersMax} members and invitations.`, {
     code: 'too-many-members',
   });
 }

@@ -1,4 +1,4 @@
-/** The operations of apps, their members and invitations as the reference describes them. */
+/** The operations on apps, their members and invitations, for the OpenAPI document. */
 
 import Type, { type TSchema } from 'typebox';
 import {
@@ -35,7 +35,7 @@ const secret = {
   expires_at: Maybe(Time()),
 };
 
-/** As they are shown: apps that others registered may have what no member could set. */
+/** Members as they are returned. Self-registered apps may have values that members cannot set. */
 const shownMembers: Record<string, TSchema> = {
   ...asOptional(settableMembers),
   client_name: Type.String(),
@@ -51,7 +51,7 @@ const shownMembers: Record<string, TSchema> = {
   token_endpoint_auth_method: Type.String(),
 };
 
-/** Of an app as members and administrators see it. */
+/** The members that `/apps` and `/admin/apps` share. */
 export const clientMembers: Record<string, TSchema> = {
   client_id: Type.String(),
   client_id_issued_at: Type.Integer({ minimum: 0 }),
@@ -125,23 +125,23 @@ const schemas: Record<string, TSchema> = {
   AppInvitationList: listOf('AppInvitation'),
   LogoImage: Type.String({
     format: 'binary',
-    description: `A PNG, JPEG or WebP image that is not animated: ${logoBytesMax} bytes, and ${imageSideMax} by ${imageSideMax} pixels at most. Metadata and color profiles are removed.`,
+    description: `A PNG, JPEG or WebP image without animation: at most ${logoBytesMax} bytes, and ${imageSideMax} by ${imageSideMax} pixels. Metadata and color profiles are removed.`,
   }),
   EmptyBody: Type.Object({}, strict),
 };
 
 export const appId = pathParameter(
   'id',
-  'Which app: its `client_id`.',
+  'The `client_id` of the app.',
   Type.String({ minLength: 1, maxLength: 2_048 }),
 );
 const memberId = pathParameter(
   'account',
-  'An account id, or a percent-encoded e-mail address. The address of an external account counts only if it is verified; an address that several members have is refused (409 `ambiguous-address`).',
+  'An account id, or a percent-encoded e-mail address. The address of an external account counts only if it is verified. An address that several members share is rejected (409 `ambiguous-address`).',
   Type.String({ minLength: 1, maxLength: 254 }),
 );
-const secretId = pathParameter('secret', 'Which secret.', Id());
-const invitationId = pathParameter('id', 'Which invitation.', Id());
+const secretId = pathParameter('secret', 'The id of the secret.', Id());
+const invitationId = pathParameter('id', 'The id of the invitation.', Id());
 const read = ['read:apps'];
 const write = ['write:apps'];
 const exampleApp = { client_name: 'Reader', redirect_uris: ['https://reader.example/callback'] };
@@ -155,7 +155,7 @@ const appOperations: Operation[] = [
     summary: 'List the apps that the signed-in account is a member of',
     scopes: read,
     parameters: pageParameters,
-    responses: { 200: { description: 'A page.', schema: 'AppList', headers: ['Link'] } },
+    responses: { 200: { description: 'A page of apps.', schema: 'AppList', headers: ['Link'] } },
     problems: [],
   },
   {
@@ -163,13 +163,13 @@ const appOperations: Operation[] = [
     method: 'post',
     path: '/apps',
     tag: 'apps',
-    summary: 'Make an app; the account is its owner',
+    summary: 'Create an app; the account becomes its owner',
     scopes: write,
     parameters: [keyParameter],
     body: jsonBody('AppCreate', exampleApp),
     responses: {
       201: {
-        description: 'With its secret, which is shown once.',
+        description: 'The app with its secret, which is shown once.',
         schema: 'AppMade',
         headers: createdHeaders,
       },
@@ -192,11 +192,11 @@ const appOperations: Operation[] = [
     method: 'patch',
     path: '/apps/{id}',
     tag: 'apps',
-    summary: 'Change an app; a verified one with another name, logo, page or address is unverified again',
+    summary: 'Change an app; a verified app with a new name, logo, page or redirect URI becomes unverified',
     scopes: write,
     parameters: [appId],
     body: mergePatchBody('AppMergePatch', { client_name: 'Better reader' }),
-    responses: { 200: { description: 'The app as it is now.', schema: 'App' } },
+    responses: { 200: { description: 'The changed app.', schema: 'App' } },
     problems: [404, 409, ...bodyProblems],
   },
   {
@@ -204,10 +204,10 @@ const appOperations: Operation[] = [
     method: 'delete',
     path: '/apps/{id}',
     tag: 'apps',
-    summary: 'Delete an app: its grants, tokens and subscriptions end (owners)',
+    summary: 'Delete an app with its grants, tokens and subscriptions (owners only)',
     scopes: write,
     parameters: [appId],
-    responses: { 204: { description: 'It is gone.' } },
+    responses: { 204: { description: 'Deleted.' } },
     problems: [404, 413, 415],
   },
   {
@@ -215,16 +215,16 @@ const appOperations: Operation[] = [
     method: 'put',
     path: '/apps/{id}/logo',
     tag: 'apps',
-    summary: 'Upload or replace the logo of an app; a verified one with another logo is unverified again',
+    summary: 'Upload or replace the logo of an app; a verified app becomes unverified',
     description:
-      'The link `logo` of the app leads to the logo. Another image has another address, so it may be kept for good. A suspended app has no logo to show.',
+      'The link `logo` of the app is the URL of the logo. A different image has a different URL, so responses may be cached forever. A suspended app has no logo link.',
     scopes: write,
     parameters: [appId],
     body: {
       required: true,
       content: Object.fromEntries(imageTypes.map((type) => [type, { schema: 'LogoImage' }])),
     },
-    responses: { 200: { description: 'The app as it is now.', schema: 'App' } },
+    responses: { 200: { description: 'The changed app.', schema: 'App' } },
     problems: [404, ...bodyProblems],
   },
   {
@@ -232,10 +232,10 @@ const appOperations: Operation[] = [
     method: 'delete',
     path: '/apps/{id}/logo',
     tag: 'apps',
-    summary: 'Remove the logo of an app; a verified one without its logo is unverified again',
+    summary: 'Remove the logo of an app; a verified app becomes unverified',
     scopes: write,
     parameters: [appId],
-    responses: { 204: { description: 'There is none any more.' } },
+    responses: { 204: { description: 'Removed.' } },
     problems: [404, 413, 415],
   },
   {
@@ -243,12 +243,12 @@ const appOperations: Operation[] = [
     method: 'post',
     path: '/apps/{id}/secrets',
     tag: 'apps',
-    summary: 'Make a secret: two are live at most',
+    summary: 'Create a secret; at most two can be live',
     scopes: write,
     parameters: [appId, keyParameter],
     body: jsonBody('EmptyBody', {}, false),
     responses: {
-      201: { description: 'The secret, shown once.', schema: 'AppSecretMade', headers: createdHeaders },
+      201: { description: 'The secret, which is shown once.', schema: 'AppSecretMade', headers: createdHeaders },
     },
     problems: [404, 409, ...bodyProblems],
   },
@@ -257,10 +257,10 @@ const appOperations: Operation[] = [
     method: 'delete',
     path: '/apps/{id}/secrets/{secret}',
     tag: 'apps',
-    summary: 'Delete a secret; not the last one',
+    summary: 'Delete a secret, except the last one',
     scopes: write,
     parameters: [appId, secretId],
-    responses: { 204: { description: 'It works no more.' } },
+    responses: { 204: { description: 'Deleted. The secret no longer works.' } },
     problems: [404, 409, 413, 415],
   },
 ];
@@ -271,10 +271,10 @@ const memberOperations: Operation[] = [
     method: 'get',
     path: '/apps/{id}/members',
     tag: 'apps',
-    summary: 'List the members of an app, and who is invited',
+    summary: 'List the members and pending invitations of an app',
     scopes: read,
     parameters: [appId, ...pageParameters],
-    responses: { 200: { description: 'All of them.', schema: 'AppMemberList' } },
+    responses: { 200: { description: 'All members and invitations.', schema: 'AppMemberList' } },
     problems: [404],
   },
   {
@@ -285,7 +285,7 @@ const memberOperations: Operation[] = [
     summary: 'Read a member or an invitation',
     scopes: read,
     parameters: [appId, memberId],
-    responses: { 200: { description: 'The member.', schema: 'AppMember' } },
+    responses: { 200: { description: 'The member or invitation.', schema: 'AppMember' } },
     problems: [404, 409],
   },
   {
@@ -293,14 +293,14 @@ const memberOperations: Operation[] = [
     method: 'put',
     path: '/apps/{id}/members/{account}',
     tag: 'apps',
-    summary: 'Change a member’s role, or invite somebody by e-mail address (owners)',
+    summary: 'Change the role of a member, or invite a person by e-mail address (owners only)',
     scopes: write,
     parameters: [appId, memberId],
     body: jsonBody('AppMemberPut', { role: 'developer' }),
     responses: {
-      200: { description: 'The role is changed, or the invitation renewed.', schema: 'AppMember' },
+      200: { description: 'The role was changed, or the invitation renewed.', schema: 'AppMember' },
       201: {
-        description: 'Invited, or added by an administrator.',
+        description: 'The person was invited, or added by an administrator.',
         schema: 'AppMember',
         headers: ['Location'],
       },
@@ -312,10 +312,10 @@ const memberOperations: Operation[] = [
     method: 'delete',
     path: '/apps/{id}/members/{account}',
     tag: 'apps',
-    summary: 'Remove a member or take an invitation back (owners), or leave (everybody); not the last owner',
+    summary: 'Remove a member or cancel an invitation (owners only), or leave the app; not the last owner',
     scopes: write,
     parameters: [appId, memberId],
-    responses: { 204: { description: 'Not a member any more.' } },
+    responses: { 204: { description: 'Removed.' } },
     problems: [404, 409, 413, 415],
   },
   {
@@ -323,10 +323,12 @@ const memberOperations: Operation[] = [
     method: 'get',
     path: '/app-invitations',
     tag: 'apps',
-    summary: 'List the invitations for the signed-in account',
+    summary: 'List the invitations of the signed-in account',
     scopes: read,
     parameters: pageParameters,
-    responses: { 200: { description: 'A page.', schema: 'AppInvitationList', headers: ['Link'] } },
+    responses: {
+      200: { description: 'A page of invitations.', schema: 'AppInvitationList', headers: ['Link'] },
+    },
     problems: [],
   },
   {
@@ -349,7 +351,7 @@ const memberOperations: Operation[] = [
     scopes: write,
     parameters: [invitationId],
     body: jsonBody('EmptyBody', {}, false),
-    responses: { 200: { description: 'A member now.', schema: 'AppMember' } },
+    responses: { 200: { description: 'The new membership.', schema: 'AppMember' } },
     problems: [404, ...bodyProblems],
   },
   {
@@ -360,7 +362,7 @@ const memberOperations: Operation[] = [
     summary: 'Decline an invitation',
     scopes: write,
     parameters: [invitationId],
-    responses: { 204: { description: 'It is gone.' } },
+    responses: { 204: { description: 'Declined.' } },
     problems: [404, 413, 415],
   },
 ];
@@ -369,6 +371,6 @@ export function describeApps(): ReferencePart {
   return {
     operations: [...appOperations, ...memberOperations],
     schemas,
-    tags: [{ name: 'apps', description: 'Apps of the signed-in app developer, and who works on them.' }],
+    tags: [{ name: 'apps', description: 'The apps of the signed-in app developer and their members.' }],
   };
 }

@@ -1,4 +1,4 @@
-/** Apps, their secrets, members and invitations as JSON. */
+/** JSON representations of apps, secrets, members and invitations. */
 
 import { type Client, logoPath } from '../../clients/client.ts';
 import type { App } from '../app.ts';
@@ -13,7 +13,7 @@ export function appPath(id: string): string {
   return `/apps/${encodeURIComponent(id)}`;
 }
 
-/** What members and administrators see alike. */
+/** The properties that `/apps` and `/admin/apps` share. */
 export function representClient(client: Client): Json {
   return {
     client_id: client.id,
@@ -26,7 +26,7 @@ export function representClient(client: Client): Json {
   };
 }
 
-/** Where its logo is shown; no link where there is none to show. */
+/** The link to the logo; none if there is no logo to show. */
 export function logoLink(client: Client): Json {
   const path = logoPath(client);
   return path === null ? {} : { logo: { href: path } };
@@ -72,7 +72,7 @@ export function representMember(clientId: string, member: Member): Json {
   };
 }
 
-/** Whether there is an account of that address is not said. */
+/** An invitation in the list of members. It does not reveal whether an account with the address exists. */
 export function representInvited(invitation: Invitation): Json {
   return {
     account: null,

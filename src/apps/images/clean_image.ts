@@ -1,4 +1,4 @@
-/** An image of which nothing but the picture is left. */
+/** An image without metadata. */
 export interface CleanImage {
   width: number;
   height: number;

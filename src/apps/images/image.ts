@@ -1,8 +1,7 @@
 /**
- * Images that people upload: the type is read from the content, the size from its header, and what is kept is the
- * image alone. Metadata (EXIF, XMP, comments, color profiles, thumbnails), unknown parts and whatever follows the end
- * are left out, so that a file that is two things at once keeps one of them. Pixels are never decoded here: the parts
- * of a file are walked once, from the front to the back.
+ * Uploaded images. The type is detected from the content, the size is read from the header, and only the parts needed to
+ * show the image are stored. Metadata (EXIF, XMP, comments, color profiles, thumbnails), unknown parts and trailing data
+ * are removed, which also defuses polyglot files. Pixels are not decoded: each parser makes one pass over the parts.
  */
 
 import type { CleanImage } from './clean_image.ts';
@@ -10,7 +9,7 @@ import { cleanJpeg } from './jpeg.ts';
 import { cleanPng } from './png.ts';
 import { cleanWebp } from './webp.ts';
 
-/** Pixels that an image may be wide or high at most. */
+/** Maximum width and height in pixels. */
 export const imageSideMax = 1_024;
 
 export const imageTypes = ['image/png', 'image/jpeg', 'image/webp'] as const;
@@ -20,7 +19,7 @@ export interface Image extends CleanImage {
   type: ImageType;
 }
 
-const formats: Readonly<Record<ImageType, { name: string; clean: (given: Buffer) => CleanImage | string }>> =
+const formats: Readonly<Record<ImageType, { name: string; clean: (bytes: Buffer) => CleanImage | string }>> =
   {
     'image/png': { name: 'PNG', clean: cleanPng },
     'image/jpeg': { name: 'JPEG', clean: cleanJpeg },
@@ -28,29 +27,29 @@ const formats: Readonly<Record<ImageType, { name: string; clean: (given: Buffer)
   };
 
 /**
- * @param type the type that the content is said to be of
- * @returns the image, or why it is not taken
+ * @param type the declared type of the content
+ * @returns the cleaned image, or the reason why it is rejected
  */
-export function readImage(type: ImageType, given: Buffer): Image | string {
+export function readImage(type: ImageType, bytes: Buffer): Image | string {
   const { name, clean } = formats[type];
-  const actual = typeOf(given);
+  const actual = typeOf(bytes);
   if (actual !== type) {
     return actual === undefined
       ? `The content is not a ${name} image.`
       : `The content is a ${formats[actual].name} image, not ${name}.`;
   }
-  const image = clean(given);
+  const image = clean(bytes);
   if (typeof image === 'string') return `The ${name} image ${image}.`;
   const { width, height } = image;
   if (width < 1 || height < 1 || width > imageSideMax || height > imageSideMax) {
-    return `The image is ${width} by ${height} pixels. It may be ${imageSideMax} by ${imageSideMax} at most.`;
+    return `The image is ${width} by ${height} pixels. The maximum is ${imageSideMax} by ${imageSideMax}.`;
   }
   return { type, ...image };
 }
 
-function typeOf(given: Buffer): ImageType | undefined {
-  if (given.toString('latin1', 0, 8) === '\x89PNG\r\n\x1a\n') return 'image/png';
-  if (given.toString('latin1', 0, 3) === '\xff\xd8\xff') return 'image/jpeg';
-  const isWebp = given.toString('latin1', 0, 4) === 'RIFF' && given.toString('latin1', 8, 12) === 'WEBP';
+function typeOf(bytes: Buffer): ImageType | undefined {
+  if (bytes.toString('latin1', 0, 8) === '\x89PNG\r\n\x1a\n') return 'image/png';
+  if (bytes.toString('latin1', 0, 3) === '\xff\xd8\xff') return 'image/jpeg';
+  const isWebp = bytes.toString('latin1', 0, 4) === 'RIFF' && bytes.toString('latin1', 8, 12) === 'WEBP';
   return isWebp ? 'image/webp' : undefined;
 }

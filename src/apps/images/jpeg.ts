@@ -1,35 +1,35 @@
-/** JPEG (ITU-T T.81): segments that begin with a marker, and after each start of scan the compressed data. */
+/** JPEG (ITU-T T.81): segments that begin with a marker, and compressed data after each start of scan. */
 
 import type { CleanImage } from './clean_image.ts';
 
 const endOfImage = 0xd9;
 const startOfScan = 0xda;
-/** Tables of quantization, Huffman codes, the restart interval. */
+/** Quantization tables, Huffman tables, restart interval. */
 const tables = new Set([0xdb, 0xc4, 0xdd]);
-/** Baseline, extended sequential and progressive: the frames that browsers show. */
+/** Baseline, extended sequential and progressive: the frame types that browsers support. */
 const frames = new Set([0xc0, 0xc1, 0xc2]);
-/** `Adobe`: says how colors are to be read. */
+/** The `Adobe` segment, which specifies the color transform. */
 const adobe = 0xee;
 const adobeBytes = 14;
 const comment = 0xfe;
 
-/** Each scan goes over the whole picture again: a few bytes that cost much. Encoders write 10 or fewer. */
+/** Each scan decodes the whole image, so a small file with many scans is expensive. Encoders write 10 or fewer. */
 const scansMax = 64;
 
-/** @returns the image without what is not part of the picture, or what is wrong with it */
-export function cleanJpeg(given: Buffer): CleanImage | string {
-  const parts = [given.subarray(0, 2)];
+/** @returns the image without metadata, or the error to follow "The JPEG image …" */
+export function cleanJpeg(bytes: Buffer): CleanImage | string {
+  const parts = [bytes.subarray(0, 2)];
   let size: { width: number; height: number } | undefined;
   let scans = 0;
   for (let offset = 2; ; ) {
-    const marker = readMarker(given, offset);
+    const marker = readMarker(bytes, offset);
     if (marker === undefined) return 'is cut off';
     offset = marker.end;
     if (marker.code === endOfImage) {
-      if (size === undefined || scans === 0) return 'has no picture in it';
+      if (size === undefined || scans === 0) return 'contains no image data';
       return { ...size, content: Buffer.concat([...parts, Buffer.from([0xff, endOfImage])]) };
     }
-    const segment = readSegment(given, marker);
+    const segment = readSegment(bytes, marker);
     if (typeof segment === 'string') return segment;
     offset += segment.length - 2;
     if (frames.has(marker.code)) {
@@ -40,11 +40,11 @@ export function cleanJpeg(given: Buffer): CleanImage | string {
       if (size === undefined) return 'has no header';
       scans += 1;
       if (scans > scansMax) return `has more than ${scansMax} scans`;
-      const end = endOfData(given, offset);
-      parts.push(segment, given.subarray(offset, end));
+      const end = endOfData(bytes, offset);
+      parts.push(segment, bytes.subarray(offset, end));
       offset = end;
       continue;
-    } else if (!isKnown(marker.code)) return 'is of a kind that browsers do not show';
+    } else if (!isKnown(marker.code)) return 'uses an encoding that browsers do not support';
     if (isKept(marker.code, segment)) parts.push(segment);
   }
 }
@@ -54,31 +54,31 @@ interface Marker {
   end: number;
 }
 
-/** A marker is 0xff, any number of times, and its code. */
-function readMarker(given: Buffer, offset: number): Marker | undefined {
-  if (given[offset] !== 0xff) return undefined;
+/** A marker is 0xff, repeated any number of times, and a code. */
+function readMarker(bytes: Buffer, offset: number): Marker | undefined {
+  if (bytes[offset] !== 0xff) return undefined;
   let at = offset;
-  while (given[at] === 0xff) at += 1;
-  const code = given[at];
+  while (bytes[at] === 0xff) at += 1;
+  const code = bytes[at];
   return code === undefined ? undefined : { code, end: at + 1 };
 }
 
-/** The segment with its marker; the length in it counts its own two bytes. */
-function readSegment(given: Buffer, { code, end }: Marker): Buffer | string {
+/** The segment including its marker. Its length field counts its own two bytes. */
+function readSegment(bytes: Buffer, { code, end }: Marker): Buffer | string {
   if (code === 0 || code === 1 || (code >= 0xd0 && code <= 0xd8)) return 'is damaged';
-  if (end + 2 > given.length) return 'is cut off';
-  const length = given.readUInt16BE(end);
+  if (end + 2 > bytes.length) return 'is cut off';
+  const length = bytes.readUInt16BE(end);
   if (length < 2) return 'is damaged';
-  if (end + length > given.length) return 'is cut off';
-  return given.subarray(end - 2, end + length);
+  if (end + length > bytes.length) return 'is cut off';
+  return bytes.subarray(end - 2, end + length);
 }
 
-/** Data of a scan goes on until a marker that is neither a restart nor an escaped 0xff. */
-function endOfData(given: Buffer, start: number): number {
+/** Scan data ends at a marker that is neither a restart marker nor an escaped 0xff. */
+function endOfData(bytes: Buffer, start: number): number {
   for (let at = start; ; at += 1) {
-    at = given.indexOf(0xff, at);
-    const next = given[at + 1];
-    if (at < 0 || next === undefined) return given.length;
+    at = bytes.indexOf(0xff, at);
+    const next = bytes[at + 1];
+    if (at < 0 || next === undefined) return bytes.length;
     if (next !== 0 && next !== 0xff && !(next >= 0xd0 && next <= 0xd7)) return at;
   }
 }

@@ -1,4 +1,4 @@
-/** WebP (RFC 9649): a RIFF file of chunks, with one picture (`VP8 ` or `VP8L`) and perhaps its transparency. */
+/** WebP (RFC 9649): a RIFF file of chunks with one image (`VP8 ` or `VP8L`) and an optional alpha channel. */
 
 import type { CleanImage } from './clean_image.ts';
 
@@ -11,9 +11,9 @@ interface Size {
   height: number;
 }
 
-/** @returns the image without what is not part of the picture, or what is wrong with it */
-export function cleanWebp(given: Buffer): CleanImage | string {
-  const chunks = readChunks(given);
+/** @returns the image without metadata, or the error to follow "The WebP image …" */
+export function cleanWebp(bytes: Buffer): CleanImage | string {
+  const chunks = readChunks(bytes);
   if (typeof chunks === 'string') return chunks;
   const [first] = chunks;
   const pictures = chunks.filter(({ name }) => name === 'VP8 ' || name === 'VP8L');
@@ -21,11 +21,12 @@ export function cleanWebp(given: Buffer): CleanImage | string {
   const isExtended = first?.name === 'VP8X' && first.content.length >= 10;
   if (chunks.some(({ name }) => name === 'ANIM' || name === 'ANMF')) return 'is animated';
   if (isExtended && ((first.content[0] as number) & animationFlag) !== 0) return 'is animated';
-  if (picture === undefined || pictures.length > 1) return 'does not have one picture in it';
-  if (!isExtended && first !== picture) return 'does not begin with its picture';
+  if (picture === undefined || pictures.length > 1) return 'does not contain exactly one image';
+  if (!isExtended && first !== picture) return 'does not begin with its image data';
   const size = picture.name === 'VP8L' ? losslessSize(picture.content) : lossySize(picture.content);
   if (size === undefined) return 'is damaged';
-  if (isExtended && !isSame(size, canvasSize(first.content))) return 'is not of the size that it names';
+  if (isExtended && !isSame(size, canvasSize(first.content)))
+    return 'has a canvas of another size than its image';
   const alpha =
     isExtended && picture.name === 'VP8 ' ? chunks.find(({ name }) => name === 'ALPH') : undefined;
   const kept = alpha === undefined ? [picture] : [extendedHead(size), alpha, picture];
@@ -37,22 +38,22 @@ interface Chunk {
   content: Buffer;
 }
 
-function readChunks(given: Buffer): Chunk[] | string {
-  const end = given.readUInt32LE(4) + 8;
-  if (end > given.length) return 'is cut off';
+function readChunks(bytes: Buffer): Chunk[] | string {
+  const end = bytes.readUInt32LE(4) + 8;
+  if (end > bytes.length) return 'is cut off';
   const chunks: Chunk[] = [];
   for (let offset = headBytes; offset + 8 <= end; ) {
-    const length = given.readUInt32LE(offset + 4);
+    const length = bytes.readUInt32LE(offset + 4);
     if (offset + 8 + length > end) return 'is cut off';
-    const content = given.subarray(offset + 8, offset + 8 + length);
-    chunks.push({ name: given.toString('latin1', offset, offset + 4), content });
-    // Chunks begin at even places.
+    const content = bytes.subarray(offset + 8, offset + 8 + length);
+    chunks.push({ name: bytes.toString('latin1', offset, offset + 4), content });
+    // Chunks are padded to an even length.
     offset += 8 + length + (length % 2);
   }
   return chunks;
 }
 
-/** RFC 6386 section 9.1: a frame tag, a start code, and 14 bits for each side. */
+/** RFC 6386 section 9.1: a frame tag, a start code, and 14 bits each for width and height. */
 function lossySize(content: Buffer): Size | undefined {
   if (content.length < 10) return undefined;
   const isKeyFrame = ((content[0] as number) & 1) === 0;
@@ -60,7 +61,7 @@ function lossySize(content: Buffer): Size | undefined {
   return { width: content.readUInt16LE(6) & 0x3fff, height: content.readUInt16LE(8) & 0x3fff };
 }
 
-/** RFC 9649 section 3.4: a signature, 14 bits for each side less one, a bit of transparency, and a version of 0. */
+/** RFC 9649 section 3.4: a signature, 14 bits each for width - 1 and height - 1, an alpha bit, and version 0. */
 function losslessSize(content: Buffer): Size | undefined {
   if (content.length < 5 || content[0] !== 0x2f) return undefined;
   const bits = content.readUInt32LE(1);
@@ -79,7 +80,7 @@ function isSame(one: Size, other: Size): boolean {
 function extendedHead({ width, height }: Size): Chunk {
   const content = Buffer.alloc(10);
   content[0] = alphaFlag;
-  // A side of 0 is refused later by what it is; here it must only fit.
+  // readImage rejects a size of 0 later. Here it only has to be encodable.
   content.writeUIntLE(Math.max(width, 1) - 1, 4, 3);
   content.writeUIntLE(Math.max(height, 1) - 1, 7, 3);
   return { name: 'VP8X', content };

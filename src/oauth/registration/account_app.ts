@@ -10,7 +10,7 @@ import {
   type Metadata,
   settableMembers,
 } from '../../apps/metadata.ts';
-import { sectorFault } from '../../clients/metadata.ts';
+import { sectorError } from '../../clients/metadata.ts';
 import type { ScopeCatalogue } from '../../grants/scopes.ts';
 import { bodyProblem } from '../../http/problem.ts';
 import { placeholderSecret } from '../provider_client.ts';
@@ -30,7 +30,7 @@ export function createMetadataCheck(provider: () => Provider, catalogue: ScopeCa
     refuseUnknownScopes(metadata, catalogue);
     const sent: Metadata = { grant_types: ['authorization_code', 'refresh_token'], ...metadata };
     const ctx = { oidc: { route: accountRoute, body: sent } } as unknown as KoaContextWithOIDC;
-    const sector = sectorFault(sent, (sent.redirect_uris ?? []) as string[]);
+    const sector = sectorError(sent, (sent.redirect_uris ?? []) as string[]);
     if (sector !== undefined) throw toProblem(new errors.InvalidClientMetadata(sector));
     const { Client } = provider();
     try {

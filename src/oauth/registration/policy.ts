@@ -5,7 +5,7 @@
 
 import { errors } from 'oidc-provider';
 import { deviceCodeGrantType } from '../../clients/client.ts';
-import { isAddressOfServer, redirectUriFault } from '../../clients/redirect_uri.ts';
+import { isAddressOfServer, redirectUriError } from '../../clients/redirect_uri.ts';
 import { openidScopes, type ScopeCatalogue } from '../../grants/scopes.ts';
 import { isStorableJson } from '../storage/storage.ts';
 
@@ -115,7 +115,7 @@ function checkUris(sent: Metadata, metadata: Metadata, policy: RegistrationPolic
     const value = metadata[member];
     if (value === undefined) continue;
     const url = typeof value === 'string' ? URL.parse(value) : null;
-    const isLocal = url?.protocol === 'http:' && redirectUriFault(url.href) === undefined;
+    const isLocal = url?.protocol === 'http:' && redirectUriError(url.href) === undefined;
     const isGood = url?.protocol === 'https:' || (isLocal && policy.allowLoopback);
     if (!isGood || url.username !== '' || url.password !== '')
       throw invalid(`${member} must be an https URL`);
@@ -131,8 +131,8 @@ function checkRedirects(metadata: Metadata, member: string): boolean {
   if (!Array.isArray(uris)) throw invalid(`${member} must be an array`);
   if (uris.length > redirectUrisMax) throw invalid(`${member} has more than ${redirectUrisMax} members`);
   for (const uri of uris) {
-    const fault = typeof uri === 'string' ? redirectUriFault(uri) : 'is not a string';
-    if (fault !== undefined) throw invalid(`${member} ${printable(uri)} ${fault}`);
+    const error = typeof uri === 'string' ? redirectUriError(uri) : 'is not a string';
+    if (error !== undefined) throw invalid(`${member} ${printable(uri)} ${error}`);
   }
   return uris.some((uri: string) => !/^https?:/i.test(uri));
 }

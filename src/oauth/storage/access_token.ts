@@ -5,7 +5,7 @@
 
 import { sql } from 'kysely';
 import { type AdapterPayload, Provider } from 'oidc-provider';
-import { accessTokenSeconds } from '../../clients/access_token_life.ts';
+import { accessTokenSeconds } from '../../clients/access_token_lifetime.ts';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 import { isWithdrawn, withdrawToken } from '../../grants/withdrawals.ts';

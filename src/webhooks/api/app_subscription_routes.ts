@@ -3,8 +3,8 @@
  * available with all operations at `/subscriptions/<id>`.
  */
 
-import { type Actor, actAs, actorOf } from '../../apps/actor.ts';
-import { keyOwner, requireApp, requireLocked } from '../../apps/api/app_routes.ts';
+import { type Actor, actAs, resolveActor } from '../../apps/actor.ts';
+import { idempotencyNamespace, requireApp, requireLockedApp } from '../../apps/api/app_access.ts';
 import { isId } from '../../crypto/ids.ts';
 import { inTransaction } from '../../database/database.ts';
 import { sendIdempotent } from '../../http/idempotent_post.ts';
@@ -30,7 +30,7 @@ export function registerAppSubscriptions(options: RoutesOptions): void {
   const rules = bodyRules(options);
 
   api.get<IdRoute>('/apps/:id/subscriptions', async (request, reply) => {
-    const actor = await actorOf(db, await guard(request, 'read:apps', 'read:webhooks'));
+    const actor = await resolveActor(db, await guard(request, 'read:apps', 'read:webhooks'));
     const { client } = await requireApp(db, asMember(actor), request.params.id);
     const page = readPage(request);
     if (page.after !== null && !isId(page.after)) throw page.invalid();
@@ -41,14 +41,14 @@ export function registerAppSubscriptions(options: RoutesOptions): void {
   });
 
   api.post<IdRoute>('/apps/:id/subscriptions', async (request, reply) => {
-    const actor = await actorOf(db, await guard(request, 'write:apps', 'write:webhooks'));
+    const actor = await resolveActor(db, await guard(request, 'write:apps', 'write:webhooks'));
     const { client } = await requireApp(db, asMember(actor), request.params.id);
     const { secret, ...fields } = readSubscriptionFields(request.body, rules);
     const owner: Owner = { kind: 'client', clientId: client.id };
     await requireMaySubscribe(options, owner);
-    return sendIdempotent(options, request, reply, keyOwner(actor), (outer) =>
+    return sendIdempotent(options, request, reply, idempotencyNamespace(actor), (outer) =>
       inTransaction(outer, async (tx) => {
-        await requireLocked(tx, asMember(actor), client.id);
+        await requireLockedApp(tx, asMember(actor), client.id);
         await actAs(tx, actor);
         return createResponse(tx, options, owner, fields, secret ?? makeSecret());
       }),

@@ -5,8 +5,8 @@
 
 import type { FastifyRequest } from 'fastify';
 import { sql } from 'kysely';
-import { actorOf } from '../../apps/actor.ts';
-import { requireApp } from '../../apps/api/app_routes.ts';
+import { resolveActor } from '../../apps/actor.ts';
+import { requireApp } from '../../apps/api/app_access.ts';
 import type { Database } from '../../database/database.ts';
 import { Problem } from '../../http/problem.ts';
 import { readTime } from '../../http/time.ts';
@@ -56,7 +56,7 @@ export function registerHealthRoutes({ api, db, logDb, guard }: HealthRoutesOpti
   });
 
   api.get<IdRoute>('/apps/:id/health', async (request) => {
-    const actor = await actorOf(db, await guard(request, 'read:apps', 'read:webhooks'));
+    const actor = await resolveActor(db, await guard(request, 'read:apps', 'read:webhooks'));
     const { client } = await requireApp(db, actor, request.params.id);
     const range = readStatsRange(request);
     const { rows } = await sql<{ lane: string }>`
