@@ -1,8 +1,8 @@
 /**
- * `/accounts`: the accounts, for the application whose users they are. It tells of its users by its own user ids
- * (`external_id`), one by one or up to 1,000 in one request; what it leaves out stays as it is.
+ * `/accounts`: accounts, for the application whose users they are. The application identifies its users by its own user
+ * ids (`external_id`) and sends one or up to 1,000 per request. Missing properties stay unchanged.
  *
- * An address never links accounts: an external account with the address of another account is an account of its own.
+ * An e-mail address never links accounts: an external account is separate from another account with the same address.
  */
 
 import { sql } from 'kysely';
@@ -26,7 +26,7 @@ import { sendIdempotent } from '../http/idempotent_post.ts';
 import { readPage, sendPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
 import { endSessions } from '../oauth/storage/end_sessions.ts';
-import { type AccountApiOptions, idempotencyNamespace, machineGuard } from './machine.ts';
+import { type AccountApiOptions, idempotencyNamespace, machineGuard } from './machine_guard.ts';
 import { readExternalAccounts, readExternalId, readMembers } from './members.ts';
 
 interface IdRoute {
@@ -37,10 +37,12 @@ interface ExternalRoute {
   Params: { external_id: string };
 }
 
+/** Reads, creates and replaces accounts. */
 export function registerAccounts(options: AccountApiOptions): void {
   const { api, db } = options;
   const reader = machineGuard(options, readAccountsScope);
   const writer = machineGuard(options, writeAccountsScope);
+  registerAccountChanges(options, writer);
 
   api.get('/accounts', async (request, reply) => {
     await reader(request);
@@ -84,11 +86,17 @@ export function registerAccounts(options: AccountApiOptions): void {
     await reader(request);
     return represent(await requireAccount(db, request.params.id));
   });
+}
 
+/** Changes and deletes accounts by id. */
+function registerAccountChanges(
+  { api, db }: AccountApiOptions,
+  writer: ReturnType<typeof machineGuard>,
+): void {
   api.patch<IdRoute>('/accounts/:id', async (request) => {
     const actor = await writer(request);
     if (request.headers['content-type']?.startsWith(jsonPatchType)) {
-      throw new Problem(415, 'An account is changed by application/merge-patch+json.', {
+      throw new Problem(415, 'Changes of an account must be application/merge-patch+json.', {
         code: 'unsupported-media-type',
       });
     }
@@ -100,7 +108,7 @@ export function registerAccounts(options: AccountApiOptions): void {
       await actAs(tx, actor);
       const changed = await changeAccounts(tx, [{ id, ...members }]);
       if (changed === undefined) throw accountNotFound();
-      if (changed.refused !== null) throw switchRefused(changed.refused.reason);
+      if (changed.rejected !== null) throw statusProblem(changed.rejected.reason);
       await endSessions(tx, changed.disabled);
     });
     return represent(await requireAccount(db, id));
@@ -135,11 +143,11 @@ async function put(
     await actAs(tx, actor);
     const changed = await putExternalAccounts(tx, accounts);
     if (changed === undefined) {
-      throw new Problem(409, 'One of the accounts is being deleted: try again.', { code: 'busy' });
+      throw new Problem(409, 'One of the accounts is being deleted. Try again.', { code: 'busy' });
     }
-    if (changed.refused !== null) {
-      const { id, reason } = changed.refused;
-      throw switchRefused(reason, changed.accounts.find((account) => account.id === id)?.externalId);
+    if (changed.rejected !== null) {
+      const { id, reason } = changed.rejected;
+      throw statusProblem(reason, changed.accounts.find((account) => account.id === id)?.externalId);
     }
     if (changed.disabled.length > 0) await endSessions(tx, changed.disabled);
     return changed.accounts;
@@ -153,7 +161,7 @@ interface Row extends AccountRow {
 
 const columns = sql`${accountColumns}, accounts.disabled_at, accounts.updated_at`;
 
-/** In the order in which they were made. */
+/** Lists accounts in order of creation. */
 async function listAccounts(
   db: Database,
   externalId: string | null,
@@ -178,42 +186,42 @@ export async function requireAccount(db: Database | Transaction, id: string, isL
 }
 
 export function accountNotFound(): Problem {
-  return new Problem(404, 'There is no such account.');
+  return new Problem(404, 'Account not found.');
 }
 
-/** What a person signs in with here is not the application's to change. */
+/** The application must not change the e-mail address with which a user signs in at Nuncio. */
 function requireChangeable(row: Row, { email, isEmailVerified }: AccountMembers): void {
   if (row.external_id === null && (email !== undefined || isEmailVerified !== undefined)) {
-    throw new Problem(409, 'This account was made here: its address is not changed by machine clients.', {
+    throw new Problem(409, 'Machine clients cannot change the e-mail address of a local account.', {
       code: 'local-account',
     });
   }
 }
 
-/** The scope is not the administration: whoever has it cannot shut administrators out. */
+/** Protects administrators: the scope of this API must not allow anyone to lock them out. */
 function requireNoAdministrator({ is_admin: isAdmin }: Pick<Row, 'is_admin'>): void {
-  if (isAdmin) throw new Problem(409, refusals.administrator.detail, { code: 'administrator' });
+  if (isAdmin) throw new Problem(409, statusRejections.administrator.detail, { code: 'administrator' });
 }
 
-const refusals: Readonly<Record<StatusRejection, { status: number; detail: string }>> = {
+const statusRejections: Readonly<Record<StatusRejection, { status: number; detail: string }>> = {
   administrator: {
     status: 409,
-    detail: 'Administrators are not disabled, enabled or deleted by machine clients.',
+    detail: 'Machine clients cannot disable, enable or delete administrators.',
   },
   'local-account': {
     status: 409,
-    detail: 'This account was made here: machine clients do not disable or enable it.',
+    detail: 'Machine clients cannot disable or enable local accounts.',
   },
   'disabled-by-operator': {
     status: 403,
-    detail: 'The operator disabled this account: only the operator enables it.',
+    detail: 'The operator disabled this account, and only the operator can enable it.',
   },
 };
 
-/** @param externalId of the account, where the request has several */
-function switchRefused(reason: StatusRejection, externalId?: string): Problem {
-  const { status, detail } = refusals[reason];
-  const which = externalId === undefined ? '' : ` Its external id is ${JSON.stringify(externalId)}.`;
+/** @param externalId names the account in the error, if the request contains several */
+function statusProblem(reason: StatusRejection, externalId?: string): Problem {
+  const { status, detail } = statusRejections[reason];
+  const which = externalId === undefined ? '' : ` External id: ${JSON.stringify(externalId)}.`;
   return new Problem(status, `${detail}${which}`, { code: reason });
 }
 

@@ -1,4 +1,4 @@
-/** `/accounts/<id>/grants` and `/grants/<id>`: connected apps, for the application's own settings page. */
+/** `/accounts/<id>/grants` and `/grants/<id>`: the data for a "connected apps" page of the application. */
 
 import { sql } from 'kysely';
 import { actorName } from '../apps/actor.ts';
@@ -14,7 +14,7 @@ import {
 import { readPage, sendPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
 import { requireAccount } from './account_routes.ts';
-import { type AccountApiOptions, machineGuard } from './machine.ts';
+import { type AccountApiOptions, machineGuard } from './machine_guard.ts';
 
 interface IdRoute {
   Params: { id: string };
@@ -59,13 +59,13 @@ export function registerAccountGrants(options: AccountApiOptions): void {
   api.delete<IdRoute>('/grants/:id', async (request, reply) => {
     const actor = await writer(request);
     const { id } = await requireGrant(db, request.params.id);
-    // The application asks for it because its user did.
+    // The application withdraws on behalf of its user.
     if (!(await withdrawGrant(db, id, 'user', actorName(actor)))) throw notFound();
     return reply.code(204).send();
   });
 }
 
-/** The newest first. */
+/** Lists grants, newest first. */
 async function listGrants(
   db: Database,
   accountId: string,
@@ -88,7 +88,7 @@ async function requireGrant(db: Database, id: string): Promise<GrantRow> {
 }
 
 function notFound(): Problem {
-  return new Problem(404, 'There is no such grant.');
+  return new Problem(404, 'Grant not found.');
 }
 
 function represent(row: GrantRow, catalogue: ScopeCatalogue): Record<string, unknown> {
@@ -99,7 +99,7 @@ function represent(row: GrantRow, catalogue: ScopeCatalogue): Record<string, unk
     client_name: row.client_name ?? row.client_id,
     client_uri: row.client_uri,
     scopes: row.scopes,
-    // As the user read them.
+    // The texts that the user consented to.
     scope_descriptions: describeScopes(row.scopes, catalogue),
     created_at: row.created_at.toISOString(),
     last_used_at: row.last_used_at?.toISOString() ?? null,
@@ -107,7 +107,7 @@ function represent(row: GrantRow, catalogue: ScopeCatalogue): Record<string, unk
   };
 }
 
-/** Scopes in the words that users read. */
+/** The descriptions of scopes as the consent page shows them. */
 export function describeScopes(names: readonly string[], catalogue: ScopeCatalogue): Record<string, string> {
   return Object.fromEntries(
     names.map((name) => {

@@ -1,14 +1,15 @@
-/** `POST /account-links`: a single-use URL with which the application sends one of its users to their account page. */
+/** `POST /account-links`: a single-use URL with which an application sends a user to their account page. */
 
 import { sql } from 'kysely';
 import { createAccountLink } from '../accounts/account_link.ts';
 import { type AccountName, mustNameAccount, readAccountName } from '../accounts/account_name.ts';
 import type { Database } from '../database/database.ts';
 import { loginScope } from '../grants/scopes.ts';
+import { readJsonObject } from '../http/json_object.ts';
 import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
-import { type AccountApiOptions, machineGuard } from './machine.ts';
+import { type AccountApiOptions, machineGuard } from './machine_guard.ts';
 
-/** Characters of `return_to` at most. */
+/** Maximum length of `return_to` in characters. */
 export const returnToCharactersMax = 2_048;
 
 export function registerAccountLinks(options: AccountApiOptions): void {
@@ -30,17 +31,17 @@ export function registerAccountLinks(options: AccountApiOptions): void {
   });
 }
 
-/** The application signs in its own users, and nobody who signs in here. @throws Problem 409, 422 */
+/** Finds an external account. Links for local accounts would bypass their sign-in. @throws Problem 409, 422 */
 async function requireExternal(db: Database, { id, externalId }: AccountName): Promise<string> {
   const { rows } = await sql<{ id: string; external_id: string | null; is_disabled: boolean }>`
     select id, external_id, disabled_at is not null as is_disabled from accounts
     where ${id === undefined ? sql`external_id = ${externalId}` : sql`id = ${id}`}`.execute(db);
   const row = rows[0];
   if (row === undefined) {
-    throw bodyProblem([{ pointer: '/account', message: 'is not known', code: 'unknown-account' }]);
+    throw bodyProblem([{ pointer: '/account', message: 'does not exist', code: 'unknown-account' }]);
   }
   if (row.external_id === null) {
-    throw new Problem(409, 'This account was made here: only its own user signs in to it.', {
+    throw new Problem(409, 'Account links are available for external accounts only.', {
       code: 'local-account',
     });
   }
@@ -52,34 +53,29 @@ function readLink(
   body: unknown,
   returnOrigins: ReadonlySet<string>,
 ): { account: AccountName; returnTo: string | null } {
-  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
-    throw bodyProblem([{ pointer: '', message: 'must be an object' }]);
-  }
-  const { account, return_to: returnTo = null, ...rest } = body as Record<string, unknown>;
-  const faults: BodyFault[] = Object.keys(rest).map((name) => ({
-    pointer: `/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`,
-    message: 'is not a known property',
-  }));
+  const errors: BodyFault[] = [];
+  const given = readJsonObject(body, ['account', 'return_to'], errors);
+  const { account, return_to: returnTo = null } = given;
   const named = readAccountName(account);
-  if (named === undefined) faults.push({ pointer: '/account', message: mustNameAccount });
+  if (named === undefined) errors.push({ pointer: '/account', message: mustNameAccount });
   const url = returnTo === null ? null : readReturnTo(returnTo, returnOrigins);
   if (url === undefined) {
-    const origins = [...returnOrigins].join(', ') || 'none is declared (accounts.returnTo)';
-    faults.push({
+    const origins = [...returnOrigins].join(', ') || 'none is configured (accounts.returnTo)';
+    errors.push({
       pointer: '/return_to',
-      message: `must be a URL of one of these origins: ${origins}`,
+      message: `must be a URL with one of these origins: ${origins}`,
       code: 'return-to-not-allowed',
     });
   }
-  if (named === undefined || url === undefined || faults.length > 0) throw bodyProblem(faults);
+  if (named === undefined || url === undefined || errors.length > 0) throw bodyProblem(errors);
   return { account: named, returnTo: url };
 }
 
-/** @returns undefined for what users may not be sent to */
+/** @returns undefined if users may not be sent to the URL */
 function readReturnTo(value: unknown, origins: ReadonlySet<string>): string | undefined {
   if (typeof value !== 'string' || value.length > returnToCharactersMax) return undefined;
   const url = URL.parse(value);
-  // The origin of a `blob:` URL is that of the page that made it.
+  // The origin of a `blob:` URL is that of the page that created it.
   if (url === null || !/^https?:$/.test(url.protocol)) return undefined;
   if (url.username !== '' || url.password !== '') return undefined;
   return origins.has(url.origin) ? url.href : undefined;

@@ -1,6 +1,6 @@
 /**
- * `/login-requests/<id>`: how the application that users sign in to answers a sign-in that was handed over to it. The
- * answer is for the browser that began the sign-in: the application redirects it to `redirect_to`.
+ * `/login-requests/<id>`: the application accepts or rejects a sign-in that was handed over to it, and redirects the
+ * browser that started it to `redirect_to`.
  */
 
 import type { FastifyRequest } from 'fastify';
@@ -17,8 +17,8 @@ import type { Database, Transaction } from '../database/database.ts';
 import { loginScope } from '../grants/scopes.ts';
 import { Problem } from '../http/problem.ts';
 import { describeScopes } from './grant_routes.ts';
-import { readAcceptance, readRejection } from './login_answers.ts';
-import { type AccountApiOptions, machineGuard } from './machine.ts';
+import { readAcceptance, readRejection } from './login_results.ts';
+import { type AccountApiOptions, machineGuard } from './machine_guard.ts';
 
 interface IdRoute {
   Params: { id: string };
@@ -32,17 +32,17 @@ export function registerLoginRequests(options: AccountApiOptions): void {
     await machine(request);
     const { id } = request.params;
     const found = await requireRequest(db, id);
-    const { question, clientId, expiresAt } = found;
+    const { parameters, clientId, expiresAt } = found;
     const self = `/login-requests/${id}`;
     return reply.header('cache-control', 'no-store').send({
       id,
       client: clientId === null ? null : await describeClient(db, clientId),
-      scopes: question.scopes,
-      scope_descriptions: describeScopes(question.scopes, scopes),
-      login_hint: question.loginHint,
-      prompt: question.prompt,
-      acr_values: question.acrValues,
-      max_age: question.maxAge,
+      scopes: parameters.scopes,
+      scope_descriptions: describeScopes(parameters.scopes, scopes),
+      login_hint: parameters.loginHint,
+      prompt: parameters.prompt,
+      acr_values: parameters.acrValues,
+      max_age: parameters.maxAge,
       expires_at: expiresAt.toISOString(),
       _links: {
         self: { href: self },
@@ -85,28 +85,25 @@ export function registerLoginRequests(options: AccountApiOptions): void {
     return db.transaction().execute(async (tx) => {
       await actAs(tx, actor);
       const verifier = await answerLoginRequest(tx, id, actor.clientId, await work(tx));
-      if (verifier === undefined) throw answeredBefore();
+      if (verifier === undefined) throw alreadyAnswered();
       const path = interactionUid === null ? '/account/continue' : `/interaction/${interactionUid}/continue`;
       return { redirect_to: `${baseUrl}${path}?${new URLSearchParams({ login_verifier: verifier })}` };
     });
   }
 }
 
-/** @throws Problem 404 for one that is unknown or too old, 409 for one that was answered */
+/** @throws Problem 404 if the request is unknown or expired, 409 if it is already answered */
 async function requireRequest(db: Database, id: string): Promise<LoginRequest> {
   const found = await findLoginRequest(db, id);
   if (found === undefined) {
-    throw new Problem(
-      404,
-      'There is no such login request, or its ten minutes are over: the user starts again.',
-    );
+    throw new Problem(404, 'Login request not found or expired. The user must start again.');
   }
-  if (found.isAnswered) throw answeredBefore();
+  if (found.isAnswered) throw alreadyAnswered();
   return found;
 }
 
-function answeredBefore(): Problem {
-  return new Problem(409, 'The login request was answered before: the user starts again.', {
+function alreadyAnswered(): Problem {
+  return new Problem(409, 'The login request has already been answered. The user must start again.', {
     code: 'login-request-answered',
   });
 }

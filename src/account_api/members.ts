@@ -1,4 +1,4 @@
-/** What a request says of an account, checked by hand: an address means what this server makes of it. */
+/** Reads accounts from request bodies. Validated by hand, because an e-mail address is normalized as it is checked. */
 
 import { normalizeEmail } from '../accounts/account.ts';
 import {
@@ -10,17 +10,17 @@ import {
 import { escapePointer } from '../http/json.ts';
 import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
 
-/** Accounts of one request at most. */
+/** Maximum accounts per request. */
 export const accountsMax = 1_000;
-/** Characters of an address (RFC 5321 section 4.5.3.1.3) and of a name, at most. */
+/** Maximum length of an address (RFC 5321 section 4.5.3.1.3) and of a name, in characters. */
 export const emailCharactersMax = 254;
 export const nameCharactersMax = 200;
-/** Faults told of in one response at most. */
+/** Maximum errors in one response. */
 const faultsMax = 100;
 
 const names = new Set(['email', 'email_verified', 'name', 'disabled']);
 
-/** @throws Problem 422 with every fault */
+/** @throws Problem 422 with all errors */
 export function readMembers(body: unknown): AccountMembers {
   const faults: BodyFault[] = [];
   const members = readObject(body, '', names, faults);
@@ -28,12 +28,12 @@ export function readMembers(body: unknown): AccountMembers {
   return members;
 }
 
-/** One account or a list of them. @throws Problem 422 with the faults */
+/** Reads one account or an array of accounts. @throws Problem 422 with the errors */
 export function readExternalAccounts(body: unknown): ExternalAccount[] {
   const isList = Array.isArray(body);
   const items: unknown[] = isList ? body : [body];
   if (items.length === 0 || items.length > accountsMax) {
-    throw bodyProblem([{ pointer: '', message: `may have 1 to ${accountsMax} accounts` }]);
+    throw bodyProblem([{ pointer: '', message: `must have 1 to ${accountsMax} accounts` }]);
   }
   const faults: BodyFault[] = [];
   const accounts: ExternalAccount[] = [];
@@ -47,7 +47,11 @@ export function readExternalAccounts(body: unknown): ExternalAccount[] {
     if (!isExternalId(externalId))
       faults.push({ pointer: `${pointer}/external_id`, message: mustBeExternalId });
     else if (seen.has(externalId)) {
-      faults.push({ pointer: `${pointer}/external_id`, message: 'is in the list twice', code: 'duplicate' });
+      faults.push({
+        pointer: `${pointer}/external_id`,
+        message: 'occurs twice in the array',
+        code: 'duplicate',
+      });
     } else {
       seen.add(externalId);
       accounts.push({ externalId, ...members });
@@ -57,7 +61,7 @@ export function readExternalAccounts(body: unknown): ExternalAccount[] {
   return accounts;
 }
 
-/** The account of a sign-in: it does not say whether the account is disabled. */
+/** Reads the account of a login request, which cannot set `disabled`. */
 export function readAccountOfLogin(
   value: unknown,
   pointer: string,

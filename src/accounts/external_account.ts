@@ -94,7 +94,7 @@ interface StatusChanges {
   /** Ids of accounts that this call disabled. */
   disabled: string[];
   /** The first account that the application may not change. Then nothing is changed, and the caller must roll back. */
-  refused: { id: string; reason: StatusRejection } | null;
+  rejected: { id: string; reason: StatusRejection } | null;
 }
 
 export interface ChangedAccounts extends StatusChanges {
@@ -150,7 +150,7 @@ export async function changeAccounts(
   );
   for (const { id } of statusChanges) {
     const reason = statusRejection(before.get(id) as StatusRow);
-    if (reason !== null) return { disabled: [], refused: { id, reason } };
+    if (reason !== null) return { disabled: [], rejected: { id, reason } };
   }
   const changes = JSON.stringify(given.map(toChange));
   await sql`
@@ -173,7 +173,7 @@ export async function changeAccounts(
     where accounts.id = given.id and given.change <> jsonb_build_object('id', given.id)`.execute(tx);
   return {
     disabled: statusChanges.filter(({ isDisabled }) => isDisabled).map(({ id }) => id),
-    refused: null,
+    rejected: null,
   };
 }
 

@@ -36,19 +36,19 @@ export interface NewLoginRequest {
   /** The authorization request; null if the user opened the account page. */
   interactionUid: string | null;
   clientId: string | null;
-  question: LoginParameters;
+  parameters: LoginParameters;
 }
 
 /** @returns undefined if too many requests are pending for the same authorization request */
 export async function createLoginRequest(
   db: Database,
-  { interactionUid, clientId, question }: NewLoginRequest,
+  { interactionUid, clientId, parameters }: NewLoginRequest,
 ): Promise<{ id: string; browserSecret: string } | undefined> {
   const id = newSecret();
   const browserSecret = newSecret();
   const { rows } = await sql`
     insert into login_requests (digest, interaction_uid, client_id, question, browser_digest, expires_at)
-    select ${digest(id)}, ${interactionUid}, ${clientId}, ${JSON.stringify(question)}::jsonb, ${digest(browserSecret)},
+    select ${digest(id)}, ${interactionUid}, ${clientId}, ${JSON.stringify(parameters)}::jsonb, ${digest(browserSecret)},
       now() + make_interval(secs => ${loginRequestSeconds})
     where (
       select count(*) from login_requests
@@ -60,7 +60,7 @@ export async function createLoginRequest(
 export interface LoginRequest {
   clientId: string | null;
   interactionUid: string | null;
-  question: LoginParameters;
+  parameters: LoginParameters;
   createdAt: Date;
   expiresAt: Date;
   isAnswered: boolean;
@@ -87,7 +87,7 @@ export async function findLoginRequest(
     row && {
       clientId: row.client_id,
       interactionUid: row.interaction_uid,
-      question: row.question,
+      parameters: row.question,
       createdAt: row.created_at,
       expiresAt: row.expires_at,
       isAnswered: row.is_answered,

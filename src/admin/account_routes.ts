@@ -1,4 +1,4 @@
-/** `/admin/accounts`: looking accounts up by address, disabling and enabling them. */
+/** `/admin/accounts`: finding accounts by e-mail address, disabling and enabling them. */
 
 import { sql } from 'kysely';
 import { disableAccount, enableAccount } from '../accounts/account.ts';
@@ -9,9 +9,9 @@ import type { Database } from '../database/database.ts';
 import { readPage, sendPage, textCursor } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
 import { endSessions } from '../oauth/storage/end_sessions.ts';
-import { lookThrough } from './look_through.ts';
 import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
 import { readChoice, readTextParameter } from './parameters.ts';
+import { scanPage } from './scan_page.ts';
 
 interface AccountRow {
   id: string;
@@ -36,11 +36,11 @@ export function registerAdminAccounts(options: AdminOptions): void {
     const state = readChoice(page.parameters, 'state', ['active', 'disabled']);
     const read = (after: string | null, count: number) =>
       listAccounts(db, prefix, state === 'disabled', after, count);
-    const fits = state === 'active' ? (row: AccountRow) => row.disabled_at === null : null;
-    const key = (row: AccountRow) => `${row.email ?? lastOfAll}\n${row.id}`;
+    const matches = state === 'active' ? (row: AccountRow) => row.disabled_at === null : null;
+    const key = (row: AccountRow) => `${row.email ?? highestKey}\n${row.id}`;
     const after = textCursor(page);
     if (after !== null && !isCursor(after)) throw page.invalid();
-    const { found, more } = await lookThrough(read, fits, key, { ...page, after });
+    const { found, more } = await scanPage(read, matches, key, { ...page, after });
     return sendPage(request, reply, page, found, represent, key, more);
   });
 
@@ -54,7 +54,7 @@ export function registerAdminAccounts(options: AdminOptions): void {
     requireEmptyBody(request);
     const { id } = await requireAccount(db, request.params.id);
     if (id === actor.accountId) {
-      throw new Problem(409, 'Administrators do not disable themselves.', { code: 'own-account' });
+      throw new Problem(409, 'Administrators cannot disable their own account.', { code: 'own-account' });
     }
     await db.transaction().execute(async (tx) => {
       await actAs(tx, actor);
@@ -80,10 +80,10 @@ function isCursor(after: string): boolean {
   return isId(id) && others.length === 0;
 }
 
-/** What an account without an address is sorted by. */
-const lastOfAll = String.fromCodePoint(0x10ffff);
+/** Sort key of accounts without an address. */
+const highestKey = String.fromCodePoint(0x10ffff);
 
-/** By address, in the order of its bytes, and those without one in the end. @param after address and id, a line each */
+/** Lists accounts by address in byte order, those without one last. @param after address and id, separated by a newline */
 async function listAccounts(
   db: Database,
   prefix: string | null,
@@ -108,7 +108,7 @@ async function requireAccount(db: Database, id: string): Promise<AccountRow> {
   const { rows } = isId(id)
     ? await sql<AccountRow>`select ${columns} from accounts where id = ${id}`.execute(db)
     : { rows: [] };
-  if (rows[0] === undefined) throw new Problem(404, 'There is no such account.');
+  if (rows[0] === undefined) throw new Problem(404, 'Account not found.');
   return rows[0];
 }
 

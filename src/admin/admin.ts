@@ -1,4 +1,4 @@
-/** The administration: `/admin`, for administrators and the operator's machine clients. */
+/** Registers the administration API, `/admin`, for administrators and machine clients of the operator. */
 
 import { registerAdminAccounts } from './account_routes.ts';
 import { registerAdminApps } from './app_routes.ts';

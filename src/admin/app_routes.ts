@@ -1,4 +1,4 @@
-/** `/admin/apps`: every app, whoever registered it; verifying and suspending. */
+/** `/admin/apps`: all apps; verification and suspension. */
 
 import { sql } from 'kysely';
 import { type Actor, actAs } from '../apps/actor.ts';
@@ -9,17 +9,18 @@ import { type Client, type ClientRow, toClient } from '../clients/client.ts';
 import { ownClientIds } from '../clients/own_clients.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import { withDeliveryHold } from '../grants/delivery_hold.ts';
-import { escapePointer, isStorable } from '../http/json.ts';
+import { isStorable } from '../http/json.ts';
+import { readJsonObject } from '../http/json_object.ts';
 import { readPage, sendPage, textCursor } from '../http/page.ts';
-import { bodyProblem, Problem } from '../http/problem.ts';
+import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
 import { readTime } from '../http/time.ts';
-import { lookThrough } from './look_through.ts';
 import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
 import { readChoice, readTextParameter } from './parameters.ts';
+import { scanPage } from './scan_page.ts';
 
 const reasonLengthMax = 500;
 
-/** By the last part of the path: what is set, and the kind of the audit entry. */
+/** Actions by the last segment of the path, with the assignment and the kind of the audit entry. */
 const changes = {
   verify: { set: sql`verified_at = coalesce(verified_at, now())`, kind: 'app.verified' },
   unverify: { set: sql`verified_at = null`, kind: 'app.unverified' },
@@ -43,12 +44,12 @@ export function registerAdminApps(options: AdminOptions): void {
     if (after !== null) readKey(after, isByName, page.invalid);
     const read = (from: string | null, count: number) =>
       listClients(db, prefix, readKey(from, isByName, page.invalid), count);
-    const isWanted = (client: Client) =>
+    const matches = (client: Client) =>
       !ownClientIds.includes(client.id) &&
       (state === null || client.state === state) &&
       (origin === null || client.origin === origin);
     const key = (client: Client) => keyOf(client, isByName);
-    const { found, more } = await lookThrough(read, isWanted, key, { ...page, after });
+    const { found, more } = await scanPage(read, matches, key, { ...page, after });
     return sendPage(request, reply, page, found, represent, key, more);
   });
 
@@ -57,7 +58,7 @@ export function registerAdminApps(options: AdminOptions): void {
     return represent(await requireClient(db, request.params.id));
   });
 
-  // Written out, so that the reference's test finds each route.
+  // One call per route, because a test of the reference finds routes by these literals.
   api.post<IdRoute>('/admin/apps/:id/verify', async (request) =>
     change(await admin(request), request.params.id, 'verify', readVerification(request.body)),
   );
@@ -71,26 +72,28 @@ export function registerAdminApps(options: AdminOptions): void {
     change(await admin(request), request.params.id, 'reinstate', readChange(request.body)),
   );
 
-  async function change(actor: Actor, id: string, name: Change, { reason, lookedAt }: ChangeBody) {
+  async function change(actor: Actor, id: string, name: Change, { reason, expectedUpdatedAt }: ChangeBody) {
     const client = await requireClient(db, id);
     if (name === 'unverify' && client.origin === 'operator') {
-      throw new Problem(409, 'Apps of the operator count as verified.', { code: 'app-of-the-operator' });
+      throw new Problem(409, 'Apps of the operator always count as verified.', {
+        code: 'app-of-the-operator',
+      });
     }
     const work = async (tx: Transaction) => {
       await actAs(tx, actor);
       const { set, kind } = changes[name];
       const { rows } = await sql`
         update clients set ${set}, updated_at = now()
-        where id = ${client.id} and ${isOpen[name]}
-          and (${lookedAt}::timestamptz is null or date_trunc('milliseconds', updated_at) = ${lookedAt})
+        where id = ${client.id} and ${changesAnything[name]}
+          and (${expectedUpdatedAt}::timestamptz is null or date_trunc('milliseconds', updated_at) = ${expectedUpdatedAt})
         returning id`.execute(tx);
       if (rows.length === 0) {
-        if (lookedAt !== null) await requireUnchanged(tx, client.id, lookedAt);
+        if (expectedUpdatedAt !== null) await requireUnchanged(tx, client.id, expectedUpdatedAt);
         return;
       }
       await recordEntry(tx, { kind, clientId: client.id, details: reason === null ? {} : { reason } });
     };
-    // No delivery starts after the commit of a suspension.
+    // With the delivery hold, no delivery starts after the suspension commits.
     if (name === 'suspend') {
       await withDeliveryHold(db, { clientId: client.id, accountId: null, lane: null }, work);
     } else await db.transaction().execute(work);
@@ -99,8 +102,8 @@ export function registerAdminApps(options: AdminOptions): void {
   }
 }
 
-/** Whether there is anything to change. */
-const isOpen = {
+/** Condition for each action to change anything. */
+const changesAnything = {
   verify: sql`verified_at is null`,
   unverify: sql`verified_at is not null`,
   suspend: sql`suspended_at is null`,
@@ -128,7 +131,7 @@ function readKey(text: string | null, isByName: boolean, invalid: () => Problem)
   throw invalid();
 }
 
-/** By name where a prefix is given, else the newest first. */
+/** Lists clients: with a prefix by name, otherwise newest first. */
 async function listClients(
   db: Database,
   prefix: string | null,
@@ -144,7 +147,7 @@ async function listClients(
       order by lower(name) collate "C", id limit ${count}`.execute(db);
     return rows.map(toClient);
   }
-  // Times are cut to milliseconds in the key: the bound is the next one, and what was seen is passed over by its id.
+  // Keys have millisecond precision: the bound is the next millisecond, and rows already seen are skipped by id.
   const next =
     after === null
       ? sql``
@@ -156,14 +159,14 @@ async function listClients(
   return rows.map(toClient);
 }
 
-/** @throws Problem 412 where the app is not what the administrator saw */
-async function requireUnchanged(tx: Transaction, id: string, lookedAt: Date): Promise<void> {
+/** @throws Problem 412 if the app has changed since the administrator read it */
+async function requireUnchanged(tx: Transaction, id: string, expectedUpdatedAt: Date): Promise<void> {
   const { rows } = await sql`
-    select from clients where id = ${id} and date_trunc('milliseconds', updated_at) = ${lookedAt}`.execute(
+    select from clients where id = ${id} and date_trunc('milliseconds', updated_at) = ${expectedUpdatedAt}`.execute(
     tx,
   );
   if (rows.length > 0) return;
-  throw new Problem(412, 'The app has been changed since: look at it again.', { code: 'app-changed' });
+  throw new Problem(412, 'The app has changed since you read it. Read it again.', { code: 'app-changed' });
 }
 
 async function requireClient(db: Database, id: string): Promise<Client> {
@@ -194,10 +197,10 @@ function represent(client: Client): Record<string, unknown> {
 }
 
 interface ChangeBody {
-  /** Why, for the audit log. */
+  /** The administrator's reason, for the audit log. */
   reason: string | null;
-  /** `updated_at` of the app as the administrator saw it; null where that does not matter. */
-  lookedAt: Date | null;
+  /** `updated_at` of the version that the administrator read; null to skip the check. */
+  expectedUpdatedAt: Date | null;
 }
 
 const readChange = (body: unknown) => readBody(body, []);
@@ -205,23 +208,17 @@ const readVerification = (body: unknown) => readBody(body, ['updated_at']);
 
 /** @throws Problem 422 */
 function readBody(body: unknown, more: readonly string[]): ChangeBody {
-  if (body === undefined) return { reason: null, lookedAt: null };
-  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
-    throw bodyProblem([{ pointer: '', message: 'must be an object' }]);
-  }
-  const { reason = null, ...others } = body as Record<string, unknown>;
-  const faults = Object.keys(others)
-    .filter((name) => !more.includes(name))
-    .map((name) => ({ pointer: `/${escapePointer(name)}`, message: 'is not a known property' }));
-  const { updated_at: updatedAt = null } = others;
-  const lookedAt = typeof updatedAt === 'string' ? (readTime(updatedAt) ?? null) : null;
-  if (more.includes('updated_at') && updatedAt !== null && lookedAt === null) {
-    faults.push({ pointer: '/updated_at', message: 'must be a time as in RFC 3339' });
+  if (body === undefined) return { reason: null, expectedUpdatedAt: null };
+  const errors: BodyFault[] = [];
+  const { reason = null, updated_at: updatedAt = null } = readJsonObject(body, ['reason', ...more], errors);
+  const expectedUpdatedAt = typeof updatedAt === 'string' ? (readTime(updatedAt) ?? null) : null;
+  if (more.includes('updated_at') && updatedAt !== null && expectedUpdatedAt === null) {
+    errors.push({ pointer: '/updated_at', message: 'must be an RFC 3339 time' });
   }
   const isReason = typeof reason === 'string' && reason.length <= reasonLengthMax;
   if (reason !== null && !isReason) {
-    faults.push({ pointer: '/reason', message: `may be a text of at most ${reasonLengthMax} characters` });
+    errors.push({ pointer: '/reason', message: `must be a string of at most ${reasonLengthMax} characters` });
   }
-  if (faults.length > 0) throw bodyProblem(faults.slice(0, 100));
-  return { reason: reason as string | null, lookedAt };
+  if (errors.length > 0) throw bodyProblem(errors.slice(0, 100));
+  return { reason: reason as string | null, expectedUpdatedAt };
 }

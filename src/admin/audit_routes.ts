@@ -1,10 +1,10 @@
-/** `/admin/audit`: the audit log, the newest first, by account, client, kind and time. */
+/** `/admin/audit`: the audit log, newest first, filtered by account, client, kind and time. */
 
 import { readAuditPage } from '../audit/audit_page.ts';
 import { readPage, sendPage } from '../http/page.ts';
-import { lookThrough } from './look_through.ts';
 import { type AdminOptions, adminGuard } from './options.ts';
 import { readIdParameter, readTextParameter, readTimeParameter } from './parameters.ts';
+import { scanPage } from './scan_page.ts';
 
 type Entry = Awaited<ReturnType<typeof readAuditPage>>[number];
 
@@ -24,22 +24,22 @@ export function registerAdminAudit(options: AdminOptions): void {
     const withTokens = kind !== null && 'token.'.startsWith(kind.slice(0, 6));
     const read = (after: string | null, count: number) =>
       readAuditPage(db, { account, client, withTokens, until }, after, count);
-    const fits = (entry: Entry) =>
+    const matches = (entry: Entry) =>
       (kind === null || entry.kind.startsWith(kind)) &&
       (account === null || entry.accountId === account) &&
       (client === null || entry.clientId === client) &&
       (since === null || entry.at >= since) &&
       (until === null || entry.at < until);
     const hasFilter = [kind, account, client, since, until].some((value) => value !== null);
-    const looked = await lookThrough(read, hasFilter ? fits : null, ({ id }) => id, page);
-    const { found } = looked;
-    // Entries are in the order of their time but for a moment: past that nothing of the stretch comes any more.
-    const isPast = since !== null && looked.more !== null && (await isOlder(read, looked.more, since));
-    return sendPage(request, reply, page, found, represent, ({ id }) => id, isPast ? null : looked.more);
+    const scanned = await scanPage(read, hasFilter ? matches : null, ({ id }) => id, page);
+    const { found } = scanned;
+    // Entries are almost sorted by time. Once they are clearly older than `since`, no further page is needed.
+    const isPast = since !== null && scanned.more !== null && (await isOlder(read, scanned.more, since));
+    return sendPage(request, reply, page, found, represent, ({ id }) => id, isPast ? null : scanned.more);
   });
 }
 
-/** Milliseconds by which an entry may be out of order. */
+/** Maximum milliseconds by which entries are out of order. */
 const disorderMs = 60_000;
 
 async function isOlder(

@@ -1,4 +1,4 @@
-/** `/admin/grants`: what users let apps do, and withdrawing it. */
+/** `/admin/grants`: listing and withdrawing grants. */
 
 import { sql } from 'kysely';
 import { actorName } from '../apps/actor.ts';
@@ -7,9 +7,9 @@ import type { Database } from '../database/database.ts';
 import { withdrawGrant } from '../grants/grant.ts';
 import { readPage, sendPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
-import { lookThrough } from './look_through.ts';
 import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
 import { readIdParameter, readTextParameter } from './parameters.ts';
+import { scanPage } from './scan_page.ts';
 
 interface GrantRow {
   id: string;
@@ -34,9 +34,9 @@ export function registerAdminGrants(options: AdminOptions): void {
     const account = readIdParameter(page.parameters, 'account');
     const client = readTextParameter(page.parameters, 'client', 2_048);
     const read = (after: string | null, count: number) => listGrants(db, account, client, after, count);
-    const fits = (row: GrantRow) =>
+    const matches = (row: GrantRow) =>
       row.withdrawn_at === null && (client === null || row.client_id === client);
-    const { found, more } = await lookThrough(read, fits, ({ id }) => id, page);
+    const { found, more } = await scanPage(read, matches, ({ id }) => id, page);
     return sendPage(request, reply, page, found, represent, ({ id }) => id, more);
   });
 
@@ -53,7 +53,7 @@ export function registerAdminGrants(options: AdminOptions): void {
   });
 }
 
-/** The newest first. */
+/** Lists grants, newest first. */
 async function listGrants(
   db: Database,
   account: string | null,
@@ -61,7 +61,7 @@ async function listGrants(
   after: string | null,
   count: number,
 ): Promise<GrantRow[]> {
-  // Each of the two has an index of those that are not withdrawn; without either the primary key is read.
+  // There are partial indexes of active grants by account and by client. Without a filter, the primary key is scanned.
   const of =
     account !== null
       ? sql`and account_id = ${account} and withdrawn_at is null`
@@ -84,7 +84,7 @@ async function requireGrant(db: Database, id: string): Promise<GrantRow> {
 }
 
 function notFound(): Problem {
-  return new Problem(404, 'There is no such grant.');
+  return new Problem(404, 'Grant not found.');
 }
 
 function represent(row: GrantRow): Record<string, unknown> {

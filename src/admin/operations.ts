@@ -1,198 +1,30 @@
-/** The operations of the administration as the reference describes them. */
+/** The operations of the administration API, for the OpenAPI document. */
 
-import Type, { type TSchema } from 'typebox';
-import { appId, appOrigins, appStates, clientMembers } from '../apps/api/operations.ts';
+import Type from 'typebox';
+import { appId, appOrigins, appStates } from '../apps/api/operations.ts';
 import {
   bodyProblems,
   Id,
   jsonBody,
-  links,
-  listOf,
-  Maybe,
   Named,
   pageParameters,
   pathParameter,
   queryParameter,
-  strict,
   Time,
 } from '../http/describe.ts';
 import type { Operation, Parameter, ReferencePart } from '../http/operation.ts';
-import { healthMembers, subscriptionMembers } from '../webhooks/api/reference/schemas.ts';
-
-const count = Type.Object({ count: Type.Integer({ minimum: 0 }), is_estimate: Type.Boolean() }, strict);
-
-const reason = Type.Optional(Maybe(Type.String({ maxLength: 500 })));
-
-/** `body_json` of a single one is the body as PostgreSQL wrote it. */
-const rejectedMembers = {
-  id: Id(),
-  event: Type.String(),
-  kind: Type.String(),
-  account: Type.String(),
-  reason: Type.String(),
-  errors: Type.Array(
-    Type.Object(
-      { pointer: Type.String(), message: Type.String(), code: Type.Optional(Type.String()) },
-      strict,
-    ),
-  ),
-  published_at: Time(),
-  rejected_at: Time(),
-  _links: links,
-};
-
-const schemas: Record<string, TSchema> = {
-  AdminAccount: Type.Object(
-    {
-      id: Id(),
-      external_id: Maybe(Type.String()),
-      email: Maybe(Type.String()),
-      name: Type.String(),
-      is_admin: Type.Boolean(),
-      state: Named('active', 'disabled'),
-      created_at: Time(),
-      disabled_at: Maybe(Time()),
-      _links: links,
-    },
-    strict,
-  ),
-  AdminAccountList: listOf('AdminAccount'),
-  AdminApp: Type.Object({ ...clientMembers, _links: links }, strict),
-  AdminAppList: listOf('AdminApp'),
-  AdminReason: Type.Object({ reason }, strict),
-  AdminVerification: Type.Object({ reason, updated_at: Type.Optional(Maybe(Time())) }, strict),
-  AdminGrant: Type.Object(
-    {
-      id: Id(),
-      account: Id(),
-      client: Type.String(),
-      scopes: Type.Array(Type.String()),
-      created_at: Time(),
-      last_used_at: Maybe(Time()),
-      _links: links,
-    },
-    strict,
-  ),
-  AdminGrantList: listOf('AdminGrant'),
-  AdminSubscription: Type.Object({ ...subscriptionMembers, account: Maybe(Id()) }, strict),
-  AdminSubscriptionList: listOf('AdminSubscription'),
-  RejectedEvent: Type.Object(rejectedMembers, strict),
-  RejectedEventList: listOf('RejectedEvent'),
-  RejectedEventWithBody: Type.Object({ ...rejectedMembers, body_json: Type.String() }, strict),
-  RejectedEventCorrection: Type.Object(
-    {
-      kind: Type.Optional(Type.String({ minLength: 1, maxLength: 255 })),
-      account: Type.Optional(Type.String({ minLength: 1, maxLength: 255 })),
-      body: Type.Optional(Type.Unknown()),
-    },
-    strict,
-  ),
-  RetriedEvent: Type.Object({ id: Type.String() }, strict),
-  AuditEntry: Type.Object(
-    {
-      id: Type.String(),
-      at: Time(),
-      kind: Type.String(),
-      actor: Maybe(Type.String()),
-      account: Maybe(Id()),
-      email: Maybe(Type.String()),
-      client: Maybe(Type.String()),
-      grant: Maybe(Id()),
-      details: Type.Object({}),
-    },
-    strict,
-  ),
-  AuditEntryList: listOf('AuditEntry'),
-  AdminKeys: Type.Object(
-    {
-      signing_keys: Type.Array(
-        Type.Object(
-          {
-            kid: Type.String(),
-            algorithm: Type.String(),
-            state: Named('next', 'current', 'previous'),
-            created_at: Time(),
-            signs_from: Time(),
-            expires_at: Maybe(Time()),
-          },
-          strict,
-        ),
-      ),
-      delivery_keys: Type.Array(
-        Type.Object(
-          {
-            kid: Type.String(),
-            created_at: Time(),
-            signs_from: Time(),
-            signs_until: Maybe(Time()),
-            expires_at: Maybe(Time()),
-          },
-          strict,
-        ),
-      ),
-      _links: links,
-    },
-    strict,
-  ),
-  AdminNodes: Type.Object(
-    {
-      items: Type.Array(
-        Type.Object(
-          {
-            id: Type.String(),
-            host: Type.String(),
-            process: Type.String(),
-            alive_until: Time(),
-            state: Named('alive', 'gone'),
-          },
-          strict,
-        ),
-      ),
-      _links: links,
-    },
-    strict,
-  ),
-  AdminStats: Type.Object(
-    {
-      ...healthMembers,
-      accounts: count,
-      apps: count,
-      grants: count,
-      subscriptions: count,
-      events_waiting: count,
-    },
-    strict,
-  ),
-  AdminSettings: Type.Object(
-    {
-      version: Type.String(),
-      settings: Type.Array(
-        Type.Object(
-          {
-            name: Type.String(),
-            value: {} as TSchema,
-            is_secret: Type.Boolean(),
-            section: Named('environment', 'platform'),
-          },
-          strict,
-        ),
-      ),
-      _links: links,
-    },
-    strict,
-  ),
-};
+import { adminSchemas } from './operation_schemas.ts';
 
 const scopes = ['admin'];
-const id = (item: string) => pathParameter('id', `Which ${item}.`, Id());
-const account = queryParameter('account', 'Only those of this account.', Id());
+const id = (item: string) => pathParameter('id', `The id of the ${item}.`, Id());
+const account = queryParameter('account', 'Only entries of this account.', Id());
 const client = queryParameter(
   'client',
-  'Only those of this app: its `client_id`.',
+  'Only entries of this app, by its `client_id`.',
   Type.String({ minLength: 1, maxLength: 2_048 }),
 );
 const ofRange = (what: string) => [
-  queryParameter('since', `Only ${what} at this time or later.`, Time()),
+  queryParameter('since', `Only ${what} at or after this time.`, Time()),
   queryParameter('until', `Only ${what} before this time.`, Time()),
 ];
 
@@ -210,10 +42,10 @@ function list(
     tag: 'administration',
     summary,
     description:
-      'A page looks through 1,000 rows at most: with filters it may be shorter than `limit`, or empty, and still have `next`.',
+      'One page scans at most 1,000 rows. With filters it may have fewer items than `limit`, or none, and still have `next`.',
     scopes,
     parameters: [...pageParameters, ...parameters],
-    responses: { 200: { description: 'A page.', schema, headers: ['Link'] } },
+    responses: { 200: { description: 'A page of results.', schema, headers: ['Link'] } },
     problems: [],
   };
 }
@@ -233,7 +65,7 @@ function read(
     summary,
     scopes,
     parameters,
-    responses: { 200: { description: 'As it is now.', schema } },
+    responses: { 200: { description: 'The current state.', schema } },
     problems: path.includes('{') ? [404] : [],
   };
 }
@@ -246,7 +78,7 @@ function act(
   which: Parameter,
   body: 'AdminReason' | 'AdminVerification' | 'EmptyBody',
 ): Operation {
-  const example = body === 'EmptyBody' ? {} : { reason: 'Asked for by its developer' };
+  const example = body === 'EmptyBody' ? {} : { reason: 'Requested by the developer' };
   return {
     id: name,
     method: 'post',
@@ -256,7 +88,7 @@ function act(
     scopes,
     parameters: [which],
     body: jsonBody(body, example, false),
-    responses: { 200: { description: 'As it is now.', schema } },
+    responses: { 200: { description: 'The new state.', schema } },
     problems: [404, 409, ...bodyProblems],
   };
 }
@@ -265,16 +97,16 @@ const operations: Operation[] = [
   list('list_accounts', '/admin/accounts', 'List accounts by e-mail address', 'AdminAccountList', [
     queryParameter(
       'email',
-      'Only those whose address begins so.',
+      'Only accounts whose address begins with this text.',
       Type.String({ minLength: 1, maxLength: 254 }),
     ),
-    queryParameter('state', 'Only those in this state.', Named('active', 'disabled')),
+    queryParameter('state', 'Only accounts in this state.', Named('active', 'disabled')),
   ]),
   read('read_account', '/admin/accounts/{id}', 'Read an account', 'AdminAccount', [id('account')]),
   act(
     'disable_account',
     '/admin/accounts/{id}/disable',
-    'Disable an account: it is signed out, and its grants are withdrawn',
+    'Disable an account: ends its sessions and withdraws its grants',
     'AdminAccount',
     id('account'),
     'EmptyBody',
@@ -282,27 +114,31 @@ const operations: Operation[] = [
   act(
     'enable_account',
     '/admin/accounts/{id}/enable',
-    'Enable an account; what was withdrawn stays so',
+    'Enable an account; its grants stay withdrawn',
     'AdminAccount',
     id('account'),
     'EmptyBody',
   ),
-  list('list_all_apps', '/admin/apps', 'List all apps, the newest first, or by name', 'AdminAppList', [
-    queryParameter('state', 'Only those in this state.', Named(...appStates)),
-    queryParameter('origin', 'Only those that came in so.', Named(...appOrigins)),
-    queryParameter('name', 'Only those whose name begins so.', Type.String({ minLength: 1, maxLength: 100 })),
+  list('list_all_apps', '/admin/apps', 'List all apps, newest first or by name', 'AdminAppList', [
+    queryParameter('state', 'Only apps in this state.', Named(...appStates)),
+    queryParameter('origin', 'Only apps of this origin.', Named(...appOrigins)),
+    queryParameter(
+      'name',
+      'Only apps whose name begins with this text.',
+      Type.String({ minLength: 1, maxLength: 100 }),
+    ),
   ]),
   read('read_any_app', '/admin/apps/{id}', 'Read any app', 'AdminApp', [appId]),
   {
     ...act('verify_app', '/admin/apps/{id}/verify', 'Verify an app', 'AdminApp', appId, 'AdminVerification'),
     description:
-      'With `updated_at` as it was read, an app that has been changed since is not verified: 412. Send it: what is verified is then what was looked at.',
+      'Pass `updated_at` as you read it, so that you verify the version that you reviewed: if the app has changed since, the response is 412.',
     problems: [404, 409, 412, ...bodyProblems],
   },
   act(
     'unverify_app',
     '/admin/apps/{id}/unverify',
-    'Take a verification back',
+    'Remove the verification of an app',
     'AdminApp',
     appId,
     'AdminReason',
@@ -310,16 +146,20 @@ const operations: Operation[] = [
   act(
     'suspend_app',
     '/admin/apps/{id}/suspend',
-    'Suspend an app: no tokens, no deliveries, until it is reinstated',
+    'Suspend an app: it gets no tokens and no deliveries until it is reinstated',
     'AdminApp',
     appId,
     'AdminReason',
   ),
-  act('reinstate_app', '/admin/apps/{id}/reinstate', 'End a suspension', 'AdminApp', appId, 'AdminReason'),
-  list('list_all_grants', '/admin/grants', 'List grants that are not withdrawn', 'AdminGrantList', [
-    account,
-    client,
-  ]),
+  act(
+    'reinstate_app',
+    '/admin/apps/{id}/reinstate',
+    'Reinstate a suspended app',
+    'AdminApp',
+    appId,
+    'AdminReason',
+  ),
+  list('list_all_grants', '/admin/grants', 'List active grants', 'AdminGrantList', [account, client]),
   read('read_any_grant', '/admin/grants/{id}', 'Read a grant', 'AdminGrant', [id('grant')]),
   {
     id: 'withdraw_grant',
@@ -329,14 +169,18 @@ const operations: Operation[] = [
     summary: 'Withdraw a grant',
     scopes,
     parameters: [id('grant')],
-    responses: { 204: { description: 'It is withdrawn.' } },
+    responses: { 204: { description: 'Withdrawn.' } },
     problems: [404, 413, 415],
   },
   list('list_all_subscriptions', '/admin/subscriptions', 'List all subscriptions', 'AdminSubscriptionList', [
     account,
     client,
-    queryParameter('state', 'Only those in this state.', Named('active', 'disabled')),
-    queryParameter('failing', 'Only those that will be disabled, the next one first.', Named('true')),
+    queryParameter('state', 'Only subscriptions in this state.', Named('active', 'disabled')),
+    queryParameter(
+      'failing',
+      'Only subscriptions that will be disabled unless a delivery succeeds, soonest first.',
+      Named('true'),
+    ),
   ]),
   read('read_any_subscription', '/admin/subscriptions/{id}', 'Read any subscription', 'AdminSubscription', [
     id('subscription'),
@@ -344,7 +188,7 @@ const operations: Operation[] = [
   act(
     'disable_subscription',
     '/admin/subscriptions/{id}/disable',
-    'Disable a subscription; its owner may enable it again',
+    'Disable a subscription; its owner can enable it again',
     'AdminSubscription',
     id('subscription'),
     'EmptyBody',
@@ -353,11 +197,11 @@ const operations: Operation[] = [
     ...list(
       'list_rejected_events',
       '/admin/rejected-events',
-      'List rejected events, the newest first',
+      'List rejected events, newest first',
       'RejectedEventList',
       [],
     ),
-    description: 'Events that were published by SQL and refused when a server took them in.',
+    description: 'Events that were published by SQL and failed validation.',
   },
   read(
     'read_rejected_event',
@@ -373,7 +217,7 @@ const operations: Operation[] = [
     tag: 'administration',
     summary: 'Retry a rejected event',
     description:
-      'With `kind`, `account` or `body` in the place of what was published. An event that is refused again stays rejected: 422.',
+      '`kind`, `account` and `body` replace the published values. If the event fails validation again, it stays rejected and the response is 422.',
     scopes,
     parameters: [id('rejected event')],
     body: jsonBody(
@@ -381,7 +225,7 @@ const operations: Operation[] = [
       { body: { invoice: { id: 'inv_1024', amount: 4_900, currency: 'EUR' } } },
       false,
     ),
-    responses: { 202: { description: 'It is an event.', schema: 'RetriedEvent' } },
+    responses: { 202: { description: 'Accepted as an event.', schema: 'RetriedEvent' } },
     problems: [404, ...bodyProblems],
   },
   {
@@ -392,28 +236,32 @@ const operations: Operation[] = [
     summary: 'Discard a rejected event',
     scopes,
     parameters: [id('rejected event')],
-    responses: { 204: { description: 'It is gone.' } },
+    responses: { 204: { description: 'Discarded.' } },
     problems: [404, 413, 415],
   },
   list('list_audit_entries', '/admin/audit', 'List entries of the audit log', 'AuditEntryList', [
-    queryParameter('kind', 'Only kinds that begin so.', Type.String({ minLength: 1, maxLength: 100 })),
+    queryParameter(
+      'kind',
+      'Only kinds that begin with this text.',
+      Type.String({ minLength: 1, maxLength: 100 }),
+    ),
     account,
     client,
     ...ofRange('entries written'),
   ]),
-  read('read_keys', '/admin/keys', 'Read which keys sign', 'AdminKeys', []),
-  read('read_nodes', '/admin/nodes', 'Read which nodes send', 'AdminNodes', []),
+  read('read_keys', '/admin/keys', 'Read the signing keys and delivery keys', 'AdminKeys', []),
+  read('read_nodes', '/admin/nodes', 'Read the nodes', 'AdminNodes', []),
   read(
     'read_stats',
     '/admin/stats',
-    'Read the health of all subscriptions, and sizes',
+    'Read the health of all subscriptions, and row counts',
     'AdminStats',
     ofRange('outcomes'),
   ),
   read(
     'read_settings',
     '/admin/settings',
-    'Read the settings in force, without secrets',
+    'Read the effective settings, without secrets',
     'AdminSettings',
     [],
   ),
@@ -422,7 +270,7 @@ const operations: Operation[] = [
 export function describeAdministration(): ReferencePart {
   return {
     operations,
-    schemas,
-    tags: [{ name: 'administration', description: 'The server, for its administrators.' }],
+    schemas: adminSchemas,
+    tags: [{ name: 'administration', description: 'Administration of the server.' }],
   };
 }

@@ -1,4 +1,4 @@
-/** What the routes of the administration need, and who may use them. */
+/** Dependencies of the administration routes, and their access check. */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { type Actor, requireAdmin } from '../apps/actor.ts';
@@ -15,10 +15,10 @@ export interface AdminOptions {
   db: Database;
   guard: Guard;
   clients: ClientCache;
-  /** Kinds, and what is to be called with new events after a commit. */
+  /** The event kinds, and a callback for new events, to call after the commit. */
   events: { catalogue: Catalogue; onPublished: (events: StoredEvent[]) => void };
   config: Config;
-  /** What the operator declared, by section: shown as it is in force. */
+  /** The effective configuration of the platform, by section. */
   platform: Readonly<Record<string, unknown>>;
 }
 
@@ -26,7 +26,7 @@ export interface IdRoute {
   Params: { id: string };
 }
 
-/** Lets administrators in. */
+/** Admits administrators. */
 export function adminGuard({ db, guard }: Pick<AdminOptions, 'db' | 'guard'>) {
   return async (request: FastifyRequest): Promise<Actor> =>
     requireAdmin(db, await guard(request, adminScope));

@@ -1,4 +1,4 @@
-/** Query parameters of the administration's lists, checked. */
+/** Query parameters of the administration lists. */
 
 import { isId } from '../crypto/ids.ts';
 import type { PageQuery } from '../http/page.ts';
@@ -16,7 +16,7 @@ export function readChoice<Name extends string>(
   const value = parameters[name];
   if (value === undefined) return null;
   if ((allowed as readonly string[]).includes(value)) return value as Name;
-  throw wrong(`${name} may be ${allowed.join(', ')}.`);
+  throw parameterProblem(`${name} must be one of ${allowed.join(', ')}.`);
 }
 
 /** @throws Problem 400 */
@@ -24,7 +24,7 @@ export function readIdParameter(parameters: Parameters, name: string): string | 
   const value = parameters[name];
   if (value === undefined) return null;
   if (isId(value)) return value;
-  throw wrong(`${name} may be an id.`);
+  throw parameterProblem(`${name} must be an id.`);
 }
 
 /** @throws Problem 400 */
@@ -32,7 +32,7 @@ export function readTextParameter(parameters: Parameters, name: string, maxLengt
   const value = parameters[name];
   if (value === undefined) return null;
   if (value !== '' && value.length <= maxLength) return value;
-  throw wrong(`${name} may have 1 to ${maxLength} characters.`);
+  throw parameterProblem(`${name} must have 1 to ${maxLength} characters.`);
 }
 
 /** @throws Problem 400 */
@@ -40,10 +40,10 @@ export function readTimeParameter(parameters: Parameters, name: string): Date | 
   const value = parameters[name];
   if (value === undefined) return null;
   const time = readTime(value);
-  if (time === undefined) throw wrong(`${name} may be an RFC 3339 time.`);
+  if (time === undefined) throw parameterProblem(`${name} must be an RFC 3339 time.`);
   return time;
 }
 
-export function wrong(detail: string, code = 'invalid-parameter'): Problem {
+export function parameterProblem(detail: string, code = 'invalid-parameter'): Problem {
   return new Problem(400, detail, { code });
 }

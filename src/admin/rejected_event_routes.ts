@@ -1,4 +1,4 @@
-/** `/admin/rejected-events`: what was published by SQL and refused; retrying it with corrections, and discarding it. */
+/** `/admin/rejected-events`: events that were published by SQL and failed validation; retrying and discarding them. */
 
 import { actAs } from '../apps/actor.ts';
 import { recordEntry } from '../audit/entry.ts';
@@ -6,11 +6,12 @@ import { isId } from '../crypto/ids.ts';
 import { findRejected, listRejected, type RejectedEvent, takeRejected } from '../events/rejected_events.ts';
 import { type Correction, retryRejected } from '../events/retry_rejected.ts';
 import { isStorable } from '../http/json.ts';
+import { readJsonObject } from '../http/json_object.ts';
 import { readPage, sendPage } from '../http/page.ts';
 import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
 import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
 
-/** Characters of a corrected kind or account. */
+/** Maximum length of a corrected kind or account, in characters. */
 const nameCharactersMax = 255;
 
 export function registerAdminRejectedEvents(options: AdminOptions): void {
@@ -68,20 +69,15 @@ export function registerAdminRejectedEvents(options: AdminOptions): void {
 /** @throws Problem 422 */
 function readCorrection(body: unknown): Correction {
   if (body === undefined || body === null) return {};
-  if (typeof body !== 'object' || Array.isArray(body)) {
-    throw bodyProblem([{ pointer: '', message: 'must be an object' }]);
-  }
-  const { kind, account, body: corrected, ...others } = body as Record<string, unknown>;
-  const faults: BodyFault[] = Object.keys(others).map((name) => ({
-    pointer: `/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`,
-    message: 'is not a known property',
-  }));
+  const errors: BodyFault[] = [];
+  const given = readJsonObject(body, ['kind', 'account', 'body'], errors);
+  const { kind, account, body: corrected } = given;
   for (const [name, value] of Object.entries({ kind, account })) {
     if (value !== undefined && !isName(value)) {
-      faults.push({ pointer: `/${name}`, message: `must have 1 to ${nameCharactersMax} characters` });
+      errors.push({ pointer: `/${name}`, message: `must have 1 to ${nameCharactersMax} characters` });
     }
   }
-  if (faults.length > 0) throw bodyProblem(faults.slice(0, 100));
+  if (errors.length > 0) throw bodyProblem(errors.slice(0, 100));
   return {
     ...(kind === undefined ? {} : { kind: kind as string }),
     ...(account === undefined ? {} : { account: account as string }),
@@ -94,7 +90,7 @@ function isName(value: unknown): boolean {
 }
 
 function notFound(): Problem {
-  return new Problem(404, 'There is no such rejected event.');
+  return new Problem(404, 'Rejected event not found.');
 }
 
 function represent(event: RejectedEvent): Record<string, unknown> {

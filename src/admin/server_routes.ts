@@ -1,4 +1,4 @@
-/** `/admin/keys`, `/admin/nodes`, `/admin/stats` and `/admin/settings`: the server as it is. Never a secret. */
+/** `/admin/keys`, `/admin/nodes`, `/admin/stats` and `/admin/settings`: the state of the server, without secrets. */
 
 import { sql } from 'kysely';
 import type { Config } from '../config/config.ts';
@@ -15,7 +15,7 @@ export function registerAdminServer(options: AdminOptions): void {
 
   api.get('/admin/keys', async (request) => {
     await admin(request);
-    refuseParameters(request);
+    rejectParameters(request);
     return {
       signing_keys: await readSigningKeys(db),
       delivery_keys: await readDeliveryKeys(db),
@@ -25,7 +25,7 @@ export function registerAdminServer(options: AdminOptions): void {
 
   api.get('/admin/nodes', async (request) => {
     await admin(request);
-    refuseParameters(request);
+    rejectParameters(request);
     const { rows } = await sql<{
       id: string;
       host: string;
@@ -58,7 +58,7 @@ export function registerAdminServer(options: AdminOptions): void {
 
   api.get('/admin/settings', async (request) => {
     await admin(request);
-    refuseParameters(request);
+    rejectParameters(request);
     return {
       version,
       settings: [...describeConfig(config), ...describePlatform(platform)],
@@ -69,10 +69,10 @@ export function registerAdminServer(options: AdminOptions): void {
 
 const nodesMax = 1_000;
 const keysMax = 100;
-/** Rows that are counted one by one; beyond, the database's own estimate is given. */
+/** Maximum rows to count. Beyond that, the response contains PostgreSQL's estimate. */
 const countedMax = 10_000;
 
-const refuseParameters = readPage;
+const rejectParameters = readPage;
 
 async function readSigningKeys(db: Database): Promise<Record<string, unknown>[]> {
   const { rows } = await sql<{
@@ -187,7 +187,7 @@ function describeConfig(config: Config): Setting[] {
   ];
 }
 
-/** Sections of `nuncio.config.ts` in one list; names of environment variables in it hold no values. */
+/** The sections of `nuncio.config.ts` as one list. They contain names of environment variables, but no secret values. */
 function describePlatform(platform: AdminOptions['platform']): Setting[] {
   return Object.entries(platform).flatMap(([section, values]) =>
     Object.entries(values as Record<string, unknown>).map(([name, value]) => ({

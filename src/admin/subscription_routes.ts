@@ -1,4 +1,4 @@
-/** `/admin/subscriptions`: every subscription as far as an operator needs it: no secrets, no bodies of deliveries. */
+/** `/admin/subscriptions`: all subscriptions, without secrets and without bodies of deliveries. */
 
 import { sql } from 'kysely';
 import { actAs } from '../apps/actor.ts';
@@ -17,9 +17,9 @@ import {
   withFailing,
 } from '../webhooks/subscriptions/subscription.ts';
 import { disableByOperator } from '../webhooks/subscriptions/subscription_state.ts';
-import { lookThrough } from './look_through.ts';
 import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
-import { readChoice, readIdParameter, readTextParameter, wrong } from './parameters.ts';
+import { parameterProblem, readChoice, readIdParameter, readTextParameter } from './parameters.ts';
+import { scanPage } from './scan_page.ts';
 
 export function registerAdminSubscriptions(options: AdminOptions): void {
   const { api, db } = options;
@@ -33,18 +33,21 @@ export function registerAdminSubscriptions(options: AdminOptions): void {
     const state = readChoice(page.parameters, 'state', ['active', 'disabled']);
     const isFailing = readChoice(page.parameters, 'failing', ['true']) !== null;
     if (isFailing && (account ?? client) !== null) {
-      throw wrong('failing=true lists those of all accounts and clients.', 'parameters-exclude-each-other');
+      throw parameterProblem(
+        'failing=true cannot be combined with account or client.',
+        'parameters-exclude-each-other',
+      );
     }
     const key = isFailing ? failingKey : ({ id }: Subscription) => id;
     if (page.after !== null && !(isFailing ? isFailingKey(page.after) : isId(page.after)))
       throw page.invalid();
     const read = (after: string | null, count: number) =>
       isFailing ? listFailing(db, after, count) : listAll(db, account, client, after, count);
-    const fits = (subscription: Subscription) =>
+    const matches = (subscription: Subscription) =>
       (state === null || subscription.state === state) &&
       (client === null || subscription.clientId === client);
     const hasFilter = state !== null || (client !== null && account !== null);
-    const { found, more } = await lookThrough(read, hasFilter ? fits : null, key, page);
+    const { found, more } = await scanPage(read, hasFilter ? matches : null, key, page);
     return sendPage(request, reply, page, found, represent, key, more);
   });
 
@@ -65,7 +68,7 @@ export function registerAdminSubscriptions(options: AdminOptions): void {
   });
 }
 
-/** The newest first. */
+/** Lists subscriptions, newest first. */
 async function listAll(
   db: Database,
   account: string | null,
@@ -86,7 +89,7 @@ async function listAll(
   return rows.map(toSubscription);
 }
 
-/** Those that none of the last deliveries reached, whose owners were warned: the next to be disabled first. */
+/** Lists subscriptions whose owners were warned because all recent deliveries failed. Sorted by the time of disabling. */
 async function listFailing(db: Database, after: string | null, count: number): Promise<Subscription[]> {
   const [at, lane] = after?.split(' ') ?? [];
   const next =
@@ -117,7 +120,7 @@ async function requireSubscription(db: Database, id: string): Promise<Subscripti
     ? await sql<SubscriptionRow>`
         select ${withFailing} where subscriptions.id = ${id} and subscriptions.state <> 'ended'`.execute(db)
     : { rows: [] };
-  if (rows[0] === undefined) throw new Problem(404, 'There is no such subscription.');
+  if (rows[0] === undefined) throw new Problem(404, 'Subscription not found.');
   return toSubscription(rows[0]);
 }
 

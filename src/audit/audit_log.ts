@@ -1,15 +1,14 @@
 /**
- * The audit log: tokens, grants, withdrawals, registrations, key rotations. Owns the table `audit_entries`. What
- * changes a row of a table is written by the database's triggers, in the same transaction; tokens, of which there
- * is no row, are gathered here and written many at once.
+ * The audit log: tokens, grants, withdrawals, registrations, key rotations. Owns the table `audit_entries`. Triggers write
+ * the entries for changes of rows, in the same transaction. Issued tokens have no row; their entries are collected here
+ * and written in batches.
  */
-
 import { sql } from 'kysely';
 import { doubleArray, textArray } from '../database/arrays.ts';
 import { type Database, isDatabaseUnavailable } from '../database/database.ts';
 
 export interface AuditEntry {
-  /** Like `token.issued`. */
+  /** For example `token.issued`. */
   kind: string;
   accountId: string | null;
   clientId: string | null;
@@ -17,36 +16,36 @@ export interface AuditEntry {
   details: Readonly<Record<string, unknown>>;
 }
 
-type WaitingEntry = AuditEntry & { at: number };
+type PendingEntry = AuditEntry & { at: number };
 
-/** Milliseconds that an entry waits for others, and how many may wait; past that they are counted as lost. */
+/** Milliseconds until a flush, and maximum number of pending entries. Further entries are lost. */
 const flushMs = 500;
-const waitingMax = 10_000;
+const pendingMax = 10_000;
 
 export class AuditLog {
   readonly #db: Database;
   readonly #onError: (error: unknown, lost: number) => void;
-  #waiting: WaitingEntry[] = [];
+  #pending: PendingEntry[] = [];
   #timer: NodeJS.Timeout | undefined;
   #flushing: Promise<void> | undefined;
   #isStopped = false;
 
-  /** @param onError told of entries that could not be written */
+  /** @param onError called with the error and the number of lost entries */
   constructor(db: Database, onError: (error: unknown, lost: number) => void) {
     this.#db = db;
     this.#onError = onError;
   }
 
   add(entry: AuditEntry): void {
-    if (this.#waiting.length >= waitingMax) {
-      this.#onError(new Error('too many entries wait'), 1);
+    if (this.#pending.length >= pendingMax) {
+      this.#onError(new Error('too many pending audit entries'), 1);
       return;
     }
-    this.#waiting.push({ ...entry, at: Date.now() });
+    this.#pending.push({ ...entry, at: Date.now() });
     this.#flushSoon();
   }
 
-  /** Writes what still waits. */
+  /** Writes pending entries. */
   async stop(): Promise<void> {
     clearTimeout(this.#timer);
     this.#isStopped = true;
@@ -62,20 +61,20 @@ export class AuditLog {
   }
 
   /**
-   * The database is away: they wait for it, before what came after them. Those that it had written when it went are
-   * written twice: rather that than not at all.
+   * Puts entries back during a database outage, in front of newer ones. If the database had written them before the
+   * connection was lost, they are written twice, which is better than losing them.
    */
-  #keep(entries: WaitingEntry[], error: unknown): void {
-    const kept = entries.slice(0, Math.max(0, waitingMax - this.#waiting.length));
-    this.#waiting = [...kept, ...this.#waiting];
-    if (kept.length < entries.length) this.#onError(error, entries.length - kept.length);
+  #requeue(entries: PendingEntry[], error: unknown): void {
+    const requeued = entries.slice(0, Math.max(0, pendingMax - this.#pending.length));
+    this.#pending = [...requeued, ...this.#pending];
+    if (requeued.length < entries.length) this.#onError(error, entries.length - requeued.length);
     this.#flushSoon();
   }
 
   async #flush(): Promise<void> {
-    if (this.#waiting.length === 0) return;
-    const entries = this.#waiting;
-    this.#waiting = [];
+    if (this.#pending.length === 0) return;
+    const entries = this.#pending;
+    this.#pending = [];
     this.#flushing = sql`
       insert into audit_entries (at, kind, account_id, client_id, grant_id, details)
       select to_timestamp(at), kind, account_id::uuid, client_id, grant_id::uuid, details::jsonb
@@ -91,7 +90,7 @@ export class AuditLog {
       .then(
         () => {},
         (error: unknown) => {
-          if (isDatabaseUnavailable(error) && !this.#isStopped) this.#keep(entries, error);
+          if (isDatabaseUnavailable(error) && !this.#isStopped) this.#requeue(entries, error);
           else this.#onError(error, entries.length);
         },
       );
@@ -101,13 +100,13 @@ export class AuditLog {
 
 export interface AuditRow extends AuditEntry {
   at: Date;
-  /** The user's address. */
+  /** The e-mail address of the account. */
   email: string | null;
 }
 
 /**
- * The last entries, the oldest of them first.
- * @param filter by client, account (its id or its address) or the beginning of the kind
+ * The latest entries, oldest first.
+ * @param filter client, account (id or address), or prefix of the kind
  */
 export async function readAuditLog(
   db: Database,

@@ -1,4 +1,4 @@
-/** The audit log in pages, the newest first, each read by an index. */
+/** Pages of the audit log, newest first. Each page reads one index. */
 
 import { sql } from 'kysely';
 import type { Database } from '../database/database.ts';
@@ -6,13 +6,13 @@ import type { AuditRow } from './audit_log.ts';
 
 export interface AuditPageRow extends AuditRow {
   id: string;
-  /** An account's id or `client:<id>`; null where nobody is known by name. */
+  /** An account id or `client:<id>`; null if the actor is unknown. */
   actor: string | null;
 }
 
 /**
- * @param of what the index is chosen by; entries of single tokens are in no index of accounts or clients
- * @param after the id of the last one seen
+ * @param of selects the index. The indexes by account and by client do not contain `token.` entries.
+ * @param after the last id of the previous page
  */
 export async function readAuditPage(
   db: Database,

@@ -1,4 +1,4 @@
-/** One entry of the audit log in the transaction of what it tells of, where no trigger writes it. */
+/** Writes an audit entry in the transaction of the change, for changes without a trigger. */
 
 import { sql } from 'kysely';
 import type { Transaction } from '../database/database.ts';

@@ -63,7 +63,7 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     if (session === undefined) {
       return handedOver === null
         ? showSignIn(request, reply, formTokens, formCookie, {})
-        : handedOver.begin(request, reply, { interactionUid: null, clientId: null, question: noQuestion });
+        : handedOver.begin(request, reply, accountPageLogin);
     }
     const { account, secret, returnTo, isLink } = session;
     const apps = await listConnectedApps(db, account.id);
@@ -182,8 +182,12 @@ function registerContinue(
   });
 }
 
-/** The user opened the page; no app asked. */
-const noQuestion = { scopes: [], loginHint: null, prompt: null, acrValues: [], maxAge: null };
+/** A sign-in for the account page, without an authorization request. */
+const accountPageLogin = {
+  interactionUid: null,
+  clientId: null,
+  parameters: { scopes: [], loginHint: null, prompt: null, acrValues: [], maxAge: null },
+};
 
 function refusedContent(): Html {
   return html`<h1>You are not signed in</h1>

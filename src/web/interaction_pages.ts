@@ -199,7 +199,7 @@ function loginRequestOf({ uid, params }: Interaction, prompt: unknown): NewLogin
   return {
     interactionUid: uid,
     clientId: String(params.client_id),
-    question: {
+    parameters: {
       scopes: words(params.scope),
       loginHint: typeof params.login_hint === 'string' ? params.login_hint : null,
       prompt: typeof prompt === 'string' ? prompt : null,

@@ -6,8 +6,9 @@
 import { findAccount, normalizeEmail } from '../../accounts/account.ts';
 import { isId } from '../../crypto/ids.ts';
 import type { Transaction } from '../../database/database.ts';
+import { readJsonObject } from '../../http/json_object.ts';
 import { readPage } from '../../http/page.ts';
-import { bodyProblem, Problem } from '../../http/problem.ts';
+import { type BodyFault, bodyProblem, Problem } from '../../http/problem.ts';
 import { type Actor, actAs } from '../actor.ts';
 import { type App, type Role, roles } from '../app.ts';
 import { cancelInvitation, findInvitation, type Invitation, invite, listInvitations } from '../invitation.ts';
@@ -146,16 +147,12 @@ function readMemberName(text: string): MemberName | undefined {
 }
 
 function readRole(body: unknown): Role {
-  const given = typeof body === 'object' && body !== null && !Array.isArray(body) ? body : undefined;
-  if (given === undefined) throw bodyProblem([{ pointer: '', message: 'must be an object' }]);
-  const { role, ...others } = given as Record<string, unknown>;
-  const faults = Object.keys(others).map((name) => ({
-    pointer: `/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`,
-    message: 'is not a known property',
-  }));
-  if (!roles.includes(role as Role))
-    faults.push({ pointer: '/role', message: `must be ${roles.join(' or ')}` });
-  if (faults.length > 0) throw bodyProblem(faults.slice(0, 100));
+  const errors: BodyFault[] = [];
+  const { role } = readJsonObject(body, ['role'], errors);
+  if (!roles.includes(role as Role)) {
+    errors.push({ pointer: '/role', message: `must be ${roles.join(' or ')}` });
+  }
+  if (errors.length > 0) throw bodyProblem(errors.slice(0, 100));
   return role as Role;
 }
 

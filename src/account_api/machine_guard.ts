@@ -1,6 +1,6 @@
 /**
- * Who may use the accounts API: machine clients that the operator named, with the scope, by client credentials. Users,
- * the console and apps that registered themselves never get these scopes; should a token say otherwise, it opens nothing.
+ * Access to the accounts API: machine clients of the operator, with the scope and the client credentials grant. Users, the
+ * console and self-registered apps cannot get these scopes, and this guard rejects their tokens in any case.
  */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
@@ -17,19 +17,19 @@ export interface AccountApiOptions {
   db: Database;
   guard: Guard;
   scopes: ScopeCatalogue;
-  /** For responses that are kept for an idempotency key. */
+  /** Encrypts responses that are stored for an idempotency key. */
   sealer: Sealer;
   baseUrl: string;
-  /** Origins that users may be sent back to, as the operator declared them. */
+  /** Origins to which users may return, from the operator's configuration. */
   returnOrigins: ReadonlySet<string>;
 }
 
-/** Lets machine clients in that have the scope now: a token may be older than what it says. */
+/** Admits machine clients whose registration has the scope now; it may have been removed since the token was issued. */
 export function machineGuard({ db, guard }: Pick<AccountApiOptions, 'db' | 'guard'>, scope: string) {
   return async (request: FastifyRequest): Promise<Actor> => {
     const { accountId, clientId } = await guard(request, scope);
     if (accountId !== null) {
-      throw new Problem(403, 'This is for machine clients: the token is a user’s.', {
+      throw new Problem(403, 'This request requires the token of a machine client, not of a user.', {
         code: 'not-a-machine',
       });
     }
@@ -39,13 +39,13 @@ export function machineGuard({ db, guard }: Pick<AccountApiOptions, 'db' | 'guar
       db,
     );
     if (rows.length > 0) return { accountId, clientId, isAdmin: false };
-    throw new Problem(403, 'The operator has not named this client for that (any more).', {
+    throw new Problem(403, 'The operator has not registered this client for the scope.', {
       code: 'not-a-machine',
     });
   };
 }
 
-/** Whose idempotency keys they are. */
+/** Namespace of the client's idempotency keys. */
 export function idempotencyNamespace({ clientId }: Actor): string {
   return `accounts - ${clientId}`;
 }

@@ -1,0 +1,170 @@
+/** The schemas of the administration API, for the OpenAPI document. */
+
+import Type, { type TSchema } from 'typebox';
+import { clientMembers } from '../apps/api/operations.ts';
+import { Id, links, listOf, Maybe, Named, strict, Time } from '../http/describe.ts';
+import { healthMembers, subscriptionMembers } from '../webhooks/api/reference/schemas.ts';
+
+const count = Type.Object({ count: Type.Integer({ minimum: 0 }), is_estimate: Type.Boolean() }, strict);
+
+const reason = Type.Optional(Maybe(Type.String({ maxLength: 500 })));
+
+/** Without `body_json`, the body as PostgreSQL formats it, which only the response for a single event contains. */
+const rejectedMembers = {
+  id: Id(),
+  event: Type.String(),
+  kind: Type.String(),
+  account: Type.String(),
+  reason: Type.String(),
+  errors: Type.Array(
+    Type.Object(
+      { pointer: Type.String(), message: Type.String(), code: Type.Optional(Type.String()) },
+      strict,
+    ),
+  ),
+  published_at: Time(),
+  rejected_at: Time(),
+  _links: links,
+};
+
+export const adminSchemas: Record<string, TSchema> = {
+  AdminAccount: Type.Object(
+    {
+      id: Id(),
+      external_id: Maybe(Type.String()),
+      email: Maybe(Type.String()),
+      name: Type.String(),
+      is_admin: Type.Boolean(),
+      state: Named('active', 'disabled'),
+      created_at: Time(),
+      disabled_at: Maybe(Time()),
+      _links: links,
+    },
+    strict,
+  ),
+  AdminAccountList: listOf('AdminAccount'),
+  AdminApp: Type.Object({ ...clientMembers, _links: links }, strict),
+  AdminAppList: listOf('AdminApp'),
+  AdminReason: Type.Object({ reason }, strict),
+  AdminVerification: Type.Object({ reason, updated_at: Type.Optional(Maybe(Time())) }, strict),
+  AdminGrant: Type.Object(
+    {
+      id: Id(),
+      account: Id(),
+      client: Type.String(),
+      scopes: Type.Array(Type.String()),
+      created_at: Time(),
+      last_used_at: Maybe(Time()),
+      _links: links,
+    },
+    strict,
+  ),
+  AdminGrantList: listOf('AdminGrant'),
+  AdminSubscription: Type.Object({ ...subscriptionMembers, account: Maybe(Id()) }, strict),
+  AdminSubscriptionList: listOf('AdminSubscription'),
+  RejectedEvent: Type.Object(rejectedMembers, strict),
+  RejectedEventList: listOf('RejectedEvent'),
+  RejectedEventWithBody: Type.Object({ ...rejectedMembers, body_json: Type.String() }, strict),
+  RejectedEventCorrection: Type.Object(
+    {
+      kind: Type.Optional(Type.String({ minLength: 1, maxLength: 255 })),
+      account: Type.Optional(Type.String({ minLength: 1, maxLength: 255 })),
+      body: Type.Optional(Type.Unknown()),
+    },
+    strict,
+  ),
+  RetriedEvent: Type.Object({ id: Type.String() }, strict),
+  AuditEntry: Type.Object(
+    {
+      id: Type.String(),
+      at: Time(),
+      kind: Type.String(),
+      actor: Maybe(Type.String()),
+      account: Maybe(Id()),
+      email: Maybe(Type.String()),
+      client: Maybe(Type.String()),
+      grant: Maybe(Id()),
+      details: Type.Object({}),
+    },
+    strict,
+  ),
+  AuditEntryList: listOf('AuditEntry'),
+  AdminKeys: Type.Object(
+    {
+      signing_keys: Type.Array(
+        Type.Object(
+          {
+            kid: Type.String(),
+            algorithm: Type.String(),
+            state: Named('next', 'current', 'previous'),
+            created_at: Time(),
+            signs_from: Time(),
+            expires_at: Maybe(Time()),
+          },
+          strict,
+        ),
+      ),
+      delivery_keys: Type.Array(
+        Type.Object(
+          {
+            kid: Type.String(),
+            created_at: Time(),
+            signs_from: Time(),
+            signs_until: Maybe(Time()),
+            expires_at: Maybe(Time()),
+          },
+          strict,
+        ),
+      ),
+      _links: links,
+    },
+    strict,
+  ),
+  AdminNodes: Type.Object(
+    {
+      items: Type.Array(
+        Type.Object(
+          {
+            id: Type.String(),
+            host: Type.String(),
+            process: Type.String(),
+            alive_until: Time(),
+            state: Named('alive', 'gone'),
+          },
+          strict,
+        ),
+      ),
+      _links: links,
+    },
+    strict,
+  ),
+  AdminStats: Type.Object(
+    {
+      ...healthMembers,
+      accounts: count,
+      apps: count,
+      grants: count,
+      subscriptions: count,
+      events_waiting: count,
+    },
+    strict,
+  ),
+  AdminSettings: Type.Object(
+    {
+      version: Type.String(),
+      settings: Type.Array(
+        Type.Object(
+          {
+            name: Type.String(),
+            value: {} as TSchema,
+            is_secret: Type.Boolean(),
+            section: Named('environment', 'platform'),
+          },
+          strict,
+        ),
+      ),
+      _links: links,
+    },
+    strict,
+  ),
+};
