@@ -1,13 +1,12 @@
 /**
- * The command line: finds the command, reads its options, runs it, and says by the exit code how it went:
- * 0 done, 1 failed, 2 called wrongly.
+ * The command line: finds the command, parses its options and runs it. Exit codes: 0 success, 1 failure, 2 usage error.
  */
 
 import { parseArgs } from 'node:util';
 import { type Command, UsageError } from './commands/command.ts';
 import { type CommandEntry, commands } from './commands/commands.ts';
 import { loadConfig } from './config/config.ts';
-import { keepCompiled, readEnvironment, unknownSettingsHere } from './config/environment.ts';
+import { enableSourceCache, readEnvironment, unknownSettingsOfProcess } from './config/environment.ts';
 import { nearestName } from './config/nearest.ts';
 import { isDatabaseUnavailable } from './database/database.ts';
 import { version } from './version.ts';
@@ -15,7 +14,7 @@ import { version } from './version.ts';
 const exitFailed = 1;
 const exitUsage = 2;
 
-/** Errors whose message is the whole story for an operator; of others the stack is shown. */
+/** Errors whose message is sufficient for an operator. Other errors are printed with their stack. */
 const plainErrors = new Set([
   'ConfigError',
   'EmbeddedError',
@@ -27,7 +26,7 @@ const plainErrors = new Set([
   'ClientError',
 ]);
 
-keepCompiled();
+enableSourceCache();
 process.exitCode = await main(process.argv.slice(2));
 
 async function main(words: string[]): Promise<number> {
@@ -61,8 +60,9 @@ async function run(entry: CommandEntry, command: Command, words: string[]): Prom
   if (values.help === true) return print(help(entry, command));
   const wanted = command.positionals ?? [];
   if (positionals.length < wanted.length) throw new UsageError(`${wanted[positionals.length]} is missing`);
-  if (positionals.length > wanted.length) throw new UsageError(`"${positionals[wanted.length]}" is too much`);
-  const config = loadConfig(readEnvironment(), command.mode ?? 'command', unknownSettingsHere());
+  if (positionals.length > wanted.length)
+    throw new UsageError(`unexpected argument "${positionals[wanted.length]}"`);
+  const config = loadConfig(readEnvironment(), command.mode ?? 'command', unknownSettingsOfProcess());
   await command.run({ values, positionals }, { config, print });
   return 0;
 }
@@ -80,7 +80,7 @@ function parse(command: Command, words: string[]) {
   }
 }
 
-/** A group of commands by its first word is no mistake, only half of a name. */
+/** Reports an unknown command. The first word of a group of commands lists the group. */
 function reportUnknown(words: readonly string[]): number {
   const text = words
     .slice(0, words.findIndex((word) => word.startsWith('-')) >>> 0)
@@ -91,9 +91,7 @@ function reportUnknown(words: readonly string[]): number {
     const wantsHelp = words.some((word) => word === '--help' || word === '-h');
     const lines = ['usage: nuncio <command> [options]', '', ...rowsOf(group)].join('\n');
     if (wantsHelp) return print(lines);
-    printError(
-      `nuncio: "${text}" is the beginning of ${group.length === 1 ? 'a command' : 'several commands'}`,
-    );
+    printError(`nuncio: "${text}" is incomplete`);
     printError(lines);
     return exitUsage;
   }
@@ -101,7 +99,7 @@ function reportUnknown(words: readonly string[]): number {
     text,
     commands.map(({ name }) => name),
   );
-  printError(`nuncio: there is no command "${text}"${near === undefined ? '' : `; "${near}" may be meant`}`);
+  printError(`nuncio: unknown command "${text}"${near === undefined ? '' : `; did you mean "${near}"?`}`);
   printError(overview());
   return exitUsage;
 }
@@ -112,10 +110,10 @@ function report(error: unknown, entry: CommandEntry, command: Command): number {
     printError(help(entry, command));
     return exitUsage;
   }
-  // A file that is missing has the same code as a socket that is.
+  // ENOENT is also the code of a missing PostgreSQL socket.
   const isFile = (error as NodeJS.ErrnoException)?.syscall === 'open';
   if (isDatabaseUnavailable(error) && !isFile) {
-    printError(`nuncio: the database cannot be reached: ${(error as Error).message}`);
+    printError(`nuncio: the database is unreachable: ${(error as Error).message}`);
     return exitFailed;
   }
   const isPlain = error instanceof Error && plainErrors.has(error.name);
@@ -145,7 +143,7 @@ function rowsOf(entries: readonly CommandEntry[]): string[] {
 
 function help({ name, summary }: CommandEntry, command: Command): string {
   const words = [name, ...(command.positionals ?? [])].join(' ');
-  const rows = [...command.help, ['--help', 'this text'] as const];
+  const rows = [...command.help, ['--help', 'show this help'] as const];
   const width = Math.max(...rows.map(([option]) => option.length));
   return [
     `usage: nuncio ${words} [options]`,

@@ -1,5 +1,5 @@
 /**
- * What a platform's declaration (`nuncio.config.ts`) imports.
+ * The public API for the platform's configuration (`nuncio.config.ts`).
  */
 
 export { default as Type, type Static } from 'typebox';

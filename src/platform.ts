@@ -1,6 +1,6 @@
 /**
- * The platform: what an operator declares in `nuncio.config.ts`, read, checked and worked out. Every problem is
- * found before any is reported, each with its place and the reason.
+ * The platform: loads and validates the operator's configuration, `nuncio.config.ts`. All problems are reported together,
+ * each with its place and reason.
  */
 
 import { dirname, resolve } from 'node:path';
@@ -18,30 +18,30 @@ import { type OAuthSettings, readOAuthSettings } from './oauth/settings.ts';
 import { type Brand, type BrandDeclaration, readBrand } from './web/brand.ts';
 import { readWebhookSettings, type WebhookDeclaration, type WebhookSettings } from './webhooks/settings.ts';
 
-/** What `nuncio.config.ts` exports by default. */
+/** The default export of `nuncio.config.ts`. */
 export interface PlatformDeclaration {
   collections?: readonly Collection[];
-  /** Kinds beside those of the collections: what other systems publish. */
+  /** Event kinds that other systems publish, besides those of the collections. */
   eventKinds?: readonly EventKind[];
-  /** What is not as shipped in the authorization server. */
+  /** Settings of the authorization server. */
   oauth?: Partial<OAuthSettings>;
-  /** What is to be different of the webhooks. */
+  /** Settings of webhooks. */
   webhooks?: WebhookDeclaration;
-  /** Who may make apps, and whether they are reviewed. */
+  /** Settings of apps: who may create them, and whether they are reviewed. */
   apps?: Partial<AppSettings>;
-  /** Whose users the accounts are, and how they sign in. */
+  /** Settings of accounts: who has the users, and how they sign in. */
   accounts?: AccountDeclaration;
-  /** Name, logo, colour and links of the operator, on every page. */
+  /** Name, logo, color and links of the operator, shown on every page. */
   brand?: BrandDeclaration;
-  /** Where the base URL leads: the operator's own page, `https`, or `http` on loopback. Left out: a page of the server. */
+  /** Redirect target of the base URL: `https`, or `http` on loopback. Default: a start page of the server. */
   startUrl?: string;
 }
 
 export interface Platform {
   collections: readonly ResourceType[];
-  /** All kinds: those of the collections, then the declared ones. */
+  /** Event kinds of the collections, followed by the declared ones. */
   eventKinds: readonly EventKind[];
-  /** The objects of `read:<object>` and `write:<object>` scopes that the declaration brings, sorted. */
+  /** The objects of the platform's `read:<object>` and `write:<object>` scopes, sorted. */
   objects: readonly string[];
   oauth: OAuthSettings;
   webhooks: WebhookSettings;
@@ -51,7 +51,7 @@ export interface Platform {
   startUrl: string | null;
 }
 
-/** A declaration that cannot be used: one line for each problem. */
+/** An invalid configuration, with one line per problem. */
 export class PlatformError extends Error {
   override readonly name = 'PlatformError';
   readonly problems: readonly string[];
@@ -62,12 +62,12 @@ export class PlatformError extends Error {
   }
 }
 
-/** Declares the platform; the default export of `nuncio.config.ts`. */
+/** Declares the platform. Its result is the default export of `nuncio.config.ts`. */
 export function defineConfig(declaration: PlatformDeclaration): PlatformDeclaration {
   return Object.freeze({ ...declaration });
 }
 
-/** First parts of paths and names of tables that are the server's own. */
+/** First path segments and table names that the server uses. */
 const reservedNames = new Set(
   `access_tokens account account_links accounts admin api app_invitations app_logos app_members apps assets asyncapi attempt_bytes attempts audit_entries authorization_codes
   client_secrets clients collections console database_epochs deleted_accounts deliveries delivery_hold_acknowledgements delivery_holds delivery_keys delivery_stats device device_codes docs event_ids event_kinds
@@ -76,22 +76,22 @@ const reservedNames = new Set(
   rate_windows readyz recoveries refresh_tokens registration_access_tokens registration_tokens registration_windows rejected_events retention_day retries sessions sign_in_failures signing_keys
   subscription_revisions subscriptions token used_proofs webhooks withdrawals`.split(/\s+/),
 );
-/** Names of kinds that the server itself has. */
+/** Event kinds that the server publishes. */
 const reservedKinds = new Set(['ping', 'subscription.disabled', 'subscription.failing']);
-/** Objects of scopes that have a meaning of their own. */
+/** Objects of the server's own scopes. */
 const reservedObjects = new Set(['webhooks', 'events', 'tokens', 'apps', 'accounts', 'logins']);
-/** Collections and event kinds at most. */
+/** Maximum numbers of collections and event kinds. */
 const collectionsMax = 200;
 const eventKindsMax = 2_000;
 
-/** The file that is read where none is named: the one beside package.json, or what the build has made of it. */
+/** The default configuration: the file beside package.json, or its compiled form. */
 const defaultFile = fileURLToPath(
   new URL(import.meta.url.endsWith('.ts') ? '../nuncio.config.ts' : './nuncio.config.js', import.meta.url),
 );
 
 /**
  * @param configFile absolute path, or null for the shipped example
- * @throws PlatformError with every problem found
+ * @throws PlatformError with all problems
  */
 export async function loadPlatform(configFile: string | null): Promise<Platform> {
   const file = resolve(configFile ?? defaultFile);
@@ -99,18 +99,18 @@ export async function loadPlatform(configFile: string | null): Promise<Platform>
   try {
     module = (await import(pathToFileURL(file).href)) as { default?: unknown };
   } catch (error) {
-    throw new PlatformError([`${file}: it cannot be loaded: ${(error as Error).message}`]);
+    throw new PlatformError([`${file}: cannot be loaded: ${(error as Error).message}`]);
   }
   if (typeof module.default !== 'object' || module.default === null) {
-    throw new PlatformError([`${file}: its default export is not made by defineConfig`]);
+    throw new PlatformError([`${file}: the default export must be the result of defineConfig`]);
   }
   return createPlatform(module.default as PlatformDeclaration, `${file}: `, dirname(file));
 }
 
 /**
- * @param prefix what each problem begins with, like the file's name
- * @param folder where files that are declared by relative paths are
- * @throws PlatformError with every problem found
+ * @param prefix of each problem, for example the file name
+ * @param folder base of relative file paths
+ * @throws PlatformError with all problems
  */
 export function createPlatform(
   declaration: PlatformDeclaration,
@@ -125,7 +125,7 @@ export function createPlatform(
         key,
       )
     )
-      report(key, 'there is no such section');
+      report(key, 'unknown section');
   }
   const collections = compileCollections(declaration.collections ?? [], report);
   const declaredKinds = checkKinds(declaration.eventKinds ?? [], report);
@@ -140,7 +140,10 @@ export function createPlatform(
   const apps = readAppSettings(declaration.apps, report);
   const accounts = readAccountSettings(declaration.accounts, report);
   if (accounts.login !== null && oauth.password) {
-    report('oauth.password', 'users sign in at `accounts.login`: there is no password here to ask for');
+    report(
+      'oauth.password',
+      'cannot be combined with accounts.login: Nuncio does not know the passwords of these users',
+    );
   }
   const brand = readBrand(declaration.brand, folder, report);
   const startUrl = readStartUrl(declaration.startUrl, report);
@@ -168,27 +171,26 @@ function readStartUrl(declared: unknown, report: Report): string | null {
   if (url !== null && isSafe && url.username === '' && url.password === '') return url.href;
   report(
     'startUrl',
-    'it may be a URL that begins with https://, or with http:// on loopback, without credentials',
+    'must be a URL that begins with https://, or with http:// on loopback, without credentials',
   );
   return null;
 }
 
 function compileCollections(declared: readonly Collection[], report: Report): ResourceType[] {
   if (!Array.isArray(declared)) {
-    report('collections', 'it may be an array');
+    report('collections', 'must be an array');
     return [];
   }
-  if (declared.length > collectionsMax) report('collections', `there are more than ${collectionsMax}`);
+  if (declared.length > collectionsMax) report('collections', `must have at most ${collectionsMax} entries`);
   const types = declared.flatMap((value: unknown, index) => {
     const declaration = readCollection(value);
     if (declaration === undefined) {
-      report(`collections[${index}]`, 'it is not made by defineCollection');
+      report(`collections[${index}]`, 'must be the result of defineCollection');
       return [];
     }
     const place = `collections.${declaration.name}`;
-    if (reservedNames.has(declaration.name)) report(`${place}.name`, 'the server itself uses that name');
-    if (reservedObjects.has(declaration.scope))
-      report(`${place}.scope`, 'the server itself uses that object');
+    if (reservedNames.has(declaration.name)) report(`${place}.name`, 'is reserved for the server');
+    if (reservedObjects.has(declaration.scope)) report(`${place}.scope`, 'is reserved for the server');
     return [compileCollection(declaration, place, report)];
   });
   const all = types.flatMap(withChildren);
@@ -207,18 +209,18 @@ function compileCollections(declared: readonly Collection[], report: Report): Re
 
 function checkKinds(declared: readonly EventKind[], report: Report): EventKind[] {
   if (!Array.isArray(declared)) {
-    report('eventKinds', 'it may be an array');
+    report('eventKinds', 'must be an array');
     return [];
   }
-  if (declared.length > eventKindsMax) report('eventKinds', `there are more than ${eventKindsMax}`);
+  if (declared.length > eventKindsMax) report('eventKinds', `must have at most ${eventKindsMax} entries`);
   for (const kind of declared as readonly EventKind[]) {
     const place = `eventKinds.${kind.name}`;
     if (!/^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$/.test(kind.name) || kind.name.length > 100) {
-      report(`${place}.name`, 'it may be lower-case words divided by dots, at most 100 characters');
+      report(`${place}.name`, 'must be lower-case words separated by dots, at most 100 characters');
     }
-    if (reservedKinds.has(kind.name)) report(`${place}.name`, 'the server itself has that kind');
+    if (reservedKinds.has(kind.name)) report(`${place}.name`, 'is reserved for the server');
     if (kind.object !== null && !/^[a-z][a-z0-9_-]{0,29}$/.test(kind.object)) {
-      report(`${place}.object`, 'it is the object of a scope: a lower-case word, or null');
+      report(`${place}.object`, 'must be the object of a scope (a lower-case word) or null');
     }
     checkExample(kind, place, report);
   }
@@ -230,10 +232,10 @@ function checkExample(kind: EventKind, place: string, report: Report): void {
   addFormats.default(ajv);
   try {
     if (!ajv.validate(kind.schema, kind.example)) {
-      report(`${place}.example`, `it does not fit the schema: ${ajv.errorsText()}`);
+      report(`${place}.example`, `does not match the schema: ${ajv.errorsText()}`);
     }
   } catch (error) {
-    report(`${place}.schema`, `it cannot be used: ${(error as Error).message}`);
+    report(`${place}.schema`, `is not a valid schema: ${(error as Error).message}`);
   }
 }
 

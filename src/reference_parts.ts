@@ -1,4 +1,4 @@
-/** What the reference describes, part by part. The server shows it, and the console's requests are typed by it. */
+/** The parts of the OpenAPI document. The server publishes it, and the console's types are generated from it. */
 
 import { describeAccountApi } from './account_api/operations.ts';
 import { describeAdministration } from './admin/operations.ts';

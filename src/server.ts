@@ -1,8 +1,8 @@
 /**
- * Composition root: builds every part and hands each what it needs, by hand, in order.
+ * The composition root: creates all parts in order and passes each its dependencies.
  */
 
-// Before anything that imports the engine.
+// Must come before any import of oidc-provider.
 import './oauth/runtime_warning.ts';
 
 import type { Server as HttpsServer } from 'node:https';
@@ -52,41 +52,39 @@ import { createWebhooks } from './webhooks/webhooks.ts';
 
 export interface ServerOptions {
   config: Config;
-  /** What the operator declares. */
+  /** The operator's configuration. */
   platform: Platform;
-  /** The database to use, external or embedded; its schema is up to date. */
+  /** Connection string of the external or embedded database. Its schema must be up to date. */
   databaseUrl: string;
-  /** Key material (see config/secret.ts). */
+  /** The deployment's key material (config/secret.ts). */
   secret: Buffer;
   logger: Logger;
-  /** What tests and private installations add to how others are connected to. */
+  /** Overrides for outgoing connections, for tests and private installations. */
   egress?: Pick<ConnectorOptions, 'extraCa' | 'resolveHost'>;
-  /** Where deliveries are made: in a thread of their own, or here, beside everything else; by default the former. */
+  /** Runs the delivery engine in a thread (default) or in this one (`here`). */
   enginePlace?: 'thread' | 'here';
-  /** In development: what the page at the base URL tells. */
+  /** Content of the start page in development mode. */
   tour?: Tour;
 }
 
 type Egress = Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
 
 export interface RunningServer {
-  /** Where it listens, like `http://127.0.0.1:3000`. */
+  /** The URL it listens on, for example `http://127.0.0.1:3000`. */
   address: string;
-  /** Finishes what was begun, then closes everything. */
+  /** Drains requests and deliveries in flight, then closes all resources. */
   close(): Promise<void>;
 }
 
-/**
- * Requests of the delivery log: milliseconds that the database may take for a statement, and that a free connection is
- * waited for.
- */
+/** Timeouts for queries of the delivery log: for one statement, and for a free connection. */
 const logTimeouts = { statementTimeoutMs: 10_000, connectionTimeoutMs: 3_000 };
 
 /**
- * @throws Error of the system when the port is taken; nothing stays open then
+ * Starts the server.
+ * @throws the system's error if the port is in use; all resources are closed then
  */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
-  // Whatever opens says here how it closes: the last opened closes first, also when the start fails half way.
+  // Resources close in reverse order of opening, also when start-up fails.
   const opened = new Closing();
   try {
     const address = await openServer(options, opened);
@@ -108,7 +106,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     connectionsMax: shares.requests,
     onConnect: async (client) => {
       const entered = await enterEpoch(client);
-      // Whatever is kept in memory and was heard of by notifications is read again.
+      // State that is kept up to date by notifications must be loaded again.
       if (epoch !== undefined && entered !== epoch) notifications.reconnect();
       epoch = entered;
     },
@@ -126,17 +124,17 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   const app = createApplication(config, logger, tls, showProblem);
   app.decorate('brand', platform.brand);
   opened.defer(() => closeApplication(app));
-  // One for all: what apps keep elsewhere, notices of logouts, deliveries.
+  // Used for metadata of apps, logout notices and deliveries.
   const egress: Egress = {
     ...options.egress,
     ...(config.egressProxy === null ? {} : { proxy: readEgressProxy(config.egressProxy) }),
   };
   if (config.tls !== null) {
     const onReload = (error?: unknown) => {
-      if (error === undefined) logger.info('TLS certificate read again');
-      else logger.error({ err: error }, 'TLS certificate cannot be used: the one before stays');
+      if (error === undefined) logger.info('TLS certificate reloaded');
+      else logger.error({ err: error }, 'cannot load the TLS certificate, keeping the previous one');
     };
-    // Where there is a certificate the framework has made an HTTPS server: its type says HTTP for all.
+    // With TLS options Fastify creates an HTTPS server, although its type is that of HTTP.
     opened.defer(watchTls(app.server as unknown as HttpsServer, config.tls, asksForCertificates, onReload));
   }
   const registry = createRegistry();
@@ -147,7 +145,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     db,
     notifications,
     secret,
-    onError: (error) => logger.error({ err: error }, 'delivery keys could not be read'),
+    onError: (error) => logger.error({ err: error }, 'cannot load the delivery keys'),
   });
   await deliveryKeys.start();
   opened.defer(() => deliveryKeys.stop());
@@ -204,7 +202,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     deliveryKeys,
     egress,
     guard: limited,
-    // A function cannot be told to another thread.
+    // Functions cannot be passed to a thread.
     enginePlace: options.enginePlace ?? (egress.resolveHost === undefined ? 'thread' : 'here'),
     logger,
   });
@@ -274,13 +272,15 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   return `${tls === null ? 'http' : 'https'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }
 
-/** Milliseconds between two looks for what may be forgotten. */
+/** Milliseconds between deletions of expired idempotency keys. */
 const sweepPauseMs = 600_000;
 
-/** @returns a function that ends it */
+/** @returns a function that stops it */
 function startSweeping(db: Database, logger: Logger): () => void {
   const timer = setInterval(() => {
-    sweepIdempotencyKeys(db).catch((error) => logger.warn({ err: error }, 'idempotency keys not swept'));
+    sweepIdempotencyKeys(db).catch((error) =>
+      logger.warn({ err: error }, 'cannot delete expired idempotency keys'),
+    );
   }, sweepPauseMs);
   return () => clearInterval(timer);
 }

@@ -1,4 +1,4 @@
-/** The version of this server, as its package says. */
+/** The version of this server, from package.json. */
 
 import { readFileSync } from 'node:fs';
 

@@ -25,7 +25,7 @@ test('a collection cannot have the name of any table of the server', () => {
       createPlatform({ collections: [things] });
       return false;
     } catch (error) {
-      return String(error).includes('the server itself uses that name');
+      return String(error).includes('.name: is reserved for the server');
     }
   };
   assert.deepEqual(

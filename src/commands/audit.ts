@@ -1,4 +1,4 @@
-/** `nuncio audit`: what was granted, withdrawn, registered and issued. */
+/** `nuncio audit`: prints the audit log. */
 
 import { normalizeEmail } from '../accounts/account.ts';
 import { readAuditLog } from '../audit/audit_log.ts';
@@ -6,7 +6,7 @@ import { isId } from '../crypto/ids.ts';
 import { type Command, textOption, UsageError } from './command.ts';
 import { withDatabase } from './storage.ts';
 
-/** Entries printed where no number is given, and at most. */
+/** Default and maximum number of entries. */
 const limitDefault = 50;
 const limitMax = 10_000;
 
@@ -19,20 +19,20 @@ export const audit: Command = {
     json: { type: 'boolean' },
   },
   help: [
-    ['--client ID', 'entries of one app'],
-    ['--account ID', 'entries of one user, by id or e-mail address'],
-    ['--kind KIND', 'entries whose kind begins so, like grant or grant.withdrawn'],
-    ['--limit N', `the last N entries (${limitDefault})`],
-    ['--json', 'print a JSON object for each line'],
+    ['--client ID', 'only entries of one app'],
+    ['--account ID', 'only entries of one user, by id or e-mail address'],
+    ['--kind KIND', 'only kinds with this prefix, for example grant or grant.withdrawn'],
+    ['--limit N', `number of latest entries (default ${limitDefault})`],
+    ['--json', 'print one JSON object per line'],
   ],
   async run({ values }, { config, print }) {
     const limit = Number(textOption(values, 'limit') ?? limitDefault);
     if (!Number.isInteger(limit) || limit < 1 || limit > limitMax) {
-      throw new UsageError(`--limit may be a whole number from 1 to ${limitMax}`);
+      throw new UsageError(`--limit must be an integer from 1 to ${limitMax}`);
     }
     const account = textOption(values, 'account');
     if (account !== undefined && !isId(account) && normalizeEmail(account) === undefined) {
-      throw new UsageError(`--account is "${account}": it may be the id or the e-mail address of a user`);
+      throw new UsageError(`--account is "${account}": it must be the id or the e-mail address of a user`);
     }
     const filter = {
       clientId: textOption(values, 'client'),
@@ -46,7 +46,7 @@ export const audit: Command = {
         print(JSON.stringify({ at, kind, account: accountId, email, client, grant, details }));
         continue;
       }
-      // A column for each, also where there is nothing to say: they can be told apart by a program.
+      // Every line has all columns, so that programs can parse it.
       const who = email ?? accountId ?? '-';
       print([at.toISOString(), kind, client ?? '-', who, JSON.stringify(details)].join('  '));
     }

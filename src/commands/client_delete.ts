@@ -1,4 +1,4 @@
-/** `nuncio client delete`: removes an app; its grants, tokens and subscriptions end with it. */
+/** `nuncio client delete`: deletes an app with its grants, tokens and subscriptions. */
 
 import { isOwnClient } from '../clients/own_clients.ts';
 import { endClient } from '../grants/grant.ts';
@@ -11,10 +11,11 @@ export const clientDelete: Command = {
   positionals: ['ID'],
   async run({ positionals }, { config, print }) {
     const id = positionals[0] as string;
-    if (isOwnClient(id)) throw new CommandError(`the client "${id}" is an app of the server's own`);
+    if (isOwnClient(id))
+      throw new CommandError(`client "${id}" is an app of this server and cannot be deleted`);
     if (!(await withDatabase(config, (db) => endClient(db, id)))) {
-      throw new CommandError(`there is no client "${id}"`);
+      throw new CommandError(`client "${id}" not found`);
     }
-    print(`deleted the client ${id}`);
+    print(`deleted client ${id}`);
   },
 };

@@ -1,4 +1,4 @@
-/** `nuncio client invite`: an initial access token, with which somebody else may register an app (RFC 7591). */
+/** `nuncio client invite`: creates an initial access token for registering apps (RFC 7591). */
 
 import { parseDurationSeconds } from '../config/duration.ts';
 import { createInitialAccessToken } from '../oauth/registration/initial_access_token.ts';
@@ -13,20 +13,22 @@ export const clientInvite: Command = {
     json: { type: 'boolean' },
   },
   help: [
-    ['--note TEXT', 'for whom it is'],
-    ['--uses N', 'apps that it may register; by default 1'],
-    ['--expires DURATION', 'how long it may be used, like 12h; by default 7d'],
+    ['--note TEXT', 'description of the recipient'],
+    ['--uses N', 'number of apps that the token can register (default 1)'],
+    ['--expires DURATION', 'lifetime of the token, for example 12h (default 7d)'],
     ['--json', 'print JSON'],
   ],
   async run({ values }, { config, print }) {
     const uses = Number(textOption(values, 'uses') ?? '1');
     if (!Number.isInteger(uses) || uses < 1 || uses > 1_000_000) {
-      throw new UsageError(`--uses is "${textOption(values, 'uses')}": it may be a whole number from 1`);
+      throw new UsageError(
+        `--uses is "${textOption(values, 'uses')}": it must be an integer from 1 to 1000000`,
+      );
     }
     const expires = textOption(values, 'expires') ?? '7d';
     const seconds = parseDurationSeconds(expires);
     if (seconds === undefined || seconds < 1) {
-      throw new UsageError(`--expires is "${expires}": it may be a duration like 12h or 7d`);
+      throw new UsageError(`--expires is "${expires}": it must be a duration like 12h or 7d`);
     }
     const note = textOption(values, 'note') ?? '';
     const token = await withDatabase(config, (db) => createInitialAccessToken(db, { note, uses, seconds }));

@@ -1,4 +1,4 @@
-/** `nuncio client list`: the registered apps. */
+/** `nuncio client list`: lists registered apps. */
 
 import { listClients } from '../clients/client.ts';
 import type { Command } from './command.ts';

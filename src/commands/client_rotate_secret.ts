@@ -1,4 +1,4 @@
-/** `nuncio client rotate-secret`: another secret for an app; the one before works a while longer. */
+/** `nuncio client rotate-secret`: rotates the secret of an app. The previous one stays valid for the overlap. */
 
 import { findClient } from '../clients/client.ts';
 import { rotateClientSecret } from '../clients/client_secret.ts';
@@ -6,13 +6,13 @@ import { parseDurationSeconds } from '../config/duration.ts';
 import { type Command, CommandError, textOption, UsageError } from './command.ts';
 import { withDatabase } from './storage.ts';
 
-/** Seconds that the secret before may go on working, at most. */
+/** Maximum overlap in seconds. */
 const overlapSecondsMax = 30 * 86_400;
 
 export const clientRotateSecret: Command = {
   options: { overlap: { type: 'string' }, json: { type: 'boolean' } },
   help: [
-    ['--overlap TIME', 'how long the secret before goes on working, like 0s or 7d (24h)'],
+    ['--overlap TIME', 'how long the previous secret stays valid, for example 0s or 7d (default 24h)'],
     ['--json', 'print JSON'],
   ],
   positionals: ['ID'],
@@ -20,13 +20,15 @@ export const clientRotateSecret: Command = {
     const id = positionals[0] as string;
     const overlap = parseDurationSeconds(textOption(values, 'overlap') ?? '24h');
     if (overlap === undefined || overlap > overlapSecondsMax) {
-      throw new UsageError('--overlap may be a time from 0s to 30d, like 12h');
+      throw new UsageError('--overlap must be a duration from 0s to 30d, like 12h');
     }
     const secret = await withDatabase(config, async (db) => {
       const client = await findClient(db, id);
-      if (client === undefined) throw new CommandError(`there is no client "${id}"`);
+      if (client === undefined) throw new CommandError(`client "${id}" not found`);
       if (!client.authMethod.startsWith('client_secret_')) {
-        throw new CommandError(`the client "${id}" has no secret: it authenticates by ${client.authMethod}`);
+        throw new CommandError(
+          `client "${id}" has no secret: its authentication method is ${client.authMethod}`,
+        );
       }
       return rotateClientSecret(db, id, overlap);
     });

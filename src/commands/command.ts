@@ -1,51 +1,51 @@
 /**
- * What a command is: its options and a function. The command line finds it by its name in the table of commands.ts,
- * reads its options and turns what it throws into an exit code.
+ * The interface of a command. The command line finds a command by name in commands.ts, parses its options and converts
+ * errors to exit codes.
  */
 
 import type { ParseArgsOptionsConfig } from 'node:util';
 import type { Config, Mode } from '../config/config.ts';
 
-/** Options as `parseArgs` gives them. */
+/** Option values as `parseArgs` returns them. */
 export type OptionValues = Readonly<Record<string, string | boolean | (string | boolean)[] | undefined>>;
 
 export interface CommandInput {
   values: OptionValues;
-  /** Words after the command's name, as many as `positionals` names. */
+  /** Arguments after the command's name, one for each entry of `positionals`. */
   positionals: readonly string[];
 }
 
 export interface CommandContext {
   config: Config;
-  /** Prints a line for the person or program that asked. */
+  /** Prints a line to standard output. */
   print: (line: string) => void;
 }
 
 export interface Command {
-  /** Options without `help`, which every command has. */
+  /** Options, without `help`, which every command has. */
   options: ParseArgsOptionsConfig;
-  /** What each option means, in the order in which they are shown: `['--email E', 'address to log in with']`. */
+  /** Descriptions of the options in display order: `['--email E', 'e-mail address']`. */
   help: readonly (readonly [option: string, meaning: string])[];
-  /** Names of the words that must follow the command's name. */
+  /** Names of the required arguments. */
   positionals?: readonly string[];
-  /** How settings are read; `command` where absent. */
+  /** How settings are validated. Default: `command`. */
   mode?: Mode;
   run: (input: CommandInput, context: CommandContext) => Promise<void>;
 }
 
-/** The command was called wrongly: exit code 2, with the command's help. */
+/** Invalid usage. Prints the command's help; exit code 2. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
-/** The command could not do what was asked, for a reason that needs no stack: exit code 1. */
+/** The command failed for a reason that needs no stack. Exit code 1. */
 export class CommandError extends Error {
   override readonly name = 'CommandError';
 }
 
 /**
- * The value of an option that takes text.
- * @throws UsageError when it is required and absent
+ * The value of a string option.
+ * @throws UsageError if a required option is missing
  */
 export function textOption(values: OptionValues, name: string, required: true): string;
 export function textOption(values: OptionValues, name: string): string | undefined;
@@ -56,7 +56,7 @@ export function textOption(values: OptionValues, name: string, required = false)
   return undefined;
 }
 
-/** The values of an option that may be given more than once. */
+/** The values of a repeatable option. */
 export function textOptions(values: OptionValues, name: string): string[] {
   const value = values[name];
   return Array.isArray(value) ? value.filter((entry) => typeof entry === 'string') : [];

@@ -1,12 +1,12 @@
 /**
- * The table of commands, in the order in which they are shown. A command is loaded when it is called: none waits for
- * what another needs.
+ * The table of commands in display order. A command's module is loaded when the command runs, so that no command waits for
+ * the imports of another.
  */
 
 import type { Command } from './command.ts';
 
 export interface CommandEntry {
-  /** Words divided by a space, like `user create`. */
+  /** Words separated by a space, for example `user create`. */
   name: string;
   /** One line for the list of commands. */
   summary: string;
@@ -16,17 +16,17 @@ export interface CommandEntry {
 export const commands: readonly CommandEntry[] = [
   {
     name: 'dev',
-    summary: 'run the server in development mode (what npm start does)',
+    summary: 'run the server in development mode (npm start)',
     load: async () => (await import('./dev.ts')).dev,
   },
   {
     name: 'start',
-    summary: 'run the server (production settings)',
+    summary: 'run the server with production settings',
     load: async () => (await import('./start.ts')).start,
   },
   {
     name: 'migrate',
-    summary: 'bring the schema of the database up to date',
+    summary: 'bring the database schema up to date',
     load: async () => (await import('./migrate.ts')).migrateCommand,
   },
   {
@@ -36,92 +36,92 @@ export const commands: readonly CommandEntry[] = [
   },
   {
     name: 'user password',
-    summary: 'give a user (id or e-mail address) another password, and sign them out everywhere',
+    summary: 'set the password of a user (id or e-mail address) and end their sessions',
     load: async () => (await import('./user_password.ts')).userPassword,
   },
   {
     name: 'user disable',
-    summary: 'lock a user out, and stop every app that acts for them',
+    summary: 'disable a user: end their sessions and withdraw their grants',
     load: async () => (await import('./user_disable.ts')).userDisable,
   },
   {
     name: 'user enable',
-    summary: 'let a disabled user sign in again',
+    summary: 'enable a disabled user',
     load: async () => (await import('./user_enable.ts')).userEnable,
   },
   {
     name: 'client create',
-    summary: 'register an app (client); its secret is shown this once',
+    summary: 'register an app (client); its secret is shown only once',
     load: async () => (await import('./client_create.ts')).clientCreate,
   },
   {
     name: 'client list',
-    summary: 'list the registered apps',
+    summary: 'list registered apps',
     load: async () => (await import('./client_list.ts')).clientList,
   },
   {
     name: 'client delete',
-    summary: 'delete an app: its grants, tokens and subscriptions end with it',
+    summary: 'delete an app with its grants, tokens and subscriptions',
     load: async () => (await import('./client_delete.ts')).clientDelete,
   },
   {
     name: 'client invite',
-    summary: 'make a token with which somebody may register an app; it is shown this once',
+    summary: 'create a token for registering apps; it is shown only once',
     load: async () => (await import('./client_invite.ts')).clientInvite,
   },
   {
     name: 'logout list',
-    summary: 'list what apps were told of users who signed out, and what they could not be told',
+    summary: 'list back-channel logout notices and their outcome',
     load: async () => (await import('./logout_list.ts')).logoutList,
   },
   {
     name: 'client rotate-secret',
-    summary: 'give an app another secret; the one before works a while longer',
+    summary: 'rotate the secret of an app; the previous one stays valid for a while',
     load: async () => (await import('./client_rotate_secret.ts')).clientRotateSecret,
   },
   {
     name: 'keys rotate',
-    summary: 'replace the signing keys without a moment in which a valid token is refused',
+    summary: 'rotate the signing keys without invalidating tokens',
     load: async () => (await import('./keys_rotate.ts')).keysRotate,
   },
   {
     name: 'epoch begin',
-    summary: 'after a snapshot was restored: give new deliveries ids that no lost one had',
+    summary: 'after restoring a snapshot: begin an epoch, so that new deliveries get new ids',
     load: async () => (await import('./epoch_begin.ts')).epochBegin,
   },
   {
     name: 'parked list',
-    summary: 'list events that could not become deliveries and were set aside, with the reason',
+    summary: 'list parked events, which fan-out could not process, with the reason',
     load: async () => (await import('./parked_list.ts')).parkedList,
   },
   {
     name: 'parked retry',
-    summary: 'have parked events become deliveries after all',
+    summary: 'retry parked events',
     load: async () => (await import('./parked_retry.ts')).parkedRetry,
   },
   {
     name: 'rejected list',
-    summary: 'list events that were published by SQL and refused, with the reason',
+    summary: 'list events that were published by SQL and failed validation, with the reason',
     load: async () => (await import('./rejected_list.ts')).rejectedList,
   },
   {
     name: 'rejected retry',
-    summary: 'check rejected events again, one of them perhaps with a corrected body',
+    summary: 'retry rejected events, or one of them with a corrected body',
     load: async () => (await import('./rejected_retry.ts')).rejectedRetry,
   },
   {
     name: 'rejected discard',
-    summary: 'give a rejected event up',
+    summary: 'discard a rejected event',
     load: async () => (await import('./rejected_discard.ts')).rejectedDiscard,
   },
   {
     name: 'audit',
-    summary: 'show what was granted, withdrawn, registered and issued',
+    summary: 'print the audit log',
     load: async () => (await import('./audit.ts')).audit,
   },
   {
     name: 'trigger',
-    summary: 'publish the example event of a kind, to try what receives it',
+    summary: 'publish the example event of a kind, to test subscribers',
     load: async () => (await import('./trigger.ts')).trigger,
   },
 ];

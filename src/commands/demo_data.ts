@@ -1,6 +1,6 @@
 /**
- * The demo user and the demo client of development mode, made once. The client's secret is derived from the
- * deployment's own, so that it can be shown at every start although only its digest is stored.
+ * The demo user and the demo client of development mode, created once. The client's secret is derived from the
+ * deployment's secret, so that every start can print it although only its digest is stored.
  */
 
 import { createAccount, findAccountByEmail } from '../accounts/account.ts';
@@ -13,8 +13,8 @@ export const demoUser = { email: 'demo@example.com', password: 'demo-password', 
 export const demoClientId = 'demo';
 
 /**
- * A login that everybody knows is only for a server that nobody else can reach.
- * @returns the demo client's secret, or null where the server is not on loopback alone and nothing is made
+ * Creates the demo data only on loopback, because its password is public.
+ * @returns the demo client's secret; null if the server is not restricted to loopback
  */
 export async function ensureDemo(db: Database, config: Config, secret: Buffer): Promise<string | null> {
   const host = config.host.includes(':') ? `[${config.host}]` : config.host;

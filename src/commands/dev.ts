@@ -1,6 +1,6 @@
 /**
- * `nuncio dev` (what `npm start` runs): the server in development mode, with a demo user and a demo client
- * that are made once, and the next steps printed.
+ * `nuncio dev` (`npm start`): runs the server in development mode, creates a demo user and a demo client, and prints the
+ * next steps.
  */
 
 import { pino } from 'pino';
@@ -42,22 +42,22 @@ export const dev: Command = {
 function nextSteps({ baseUrl, configFile }: Config, clientSecret: string | null): string {
   const lines = [
     '',
-    `  Nuncio serves at  ${baseUrl}`,
-    `  Console           ${baseUrl}/console`,
-    `  Reference         ${baseUrl}/docs`,
-    `  Platform          ${configFile ?? 'the example; declare yours in nuncio.config.ts'}`,
+    `  Nuncio runs at  ${baseUrl}`,
+    `  Console         ${baseUrl}/console`,
+    `  Reference       ${baseUrl}/docs`,
+    `  Platform        ${configFile ?? 'the example; declare yours in nuncio.config.ts'}`,
   ];
   if (clientSecret === null) {
-    lines.push('  No demo user or client is made, because the server is not on loopback alone.');
+    lines.push('  There are no demo user and client, because the server is not restricted to loopback.');
   } else {
     lines.push(
-      `  Demo user         ${demoUser.email}  password  ${demoUser.password}`,
+      `  Demo user       ${demoUser.email}  password  ${demoUser.password}`,
       '',
       '  Try it from another terminal:',
       `    curl -u ${demoClientId}:${clientSecret} -d grant_type=client_credentials ${baseUrl}/oauth/token`,
       isInstalled
         ? '    npx nuncio trigger push      publishes an example event for the demo user'
-        : '    npm run demo      an app that a user connects, and that hears of what happens',
+        : '    npm run demo      an app that a user connects and that receives webhooks',
     );
   }
   return [...lines, ''].join('\n');

@@ -1,4 +1,4 @@
-/** `nuncio epoch begin`: for a database that was put back to an earlier state in a way that nothing in it tells of. */
+/** `nuncio epoch begin`: begins an epoch after a restore that PostgreSQL's timeline does not reveal. */
 
 import { sql } from 'kysely';
 import { beginEpoch } from '../database/epoch.ts';
@@ -14,11 +14,11 @@ export const epochBegin: Command = {
         select split_part(host, ' ', 1) as host from nodes where alive_until > now() limit 1`.execute(db);
       if (rows[0] !== undefined) {
         throw new CommandError(
-          `a server still sends deliveries (on ${rows[0].host}): stop all servers first (one that was killed counts for up to 45 seconds)`,
+          `a server is running on ${rows[0].host}: stop all servers first (a killed server counts as running for up to 45 seconds)`,
         );
       }
       return beginEpoch(db);
     });
-    print(`epoch ${number} has begun`);
+    print(`epoch ${number} begins`);
   },
 };

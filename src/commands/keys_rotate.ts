@@ -1,6 +1,4 @@
-/**
- * `nuncio keys rotate`: new signing keys for tokens and for deliveries, published at once and signing after ten minutes.
- */
+/** `nuncio keys rotate`: rotates the signing keys and the delivery key. New signing keys become active after ten minutes. */
 
 import { publishedAheadSeconds, rotateSigningKeys } from '../oauth/signing_keys.ts';
 import { overlapSeconds, rotateDeliveryKey } from '../webhooks/sending/delivery_key.ts';
@@ -11,12 +9,14 @@ export const keysRotate: Command = {
   options: { json: { type: 'boolean' } },
   help: [['--json', 'print JSON']],
   async run({ values }, { config, print }) {
-    // Other commands do without it; keys sealed with one that was made up here would be of use to no server.
+    // Required here: with a generated secret, no server could open the new keys.
     if (config.databaseUrl !== null && config.secret === null) {
-      throw new CommandError('NUNCIO_SECRET is not set: it must be the one of the servers on DATABASE_URL');
+      throw new CommandError(
+        'NUNCIO_SECRET is not set: it must be the secret of the servers that use DATABASE_URL',
+      );
     }
     const [ids, deliveryKey] = await withDatabase(config, async (db, { secret }) => [
-      await rotateSigningKeys(db, secret).catch(refuseOtherSecret),
+      await rotateSigningKeys(db, secret).catch(reportOtherSecret),
       await rotateDeliveryKey(db, secret),
     ]);
     if (values.json === true) {
@@ -30,15 +30,15 @@ export const keysRotate: Command = {
       );
       return;
     }
-    for (const id of ids) print(`made ${id}`);
+    for (const id of ids) print(`created signing key ${id}`);
     print(
-      `made ${deliveryKey} for deliveries (the old one signs beside it for ${overlapSeconds / 86_400} days)`,
+      `created delivery key ${deliveryKey} (the previous one keeps signing for ${overlapSeconds / 86_400} days)`,
     );
-    print(`published now, signing in ${publishedAheadSeconds / 60} minutes`);
+    print(`the signing keys are published now and become active in ${publishedAheadSeconds / 60} minutes`);
   },
 };
 
-/** Says it without a stack where it is the operator's to mend. */
-function refuseOtherSecret(error: Error): never {
+/** Reports a wrong secret without a stack, because the operator can correct it. */
+function reportOtherSecret(error: Error): never {
   throw /(?:another|different) NUNCIO_SECRET/.test(error.message) ? new CommandError(error.message) : error;
 }

@@ -1,10 +1,10 @@
-/** `nuncio logout list`: what apps were told of users who signed out, and what they could not be told. */
+/** `nuncio logout list`: lists back-channel logout notices and their outcome. */
 
 import { listLogoutNotices } from '../oauth/logout/notice.ts';
 import type { Command } from './command.ts';
 import { withDatabase } from './storage.ts';
 
-/** Notices shown. */
+/** Maximum number of notices to print. */
 const shownMax = 100;
 
 export const logoutList: Command = {

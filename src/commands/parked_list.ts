@@ -1,10 +1,10 @@
-/** `nuncio parked list`: events that the fan-out could not make deliveries of, and why. */
+/** `nuncio parked list`: lists parked events and the reasons. */
 
 import { listParkedEvents } from '../webhooks/fan_out/parked_events.ts';
 import type { Command } from './command.ts';
 import { withDatabase } from './storage.ts';
 
-/** Events shown. */
+/** Maximum number of events to print. */
 const shownMax = 100;
 
 export const parkedList: Command = {

@@ -1,6 +1,6 @@
 /**
- * The password of a user, for commands: asked for at the terminal without an echo, or read from standard input, where no
- * list of processes and no shell's history shows it; or as it stands on the command line, where both do.
+ * The password of a user for commands. It is read from the terminal without echo, or from standard input, which keeps it
+ * out of the process list and the shell history; or it is given on the command line, which does not.
  */
 
 import { createInterface } from 'node:readline';
@@ -9,18 +9,18 @@ import { CommandError, type OptionValues, textOption, UsageError } from './comma
 
 export const passwordHelp = [
   '--password P',
-  'at least 8 characters; - reads it from standard input; without it the terminal is asked. P itself shows in ps',
+  'at least 8 characters; - reads standard input; without the option the terminal prompts. A password P is visible in ps',
 ] as const;
 
-/** Where a password comes from. */
+/** The source of the password. */
 export interface PasswordInput extends NodeJS.ReadableStream {
   isTTY?: boolean;
 }
 
 /**
- * @param input a terminal, or what `-` is read from: its first line
- * @param output where a terminal is asked
- * @throws UsageError when there is none
+ * @param input a terminal, or the stream whose first line `-` reads
+ * @param output where the terminal prompts
+ * @throws UsageError if there is no password
  */
 export async function readPassword(
   values: OptionValues,
@@ -32,11 +32,11 @@ export async function readPassword(
   if (given === undefined) throw new UsageError('--password is required');
   if (given !== '-') return given;
   for await (const line of createInterface({ input })) return line;
-  throw new UsageError('--password is -: standard input is empty');
+  throw new UsageError('--password is -, but standard input is empty');
 }
 
 async function askTwice(input: PasswordInput, output: NodeJS.WritableStream): Promise<string> {
-  // As a terminal it echoes nothing by itself, and what is typed goes nowhere.
+  // In terminal mode the stream does not echo by itself, and readline's output is discarded.
   const nowhere = new Writable({ write: (_chunk, _encoding, done) => done() });
   const reader = createInterface({ input, output: nowhere, terminal: true });
   const lines = reader[Symbol.asyncIterator]();
@@ -44,14 +44,14 @@ async function askTwice(input: PasswordInput, output: NodeJS.WritableStream): Pr
     output.write(question);
     const { value, done } = await lines.next();
     output.write('\n');
-    if (done === true) throw new CommandError('no password was given');
+    if (done === true) throw new CommandError('no password was entered');
     return String(value);
   };
-  // Ctrl-C ends the question like the end of the input.
+  // Ctrl-C counts as end of input.
   reader.once('SIGINT', () => reader.close());
   try {
     const password = await ask('Password: ');
-    if ((await ask('The same again: ')) !== password) throw new CommandError('the two passwords differ');
+    if ((await ask('Repeat password: ')) !== password) throw new CommandError('the passwords do not match');
     return password;
   } finally {
     reader.close();

@@ -1,4 +1,4 @@
-/** `nuncio rejected discard`: a rejected event is given up. */
+/** `nuncio rejected discard`: discards a rejected event. */
 
 import { isId } from '../crypto/ids.ts';
 import { takeRejected } from '../events/rejected_events.ts';
@@ -7,12 +7,12 @@ import { withDatabase } from './storage.ts';
 
 export const rejectedDiscard: Command = {
   options: { id: { type: 'string' } },
-  help: [['--id ID', 'the event, as `rejected list` shows it']],
+  help: [['--id ID', 'the event, by its id in `rejected list`']],
   async run({ values }, { config, print }) {
     const id = textOption(values, 'id');
-    if (id === undefined || !isId(id)) throw new CommandError('--id must be one that `rejected list` shows');
+    if (id === undefined || !isId(id)) throw new CommandError('--id must be an id from `rejected list`');
     const taken = await withDatabase(config, (db) => db.transaction().execute((tx) => takeRejected(tx, id)));
-    if (taken === undefined) throw new CommandError(`no rejected event has the id ${id}`);
-    print(`${taken.kind} ${taken.eventId} is discarded`);
+    if (taken === undefined) throw new CommandError(`rejected event ${id} not found`);
+    print(`discarded ${taken.kind} ${taken.eventId}`);
   },
 };

@@ -1,15 +1,15 @@
-/** `nuncio rejected list`: events that were published by SQL and refused, and why. */
+/** `nuncio rejected list`: lists events that were published by SQL and failed validation, with the reasons. */
 
 import { listRejected } from '../events/rejected_events.ts';
 import type { Command } from './command.ts';
 import { withDatabase } from './storage.ts';
 
-/** Events shown. */
+/** Maximum number of events to print. */
 const shownMax = 100;
 
 export const rejectedList: Command = {
   options: { json: { type: 'boolean' } },
-  help: [['--json', 'print JSON, with the bodies']],
+  help: [['--json', 'print JSON, including the bodies']],
   async run({ values }, { config, print }) {
     const events = await withDatabase(config, (db) => listRejected(db, shownMax));
     if (values.json === true) {

@@ -1,4 +1,4 @@
-/** `nuncio rejected retry`: rejected events are checked again, one of them perhaps with a corrected body. */
+/** `nuncio rejected retry`: validates rejected events again, or one of them with a corrected body. */
 
 import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
@@ -10,36 +10,37 @@ import { loadPlatform } from '../platform.ts';
 import { type Command, CommandError, textOption } from './command.ts';
 import { withDatabase } from './storage.ts';
 
-/** Events read at a time. */
+/** Events per query. */
 const pageSize = 100;
 
 export const rejectedRetry: Command = {
   options: { id: { type: 'string' }, body: { type: 'string' } },
   help: [
-    ['--id ID', 'one event, as `rejected list` shows it; all of them without it'],
-    ['--body JSON', 'the corrected body of that event'],
+    ['--id ID', 'one event, by its id in `rejected list`; default all'],
+    ['--body JSON', 'corrected body of that event'],
   ],
   async run({ values }, { config, print }) {
     const id = textOption(values, 'id');
     const body = textOption(values, 'body');
-    if (id !== undefined && !isId(id))
-      throw new CommandError('the id must be one that `rejected list` shows');
-    if (body !== undefined && id === undefined)
-      throw new CommandError('--body is for one event: name it with --id');
-    if (body !== undefined && !isJson(body)) throw new CommandError('the body must be JSON');
+    if (id !== undefined && !isId(id)) throw new CommandError('--id must be an id from `rejected list`');
+    if (body !== undefined && id === undefined) throw new CommandError('--body requires --id');
+    if (body !== undefined && !isJson(body)) throw new CommandError('--body must be JSON');
     const catalogue = createCatalogue((await loadPlatform(config.configFile)).eventKinds);
     const correction = body === undefined ? {} : { body };
-    const { retried, refused } = await withDatabase(config, (db) =>
+    const { retried, rejected } = await withDatabase(config, (db) =>
       id === undefined ? retryAll(db, catalogue) : retryOne(db, id, correction, catalogue),
     );
-    print(`${retried} ${retried === 1 ? 'event waits' : 'events wait'} for the fan-out`);
-    if (refused > 0) throw new CommandError(`${refused} of them are refused again: see rejected list`);
+    print(`${retried} ${retried === 1 ? 'event was' : 'events were'} accepted`);
+    if (rejected > 0)
+      throw new CommandError(
+        `${rejected} ${rejected === 1 ? 'event was' : 'events were'} rejected again: see rejected list`,
+      );
   },
 };
 
 interface Outcome {
   retried: number;
-  refused: number;
+  rejected: number;
 }
 
 async function retryOne(
@@ -50,16 +51,16 @@ async function retryOne(
 ): Promise<Outcome> {
   try {
     const done = await db.transaction().execute((tx) => retryRejected(tx, id, correction, catalogue));
-    if (done === undefined) throw new CommandError(`no rejected event has the id ${id}`);
+    if (done === undefined) throw new CommandError(`rejected event ${id} not found`);
   } catch (error) {
-    if (error instanceof Problem) throw new CommandError(`it is refused again: ${error.message}`);
+    if (error instanceof Problem) throw new CommandError(`the event was rejected again: ${error.message}`);
     throw error;
   }
-  return { retried: 1, refused: 0 };
+  return { retried: 1, rejected: 0 };
 }
 
 async function retryAll(db: Database, catalogue: Catalogue): Promise<Outcome> {
-  const outcome = { retried: 0, refused: 0 };
+  const outcome = { retried: 0, rejected: 0 };
   let after: string | null = null;
   for (;;) {
     const page = await listRejected(db, pageSize, after);
@@ -69,7 +70,7 @@ async function retryAll(db: Database, catalogue: Catalogue): Promise<Outcome> {
         if (done !== undefined) outcome.retried += 1;
       } catch (error) {
         if (!(error instanceof Problem)) throw error;
-        outcome.refused += 1;
+        outcome.rejected += 1;
       }
     }
     if (page.length < pageSize) return outcome;

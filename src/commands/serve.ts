@@ -1,7 +1,7 @@
 /**
- * Serving: what `nuncio dev` and `nuncio start` share, from the storage to the signal that ends it.
+ * Runs a server until a signal stops it: the common part of `nuncio dev` and `nuncio start`.
  *
- *   storage → schema → server → (SIGTERM or SIGINT) → server closed → storage left
+ *   storage → schema → server → (SIGTERM or SIGINT) → server closed → storage released
  */
 
 import type { Logger } from 'pino';
@@ -15,7 +15,7 @@ import type { Tour } from '../web/start_page.ts';
 import { CommandError } from './command.ts';
 import { openStorage, type Storage } from './storage.ts';
 
-/** Seconds that a stop may take: more than the longest attempt of a delivery (15) and of a request to the database. */
+/** Maximum seconds for a stop. Longer than the timeouts of delivery attempts (15 s) and of database queries. */
 const stopSecondsMax = 30;
 
 export interface ServeOptions {
@@ -23,27 +23,27 @@ export interface ServeOptions {
   logger: Logger;
   /** Whether to bring the schema up to date first. */
   migrate: boolean;
-  /** Runs between the schema and the server. */
+  /** Runs after the schema is up to date and before the server starts. */
   prepare?: (db: Database, storage: Storage) => Promise<void>;
-  /** In development: what the page at the base URL tells, asked for after `prepare`. */
+  /** Content of the start page in development mode; called after `prepare`. */
   tour?: () => Tour;
-  /** Runs once the server listens. */
+  /** Runs once the server is listening. */
   ready: (server: RunningServer, storage: Storage) => void;
 }
 
-/** Serves until a signal ends it. */
+/** Serves until a signal arrives. */
 export async function serve(options: ServeOptions): Promise<void> {
   const { config, logger } = options;
-  // Heard from the first moment: whoever stops a server that is still starting gets a clean stop too.
+  // Installed first, so that a signal during start-up also causes a clean stop.
   const stopped = stopSignal(logger);
   if (isPublicHttp(config.baseUrl)) {
-    logger.warn({ base_url: config.baseUrl }, 'no TLS: everybody on the way reads passwords and tokens');
+    logger.warn({ base_url: config.baseUrl }, 'no TLS: passwords and tokens are sent unencrypted');
   }
   const platform = await loadPlatform(config.configFile);
   const storage = await openStorage(config, 'server', (line) => logger.warn(line));
   try {
     if (storage.description !== null) logger.info(storage.description);
-    await bringUpToDate(options, storage, platform);
+    await prepareDatabase(options, storage, platform);
     const { databaseUrl, secret } = storage;
     const server = await startServer({
       config,
@@ -53,11 +53,11 @@ export async function serve(options: ServeOptions): Promise<void> {
       logger,
       ...(options.tour === undefined ? {} : { tour: options.tour() }),
     }).catch((error) => {
-      throw explained(error, config);
+      throw explainListenError(error, config);
     });
     options.ready(server, storage);
     logger.info({ signal: await stopped }, 'stopping');
-    endInTime(logger);
+    exitAfterTimeout(logger);
     await server.close();
   } finally {
     await storage.close();
@@ -65,12 +65,12 @@ export async function serve(options: ServeOptions): Promise<void> {
   logger.info('stopped');
 }
 
-async function bringUpToDate(options: ServeOptions, storage: Storage, platform: Platform) {
+async function prepareDatabase(options: ServeOptions, storage: Storage, platform: Platform) {
   const { migrate: wanted, prepare, logger } = options;
   if (wanted) {
     const applied = await migrate(storage.databaseUrl);
     applied.push(...(await migrateCollections(storage.databaseUrl, platform.collections)));
-    if (applied.length > 0) logger.info({ applied }, 'schema brought up to date');
+    if (applied.length > 0) logger.info({ applied }, 'migrated the schema');
   } else {
     await requireMigrated(storage.databaseUrl);
     await requireCollections(storage.databaseUrl, platform.collections);
@@ -85,24 +85,24 @@ async function bringUpToDate(options: ServeOptions, storage: Storage, platform: 
 }
 
 /**
- * A stop that cannot be finished (the database is gone, say) does not keep the process for ever. What was not written
- * down is repeated by whoever goes on: nothing is lost by it.
+ * Ends the process if the stop takes too long, for example because of a database outage. Nothing is lost: another node
+ * repeats what was not recorded.
  */
-function endInTime(logger: Logger): void {
+function exitAfterTimeout(logger: Logger): void {
   setTimeout(() => {
-    logger.error({ seconds: stopSecondsMax }, 'not stopped in time: ended as it is');
+    logger.error({ seconds: stopSecondsMax }, 'stop timed out, exiting');
     process.exit(1);
   }, stopSecondsMax * 1_000).unref();
 }
 
-/** The first signal asks for a clean stop, a second one ends the process at once. */
+/** The first signal requests a clean stop, the second one ends the process immediately. */
 function stopSignal(logger: Logger): Promise<NodeJS.Signals> {
   return new Promise((resolve) => {
     for (const signal of ['SIGTERM', 'SIGINT'] as const) {
       process.once(signal, () => {
         resolve(signal);
         process.once(signal, () => {
-          logger.warn('stopped at once, by a second signal');
+          logger.warn('exiting immediately after a second signal');
           process.exit(1);
         });
       });
@@ -110,16 +110,16 @@ function stopSignal(logger: Logger): Promise<NodeJS.Signals> {
   });
 }
 
-function explained(error: unknown, config: Config): unknown {
+function explainListenError(error: unknown, config: Config): unknown {
   const { code, syscall, hostname } = error as NodeJS.ErrnoException & { hostname?: string };
   if (code === 'EADDRINUSE') {
-    return new CommandError(`PORT is "${config.port}": something listens there already; set another PORT`);
+    return new CommandError(`PORT is "${config.port}": the port is in use; set another PORT`);
   }
   if (code === 'EACCES')
-    return new CommandError(`PORT is "${config.port}": it may not be opened by this user`);
+    return new CommandError(`PORT is "${config.port}": this user is not allowed to open the port`);
   const isUnknown = syscall === 'getaddrinfo' && hostname === config.host;
   if (isUnknown || (syscall === 'listen' && code !== undefined)) {
-    return new CommandError(`HOST is "${config.host}": it may be an address of this machine`);
+    return new CommandError(`HOST is "${config.host}": it must be an address of this machine`);
   }
   return error;
 }

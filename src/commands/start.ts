@@ -1,4 +1,4 @@
-/** `nuncio start`: the server with production settings; logs as JSON lines. */
+/** `nuncio start`: runs the server with production settings. Logs are JSON lines. */
 
 import { pino } from 'pino';
 import type { Command } from './command.ts';
@@ -8,7 +8,7 @@ import { serve } from './serve.ts';
 export const start: Command = {
   mode: 'start',
   options: { 'no-migrate': { type: 'boolean' } },
-  help: [['--no-migrate', 'do not bring the schema up to date; refuse to start where it is not']],
+  help: [['--no-migrate', 'do not migrate the schema; fail if it is not up to date']],
   async run({ values }, { config }) {
     const logger = pino({ level: config.logLevel, base: null }, openLogDestination(1));
     await serve({

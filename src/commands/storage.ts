@@ -1,6 +1,6 @@
 /**
- * Storage for commands: the external database, or the embedded one (started for the command's time where no
- * server runs), with its schema up to date.
+ * Database access for commands: the external database, or the embedded one, which is started if no server runs. The
+ * schema is brought up to date.
  */
 
 import type { Config } from '../config/config.ts';
@@ -13,15 +13,15 @@ import { withSchema } from '../database/schema.ts';
 export interface Storage {
   databaseUrl: string;
   secret: Buffer;
-  /** One line about the embedded PostgreSQL, or null where an external one is used. */
+  /** Describes the embedded PostgreSQL in one line; null for an external database. */
   description: string | null;
-  /** Leaves it; the embedded PostgreSQL stops with its last user. */
+  /** Releases the database. The embedded PostgreSQL stops with its last user. */
   close(): Promise<void>;
 }
 
 /**
- * @param log told, in one line each, of an embedded PostgreSQL that was lost, why it does not start, and that it is back
- * @throws EmbeddedError when another server runs on the data directory, or PostgreSQL cannot be started
+ * @param log called with one line when the embedded PostgreSQL is lost, cannot be restarted, or is back
+ * @throws EmbeddedError if another server uses the data directory, or PostgreSQL cannot be started
  */
 export async function openStorage(
   config: Config,
@@ -50,7 +50,7 @@ export async function openStorage(
   };
 }
 
-/** Runs a command's work on the database, and leaves the database as it was found. */
+/** Runs a command's work with a database, and closes the database afterwards. */
 export async function withDatabase<Result>(
   config: Config,
   work: (db: Database, storage: Storage) => Promise<Result>,

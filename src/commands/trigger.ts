@@ -1,4 +1,4 @@
-/** `nuncio trigger`: an event of a kind, with its example as the body; for trying what receives it. */
+/** `nuncio trigger`: publishes an event with the example body of its kind, for testing subscribers. */
 
 import { findAccount, findAccountByEmail } from '../accounts/account.ts';
 import { isId } from '../crypto/ids.ts';
@@ -15,9 +15,9 @@ export const trigger: Command = {
   help: [
     [
       '--account ID',
-      `whose event it is, by id or e-mail address; by default ${demoUser.email}, where there is one`,
+      `account of the event, by id or e-mail address; default ${demoUser.email}, if it exists`,
     ],
-    ['--body JSON', 'its body, by default the example of the kind'],
+    ['--body JSON', 'body of the event; default the example of the kind'],
     ['--json', 'print JSON'],
   ],
   positionals: ['KIND'],
@@ -27,10 +27,10 @@ export const trigger: Command = {
     const body = readBody(values, kind, createCatalogue(eventKinds));
     const wanted = textOption(values, 'account');
     const id = await withDatabase(config, async (db) => {
-      const accountId = await accountOf(db, wanted ?? demoUser.email);
+      const accountId = await findAccountId(db, wanted ?? demoUser.email);
       if (accountId === undefined && wanted === undefined) throw new UsageError('--account is required');
-      if (accountId === undefined) throw new CommandError(`there is no account "${wanted}"`);
-      // A server that runs finds it within a second: it looks by itself.
+      if (accountId === undefined) throw new CommandError(`account "${wanted}" not found`);
+      // No notification is needed: a running server polls every second.
       return db.transaction().execute((tx) => appendEvent(tx, { accountId, kind, body }));
     });
     print(values.json === true ? JSON.stringify({ id }) : `published ${kind} as ${id}`);
@@ -41,7 +41,7 @@ function readBody(values: OptionValues, kind: string, catalogue: Catalogue): unk
   const declared = catalogue.kinds.get(kind);
   if (declared === undefined || declared.isBuiltIn) {
     const names = [...catalogue.kinds.values()].filter((entry) => !entry.isBuiltIn).map(({ name }) => name);
-    throw new UsageError(`KIND is "${kind}": it may be ${names.join(', ')}`);
+    throw new UsageError(`KIND is "${kind}": it must be one of ${names.join(', ')}`);
   }
   const text = textOption(values, 'body');
   if (text === undefined) return declared.example;
@@ -49,15 +49,15 @@ function readBody(values: OptionValues, kind: string, catalogue: Catalogue): unk
   try {
     body = JSON.parse(text);
   } catch {
-    throw new UsageError('--body is not JSON');
+    throw new UsageError('--body must be JSON');
   }
-  const [fault] = catalogue.faultsOf(kind, body, '');
-  if (fault !== undefined)
-    throw new UsageError(`--body${fault.pointer && ` at ${fault.pointer}`} ${fault.message}`);
+  const [error] = catalogue.faultsOf(kind, body, '');
+  if (error !== undefined)
+    throw new UsageError(`--body${error.pointer && ` at ${error.pointer}`} ${error.message}`);
   return body;
 }
 
-async function accountOf(db: Database, text: string): Promise<string | undefined> {
+async function findAccountId(db: Database, text: string): Promise<string | undefined> {
   if (isId(text)) return (await findAccount(db, text))?.id;
   return (await findAccountByEmail(db, text.trim().toLowerCase()))?.account.id;
 }

@@ -1,4 +1,4 @@
-/** `nuncio user create`: makes an account. */
+/** `nuncio user create`: creates an account. */
 
 import { createAccount, makeAdmin } from '../accounts/account.ts';
 import {
@@ -21,14 +21,14 @@ export const userCreate: Command = {
     json: { type: 'boolean' },
   },
   help: [
-    ['--email E', 'address to log in with'],
+    ['--email E', 'e-mail address to sign in with'],
     [
       '--external-id X',
-      'user id in the application where the user signs in, instead of an address and a password; a known one is kept',
+      'user id in the application, instead of --email and --password; an existing account is kept',
     ],
     passwordHelp,
-    ['--name N', 'what the user is called; by default the part of the address before the @'],
-    ['--admin', 'makes the account an administrator: its console also administers the server'],
+    ['--name N', 'display name; default the part of the address before the @'],
+    ['--admin', 'make the account an administrator, who can administer the server in the console'],
     ['--json', 'print JSON'],
   ],
   async run({ values }, { config, print }) {
@@ -44,11 +44,11 @@ export const userCreate: Command = {
     const account = await withDatabase(config, (db) => createAccount(db, wanted));
     const { id, email, isAdmin } = account;
     if (values.json === true) print(JSON.stringify({ id, email, name: account.name, admin: isAdmin }));
-    else print(`created the user ${email} (${id})`);
+    else print(`created user ${email} (${id})`);
   },
 };
 
-/** For an application's user, mostly to make them an administrator: everybody else's account comes by itself. */
+/** Creates an external account, usually for an administrator: other accounts are created by the application. */
 async function createExternal(
   externalId: string,
   values: OptionValues,
@@ -57,11 +57,11 @@ async function createExternal(
 ): Promise<void> {
   if (!isExternalId(externalId)) {
     throw new UsageError(
-      `--external-id may have 1 to ${externalIdCharactersMax} characters, without control characters`,
+      `--external-id must have 1 to ${externalIdCharactersMax} characters and no control characters`,
     );
   }
   for (const name of ['email', 'password', 'name']) {
-    if (values[name] !== undefined) throw new UsageError(`--${name}: the application tells that of its user`);
+    if (values[name] !== undefined) throw new UsageError(`--${name} cannot be combined with --external-id`);
   }
   const isAdmin = values.admin === true;
   const id = await withDatabase(config, (db) =>
@@ -73,5 +73,5 @@ async function createExternal(
     }),
   );
   if (values.json === true) print(JSON.stringify({ id, external_id: externalId, admin: isAdmin }));
-  else print(`the user with the external id ${externalId} has the account ${id}`);
+  else print(`the user with external id ${externalId} has account ${id}`);
 }

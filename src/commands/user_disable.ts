@@ -1,6 +1,4 @@
-/**
- * `nuncio user disable`: a user cannot sign in, is signed out everywhere, and every app that acted for them is stopped.
- */
+/** `nuncio user disable`: ends a user's sessions, prevents sign-in, and withdraws their grants. */
 
 import { disableAccount, findAnyAccount } from '../accounts/account.ts';
 import { endSessions } from '../oauth/storage/end_sessions.ts';
@@ -16,14 +14,14 @@ export const userDisable: Command = {
     const email = await withDatabase(config, (db) =>
       db.transaction().execute(async (tx) => {
         const account = await findAnyAccount(tx, user);
-        if (account === undefined) throw new CommandError(`there is no user "${user}"`);
+        if (account === undefined) throw new CommandError(`user "${user}" not found`);
         if (!(await disableAccount(tx, account.id))) {
-          throw new CommandError(`the user ${account.email ?? account.id} is disabled already`);
+          throw new CommandError(`user ${account.email ?? account.id} is already disabled`);
         }
         await endSessions(tx, account.id);
         return account.email ?? account.id;
       }),
     );
-    print(`disabled the user ${email}; every app that acted for them is stopped`);
+    print(`disabled user ${email} and withdrew their grants`);
   },
 };

@@ -1,4 +1,4 @@
-/** `nuncio user enable`: a disabled user may sign in again. What was withdrawn stays withdrawn. */
+/** `nuncio user enable`: allows a disabled user to sign in again. Withdrawn grants stay withdrawn. */
 
 import { enableAccount, findAnyAccount } from '../accounts/account.ts';
 import { type Command, CommandError } from './command.ts';
@@ -12,12 +12,12 @@ export const userEnable: Command = {
     const user = positionals[0] as string;
     const email = await withDatabase(config, async (db) => {
       const account = await findAnyAccount(db, user);
-      if (account === undefined) throw new CommandError(`there is no user "${user}"`);
+      if (account === undefined) throw new CommandError(`user "${user}" not found`);
       if (!(await enableAccount(db, account.id))) {
-        throw new CommandError(`the user ${account.email ?? account.id} is not disabled`);
+        throw new CommandError(`user ${account.email ?? account.id} is not disabled`);
       }
       return account.email ?? account.id;
     });
-    print(`enabled the user ${email}; apps have to be connected anew`);
+    print(`enabled user ${email}; they must connect their apps again`);
   },
 };

@@ -1,4 +1,4 @@
-/** `nuncio user password`: another password for a user, who is signed out everywhere. Connected apps stay connected. */
+/** `nuncio user password`: sets a user's password and signs them out everywhere. Grants of apps are not affected. */
 
 import { changePassword, findAnyAccount } from '../accounts/account.ts';
 import { endSessions } from '../oauth/storage/end_sessions.ts';
@@ -16,12 +16,12 @@ export const userPassword: Command = {
     const email = await withDatabase(config, (db) =>
       db.transaction().execute(async (tx) => {
         const account = await findAnyAccount(tx, user);
-        if (account === undefined) throw new CommandError(`there is no user "${user}"`);
+        if (account === undefined) throw new CommandError(`user "${user}" not found`);
         await changePassword(tx, account.id, password);
         await endSessions(tx, account.id);
         return account.email ?? account.id;
       }),
     );
-    print(`changed the password of ${email}, who is signed out everywhere`);
+    print(`changed the password of ${email} and ended all their sessions`);
   },
 };

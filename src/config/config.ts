@@ -1,6 +1,6 @@
 /**
- * Settings: the environment made into one frozen `Config`. Every problem is found before any is reported,
- * each in one line that names the setting, what it was and what it may be.
+ * Converts the environment to one frozen `Config`. All problems are reported together, each in one line with the name of
+ * the setting, its value and the accepted values.
  */
 
 import { isIP } from 'node:net';
@@ -12,39 +12,39 @@ import { connectionsDefault, connectionsMin } from './connections.ts';
 import { parseDurationSeconds } from './duration.ts';
 import type { Environment } from './environment.ts';
 
-/** How the process was started: `dev` by `npm start`, `start` in production, `command` for the rest. */
+/** How the process was started: `dev` by `npm start`, `start` in production, `command` by other commands. */
 export type Mode = 'dev' | 'start' | 'command';
 
 export interface Config {
   readonly mode: Mode;
-  /** Origin without a trailing slash; it is also the issuer. */
+  /** Origin without a trailing slash. Also the issuer. */
   readonly baseUrl: string;
   readonly port: number;
   readonly host: string;
-  /** Null: the embedded PostgreSQL. */
+  /** Null: use the embedded PostgreSQL. */
   readonly databaseUrl: string | null;
-  /** The PostgreSQL schema that everything of Nuncio is in. */
+  /** The PostgreSQL schema for everything of Nuncio. */
   readonly databaseSchema: string;
-  /** Connections to the database that this node opens at most. */
+  /** Maximum database connections of this node. */
   readonly databaseConnections: number;
   /** Absolute path. */
   readonly dataDir: string;
-  /** Null: made and kept in the data directory. */
+  /** Null: generate a secret and store it in the data directory. */
   readonly secret: string | null;
   readonly insecureSubscribers: boolean;
-  /** Pauses after each failed attempt, in seconds. */
+  /** Pauses between attempts, in seconds. */
   readonly retryScheduleSeconds: readonly number[];
-  /** Requests a minute for each token; 0 is none. */
+  /** Requests per minute and token; 0 disables the limit. */
   readonly rateLimitPerMinute: number;
-  /** Of this server among all on the database; null where the operator has not named it. */
+  /** Name of this node, unique within the deployment; null if the operator did not set one. */
   readonly nodeName: string | null;
-  /** Addresses or CIDR ranges of reverse proxies whose `X-Forwarded-*` is believed. */
+  /** Addresses or CIDR ranges of reverse proxies whose `X-Forwarded-*` headers are trusted. */
   readonly trustProxy: readonly string[];
-  /** URL of the proxy that outgoing connections go through, perhaps with credentials; null for none. */
+  /** URL of the proxy for outgoing connections, optionally with credentials; null for none. */
   readonly egressProxy: string | null;
-  /** Null: the server speaks plain HTTP, and whatever is in front of it TLS. */
+  /** Null: the server speaks plain HTTP. */
   readonly tls: TlsFiles | null;
-  /** Absolute path of the platform's declaration, or null for the shipped example. */
+  /** Absolute path of `nuncio.config.ts`; null for the shipped example. */
   readonly configFile: string | null;
   readonly logLevel: LogLevel;
 }
@@ -53,23 +53,23 @@ export interface Config {
 export interface TlsFiles {
   readonly certFile: string;
   readonly keyFile: string;
-  /** Authorities whose client certificates count as issued by one. */
+  /** CAs whose client certificates are trusted. */
   readonly clientCaFile: string | null;
 }
 
 const logLevels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 export type LogLevel = (typeof logLevels)[number];
 
-/** Specification of deliveries: 5 s, 30 s, 2 min, 10 min, 30 min, 1 h, 3 h, 6 h, 12 h, 24 h, 24 h. */
+/** Default retry schedule: 11 pauses, about 3 days in total. */
 export const defaultRetrySchedule = '5s,30s,2m,10m,30m,1h,3h,6h,12h,24h,24h';
 
-/** The shortest secret accepted, in bytes. */
+/** Minimum length of the secret, in bytes. */
 export const secretBytesMin = 32;
-/** The most steps a retry schedule may have, and the longest step in seconds. */
+/** Maximum number of pauses in a retry schedule, and maximum length of a pause in seconds. */
 export const retryStepsMax = 20;
 export const retryStepSecondsMax = 7 * 86_400;
 
-/** Wrong settings: one line each in `problems`. */
+/** Invalid settings; `problems` has one line for each. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
   readonly problems: readonly string[];
@@ -81,41 +81,46 @@ export class ConfigError extends Error {
 }
 
 /**
- * @param unknown problems with names that are no settings
- * @throws ConfigError with every problem found
+ * @param unknown problems with unknown settings, to be reported together with the others
+ * @throws ConfigError with all problems
  */
 export function loadConfig(environment: Environment, mode: Mode, unknown: readonly string[] = []): Config {
   const problems: string[] = [...unknown];
-  const wrong = (name: keyof Environment, was: string, mayBe: string) => {
-    problems.push(`${name} is ${JSON.stringify(was)}: it may be ${mayBe}`);
+  const reportInvalid = (name: keyof Environment, value: string, accepted: string) => {
+    problems.push(`${name} is ${JSON.stringify(value)}: it must be ${accepted}`);
   };
 
-  const port = readInteger(environment, 'PORT', 3000, 0, 65_535, wrong);
+  const port = readInteger(environment, 'PORT', 3000, 0, 65_535, reportInvalid);
   const tls = readTls(environment, problems);
-  const baseUrl = readBaseUrl(environment, port, tls !== null, wrong);
-  const insecureHttp = readSwitch(environment, 'NUNCIO_INSECURE_HTTP', false, wrong);
+  const baseUrl = readBaseUrl(environment, port, tls !== null, reportInvalid);
+  const insecureHttp = readSwitch(environment, 'NUNCIO_INSECURE_HTTP', false, reportInvalid);
   if (mode === 'start' && !insecureHttp && baseUrl !== undefined && isPublicHttp(baseUrl)) {
     problems.push(
-      `NUNCIO_BASE_URL is ${JSON.stringify(baseUrl)}: it may be an https origin or a loopback address; over http everybody on the way reads passwords and tokens (NUNCIO_INSECURE_HTTP=1 accepts that)`,
+      `NUNCIO_BASE_URL is ${JSON.stringify(baseUrl)}: it must be an https origin or a loopback address, because http sends passwords and tokens unencrypted (NUNCIO_INSECURE_HTTP=1 allows it)`,
     );
   }
-  const databaseUrl = readDatabaseUrl(environment, wrong);
-  const insecureSubscribers = readSwitch(environment, 'NUNCIO_INSECURE_SUBSCRIBERS', mode === 'dev', wrong);
+  const databaseUrl = readDatabaseUrl(environment, reportInvalid);
+  const insecureSubscribers = readSwitch(
+    environment,
+    'NUNCIO_INSECURE_SUBSCRIBERS',
+    mode === 'dev',
+    reportInvalid,
+  );
   if (environment.NUNCIO_INSECURE_SUBSCRIBERS === '1' && baseUrl && !mayBeInsecure(baseUrl)) {
     problems.push(
-      `NUNCIO_INSECURE_SUBSCRIBERS is "1": it may be "0" or unset while the base URL is ${baseUrl} (https and not loopback)`,
+      `NUNCIO_INSECURE_SUBSCRIBERS is "1": it must be "0" or unset while the base URL is ${baseUrl} (https and not loopback)`,
     );
   }
   const secret = environment.NUNCIO_SECRET ?? null;
   if (secret !== null && Buffer.byteLength(secret) < secretBytesMin) {
-    // The value itself is a secret and stays out of the message.
+    // The message must not contain the secret itself.
     problems.push(
-      `NUNCIO_SECRET is ${Buffer.byteLength(secret)} bytes long: it may be ${secretBytesMin} bytes or more`,
+      `NUNCIO_SECRET is ${Buffer.byteLength(secret)} bytes long: it must be ${secretBytesMin} bytes or more`,
     );
   }
   if (mode === 'start' && databaseUrl !== null && secret === null) {
     problems.push(
-      `NUNCIO_SECRET is not set: with a DATABASE_URL it must be ${secretBytesMin} bytes or more, the same on every node`,
+      `NUNCIO_SECRET is not set: with DATABASE_URL it must be ${secretBytesMin} bytes or more, the same on every node`,
     );
   }
 
@@ -125,44 +130,44 @@ export function loadConfig(environment: Environment, mode: Mode, unknown: readon
     port,
     host: environment.HOST ?? (mode === 'start' ? '0.0.0.0' : '127.0.0.1'),
     databaseUrl,
-    databaseSchema: readDatabaseSchema(environment, wrong),
+    databaseSchema: readDatabaseSchema(environment, reportInvalid),
     databaseConnections: readInteger(
       environment,
       'NUNCIO_DATABASE_CONNECTIONS',
       connectionsDefault,
       connectionsMin,
       1_000,
-      wrong,
+      reportInvalid,
     ),
     dataDir: resolve(environment.NUNCIO_DATA_DIR ?? './data'),
     secret,
     insecureSubscribers: insecureSubscribers && baseUrl !== undefined && mayBeInsecure(baseUrl),
-    retryScheduleSeconds: readRetrySchedule(environment, wrong),
-    rateLimitPerMinute: readInteger(environment, 'NUNCIO_RATE_LIMIT', 600, 0, 1_000_000_000, wrong),
-    nodeName: readNodeName(environment, wrong),
-    trustProxy: readTrustProxy(environment, wrong),
-    egressProxy: readEgressProxy(environment, wrong),
+    retryScheduleSeconds: readRetrySchedule(environment, reportInvalid),
+    rateLimitPerMinute: readInteger(environment, 'NUNCIO_RATE_LIMIT', 600, 0, 1_000_000_000, reportInvalid),
+    nodeName: readNodeName(environment, reportInvalid),
+    trustProxy: readTrustProxy(environment, reportInvalid),
+    egressProxy: readEgressProxy(environment, reportInvalid),
     tls,
     configFile:
       environment.NUNCIO_CONFIG === undefined
         ? findConfigFile(process.cwd())
         : resolve(environment.NUNCIO_CONFIG),
-    logLevel: readLogLevel(environment, wrong),
+    logLevel: readLogLevel(environment, reportInvalid),
   };
   if (problems.length > 0) throw new ConfigError(problems);
   return Object.freeze(config);
 }
 
-function readNodeName(environment: Environment, wrong: Wrong): string | null {
+function readNodeName(environment: Environment, reportInvalid: ReportInvalid): string | null {
   const name = environment.NUNCIO_NODE_NAME;
   if (name === undefined) return null;
   if (!/^[\x21-\x7e]{1,255}$/.test(name)) {
-    wrong('NUNCIO_NODE_NAME', name, '1 to 255 visible ASCII characters');
+    reportInvalid('NUNCIO_NODE_NAME', name, '1 to 255 visible ASCII characters');
   }
   return name;
 }
 
-type Wrong = (name: keyof Environment, was: string, mayBe: string) => void;
+type ReportInvalid = (name: keyof Environment, value: string, accepted: string) => void;
 
 function readInteger(
   environment: Environment,
@@ -170,13 +175,13 @@ function readInteger(
   fallback: number,
   min: number,
   max: number,
-  wrong: Wrong,
+  reportInvalid: ReportInvalid,
 ): number {
   const text = environment[name];
   if (text === undefined) return fallback;
   const value = Number(text);
   if (/^\d+$/.test(text) && value >= min && value <= max) return value;
-  wrong(name, text, `a whole number from ${min} to ${max}`);
+  reportInvalid(name, text, `an integer from ${min} to ${max}`);
   return fallback;
 }
 
@@ -184,12 +189,12 @@ function readSwitch(
   environment: Environment,
   name: 'NUNCIO_INSECURE_HTTP' | 'NUNCIO_INSECURE_SUBSCRIBERS',
   fallback: boolean,
-  wrong: Wrong,
+  reportInvalid: ReportInvalid,
 ): boolean {
   const text = environment[name];
   if (text === undefined) return fallback;
   if (text === '1') return true;
-  if (text !== '0') wrong(name, text, '"1" or "0"');
+  if (text !== '0') reportInvalid(name, text, '"1" or "0"');
   return false;
 }
 
@@ -205,10 +210,10 @@ function readTls(environment: Environment, problems: string[]): TlsFiles | null 
   }
   const given = Object.entries({ cert, key, clientCa }).some(([, path]) => path !== undefined);
   if (given && cert === undefined) {
-    problems.push('NUNCIO_TLS_CERT_FILE is not set: it must be, beside the other settings of TLS');
+    problems.push('NUNCIO_TLS_CERT_FILE is not set: it is required with the other TLS settings');
   }
   if (given && key === undefined) {
-    problems.push('NUNCIO_TLS_KEY_FILE is not set: it must be, beside the other settings of TLS');
+    problems.push('NUNCIO_TLS_KEY_FILE is not set: it is required with the other TLS settings');
   }
   return null;
 }
@@ -217,7 +222,7 @@ function readBaseUrl(
   environment: Environment,
   port: number,
   hasTls: boolean,
-  wrong: Wrong,
+  reportInvalid: ReportInvalid,
 ): string | undefined {
   const text = environment.NUNCIO_BASE_URL;
   if (text === undefined) return `${hasTls ? 'https' : 'http'}://localhost:${port}`;
@@ -231,60 +236,61 @@ function readBaseUrl(
     url.username === '' &&
     url.password === '';
   if (isOrigin && hasTls && url.protocol === 'http:') {
-    wrong('NUNCIO_BASE_URL', text, 'an https origin while NUNCIO_TLS_CERT_FILE is set');
+    reportInvalid('NUNCIO_BASE_URL', text, 'an https origin while NUNCIO_TLS_CERT_FILE is set');
     return undefined;
   }
   if (isOrigin) return url.origin;
-  wrong(
+  reportInvalid(
     'NUNCIO_BASE_URL',
     withoutPassword(text),
-    'an http or https origin without path, query or credentials, like https://api.example.com',
+    'an http or https origin without path, query and credentials, like https://api.example.com',
   );
   return undefined;
 }
 
-function readDatabaseUrl(environment: Environment, wrong: Wrong): string | null {
+function readDatabaseUrl(environment: Environment, reportInvalid: ReportInvalid): string | null {
   const text = environment.DATABASE_URL;
   if (text === undefined) return null;
-  // A password before an empty host is for a socket: the driver takes it, URLs do not.
+  // In the driver's URLs, an empty host with a password stands for a socket. `URL` rejects an empty host.
   const isUrl = URL.canParse(text.replace('@/', '@socket/')) && /^postgres(ql)?:\/\//.test(text);
   if (!isUrl) {
-    wrong('DATABASE_URL', withoutPassword(text), databaseUrlShape);
+    reportInvalid('DATABASE_URL', withoutPassword(text), databaseUrlShape);
     return null;
   }
-  const fault = driverFault(text);
-  if (fault !== undefined) wrong('DATABASE_URL', withoutPassword(text), `${databaseUrlShape} (${fault})`);
-  return fault === undefined ? text : null;
+  const error = findDriverError(text);
+  if (error !== undefined)
+    reportInvalid('DATABASE_URL', withoutPassword(text), `${databaseUrlShape} (${error})`);
+  return error === undefined ? text : null;
 }
 
-function readDatabaseSchema(environment: Environment, wrong: Wrong): string {
+function readDatabaseSchema(environment: Environment, reportInvalid: ReportInvalid): string {
   const text = environment.NUNCIO_DATABASE_SCHEMA ?? defaultSchema;
-  if (!isSchemaName(text)) wrong('NUNCIO_DATABASE_SCHEMA', text, schemaShape);
+  if (!isSchemaName(text)) reportInvalid('NUNCIO_DATABASE_SCHEMA', text, schemaShape);
   return text;
 }
 
 const schemaShape =
-  'a name of up to 40 lower-case letters, digits and underscores that does not begin with a digit or pg_, and is not public';
+  'a name of up to 40 lower-case letters, digits and underscores that does not begin with a digit or pg_ and is not public';
 const databaseUrlShape = 'a URL like postgres://user:password@host:5432/database';
 
-/** What the driver cannot use of a URL: bad escapes, certificate files that cannot be read, ports that do not exist. */
-function driverFault(databaseUrl: string): string | undefined {
+/** Errors that only the driver finds: invalid escapes, unreadable certificate files, invalid ports. */
+function findDriverError(databaseUrl: string): string | undefined {
   try {
     const { host, port } = new pg.Client({ connectionString: databaseUrl });
-    if (!(port >= 0 && port <= 65_535)) return 'there is no such port';
-    return /[\p{Cc}\p{Zs}\uFFFD]/u.test(host) ? 'there is no such host' : undefined;
+    if (!(port >= 0 && port <= 65_535)) return 'invalid port';
+    return /[\p{Cc}\p{Zs}\uFFFD]/u.test(host) ? 'invalid host' : undefined;
   } catch (error) {
     const { code, path, message } = error as NodeJS.ErrnoException;
     return path === undefined ? message : `${path}: ${code}`;
   }
 }
 
-function readRetrySchedule(environment: Environment, wrong: Wrong): readonly number[] {
+function readRetrySchedule(environment: Environment, reportInvalid: ReportInvalid): readonly number[] {
   const text = environment.NUNCIO_RETRY_SCHEDULE ?? defaultRetrySchedule;
   const steps = text.split(',').map(parseDurationSeconds);
   const valid = steps.filter((step) => step !== undefined && step >= 1 && step <= retryStepSecondsMax);
   if (valid.length === steps.length && steps.length <= retryStepsMax) return Object.freeze(valid as number[]);
-  wrong(
+  reportInvalid(
     'NUNCIO_RETRY_SCHEDULE',
     text,
     `1 to ${retryStepsMax} pauses from 1s to 7d, like ${defaultRetrySchedule}`,
@@ -292,20 +298,20 @@ function readRetrySchedule(environment: Environment, wrong: Wrong): readonly num
   return [];
 }
 
-function readTrustProxy(environment: Environment, wrong: Wrong): readonly string[] {
+function readTrustProxy(environment: Environment, reportInvalid: ReportInvalid): readonly string[] {
   const text = environment.NUNCIO_TRUST_PROXY;
   if (text === undefined) return [];
   const entries = text.split(',').map((entry) => entry.trim());
   if (entries.every(isAddressOrRange)) return Object.freeze(entries);
-  wrong(
+  reportInvalid(
     'NUNCIO_TRUST_PROXY',
     text,
-    'addresses or CIDR ranges of 1 bit or more divided by commas, like 10.0.0.5,fd00::/8',
+    'addresses or CIDR ranges with a prefix of 1 bit or more, separated by commas, like 10.0.0.5,fd00::/8',
   );
   return [];
 }
 
-function readEgressProxy(environment: Environment, wrong: Wrong): string | null {
+function readEgressProxy(environment: Environment, reportInvalid: ReportInvalid): string | null {
   const text = environment.NUNCIO_EGRESS_PROXY;
   if (text === undefined) return null;
   const url = URL.parse(text);
@@ -319,7 +325,11 @@ function readEgressProxy(environment: Environment, wrong: Wrong): string | null 
     (url.password === '' || url.username !== '') &&
     isDecodable(url.username + url.password);
   if (isProxy) return text;
-  wrong('NUNCIO_EGRESS_PROXY', withoutPassword(text), 'a URL like http://user:password@proxy.example:3128');
+  reportInvalid(
+    'NUNCIO_EGRESS_PROXY',
+    withoutPassword(text),
+    'a URL like http://user:password@proxy.example:3128',
+  );
   return null;
 }
 
@@ -335,32 +345,32 @@ function isAddressOrRange(entry: string): boolean {
   const [address = '', prefix, ...rest] = entry.split('/');
   const family = isIP(address);
   if (family === 0 || rest.length > 0) return false;
-  // A zone is a name of this machine's own; a range of everybody is nobody's proxy.
+  // Zones are local to this machine. A prefix of 0 bits, rejected below, would trust everyone.
   if (address.includes('%')) return false;
   if (prefix === undefined) return true;
   return /^[1-9]\d{0,2}$/.test(prefix) && Number(prefix) <= (family === 4 ? 32 : 128);
 }
 
-function readLogLevel(environment: Environment, wrong: Wrong): LogLevel {
+function readLogLevel(environment: Environment, reportInvalid: ReportInvalid): LogLevel {
   const text = environment.LOG_LEVEL ?? 'info';
   const level = logLevels.find((candidate) => candidate === text);
-  if (level === undefined) wrong('LOG_LEVEL', text, `one of ${logLevels.join(', ')}`);
+  if (level === undefined) reportInvalid('LOG_LEVEL', text, `one of ${logLevels.join(', ')}`);
   return level ?? 'info';
 }
 
-/** True where passwords and tokens cross a network in the clear. */
+/** Whether passwords and tokens are sent over a network unencrypted. */
 export function isPublicHttp(baseUrl: string): boolean {
   const { protocol, hostname } = new URL(baseUrl);
   return protocol === 'http:' && !isLoopbackHost(hostname);
 }
 
-/** True for loopback hosts and for plain http: the places where development happens. */
+/** Whether the base URL is one of development: plain http or a loopback host. */
 function mayBeInsecure(baseUrl: string): boolean {
   const url = new URL(baseUrl);
   return url.protocol === 'http:' || isLoopbackHost(url.hostname);
 }
 
-/** `localhost`, `*.localhost`, 127.0.0.0/8 and ::1, as WHATWG URL prints them. */
+/** Whether a host name, as the URL standard serializes it, is `localhost`, `*.localhost`, 127.0.0.0/8 or ::1. */
 export function isLoopbackHost(hostname: string): boolean {
   return (
     hostname === 'localhost' ||
@@ -371,6 +381,6 @@ export function isLoopbackHost(hostname: string): boolean {
 }
 
 function withoutPassword(text: string): string {
-  // Whatever stands before the host may be a password, also one with an @ or a slash in it.
+  // Everything before the last @ may be a password, including one that contains @ or a slash.
   return text.replace(/^.*@/s, '***@').replace(/([?&]password=)[^&]*/gi, '$1***');
 }

@@ -1,4 +1,4 @@
-/** Connections to the database that a node opens at most: four nodes fit PostgreSQL's own limit of 100 by default. */
+/** Default and minimum for the maximum database connections of a node. Four nodes fit PostgreSQL's default limit of 100. */
 
 export const connectionsDefault = 22;
 export const connectionsMin = 10;

@@ -1,12 +1,12 @@
 /**
- * Durations as an operator writes them (`5s`, `30m`, `1h`, `2d`), in seconds.
+ * Parses durations of settings and options: `5s`, `30m`, `1h`, `2d`.
  */
 
 const unitSeconds: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3_600, d: 86_400 };
 
 /**
- * @param text a whole number and a unit: `s`, `m`, `h` or `d`
- * @returns seconds, or undefined where the text is not a duration
+ * @param text an integer and a unit: `s`, `m`, `h` or `d`
+ * @returns seconds; undefined if the text is not a duration
  */
 export function parseDurationSeconds(text: string): number | undefined {
   const match = /^(\d{1,9})\s*([smhd])$/.exec(text.trim());

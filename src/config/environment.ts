@@ -1,5 +1,5 @@
 /**
- * The environment: the one place that reads `process.env`. Everything else is handed what it needs.
+ * The environment: the only module that reads `process.env`.
  */
 
 import { enableCompileCache } from 'node:module';
@@ -29,18 +29,18 @@ const names = [
   'LOG_LEVEL',
 ] as const;
 
-/** The variables that Nuncio reads. An empty value counts as absent. */
+/** The environment variables that Nuncio reads. Empty values are treated as absent. */
 export type Environment = { readonly [name in (typeof names)[number]]?: string };
 
-/** The beginning of every name that is ours alone. */
+/** Prefix of Nuncio's own variables. */
 const prefix = 'NUNCIO_';
 
-/** What Kubernetes tells every container of a service that is called nuncio, or nuncio-something: nobody set it. */
+/** Variables that Kubernetes sets in every container for services named nuncio or nuncio-something. */
 const serviceVariable =
   /^NUNCIO_(?:\w+_)?(?:SERVICE_(?:HOST|PORT)(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)$/;
 const serviceAddress = /^(?:tcp|udp|sctp):\/\//;
 
-/** Reads the process's environment once. */
+/** Reads the environment of the process. */
 export function readEnvironment(): Environment {
   const environment: Record<string, string> = {};
   for (const name of names) {
@@ -51,9 +51,8 @@ export function readEnvironment(): Environment {
 }
 
 /**
- * Settings that there are not: a mistyped one would otherwise be as if it had not been set.
- * @param environment the process's
- * @returns a line for each
+ * Finds unknown variables with Nuncio's prefix. Without this check a mistyped setting would be ignored silently.
+ * @returns one line for each
  */
 export function unknownSettings(environment: Readonly<Record<string, string | undefined>>): string[] {
   const known = new Set<string>(names);
@@ -64,25 +63,25 @@ export function unknownSettings(environment: Readonly<Record<string, string | un
     })
     .map(([name]) => {
       const near = nearestName(name, names) ?? nearestName(name.slice(prefix.length), names);
-      return `${name} is not a setting${near === undefined ? ': see docs/settings.md' : `: ${near} may be meant`}`;
+      return `${name} is not a setting${near === undefined ? ': see docs/settings.md' : `: did you mean ${near}?`}`;
     });
 }
 
-/** Of this process. */
-export function unknownSettingsHere(): string[] {
+/** The unknown settings of this process. */
+export function unknownSettingsOfProcess(): string[] {
   return unknownSettings(process.env);
 }
 
 /**
- * Keeps the compiled form of the sources for the next start, in this process and its threads. A server that runs from its
- * sources then loads with about half the processor time, because the types are already stripped, and takes less memory. The directory is
- * beside the packages: another program could be put into one that others may write to. Where it cannot be written
- * nothing is kept. What npm publishes is JavaScript, and gains nothing.
+ * Enables Node's compile cache for this process and its threads. A server that runs from TypeScript sources then starts with
+ * about half the processor time and less memory, because types are already stripped. The cache is stored in node_modules:
+ * in a directory that others can write, another program could replace it. If it is not writable, nothing is cached. The
+ * published package is JavaScript and does not need it.
  */
-export function keepCompiled(): void {
+export function enableSourceCache(): void {
   if (!import.meta.filename.endsWith('.ts')) return;
   const directory = fileURLToPath(new URL('../../node_modules/.cache/compiled', import.meta.url));
-  // Threads read the variable.
+  // Threads read this variable.
   process.env.NODE_COMPILE_CACHE ??= directory;
   enableCompileCache(process.env.NODE_COMPILE_CACHE);
 }

@@ -1,9 +1,9 @@
-/** What somebody who mistyped a name may have meant. */
+/** Suggests the intended name for a mistyped one. */
 
-/** Letters that may be wrong, missing or too many. */
+/** Maximum edit distance of a suggestion. */
 const distanceMax = 3;
 
-/** @returns the known name that is nearest to one that is not known, or undefined where none is near */
+/** @returns the known name with the smallest edit distance; undefined if none is close */
 export function nearestName(text: string, names: readonly string[]): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.min(distanceMax, Math.floor(text.length / 2)) + 1;
@@ -14,7 +14,7 @@ export function nearestName(text: string, names: readonly string[]): string | un
   return best;
 }
 
-/** Letters to put in, take out or replace (Levenshtein); both texts are short. */
+/** Levenshtein distance. */
 function editDistance(from: string, to: string): number {
   let row = Array.from({ length: to.length + 1 }, (_, column) => column);
   for (let line = 1; line <= from.length; line += 1) {

@@ -1,6 +1,6 @@
 /**
- * The deployment's secret: key material for cookies and for what is sealed at rest. From `NUNCIO_SECRET`, or
- * made once and kept beside the embedded database in a file that only its owner may read.
+ * The deployment's secret: key material for cookies and for encryption at rest. Comes from `NUNCIO_SECRET`, or is generated
+ * once and stored in the data directory in a file that only its owner may read.
  */
 
 import { randomBytes } from 'node:crypto';
@@ -10,26 +10,24 @@ import { type Config, ConfigError, secretBytesMin } from './config.ts';
 
 /**
  * @returns the key material, 32 bytes or more
- * @throws ConfigError when the data directory cannot be read or written, or its secret is not whole
+ * @throws ConfigError if the data directory is not accessible, or its secret is incomplete
  */
 export function loadSecret(config: Config): Buffer {
   if (config.secret !== null) return Buffer.from(config.secret);
   const file = join(config.dataDir, 'secret');
   try {
     const secret = readSecret(file) ?? makeSecret(config.dataDir, file);
-    // An empty file would be a key that everybody knows.
+    // A truncated file must not be used: an empty key is known to everyone.
     if (secret.length < secretBytesMin) {
       throw new Error(
-        `${file} has ${secret.length} bytes and must have ${secretBytesMin} or more: put back what it was, or remove it with all that it sealed`,
+        `${file} has ${secret.length} bytes but must have ${secretBytesMin} or more: restore it, or delete it together with all data encrypted with it`,
       );
     }
     return secret;
   } catch (error) {
     const { message } = error as Error;
     throw new ConfigError(
-      [
-        `NUNCIO_DATA_DIR is ${JSON.stringify(config.dataDir)}: it may be a folder that can be written (${message})`,
-      ],
+      [`NUNCIO_DATA_DIR is ${JSON.stringify(config.dataDir)}: it must be a writable folder (${message})`],
       { cause: error },
     );
   }
@@ -49,7 +47,7 @@ function makeSecret(dataDir: string, file: string): Buffer {
   const draft = `${file}.${process.pid}`;
   writeFileSync(draft, `${randomBytes(32).toString('base64url')}\n`, { mode: 0o600, flush: true });
   try {
-    // A link fails where the name exists: of two processes that start at once, one secret wins for both.
+    // link(2) fails if the name exists, so that of two processes starting concurrently both use the same secret.
     linkSync(draft, file);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;

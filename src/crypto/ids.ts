@@ -1,25 +1,25 @@
 /**
- * Identifiers: UUIDv7 (RFC 9562 section 5.7), which sort by the time they were made.
+ * Identifiers: UUIDv7 (RFC 9562 section 5.7), which sort by time of creation.
  */
 
 import { randomUUID } from 'node:crypto';
 
-/** The time of the last id in milliseconds, the same as text, and the 12 bits after it. */
+/** The time of the last id in milliseconds and as text, and its 12-bit counter. */
 let lastMs = 0;
 let lastTime = '';
 let counter = 0;
 
 /**
- * A new UUIDv7 in its canonical text form. Those of one process are in the order in which they were made, also
- * within a millisecond and when the clock is set back (RFC 9562 section 6.2, method 1): 12 of the random bits count.
+ * Creates a UUIDv7 in canonical text form. Ids of one process are strictly increasing, also within a millisecond and after
+ * the clock was set back (RFC 9562 section 6.2, method 1): 12 of the random bits are a counter.
  */
 export function newId(): string {
-  // All but the first 60 bits of a UUIDv4 have the same form.
+  // The random bits of a UUIDv4 are at the same places.
   const random = randomUUID();
   const now = Date.now();
   if (now > lastMs) {
     setTime(now);
-    // Begins in the lower half: there is room to count.
+    // Starts in the lower half, which leaves room to increment.
     counter = Number.parseInt(random.slice(15, 18), 16) >> 1;
   } else if (counter < 0xfff) counter += 1;
   else {
@@ -37,7 +37,7 @@ function setTime(milliseconds: number): void {
 
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
-/** Whether a text is a UUID in canonical lower case: what may be asked of the database as an id. */
+/** Whether a text is a UUID in canonical lower-case form, which PostgreSQL accepts as an id. */
 export function isId(text: string): boolean {
   return uuid.test(text);
 }

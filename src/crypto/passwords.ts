@@ -1,6 +1,6 @@
 /**
- * Password hashing: argon2id (RFC 9106) at OWASP's first recommendation (19 MiB, 2 passes, 1 lane), in the PHC
- * string form, so that stronger parameters can come later beside old hashes.
+ * Password hashing with argon2id (RFC 9106) and OWASP's first recommended parameters (19 MiB, 2 passes, 1 lane). Hashes are
+ * PHC strings, which contain the parameters, so that new hashes can use stronger ones.
  */
 
 import crypto, { randomBytes, timingSafeEqual } from 'node:crypto';
@@ -14,7 +14,7 @@ const tagLength = 32;
 /** The library's number of the algorithm. */
 const argon2id = 2;
 
-/** The longest password taken, in bytes: more than anybody types, less than what makes hashing a burden. */
+/** Maximum length of a password in bytes, to bound the cost of hashing. */
 export const passwordBytesMax = 1_024;
 
 /** @returns a PHC string: `$argon2id$v=19$m=19456,t=2,p=1$<salt>$<hash>` */
@@ -27,13 +27,13 @@ export async function hashPassword(password: string): Promise<string> {
 const phc = /^\$argon2id\$v=19\$m=(\d+),t=(\d+),p=(\d+)\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$/;
 
 /**
- * @param stored null for an account that does not exist or has no password: the same work is done, so that
- *   the time of the answer does not tell which accounts exist
+ * @param stored the PHC string; null for an account that does not exist or has no password. Null costs the same time, so
+ *   that response times do not reveal which accounts exist.
  */
 export async function verifyPassword(password: string, stored: string | null): Promise<boolean> {
   if (Buffer.byteLength(password) > passwordBytesMax) return false;
   const match = phc.exec(stored ?? (await placeholderHash()));
-  if (!match) throw new Error('a stored password hash has an unknown form');
+  if (!match) throw new Error('the stored password hash has an unknown format');
   const [, m, t, p, salt = '', hash = ''] = match;
   const expected = Buffer.from(hash, 'base64');
   const actual = await derive(password, Buffer.from(salt, 'base64'), Number(m), Number(t), Number(p));

@@ -1,9 +1,9 @@
 /**
- * Sealing: secrets that must be read back (signing keys, webhook secrets) are encrypted at rest with
- * AES-256-GCM. Each purpose has a key of its own, derived from the deployment's secret by HKDF-SHA-256, and
- * each sealed value is bound to a context (whose it is), so that a row copied onto another does not open.
+ * Sealing: encrypts secrets that must be read back (signing keys, webhook secrets) with AES-256-GCM. Each purpose has a key
+ * of its own, derived from the deployment's secret by HKDF-SHA-256. Each value is bound to a context, for example its row,
+ * so that a value copied to another row cannot be opened.
  *
- * Form: 1 byte version, 12 bytes nonce, 16 bytes tag, ciphertext.
+ * Format: version (1 byte), nonce (12 bytes), tag (16 bytes), ciphertext.
  */
 
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
@@ -13,15 +13,15 @@ const nonceBytes = 12;
 const tagBytes = 16;
 
 export interface Sealer {
-  /** @param context whose value this is, like a row's id; needed again to open it */
+  /** @param context identifies the owner of the value, for example a row id; required again to open it */
   seal(plaintext: string | Buffer, context: string): Buffer;
-  /** @throws Error when the value was sealed with another secret, for another context, or was changed */
+  /** @throws Error if the value was sealed with another secret or for another context, or was modified */
   open(sealed: Buffer, context: string): Buffer;
 }
 
 /**
  * @param secret the deployment's key material, 32 bytes or more
- * @param purpose a name for what is sealed, like `subscription-secret`
+ * @param purpose name of the kind of values, for example `subscription-secret`
  */
 export function createSealer(secret: Buffer, purpose: string): Sealer {
   const key = deriveKey(secret, `seal:${purpose}`);
@@ -34,7 +34,7 @@ export function createSealer(secret: Buffer, purpose: string): Sealer {
     },
     open(sealed, context) {
       if (sealed[0] !== version || sealed.length < 1 + nonceBytes + tagBytes) {
-        throw new Error('sealed value has an unknown form');
+        throw new Error('the sealed value has an unknown format');
       }
       const nonce = sealed.subarray(1, 1 + nonceBytes);
       const tag = sealed.subarray(1 + nonceBytes, 1 + nonceBytes + tagBytes);
@@ -47,8 +47,8 @@ export function createSealer(secret: Buffer, purpose: string): Sealer {
 }
 
 /**
- * A 256-bit key for one purpose (RFC 5869).
- * @param label tells the purposes apart
+ * Derives a 256-bit key for one purpose (RFC 5869).
+ * @param label unique name of the purpose
  */
 export function deriveKey(secret: Buffer, label: string): Buffer {
   return Buffer.from(hkdfSync('sha256', secret, Buffer.alloc(0), `nuncio:${label}`, 32));

@@ -1,8 +1,8 @@
 /**
- * Addresses that may be connected to on behalf of somebody else: those of the public internet, and no others.
- * IPv6 forms that carry an IPv4 address are unwrapped and judged by what they carry.
+ * Classifies IP addresses. Connections on behalf of third parties may go to public addresses only. IPv6 addresses that
+ * embed an IPv4 address are classified by the embedded address.
  *
- * The lists are the IANA special-purpose registries (RFC 6890 and its successors) with what was reserved before them.
+ * The lists are the IANA special-purpose registries (RFC 6890 and its successors), including formerly reserved ranges.
  */
 
 import ipaddr from 'ipaddr.js';
@@ -25,18 +25,18 @@ const ipv4Forbidden = ranges(
   '240.0.0.0/4',
 );
 
-/** Within 2000::/3, outside of which nothing is global unicast. */
+/** Excluded ranges within 2000::/3. Nothing outside 2000::/3 is global unicast. */
 const ipv6Forbidden = ranges(
-  // IETF protocol assignments; Teredo (2001::/32) among them.
+  // IETF protocol assignments, including Teredo (2001::/32).
   '2001::/23',
   '2001:db8::/32',
-  // 6to4: leads to whatever IPv4 address it carries.
+  // 6to4: routes to the embedded IPv4 address.
   '2002::/16',
   '3fff::/20',
 );
 const globalUnicast = ranges('2000::/3');
 const ipv4Mapped = ranges('::ffff:0:0/96');
-/** NAT64 (RFC 6052): what a resolver of an IPv6-only network answers for public IPv4 hosts. */
+/** NAT64 (RFC 6052): addresses that resolvers of IPv6-only networks return for IPv4 hosts. */
 const nat64 = ranges('64:ff9b::/96');
 
 type Range = { bytes: number[]; bits: number };
@@ -51,11 +51,11 @@ function ranges(...texts: string[]): Range[] {
 export type AddressClass = 'public' | 'loopback' | 'forbidden';
 
 /**
- * @param address an IP literal as the system prints it (no brackets)
- * @returns `forbidden` also for what is no address at all
+ * @param address an IP literal as the system prints it, without brackets
+ * @returns `forbidden` also if the text is not an IP address
  */
 export function classifyAddress(address: string): AddressClass {
-  // A zone (fe80::1%eth0) only exists for link-local addresses.
+  // A zone (fe80::1%eth0) exists only for link-local addresses.
   if (!ipaddr.isValid(address) || address.includes('%')) return 'forbidden';
   const bytes = ipaddr.parse(address).toByteArray();
   return bytes.length === 4 ? classifyIpv4(bytes) : classifyIpv6(bytes);
@@ -72,7 +72,7 @@ function classifyIpv6(bytes: number[]): AddressClass {
   if (inAny(bytes, nat64)) return classifyIpv4(carried) === 'public' ? 'public' : 'forbidden';
   if (bytes.slice(0, 15).every((byte) => byte === 0) && bytes[15] === 1) return 'loopback';
   if (!inAny(bytes, globalUnicast) || inAny(bytes, ipv6Forbidden)) return 'forbidden';
-  // ISATAP (RFC 5214): an interface identifier 00-00-5e-fe or 02-00-5e-fe before the IPv4 address.
+  // ISATAP (RFC 5214): the interface identifier is 00-00-5e-fe or 02-00-5e-fe followed by the IPv4 address.
   const isIsatap =
     (bytes[8] === 0 || bytes[8] === 2) && bytes[9] === 0 && bytes[10] === 0x5e && bytes[11] === 0xfe;
   return isIsatap && classifyIpv4(carried) !== 'public' ? 'forbidden' : 'public';
@@ -91,7 +91,7 @@ function inRange(bytes: number[], range: Range): boolean {
   return true;
 }
 
-/** One spelling for each address, so that two can be compared; an IPv4-mapped one becomes the IPv4 address. */
+/** Normalizes an address for comparison. An IPv4-mapped IPv6 address becomes the IPv4 address. */
 export function canonicalAddress(address: string): string {
   return ipaddr.isValid(address) ? ipaddr.process(address).toNormalizedString() : address;
 }

@@ -1,12 +1,11 @@
 /**
- * The guarded connector: what `undici` opens connections with when the URL is somebody else's. The address is judged
- * at the moment of connecting, whatever DNS said before; only judged addresses are connected to; and the peer that
- * the system really connected to is compared once more before a byte is written. Proxy variables of the environment
- * are not looked at, redirects are not followed (that is the caller's dispatcher: `undici` follows none by itself). Where the operator names an egress proxy the judged
- * address is asked for there instead (see proxy.ts).
+ * The guarded connector opens connections for `undici` to URLs that a third party chose. It checks the resolved addresses
+ * at connect time, connects to checked addresses only, and compares the address of the connected peer before it writes a
+ * byte. It ignores proxy environment variables. It does not handle redirects; `undici` follows none by default. If the
+ * operator configured an egress proxy, the connector requests the checked address from the proxy (proxy.ts).
  *
- *   resolving → (every address judged) → connecting → (peer compared) → TLS → ready
- *                                      → tunnel through the proxy     ↗
+ *   resolving → all addresses checked → connecting → peer compared → TLS → ready
+ *                                     → tunnel through the proxy   ↗
  */
 
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
@@ -17,11 +16,11 @@ import { EgressError } from './error.ts';
 import { type EgressProxy, openTunnel } from './proxy.ts';
 import { type EgressPolicy, resolveVetted } from './resolve.ts';
 
-/** Milliseconds for the TCP connection, and again for the TLS handshake. */
+/** Timeouts of the TCP connection and of the TLS handshake, in milliseconds. */
 const connectTimeoutMs = 5_000;
 const tlsTimeoutMs = 5_000;
 
-/** How long each step took, in milliseconds. */
+/** Duration of each step, in milliseconds. */
 export interface ConnectTimings {
   dnsMs: number;
   connectMs: number;
@@ -30,29 +29,34 @@ export interface ConnectTimings {
 }
 
 export interface ConnectorOptions extends EgressPolicy {
-  /** Certificate authorities beside the system's, in PEM: for tests and private installations. */
+  /** CAs in addition to the system's, in PEM: for tests and private installations. */
   extraCa?: string | string[];
-  /** What connections go through; directly where left out. */
+  /** The egress proxy. Default: connect directly. */
   proxy?: EgressProxy;
 }
 
-/** A connection that is ready, and what it took. */
+/** An open connection with its timings. */
 export interface GuardedConnection {
   socket: Socket;
   timings: ConnectTimings;
-  /** Whom it is connected to (behind a proxy, whom the proxy was asked for). */
+  /** The address of the peer; with a proxy, the address that was requested from it. */
   address: string;
 }
 
-/** Told of the judged addresses before any of them is connected to. @throws Error where none is to be */
+/** Called with the checked addresses before a connection is opened. @throws Error to prevent it */
 export type Admit = (addresses: readonly string[]) => Promise<void>;
 
 type Connect = buildConnector.connector;
 
-/** Gives the function that an `undici` client takes as its `connect` option. */
+/** Creates the `connect` option of an `undici` client. */
 export function createGuardedConnector(options: ConnectorOptions): Connect {
   return ({ hostname, protocol, port, servername }, callback) => {
-    open(hostname, port, protocol === 'https:' ? servername || bare(hostname) : null, options).then(
+    open(
+      hostname,
+      port,
+      protocol === 'https:' ? servername || withoutBrackets(hostname) : null,
+      options,
+    ).then(
       ({ socket }) => callback(null, socket as Socket & TLSSocket),
       (error: Error) => callback(error, null),
     );
@@ -69,11 +73,11 @@ export function connectGuarded(
   admit?: Admit,
 ): Promise<GuardedConnection> {
   const { hostname, port, protocol } = origin;
-  return open(hostname, port, protocol === 'https:' ? bare(hostname) : null, options, admit);
+  return open(hostname, port, protocol === 'https:' ? withoutBrackets(hostname) : null, options, admit);
 }
 
 /** A literal IPv6 address without its brackets. */
-function bare(hostname: string): string {
+function withoutBrackets(hostname: string): string {
   return hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
 }
 
@@ -84,7 +88,7 @@ async function open(
   options: ConnectorOptions,
   admit?: Admit,
 ): Promise<GuardedConnection> {
-  const host = bare(hostname);
+  const host = withoutBrackets(hostname);
   const port = Number(portText) || (servername === null ? 80 : 443);
   const startedAt = performance.now();
   const addresses = await resolveVetted(host, options);
@@ -116,9 +120,9 @@ async function openDirectly(
 }
 
 /**
- * The system's word for whom we are connected to is the last one.
+ * Compares the peer that the system reports to the checked addresses.
  * @returns the peer's address
- * @throws EgressError `address_refused` when it is none of those that were judged; the socket is closed then
+ * @throws EgressError `address_refused` if it is not one of them; the socket is closed
  */
 export function comparePeer(socket: Socket, addresses: readonly string[]): string {
   const { remoteAddress } = socket;
@@ -138,14 +142,14 @@ function openTcp(host: string, port: number, addresses: string[]): Promise<Socke
     autoSelectFamily: true,
     lookup: vettedLookup(addresses),
   });
-  return settle(socket, 'connect', connectTimeoutMs, (error) => {
+  return waitForEvent(socket, 'connect', connectTimeoutMs, (error) => {
     return new EgressError(error === undefined ? 'connect_timeout' : 'connect_error', { cause: error });
   });
 }
 
 type LookupFunction = NonNullable<import('node:net').TcpNetConnectOpts['lookup']>;
 
-/** A `lookup` that knows the judged addresses only, in both of its forms (`all` is what Happy Eyeballs asks). */
+/** A `lookup` that returns only checked addresses. Happy Eyeballs requests `all` of them. */
 export function vettedLookup(addresses: string[]): LookupFunction {
   const entries = addresses.map((address) => ({ address, family: isIP(address) }));
   return (_hostname, { all }, callback) => {
@@ -158,7 +162,7 @@ export function vettedLookup(addresses: string[]): LookupFunction {
 async function startTls(tcp: Socket, servername: string, options: ConnectorOptions): Promise<TLSSocket> {
   const socket = connectTls({
     socket: tcp,
-    // RFC 6066 section 3: no literal addresses in SNI; the certificate is still compared with the address.
+    // RFC 6066 section 3: SNI must not contain an IP address. The certificate is verified against it nevertheless.
     ...(isIP(servername) > 0 ? {} : { servername }),
     host: servername,
     ALPNProtocols: ['http/1.1', 'h2'],
@@ -168,22 +172,22 @@ async function startTls(tcp: Socket, servername: string, options: ConnectorOptio
       ? {}
       : { ca: [...getCACertificates('default'), options.extraCa].flat() }),
   });
-  return settle(socket, 'secureConnect', tlsTimeoutMs, (error) => {
+  return waitForEvent(socket, 'secureConnect', tlsTimeoutMs, (error) => {
     return new EgressError('tls_error', {
       cause: error,
-      reason: error === undefined ? 'the handshake took too long' : handshakeFault(error),
+      reason: error === undefined ? 'the handshake timed out' : describeHandshakeError(error),
     });
   });
 }
 
-/** Characters of what is told of a handshake: a certificate may say anything, at any length. */
-const faultCharactersMax = 300;
+/** Maximum length of a handshake error in characters. It may contain text from the peer's certificate. */
+const errorCharactersMax = 300;
 
-/** What was wrong with a handshake, in one line for whoever runs the other side. */
-export function handshakeFault(error: Error): string {
+/** Describes a failed handshake in one line, for the operator of the peer. */
+export function describeHandshakeError(error: Error): string {
   const { code = '', reason } = error as NodeJS.ErrnoException & { reason?: unknown };
   if (code === 'ECONNRESET' || code === 'EPIPE') return 'the connection was closed during the handshake';
-  // OpenSSL's errors have its words apart from where in its source they are from; Node's have advice for us behind them.
+  // OpenSSL errors have the reason as a property; Node's messages append advice for the client, which is removed.
   const isOpenssl = code.startsWith('ERR_SSL_') && typeof reason === 'string';
   const text = isOpenssl
     ? (reason as string)
@@ -191,11 +195,11 @@ export function handshakeFault(error: Error): string {
   return text
     .replaceAll(/[\p{Cc}\s]+/gu, ' ')
     .trim()
-    .slice(0, faultCharactersMax);
+    .slice(0, errorCharactersMax);
 }
 
-/** Waits for an event of the socket; destroys it where an error or the time comes first. */
-function settle<S extends Socket>(
+/** Waits for an event of a socket. Destroys the socket on error or timeout. */
+function waitForEvent<S extends Socket>(
   socket: S,
   event: 'connect' | 'secureConnect',
   timeoutMs: number,
@@ -212,7 +216,7 @@ function settle<S extends Socket>(
     socket.once('error', fail).once('close', onClose);
     socket.once(event, () => {
       clearTimeout(timer);
-      // Between this and the next owner's own listener an error must find somebody.
+      // An error before the next owner adds its listener must not be unhandled.
       socket
         .on('error', () => {})
         .off('error', fail)

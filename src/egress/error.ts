@@ -1,6 +1,6 @@
 /**
- * Why no connection came about. The sentences are for people outside: they never tell which address or range was
- * met, or anything else of the inside.
+ * Errors of outgoing connections. Their messages are shown to third parties and do not reveal resolved addresses or other
+ * internals.
  */
 
 const sentences = {
@@ -16,7 +16,7 @@ export type EgressErrorCode = keyof typeof sentences;
 export class EgressError extends Error {
   override readonly name = 'EgressError';
   readonly code: EgressErrorCode;
-  /** What the peer's certificate or handshake lacked, in OpenSSL's words; only for `tls_error`. */
+  /** The TLS error in OpenSSL's words; only for `tls_error`. */
   readonly reason: string | undefined;
 
   constructor(code: EgressErrorCode, options: { cause?: unknown; reason?: string | undefined } = {}) {

@@ -1,22 +1,22 @@
 /**
- * Fetching small documents from addresses that somebody else chose: by the guarded connector, within a time and a
- * size, no redirect followed, nothing decompressed, no cookies, no proxy of the environment. The client is loaded with the
- * first fetch: many servers never need it, and it takes 12 MiB.
+ * Fetches small documents from URLs that a third party chose: through the guarded connector, with limits on time and size,
+ * without redirects, decompression, cookies and proxy environment variables. `undici` is loaded with the first fetch,
+ * because many servers never need it and it takes 12 MiB.
  */
 
 import type { Agent } from 'undici';
 import { type ConnectorOptions, createGuardedConnector } from './connector.ts';
 import { EgressError } from './error.ts';
 
-/** Milliseconds for all of it, from resolving the name to the last byte. */
+/** Total timeout in milliseconds, from name resolution to the last byte. */
 export const fetchTimeoutMs = 5_000;
-/** Bytes of an answer's body, and of its header block. */
+/** Maximum size of a response body and of its headers, in bytes. */
 export const fetchBytesMax = 65_536;
 const headerBytesMax = 16_384;
-/** Connections to one origin at once, and milliseconds that an idle one is kept. */
+/** Maximum connections per origin, and milliseconds until an idle one is closed. */
 const connectionsMax = 4;
 const idleMs = 1_000;
-/** Bytes of a URL. */
+/** Maximum length of a URL in bytes. */
 const urlBytesMax = 2_048;
 
 export interface FetchRequest {
@@ -25,19 +25,19 @@ export interface FetchRequest {
   body?: unknown;
 }
 
-/** What it was told, whatever the status; a `fetch` as far as documents need one. */
+/** The subset of `fetch` that documents need. Resolves for every status. */
 export type GuardedFetch = (url: string | URL, init?: FetchRequest) => Promise<Response>;
 
-/** The document was larger than is taken. */
+/** The document exceeds the limit. */
 export class TooLargeError extends Error {
   override readonly name = 'TooLargeError';
 
   constructor() {
-    super(`The answer is larger than ${fetchBytesMax} bytes.`);
+    super(`The response is larger than ${fetchBytesMax} bytes.`);
   }
 }
 
-/** @returns the fetch, and what closes its connections */
+/** @returns the fetch function, and a function that closes its connections */
 export function createGuardedFetch(options: ConnectorOptions): {
   fetch: GuardedFetch;
   close: () => Promise<void>;
@@ -58,17 +58,17 @@ export function createGuardedFetch(options: ConnectorOptions): {
         maxHeaderSize: headerBytesMax,
       });
       const method = init.method ?? 'GET';
-      const answer = await undici.request(target, {
+      const response = await undici.request(target, {
         dispatcher: agent,
         method: method === 'POST' ? 'POST' : 'GET',
         headers: { ...Object.fromEntries(new Headers(init.headers)), 'user-agent': 'Nuncio' },
         body: init.body === undefined || init.body === null ? null : String(init.body),
         signal: AbortSignal.timeout(fetchTimeoutMs),
       });
-      const body = await readBody(answer.body);
-      return new Response(isBodiless(answer.statusCode) ? null : new Uint8Array(body), {
-        status: answer.statusCode,
-        headers: Object.entries(answer.headers).flatMap(([name, value]) =>
+      const body = await readBody(response.body);
+      return new Response(isBodiless(response.statusCode) ? null : new Uint8Array(body), {
+        status: response.statusCode,
+        headers: Object.entries(response.headers).flatMap(([name, value]) =>
           [value ?? []].flat().map((each): [string, string] => [name, each]),
         ),
       });
@@ -80,7 +80,7 @@ export function createGuardedFetch(options: ConnectorOptions): {
   };
 }
 
-/** @throws EgressError when it is not https (or, for development, http), or not an address to ask on */
+/** @throws EgressError unless the URL is https (or http on loopback, in development) with an allowed port */
 function checkUrl(url: string | URL, allowLoopback: boolean): URL {
   const target = URL.parse(String(url));
   const isAllowed =
@@ -88,9 +88,9 @@ function checkUrl(url: string | URL, allowLoopback: boolean): URL {
     target.href.length <= urlBytesMax &&
     target.username === '' &&
     target.password === '' &&
-    // Low ports are other protocols' services, which might be made to do something.
+    // Low ports belong to other protocols, whose servers might act on the request.
     (target.port === '' || Number(target.port) >= 1_024) &&
-    // Of plain http nothing but loopback is asked: the connector refuses the rest below.
+    // Plain http is allowed for loopback only. The connector checks the resolved address again.
     (target.protocol === 'https:' || (target.protocol === 'http:' && allowLoopback && isLocal(target)));
   if (!isAllowed) throw new EgressError('address_refused');
   return target;
@@ -114,7 +114,7 @@ async function readBody(body: AsyncIterable<Buffer> & { destroy: () => unknown }
   return Buffer.concat(chunks);
 }
 
-/** A `Response` of these cannot have a body. */
+/** Responses with these statuses cannot have a body. */
 function isBodiless(status: number): boolean {
   return status === 204 || status === 205 || status === 304;
 }

@@ -1,17 +1,16 @@
 /**
- * The egress proxy: what the operator sends outgoing connections through, where a setting names one (the proxy variables
- * of the environment are never looked at). Every connection is a tunnel (`CONNECT`, RFC 9110 section 9.3.6), for `http`
- * too. The proxy is asked for an address that was judged here, never for a name: it resolves nothing, so that no answer
- * of its own name servers leads elsewhere. Who the proxy really connects to cannot be seen from here.
+ * The egress proxy, an optional setting of the operator (proxy environment variables are ignored). Every connection, also
+ * for `http`, is a tunnel (`CONNECT`, RFC 9110 section 9.3.6). The proxy gets a checked address, never a host name, so that
+ * its own name resolution cannot lead elsewhere. The address that the proxy really connects to cannot be verified.
  */
 
 import { connect, isIPv6, type Socket } from 'node:net';
 import { EgressError } from './error.ts';
 
-/** Bytes of the proxy's answer to `CONNECT`. */
-const answerBytesMax = 16_384;
+/** Maximum size of the proxy's response to `CONNECT`, in bytes. */
+const responseBytesMax = 16_384;
 
-/** Where the proxy is, as the connector needs it. */
+/** Address and credentials of the proxy. */
 export interface EgressProxy {
   host: string;
   port: number;
@@ -19,7 +18,7 @@ export interface EgressProxy {
   authorization: string | null;
 }
 
-/** @param url `http://host:port`, with credentials or without; checked by the configuration */
+/** @param url `http://host:port`, optionally with credentials; validated by config.ts */
 export function readEgressProxy(url: string): EgressProxy {
   const { hostname, port, username, password } = new URL(url);
   const credentials = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
@@ -31,10 +30,10 @@ export function readEgressProxy(url: string): EgressProxy {
 }
 
 /**
- * A connection to one of the addresses, through the proxy: the first that it can reach, IPv4 first.
- * @param addresses judged
- * @param timeoutMs for all of it
- * @throws EgressError `connect_error` or `connect_timeout`; what the proxy said is its `cause`
+ * Opens a connection through the proxy to the first reachable address, IPv4 first.
+ * @param addresses checked addresses
+ * @param timeoutMs total timeout
+ * @throws EgressError `connect_error` or `connect_timeout`, with the proxy's response as its `cause`
  */
 export async function openTunnel(
   proxy: EgressProxy,
@@ -42,21 +41,26 @@ export async function openTunnel(
   port: number,
   timeoutMs: number,
 ): Promise<{ socket: Socket; address: string }> {
-  const giveUpAt = performance.now() + timeoutMs;
+  const deadline = performance.now() + timeoutMs;
   const ordered = [...addresses].sort((a, b) => Number(isIPv6(a)) - Number(isIPv6(b)));
-  let refused: EgressError | undefined;
+  let lastError: EgressError | undefined;
   for (const address of ordered) {
     try {
-      return { socket: await askFor(proxy, address, port, giveUpAt - performance.now()), address };
+      return { socket: await requestTunnel(proxy, address, port, deadline - performance.now()), address };
     } catch (error) {
-      refused = error as EgressError;
-      if (refused.code === 'connect_timeout') break;
+      lastError = error as EgressError;
+      if (lastError.code === 'connect_timeout') break;
     }
   }
-  throw refused ?? new EgressError('connect_error');
+  throw lastError ?? new EgressError('connect_error');
 }
 
-function askFor(proxy: EgressProxy, address: string, port: number, timeoutMs: number): Promise<Socket> {
+function requestTunnel(
+  proxy: EgressProxy,
+  address: string,
+  port: number,
+  timeoutMs: number,
+): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>();
   const socket = connect({ host: proxy.host, port: proxy.port, noDelay: true, keepAlive: true });
   const fail = (code: 'connect_error' | 'connect_timeout', cause?: Error) => {
@@ -71,22 +75,22 @@ function askFor(proxy: EgressProxy, address: string, port: number, timeoutMs: nu
   const head = [`CONNECT ${target} HTTP/1.1`, `Host: ${target}`];
   if (proxy.authorization !== null) head.push(`Proxy-Authorization: ${proxy.authorization}`);
   socket.once('connect', () => socket.write(`${head.join('\r\n')}\r\n\r\n`));
-  let answer = Buffer.alloc(0);
+  let response = Buffer.alloc(0);
   const onData = (chunk: Buffer) => {
-    answer = Buffer.concat([answer, chunk]);
-    const end = answer.indexOf('\r\n\r\n');
+    response = Buffer.concat([response, chunk]);
+    const end = response.indexOf('\r\n\r\n');
     if (end < 0) {
-      if (answer.length > answerBytesMax) onError(new Error('the proxy gave no answer that ends'));
+      if (response.length > responseBytesMax) onError(new Error('the response of the proxy is too long'));
       return;
     }
-    const [line = ''] = answer.toString('latin1', 0, end).split('\r\n', 1);
-    if (!/^HTTP\/1\.[01] 2\d\d(?: |$)/.test(line)) return onError(new Error(`the proxy said: ${line}`));
+    const [line = ''] = response.toString('latin1', 0, end).split('\r\n', 1);
+    if (!/^HTTP\/1\.[01] 2\d\d(?: |$)/.test(line)) return onError(new Error(`the proxy responded: ${line}`));
     clearTimeout(timer);
     socket.pause();
-    // Between this and the next owner's own listener an error must find somebody.
+    // An error before the next owner adds its listener must not be unhandled.
     socket.off('data', onData).off('close', onClose).off('error', onError);
     socket.on('error', () => {});
-    const rest = answer.subarray(end + 4);
+    const rest = response.subarray(end + 4);
     if (rest.length > 0) socket.unshift(rest);
     resolve(socket);
   };

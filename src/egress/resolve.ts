@@ -1,9 +1,9 @@
 /**
- * Resolving: a host name to the addresses that may be connected to. Every address that the name has is judged;
- * if one of them is forbidden, none is used.
+ * Resolves a host name to the addresses that may be connected to. All addresses of the name are checked; if one of them is
+ * forbidden, none is used.
  *
- * The system's `getaddrinfo` is not used: it blocks one of a handful of threads, so that a few names whose servers
- * never answer would hold up everybody else's.
+ * It does not use `getaddrinfo`, which blocks one of a few threads, so that a few names with unresponsive servers would
+ * delay all others.
  */
 
 import { Resolver } from 'node:dns/promises';
@@ -11,26 +11,26 @@ import { isIP } from 'node:net';
 import { canonicalAddress, classifyAddress } from './address.ts';
 import { EgressError } from './error.ts';
 
-/** Milliseconds that resolving may take. */
+/** Timeout in milliseconds. */
 export const resolveTimeoutMs = 5_000;
 
-/** Every address of a name. @throws Error when there is none or nobody answers */
+/** Returns all addresses of a name. @throws Error if the name cannot be resolved */
 export type ResolveHost = (hostname: string) => Promise<string[]>;
 
 export interface EgressPolicy {
-  /** For development: loopback addresses are let through. */
+  /** Development only: allows loopback addresses. */
   allowLoopback: boolean;
-  /** How names are resolved; the system's name servers if left out. */
+  /** Replaces the system's name servers. */
   resolveHost?: ResolveHost;
 }
 
 /**
- * The addresses to connect to for a host.
- * @param hostname a name or an IP literal, without brackets
+ * Resolves a host and checks its addresses.
+ * @param hostname a name or an IP literal without brackets
  * @throws EgressError `dns_error` or `address_refused`
  */
 export async function resolveVetted(hostname: string, policy: EgressPolicy): Promise<string[]> {
-  // A resolver is not asked about literals, so they are judged here.
+  // Literals are not resolved, but must be checked too.
   const addresses = isIP(hostname) > 0 ? [hostname] : await resolveName(hostname, policy);
   for (const address of addresses) {
     if (!mayConnect(address, policy)) throw new EgressError('address_refused');
@@ -62,7 +62,7 @@ async function resolveName(hostname: string, policy: EgressPolicy): Promise<stri
 const resolver = new Resolver({ timeout: 2_000, tries: 2 });
 
 async function resolveBySystem(hostname: string): Promise<string[]> {
-  // RFC 6761 section 6.3: name servers are not asked about localhost. Whether loopback may be used is judged above.
+  // RFC 6761 section 6.3: name servers must not be queried for localhost. The caller checks whether loopback is allowed.
   if (hostname === 'localhost' || hostname.endsWith('.localhost')) return ['127.0.0.1', '::1'];
   const [ipv4, ipv6] = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)]);
   const addresses = [ipv4, ipv6].flatMap((result) => (result.status === 'fulfilled' ? result.value : []));

@@ -1,43 +1,43 @@
 /**
- * A limit on how often one address is asked: what is fetched for a client is asked for whenever somebody speaks in its
- * name, so without it a stranger could have any server on the internet asked as often as this one.
+ * Limits requests per URL. Documents of clients are fetched whenever someone sends a request in the client's name, so
+ * without a limit a stranger could use this server to flood another one.
  */
 
 import { LRUCache } from 'lru-cache';
 import type { GuardedFetch } from './fetch.ts';
 
-/** Requests for one address at once, and how many of them each second makes good. Past that the last answer is given. */
-const requestsMax = 10;
+/** Maximum burst of requests per URL, and refill per second. Beyond that the last response is repeated. */
+const burstMax = 10;
 const requestsPerSecond = 1;
-/** Addresses remembered at most, each with the 64 KiB that are taken of it. */
-const addressesMax = 200;
+/** Maximum number of remembered URLs, each with a response of up to 64 KiB. */
+const urlsMax = 200;
 
-interface Asked {
-  answer: Promise<() => Response>;
-  /** Requests that are not yet made good, and when they were counted, in milliseconds of the monotonic clock. */
+interface LimitedUrl {
+  response: Promise<() => Response>;
+  /** Level of the token bucket, and the time of its last update in milliseconds of the monotonic clock. */
   requests: number;
   countedAt: number;
 }
 
-/** @returns the same fetch, whose GETs of one address are limited; everything else is passed on */
-export function limitAsking(fetch: GuardedFetch): GuardedFetch {
-  const asked = new LRUCache<string, Asked>({ max: addressesMax });
+/** @returns a fetch with a limit on GET requests per URL; other methods pass through */
+export function limitRequestRate(fetch: GuardedFetch): GuardedFetch {
+  const limited = new LRUCache<string, LimitedUrl>({ max: urlsMax });
   return async (url, init = {}) => {
     if ((init.method ?? 'GET') !== 'GET') return fetch(url, init);
-    const address = String(url);
-    const known = asked.get(address);
+    const href = String(url);
+    const recent = limited.get(href);
     const now = performance.now();
-    const madeGood = known === undefined ? 0 : ((now - known.countedAt) / 1_000) * requestsPerSecond;
-    const requests = Math.max(0, (known?.requests ?? 0) - madeGood) + 1;
-    if (known !== undefined && requests > requestsMax) return (await known.answer)();
-    const answer = fetch(url, init).then(keep);
-    asked.set(address, { answer, requests, countedAt: now });
-    return (await answer)();
+    const refilled = recent === undefined ? 0 : ((now - recent.countedAt) / 1_000) * requestsPerSecond;
+    const requests = Math.max(0, (recent?.requests ?? 0) - refilled) + 1;
+    if (recent !== undefined && requests > burstMax) return (await recent.response)();
+    const response = fetch(url, init).then(toReusable);
+    limited.set(href, { response, requests, countedAt: now });
+    return (await response)();
   };
 }
 
-/** An answer can be read once; this gives it as often as it is wanted. */
-async function keep(response: Response): Promise<() => Response> {
+/** Buffers a response, whose body can be read only once, and returns a function that creates copies. */
+async function toReusable(response: Response): Promise<() => Response> {
   const { status, headers } = response;
   const bytes = response.body === null ? null : await response.arrayBuffer();
   return () => new Response(bytes, { status, headers });

@@ -18,7 +18,7 @@ import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import type { ConnectorOptions } from '../egress/connector.ts';
 import { createGuardedFetch } from '../egress/fetch.ts';
-import { limitAsking } from '../egress/shared_fetch.ts';
+import { limitRequestRate } from '../egress/shared_fetch.ts';
 import type { Guard } from '../grants/principal.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { WithdrawalList } from '../grants/withdrawals.ts';
@@ -92,7 +92,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const verifier = new AccessTokenVerifier(config.baseUrl, opaqueTokenLookup(db), () => keyring.refresh());
   const readCertificate = openCertificateReader(settings, config);
   const outgoing = createGuardedFetch({ ...options.egress, allowLoopback: config.insecureSubscribers });
-  const fetch = limitAsking(outgoing.fetch);
+  const fetch = limitRequestRate(outgoing.fetch);
   let provider: Provider | undefined;
   const keyring = new Keyring({
     db,

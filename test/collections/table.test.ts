@@ -283,7 +283,7 @@ test('the shipped example loads with its collections’ kinds', async () => {
 test('a file that is no declaration is refused with its name', async () => {
   await assert.rejects(
     loadPlatform('/nowhere/nuncio.config.ts'),
-    /\/nowhere\/nuncio.config.ts: it cannot be loaded/,
+    /\/nowhere\/nuncio.config.ts: cannot be loaded/,
   );
   await assert.rejects(
     loadPlatform(new URL('../support/database.ts', import.meta.url).pathname),

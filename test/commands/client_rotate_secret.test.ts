@@ -59,8 +59,8 @@ test('an unknown client, one without a secret and too long an overlap are refuse
   const open = await createTestClient(server, { authMethod: 'none', grantTypes: ['authorization_code'] });
   const fails = (id: string, values: Record<string, string>, kind: new () => Error, message: RegExp) =>
     assert.rejects(rotate(id, values), (error) => error instanceof kind && message.test(error.message));
-  await fails(open.id, {}, CommandError, /has no secret: it authenticates by none/);
-  await fails('nobody', {}, CommandError, /there is no client "nobody"/);
+  await fails(open.id, {}, CommandError, /has no secret: its authentication method is none/);
+  await fails('nobody', {}, CommandError, /client "nobody" not found/);
   await fails(open.id, { overlap: 'soon' }, UsageError, /--overlap/);
   await fails(open.id, { overlap: '31d' }, UsageError, /--overlap/);
 });

@@ -55,11 +55,16 @@ test('trigger refuses an unknown kind, an invalid body and an unknown account', 
       run(trigger, values, kind),
       (error) => error instanceof type && message.test(error.message),
     );
-  await fails({ account: account.id }, 'nothing', UsageError, /it may be .*push/);
-  await fails({ account: account.id }, 'ping', UsageError, /it may be .*push/);
-  await fails({ account: account.id, body: '{' }, 'push', UsageError, /not JSON/);
+  await fails({ account: account.id }, 'nothing', UsageError, /it must be one of .*push/);
+  await fails({ account: account.id }, 'ping', UsageError, /it must be one of .*push/);
+  await fails({ account: account.id, body: '{' }, 'push', UsageError, /must be JSON/);
   await fails({ account: account.id, body: '{}' }, 'invoice.paid', UsageError, /invoice/);
-  await fails({ account: 'nobody@example.com' }, 'push', CommandError, /no account "nobody@example.com"/);
+  await fails(
+    { account: 'nobody@example.com' },
+    'push',
+    CommandError,
+    /account "nobody@example.com" not found/,
+  );
   // The demo user of development mode is not here.
   await fails({}, 'push', UsageError, /--account is required/);
   const { rows } = await sql`select from events where account_id = ${account.id}`.execute(server.db);
@@ -128,7 +133,7 @@ test('user disable ends sessions, apps and sign-in, and user enable restores onl
     () => app.request('GET', '/api'),
     ({ status }) => status === 401,
   );
-  await assert.rejects(run(userDisable, {}, account.email), /disabled already/);
+  await assert.rejects(run(userDisable, {}, account.email), /already disabled/);
   await run(userEnable, {}, account.email);
   assert.equal(await isSignedIn(browser), false);
   assert.ok(await isSignedIn(await signsIn(account.email, account.password)));

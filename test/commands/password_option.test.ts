@@ -19,14 +19,14 @@ function terminal(typed: string) {
 test('a terminal is asked twice and echoes nothing', async () => {
   const { input, output, shown } = terminal('correct horse\rcorrect horse\r');
   assert.equal(await readPassword({}, input, output), 'correct horse');
-  assert.equal(shown(), 'Password: \nThe same again: \n');
+  assert.equal(shown(), 'Password: \nRepeat password: \n');
 });
 
 test('two different passwords, an end of input and an interrupt are refused', async () => {
   for (const [typed, reason] of [
-    ['one password\ranother one\r', /differ/],
-    ['', /no password was given/],
-    ['half\u0003', /no password was given/],
+    ['one password\ranother one\r', /do not match/],
+    ['', /no password was entered/],
+    ['half\u0003', /no password was entered/],
   ] as const) {
     const { input, output } = terminal(typed);
     await assert.rejects(readPassword({}, input, output), reason);

@@ -51,8 +51,8 @@ test('an unknown setting with our prefix is a problem, except what Kubernetes se
     OTHER: 'x',
   });
   assert.deepEqual(unknown, [
-    'NUNCIO_SECRETT is not a setting: NUNCIO_SECRET may be meant',
-    'NUNCIO_PORT is not a setting: PORT may be meant',
+    'NUNCIO_SECRETT is not a setting: did you mean NUNCIO_SECRET?',
+    'NUNCIO_PORT is not a setting: did you mean PORT?',
     'NUNCIO_COLOUR_OF_THE_SEA is not a setting: see docs/settings.md',
   ]);
   assert.throws(() => loadConfig({}, 'start', unknown), { problems: unknown });
@@ -86,7 +86,7 @@ test('every wrong setting is reported at once, one line each', () => {
     'NUNCIO_TRUST_PROXY',
     'PORT',
   ]);
-  for (const problem of problems) assert.match(problem, /^[^\n]+it may be [^\n]+$/);
+  for (const problem of problems) assert.match(problem, /^[^\n]+it must be [^\n]+$/);
   assert.doesNotMatch(problems.join('\n'), /p4ss|short/);
 });
 
@@ -111,7 +111,7 @@ test('start refuses a public http base URL unless the switch accepts the risk', 
     const [problem, ...more] = problemsOf({ NUNCIO_BASE_URL: baseUrl });
     assert.match(
       problem ?? '',
-      /^NUNCIO_BASE_URL is "http:.*it may be an https origin.*NUNCIO_INSECURE_HTTP=1/,
+      /^NUNCIO_BASE_URL is "http:.*it must be an https origin.*NUNCIO_INSECURE_HTTP=1/,
     );
     assert.deepEqual(more, []);
     assert.equal(problemsOf({ NUNCIO_BASE_URL: baseUrl, NUNCIO_INSECURE_HTTP: '0' }).length, 1);
@@ -217,7 +217,7 @@ test('every hostile value of a setting is reported in one line that names it', (
     for (const value of values) {
       const problems = problemsOf({ [name]: value });
       assert.equal(problems.length, 1, `${name}=${value}`);
-      assert.match(problems[0] ?? '', /^[^\n]+: it may be [^\n]+$/, value);
+      assert.match(problems[0] ?? '', /^[^\n]+: it must be [^\n]+$/, value);
       assert.ok((problems[0] ?? '').startsWith(`${name} is `), problems.join());
       assert.doesNotMatch(problems.join(), /p4ss/);
     }

@@ -248,7 +248,11 @@ const appOperations: Operation[] = [
     parameters: [appId, keyParameter],
     body: jsonBody('EmptyBody', {}, false),
     responses: {
-      201: { description: 'The secret, which is shown once.', schema: 'AppSecretMade', headers: createdHeaders },
+      201: {
+        description: 'The secret, which is shown once.',
+        schema: 'AppSecretMade',
+        headers: createdHeaders,
+      },
     },
     problems: [404, 409, ...bodyProblems],
   },
