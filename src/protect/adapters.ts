@@ -1,6 +1,6 @@
 /**
- * The check in the shapes that Express, Fastify and bare `node:http` call: each sends a refusal and goes on with
- * the rest. Their types are written out here, so that none of them has to be installed.
+ * Adapters of the check for Express, Fastify and `node:http`. Each sends the response of a rejected request and passes the
+ * others on. The frameworks' types are declared here, so that none of them is a dependency.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -43,14 +43,14 @@ export interface Adapters {
   /** `node:http`: `createServer(protect.http(['read:notes'], (request, response, principal) => …))`. */
   http(scopes: readonly string[], listener: ProtectedListener): HttpListener;
   /**
-   * Answers the address of the metadata (RFC 9728) and leaves every other request alone: middleware for Express, and
-   * for `node:http` a function that says whether it has answered.
+   * Responds to requests for the resource metadata (RFC 9728) and ignores all others. Use it as Express middleware, or with
+   * `node:http` as a function that returns whether it has responded.
    */
   wellKnown(request: IncomingMessage, response: ServerResponse, next?: () => void): boolean;
   /**
-   * Who a request speaks for, once it was let through.
-   * @param request of Express, of Fastify or of `node:http`
-   * @throws Error for a request that was not checked: its route is not protected
+   * The principal of an authorized request.
+   * @param request of Express, Fastify or `node:http`
+   * @throws Error if the request was not checked, because its route is not protected
    */
   principal(request: object): Principal;
 }
@@ -94,8 +94,8 @@ export function createAdapters(check: Check, metadata: ResourceMetadata): Adapte
       };
     },
     wellKnown(request, response, next) {
-      const isAsked = request.url?.split('?', 1)[0] === metadata.path;
-      if (!isAsked || (request.method !== 'GET' && request.method !== 'HEAD')) {
+      const isMetadataPath = request.url?.split('?', 1)[0] === metadata.path;
+      if (!isMetadataPath || (request.method !== 'GET' && request.method !== 'HEAD')) {
         next?.();
         return false;
       }
@@ -105,7 +105,7 @@ export function createAdapters(check: Check, metadata: ResourceMetadata): Adapte
     },
     principal(request) {
       const principal = principals.get(request);
-      if (principal === undefined) throw new Error('this request was not checked: protect its route first');
+      if (principal === undefined) throw new Error('the request was not checked: protect its route');
       return principal;
     },
   };
@@ -114,14 +114,14 @@ export function createAdapters(check: Check, metadata: ResourceMetadata): Adapte
 function toProtected(request: IncomingMessage, originalUrl?: string): ProtectedRequest {
   return {
     method: request.method ?? '',
-    // What a router mounted below a path has cut off belongs to the URL that a proof names.
+    // A router that is mounted below a path removes that path from `url`, but the proof contains it.
     url: originalUrl ?? request.url ?? '',
-    headers: { ...request.headers, authorization: authorizationsOf(request) },
+    headers: { ...request.headers, authorization: authorizationHeaders(request) },
   };
 }
 
-/** Node keeps the first Authorization header and drops every other: two are to be seen as two. */
-function authorizationsOf({ rawHeaders }: IncomingMessage): string[] {
+/** All Authorization headers. `request.headers` contains only the first one. */
+function authorizationHeaders({ rawHeaders }: IncomingMessage): string[] {
   return rawHeaders.filter(
     (_text, index) => index % 2 === 1 && rawHeaders[index - 1]?.toLowerCase() === 'authorization',
   );

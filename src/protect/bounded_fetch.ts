@@ -1,48 +1,49 @@
 /**
- * Requests to the issuer, each with an end: in time, in bytes, and without following a redirect to elsewhere.
+ * Requests to the issuer with limits on time and size. Redirects are not followed.
  */
 
 export type Fetch = (url: string, init?: RequestInit) => Promise<Response>;
 
-/** Milliseconds for one answer of the issuer, its body included. */
-const answerMs = 5_000;
-/** Bytes of one answer at most, decompressed. */
-const answerBytesMax = 262_144;
+/** Total timeout of one request in milliseconds. */
+const requestTimeoutMs = 5_000;
+/** Maximum size of a decompressed response in bytes. */
+const responseBytesMax = 262_144;
 
 /** Fetches a JSON object. @throws IssuerUnavailable */
 export type FetchObject = (url: string, init?: RequestInit) => Promise<Record<string, unknown>>;
 
-/** The issuer gave no usable answer: nobody can be let in, and it is not the fault of who asks. */
+/** The issuer gave no usable response. No request can be authorized, for reasons outside the request. */
 export class IssuerUnavailable extends Error {
   override readonly name = 'IssuerUnavailable';
 }
 
 /**
- * Makes a fetch that reads the whole answer within its bounds.
- * @returns a fetch whose answers are 200 and JSON objects
- * @throws IssuerUnavailable (the fetch) otherwise
+ * Creates a fetch for JSON objects.
+ * @returns a fetch that resolves to the object of a response with status 200
+ * @throws IssuerUnavailable (the fetch) for all other responses
  */
 export function createFetchObject(fetcher: Fetch): FetchObject {
   return async function fetchObject(url, init = {}) {
-    const answer = await fetchBounded(fetcher, url, init, answerMs);
-    if (answer.status !== 200) throw new IssuerUnavailable(`${url} answered ${answer.status}`);
-    const parsed = parseObject(answer.text);
-    if (parsed === undefined) throw new IssuerUnavailable(`${url} answered with something else than JSON`);
+    const response = await fetchBounded(fetcher, url, init, requestTimeoutMs);
+    if (response.status !== 200)
+      throw new IssuerUnavailable(`${url} responded with status ${response.status}`);
+    const parsed = parseObject(response.text);
+    if (parsed === undefined) throw new IssuerUnavailable(`the response of ${url} is not a JSON object`);
     return parsed;
   };
 }
 
-export interface BoundedAnswer {
+export interface BoundedResponse {
   status: number;
   headers: Headers;
   text: string;
 }
 
 /**
- * One request, its answer read whole.
- * @param timeoutMs for all of it
- * @param signal ends it before that
- * @throws IssuerUnavailable when no answer came, or more of it than is taken
+ * Sends one request and reads the whole response.
+ * @param timeoutMs total timeout
+ * @param signal aborts earlier
+ * @throws IssuerUnavailable if there is no response, or it is too large
  */
 export async function fetchBounded(
   fetcher: Fetch,
@@ -50,7 +51,7 @@ export async function fetchBounded(
   init: RequestInit,
   timeoutMs: number,
   signal?: AbortSignal,
-): Promise<BoundedAnswer> {
+): Promise<BoundedResponse> {
   const ending = new AbortController();
   const abort = () => ending.abort(signal?.reason);
   const timer = setTimeout(() => ending.abort(new Error(`no response within ${timeoutMs} ms`)), timeoutMs);
@@ -64,14 +65,14 @@ export async function fetchBounded(
     });
     return { status: response.status, headers: response.headers, text: await readText(response) };
   } catch (cause) {
-    throw new IssuerUnavailable(`${url} gave no answer: ${reasonOf(cause)}`, { cause });
+    throw new IssuerUnavailable(`no response from ${url}: ${reasonOf(cause)}`, { cause });
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener('abort', abort);
   }
 }
 
-/** A JSON object, or undefined for any other text. */
+/** Parses a JSON object. @returns undefined for any other text */
 export function parseObject(text: string): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(text);
@@ -85,16 +86,16 @@ export function parseObject(text: string): Record<string, unknown> | undefined {
 async function readText(response: Response): Promise<string> {
   const chunks: Uint8Array[] = [];
   let received = 0;
-  // Leaving the loop early cancels the stream, and with it the connection.
+  // Leaving the loop early cancels the stream and closes the connection.
   for await (const chunk of response.body ?? []) {
     received += (chunk as Uint8Array).length;
-    if (received > answerBytesMax) throw new Error(`more than ${answerBytesMax} bytes`);
+    if (received > responseBytesMax) throw new Error(`more than ${responseBytesMax} bytes`);
     chunks.push(chunk as Uint8Array);
   }
   return Buffer.concat(chunks).toString();
 }
 
-/** `fetch failed` alone helps nobody: the reason is in its cause. */
+/** Adds the cause to the message, because the message of `fetch` is only "fetch failed". */
 function reasonOf(error: unknown): string {
   const { message, cause } = error as Error;
   return cause instanceof Error ? `${message}: ${cause.message}` : String(message);

@@ -1,11 +1,11 @@
 /**
- * The check of one request, in this order: the token's place and form, the token itself (signature or the issuer's
- * word), the key it is bound to, whether it was withdrawn, the proof's single use, the scopes.
+ * The check of one request. Order: format of the credentials, the token itself (signature or introspection), proof of
+ * possession, withdrawal, single use of the proof, scopes.
  */
 
 import { createHash } from 'node:crypto';
 import { IssuerUnavailable } from './bounded_fetch.ts';
-import { isAlive, isMeantFor, type Principal, readClaims, type TokenClaims } from './claims.ts';
+import { isAudience, isUnexpired, type Principal, readClaims, type TokenClaims } from './claims.ts';
 import {
   headerValues,
   type ProtectedRequest,
@@ -19,24 +19,24 @@ import type { ProofNonces } from './proof_nonces.ts';
 import type { Refusal, Refusals } from './refusal.ts';
 import type { ReplayStore } from './replay.ts';
 
-/** The request may go on. */
+/** The request is authorized. */
 export interface Grant {
   readonly granted: true;
   readonly principal: Principal;
-  /** To be added to the answer: a new `DPoP-Nonce`, or nothing. */
+  /** Headers to add to the response: a new `DPoP-Nonce`, or none. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** Checks a request's access token, and that it has all the scopes named. Never throws for what came with it. */
+/** Checks the access token of a request and that it has all given scopes. Does not throw for any input from the request. */
 export type Check = (request: ProtectedRequest, ...scopes: string[]) => Promise<Grant | Refusal>;
 
 export interface CheckOptions {
   issuer: string;
   audience: readonly string[];
-  /** The origin under which clients reach this server. */
+  /** The public origin of this server. */
   origin: string;
   verifyJwt: (token: string, digest: string) => Promise<TokenClaims | undefined>;
-  /** Null: the issuer is not asked about tokens. */
+  /** Null: tokens are not introspected. */
   introspect: Introspect | null;
   refusals: Refusals;
   replays: ReplayStore;
@@ -44,7 +44,7 @@ export interface CheckOptions {
   onError: (error: Error) => void;
 }
 
-/** Longer ones are no token of ours. Characters. */
+/** Maximum length in characters. No token of a Nuncio server is longer. */
 const tokenLengthMax = 8_192;
 
 export function createCheck(options: CheckOptions): Check {
@@ -57,8 +57,8 @@ export function createCheck(options: CheckOptions): Check {
       options.onError(error as Error);
       const detail =
         error instanceof IssuerUnavailable
-          ? 'The authorization server cannot be reached at the moment.'
-          : 'The access token cannot be checked at the moment.';
+          ? 'The authorization server is unreachable.'
+          : 'The access token cannot be verified at the moment.';
       return refusals.unavailable(detail);
     }
   };
@@ -74,15 +74,15 @@ export function createCheck(options: CheckOptions): Check {
     const digest = createHash('sha256').update(token).digest('base64');
     const claims = await readToken(token, digest, options);
     if (claims === undefined) {
-      return refusals.refuse(scheme, 'invalid_token', 'The access token is not valid or has expired.');
+      return refusals.refuse(scheme, 'invalid_token', 'The access token is invalid or has expired.');
     }
     const binding = await checkBinding(request, scheme, token, claims, options);
     if ('granted' in binding) return binding;
     if (await isWithdrawn(token, digest, options)) {
-      return refusals.refuse(scheme, 'invalid_token', 'The access token was withdrawn.');
+      return refusals.refuse(scheme, 'invalid_token', 'The access token has been revoked.');
     }
     if (binding.proof !== null && !(await useProof(binding.proof, options.replays))) {
-      return refusals.refuse('DPoP', 'invalid_dpop_proof', 'The DPoP proof was used before.');
+      return refusals.refuse('DPoP', 'invalid_dpop_proof', 'The DPoP proof has already been used.');
     }
     const { principal } = claims;
     const missing = scopes.filter((scope) => !principal.scopes.has(scope));
@@ -103,16 +103,16 @@ async function readToken(
 ): Promise<TokenClaims | undefined> {
   if (token.length > tokenLengthMax) return undefined;
   if (token.split('.').length === 3) return options.verifyJwt(token, digest);
-  // An opaque token is known to the issuer alone.
-  const answer = await options.introspect?.(token, digest);
-  if (answer === undefined) return undefined;
-  if (answer.iss !== undefined && answer.iss !== options.issuer) return undefined;
-  if (!isMeantFor(answer.aud, options.audience)) return undefined;
-  const claims = readClaims(answer);
-  return claims !== undefined && isAlive(claims) ? claims : undefined;
+  // Only the issuer can look up an opaque token.
+  const response = await options.introspect?.(token, digest);
+  if (response === undefined) return undefined;
+  if (response.iss !== undefined && response.iss !== options.issuer) return undefined;
+  if (!isAudience(response.aud, options.audience)) return undefined;
+  const claims = readClaims(response);
+  return claims !== undefined && isUnexpired(claims) ? claims : undefined;
 }
 
-/** @returns the proof that has to be used up, or null for a bearer token */
+/** @returns the proof, which must still be marked as used; null for a bearer token */
 async function checkBinding(
   request: ProtectedRequest,
   scheme: Scheme,
@@ -126,15 +126,15 @@ async function checkBinding(
   }
   const { jkt, ...others } = confirmation;
   if (typeof jkt !== 'string' || Object.keys(others).length > 0) {
-    // RFC 8705 section 3 and whatever comes: what cannot be seen from here cannot be taken as proven.
-    return refusals.refuse(scheme, 'invalid_token', 'The access token is bound in a way not known here.');
+    // For example certificate-bound tokens (RFC 8705 section 3), whose certificate this server cannot see.
+    return refusals.refuse(scheme, 'invalid_token', 'The access token is bound by an unsupported method.');
   }
-  // RFC 9449 section 7.2: a bound token is no bearer token.
+  // RFC 9449 section 7.2: a bound token must not be used as a bearer token.
   if (scheme !== 'DPoP') {
     return refusals.refuse(
       'DPoP',
       'invalid_token',
-      'The access token is bound to a key: use the scheme DPoP.',
+      'The access token is bound to a key: use the DPoP scheme.',
     );
   }
   const proofs = headerValues(request.headers as RequestHeaders, 'dpop');
@@ -143,24 +143,29 @@ async function checkBinding(
   switch (outcome.kind) {
     case 'checked':
       return { proof: outcome };
-    case 'wrong':
+    case 'invalid':
       return refusals.refuse('DPoP', 'invalid_dpop_proof', outcome.detail);
-    case 'nonce wanted':
-      return refusals.refuse('DPoP', 'use_dpop_nonce', 'The DPoP proof needs the nonce given here.', {
-        nonce: nonces?.current(),
-      });
+    case 'nonce required':
+      return refusals.refuse(
+        'DPoP',
+        'use_dpop_nonce',
+        'The DPoP proof must contain the nonce from the DPoP-Nonce header.',
+        {
+          nonce: nonces?.current(),
+        },
+      );
   }
 }
 
-/** An opaque token was asked about when it was read; the answer is the same one. */
+/** Introspects a JWT. An opaque token has already been introspected. */
 async function isWithdrawn(token: string, digest: string, { introspect }: CheckOptions): Promise<boolean> {
   if (introspect === null || token.split('.').length !== 3) return false;
   return (await introspect(token, digest)) === undefined;
 }
 
-/** The path alone: host and protocol are what this server is configured with, whatever the request says. */
+/** The path of the request target. Host and protocol come from the configuration, not from the request. */
 function pathOf(target: string): string {
-  // RFC 9112 section 3.2.2: a request's target may be a whole URL.
+  // RFC 9112 section 3.2.2: a request target may be an absolute URL.
   const path = target.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '').split(/[?#]/, 1)[0] ?? '';
   return path.startsWith('/') ? path : '/';
 }

@@ -1,34 +1,34 @@
 /**
- * What a good access token says, whether it was read from a JWT or from introspection.
+ * The claims of an access token, from a JWT or from introspection.
  */
 
-/** Who a request speaks for. */
+/** The user and client that a request acts for. */
 export interface Principal {
-  /** The user's account, or null where the client speaks for itself (client credentials). */
+  /** The user's account; null if the client acts for itself (client credentials). */
   readonly accountId: string | null;
   readonly clientId: string;
-  /** The user's grant behind the token, where the token says it. */
+  /** The user's grant, if the token contains it. */
   readonly grantId: string | null;
   readonly scopes: ReadonlySet<string>;
-  /** The access token's `jti`, where it has one. */
+  /** The `jti` of the access token, if it has one. */
   readonly tokenId: string | null;
   /** Seconds since the epoch. */
   readonly expiresAt: number;
 }
 
-/** The principal with what has still to be proven. */
+/** The principal, and the proof of possession that the token requires. */
 export interface TokenClaims {
   readonly principal: Principal;
-  /** RFC 7800: null for a bearer token; otherwise what the sender must prove. */
+  /** RFC 7800: what the sender must prove; null for a bearer token. */
   readonly confirmation: Readonly<Record<string, unknown>> | null;
 }
 
-/** Seconds that this machine's clock and the issuer's may differ by. */
+/** Tolerance between this machine's clock and the issuer's, in seconds. */
 export const clockToleranceSeconds = 5;
 
 /**
- * Reads the claims that JWTs (RFC 9068 section 2.2) and introspection (RFC 7662 section 2.2) have in common.
- * @returns undefined when one that is needed is missing or not what it must be
+ * Reads the claims that JWTs (RFC 9068 section 2.2) and introspection responses (RFC 7662 section 2.2) have in common.
+ * @returns undefined if a required claim is missing or a claim has the wrong type
  */
 export function readClaims(claims: Readonly<Record<string, unknown>>): TokenClaims | undefined {
   const { sub, client_id, grant_id, scope, jti, exp, cnf } = claims;
@@ -36,7 +36,7 @@ export function readClaims(claims: Readonly<Record<string, unknown>>): TokenClai
   if (sub !== undefined && typeof sub !== 'string') return undefined;
   if (cnf !== undefined && (typeof cnf !== 'object' || cnf === null)) return undefined;
   const principal: Principal = {
-    // RFC 9068 section 2.2: a client that speaks for itself is its own subject.
+    // RFC 9068 section 2.2: without a resource owner, `sub` is the client.
     accountId: sub === undefined || sub === client_id ? null : sub,
     clientId: client_id,
     grantId: typeof grant_id === 'string' ? grant_id : null,
@@ -47,12 +47,12 @@ export function readClaims(claims: Readonly<Record<string, unknown>>): TokenClai
   return { principal, confirmation: (cnf as Record<string, unknown> | undefined) ?? null };
 }
 
-/** RFC 7519 section 4.1.3: one audience or several, of which one must be expected. */
-export function isMeantFor(audience: unknown, expected: readonly string[]): boolean {
+/** RFC 7519 section 4.1.3: `aud` is one audience or several; one of them must be accepted. */
+export function isAudience(audience: unknown, expected: readonly string[]): boolean {
   const named: unknown[] = Array.isArray(audience) ? audience : [audience];
   return expected.some((one) => named.includes(one));
 }
 
-export function isAlive(claims: TokenClaims): boolean {
+export function isUnexpired(claims: TokenClaims): boolean {
   return claims.principal.expiresAt + clockToleranceSeconds > Date.now() / 1_000;
 }

@@ -1,16 +1,16 @@
 /**
- * The access token by which this server speaks for itself (RFC 6749 section 4.4): asked for once and used until
- * shortly before it expires.
+ * The access token of this server's own client (RFC 6749 section 4.4). Requested on first use and cached until shortly
+ * before it expires.
  */
 
 import { type Fetch, fetchBounded, IssuerUnavailable, parseObject } from './bounded_fetch.ts';
 import { clientAuthorization } from './client_authentication.ts';
 import type { IssuerMetadata } from './discovery.ts';
 
-/** Seconds before its end after which a token is not used any more. */
+/** Seconds before expiry from which on a token is not used. */
 const reserveSeconds = 30;
-/** Milliseconds for one answer. */
-const answerMs = 5_000;
+/** Timeout of one request in milliseconds. */
+const timeoutMs = 5_000;
 
 export interface ClientTokenOptions {
   fetcher: Fetch;
@@ -22,47 +22,47 @@ export interface ClientTokenOptions {
 
 export interface ClientToken {
   /**
-   * @throws TokenRefused when the issuer will not give one
-   * @throws IssuerUnavailable when it does not answer
+   * @throws TokenRefused if the issuer rejects the request
+   * @throws IssuerUnavailable if the issuer does not respond
    */
   get(): Promise<string>;
-  /** The token was refused: the next `get` asks for another. */
+  /** Discards a token that was rejected, so that the next `get` requests another one. */
   drop(token: string): void;
 }
 
-/** The issuer does not give this client a token: it will not help to ask again. */
+/** The issuer rejects the client. Retrying does not help. */
 export class TokenRefused extends Error {
   override readonly name = 'TokenRefused';
 }
 
 export function createClientToken(options: ClientTokenOptions): ClientToken {
-  let held: { token: string; until: number } | undefined;
-  let asked: Promise<string> | undefined;
+  let cached: { token: string; until: number } | undefined;
+  let pending: Promise<string> | undefined;
 
-  async function ask(): Promise<string> {
+  async function request(): Promise<string> {
     try {
-      held = await requestToken(options);
-      return held.token;
+      cached = await requestToken(options);
+      return cached.token;
     } finally {
-      asked = undefined;
+      pending = undefined;
     }
   }
 
   return {
     async get() {
-      if (held !== undefined && performance.now() < held.until) return held.token;
-      asked ??= ask();
-      return asked;
+      if (cached !== undefined && performance.now() < cached.until) return cached.token;
+      pending ??= request();
+      return pending;
     },
     drop(token) {
-      if (held?.token === token) held = undefined;
+      if (cached?.token === token) cached = undefined;
     },
   };
 }
 
 async function requestToken(options: ClientTokenOptions): Promise<{ token: string; until: number }> {
   const { tokenEndpoint } = await options.discover();
-  const askedAt = performance.now();
+  const requestedAt = performance.now();
   const { status, text } = await fetchBounded(
     options.fetcher,
     tokenEndpoint,
@@ -74,15 +74,15 @@ async function requestToken(options: ClientTokenOptions): Promise<{ token: strin
       },
       body: new URLSearchParams({ grant_type: 'client_credentials', scope: options.scope }),
     },
-    answerMs,
+    timeoutMs,
   );
   const { access_token, expires_in, error, error_description } = parseObject(text) ?? {};
   if (status === 400 || status === 401) {
-    throw new TokenRefused(`no token for ${options.scope}: ${error} (${error_description ?? status})`);
+    throw new TokenRefused(`no access token for ${options.scope}: ${error} (${error_description ?? status})`);
   }
   if (status !== 200 || typeof access_token !== 'string') {
-    throw new IssuerUnavailable(`${tokenEndpoint} answered ${status} and no token`);
+    throw new IssuerUnavailable(`${tokenEndpoint} responded with status ${status} and without a token`);
   }
   const seconds = typeof expires_in === 'number' ? expires_in : 0;
-  return { token: access_token, until: askedAt + (seconds - reserveSeconds) * 1_000 };
+  return { token: access_token, until: requestedAt + (seconds - reserveSeconds) * 1_000 };
 }

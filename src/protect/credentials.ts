@@ -1,17 +1,17 @@
 /**
- * The access token as a request brings it (RFC 6750 section 2, RFC 9449 section 7.1): in the Authorization header,
- * once, and nowhere else.
+ * Reads the access token of a request (RFC 6750 section 2, RFC 9449 section 7.1). It must be in one `Authorization` header
+ * and nowhere else.
  */
 
-/** Headers of `node:http`, or of the Fetch API. */
+/** Headers in the form of `node:http` or of the Fetch API. */
 export type RequestHeaders =
   | Readonly<Record<string, string | readonly string[] | undefined>>
   | { get(name: string): string | null };
 
-/** The part of a request that decides. */
+/** The parts of a request that the check needs. */
 export interface ProtectedRequest {
   method: string;
-  /** The request's target as it came: a path with its query, or the whole URL. */
+  /** The request target as received: a path with its query, or an absolute URL. */
   url: string;
   headers: RequestHeaders;
 }
@@ -20,7 +20,7 @@ export type Scheme = 'Bearer' | 'DPoP';
 
 export type Credentials =
   | { kind: 'token'; scheme: Scheme; token: string }
-  /** No token was brought, or by a scheme that is not ours. */
+  /** The request has no token, or an unknown scheme. */
   | { kind: 'none' }
   | { kind: 'malformed'; scheme: Scheme; detail: string };
 
@@ -28,26 +28,30 @@ export function readCredentials(request: ProtectedRequest): Credentials {
   const values = headerValues(request.headers, 'authorization');
   const scheme: Scheme = /^dpop\b/i.test(values[0] ?? '') ? 'DPoP' : 'Bearer';
   if (hasTokenInQuery(request.url)) {
-    // RFC 6750 section 2: one method only; and OAuth 2.1 section 5 has no tokens in URLs at all.
+    // RFC 6750 section 2: one method per request. OAuth 2.1 section 5 does not allow tokens in URLs.
     return {
       kind: 'malformed',
       scheme,
-      detail: 'The access token belongs in the Authorization header alone.',
+      detail: 'Send the access token in the Authorization header only.',
     };
   }
   if (values.length > 1) {
-    return { kind: 'malformed', scheme, detail: 'There may be one Authorization header only.' };
+    return { kind: 'malformed', scheme, detail: 'The request must have only one Authorization header.' };
   }
-  // RFC 9110 section 11.1: the scheme's name is in any case.
+  // RFC 9110 section 11.1: the scheme is case-insensitive.
   const [, name, token] = /^(bearer|dpop)(?:$| +(.*)$)/is.exec(values[0] ?? '') ?? [];
   if (name === undefined) return { kind: 'none' };
   if (token === undefined || !/^[A-Za-z0-9._~+/-]+=*$/.test(token)) {
-    return { kind: 'malformed', scheme, detail: `The Authorization header must be ${scheme} and a token.` };
+    return {
+      kind: 'malformed',
+      scheme,
+      detail: `The Authorization header must contain ${scheme} and a token.`,
+    };
   }
   return { kind: 'token', scheme, token };
 }
 
-/** All values of a header; Node joins those of most names into one. */
+/** All values of a header. Node joins repeated headers of most names. */
 export function headerValues(headers: RequestHeaders, name: string): readonly string[] {
   const value = isFetchHeaders(headers) ? headers.get(name) : headers[name];
   if (value === null || value === undefined) return [];

@@ -1,6 +1,6 @@
 /**
- * Introspection (RFC 7662): the issuer's word on whether a token still lives. An answer is used for some seconds,
- * counted from when the question was put: a withdrawal is known here after that time at the latest.
+ * Introspection (RFC 7662): asks the issuer whether a token is active. Responses are cached for some seconds from the time
+ * of the request, so that a withdrawal takes effect within that time.
  */
 
 import { LRUCache } from 'lru-cache';
@@ -8,61 +8,61 @@ import { type FetchObject, IssuerUnavailable } from './bounded_fetch.ts';
 import { clientAuthorization } from './client_authentication.ts';
 import type { IssuerMetadata } from './discovery.ts';
 
-/** Answers remembered at most. */
-const rememberedMax = 10_000;
-/** Questions on their way at once, at most: more are turned away, or one caller could occupy the issuer. */
-const underwayMax = 100;
+/** Maximum number of cached responses. */
+const cachedMax = 10_000;
+/** Maximum requests in flight. Further ones fail, so that one caller cannot overload the issuer. */
+const inFlightMax = 100;
 
 export interface IntrospectionOptions {
   discover: () => Promise<IssuerMetadata>;
   fetchObject: FetchObject;
   clientId: string;
   clientSecret: string;
-  /** Seconds that an answer is used; 0 asks every time. */
+  /** Seconds that a response is cached; 0 disables the cache. */
   cacheSeconds: number;
 }
 
-/** What the issuer says of a living token; undefined of any other. */
+/** The introspection response for an active access token; undefined for any other token. */
 export type Introspected = Readonly<Record<string, unknown>> | undefined;
 
 export type Introspect = (token: string, digest: string) => Promise<Introspected>;
 
-/** @throws IssuerUnavailable (the function) when the issuer does not answer */
+/** @returns the function, which throws IssuerUnavailable if the issuer does not respond */
 export function createIntrospection(options: IntrospectionOptions): Introspect {
   const cacheMs = options.cacheSeconds * 1_000;
-  const remembered = new LRUCache<string, { answer: Promise<Introspected>; askedAt: number }>({
-    max: rememberedMax,
+  const cache = new LRUCache<string, { response: Promise<Introspected>; requestedAt: number }>({
+    max: cachedMax,
   });
-  let underway = 0;
+  let inFlight = 0;
 
   return async function introspect(token, digest) {
-    const known = remembered.get(digest);
-    if (known !== undefined && performance.now() - known.askedAt < cacheMs) return known.answer;
-    if (underway >= underwayMax) {
-      throw new IssuerUnavailable(`${underwayMax} introspections are on their way already`);
+    const cached = cache.get(digest);
+    if (cached !== undefined && performance.now() - cached.requestedAt < cacheMs) return cached.response;
+    if (inFlight >= inFlightMax) {
+      throw new IssuerUnavailable(`${inFlightMax} introspection requests are already in flight`);
     }
-    underway += 1;
-    const answer = ask(token, options).finally(() => {
-      underway -= 1;
+    inFlight += 1;
+    const response = sendRequest(token, options).finally(() => {
+      inFlight -= 1;
     });
     if (cacheMs > 0) {
-      const entry = { answer, askedAt: performance.now() };
-      remembered.set(digest, entry);
-      // A failure is nobody's answer but theirs who waited for it.
-      answer.catch(() => {
-        if (remembered.get(digest) === entry) remembered.delete(digest);
+      const entry = { response, requestedAt: performance.now() };
+      cache.set(digest, entry);
+      // A failure is returned to the callers that waited for it, but is not cached.
+      response.catch(() => {
+        if (cache.get(digest) === entry) cache.delete(digest);
       });
     }
-    return answer;
+    return response;
   };
 }
 
-async function ask(token: string, options: IntrospectionOptions): Promise<Introspected> {
+async function sendRequest(token: string, options: IntrospectionOptions): Promise<Introspected> {
   const { introspectionEndpoint } = await options.discover();
   if (introspectionEndpoint === null) {
-    throw new IssuerUnavailable('the issuer names no introspection_endpoint');
+    throw new IssuerUnavailable('the metadata of the issuer contains no introspection_endpoint');
   }
-  const answer = await options.fetchObject(introspectionEndpoint, {
+  const response = await options.fetchObject(introspectionEndpoint, {
     method: 'POST',
     headers: {
       accept: 'application/json',
@@ -70,10 +70,10 @@ async function ask(token: string, options: IntrospectionOptions): Promise<Intros
     },
     body: new URLSearchParams({ token, token_type_hint: 'access_token' }),
   });
-  if (typeof answer.active !== 'boolean') {
-    throw new IssuerUnavailable('the introspection endpoint answered without "active"');
+  if (typeof response.active !== 'boolean') {
+    throw new IssuerUnavailable('the introspection response does not contain "active"');
   }
-  // RFC 7662 section 2.2 would also answer for a refresh token, which opens nothing: only an access token has a type.
-  const isAccessToken = /^(bearer|dpop)$/i.test(String(answer.token_type));
-  return answer.active && isAccessToken ? answer : undefined;
+  // RFC 7662 section 2.2 allows responses for refresh tokens too. Only access tokens have a `token_type`.
+  const isAccessToken = /^(bearer|dpop)$/i.test(String(response.token_type));
+  return response.active && isAccessToken ? response : undefined;
 }

@@ -1,24 +1,24 @@
 /**
- * JWT access tokens (RFC 9068), checked by the issuer's published keys (RFC 7517). What was checked is remembered
- * for a minute, so that the signature of one token is not computed again for every request.
+ * Verifies JWT access tokens (RFC 9068) with the issuer's published keys (RFC 7517). Verified claims are cached for a
+ * minute, so that signatures are not verified again for every request.
  */
 
 import { createRemoteJWKSet, customFetch, type JWTVerifyGetKey, jwtVerify } from 'jose';
 import { LRUCache } from 'lru-cache';
 import { type FetchObject, IssuerUnavailable } from './bounded_fetch.ts';
-import { clockToleranceSeconds, isAlive, readClaims, type TokenClaims } from './claims.ts';
+import { clockToleranceSeconds, isUnexpired, readClaims, type TokenClaims } from './claims.ts';
 import type { IssuerMetadata } from './discovery.ts';
 
-/** Tokens remembered at most, some 500 bytes each, and for how long in milliseconds. */
-const rememberedMax = 10_000;
-const rememberedMs = 60_000;
-/** Milliseconds after which the keys are asked for anew, while those at hand go on being used, and for how long. */
-const keysRenewedMs = 600_000;
-const keysKeptMs = 3_600_000;
-/** Milliseconds between two questions for keys: whoever invents key ids makes no traffic. */
-const keysPauseMs = 30_000;
+/** Maximum number of cached tokens, about 500 bytes each, and their lifetime in the cache in milliseconds. */
+const cachedMax = 10_000;
+const cachedMs = 60_000;
+/** Milliseconds until the keys are reloaded in the background, and until cached keys expire. */
+const keysReloadMs = 600_000;
+const keysExpiryMs = 3_600_000;
+/** Minimum milliseconds between reloads, so that tokens with invented key ids cause no requests. */
+const keysReloadPauseMs = 30_000;
 
-/** RFC 9068 section 2.1: RS256 is everybody's; the issuer chooses. Never `none`, never HS256. */
+/** RFC 9068 section 2.1 requires RS256; the issuer chooses. Asymmetric algorithms only. */
 const tokenAlgorithms = ['ES256', 'RS256'] as const;
 
 export interface JwtOptions {
@@ -29,20 +29,20 @@ export interface JwtOptions {
 }
 
 /**
- * @returns a function that gives the claims of a good token and undefined for any other
- * @throws IssuerUnavailable (the function) when the keys cannot be had
+ * @returns a function that returns the claims of a valid token, and undefined for any other
+ * @throws IssuerUnavailable (the function) if the keys cannot be loaded
  */
 export function createJwtVerifier(
   options: JwtOptions,
 ): (token: string, digest: string) => Promise<TokenClaims | undefined> {
-  const remembered = new LRUCache<string, TokenClaims>({ max: rememberedMax, ttl: rememberedMs });
+  const cache = new LRUCache<string, TokenClaims>({ max: cachedMax, ttl: cachedMs });
   const keysOf = createKeys(options);
 
   return async function verify(token, digest) {
-    const known = remembered.get(digest);
-    if (known !== undefined) return isAlive(known) ? known : undefined;
+    const cached = cache.get(digest);
+    if (cached !== undefined) return isUnexpired(cached) ? cached : undefined;
     const claims = await check(token, await keysOf(), options);
-    if (claims !== undefined) remembered.set(digest, claims);
+    if (claims !== undefined) cache.set(digest, claims);
     return claims;
   };
 }
@@ -53,8 +53,8 @@ async function check(
   { issuer, audience }: JwtOptions,
 ): Promise<TokenClaims | undefined> {
   try {
-    // RFC 9068 section 4. Both algorithms are asymmetric and each key names its own; the type tells an access token
-    // from an id_token, which the same keys sign.
+    // RFC 9068 section 4. Each key has a fixed algorithm, and both are asymmetric. `typ` distinguishes access tokens from
+    // id_tokens, which the same keys sign.
     const { payload } = await jwtVerify(token, keys, {
       typ: 'at+jwt',
       issuer,
@@ -70,31 +70,31 @@ async function check(
   }
 }
 
-/** The issuer's keys, by the address that its metadata name at the moment. */
+/** The issuer's keys, from the `jwks_uri` of its current metadata. */
 function createKeys({ discover, fetchObject }: JwtOptions): () => Promise<JWTVerifyGetKey> {
-  let address: string | undefined;
+  let currentUri: string | undefined;
   let keys: ReturnType<typeof createRemoteJWKSet> | undefined;
-  let renewAt = Number.POSITIVE_INFINITY;
+  let reloadAt = Number.POSITIVE_INFINITY;
 
   async function fetchKeys(url: string): Promise<Response> {
-    renewAt = performance.now() + keysPauseMs;
+    reloadAt = performance.now() + keysReloadPauseMs;
     const set = await fetchObject(url);
-    if (!Array.isArray(set.keys)) throw new IssuerUnavailable(`${url} answered without keys`);
-    renewAt = performance.now() + keysRenewedMs;
+    if (!Array.isArray(set.keys)) throw new IssuerUnavailable(`the response of ${url} contains no keys`);
+    reloadAt = performance.now() + keysReloadMs;
     return Response.json(set);
   }
 
   return async function keysOf() {
     const { jwksUri } = await discover();
-    if (keys === undefined || address !== jwksUri) {
-      address = jwksUri;
+    if (keys === undefined || currentUri !== jwksUri) {
+      currentUri = jwksUri;
       keys = createRemoteJWKSet(new URL(jwksUri), {
-        cacheMaxAge: keysKeptMs,
-        cooldownDuration: keysPauseMs,
+        cacheMaxAge: keysExpiryMs,
+        cooldownDuration: keysReloadPauseMs,
         [customFetch]: fetchKeys,
       });
-    } else if (keys.fresh && !keys.reloading && performance.now() > renewAt) {
-      // Nobody waits for it, and while the issuer is away the keys at hand are still good.
+    } else if (keys.fresh && !keys.reloading && performance.now() > reloadAt) {
+      // Reloads in the background. During an outage of the issuer the cached keys stay valid.
       keys.reload().catch(() => {});
     }
     return keys;

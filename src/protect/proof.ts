@@ -1,5 +1,5 @@
 /**
- * DPoP proofs (RFC 9449 sections 4.3 and 7.1): that whoever sends a token holds the key that it is bound to.
+ * DPoP proofs (RFC 9449 sections 4.3 and 7.1): the sender of a token proves possession of the key it is bound to.
  */
 
 import { createHash } from 'node:crypto';
@@ -7,62 +7,65 @@ import { calculateJwkThumbprint, EmbeddedJWK, type JWK, jwtVerify } from 'jose';
 import type { ProofNonces } from './proof_nonces.ts';
 import type { ReplayStore } from './replay.ts';
 
-/** The engine of the authorization server takes the same. */
+/** The algorithms that the authorization server accepts. */
 export const proofAlgorithms = ['ES256', 'Ed25519', 'EdDSA'] as const;
 
-/** Seconds that a proof's `iat` may lie in the past or in the future. */
+/** Maximum difference between `iat` and this server's clock, in seconds. */
 const proofSecondsMax = 60;
-/** Characters of a proof, and of its `jti`, at most. */
+/** Maximum length of a proof and of its `jti`, in characters. */
 const proofLengthMax = 8_192;
 const jtiLengthMax = 512;
 
 export interface ProofRequest {
   method: string;
-  /** The public URL of what is asked for, without query and fragment. */
+  /** The public URL of the request, without query and fragment. */
   url: string;
   token: string;
-  /** The thumbprint that the token is bound to. */
+  /** RFC 7638 thumbprint of the key that the token is bound to. */
   jkt: string;
   /** The values of the `DPoP` header. */
   proofs: readonly string[];
 }
 
-/** Checked, and not yet used up. */
+/** A valid proof that is not yet marked as used. */
 export interface CheckedProof {
   kind: 'checked';
   nonce: string | undefined;
-  /** Names this proof among all. */
+  /** Identifies the proof globally. */
   id: string;
 }
 
-export type ProofOutcome = CheckedProof | { kind: 'wrong'; detail: string } | { kind: 'nonce wanted' };
+export type ProofOutcome = CheckedProof | { kind: 'invalid'; detail: string } | { kind: 'nonce required' };
 
 /**
- * Checks a proof.
- * @param nonces null where none is asked for
+ * Verifies a proof.
+ * @param nonces null if nonces are not required
  */
 export async function checkProof(request: ProofRequest, nonces: ProofNonces | null): Promise<ProofOutcome> {
   const [proof, ...more] = request.proofs;
-  if (proof === undefined) return wrong('The request needs a DPoP proof.');
-  // RFC 9449 section 4.3 number 1. Node joins the values of two headers by a comma, which no JWT has.
-  if (more.length > 0 || proof.includes(',')) return wrong('There may be one DPoP header only.');
-  if (proof.length > proofLengthMax) return wrong('The DPoP proof is too long.');
+  if (proof === undefined) return invalid('The request must contain a DPoP proof.');
+  // RFC 9449 section 4.3 number 1. Node joins repeated headers by a comma, which no JWT contains.
+  if (more.length > 0 || proof.includes(',')) return invalid('The request must have only one DPoP header.');
+  if (proof.length > proofLengthMax) return invalid('The DPoP proof is too long.');
   const verified = await verify(proof);
-  if (verified === undefined) return wrong('The DPoP proof is not a JWT signed by its own key.');
+  if (verified === undefined) return invalid('The DPoP proof is not a JWT signed by the key it contains.');
   const { payload, jwk } = verified;
-  if (payload.htm !== request.method) return wrong('The htm of the DPoP proof is of another method.');
-  if (!isSameTarget(payload.htu, request.url)) return wrong('The htu of the DPoP proof is another URL.');
-  if (payload.ath !== sha256(request.token)) return wrong('The ath of the DPoP proof is of another token.');
+  if (payload.htm !== request.method) return invalid('The htm of the DPoP proof does not match the method.');
+  if (!isSameTarget(payload.htu, request.url))
+    return invalid('The htu of the DPoP proof does not match the URL.');
+  if (payload.ath !== sha256(request.token))
+    return invalid('The ath of the DPoP proof does not match the token.');
   if (typeof payload.iat !== 'number' || Math.abs(Date.now() / 1_000 - payload.iat) > proofSecondsMax) {
-    return wrong('The iat of the DPoP proof is not of this moment.');
+    return invalid('The iat of the DPoP proof is too far from the current time.');
   }
   const { jti, nonce } = payload;
   if (typeof jti !== 'string' || jti === '' || jti.length > jtiLengthMax) {
-    return wrong('The DPoP proof needs a jti.');
+    return invalid('The DPoP proof must contain a jti.');
   }
   const thumbprint = await calculateJwkThumbprint(jwk);
-  if (thumbprint !== request.jkt) return wrong('The DPoP proof is of another key than the token.');
-  if (nonces !== null && !nonces.isGood(nonce)) return { kind: 'nonce wanted' };
+  if (thumbprint !== request.jkt)
+    return invalid('The DPoP proof is signed by another key than the token is bound to.');
+  if (nonces !== null && !nonces.isValid(nonce)) return { kind: 'nonce required' };
   return {
     kind: 'checked',
     nonce: typeof nonce === 'string' ? nonce : undefined,
@@ -70,9 +73,9 @@ export async function checkProof(request: ProofRequest, nonces: ProofNonces | nu
   };
 }
 
-/** RFC 9449 section 11.1: uses a proof up. @returns false where it was used before */
+/** RFC 9449 section 11.1: marks a proof as used. @returns false if it has been used before */
 export async function useProof(proof: CheckedProof, replays: ReplayStore): Promise<boolean> {
-  // A proof from the furthest future is good for twice the window.
+  // A proof from the furthest accepted future is valid for twice the window.
   return replays.use(proof.id, Date.now() + (2 * proofSecondsMax + 1) * 1_000);
 }
 
@@ -88,7 +91,7 @@ async function verify(proof: string): Promise<{ payload: Record<string, unknown>
   }
 }
 
-/** RFC 9449 section 4.3 number 9: without query and fragment, after normalisation (RFC 3986 section 6.2). */
+/** RFC 9449 section 4.3 number 9: compares without query and fragment, after normalization (RFC 3986 section 6.2). */
 function isSameTarget(htu: unknown, expected: string): boolean {
   if (typeof htu !== 'string') return false;
   try {
@@ -101,8 +104,8 @@ function isSameTarget(htu: unknown, expected: string): boolean {
   }
 }
 
-function wrong(detail: string): ProofOutcome {
-  return { kind: 'wrong', detail };
+function invalid(detail: string): ProofOutcome {
+  return { kind: 'invalid', detail };
 }
 
 function sha256(text: string): string {

@@ -1,6 +1,6 @@
 /**
- * `nuncio/protect`, published on its own: what a server of one's own calls to take the access tokens of a Nuncio
- * server and to tell it what happened. Imports nothing of the rest.
+ * `nuncio/protect`: verifies access tokens of a Nuncio server in a server of your own, and publishes events to it.
+ * Independent of the other rooms, because it is published separately.
  */
 
 export type { ExpressMiddleware, FastifyHook, HttpListener, ProtectedListener } from './adapters.ts';

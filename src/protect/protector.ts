@@ -1,6 +1,5 @@
 /**
- * The protector: with it a server of one's own takes the access tokens of a Nuncio server, its data staying where it
- * is.
+ * The protector verifies access tokens of a Nuncio server in an API server of your own.
  */
 
 import { type Adapters, createAdapters } from './adapters.ts';
@@ -15,40 +14,40 @@ import { createReplayStore, type ReplayStore } from './replay.ts';
 import { createResourceMetadata, type ResourceMetadata } from './resource_metadata.ts';
 
 export interface ProtectorOptions {
-  /** The Nuncio server's base URL, as it stands in `NUNCIO_BASE_URL`. */
+  /** The base URL of the Nuncio server, exactly as in `NUNCIO_BASE_URL`. */
   issuer: string;
   /**
-   * Your API's public URL: its origin, with a path where only what is below it is the API. Metadata and DPoP proofs
-   * name it; what a request says of its own host is never believed.
+   * The public URL of your API: its origin, and a path if the API is only below that path. Metadata and DPoP proofs contain
+   * it. The `Host` header of a request is never trusted.
    */
   url: string;
   /**
-   * What the tokens' `aud` must name, one of them if several: usually `url`, declared in the issuer's `oauth.resources`
-   * (RFC 8707). With the issuer itself, tokens for the issuer's own API and for every other API that takes those open
-   * yours.
+   * The accepted values of the token's `aud`, usually `url`, as declared in `oauth.resources` of the issuer (RFC 8707). If
+   * you accept the issuer itself, tokens for the issuer's own API and for every other API that accepts them are valid for
+   * your API too.
    */
   audience: string | readonly string[];
-  /** A client of yours at the issuer, by which tokens are introspected: a withdrawal is known within `cacheSeconds`. */
+  /** Your client at the issuer, for introspection: a withdrawal takes effect within `cacheSeconds`. */
   clientId?: string | undefined;
   clientSecret?: string | undefined;
-  /** Seconds that an answer of introspection is used, 0 to 900; 0 asks for every request. Default: 10. */
+  /** Seconds that introspection responses are cached, 0 to 900; 0 introspects on every request. Default: 10. */
   cacheSeconds?: number | undefined;
   /**
-   * Instead of a client: JWTs are checked by the issuer's keys alone, and it is not asked about any. A withdrawn token
-   * then works until it expires, 15 minutes at most, and opaque tokens never do.
+   * Verifies JWTs with the issuer's keys only, without introspection; replaces the client. A withdrawn token then works
+   * until it expires, at most 15 minutes, and opaque tokens are always rejected.
    */
   offline?: boolean | undefined;
-  /** Named in the metadata: the scopes that your API knows, its name, and where it is documented. */
+  /** Content of the resource metadata: the scopes of your API, its name, and the URL of its documentation. */
   scopes?: readonly string[] | undefined;
   name?: string | undefined;
   documentation?: string | undefined;
-  /** Asks for a nonce in each DPoP proof: 32 bytes or more, the same in every process of your API. */
+  /** Requires a nonce in each DPoP proof. 32 bytes or more, the same in every process of your API. */
   dpopNonceSecret?: string | undefined;
-  /** Where used DPoP proofs are kept. Default: in this process. */
+  /** Stores used DPoP proofs. Default: in the memory of this process. */
   replays?: ReplayStore | undefined;
-  /** Told why a request was answered with 503. Default: a warning of the process, one a minute at most. */
+  /** Called with the reason of each response with status 503. Default: emits a process warning, at most one per minute. */
   onError?: ((error: Error) => void) | undefined;
-  /** For requests to the issuer, where they need a proxy or a certificate of your own. Default: the global `fetch`. */
+  /** For requests to the issuer that need a proxy or a custom CA. Default: the global `fetch`. */
   fetch?: Fetch | undefined;
 }
 
@@ -59,12 +58,13 @@ export interface Protector extends Adapters {
 
 const cacheSecondsDefault = 10;
 const cacheSecondsMax = 900;
-/** Milliseconds between two warnings. */
+/** Minimum milliseconds between warnings. */
 const warningPauseMs = 60_000;
 
 /**
- * Nothing is asked of the issuer before the first request comes: either may be started first.
- * @throws TypeError when an option is missing or not what it may be
+ * Creates a protector. It sends no request to the issuer before the first check, so that both servers can start in any
+ * order.
+ * @throws TypeError if an option is missing or invalid
  */
 export function createProtector(options: ProtectorOptions): Protector {
   checkIssuer(options.issuer);
@@ -101,39 +101,39 @@ function checkUrl(text: string): URL {
   const url = parseUrl(text);
   const isPlain = url !== undefined && url.search === '' && url.hash === '' && url.username === '';
   if (!isPlain || !/^https?:$/.test(url.protocol)) {
-    throw new TypeError(`url is ${JSON.stringify(text)}: it may be the public http(s) URL of your API`);
+    throw new TypeError(`url is ${JSON.stringify(text)}: it must be the public http(s) URL of your API`);
   }
   return url;
 }
 
-/** Which tokens are meant for this API is for its operator to say: a default would take tokens made for others. */
+/** There is no default for the audience: it would accept tokens that were issued for other APIs. */
 function readAudience({ audience, url }: ProtectorOptions): readonly string[] {
   const named: readonly unknown[] = [audience ?? []].flat();
   if (named.length === 0) {
     throw new TypeError(
-      `audience is missing: name what the tokens for this API are for, usually ${JSON.stringify(url)}, as declared in oauth.resources of the Nuncio server`,
+      `audience is missing: it must be the resource that tokens for this API are issued for, usually ${JSON.stringify(url)}, as declared in oauth.resources of the Nuncio server`,
     );
   }
   if (named.every((value) => typeof value === 'string' && value !== '')) return named as readonly string[];
   throw new TypeError(`audience is ${JSON.stringify(audience)}: it must be a string, or an array of strings`);
 }
 
-/** Either a client or the word that there is none: whoever forgets it must not learn of it by a withdrawn token. */
+/** Requires either a client or `offline: true`, so that nobody skips introspection by mistake. */
 function readClient(
   options: ProtectorOptions,
 ): { clientId: string; clientSecret: string; cacheSeconds: number } | null {
   const { clientId, clientSecret, offline = false, cacheSeconds = cacheSecondsDefault } = options;
   if (offline) {
     if (clientId === undefined && clientSecret === undefined) return null;
-    throw new TypeError('offline is true: clientId and clientSecret may not be given then');
+    throw new TypeError('offline is true: it cannot be combined with clientId and clientSecret');
   }
   if (!clientId || !clientSecret) {
     throw new TypeError(
-      'clientId and clientSecret are missing: without them say offline: true (withdrawals up to 15 minutes late)',
+      'clientId and clientSecret are missing: set them, or set offline: true (withdrawals take effect up to 15 minutes late)',
     );
   }
   if (!(cacheSeconds >= 0 && cacheSeconds <= cacheSecondsMax)) {
-    throw new TypeError(`cacheSeconds is ${cacheSeconds}: it may be 0 to ${cacheSecondsMax}`);
+    throw new TypeError(`cacheSeconds is ${cacheSeconds}: it must be 0 to ${cacheSecondsMax}`);
   }
   return { clientId, clientSecret, cacheSeconds };
 }
@@ -143,6 +143,6 @@ function createWarning(): (error: Error) => void {
   return (error) => {
     if (performance.now() - warnedAt < warningPauseMs) return;
     warnedAt = performance.now();
-    process.emitWarning(`requests are answered with 503: ${error.message}`, 'NuncioProtectWarning');
+    process.emitWarning(`responding with status 503: ${error.message}`, 'NuncioProtectWarning');
   };
 }

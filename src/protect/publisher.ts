@@ -1,13 +1,12 @@
 /**
- * Publishing events (`POST /events`) from a server of one's own: in batches, each tried again until it is known to be
- * durable. Every event has an id before it is sent for the first time, and the same id twice is one event, so that
- * trying again is safe whatever became of the time before.
+ * Publishes events (`POST /events`) from a server of your own, in batches with retries. Each event gets its id before the
+ * first attempt, and events with the same id are published once, so that retries are safe.
  */
 
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
-  type BoundedAnswer,
+  type BoundedResponse,
   createFetchObject,
   type Fetch,
   fetchBounded,
@@ -18,26 +17,26 @@ import { type ClientToken, createClientToken, TokenRefused } from './client_toke
 import { checkIssuer, createDiscovery } from './discovery.ts';
 
 export interface NewEvent {
-  /** A kind that the platform declares, like `note.created`. */
+  /** A kind that the platform declares, for example `note.created`. */
   kind: string;
-  /** The account that the event belongs to: its id, or the user id that your application gave it. */
+  /** The account of the event: its id, or your application's own user id. */
   account: string | { readonly external_id: string };
-  /** As the kind's schema wants it. */
+  /** Must match the schema of the kind. */
   body: unknown;
   /**
-   * 1 to 255 visible ASCII characters of your own choice, by which the event is one however often it is published: best
-   * kept with the change that it tells of. Default: a new UUID.
+   * 1 to 255 visible ASCII characters that identify the event: publishing it again has no effect. Store it together with
+   * the change that the event describes. Default: a new UUID.
    */
   id?: string | undefined;
 }
 
 export interface PublisherOptions {
-  /** The Nuncio server's base URL. */
+  /** The base URL of the Nuncio server. */
   issuer: string;
-  /** A client of yours there with the grant type `client_credentials` and the scope `write:events`. */
+  /** Your client at the server, with the grant type `client_credentials` and the scope `write:events`. */
   clientId: string;
   clientSecret: string;
-  /** Tries of one batch, 1 to 20. Default: 5, over about 8 seconds. */
+  /** Maximum attempts per batch, 1 to 20. Default: 5, over about 8 seconds. */
   attempts?: number | undefined;
   /** Default: the global `fetch`. */
   fetch?: Fetch | undefined;
@@ -45,29 +44,29 @@ export interface PublisherOptions {
 
 export interface Publisher {
   /**
-   * Publishes events in the order given. What is more than a batch holds is sent in several, one after the other, and
-   * each is taken whole or not at all.
-   * @returns their ids, once all are durable
-   * @throws PublishError when one batch was refused or could not be delivered
+   * Publishes events in the given order. Large numbers are sent in several batches, one after the other. Each batch is
+   * accepted completely or not at all.
+   * @returns the ids of the events, once all of them are durable
+   * @throws PublishError if a batch was rejected or could not be delivered
    */
   publish(events: NewEvent | readonly NewEvent[], options?: PublishOptions): Promise<string[]>;
 }
 
 export interface PublishOptions {
-  /** Ends the request in flight and the pause before the next one. What was sent may have been published. */
+  /** Aborts the request in flight and the pause before the next one. Events that were sent may have been published. */
   signal?: AbortSignal | undefined;
 }
 
-/** Not everything was published. */
+/** Not all events were published. */
 export class PublishError extends Error {
   override readonly name = 'PublishError';
-  /** The last answer's status; null where none came. */
+  /** Status of the last response; null if there was none. */
   readonly status: number | null;
-  /** The last answer's problem details (RFC 9457), where it had some: `errors` points into the batch. */
+  /** Problem details (RFC 9457) of the last response, if any. The pointers in `errors` refer to the batch. */
   readonly problem: Readonly<Record<string, unknown>> | null;
-  /** What is not known to be published, with its ids: publish exactly these again. */
+  /** The events that may not be published, with their ids. Publish exactly these again. */
   readonly events: readonly NewEvent[];
-  /** Milliseconds that the server asks to wait (`Retry-After`); null where it does not. */
+  /** Milliseconds from `Retry-After` of the last response; null without one. */
   readonly retryAfterMs: number | null;
 
   constructor(
@@ -88,23 +87,23 @@ export class PublishError extends Error {
   }
 }
 
-/** Events of a batch at most: the server's limit; and characters of its JSON, well below the server's 16 MiB. */
+/** Maximum events per batch (the server's limit), and maximum characters of its JSON (well below the server's 16 MiB). */
 const batchEventsMax = 1_000;
 const batchCharactersMax = 4_194_304;
 const attemptsDefault = 5;
 const attemptsMax = 20;
-/** Milliseconds for one answer; of the first pause, which doubles; and of the longest, also where the server asks. */
-const answerMs = 15_000;
+/** Milliseconds: timeout of one request, first pause (doubled with each retry), and longest pause. */
+const timeoutMs = 15_000;
 const pauseMs = 500;
 const pauseMsMax = 30_000;
 
-/** @throws TypeError when an option is missing or not what it may be */
+/** @throws TypeError if an option is missing or invalid */
 export function createPublisher(options: PublisherOptions): Publisher {
   const { issuer, clientId, clientSecret, attempts = attemptsDefault } = options;
   checkIssuer(issuer);
   if (!clientId || !clientSecret) throw new TypeError('clientId and clientSecret are missing');
   if (!Number.isInteger(attempts) || attempts < 1 || attempts > attemptsMax) {
-    throw new TypeError(`attempts is ${attempts}: it may be 1 to ${attemptsMax}`);
+    throw new TypeError(`attempts is ${attempts}: it must be an integer from 1 to ${attemptsMax}`);
   }
   const fetcher = options.fetch ?? fetch;
   const discover = createDiscovery(issuer, createFetchObject(fetcher));
@@ -132,7 +131,7 @@ interface Target {
   attempts: number;
 }
 
-/** The JSON of each event, divided into batches. */
+/** Serializes the events and divides them into batches. */
 function toBatches(events: readonly NewEvent[]): string[][] {
   const batches: string[][] = [];
   let characters = Number.POSITIVE_INFINITY;
@@ -154,7 +153,7 @@ function toBatches(events: readonly NewEvent[]): string[][] {
   return batches;
 }
 
-/** @param events this batch's, and those that come after it: what is lost if it fails */
+/** @param events the events of this batch and of the following ones, for the error */
 async function publishBatch(
   batch: string[],
   events: readonly NewEvent[],
@@ -166,7 +165,7 @@ async function publishBatch(
     const outcome = await post(body, target, signal);
     if ('status' in outcome && outcome.status === 202) return;
     const isLast = attempt >= target.attempts || signal?.aborted === true;
-    if (isLast || !isWorthAnotherTry(outcome)) throw toPublishError(outcome, events);
+    if (isLast || !isRetryable(outcome)) throw toPublishError(outcome, events);
     try {
       await sleep(pauseAfter(attempt, outcome), undefined, signal === undefined ? {} : { signal });
     } catch {
@@ -175,12 +174,12 @@ async function publishBatch(
   }
 }
 
-/** @returns the answer, or the error that came instead of one */
+/** @returns the response, or the error if there was none */
 async function post(
   body: string,
   { fetcher, url, token }: Target,
   signal: AbortSignal | undefined,
-): Promise<BoundedAnswer | Error> {
+): Promise<BoundedResponse | Error> {
   try {
     const accessToken = await token.get();
     const headers = {
@@ -188,44 +187,44 @@ async function post(
       'content-type': 'application/json',
       accept: 'application/json',
     };
-    const answer = await fetchBounded(fetcher, url, { method: 'POST', headers, body }, answerMs, signal);
-    // Revoked, or signed by a key that is gone: another one may do.
-    if (answer.status === 401) token.drop(accessToken);
-    return answer;
+    const response = await fetchBounded(fetcher, url, { method: 'POST', headers, body }, timeoutMs, signal);
+    // The token was revoked, or its signing key removed. A new token may work.
+    if (response.status === 401) token.drop(accessToken);
+    return response;
   } catch (error) {
     if (error instanceof IssuerUnavailable || error instanceof TokenRefused) return error;
     throw error;
   }
 }
 
-function isWorthAnotherTry(outcome: BoundedAnswer | Error): boolean {
+function isRetryable(outcome: BoundedResponse | Error): boolean {
   if (outcome instanceof Error) return outcome instanceof IssuerUnavailable;
   return outcome.status === 401 || outcome.status === 429 || outcome.status >= 500;
 }
 
-/** Milliseconds: doubled each time, up to a half at random, and not before the server wants to be asked again. */
-function pauseAfter(attempt: number, outcome: BoundedAnswer | Error): number {
+/** Milliseconds until the next attempt: doubled each time, half of it random, and at least `Retry-After`. */
+function pauseAfter(attempt: number, outcome: BoundedResponse | Error): number {
   const doubled = pauseMs * 2 ** (attempt - 1);
   const pause = doubled / 2 + (Math.random() * doubled) / 2;
-  const asked = outcome instanceof Error ? 0 : (retryAfterOf(outcome) ?? 0);
-  return Math.min(pauseMsMax, Math.max(pause, asked));
+  const requested = outcome instanceof Error ? 0 : (retryAfterOf(outcome) ?? 0);
+  return Math.min(pauseMsMax, Math.max(pause, requested));
 }
 
-/** Milliseconds. RFC 9110 section 10.2.3: seconds, or a date. */
-function retryAfterOf({ headers }: BoundedAnswer): number | null {
+/** Milliseconds. RFC 9110 section 10.2.3: the header contains seconds or a date. */
+function retryAfterOf({ headers }: BoundedResponse): number | null {
   const value = headers.get('retry-after')?.trim() ?? '';
   if (/^\d+$/.test(value)) return Number(value) * 1_000;
   const date = Date.parse(value);
   return Number.isNaN(date) ? null : Math.max(0, date - Date.now());
 }
 
-function toPublishError(outcome: BoundedAnswer | Error, events: readonly NewEvent[]): PublishError {
+function toPublishError(outcome: BoundedResponse | Error, events: readonly NewEvent[]): PublishError {
   if (outcome instanceof Error) {
     return new PublishError(outcome.message, { status: null, problem: null, events }, outcome);
   }
   const problem = parseObject(outcome.text) ?? null;
   const detail = problem?.detail === undefined ? '' : `: ${problem.detail}`;
-  const message = `publishing was answered with ${outcome.status}${detail}`;
+  const message = `publishing failed with status ${outcome.status}${detail}`;
   return new PublishError(message, {
     status: outcome.status,
     problem,

@@ -1,12 +1,12 @@
 /**
- * Refusals as they go over the wire: `WWW-Authenticate` by RFC 6750 section 3, RFC 9449 section 7.1 and RFC 9728
- * section 5.1, and a body of problem details (RFC 9457).
+ * Responses to rejected requests: `WWW-Authenticate` (RFC 6750 section 3, RFC 9449 section 7.1, RFC 9728 section 5.1) and
+ * problem details (RFC 9457) as the body.
  */
 
 import type { Scheme } from './credentials.ts';
 import { proofAlgorithms } from './proof.ts';
 
-/** An answer to be sent as it is. */
+/** A response, to be sent unchanged. */
 export interface Refusal {
   readonly granted: false;
   readonly status: number;
@@ -41,28 +41,30 @@ const titleOf: Readonly<Record<number, string>> = {
 const algorithms = `algs="${proofAlgorithms.join(' ')}"`;
 
 export interface Refusals {
-  /** RFC 6750 section 3.1: who brought no token is told no error, only how to go about it. */
+  /** RFC 6750 section 3.1: a request without a token gets no error code, only a challenge. */
   noToken(): Refusal;
   refuse(scheme: Scheme, error: ErrorCode, detail: string, extra?: RefusalExtra): Refusal;
-  /** Whoever cannot know lets nobody in. */
+  /** 503: the token cannot be verified at the moment. */
   unavailable(detail: string): Refusal;
 }
 
 export interface RefusalExtra {
-  /** What the request needs, for `insufficient_scope`. */
+  /** The required scopes, for `insufficient_scope`. */
   scope?: string;
-  /** The nonce to use from now on. */
+  /** The nonce for further proofs. */
   nonce?: string | undefined;
 }
 
-/** @param metadataUrl where this resource's metadata (RFC 9728) are */
+/** @param metadataUrl URL of the resource metadata (RFC 9728) */
 export function createRefusals(metadataUrl: string): Refusals {
   const resourceMetadata = `resource_metadata="${metadataUrl}"`;
 
   return {
     noToken() {
       const challenge = `Bearer ${resourceMetadata}, DPoP ${algorithms}, ${resourceMetadata}`;
-      return toRefusal(401, 'no-token', 'An access token is required.', { 'www-authenticate': challenge });
+      return toRefusal(401, 'no-token', 'This request requires an access token.', {
+        'www-authenticate': challenge,
+      });
     },
     refuse(scheme, error, detail, { scope, nonce } = {}) {
       const parameters = [

@@ -1,35 +1,35 @@
 /**
- * Proofs that were used: each opens one request. This store is of one process; several processes that serve one
- * API share one of their own making (a table with a unique key, Redis' SET NX).
+ * Used DPoP proofs: each is accepted once. The default store is local to one process. Processes that serve the same API
+ * need a shared store, for example a table with a unique key, or SET NX of Redis.
  */
 
-/** Proofs remembered at most, some 150 bytes each: over 800 a second for two minutes. */
+/** Maximum number of stored proofs, about 150 bytes each: over 800 per second for two minutes. */
 const proofsMax = 100_000;
 
 export interface ReplayStore {
   /**
-   * Uses an id up.
-   * @param until milliseconds since the epoch after which it may be forgotten
-   * @returns true for the first time, false for every other; in one step, or two requests at once both pass
-   * @throws Error when it cannot tell: the request is answered with 503
+   * Marks an id as used. Must be atomic, so that of two concurrent calls only one returns true.
+   * @param until milliseconds since the epoch, after which the id may be deleted
+   * @returns true for the first use of the id, false for every other
+   * @throws Error if the store cannot decide; the response is then 503
    */
   use(id: string, until: number): boolean | Promise<boolean>;
 }
 
-/** @param max entries at most; a full store throws, so that nothing passes unseen */
+/** @param max maximum number of entries; a full store throws, so that no replay passes */
 export function createReplayStore(max: number = proofsMax): ReplayStore {
-  // In the order of their ends, for each lives equally long: what is over stands in front.
-  const untils = new Map<string, number>();
+  // Sorted by expiry, because all entries have the same lifetime: expired ones come first.
+  const expiries = new Map<string, number>();
   return {
     use(id, until) {
       const now = Date.now();
-      for (const [old, end] of untils) {
-        if (end > now) break;
-        untils.delete(old);
+      for (const [oldId, expiry] of expiries) {
+        if (expiry > now) break;
+        expiries.delete(oldId);
       }
-      if (untils.has(id)) return false;
-      if (untils.size >= max) throw new Error(`there are ${max} DPoP proofs to remember already`);
-      untils.set(id, until);
+      if (expiries.has(id)) return false;
+      if (expiries.size >= max) throw new Error(`the store is full: ${max} DPoP proofs`);
+      expiries.set(id, until);
       return true;
     },
   };

@@ -1,21 +1,21 @@
 /**
- * Protected resource metadata (RFC 9728): where a client that meets a bare 401 learns whom to ask for a token.
+ * Protected resource metadata (RFC 9728): tells a client that received a 401 which authorization server issues tokens.
  */
 
-/** Seconds that the document may be kept. */
+/** `max-age` of the document, in seconds. */
 const maxAgeSeconds = 300;
 
 export interface ResourceMetadata {
-  /** Where it must be served, like `/.well-known/oauth-protected-resource`. */
+  /** The path to serve it at, for example `/.well-known/oauth-protected-resource`. */
   readonly path: string;
-  /** The whole address, as `WWW-Authenticate` names it. */
+  /** The absolute URL, as in `WWW-Authenticate`. */
   readonly url: string;
   readonly document: Readonly<Record<string, unknown>>;
   readonly headers: Readonly<Record<string, string>>;
 }
 
 export interface MetadataOptions {
-  /** The resource's identifier: its public URL. */
+  /** The resource identifier: the public URL of the API. */
   url: string;
   issuer: string;
   scopes: readonly string[];
@@ -25,7 +25,7 @@ export interface MetadataOptions {
 
 export function createResourceMetadata(options: MetadataOptions): ResourceMetadata {
   const { origin, pathname } = new URL(options.url);
-  // RFC 9728 section 3.1: the well-known part goes between host and path.
+  // RFC 9728 section 3.1: the well-known path is inserted between host and path.
   const path = `/.well-known/oauth-protected-resource${pathname === '/' ? '' : pathname}`;
   return Object.freeze({
     path,
@@ -41,7 +41,7 @@ export function createResourceMetadata(options: MetadataOptions): ResourceMetada
     headers: Object.freeze({
       'content-type': 'application/json',
       'cache-control': `public, max-age=${maxAgeSeconds}`,
-      // Apps in a browser read it too; there is nothing in it but what everybody may know.
+      // Apps in browsers read it from other origins. It contains public information only.
       'access-control-allow-origin': '*',
     }),
   });

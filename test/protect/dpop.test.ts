@@ -175,7 +175,7 @@ test('an external proof store is asked, and nobody passes when it fails or is fu
   const third = await send(await prove(), { protector });
   assert.ok(!third.granted);
   assert.equal(third.status, 503);
-  assert.deepEqual(errors, ['there are 2 DPoP proofs to remember already']);
+  assert.deepEqual(errors, ['the store is full: 2 DPoP proofs']);
 });
 
 test('a proof store forgets expired proofs', () => {

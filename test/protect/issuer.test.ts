@@ -162,16 +162,16 @@ const faults: Record<string, (issuer: Issuer) => void> = {
 
 /** What the operator is told. */
 const reasons: Record<string, RegExp> = {
-  'is somebody else': /calls itself/,
-  'has its keys on another origin': /jwks_uri is not a URL of its own origin/,
-  'sends its secrets elsewhere': /introspection_endpoint is not a URL of its own origin/,
-  'has no metadata': /answered 404/,
-  'answers with a page': /something else than JSON/,
-  'answers with an array': /something else than JSON/,
-  'redirects to good metadata': /answered 302/,
-  'has no keys': /answered without keys/,
+  'is somebody else': /the issuer in the metadata is/,
+  'has its keys on another origin': /jwks_uri of the issuer is not a URL with its own origin/,
+  'sends its secrets elsewhere': /introspection_endpoint of the issuer is not a URL with its own origin/,
+  'has no metadata': /responded with status 404/,
+  'answers with a page': /is not a JSON object/,
+  'answers with an array': /is not a JSON object/,
+  'redirects to good metadata': /responded with status 302/,
+  'has no keys': /contains no keys/,
   'sends keys without end': /more than 262144 bytes/,
-  'closes the connection': /gave no answer/,
+  'closes the connection': /no response from/,
 };
 
 for (const [name, spoil] of Object.entries(faults)) {
@@ -200,7 +200,7 @@ test('a silent issuer times out after some seconds', async (t) => {
   issuer.answers['/jwks'] = () => {};
   const { ask, errors } = setUp(issuer);
   assert.equal(await ask(await issuer.token()), 503);
-  assert.match(errors[0] ?? '', /\/jwks gave no answer: .*timeout/);
+  assert.match(errors[0] ?? '', /no response from .*\/jwks: .*timeout/);
 });
 
 test('offline checks continue with cached keys while the issuer is away, and online checks refuse', async (t) => {
@@ -212,7 +212,7 @@ test('offline checks continue with cached keys while the issuer is away, and onl
   issuer.answers = {};
   assert.equal(await ask(await issuer.token({ jti: 'b' })), 200);
   assert.equal(await asking.ask(await issuer.token({ jti: 'b' })), 503);
-  assert.match(asking.errors[0] ?? '', /\/introspect answered 404/);
+  assert.match(asking.errors[0] ?? '', /\/introspect responded with status 404/);
 });
 
 test('a wrong client secret is 503 with a report, not a 401 for the app', async (t) => {
@@ -221,7 +221,7 @@ test('a wrong client secret is 503 with a report, not a 401 for the app', async 
     response.writeHead(401).end('{"error":"invalid_client"}');
   const { ask, errors } = setUp(issuer, online);
   assert.equal(await ask(await issuer.token()), 503);
-  assert.match(errors[0] ?? '', /\/introspect answered 401/);
+  assert.match(errors[0] ?? '', /\/introspect responded with status 401/);
 });
 
 test('an introspection response without "active" is refused', async (t) => {
@@ -295,5 +295,5 @@ test('the default reports to the process once a minute at most', async (t) => {
   await sleep(0);
   const ours = warnings.filter(({ name }) => name === 'NuncioProtectWarning');
   assert.equal(ours.length, 1);
-  assert.match(ours[0]?.message ?? '', /oauth-authorization-server answered 404/);
+  assert.match(ours[0]?.message ?? '', /oauth-authorization-server responded with status 404/);
 });

@@ -222,13 +222,13 @@ test('publish reports a wrong secret, a missing scope and an unreachable server'
     .publish(paid('x'))
     .catch((thrown: unknown) => thrown);
   assert.ok(wrong instanceof PublishError);
-  assert.match(wrong.message, /no token for write:events: invalid_client/);
+  assert.match(wrong.message, /no access token for write:events: invalid_client/);
   const poor = await createTestClient(server);
   const refused = await publisher(fetch, { clientId: poor.id, clientSecret: poor.secret ?? '' })
     .publish(paid('x'))
     .catch((thrown: unknown) => thrown);
   assert.ok(refused instanceof PublishError);
-  assert.match(refused.message, /no token for write:events: invalid_scope/);
+  assert.match(refused.message, /no access token for write:events: invalid_scope/);
   const away = async () => {
     throw new TypeError('fetch failed');
   };
