@@ -32,18 +32,47 @@ export interface GuardOptions {
 
 type Scheme = 'Bearer' | 'DPoP';
 
+/** Creates the Problem of a rejected request, with its `WWW-Authenticate` header. */
+type Reject = (scheme: Scheme, error: TokenError, detail: string, scope?: string) => Problem;
+
 /** @returns the guard: it authenticates a request, checks its scopes, and throws a Problem if it rejects the request */
 export function createGuard(options: GuardOptions): Guard {
-  const { baseUrl, verifier, withdrawals, proofs, certificateThumbprint } = options;
-  const resourceMetadata = `resource_metadata="${baseUrl}/.well-known/oauth-protected-resource"`;
+  const { verifier, withdrawals } = options;
+  const metadata = `resource_metadata="${options.baseUrl}/.well-known/oauth-protected-resource"`;
+  const reject = createReject(metadata, options.proofs);
+  /** Claims of requests that passed all checks. One request may call the guard several times. */
+  const verifiedRequests = new WeakMap<FastifyRequest, AccessTokenClaims>();
 
-  function refuse(scheme: Scheme, error: TokenError, detail: string, scope?: string): Problem {
+  return async function guard(request, ...scopes) {
+    const [scheme, token] = readToken(request, metadata, reject);
+    const verified = verifiedRequests.get(request);
+    const claims = verified ?? (await verifier.verify(token));
+    if (claims === undefined || claims.expiresAt * 1_000 <= Date.now())
+      throw reject(scheme, 'invalid_token', 'The access token is invalid or has expired.');
+    await requireFresh(withdrawals);
+    if (withdrawals.has(claims)) throw reject(scheme, 'invalid_token', 'The access token has been revoked.');
+    if (verified === undefined) {
+      // Once per request, because a DPoP proof can be used only once.
+      await requirePossession({ request, scheme, token, claims }, options, reject);
+      verifiedRequests.set(request, claims);
+    }
+    const missing = scopes.filter((scope) => !claims.scopes.has(scope));
+    if (missing.length > 0) {
+      const detail = `The access token lacks the scope ${missing.join(' ')}.`;
+      throw reject(scheme, 'insufficient_scope', detail, scopes.join(' '));
+    }
+    return claims as unknown as Principal;
+  };
+}
+
+function createReject(metadata: string, proofs: ProofChecker): Reject {
+  return (scheme, error, detail, scope) => {
     const parameters = [
       `error="${error}"`,
       `error_description="${detail}"`,
       ...(scope === undefined ? [] : [`scope="${scope}"`]),
       ...(scheme === 'DPoP' ? [`algs="${dpopAlgorithms.join(' ')}"`] : []),
-      resourceMetadata,
+      metadata,
     ];
     const nonce = error === 'use_dpop_nonce' ? proofs.nonce() : null;
     return new Problem(statusOf[error], detail, {
@@ -53,92 +82,68 @@ export function createGuard(options: GuardOptions): Guard {
         ...(nonce === null ? {} : { 'dpop-nonce': nonce }),
       },
     });
-  }
-
-  /** Claims of requests that passed all checks. One request may call the guard several times. */
-  const verifiedRequests = new WeakMap<FastifyRequest, AccessTokenClaims>();
-
-  return async function guard(request, ...scopes) {
-    const [scheme, token] = readToken(request);
-    const verified = verifiedRequests.get(request);
-    const claims = verified ?? (await verifier.verify(token));
-    if (claims === undefined || claims.expiresAt * 1_000 <= Date.now())
-      throw refuse(scheme, 'invalid_token', 'The access token is invalid or has expired.');
-    await requireFresh(withdrawals);
-    if (withdrawals.has(claims)) throw refuse(scheme, 'invalid_token', 'The access token has been revoked.');
-    if (verified === undefined) {
-      // Once per request, because a DPoP proof can be used only once.
-      await requirePossession(request, scheme, token, claims);
-      verifiedRequests.set(request, claims);
-    }
-    const missing = scopes.filter((scope) => !claims.scopes.has(scope));
-    if (missing.length > 0) {
-      const detail = `The access token lacks the scope ${missing.join(' ')}.`;
-      throw refuse(scheme, 'insufficient_scope', detail, scopes.join(' '));
-    }
-    return claims as unknown as Principal;
   };
+}
 
-  function readToken(request: FastifyRequest): [Scheme, string] {
-    const { authorization } = request.headers;
-    if (hasTokenInQuery(request)) {
-      // RFC 6750 section 2: one method per request. OAuth 2.1 section 5 does not allow tokens in URLs.
-      throw refuse('Bearer', 'invalid_request', 'Send the access token in the Authorization header only.');
-    }
-    if (authorization === undefined) {
-      // RFC 6750 section 3.1: a request without a token gets no error code.
-      throw new Problem(401, 'This request requires an access token.', {
-        code: 'no-token',
-        headers: { 'www-authenticate': `Bearer ${resourceMetadata}` },
-      });
-    }
-    // RFC 9110 section 11.1: the scheme is case-insensitive.
-    const match = /^(bearer|dpop) +([A-Za-z0-9._~+/-]+=*)$/i.exec(authorization);
-    if (match === null) {
-      throw refuse(
-        'Bearer',
-        'invalid_request',
-        'The Authorization header must contain the scheme Bearer or DPoP, and a token.',
-      );
-    }
-    return [match[1]?.toLowerCase() === 'dpop' ? 'DPoP' : 'Bearer', match[2] as string];
+function readToken(request: FastifyRequest, metadata: string, reject: Reject): [Scheme, string] {
+  const { authorization } = request.headers;
+  if (hasTokenInQuery(request)) {
+    // RFC 6750 section 2: one method per request. OAuth 2.1 section 5 does not allow tokens in URLs.
+    throw reject('Bearer', 'invalid_request', 'Send the access token in the Authorization header only.');
   }
+  if (authorization === undefined) {
+    // RFC 6750 section 3.1: a request without a token gets no error code.
+    throw new Problem(401, 'This request requires an access token.', {
+      code: 'no-token',
+      headers: { 'www-authenticate': `Bearer ${metadata}` },
+    });
+  }
+  // RFC 9110 section 11.1: the scheme is case-insensitive.
+  const match = /^(bearer|dpop) +([A-Za-z0-9._~+/-]+=*)$/i.exec(authorization);
+  if (match === null) {
+    const detail = 'The Authorization header must contain the scheme Bearer or DPoP, and a token.';
+    throw reject('Bearer', 'invalid_request', detail);
+  }
+  return [match[1]?.toLowerCase() === 'dpop' ? 'DPoP' : 'Bearer', match[2] as string];
+}
 
-  async function requirePossession(
-    request: FastifyRequest,
-    scheme: Scheme,
-    token: string,
-    claims: AccessTokenClaims,
-  ): Promise<void> {
-    if (claims.jkt !== null || scheme === 'DPoP') await requireProof(request, scheme, token, claims);
-    if (
-      claims.certificateThumbprint !== null &&
-      claims.certificateThumbprint !== certificateThumbprint(request)
-    ) {
-      throw refuse(scheme, 'invalid_token', 'The access token is bound to another client certificate.');
-    }
-  }
+/** A request with a verified access token. */
+interface Presented {
+  request: FastifyRequest;
+  scheme: Scheme;
+  token: string;
+  claims: AccessTokenClaims;
+}
 
-  async function requireProof(
-    request: FastifyRequest,
-    scheme: Scheme,
-    accessToken: string,
-    { jkt }: AccessTokenClaims,
-  ): Promise<void> {
-    // RFC 9449 section 7.2: a bound token must not be used as a bearer token, nor an unbound one with DPoP.
-    if (scheme === 'Bearer')
-      throw refuse('DPoP', 'invalid_token', 'The access token is bound to a key: use the DPoP scheme.');
-    if (jkt === null) throw refuse('DPoP', 'invalid_token', 'The access token is not bound to a key.');
-    const proof = request.headers.dpop;
-    if (typeof proof !== 'string' || proof.includes(',')) {
-      throw refuse('DPoP', 'invalid_dpop_proof', 'The request must contain exactly one DPoP proof.');
-    }
-    const url = baseUrl + (request.url.split('?', 1)[0] ?? '/');
-    const error = await proofs.check({ proof, method: request.method, url, accessToken, jkt });
-    if (error === 'use_dpop_nonce')
-      throw refuse('DPoP', error, 'The DPoP proof must contain the nonce from the DPoP-Nonce header.');
-    if (error !== null) throw refuse('DPoP', error, 'The DPoP proof is invalid.');
+async function requirePossession(presented: Presented, options: GuardOptions, reject: Reject): Promise<void> {
+  const { request, scheme, claims } = presented;
+  if (claims.jkt !== null || scheme === 'DPoP') await requireProof(presented, options, reject);
+  if (
+    claims.certificateThumbprint !== null &&
+    claims.certificateThumbprint !== options.certificateThumbprint(request)
+  ) {
+    throw reject(scheme, 'invalid_token', 'The access token is bound to another client certificate.');
   }
+}
+
+async function requireProof(
+  { request, scheme, token: accessToken, claims: { jkt } }: Presented,
+  { baseUrl, proofs }: GuardOptions,
+  reject: Reject,
+): Promise<void> {
+  // RFC 9449 section 7.2: a bound token must not be used as a bearer token, nor an unbound one with DPoP.
+  if (scheme === 'Bearer')
+    throw reject('DPoP', 'invalid_token', 'The access token is bound to a key: use the DPoP scheme.');
+  if (jkt === null) throw reject('DPoP', 'invalid_token', 'The access token is not bound to a key.');
+  const proof = request.headers.dpop;
+  if (typeof proof !== 'string' || proof.includes(',')) {
+    throw reject('DPoP', 'invalid_dpop_proof', 'The request must contain exactly one DPoP proof.');
+  }
+  const url = baseUrl + (request.url.split('?', 1)[0] ?? '/');
+  const error = await proofs.check({ proof, method: request.method, url, accessToken, jkt });
+  if (error === 'use_dpop_nonce')
+    throw reject('DPoP', error, 'The DPoP proof must contain the nonce from the DPoP-Nonce header.');
+  if (error !== null) throw reject('DPoP', error, 'The DPoP proof is invalid.');
 }
 
 /** Rejects all requests while the node cannot read the withdrawal list. */
