@@ -7,6 +7,7 @@ import './oauth/runtime_warning.ts';
 
 import type { Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { registerAccountApi } from './account_api/account_api.ts';
 import { returnOriginsOf } from './accounts/settings.ts';
@@ -28,7 +29,8 @@ import type { ConnectorOptions } from './egress/connector.ts';
 import { readEgressProxy } from './egress/proxy.ts';
 import { Outbox } from './events/outbox.ts';
 import { guardBodies, limitGuard, showRateLimit } from './grants/limited_guard.ts';
-import { createScopeCatalogue } from './grants/scopes.ts';
+import type { Guard } from './grants/principal.ts';
+import { createScopeCatalogue, type ScopeCatalogue } from './grants/scopes.ts';
 import { registerApi } from './http/api.ts';
 import { closeApplication, createApplication } from './http/application.ts';
 import { Closing } from './http/closing.ts';
@@ -38,7 +40,7 @@ import { createRegistry, registerMetrics } from './http/metrics.ts';
 import { RateLimiter } from './http/rate_limit.ts';
 import { tlsOptions, watchTls } from './http/tls.ts';
 import { registerTracing } from './http/tracing.ts';
-import { createAuthorization } from './oauth/authorization.ts';
+import { type Authorization, createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
 import { referenceParts } from './reference_parts.ts';
 import { registerConsole } from './web/console.ts';
@@ -48,7 +50,7 @@ import { createProviderPages } from './web/provider_pages.ts';
 import { registerReference } from './web/reference/page.ts';
 import type { Tour } from './web/start_page.ts';
 import { DeliveryKeyring } from './webhooks/sending/delivery_keyring.ts';
-import { createWebhooks } from './webhooks/webhooks.ts';
+import { createWebhooks, type Webhooks } from './webhooks/webhooks.ts';
 
 export interface ServerOptions {
   config: Config;
@@ -97,46 +99,14 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
 
 async function openServer(options: ServerOptions, opened: Closing): Promise<string> {
   const { config, platform, databaseUrl, secret, logger } = options;
-  const onDatabaseError = (error: Error) => logger.warn({ err: error }, 'database connection lost');
   const shares = divideConnections(config.databaseConnections);
-  const shared = { connectionString: databaseUrl, onIdleError: onDatabaseError };
-  let epoch: string | undefined;
-  const db = openDatabase({
-    ...shared,
-    connectionsMax: shares.requests,
-    onConnect: async (client) => {
-      const entered = await enterEpoch(client);
-      // State that is kept up to date by notifications must be loaded again.
-      if (epoch !== undefined && entered !== epoch) notifications.reconnect();
-      epoch = entered;
-    },
-  });
-  opened.defer(() => db.destroy());
-  const logDb = openDatabase({ ...shared, ...logTimeouts, connectionsMax: shares.log });
-  opened.defer(() => logDb.destroy());
-  const notifications = new Notifications(databaseUrl, onDatabaseError);
-  opened.defer(() => notifications.stop());
-  const outbox = new Outbox(db, notifications);
-  opened.defer(() => outbox.stop());
-
-  const asksForCertificates = platform.oauth.mtls === 'direct';
-  const tls = config.tls === null ? null : tlsOptions(config.tls, asksForCertificates);
-  const app = createApplication(config, logger, tls, showProblem);
-  app.decorate('brand', platform.brand);
-  opened.defer(() => closeApplication(app));
+  const { db, logDb, notifications, outbox } = openDatabases(options, shares, opened);
+  const app = openApplication(options, opened);
   // Used for metadata of apps, logout notices and deliveries.
   const egress: Egress = {
     ...options.egress,
     ...(config.egressProxy === null ? {} : { proxy: readEgressProxy(config.egressProxy) }),
   };
-  if (config.tls !== null) {
-    const onReload = (error?: unknown) => {
-      if (error === undefined) logger.info('TLS certificate reloaded');
-      else logger.error({ err: error }, 'cannot load the TLS certificate, keeping the previous one');
-    };
-    // With TLS options Fastify creates an HTTPS server, although its type is that of HTTP.
-    opened.defer(watchTls(app.server as unknown as HttpsServer, config.tls, asksForCertificates, onReload));
-  }
   const registry = createRegistry();
   registerTracing(app);
   registerMetrics(app, registry, db, () => webhooks.metrics());
@@ -211,46 +181,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   registerApi(app, (api) => {
     showRateLimit(api);
     guardBodies(api, limited);
-    const links = platform.collections.map(({ name, readScope, writeScope }) => ({
-      name,
-      href: `/${name}`,
-      scopes: [readScope, writeScope],
-    }));
-    links.push(
-      { name: 'subscriptions', href: '/subscriptions', scopes: ['read:webhooks', 'write:webhooks'] },
-      { name: 'events', href: '/events', scopes: ['write:events'] },
-      { name: 'accounts', href: '/accounts', scopes: ['read:accounts', 'write:accounts'] },
-      { name: 'apps', href: '/apps', scopes: ['read:apps', 'write:apps'] },
-    );
-    registerRoot(api, limited, authorization.subjectOf, links, (principal) => webhooks.quotasOf(principal));
-    const { onPublished } = webhooks;
-    registerCollections(
-      api,
-      { db, guard: limited, wake: () => outbox.wake(), onPublished },
-      platform.collections,
-    );
-    webhooks.registerRoutes(api);
-    const { clients, checkMetadata } = authorization;
-    const sealer = createSealer(secret, 'app-secret');
-    registerAppRoutes({ api, db, guard: limited, settings: platform.apps, clients, checkMetadata, sealer });
-    registerLogoRoutes({ api, db, guard: limited, clients });
-    registerSecretRoutes({ api, db, guard: limited, clients, sealer });
-    registerMemberRoutes({ api, db, guard: limited });
-    registerInvitationRoutes({ api, db, guard: limited });
-    registerAccountApi({
-      api,
-      db,
-      guard: limited,
-      scopes,
-      sealer: createSealer(secret, 'account-answers'),
-      baseUrl: config.baseUrl,
-      returnOrigins: returnOriginsOf(platform.accounts),
-    });
-    const { oauth, webhooks: ofWebhooks, apps, accounts } = platform;
-    const brand = { ...platform.brand, logo: platform.brand.logo?.type ?? null };
-    const sections = { oauth, webhooks: ofWebhooks, apps, accounts, brand };
-    const events = { catalogue: webhooks.catalogue, onPublished };
-    registerAdministration({ api, db, guard: limited, clients, events, config, platform: sections });
+    registerApiRoutes(api, { options, db, outbox, scopes, guard: limited, authorization, webhooks });
   });
 
   const offered = scopes.values().filter(({ isForUsers }) => isForUsers);
@@ -269,7 +200,108 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   await webhooks.start();
   await app.listen({ port: config.port, host: config.host });
   const { port, address, family } = app.server.address() as AddressInfo;
-  return `${tls === null ? 'http' : 'https'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+  return `${config.tls === null ? 'http' : 'https'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+}
+
+/** Opens the connection pools and the parts that only need the database. */
+function openDatabases(
+  { databaseUrl, logger }: ServerOptions,
+  shares: ReturnType<typeof divideConnections>,
+  opened: AsyncDisposableStack,
+) {
+  const onDatabaseError = (error: Error) => logger.warn({ err: error }, 'database connection lost');
+  const shared = { connectionString: databaseUrl, onIdleError: onDatabaseError };
+  let epoch: string | undefined;
+  const db = openDatabase({
+    ...shared,
+    connectionsMax: shares.requests,
+    onConnect: async (client) => {
+      const entered = await enterEpoch(client);
+      // State that is kept up to date by notifications must be loaded again.
+      if (epoch !== undefined && entered !== epoch) notifications.reconnect();
+      epoch = entered;
+    },
+  });
+  opened.defer(() => db.destroy());
+  const logDb = openDatabase({ ...shared, ...logTimeouts, connectionsMax: shares.log });
+  opened.defer(() => logDb.destroy());
+  const notifications = new Notifications(databaseUrl, onDatabaseError);
+  opened.defer(() => notifications.stop());
+  const outbox = new Outbox(db, notifications);
+  opened.defer(() => outbox.stop());
+  return { db, logDb, notifications, outbox };
+}
+
+/** Creates the Fastify application, with TLS if it is configured. */
+function openApplication({ config, platform, logger }: ServerOptions, opened: AsyncDisposableStack) {
+  const asksForCertificates = platform.oauth.mtls === 'direct';
+  const tls = config.tls === null ? null : tlsOptions(config.tls, asksForCertificates);
+  const app = createApplication(config, logger, tls, showProblem);
+  app.decorate('brand', platform.brand);
+  opened.defer(() => closeApplication(app));
+  if (config.tls !== null) {
+    const onReload = (error?: unknown) => {
+      if (error === undefined) logger.info('TLS certificate reloaded');
+      else logger.error({ err: error }, 'cannot load the TLS certificate, keeping the previous one');
+    };
+    // With TLS options Fastify creates an HTTPS server, although its type is that of HTTP.
+    opened.defer(watchTls(app.server as unknown as HttpsServer, config.tls, asksForCertificates, onReload));
+  }
+  return app;
+}
+
+/** What the routes of the API need. */
+interface ApiParts {
+  options: ServerOptions;
+  db: Database;
+  outbox: Outbox;
+  scopes: ScopeCatalogue;
+  /** Authenticates requests and counts them against their rate limits. */
+  guard: Guard;
+  authorization: Authorization;
+  webhooks: Webhooks;
+}
+
+/** Registers the resource API: collections, webhooks, apps, accounts and administration. */
+function registerApiRoutes(api: FastifyInstance, parts: ApiParts): void {
+  const { options, db, outbox, scopes, guard, authorization, webhooks } = parts;
+  const { config, platform, secret } = options;
+  const links = platform.collections.map(({ name, readScope, writeScope }) => ({
+    name,
+    href: `/${name}`,
+    scopes: [readScope, writeScope],
+  }));
+  links.push(
+    { name: 'subscriptions', href: '/subscriptions', scopes: ['read:webhooks', 'write:webhooks'] },
+    { name: 'events', href: '/events', scopes: ['write:events'] },
+    { name: 'accounts', href: '/accounts', scopes: ['read:accounts', 'write:accounts'] },
+    { name: 'apps', href: '/apps', scopes: ['read:apps', 'write:apps'] },
+  );
+  registerRoot(api, guard, authorization.subjectOf, links, (principal) => webhooks.quotasOf(principal));
+  const { onPublished } = webhooks;
+  registerCollections(api, { db, guard, wake: () => outbox.wake(), onPublished }, platform.collections);
+  webhooks.registerRoutes(api);
+  const { clients, checkMetadata } = authorization;
+  const sealer = createSealer(secret, 'app-secret');
+  registerAppRoutes({ api, db, guard, settings: platform.apps, clients, checkMetadata, sealer });
+  registerLogoRoutes({ api, db, guard, clients });
+  registerSecretRoutes({ api, db, guard, clients, sealer });
+  registerMemberRoutes({ api, db, guard });
+  registerInvitationRoutes({ api, db, guard });
+  registerAccountApi({
+    api,
+    db,
+    guard,
+    scopes,
+    sealer: createSealer(secret, 'account-answers'),
+    baseUrl: config.baseUrl,
+    returnOrigins: returnOriginsOf(platform.accounts),
+  });
+  const { oauth, webhooks: ofWebhooks, apps, accounts } = platform;
+  const brand = { ...platform.brand, logo: platform.brand.logo?.type ?? null };
+  const sections = { oauth, webhooks: ofWebhooks, apps, accounts, brand };
+  const events = { catalogue: webhooks.catalogue, onPublished };
+  registerAdministration({ api, db, guard, clients, events, config, platform: sections });
 }
 
 /** Milliseconds between deletions of expired idempotency keys. */
