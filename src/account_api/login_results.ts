@@ -52,10 +52,10 @@ export function readAcceptance(body: unknown, { parameters, createdAt }: LoginRe
       message: 'is required because the request has prompt=login or max_age',
     });
   } else {
-    const beganAt = Math.floor(createdAt.getTime() / 1_000);
+    const startedAt = Math.floor(createdAt.getTime() / 1_000);
     const earliest = Math.max(
-      isFresh ? beganAt : 0,
-      parameters.maxAge === null ? 0 : Math.min(now - parameters.maxAge, beganAt),
+      isFresh ? startedAt : 0,
+      parameters.maxAge === null ? 0 : Math.min(now - parameters.maxAge, startedAt),
     );
     if (typeof authTime === 'number' && authTime < earliest - clockToleranceSeconds) {
       const message =

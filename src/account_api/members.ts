@@ -16,15 +16,15 @@ export const accountsMax = 1_000;
 export const emailCharactersMax = 254;
 export const nameCharactersMax = 200;
 /** Maximum errors in one response. */
-const faultsMax = 100;
+const errorsMax = 100;
 
 const names = new Set(['email', 'email_verified', 'name', 'disabled']);
 
 /** @throws Problem 422 with all errors */
 export function readMembers(body: unknown): AccountMembers {
-  const faults: BodyFault[] = [];
-  const members = readObject(body, '', names, faults);
-  if (members === undefined || faults.length > 0) throw bodyProblem(faults);
+  const errors: BodyFault[] = [];
+  const members = readObject(body, '', names, errors);
+  if (members === undefined || errors.length > 0) throw bodyProblem(errors);
   return members;
 }
 
@@ -35,19 +35,19 @@ export function readExternalAccounts(body: unknown): ExternalAccount[] {
   if (items.length === 0 || items.length > accountsMax) {
     throw bodyProblem([{ pointer: '', message: `must have 1 to ${accountsMax} accounts` }]);
   }
-  const faults: BodyFault[] = [];
+  const errors: BodyFault[] = [];
   const accounts: ExternalAccount[] = [];
   const seen = new Set<string>();
   for (const [index, item] of items.entries()) {
-    if (faults.length >= faultsMax) break;
+    if (errors.length >= errorsMax) break;
     const pointer = isList ? `/${index}` : '';
-    const members = readObject(item, pointer, namesWithId, faults);
+    const members = readObject(item, pointer, namesWithId, errors);
     if (members === undefined) continue;
     const { external_id: externalId } = item as Record<string, unknown>;
     if (!isExternalId(externalId))
-      faults.push({ pointer: `${pointer}/external_id`, message: mustBeExternalId });
+      errors.push({ pointer: `${pointer}/external_id`, message: mustBeExternalId });
     else if (seen.has(externalId)) {
-      faults.push({
+      errors.push({
         pointer: `${pointer}/external_id`,
         message: 'occurs twice in the array',
         code: 'duplicate',
@@ -57,7 +57,7 @@ export function readExternalAccounts(body: unknown): ExternalAccount[] {
       accounts.push({ externalId, ...members });
     }
   }
-  if (faults.length > 0) throw bodyProblem(faults);
+  if (errors.length > 0) throw bodyProblem(errors);
   return accounts;
 }
 
@@ -65,13 +65,13 @@ export function readExternalAccounts(body: unknown): ExternalAccount[] {
 export function readAccountOfLogin(
   value: unknown,
   pointer: string,
-  faults: BodyFault[],
+  errors: BodyFault[],
 ): ExternalAccount | undefined {
-  const members = readObject(value, pointer, namesOfLogin, faults);
+  const members = readObject(value, pointer, namesOfLogin, errors);
   if (members === undefined) return undefined;
   const { external_id: externalId } = value as Record<string, unknown>;
   if (isExternalId(externalId)) return { externalId, ...members };
-  faults.push({ pointer: `${pointer}/external_id`, message: mustBeExternalId });
+  errors.push({ pointer: `${pointer}/external_id`, message: mustBeExternalId });
   return undefined;
 }
 
@@ -89,35 +89,35 @@ function readObject(
   value: unknown,
   pointer: string,
   known: ReadonlySet<string>,
-  faults: BodyFault[],
+  errors: BodyFault[],
 ): AccountMembers | undefined {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    faults.push({ pointer, message: 'must be an object' });
+    errors.push({ pointer, message: 'must be an object' });
     return undefined;
   }
-  const fault = (name: string, message: string) =>
-    faults.push({ pointer: `${pointer}/${escapePointer(name)}`, message });
-  for (const name of Object.keys(value)) if (!known.has(name)) fault(name, 'is not a known property');
+  const addError = (name: string, message: string) =>
+    errors.push({ pointer: `${pointer}/${escapePointer(name)}`, message });
+  for (const name of Object.keys(value)) if (!known.has(name)) addError(name, 'is not a known property');
   const { email, email_verified: isEmailVerified, name, disabled } = value as Record<string, unknown>;
   const members: AccountMembers = {};
   if (email !== undefined) {
     const address = typeof email === 'string' ? normalizeEmail(email) : email;
     if (typeof address === 'string' || address === null) members.email = address;
-    else fault('email', `must be an e-mail address of up to ${emailCharactersMax} characters, or null`);
+    else addError('email', `must be an e-mail address of up to ${emailCharactersMax} characters, or null`);
   }
   if (isEmailVerified !== undefined) {
     if (typeof isEmailVerified === 'boolean' || isEmailVerified === null) {
       members.isEmailVerified = isEmailVerified;
-    } else fault('email_verified', 'must be true, false or null');
+    } else addError('email_verified', 'must be true, false or null');
   }
   if (name !== undefined) {
     if (name === null) members.name = '';
     else if (isName(name)) members.name = name.trim();
-    else fault('name', `must have 1 to ${nameCharactersMax} visible characters, or be null`);
+    else addError('name', `must have 1 to ${nameCharactersMax} visible characters, or be null`);
   }
   if (disabled !== undefined) {
     if (typeof disabled === 'boolean') members.isDisabled = disabled;
-    else fault('disabled', 'must be true or false');
+    else addError('disabled', 'must be true or false');
   }
   return members;
 }

@@ -143,24 +143,24 @@ function readMembers(body: unknown): Metadata {
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
     throw bodyProblem([{ pointer: '', message: 'must be an object' }]);
   }
-  const faults: BodyFault[] = [];
+  const errors: BodyFault[] = [];
   for (const name of Object.keys(body)) {
     if (Object.hasOwn(settableMembers, name)) continue;
     const message = serverMembers.has(name) ? 'is set by the server' : 'is not a known property';
-    faults.push({ pointer: `/${escapePointer(name)}`, message });
+    errors.push({ pointer: `/${escapePointer(name)}`, message });
   }
-  if (faults.length > 0) throw bodyProblem(faults.slice(0, errorsMax));
+  if (errors.length > 0) throw bodyProblem(errors.slice(0, errorsMax));
   return { ...(body as Metadata) };
 }
 
 function validate(metadata: Metadata): void {
   if (isValid(metadata)) return;
-  const faults = (isValid.errors ?? []).slice(0, errorsMax).map(({ instancePath, message, params }) => {
+  const errors = (isValid.errors ?? []).slice(0, errorsMax).map(({ instancePath, message, params }) => {
     const allowed = (params as { allowedValues?: unknown[] }).allowedValues;
     const detail = allowed === undefined ? '' : `: ${allowed.join(', ')}`;
     return { pointer: instancePath, message: `${message ?? 'is invalid'}${detail}` };
   });
-  throw bodyProblem(faults.map((fault) => ({ ...fault, code: 'invalid_client_metadata' })));
+  throw bodyProblem(errors.map((error) => ({ ...error, code: 'invalid_client_metadata' })));
 }
 
 function withoutNulls(metadata: Metadata): Metadata {

@@ -18,8 +18,8 @@ export interface CachedClient {
 /** Maximum number of cached clients. */
 const clientsMax = 10_000;
 /** Milliseconds until an entry expires, with and without a connection for notifications. */
-const trustMs = 60_000;
-const trustUnheardMs = 500;
+const cacheMs = 60_000;
+const cacheMsWithoutNotifications = 500;
 
 export class ClientCache {
   readonly #db: Database;
@@ -49,8 +49,8 @@ export class ClientCache {
   /** Finds a client that is not disabled, for callers that report suspension. */
   async findIncludingSuspended(id: string): Promise<CachedClient | undefined> {
     const cached = this.#clients.get(id);
-    const trusted = this.#notifications.isListening ? trustMs : trustUnheardMs;
-    if (cached !== undefined && performance.now() - cached.at < trusted) return cached.found;
+    const maxAgeMs = this.#notifications.isListening ? cacheMs : cacheMsWithoutNotifications;
+    if (cached !== undefined && performance.now() - cached.at < maxAgeMs) return cached.found;
     // RFC 6749 appendix A.1; also excludes characters that PostgreSQL rejects.
     if (!/^[\x21-\x7e]{1,2048}$/.test(id)) return undefined;
     let loading = this.#loading.get(id);

@@ -9,7 +9,7 @@
 import { type DestinationStream, pino } from 'pino';
 
 /** Maximum number of buffered characters; more are written before the end of the turn. */
-const gatheredMax = 65_536;
+const bufferedMax = 65_536;
 
 /** @param target a file descriptor or the path of a file */
 export function openLogDestination(target: number | string): DestinationStream & { flushSync: () => void } {
@@ -25,7 +25,7 @@ export function openLogDestination(target: number | string): DestinationStream &
     write(line) {
       if (lines === '') setImmediate(write);
       lines += line;
-      if (lines.length >= gatheredMax) write();
+      if (lines.length >= bufferedMax) write();
     },
     // pino calls this after a fatal error.
     flushSync: write,

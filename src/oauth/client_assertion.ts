@@ -9,9 +9,9 @@ import { type Configuration, errors, type KoaContextWithOIDC, type Provider } fr
 import { isFapi2 } from './provider_client.ts';
 
 /** Maximum seconds from now to `exp`, and since `iat`. A used `jti` is stored for that time. */
-const lifeSecondsMax = 3_600;
+const lifetimeSecondsMax = 3_600;
 /** The same for FAPI 2.0 clients. */
-const fapi2LifeSecondsMax = 60;
+const fapi2LifetimeSecondsMax = 60;
 /** Tolerance for a client's clock, in seconds. */
 const aheadSecondsMax = 60;
 /** oidc-provider's tolerance for `exp` and `nbf`, in seconds. */
@@ -69,8 +69,8 @@ function describe(ctx: KoaContextWithOIDC, assertion: string): string {
 function fapi2Error(ctx: KoaContextWithOIDC, claims: Claims): string | undefined {
   const { issuer } = ctx.oidc;
   if (claims.aud !== issuer) return `aud must be the issuer as a string: ${issuer}`;
-  if (Number(claims.exp) > Date.now() / 1_000 + fapi2LifeSecondsMax + clockToleranceSeconds) {
-    return `exp is too far in the future: an assertion is valid for at most ${fapi2LifeSecondsMax} seconds`;
+  if (Number(claims.exp) > Date.now() / 1_000 + fapi2LifetimeSecondsMax + clockToleranceSeconds) {
+    return `exp is too far in the future: an assertion is valid for at most ${fapi2LifetimeSecondsMax} seconds`;
   }
   return claimsError(ctx, claims);
 }
@@ -103,16 +103,16 @@ function acceptedAudiences(ctx: KoaContextWithOIDC): ReadonlySet<unknown> {
 function lifetimeError({ exp, iat, nbf }: Claims, now: number): string | undefined {
   if (typeof exp !== 'number') return 'exp is missing: it must be a number of seconds since 1970';
   if (exp <= now - clockToleranceSeconds) return 'exp is in the past: the assertion has expired';
-  if (exp > now + lifeSecondsMax + aheadSecondsMax) {
-    return `exp is too far in the future: an assertion is valid for at most ${lifeSecondsMax} seconds`;
+  if (exp > now + lifetimeSecondsMax + aheadSecondsMax) {
+    return `exp is too far in the future: an assertion is valid for at most ${lifetimeSecondsMax} seconds`;
   }
   if (nbf !== undefined && !(typeof nbf === 'number' && nbf <= now + clockToleranceSeconds)) {
     return 'nbf is in the future: check the clock';
   }
   if (iat === undefined) return undefined;
   if (typeof iat !== 'number' || iat > now + aheadSecondsMax) return 'iat is in the future: check the clock';
-  if (iat < now - lifeSecondsMax - aheadSecondsMax) {
-    return `iat is too far in the past: an assertion is valid for at most ${lifeSecondsMax} seconds`;
+  if (iat < now - lifetimeSecondsMax - aheadSecondsMax) {
+    return `iat is too far in the past: an assertion is valid for at most ${lifetimeSecondsMax} seconds`;
   }
   return undefined;
 }

@@ -45,8 +45,8 @@ export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog)
         {
           request_id: requestId(ctx),
           route: ctx.oidc?.route,
-          client: ctx.oidc?.client?.clientId ?? plain(ctx.oidc?.params?.client_id),
-          grant_type: plain(ctx.oidc?.params?.grant_type),
+          client: ctx.oidc?.client?.clientId ?? truncate(ctx.oidc?.params?.client_id),
+          grant_type: truncate(ctx.oidc?.params?.grant_type),
           status: ctx.status,
           error: error.error ?? error.name,
           description: error.error_description,
@@ -94,6 +94,6 @@ function requestId(ctx: KoaContextWithOIDC): string {
 }
 
 /** Untrusted text, cut to a length that suits a log line. */
-function plain(value: unknown): string | undefined {
+function truncate(value: unknown): string | undefined {
   return typeof value === 'string' ? value.slice(0, 200) : undefined;
 }

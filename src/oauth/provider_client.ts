@@ -95,10 +95,10 @@ export function useClients(
   Client.prototype.grantTypeAllowed = function (type: string) {
     const isAllowed = grantTypeAllowed.call(this, type);
     const oidc = Provider.ctx?.oidc;
-    const isAsked =
+    const isRequested =
       (oidc?.route === 'token' && oidc.params?.grant_type === type) || oidc?.route === 'device_authorization';
     // RFC 6749 section 5.2. oidc-provider would respond with invalid_request.
-    if (!isAllowed && isAsked) {
+    if (!isAllowed && isRequested) {
       throw new errors.UnauthorizedClient('requested grant type is not allowed for this client');
     }
     return isAllowed;

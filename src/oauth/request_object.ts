@@ -6,7 +6,7 @@
 import { errors, type KoaContextWithOIDC } from 'oidc-provider';
 
 /** Maximum seconds from `nbf` to `exp`, and since `iat`. */
-const lifeSecondsMax = 3_600;
+const lifetimeSecondsMax = 3_600;
 /** Tolerance for the client's clock, in seconds. */
 const clockToleranceSeconds = 60;
 
@@ -30,14 +30,14 @@ function lifetimeError(
   if (typeof exp !== 'number') return 'exp is missing from the request object';
   if (typeof nbf !== 'number') return 'nbf is missing from the request object';
   if (exp <= nbf) return 'exp of the request object must be after its nbf';
-  if (exp - nbf > lifeSecondsMax) {
-    return `exp of the request object must be at most ${lifeSecondsMax} seconds after its nbf`;
+  if (exp - nbf > lifetimeSecondsMax) {
+    return `exp of the request object must be at most ${lifetimeSecondsMax} seconds after its nbf`;
   }
   if (iat === undefined) return undefined;
   if (typeof iat !== 'number' || iat > now + clockToleranceSeconds) {
     return 'iat of the request object is in the future: check the clock';
   }
-  return iat < now - lifeSecondsMax - clockToleranceSeconds
-    ? `iat of the request object is more than ${lifeSecondsMax} seconds in the past`
+  return iat < now - lifetimeSecondsMax - clockToleranceSeconds
+    ? `iat of the request object is more than ${lifetimeSecondsMax} seconds in the past`
     : undefined;
 }

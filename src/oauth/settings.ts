@@ -113,9 +113,9 @@ export function readOAuthSettings(
   const given = declared ?? {};
   const { resources = [], mtls = null, ...switches } = given;
   if (!Array.isArray(resources) || resources.length > resourcesMax || !resources.every(isResource)) {
-    report('oauth.resources', resourcesMayBe);
+    report('oauth.resources', resourcesRule);
   }
-  if (mtls !== null && mtls !== 'direct' && !isMtlsSettings(mtls)) report('oauth.mtls', mtlsMayBe);
+  if (mtls !== null && mtls !== 'direct' && !isMtlsSettings(mtls)) report('oauth.mtls', mtlsRule);
   for (const [name, value] of Object.entries(switches)) {
     const allowed = choices[name];
     if (allowed === undefined) report(`oauth.${name}`, 'unknown setting');
@@ -126,7 +126,7 @@ export function readOAuthSettings(
   return Object.freeze({ ...defaultOAuthSettings, ...given });
 }
 
-const resourcesMayBe = `must be an array of up to ${resourcesMax} http(s) URLs without fragment, or of objects with such a \`url\`, a \`name\` (1 to 100 characters), an \`accessTokenFormat\` ("jwt" or "opaque"), an \`accessTokenAlgorithm\` ("ES256" or "RS256") and \`accessTokenSeconds\` (${accessTokenSecondsMin} to ${accessTokenSeconds})`;
+const resourcesRule = `must be an array of up to ${resourcesMax} http(s) URLs without fragment, or of objects with such a \`url\`, a \`name\` (1 to 100 characters), an \`accessTokenFormat\` ("jwt" or "opaque"), an \`accessTokenAlgorithm\` ("ES256" or "RS256") and \`accessTokenSeconds\` (${accessTokenSecondsMin} to ${accessTokenSeconds})`;
 
 function isResource(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return isResourceUrl(value);
@@ -138,11 +138,13 @@ function isResource(value: unknown): boolean {
     accessTokenSeconds: seconds,
     ...rest
   } = value as ResourceSettings;
-  const isLife = seconds === undefined || isAccessTokenLifetime(seconds);
+  const isLifetime = seconds === undefined || isAccessTokenLifetime(seconds);
   const isFormat = accessTokenFormat === 'jwt' || accessTokenFormat === 'opaque';
   const isAlgorithm = accessTokenAlgorithms.includes(accessTokenAlgorithm);
   const isName = typeof name === 'string' && /^(?=.*\S)\P{C}{1,100}$/u.test(name);
-  return isResourceUrl(url) && isName && isFormat && isAlgorithm && isLife && Object.keys(rest).length === 0;
+  return (
+    isResourceUrl(url) && isName && isFormat && isAlgorithm && isLifetime && Object.keys(rest).length === 0
+  );
 }
 
 /** RFC 8707 section 2: an absolute URI without a fragment. */
@@ -151,7 +153,7 @@ function isResourceUrl(value: unknown): boolean {
   return /^https?:$/.test(URL.parse(value)?.protocol ?? '');
 }
 
-const mtlsMayBe =
+const mtlsRule =
   'must be null, "direct" or { certificateHeader, verifiedHeader }: header names in lower case; verifiedHeader may be null';
 
 function isMtlsSettings(value: unknown): value is MtlsSettings {

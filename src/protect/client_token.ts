@@ -8,7 +8,7 @@ import { clientAuthorization } from './client_authentication.ts';
 import type { IssuerMetadata } from './discovery.ts';
 
 /** Seconds before expiry from which on a token is not used. */
-const reserveSeconds = 30;
+const expiryMarginSeconds = 30;
 /** Timeout of one request in milliseconds. */
 const timeoutMs = 5_000;
 
@@ -84,5 +84,5 @@ async function requestToken(options: ClientTokenOptions): Promise<{ token: strin
     throw new IssuerUnavailable(`${tokenEndpoint} responded with status ${status} and without a token`);
   }
   const seconds = typeof expires_in === 'number' ? expires_in : 0;
-  return { token: access_token, until: requestedAt + (seconds - reserveSeconds) * 1_000 };
+  return { token: access_token, until: requestedAt + (seconds - expiryMarginSeconds) * 1_000 };
 }

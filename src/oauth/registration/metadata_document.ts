@@ -45,7 +45,7 @@ const forbiddenMembers = [
 ];
 
 /** Requests in which oidc-provider fetched a document instead of using its cache. */
-const fetchedIn = new WeakSet<object>();
+const requestsWithFetch = new WeakSet<object>();
 
 type ProviderClient = InstanceType<Provider['Client']>;
 
@@ -57,7 +57,7 @@ export function documentFeature({ db, settings }: ProviderOptions) {
       ack: 'draft-02',
       cacheDuration: cacheSeconds,
       async allowFetch(ctx: KoaContextWithOIDC) {
-        fetchedIn.add(ctx);
+        requestsWithFetch.add(ctx);
         const counters = addressCounters('client document', ctx.ip, fetchesMax);
         return (
           (await countGuessInTurn(
@@ -120,7 +120,7 @@ export function createDocumentFinder(provider: Provider, options: ProviderOption
       if (client === undefined) return undefined;
       requirePolicy(client);
       // A document from oidc-provider's cache is not stored: another node may have stored a newer one.
-      const isFetched = Provider.ctx === undefined || fetchedIn.has(Provider.ctx);
+      const isFetched = Provider.ctx === undefined || requestsWithFetch.has(Provider.ctx);
       if (known !== undefined && !isFetched) return withEpoch(client, known);
       const description = describe(client.metadata() as unknown as Metadata, new URL(id).host);
       if (known === undefined && !(await countDocument(db, Provider.ctx?.ip ?? ''))) {
