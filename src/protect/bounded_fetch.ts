@@ -54,7 +54,7 @@ export async function fetchBounded(
 ): Promise<BoundedResponse> {
   const ending = new AbortController();
   const abort = () => ending.abort(signal?.reason);
-  const timer = setTimeout(() => ending.abort(new Error(`no response within ${timeoutMs} ms`)), timeoutMs);
+  const timer = setTimeout(() => ending.abort(new Error(`timeout after ${timeoutMs} ms`)), timeoutMs);
   signal?.addEventListener('abort', abort, { once: true });
   if (signal?.aborted) abort();
   try {
