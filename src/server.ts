@@ -207,7 +207,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
 function openDatabases(
   { databaseUrl, logger }: ServerOptions,
   shares: ReturnType<typeof divideConnections>,
-  opened: AsyncDisposableStack,
+  opened: Closing,
 ) {
   const onDatabaseError = (error: Error) => logger.warn({ err: error }, 'database connection lost');
   const shared = { connectionString: databaseUrl, onIdleError: onDatabaseError };
@@ -233,7 +233,7 @@ function openDatabases(
 }
 
 /** Creates the Fastify application, with TLS if it is configured. */
-function openApplication({ config, platform, logger }: ServerOptions, opened: AsyncDisposableStack) {
+function openApplication({ config, platform, logger }: ServerOptions, opened: Closing) {
   const asksForCertificates = platform.oauth.mtls === 'direct';
   const tls = config.tls === null ? null : tlsOptions(config.tls, asksForCertificates);
   const app = createApplication(config, logger, tls, showProblem);
