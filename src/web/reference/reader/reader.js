@@ -1,6 +1,6 @@
 /**
- * What the reference page adds where JavaScript runs: search in the contents, copying, one language for all samples, and
- * requests to try. The access token is kept in this page's memory alone.
+ * The script of the reference page: search, copy buttons, the language of samples, and sending requests. The access token is
+ * kept in memory only.
  */
 
 const signIn = document.querySelector('#sign-in');
@@ -10,8 +10,8 @@ const contents = document.querySelector('#contents');
 let token = null;
 
 for (const element of document.querySelectorAll('.search, .try, #sign-in')) element.hidden = false;
-// On a narrow screen the contents would push the reference off the first view.
-// Sent closed: opening it beside the page moves nothing, closing it above the page would move everything.
+// On a narrow screen the contents would hide the reference.
+// The server sends it closed: opening it beside the page shifts nothing, closing it above the page would shift everything.
 if (matchMedia('(min-width: 60rem)').matches) contents.open = true;
 
 for (const block of document.querySelectorAll('.code')) block.append(copyButton(block.querySelector('code')));
@@ -82,7 +82,7 @@ const base64url = (bytes) =>
     .replace(/=+$/, '');
 const randomText = () => base64url(crypto.getRandomValues(new Uint8Array(32)));
 
-/** Authorization code with PKCE in a window of its own (RFC 7636); its answer comes over a channel of this origin. */
+/** Authorization code with PKCE in its own window (RFC 7636). The response arrives by a broadcast channel of this origin. */
 async function askForToken() {
   const { client, redirect, authorize, token: endpoint } = signIn.dataset;
   const [verifier, state] = [randomText(), randomText()];
@@ -99,7 +99,7 @@ async function askForToken() {
   const answered = new Promise((resolve) => {
     channel.addEventListener('message', ({ data }) => {
       const answer = new URLSearchParams(data);
-      // RFC 6749 section 10.12: an answer to another question is none.
+      // RFC 6749 section 10.12: ignore a response to another request.
       if (answer.get('state') === state) resolve(answer);
     });
   });
