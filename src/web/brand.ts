@@ -1,6 +1,5 @@
 /**
- * The operator's brand (section `brand` of `nuncio.config.ts`), shown instead of "Nuncio". The color is darkened or
- * lightened until it is readable, in the light and in the dark theme.
+ * The operator's brand (section `brand` of `nuncio.config.ts`), shown instead of "Nuncio". brand_colors.ts adapts its color.
  */
 
 import { readFileSync, statSync } from 'node:fs';
@@ -103,54 +102,4 @@ function typeOf(bytes: Buffer): string | null {
   return /^\s*(?:<\?xml[^>]*>\s*|<!--[\s\S]*?-->\s*)*<svg[\s>]/.test(start.replace(/^\xef\xbb\xbf/, ''))
     ? 'image/svg+xml'
     : null;
-}
-
-/** WCAG 2.2 section 1.4.3. */
-const contrastMin = 4.5;
-/** The background of colored text and the text on the color, in both themes (pages.css). */
-const looks = {
-  light: { grounds: ['#ffffff', '#f4f5f8'], on: ['#ffffff', '#12141b'], towards: 0 },
-  dark: { grounds: ['#1c1f29', '#12141b'], on: ['#12141b', '#ffffff'], towards: 255 },
-} as const;
-
-/** The color in both themes: the readable one nearest to the operator's. */
-export function brandStylesheet(color: string): string {
-  const rule = (look: keyof typeof looks) => {
-    const accent = readable(color, look);
-    const on = looks[look].on.find((text) => contrast(accent, text) >= contrastMin) ?? looks[look].on[0];
-    return `:root{--accent:${accent};--on-accent:${on}}`;
-  };
-  return `${rule('light')}@media (prefers-color-scheme:dark){${rule('dark')}}\n`;
-}
-
-function readable(color: string, look: keyof typeof looks): string {
-  const { grounds, towards } = looks[look];
-  for (let step = 0; step <= 100; step += 1) {
-    const mixed = mix(color, towards, step / 100);
-    if (grounds.every((ground) => contrast(mixed, ground) >= contrastMin)) return mixed;
-  }
-  return mix(color, towards, 1);
-}
-
-function mix(color: string, towards: number, share: number): string {
-  const parts = channels(color).map((channel) => Math.round(channel + (towards - channel) * share));
-  return `#${parts.map((part) => part.toString(16).padStart(2, '0')).join('')}`;
-}
-
-function channels(color: string): number[] {
-  return [1, 3, 5].map((at) => Number.parseInt(color.slice(at, at + 2), 16));
-}
-
-/** WCAG 2.2: contrast ratio and relative luminance. */
-export function contrast(one: string, other: string): number {
-  const [darker = 0, lighter = 0] = [luminance(one), luminance(other)].sort((a, b) => a - b);
-  return (lighter + 0.05) / (darker + 0.05);
-}
-
-function luminance(color: string): number {
-  const [red = 0, green = 0, blue = 0] = channels(color).map((channel) => {
-    const value = channel / 255;
-    return value <= 0.040_45 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
-  });
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }

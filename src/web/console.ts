@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Problem } from '../http/problem.ts';
 import type { Brand } from './brand.ts';
+import { brandHead } from './brand_assets.ts';
 import { html } from './html.ts';
 import { sendPage } from './page.ts';
 
@@ -131,7 +132,8 @@ function readBuild(baseUrl: string, brand: Brand): Build | null {
     '%LOGO%': brand.logo === null ? '' : '/assets/brand-logo',
   };
   const shown = index.replaceAll(/%(?:ISSUER|NAME|LOGO)%/g, (mark) => html`${values[mark] ?? ''}`.toString());
-  return { index: shown, assets };
+  const head = brandHead(brand, 'brand-console.css').toString();
+  return { index: shown.replace('</head>', () => `${head}\n</head>`), assets };
 }
 
 function readAsset(name: string, type: string, names: ReadonlySet<string>): Asset {

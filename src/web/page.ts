@@ -2,7 +2,8 @@
 
 import { readFileSync } from 'node:fs';
 import type { FastifyInstance, FastifyReply } from 'fastify';
-import { type Brand, brandStylesheet } from './brand.ts';
+import type { Brand } from './brand.ts';
+import { assetSeconds, brandHead, registerBrandAssets } from './brand_assets.ts';
 import { type Html, html } from './html.ts';
 
 declare module 'fastify' {
@@ -33,9 +34,8 @@ export function renderPage(brand: Brand, title: string, content: Html): string {
 <meta name="color-scheme" content="light dark">
 <meta name="robots" content="noindex">
 <title>${title} · ${brand.name}</title>
-<link rel="icon" href="data:,">
 <link rel="stylesheet" href="/assets/pages.css">
-${brand.color !== null && html`<link rel="stylesheet" href="/assets/brand.css">`}
+${brandHead(brand, 'brand.css')}
 </head>
 <body>
 <main>
@@ -69,35 +69,12 @@ export function sendPage(reply: FastifyReply, status: number, title: string, con
     .send(renderPage(reply.server.brand, title, content));
 }
 
-/** Seconds that browsers cache the stylesheet. */
-const stylesheetSeconds = 3_600;
-
 export function registerStylesheet(app: FastifyInstance): void {
   app.get('/assets/pages.css', async (_request, reply) => {
     return reply
-      .header('cache-control', `public, max-age=${stylesheetSeconds}`)
+      .header('cache-control', `public, max-age=${assetSeconds}`)
       .type('text/css; charset=utf-8')
       .send(stylesheet);
   });
-  const { color, logo } = app.brand;
-  if (color !== null) {
-    const text = brandStylesheet(color);
-    app.get('/assets/brand.css', async (_request, reply) =>
-      reply
-        .header('cache-control', `public, max-age=${stylesheetSeconds}`)
-        .type('text/css; charset=utf-8')
-        .send(text),
-    );
-  }
-  if (logo !== null) {
-    app.get('/assets/brand-logo', async (_request, reply) =>
-      reply
-        // An SVG opened directly is a document: keep it from running scripts or loading anything.
-        .header('content-security-policy', "default-src 'none'; style-src 'unsafe-inline'; sandbox")
-        .header('cache-control', `public, max-age=${stylesheetSeconds}`)
-        .header('cross-origin-resource-policy', 'same-origin')
-        .type(logo.type)
-        .send(logo.bytes),
-    );
-  }
+  registerBrandAssets(app);
 }

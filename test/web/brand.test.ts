@@ -7,7 +7,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { createPlatform, loadPlatform, PlatformError } from '../../src/platform.ts';
-import { brandStylesheet, contrast, readBrand } from '../../src/web/brand.ts';
+import { readBrand } from '../../src/web/brand.ts';
+import { brandStylesheet, consoleStylesheet, contrast } from '../../src/web/brand_colors.ts';
 import { type Page, TestBrowser } from '../support/browser.ts';
 import {
   authorizationUrl,
@@ -175,9 +176,103 @@ test('the console, the reference and the metadata carry the name', async () => {
   assert.equal(asyncApi.info.title, `${declared.name} events`);
 });
 
+test('console and reference have the operator’s icon and colours, without an inline style', async () => {
+  for (const [path, stylesheet] of [
+    ['/console', '/assets/brand-console.css'],
+    ['/console/apps', '/assets/brand-console.css'],
+    ['/docs/', '/assets/brand.css'],
+    ['/', '/assets/brand.css'],
+  ] as const) {
+    const response = await fetch(server.baseUrl + path);
+    const head = (await response.text()).split('</head>', 1)[0] as string;
+    assert.ok(head.includes('<link rel="icon" href="/assets/brand-logo" type="image/svg+xml">'), path);
+    assert.equal(head.match(/rel="icon"/g)?.length, 1, path);
+    assert.equal(head.match(/<meta name="theme-color" content="#[0-9a-f]{6}"/g)?.length, 2, path);
+    // After the page's own style sheet, which it overrides.
+    assert.equal(
+      head
+        .match(/<link rel="stylesheet"[^>]*href="([^"]+)"/g)
+        ?.at(-1)
+        ?.includes(stylesheet),
+      true,
+    );
+    assert.doesNotMatch(head, /<style|style="/, path);
+    const policy = response.headers.get('content-security-policy') ?? '';
+    assert.match(policy, /style-src 'self'(;|$)/, path);
+    assert.equal((await fetch(server.baseUrl + stylesheet)).status, 200);
+  }
+});
+
+test('without a logo the icon is the first letter of the name, in its colour', async (t) => {
+  for (const [given, letter, color, ink] of [
+    [{ name: '<élan & co', color: '#ffee00' }, '&lt;', '#ffee00', '#000000'],
+    [{ name: 'élan' }, 'É', '#3949c6', '#ffffff'],
+  ] as const) {
+    const own = readBrand(given, folder, (place, reason) => assert.fail(`${place}: ${reason}`));
+    const other = await startTestServer(t, {}, 'dev', { ...platform, brand: own });
+    const page = await (await fetch(`${other.baseUrl}/console`)).text();
+    assert.ok(page.includes('<link rel="icon" href="/assets/icon.svg" type="image/svg+xml">'), page);
+    assert.equal(page.includes('brand-console.css'), given.color !== undefined);
+    const icon = await fetch(`${other.baseUrl}/assets/icon.svg`);
+    assert.equal(icon.headers.get('content-type'), 'image/svg+xml');
+    assert.match(icon.headers.get('content-security-policy') ?? '', /default-src 'none'.*sandbox/);
+    const text = await icon.text();
+    assert.ok(text.includes(`fill="${color}"`) && text.includes(`fill="${ink}">${letter}</text>`), text);
+    assert.doesNotMatch(text, /nuncio/i);
+  }
+});
+
+test('the console is readable in both themes with any brand colour', () => {
+  const grounds = {
+    light: ['#ffffff', '#f6f7fa', '#f1f3f7', '#eef0f6'],
+    dark: ['#171a22', '#0f1117', '#1e222c', '#12151c', '#222733'],
+  };
+  const soft = { light: '#5a6275', dark: '#a3abbd' };
+  for (const color of hostileColors) {
+    const tokens = new Map(
+      [...consoleStylesheet(color).matchAll(/--([a-z-]+):light-dark\((#[0-9a-f]{6}),(#[0-9a-f]{6})\)/gi)].map(
+        ([, name = '', light = '', dark = '']) => [name, { light, dark }],
+      ),
+    );
+    assert.equal(tokens.size, 5, color);
+    for (const look of ['light', 'dark'] as const) {
+      const of = (name: string) => tokens.get(name)?.[look] ?? '';
+      const reads = (one: string, other: string, least = 4.5) =>
+        assert.ok(contrast(one, other) >= least, `${color}, ${look}: ${one} on ${other}`);
+      for (const ground of grounds[look]) {
+        reads(of('accent'), ground);
+        reads(of('accent-strong'), ground);
+      }
+      reads(of('accent-strong'), of('accent-ground'));
+      reads(soft[look], of('accent-ground'));
+      reads(of('on-accent'), of('accent'));
+      reads(of('on-accent'), of('accent-strong'));
+      reads('#ffffff', of('accent-fill'), 3);
+      reads(grounds[look][0] as string, of('accent-fill'), 2);
+    }
+  }
+});
+
+test('the console’s style sheet has the grounds that the brand colour is checked on', () => {
+  const text = readFileSync(join(import.meta.dirname, '../../src/console/styles/tokens.css'), 'utf8');
+  for (const [token, light, dark] of [
+    ['surface', '#ffffff', '#171a22'],
+    ['ground', '#f6f7fa', '#0f1117'],
+    ['raised', '#ffffff', '#1e222c'],
+    ['sunken', '#f1f3f7', '#12151c'],
+    ['hover', '#eef0f6', '#222733'],
+    ['soft', '#5a6275', '#a3abbd'],
+  ] as const) {
+    assert.ok(text.includes(`--${token}: light-dark(${light}, ${dark});`), token);
+  }
+  const own = [...text.matchAll(/--((?:on-)?accent[a-z-]*): /g)].map(([, name = '']) => name);
+  const ours = [...consoleStylesheet('#3949c6').matchAll(/--([a-z-]+):/g)].map(([, name = '']) => name);
+  assert.deepEqual(ours.sort(), own.sort());
+});
+
 test('no page has the server’s name in its source', async () => {
   const found: string[] = [];
-  for await (const path of glob('src/{web,console}/**/*.{ts,tsx,html}')) {
+  for await (const path of glob('src/{web,console}/**/*.{ts,tsx,html,css,svg,js}')) {
     const code = readFileSync(path, 'utf8')
       .replaceAll(/\/\*[\s\S]*?\*\//g, '')
       .replaceAll(/^\s*\/\/.*$/gm, '');
@@ -198,18 +293,13 @@ test('logo and colour come from this origin, and a logo runs no code', async () 
   assert.equal(await css.text(), brandStylesheet('#ffee00'));
 });
 
+const hostileColors = [
+  ...['#ffffff', '#000000', '#ffee00', '#3949c6', '#808080', '#ff0000', '#00ff00', '#777777', '#0000FF'],
+  ...['#171a22', '#f6f7fa', '#222733', '#00ffff', '#ff00ff', '#2b2b00'],
+];
+
 test('text is readable in and on any brand colour', () => {
-  for (const color of [
-    '#ffffff',
-    '#000000',
-    '#ffee00',
-    '#3949c6',
-    '#808080',
-    '#ff0000',
-    '#00ff00',
-    '#777777',
-    '#0000FF',
-  ]) {
+  for (const color of hostileColors) {
     const accents = [
       ...brandStylesheet(color).matchAll(/--accent:(#[0-9a-f]{6});--on-accent:(#[0-9a-f]{6})/gi),
     ];
@@ -236,6 +326,9 @@ test('a brand that cannot be displayed is refused with its place', () => {
     [{ name: 'x'.repeat(61) }, 'brand.name'],
     [{ color: 'red' }, 'brand.color'],
     [{ color: '#fff;}' }, 'brand.color'],
+    [{ color: '#ffffff\n}' }, 'brand.color'],
+    [{ color: '#12345g' }, 'brand.color'],
+    [{ color: 0xffffff }, 'brand.color'],
     [{ logo: 'none.png' }, 'brand.logo'],
     [{ logo: 'page.html' }, 'brand.logo'],
     [{ logo: 'large.svg' }, 'brand.logo'],

@@ -8,6 +8,7 @@ import { promisify } from 'node:util';
 import { brotliCompress, gzip } from 'node:zlib';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { docsClientId, docsRedirectUri } from '../../clients/own_clients.ts';
+import { brandHead } from '../brand_assets.ts';
 import { asyncApiDocument } from './asyncapi.ts';
 import { openApiDocument, type ReferenceSource } from './openapi.ts';
 import type { ApiDocument } from './reader/document.ts';
@@ -73,6 +74,7 @@ export function registerReference(app: FastifyInstance, source: ReferenceSource)
   app.get('/docs', async (_request, reply) => reply.redirect('/docs/', 308));
   const page = () =>
     readerPage({
+      head: brandHead(app.brand, 'brand.css'),
       // Tests validate the document with the schema of OpenAPI 3.1.
       document: openApi as unknown as ApiDocument,
       signIn: { clientId: docsClientId, redirectUri: docsRedirectUri(source.baseUrl) },

@@ -5,6 +5,7 @@ import { execFileSync } from 'node:child_process';
 import { after, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import formats from 'ajv-formats';
+import { html } from '../../../src/web/html.ts';
 import { requestSamples } from '../../../src/web/reference/reader/code.ts';
 import {
   type ApiDocument,
@@ -88,6 +89,7 @@ test('the JavaScript sample is a valid program', () => {
 test('markup in the document is shown as text', () => {
   const hostile = '<script>alert(1)</script>"\'';
   const page = readerPage({
+    head: html``,
     document: {
       ...document,
       info: { title: hostile, version: hostile },

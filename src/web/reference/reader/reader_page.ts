@@ -3,7 +3,7 @@
  * buttons and sending requests.
  */
 
-import { html } from '../../html.ts';
+import { type Html, html } from '../../html.ts';
 import { type ApiDocument, operationsByTag } from './document.ts';
 import { guide, guideSections } from './guide.ts';
 import { kindAnchor, webhookSections } from './kind_section.ts';
@@ -11,11 +11,13 @@ import { operationSection } from './operation_section.ts';
 
 export interface ReaderOptions {
   document: ApiDocument;
+  /** The operator's brand. */
+  head: Html;
   /** The page's OAuth client, to sign readers in. */
   signIn: { clientId: string; redirectUri: string };
 }
 
-export function readerPage({ document, signIn }: ReaderOptions): string {
+export function readerPage({ document, signIn, head }: ReaderOptions): string {
   const { info, tags, servers } = document;
   const baseUrl = servers[0]?.url ?? '';
   const operations = operationsByTag(document);
@@ -28,8 +30,8 @@ export function readerPage({ document, signIn }: ReaderOptions): string {
 <meta name="color-scheme" content="light dark">
 <meta name="description" content="Reference of the ${info.title} API and of its webhooks.">
 <title>${info.title} API reference</title>
-<link rel="icon" href="data:,">
 <link rel="stylesheet" href="reader.css">
+${head}
 </head>
 <body>
 <a class="skip" href="#content">Skip to content</a>
