@@ -128,6 +128,21 @@ const allSubscriptions = createRoute({
   ),
 });
 
+const rejectedEvents = createRoute({
+  getParentRoute: () => root,
+  path: '/operator/rejected',
+  component: lazyRouteComponent(() => import('./pages/operator/rejected_page.tsx'), 'RejectedEventsPage'),
+});
+
+const rejectedEvent = createRoute({
+  getParentRoute: () => root,
+  path: '/operator/rejected/$id',
+  component: lazyRouteComponent(
+    () => import('./pages/operator/rejected_detail_page.tsx'),
+    'RejectedEventPage',
+  ),
+});
+
 const audit = createRoute({
   getParentRoute: () => root,
   path: '/operator/audit',
@@ -156,6 +171,8 @@ const routeTree = root.addChildren([
   accounts,
   allApps,
   allSubscriptions,
+  rejectedEvents,
+  rejectedEvent,
   audit,
   settings,
   app,

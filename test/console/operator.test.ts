@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { sql } from 'kysely';
 import { startBrowser } from '../support/chromium.ts';
 import { createConsoleUser } from '../support/console.ts';
 import {
@@ -12,14 +13,15 @@ import {
   startConsoleServer,
 } from '../support/console_page.ts';
 import { createTestAccount, mintAccessToken } from '../support/oauth.ts';
+import { reject } from '../support/rejected.ts';
 import { answer, startSubscriber } from '../support/subscriber.ts';
-import { createPublisher, publish, subscribe, until } from '../support/webhooks.ts';
+import { createApp, createPublisher, publish, subscribe, until } from '../support/webhooks.ts';
 
 const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
 const browser = await startBrowser({ after });
 const publisher = await createPublisher(server);
 const sizes = { phone, desktop };
-const operatorPages = ['', '/accounts', '/apps', '/subscriptions', '/audit', '/settings'];
+const operatorPages = ['', '/accounts', '/apps', '/subscriptions', '/rejected', '/audit', '/settings'];
 
 test('an example event is sent from the catalogue, and health counts it', async (t) => {
   const subscriber = await startSubscriber(t);
@@ -152,6 +154,121 @@ test('an administrator enables an account again, and cannot disable their own', 
   assert.deepEqual(problems, []);
 });
 
+test('an administrator corrects a rejected event, and its subscriber gets it', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  await subscribe(app, { url: subscriber.url });
+  const rejected = await reject(server, app.account.id, { ref: 7, commits: [], repository: { name: 'x' } });
+  const admin = await createTestAccount(server, { isAdmin: true });
+  const { page, problems } = await openConsole(browser, server, admin, '/console/operator');
+  await page.getByRole('link', { name: 'Rejected events' }).click();
+  const row = page.locator('tr', { hasText: rejected.eventId });
+  await row.getByText('/body/ref').waitFor();
+  await row.getByText(app.account.id).waitFor();
+
+  // As it is, it is refused again, and the dialog says why.
+  await row.getByRole('button', { name: 'Retry' }).click();
+  const dialog = page.getByRole('alertdialog');
+  await dialog.getByRole('button', { name: 'Retry' }).click();
+  await dialog.getByRole('alert').getByText('body/ref').waitFor();
+  await dialog.getByRole('button', { name: 'Cancel' }).click();
+
+  await row.getByRole('link', { name: 'push' }).click();
+  const body = page.getByRole('textbox', { name: 'Body (JSON)' });
+  assert.deepEqual(JSON.parse(await body.inputValue()).ref, 7);
+  for (const [text, says] of [
+    ['{"ref": ', 'This is not JSON'],
+    ['{"ref": 12345678901234567890}', 'would not be sent exactly'],
+    ['{"ref": 8}', 'This '],
+  ] as const) {
+    await body.fill(text);
+    await page.getByRole('button', { name: 'Retry' }).click();
+    await page.locator('.field-error').getByText(says).waitFor();
+    assert.equal(await body.getAttribute('aria-invalid'), 'true', text);
+    assert.deepEqual(await accessibilityFaults(page), []);
+  }
+  await body.fill('{"ref": "refs/heads/mended", "commits": [], "repository": {"name": "x"}}');
+  await page.getByRole('textbox', { name: 'Kind' }).fill('');
+  await page.getByRole('button', { name: 'Retry' }).click();
+  await page.getByText('Name a kind.').waitFor();
+  await page.getByRole('textbox', { name: 'Kind' }).fill('push');
+  await page.getByRole('button', { name: 'Retry' }).click();
+  await page.getByText('push is published.').waitFor();
+  const [received] = await subscriber.waitFor(1);
+  assert.match(received?.body ?? '', /mended/);
+  await row.waitFor({ state: 'detached' });
+  // The browser itself notes each refusal.
+  assert.deepEqual(
+    problems.filter((problem) => !problem.includes('422')),
+    [],
+  );
+});
+
+test('rejected events are discarded one by one and several at once, by the keyboard too', async () => {
+  const { id } = await createTestAccount(server);
+  const made = [];
+  for (let number = 0; number < 4; number += 1) made.push(await reject(server, id, { ref: number }));
+  const [first, second, third, fourth] = made.map(({ eventId }) => eventId);
+  const admin = await createTestAccount(server, { isAdmin: true });
+  const { page, problems } = await openConsole(browser, server, admin, '/console/operator/rejected');
+  const dialog = page.getByRole('alertdialog');
+  await page.getByRole('button', { name: `Discard push ${first}` }).focus();
+  await page.keyboard.press('Enter');
+  await dialog.getByText('cannot be undone').waitFor();
+  await page.keyboard.press('Escape');
+  await dialog.waitFor({ state: 'detached' });
+  await page.getByRole('button', { name: `Discard push ${first}` }).click();
+  await dialog.getByRole('button', { name: 'Discard' }).click();
+  await page.locator('tr', { hasText: first as string }).waitFor({ state: 'detached' });
+
+  assert.equal(await page.getByRole('button', { name: 'Discard selected' }).isDisabled(), true);
+  for (const event of [second, third]) {
+    await page.getByRole('checkbox', { name: `Select push ${event}` }).focus();
+    await page.keyboard.press('Space');
+  }
+  await page.getByRole('button', { name: 'Discard 2 events' }).click();
+  // Another administrator is faster with one of them: it is gone all the same.
+  await sql`delete from rejected_events where event_id = ${third}`.execute(server.db);
+  await dialog.getByRole('button', { name: 'Discard' }).click();
+  await page.getByText('Discarded 2 events.').waitFor();
+  await page.locator('tr', { hasText: fourth as string }).waitFor();
+  assert.equal(await page.locator('tr', { hasText: second as string }).count(), 0);
+  const { rows } = await sql`select from rejected_events where event_id = any(${[second, third]})`.execute(
+    server.db,
+  );
+  assert.equal(rows.length, 0);
+
+  await page.getByRole('checkbox', { name: /^Select all/ }).focus();
+  await page.keyboard.press('Space');
+  await page.getByRole('button', { name: /^Discard \d+ event/ }).click();
+  await dialog.getByRole('button', { name: 'Discard' }).click();
+  await page.getByText('No rejected events').waitFor();
+  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.deepEqual(
+    problems.filter((problem) => !problem.includes('404')),
+    [],
+  );
+});
+
+test('the page of a rejected event that is gone says so, and a failed list can be tried again', async () => {
+  const admin = await createTestAccount(server, { isAdmin: true });
+  const { page, follow } = await openConsole(
+    browser,
+    server,
+    admin,
+    '/console/operator/rejected/01890000-0000-7000-8000-000000000000',
+  );
+  await page.getByText('Not found').waitFor();
+  const isList = (url: URL) => url.pathname === '/admin/rejected-events';
+  await page.route(isList, (route) => route.abort());
+  await follow('/console/operator/rejected');
+  await page.getByRole('alert').getByText('cannot be reached').waitFor();
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await page.unroute(isList);
+  await page.getByRole('button', { name: 'Try again' }).click();
+  await page.getByText('No rejected events').waitFor();
+});
+
 test('other users see no operator page, also by its address', async () => {
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/operator/accounts');
@@ -163,6 +280,7 @@ for (const [name, size] of Object.entries(sizes)) {
   for (const colorScheme of ['light', 'dark'] as const) {
     test(`axe finds no faults on the operator’s pages on a ${name} in ${colorScheme}`, async () => {
       const admin = await createTestAccount(server, { isAdmin: true });
+      const rejected = await reject(server, admin.id, { ref: 7, commits: [{ id: 'x' }] });
       const options = { ...size, colorScheme };
       const { page, problems, follow } = await openConsole(
         browser,
@@ -171,7 +289,8 @@ for (const [name, size] of Object.entries(sizes)) {
         '/console/events',
         options,
       );
-      for (const path of ['/console/events', ...operatorPages.map((part) => `/console/operator${part}`)]) {
+      const parts = [...operatorPages, `/rejected/${rejected.id}`];
+      for (const path of ['/console/events', ...parts.map((part) => `/console/operator${part}`)]) {
         await follow(path);
         await page.getByRole('status', { name: 'Loading' }).first().waitFor({ state: 'detached' });
         assert.deepEqual(await accessibilityFaults(page), [], path);

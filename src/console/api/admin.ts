@@ -5,7 +5,12 @@ import type { Operations } from './generated.ts';
 import { nextAfter } from './queries.ts';
 import { type RequestInput, request } from './request.ts';
 
-type Lists = 'GET /admin/accounts' | 'GET /admin/apps' | 'GET /admin/subscriptions' | 'GET /admin/audit';
+type Lists =
+  | 'GET /admin/rejected-events'
+  | 'GET /admin/accounts'
+  | 'GET /admin/apps'
+  | 'GET /admin/subscriptions'
+  | 'GET /admin/audit';
 
 const pageSize = 50;
 
@@ -26,6 +31,15 @@ export function adminListQuery<Name extends Lists>(name: Name, filter: Record<st
     getNextPageParam: nextAfter,
   });
 }
+
+/** Not asked for again while it is shown: a correction is being written. */
+export const rejectedEventQuery = (id: string) =>
+  queryOptions({
+    queryKey: ['admin', 'rejected-event', id],
+    queryFn: ({ signal }) => request('GET /admin/rejected-events/{id}', { path: { id }, signal }),
+    staleTime: Number.POSITIVE_INFINITY,
+    gcTime: 0,
+  });
 
 const hourMs = 3_600_000;
 const refreshMs = 15_000;

@@ -4,6 +4,7 @@ import { Link } from '@tanstack/react-router';
 import {
   AppWindow,
   BookOpen,
+  FileWarning,
   HeartPulse,
   Inbox,
   LayoutGrid,
@@ -38,6 +39,7 @@ const operatorEntries: readonly Entry[] = [
   { to: '/operator/accounts', title: 'Accounts', icon: Users },
   { to: '/operator/apps', title: 'All apps', icon: LayoutGrid },
   { to: '/operator/subscriptions', title: 'All subscriptions', icon: Radio },
+  { to: '/operator/rejected', title: 'Rejected events', icon: FileWarning },
   { to: '/operator/audit', title: 'Audit log', icon: ScrollText },
   { to: '/operator/settings', title: 'Settings', icon: Settings },
 ];

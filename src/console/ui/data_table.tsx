@@ -18,15 +18,23 @@ interface DataTableProps<Item> {
   keyOf: (item: Item) => string;
   /** The title of the empty state. */
   nothing: string;
+  /** What that means, for a list without filters. */
+  nothingText?: string;
 }
 
-export function DataTable<Item>({ query, columns, keyOf, nothing }: DataTableProps<Item>) {
+export function DataTable<Item>({
+  query,
+  columns,
+  keyOf,
+  nothing,
+  nothingText = 'Try other filters.',
+}: DataTableProps<Item>) {
   return (
     <PagedList
       query={query}
       nothing={(hasMore) => (
         <Empty icon={Search} title={nothing}>
-          {hasMore ? 'No match so far. Load more to search further.' : 'Try other filters.'}
+          {hasMore ? 'No match so far. Load more to search further.' : nothingText}
         </Empty>
       )}
     >
