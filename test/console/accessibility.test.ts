@@ -15,6 +15,7 @@ import {
   tabTo,
 } from '../support/console_page.ts';
 import { createTestAccount, createTestClient } from '../support/oauth.ts';
+import { reject } from '../support/rejected.ts';
 import { answer, startSubscriber } from '../support/subscriber.ts';
 import { createPublisher, publish, subscribe, until } from '../support/webhooks.ts';
 
@@ -95,6 +96,7 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
       });
       await publish(publisher, user.account, ['one']);
       await subscriber.waitFor(2);
+      await reject(server, user.account.id, { ref: 7 });
       const { page, follow } = await openConsole(browser, server, user.account, '/console/health', options);
       await page.getByRole('img', { name: 'Deliveries over time by outcome' }).waitFor();
       await check(page, 'health');
@@ -117,6 +119,8 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
         ['/console/operator/apps', 'Suspend Reader'],
         ['/console/operator/accounts', 'Disable '],
         ['/console/operator/subscriptions', 'Disable '],
+        ['/console/operator/rejected', 'Retry push'],
+        ['/console/operator/rejected', 'Discard push'],
       ] as const;
       for (const [path, button] of dialogs) {
         await follow(path);
