@@ -52,7 +52,7 @@ const jwtTokenPaths = new Set(['/oauth/revoke', '/oauth/introspect']);
 /** Headers of oidc-provider's pages and redirects (RFC 9700 sections 4.2.4 and 4.16). oidc-provider adds its script's hash. */
 const pageHeaders: Readonly<Record<string, string>> = {
   'content-security-policy':
-    "default-src 'none'; script-src; style-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'",
+    "default-src 'none'; script-src; style-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'",
   'x-frame-options': 'DENY',
   'referrer-policy': 'no-referrer',
 };

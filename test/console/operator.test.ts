@@ -163,7 +163,7 @@ test('an administrator corrects a rejected event, and its subscriber gets it', a
   const { page, problems } = await openConsole(browser, server, admin, '/console/operator');
   await page.getByRole('link', { name: 'Rejected events' }).click();
   const row = page.locator('tr', { hasText: rejected.eventId });
-  await row.getByText('/body/ref').waitFor();
+  await row.getByText('/body/ref must be string').waitFor();
   await row.getByText(app.account.id).waitFor();
 
   // As it is, it is refused again, and the dialog says why.

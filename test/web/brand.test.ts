@@ -122,6 +122,8 @@ test('the device pages have the operator’s name', async () => {
   const started = await postForm(server, '/oauth/device', app, { scope: 'read:posts' });
   const browser = new TestBrowser(server.baseUrl);
   const input = checkFrame('code', await open('/device', browser));
+  const policy = input.response.headers.get('content-security-policy') ?? '';
+  assert.match(policy, /img-src 'self' data:/, 'logo and icon are shown');
   checkFrame('wrong code', await browser.submit(input, { user_code: 'BBBB-BBBB' }));
   const confirm = checkFrame(
     'confirmation',

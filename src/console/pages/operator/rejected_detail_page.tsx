@@ -74,7 +74,8 @@ function Why({ event }: { event: RejectedEventWithBody }) {
   return (
     <>
       <Notice look="warn" title={event.reason}>
-        {event.errors.length > 0 && (
+        {/* The reason names the first. */}
+        {event.errors.length > 1 && (
           <ul>
             {event.errors.map(({ pointer, message }) => (
               <li key={`${pointer} ${message}`}>

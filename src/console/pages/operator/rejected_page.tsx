@@ -77,17 +77,12 @@ const columns: readonly Column<RejectedEvent>[] = [
   {
     title: 'Event',
     isMain: true,
-    show: ({ id, kind, event, reason, errors: [first] }) => (
+    show: ({ id, kind, event, reason }) => (
       <>
         <Link className="table-link mono" to="/operator/rejected/$id" params={{ id }}>
           {kind}
         </Link>
         <p>{reason}</p>
-        {first !== undefined && (
-          <p className="soft small">
-            <code>{first.pointer}</code> {first.message}
-          </p>
-        )}
         <p className="soft small mono">{event}</p>
       </>
     ),
