@@ -323,9 +323,7 @@ const bannedWords: Readonly<Record<'everywhere' | 'sources', readonly (readonly 
     [/of no account/i, 'does not matter'],
     [/\bsendOnce\b/, 'sendIdempotent'],
   ],
-  sources: [
-    [/(?<!'held_stretches', ')standstill/i, 'delivery hold'],
-  ],
+  sources: [[/(?<!'held_stretches', ')standstill/i, 'delivery hold']],
 };
 
 test('no file uses a word that the glossary replaces', async () => {

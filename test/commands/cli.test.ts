@@ -19,7 +19,7 @@ async function settings(t: Parameters<typeof temporaryFolder>[0]) {
 test('an unknown command, option or word is a usage error: exit 2 with the help', async () => {
   const unknown = await runCommand(['frobnicate'], {});
   assert.equal(unknown.code, 2);
-  assert.match(unknown.stderr, /no command "frobnicate"[\s\S]*usage: nuncio/);
+  assert.match(unknown.stderr, /unknown command "frobnicate"[\s\S]*usage: nuncio/);
   const option = await runCommand(['migrate', '--fast'], {});
   assert.equal(option.code, 2);
   assert.match(option.stderr, /--fast[\s\S]*usage: nuncio migrate/);
