@@ -1,4 +1,7 @@
-/** Secrets of an app as its members see them; the value is returned only on creation. Writes `client_secrets`, as src/clients does. */
+/**
+ * Secrets of an app as its members see them; the value is returned only on creation. Writes `client_secrets`, as
+ * src/clients does.
+ */
 
 import { sql } from 'kysely';
 import { recordEntry } from '../audit/entry.ts';

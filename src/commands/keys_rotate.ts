@@ -1,4 +1,4 @@
-/** `nuncio keys rotate`: rotates the signing keys and the delivery key. New signing keys become active after ten minutes. */
+/** `nuncio keys rotate`: rotates the signing keys and the delivery key. Signing keys become active after ten minutes. */
 
 import { publishedAheadSeconds, rotateSigningKeys } from '../oauth/signing_keys.ts';
 import { overlapSeconds, rotateDeliveryKey } from '../webhooks/sending/delivery_key.ts';

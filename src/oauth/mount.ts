@@ -49,7 +49,7 @@ const pagePaths = /^\/(?:oauth\/authorize|oauth\/logout|device)(?:\/|$)/;
 /** Endpoints whose `token` parameter may be a JWT here, but not in oidc-provider. */
 const jwtTokenPaths = new Set(['/oauth/revoke', '/oauth/introspect']);
 
-/** Headers of oidc-provider's pages and redirects (RFC 9700 sections 4.2.4 and 4.16). oidc-provider adds its script's hash. */
+/** Headers of pages and redirects (RFC 9700 sections 4.2.4 and 4.16). oidc-provider adds the hash of its script. */
 const pageHeaders: Readonly<Record<string, string>> = {
   'content-security-policy':
     "default-src 'none'; script-src; style-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'",
@@ -184,7 +184,7 @@ function withOpaqueToken(body: Buffer): Buffer {
   return Buffer.from(stringify({ ...form, token: toOpaqueForm(form.token) }));
 }
 
-/** Responds to a request that does not reach oidc-provider: with a page for browsers, otherwise in oidc-provider's format. */
+/** Responds to a request that does not reach oidc-provider: with a page for browsers, otherwise in its JSON format. */
 function refuse(
   problem: Problem,
   request: FastifyRequest,
