@@ -31,7 +31,9 @@ export function judge(error: unknown, batch: readonly WaitingEvent[]): Verdict {
   const failure = (typeof error === 'object' && error !== null ? error : {}) as Failure;
   const faults = faultsOf(failure);
   // A 422 that is not the server's own says nothing of the events. A 413 may be that of a proxy, with a limit of its own.
-  if (failure.status !== 413 && (failure.status !== 422 || faults === undefined)) {
+  // A RangeError is a body that is nested too deep to be written: it fails each time.
+  const isUnwritable = error instanceof RangeError;
+  if (!isUnwritable && failure.status !== 413 && (failure.status !== 422 || faults === undefined)) {
     return { kind: 'failed' };
   }
   const rejections = locate(faults ?? [], failure.events, batch);

@@ -152,7 +152,7 @@ class StoreRelay {
       });
       return result;
     } catch (error) {
-      // A server that is slow may manage less at once. What it rejects to do has nothing to do with the size.
+      // A slow server may manage a smaller request. One that it rejects fails at any size.
       if (!isRejection(error)) this.#batchEvents = Math.ceil(this.#batchEvents / 2);
       throw error;
     }

@@ -482,6 +482,36 @@ test('a reason of any text is stored', async (t) => {
   }
 });
 
+test('a body that is nested too deep to be sent holds up no other event', async (t) => {
+  const { outbox, append, relay, query } = await setUp(t, 'PostgreSQL');
+  const [deep, good] = marks(2) as [string, string];
+  const text = `${'['.repeat(5_000)}${']'.repeat(5_000)}`;
+  await query(
+    `insert into nuncio_outbox (id, kind, account_id, body) values ('${deep}', 'push', '${account.id}', '${text}')`,
+  );
+  await append(pushes(account.id, [good]));
+  assert.deepEqual(await relay().runOnce(), { published: 1, rejected: 1, isHeldElsewhere: false });
+  assert.equal((await outbox.stats()).rejected, 1);
+  assert.deepEqual(await stored([deep, good]), [good]);
+});
+
+test('a publisher that cannot write an event holds up no other event', async (t) => {
+  const { append, relay, publisher } = await setUp(t, 'SQLite');
+  const [bad, good] = marks(2) as [string, string];
+  await append(pushes(account.id, [bad, good]));
+  const choking: RelayOptions['publisher'] = {
+    publish(events, options) {
+      if (events.some(({ id }) => id === bad)) throw new RangeError('Maximum call stack size exceeded');
+      return publisher.publish(events, options);
+    },
+  };
+  assert.deepEqual(await relay({ publisher: choking }).runOnce(), {
+    published: 1,
+    rejected: 1,
+    isHeldElsewhere: false,
+  });
+});
+
 test('runOnce throws what failed, and loses nothing', async (t) => {
   const { append, outbox, relay, troubles } = await setUp(t, 'SQLite');
   const ids = marks(3);
