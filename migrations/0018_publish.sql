@@ -78,7 +78,7 @@ declare
   waiting bigint;
   is_polled boolean;
 begin
-  -- PostgreSQL prepares each expression anew in every transaction, so a valid call evaluates as few as possible.
+  -- PostgreSQL prepares each expression again in every transaction, so a valid call evaluates as few as possible.
   if (char_length(publish.kind) between 1 and 255 and char_length(publish.account) between 1 and 255
     and octet_length(content) <= body_bytes_max
     and (event_id is null or event_id collate "C" ~ '^[!-~]{1,255}$')) is not true then

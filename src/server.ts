@@ -97,6 +97,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   }
 }
 
+// biome-ignore lint/complexity/noExcessiveLinesPerFunction: a list of resources in the order of their opening
 async function openServer(options: ServerOptions, opened: Closing): Promise<string> {
   const { config, platform, databaseUrl, secret, logger } = options;
   const shares = divideConnections(config.databaseConnections);

@@ -34,7 +34,7 @@ export interface PublishedEvent {
 }
 
 /**
- * Parses a request body. Bodies of events are serialized anew from the parsed values, with NUL and lone surrogates escaped.
+ * Parses a request body. Bodies of events are serialized again from the parsed values, with NUL and lone surrogates escaped.
  * Therefore this parser is less strict than the one for resources, and faster on large bodies.
  * @throws Problem 400 if it is not JSON, 422 for a number that JavaScript cannot represent
  */

@@ -46,6 +46,7 @@ type Result = Parameters<SubmitInteraction>[2];
 
 const path = '/interaction/:uid';
 
+// biome-ignore lint/complexity/noExcessiveLinesPerFunction: short routes and steps that share the options
 export function registerInteractionPages(app: FastifyInstance, options: InteractionPagesOptions): void {
   const { db, provider, clients, scopes, formTokens, knownDevices, submitInteraction, baseUrl } = options;
   const { handedOver } = options;

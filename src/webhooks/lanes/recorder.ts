@@ -63,7 +63,7 @@ export class Recorder {
   /**
    * Adds an outcome.
    * @param lane the object from when the attempt started. If its lease was lost since, the outcome is discarded and
-   *   the delivery is attempted again, even if this node leases the lane anew.
+   *   the delivery is attempted again, even if this node leases the lane again.
    */
   add(lane: Lane, outcome: Outcome): void {
     if (lane.isLost) return;
