@@ -59,6 +59,13 @@ function filesAtOnce(): number {
 }
 
 async function runFiles(): Promise<{ ran: RanTest[]; hasPassed: boolean }> {
+  // Each file runs in a process with this environment.
+  if (postgres !== undefined) process.env.TEST_DATABASE_URL = postgres.connectionString;
+  process.env.NODE_ENV = 'test';
+  // Hundreds of processes load the same sources.
+  process.env.NODE_COMPILE_CACHE = fileURLToPath(
+    new URL('../../node_modules/.cache/compiled', import.meta.url),
+  );
   const ending = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => ending.abort());
   const events = run({
@@ -68,13 +75,6 @@ async function runFiles(): Promise<{ ran: RanTest[]; hasPassed: boolean }> {
     timeout: testsPerFileMax * Number(options['test-timeout']),
     execArgv: [`--test-timeout=${options['test-timeout']}`],
     ...(namePatterns === undefined ? {} : { testNamePatterns: namePatterns }),
-    env: {
-      ...process.env,
-      ...(postgres === undefined ? {} : { TEST_DATABASE_URL: postgres.connectionString }),
-      NODE_ENV: 'test',
-      // Hundreds of processes load the same sources.
-      NODE_COMPILE_CACHE: fileURLToPath(new URL('../../node_modules/.cache/compiled', import.meta.url)),
-    },
   });
   const collected = collectRan(events);
   events.compose(new spec()).pipe(process.stdout);
