@@ -109,7 +109,7 @@ test('an occupied port is named', async (t) => {
   await first.ready();
   const second = await runCommand(['dev'], { ...environment, NUNCIO_DATA_DIR: await temporaryFolder(t) });
   assert.equal(second.code, 1);
-  assert.match(second.stderr, /PORT is "\d+": something listens there already/);
+  assert.match(second.stderr, /PORT is "\d+": the port is in use/);
   assert.equal(await first.end('SIGTERM'), 0);
 });
 

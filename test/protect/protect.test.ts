@@ -269,7 +269,7 @@ test('options that would accept too many tokens or none are refused at once', ()
     [{ ...good, clientId: 'a', clientSecret: 'b', offline: true }, /offline is true/],
     [{ ...good, clientId: 'a', clientSecret: 'b', cacheSeconds: Number.NaN }, /cacheSeconds is NaN/],
     [{ ...good, clientId: 'a', clientSecret: 'b', cacheSeconds: -1 }, /cacheSeconds is -1/],
-    [{ ...good, issuer: 'http://id.example', offline: true }, /http on loopback only/],
+    [{ ...good, issuer: 'http://id.example', offline: true }, /http is allowed for loopback addresses only/],
     [{ ...good, issuer: 'id.example', offline: true }, /issuer is "id.example"/],
     [{ ...good, url: 'notes.example', offline: true }, /url is "notes.example"/],
     [{ ...good, url: 'https://notes.example/?a', offline: true }, /url is/],
