@@ -74,7 +74,9 @@ const reservedNames = new Set(
   events failing_warnings grants health held_ranges idempotency_keys inbox initial_access_tokens intake interaction interactions lane_epochs lane_progress lanes livez
   login login_requests login_sessions logout_notices meta metrics migrations nodes oauth openapi outbox parked_events public pushed_requests
   rate_windows readyz recoveries refresh_tokens registration_access_tokens registration_tokens registration_windows rejected_events retention_day retries sessions sign_in_failures signing_keys
-  subscription_revisions subscriptions token used_proofs webhooks withdrawals`.split(/\s+/),
+  subscription_revisions subscriptions token upstream_identities upstream_logins used_proofs webhooks withdrawals`.split(
+    /\s+/,
+  ),
 );
 /** Event kinds that the server publishes. */
 const reservedKinds = new Set(['ping', 'subscription.disabled', 'subscription.failing']);

@@ -11,6 +11,8 @@ import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { registerAccountApi } from './account_api/account_api.ts';
 import { returnOriginsOf } from './accounts/settings.ts';
+import { readUpstreamSecrets, type UpstreamSecrets } from './accounts/upstream/provider_settings.ts';
+import { createUpstreamClient } from './accounts/upstream/upstream_client.ts';
 import { registerAdministration } from './admin/admin.ts';
 import { registerAppRoutes } from './apps/api/app_routes.ts';
 import { registerInvitationRoutes } from './apps/api/invitation_routes.ts';
@@ -49,6 +51,7 @@ import { registerPages, showProblem } from './web/pages.ts';
 import { createProviderPages } from './web/provider_pages.ts';
 import { registerReference } from './web/reference/page.ts';
 import type { Tour } from './web/start_page.ts';
+import { callbackPath } from './web/upstream/upstream_flow.ts';
 import { DeliveryKeyring } from './webhooks/sending/delivery_keyring.ts';
 import { createWebhooks, type Webhooks } from './webhooks/webhooks.ts';
 
@@ -61,6 +64,8 @@ export interface ServerOptions {
   /** The deployment's key material (config/secret.ts). */
   secret: Buffer;
   logger: Logger;
+  /** Client secrets of the upstream providers; by default those of the environment. */
+  upstreamSecrets?: UpstreamSecrets;
   /** Overrides for outgoing connections, for tests and private installations. */
   egress?: Pick<ConnectorOptions, 'extraCa' | 'resolveHost'>;
   /** Runs the delivery engine in a thread (default) or in this one (`here`). */
@@ -100,6 +105,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
 // biome-ignore lint/complexity/noExcessiveLinesPerFunction: a list of resources in the order of their opening
 async function openServer(options: ServerOptions, opened: Closing): Promise<string> {
   const { config, platform, databaseUrl, secret, logger } = options;
+  const upstreamSecrets = options.upstreamSecrets ?? readUpstreamSecrets(platform.accounts.upstream);
   const shares = divideConnections(config.databaseConnections);
   const { db, logDb, notifications, outbox } = openDatabases(options, shares, opened);
   const app = openApplication(options, opened);
@@ -141,6 +147,15 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   });
   opened.defer(() => authorization.stop());
   registerConsole(app, config.baseUrl);
+  const upstreamClients = platform.accounts.upstream.map((provider) =>
+    createUpstreamClient({
+      provider,
+      clientSecret: upstreamSecrets.get(provider.id) ?? '',
+      redirectUri: config.baseUrl + callbackPath(provider.id),
+      egress,
+    }),
+  );
+  for (const client of upstreamClients) opened.defer(() => client.close());
   const { resources } = platform.oauth;
   registerPages(app, {
     ...authorization,
@@ -151,6 +166,8 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     resources,
     startUrl: platform.startUrl,
     login: platform.accounts.login,
+    upstreamClients,
+    registration: platform.accounts.registration,
     limiter,
     tour: options.tour ?? null,
   });

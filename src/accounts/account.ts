@@ -35,6 +35,8 @@ export interface NewAccount {
   /** Default: the part of the address before the `@`. */
   name?: string;
   isAdmin?: boolean;
+  /** The operator vouches that the address is the user's: a trusted provider may then sign in to the account. */
+  isEmailVerified?: boolean;
 }
 
 /** Maximum length of an address (RFC 5321 section 4.5.3.1.3) and of a name, in characters. */
@@ -60,8 +62,9 @@ export async function createAccount(db: Database | Transaction, account: NewAcco
   if (account.password !== null) checkPassword(account.password);
   const passwordHash = account.password === null ? null : await hashPassword(account.password);
   const { rows } = await sql<AccountRow>`
-    insert into accounts (id, email, name, password_hash, is_admin)
-    values (${newId()}, ${email}, ${name}, ${passwordHash}, ${account.isAdmin ?? false})
+    insert into accounts (id, email, email_verified, name, password_hash, is_admin)
+    values (${newId()}, ${email}, ${account.isEmailVerified === true ? true : null}, ${name}, ${passwordHash},
+      ${account.isAdmin ?? false})
     on conflict (email) where external_id is null do nothing
     returning ${accountColumns}`.execute(db);
   if (rows[0] === undefined) throw new AccountError(`there is already an account for ${email}`);
@@ -147,6 +150,11 @@ export async function changePassword(
   checkPassword(password);
   const passwordHash = await hashPassword(password);
   await sql`update accounts set password_hash = ${passwordHash} where id = ${id}`.execute(db);
+}
+
+export async function hasPassword(db: Database | Transaction, id: string): Promise<boolean> {
+  const { rows } = await sql`select from accounts where id = ${id} and password_hash is not null`.execute(db);
+  return rows.length > 0;
 }
 
 /**

@@ -1,6 +1,11 @@
 /** The section `accounts` of `nuncio.config.ts`. */
 
 import { isLoopbackHost } from '../config/config.ts';
+import {
+  readUpstreamProviders,
+  type UpstreamDeclaration,
+  type UpstreamProvider,
+} from './upstream/provider_settings.ts';
 
 /** The section as operators write it. */
 export interface AccountDeclaration {
@@ -8,6 +13,10 @@ export interface AccountDeclaration {
   readonly returnTo?: readonly string[];
   /** Hands sign-in over to the application's own login page. */
   readonly login?: LoginDeclaration;
+  /** OpenID providers that users sign in with, beside the password. */
+  readonly upstream?: readonly UpstreamDeclaration[];
+  /** Whether the first sign-in with a provider creates an account (`open`), or only the operator does (`off`). */
+  readonly registration?: 'open' | 'off';
 }
 
 export interface LoginDeclaration {
@@ -21,6 +30,8 @@ export interface AccountSettings {
   readonly returnTo: readonly string[];
   /** Null if users sign in at Nuncio. */
   readonly login: { readonly url: string; readonly acrValues: readonly string[] } | null;
+  readonly upstream: readonly UpstreamProvider[];
+  readonly registration: 'open' | 'off';
 }
 
 /** Maximum numbers of entries. */
@@ -32,7 +43,13 @@ export function readAccountSettings(
   declared: AccountDeclaration | undefined,
   report: (place: string, reason: string) => void,
 ): AccountSettings {
-  const { returnTo = [], login, ...others } = declared ?? {};
+  const {
+    returnTo = [],
+    login,
+    upstream: declaredUpstream,
+    registration = 'off',
+    ...others
+  } = declared ?? {};
   for (const name of Object.keys(others)) report(`accounts.${name}`, 'unknown setting');
   const isList = Array.isArray(returnTo) && returnTo.length <= originsMax && returnTo.every(isOrigin);
   if (!isList) {
@@ -41,10 +58,33 @@ export function readAccountSettings(
       `must be an array of up to ${originsMax} origins like "https://app.example.com": https, or http on loopback`,
     );
   }
+  const upstream = readUpstreamProviders(declaredUpstream, report);
+  if (login !== undefined && upstream.length > 0) {
+    report('accounts.upstream', 'users sign in at `accounts.login`: offer the providers on that page');
+  }
+  checkRegistration(registration, declaredUpstream !== undefined, report);
   return Object.freeze({
     returnTo: Object.freeze(isList ? [...returnTo] : []),
     login: login === undefined ? null : readLogin(login, report),
+    upstream,
+    registration,
   });
+}
+
+/** There is no form to register with: an account is created by the first sign-in with a provider. */
+function checkRegistration(
+  registration: unknown,
+  hasUpstream: boolean,
+  report: (place: string, reason: string) => void,
+): void {
+  if (registration !== 'open' && registration !== 'off') {
+    report('accounts.registration', 'it may be "open" or "off"');
+  } else if (registration === 'open' && !hasUpstream) {
+    report(
+      'accounts.registration',
+      'it may be "off" without `accounts.upstream`: there is no other way to register',
+    );
+  }
 }
 
 /** The origins to which users may return: the declared ones, and that of the application's login page. */

@@ -2,6 +2,7 @@
 
 import { sql } from 'kysely';
 import { disableAccount, enableAccount } from '../accounts/account.ts';
+import { type ConnectedIdentity, listIdentities } from '../accounts/upstream/identity.ts';
 import { actAs } from '../apps/actor.ts';
 import { requireEmptyBody } from '../apps/api/app_access.ts';
 import { isId } from '../crypto/ids.ts';
@@ -46,7 +47,8 @@ export function registerAdminAccounts(options: AdminOptions): void {
 
   api.get<IdRoute>('/admin/accounts/:id', async (request) => {
     await admin(request);
-    return represent(await requireAccount(db, request.params.id));
+    const row = await requireAccount(db, request.params.id);
+    return { ...represent(row), identities: (await listIdentities(db, row.id)).map(representIdentity) };
   });
 
   api.post<IdRoute>('/admin/accounts/:id/disable', async (request) => {
@@ -130,5 +132,17 @@ function represent(row: AccountRow): Record<string, unknown> {
       audit: { href: `/admin/audit?account=${row.id}` },
       [change]: { href: `${self}/${change}`, method: 'POST' },
     },
+  };
+}
+
+function representIdentity(identity: ConnectedIdentity): Record<string, unknown> {
+  const { provider, issuer, subject, label, createdAt, lastUsedAt } = identity;
+  return {
+    provider,
+    issuer,
+    subject,
+    label,
+    created_at: createdAt.toISOString(),
+    last_used_at: lastUsedAt.toISOString(),
   };
 }

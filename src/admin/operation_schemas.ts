@@ -1,6 +1,7 @@
 /** The schemas of the administration API, for the OpenAPI document. */
 
 import Type, { type TSchema } from 'typebox';
+import { identitiesMax } from '../accounts/upstream/identity.ts';
 import { clientMembers } from '../apps/api/operations.ts';
 import { Id, links, listOf, Maybe, Named, strict, Time } from '../http/describe.ts';
 import { healthMembers, subscriptionMembers } from '../webhooks/api/reference/schemas.ts';
@@ -27,6 +28,15 @@ const rejectedMembers = {
   _links: links,
 };
 
+const identityMembers = {
+  provider: Type.String(),
+  issuer: Type.String(),
+  subject: Type.String(),
+  label: Type.String(),
+  created_at: Time(),
+  last_used_at: Time(),
+};
+
 export const adminSchemas: Record<string, TSchema> = {
   AdminAccount: Type.Object(
     {
@@ -38,6 +48,10 @@ export const adminSchemas: Record<string, TSchema> = {
       state: Named('active', 'disabled'),
       created_at: Time(),
       disabled_at: Maybe(Time()),
+      // Only where one account is read.
+      identities: Type.Optional(
+        Type.Array(Type.Object(identityMembers, strict), { maxItems: identitiesMax }),
+      ),
       _links: links,
     },
     strict,

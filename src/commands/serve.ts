@@ -5,6 +5,7 @@
  */
 
 import type { Logger } from 'pino';
+import { readUpstreamSecrets } from '../accounts/upstream/provider_settings.ts';
 import { migrateCollections, requireCollections } from '../collections/migrate.ts';
 import { type Config, isPublicHttp } from '../config/config.ts';
 import { type Database, openDatabase } from '../database/database.ts';
@@ -40,6 +41,7 @@ export async function serve(options: ServeOptions): Promise<void> {
     logger.warn({ base_url: config.baseUrl }, 'no TLS: passwords and tokens are sent unencrypted');
   }
   const platform = await loadPlatform(config.configFile);
+  const upstreamSecrets = readUpstreamSecrets(platform.accounts.upstream);
   const storage = await openStorage(config, 'server', (line) => logger.warn(line));
   try {
     if (storage.description !== null) logger.info(storage.description);
@@ -48,6 +50,7 @@ export async function serve(options: ServeOptions): Promise<void> {
     const server = await startServer({
       config,
       platform,
+      upstreamSecrets,
       databaseUrl,
       secret,
       logger,

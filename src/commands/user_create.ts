@@ -15,7 +15,9 @@ export const userCreate: Command = {
   options: {
     email: { type: 'string' },
     'external-id': { type: 'string' },
+    'email-verified': { type: 'boolean' },
     password: { type: 'string' },
+    'no-password': { type: 'boolean' },
     name: { type: 'string' },
     admin: { type: 'boolean' },
     json: { type: 'boolean' },
@@ -26,7 +28,12 @@ export const userCreate: Command = {
       '--external-id X',
       'user id in the application, instead of --email and --password; an existing account is kept',
     ],
+    [
+      '--email-verified',
+      "you know that the address is the user's: a provider with trustEmail that verified it signs in to the account",
+    ],
     passwordHelp,
+    ['--no-password', 'the user signs in with a provider alone; needs --email-verified'],
     ['--name N', 'display name; default the part of the address before the @'],
     ['--admin', 'make the account an administrator, who can administer the server in the console'],
     ['--json', 'print JSON'],
@@ -35,9 +42,11 @@ export const userCreate: Command = {
     const externalId = textOption(values, 'external-id');
     if (externalId !== undefined) return createExternal(externalId, values, config, print);
     const name = textOption(values, 'name');
+    const isEmailVerified = values['email-verified'] === true;
     const wanted = {
       email: textOption(values, 'email', true),
-      password: await readPassword(values),
+      password: await readWantedPassword(values, isEmailVerified),
+      isEmailVerified,
       isAdmin: values.admin === true,
       ...(name === undefined ? {} : { name }),
     };
@@ -47,6 +56,15 @@ export const userCreate: Command = {
     else print(`created user ${email} (${id})`);
   },
 };
+
+/** @returns null for an account that signs in with a provider alone */
+async function readWantedPassword(values: OptionValues, isEmailVerified: boolean): Promise<string | null> {
+  if (values['no-password'] !== true) return readPassword(values);
+  if (values.password !== undefined) throw new UsageError('--no-password and --password exclude each other');
+  if (!isEmailVerified)
+    throw new UsageError('--no-password needs --email-verified: nobody could sign in otherwise');
+  return null;
+}
 
 /** Creates an external account, usually for an administrator: other accounts are created by the application. */
 async function createExternal(
@@ -60,7 +78,7 @@ async function createExternal(
       `--external-id must have 1 to ${externalIdCharactersMax} characters and no control characters`,
     );
   }
-  for (const name of ['email', 'password', 'name']) {
+  for (const name of ['email', 'email-verified', 'password', 'no-password', 'name']) {
     if (values[name] !== undefined) throw new UsageError(`--${name} cannot be combined with --external-id`);
   }
   const isAdmin = values.admin === true;

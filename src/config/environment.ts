@@ -50,6 +50,12 @@ export function readEnvironment(): Environment {
   return environment;
 }
 
+/** Reads one variable that the operator names in `nuncio.config.ts`; an empty value counts as absent. */
+export function readVariable(name: string): string | undefined {
+  const value = process.env[name]?.trim();
+  return value === '' ? undefined : value;
+}
+
 /**
  * Finds unknown variables with Nuncio's prefix. Without this check a mistyped setting would be ignored silently.
  * @returns one line for each

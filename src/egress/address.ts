@@ -48,6 +48,19 @@ function ranges(...texts: string[]): Range[] {
   });
 }
 
+/** Networks of organisations (RFC 1918, RFC 6598, RFC 4193). Link-local addresses, where clouds keep metadata, are not among them. */
+const privateNetworks = [
+  ...ranges('10.0.0.0/8', '100.64.0.0/10', '172.16.0.0/12', '192.168.0.0/16'),
+  ...ranges('fc00::/7'),
+];
+
+/** @param address an IP literal as the system prints it (no brackets) */
+export function isPrivateNetwork(address: string): boolean {
+  if (!ipaddr.isValid(address) || address.includes('%')) return false;
+  const bytes = ipaddr.process(address).toByteArray();
+  return privateNetworks.some((range) => range.bytes.length === bytes.length && inRange(bytes, range));
+}
+
 export type AddressClass = 'public' | 'loopback' | 'forbidden';
 
 /**

@@ -5,6 +5,7 @@
  */
 
 import type { Agent } from 'undici';
+import { isLoopbackHost } from '../config/config.ts';
 import { type ConnectorOptions, createGuardedConnector } from './connector.ts';
 import { EgressError } from './error.ts';
 
@@ -91,13 +92,10 @@ function checkUrl(url: string | URL, allowLoopback: boolean): URL {
     // Low ports belong to other protocols, whose servers might act on the request.
     (target.port === '' || Number(target.port) >= 1_024) &&
     // Plain http is allowed for loopback only. The connector checks the resolved address again.
-    (target.protocol === 'https:' || (target.protocol === 'http:' && allowLoopback && isLocal(target)));
+    (target.protocol === 'https:' ||
+      (target.protocol === 'http:' && allowLoopback && isLoopbackHost(target.hostname)));
   if (!isAllowed) throw new EgressError('address_refused');
   return target;
-}
-
-function isLocal({ hostname }: URL): boolean {
-  return /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname);
 }
 
 async function readBody(body: AsyncIterable<Buffer> & { destroy: () => unknown }): Promise<Buffer> {

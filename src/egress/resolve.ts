@@ -8,7 +8,7 @@
 
 import { Resolver } from 'node:dns/promises';
 import { isIP } from 'node:net';
-import { canonicalAddress, classifyAddress } from './address.ts';
+import { canonicalAddress, classifyAddress, isPrivateNetwork } from './address.ts';
 import { EgressError } from './error.ts';
 
 /** Timeout in milliseconds. */
@@ -20,6 +20,8 @@ export type ResolveHost = (hostname: string) => Promise<string[]>;
 export interface EgressPolicy {
   /** Development only: allows loopback addresses. */
   allowLoopback: boolean;
+  /** A host that the operator named: it may also be in a private network or on this machine. */
+  trustedHost?: string;
   /** Replaces the system's name servers. */
   resolveHost?: ResolveHost;
 }
@@ -33,15 +35,17 @@ export async function resolveVetted(hostname: string, policy: EgressPolicy): Pro
   // Literals are not resolved, but must be checked too.
   const addresses = isIP(hostname) > 0 ? [hostname] : await resolveName(hostname, policy);
   for (const address of addresses) {
-    if (!mayConnect(address, policy)) throw new EgressError('address_refused');
+    if (!mayConnect(address, policy, hostname)) throw new EgressError('address_refused');
   }
   return addresses.map(canonicalAddress);
 }
 
-/** Whether an address may be connected to. */
-export function mayConnect(address: string, policy: EgressPolicy): boolean {
+/** Whether an address may be connected to. @param hostname what it is an address of */
+export function mayConnect(address: string, policy: EgressPolicy, hostname?: string): boolean {
   const addressClass = classifyAddress(address);
-  return addressClass === 'public' || (addressClass === 'loopback' && policy.allowLoopback);
+  const isTrusted = policy.trustedHost !== undefined && hostname === policy.trustedHost;
+  if (addressClass === 'loopback') return policy.allowLoopback || isTrusted;
+  return addressClass === 'public' || (isTrusted && isPrivateNetwork(address));
 }
 
 async function resolveName(hostname: string, policy: EgressPolicy): Promise<string[]> {

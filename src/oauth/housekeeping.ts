@@ -25,6 +25,7 @@ const expiredRows: readonly [table: string, condition: string][] = [
   ['interactions', 'expires_at < now()'],
   ['account_links', 'expires_at < now()'],
   ['login_requests', 'expires_at < now()'],
+  ['upstream_logins', 'expires_at < now()'],
   ['device_codes', "expires_at < now() - interval '1 hour'"],
   ['pushed_requests', "expires_at < now() - interval '1 hour'"],
   ['used_proofs', 'expires_at < now()'],

@@ -24,6 +24,9 @@ import { type Html, html } from './html.ts';
 import { logoImage } from './logos.ts';
 import { sendPage } from './page.ts';
 import { type SignInFault, signInFault, signInFields, signInMessage } from './sign_in_form.ts';
+import { connectionsContent, registerAccountUpstream } from './upstream/connections.ts';
+import type { FinishOptions } from './upstream/finish_login.ts';
+import { providerButtons } from './upstream/upstream_pages.ts';
 
 export interface AccountPagesOptions {
   db: Database;
@@ -34,6 +37,8 @@ export interface AccountPagesOptions {
   baseUrl: string;
   /** Null if users sign in on this server. */
   handedOver: HandedOverLogin | null;
+  /** Null where there are no upstream providers. */
+  upstream: FinishOptions | null;
 }
 
 /** A cookie that only the account page uses. */
@@ -51,7 +56,7 @@ function pageCookie(baseUrl: string, name: string, attributes: string): PageCook
 }
 
 export function registerAccountPages(app: FastifyInstance, options: AccountPagesOptions): void {
-  const { db, scopes, formTokens, loginSessions, handedOver } = options;
+  const { db, scopes, formTokens, loginSessions, handedOver, upstream } = options;
   // Binds the sign-in form to a browser that has no session yet.
   const formCookie = pageCookie(options.baseUrl, 'form', 'SameSite=Strict');
   // The session of a link from the application (account_link.ts). Lax: the browser comes from another site.
@@ -62,7 +67,7 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     const session = await findSession(request, reply);
     if (session === undefined) {
       return handedOver === null
-        ? showSignIn(request, reply, formTokens, formCookie, {})
+        ? showSignIn(request, reply, options, formCookie, {})
         : handedOver.begin(request, reply, accountPageLogin);
     }
     const { account, secret, returnTo, isLink } = session;
@@ -70,26 +75,20 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     const token = formTokens.make(accountContext(secret));
     const { withdrawn } = request.query as Record<string, unknown>;
     const ended = isText(withdrawn) ? await findWithdrawnApp(db, account.id, withdrawn) : undefined;
-    const content = accountContent({ account, apps, ended, token, scopes, returnTo, isLink });
+    // A link opens this page alone: it must not become a way to sign in.
+    const connections = !isLink && (await connectionsContent(upstream, account.id, token));
+    const content = accountContent({ account, apps, ended, token, scopes, returnTo, isLink, connections });
     return sendPage(reply, 200, 'Your account', content);
   });
 
   if (handedOver === null) registerSignIn(app, options, formCookie);
   else registerContinue(app, options, handedOver);
-
-  // HEAD and prefetching would consume the link.
-  app.get('/account/link', { exposeHeadRoute: false }, async (request, reply) => {
-    const { code } = request.query as Record<string, unknown>;
-    const isAhead = /prefetch|prerender/i.test(String(request.headers['sec-purpose'] ?? ''));
-    const secret = !isAhead && typeof code === 'string' ? await useAccountLink(db, code) : undefined;
-    if (secret === undefined) return sendPage(reply, 400, 'This link has expired', usedLinkContent());
-    const before = readCookie(request, linkCookie);
-    if (before !== undefined) await endLinkSession(db, before);
-    reply.header('set-cookie', `${linkCookie.name}=${secret}; ${linkCookie.attributes}`);
-    return reply
-      .headers({ 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' })
-      .redirect('/account', 303);
+  registerAccountUpstream(app, upstream, loginSessions, accountContext, async (request, reply) => {
+    const session = await findSession(request, reply);
+    return session?.isLink === false ? session : undefined;
   });
+
+  registerLink(app, db, linkCookie);
 
   app.post('/account/leave', async (request, reply) => {
     const secret = readCookie(request, linkCookie);
@@ -144,12 +143,36 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
   }
 }
 
+/** Opening the account page with a link from the application. */
+function registerLink(app: FastifyInstance, db: Database, linkCookie: PageCookie): void {
+  // HEAD and prefetching would consume the link.
+  app.get('/account/link', { exposeHeadRoute: false }, async (request, reply) => {
+    const { code } = request.query as Record<string, unknown>;
+    const isAhead = /prefetch|prerender/i.test(String(request.headers['sec-purpose'] ?? ''));
+    const secret = !isAhead && typeof code === 'string' ? await useAccountLink(db, code) : undefined;
+    if (secret === undefined) return sendPage(reply, 400, 'This link has expired', usedLinkContent());
+    const before = readCookie(request, linkCookie);
+    if (before !== undefined) await endLinkSession(db, before);
+    reply.header('set-cookie', `${linkCookie.name}=${secret}; ${linkCookie.attributes}`);
+    return reply
+      .headers({ 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' })
+      .redirect('/account', 303);
+  });
+}
+
 /** Sign-in at the account page with a password. */
 function registerSignIn(app: FastifyInstance, options: AccountPagesOptions, formCookie: PageCookie): void {
-  const { db, formTokens, knownDevices, loginSessions } = options;
+  const { db, formTokens, knownDevices, loginSessions, upstream } = options;
   app.post('/account/sign-in', async (request, reply) => {
     formTokens.check(request, signInContext(readCookie(request, formCookie) ?? ''));
     const form = request.body as Record<string, unknown>;
+    if (form.action === 'upstream' && upstream !== null) {
+      return upstream.flow.begin(request, reply, form.provider, {
+        interactionUid: null,
+        accountId: null,
+        question: { loginHint: null, prompt: [], maxAgeSeconds: null },
+      });
+    }
     const email = typeof form.email === 'string' ? form.email : '';
     const password = typeof form.password === 'string' ? form.password : '';
     const device = knownDevices.read(request.headers.cookie);
@@ -160,7 +183,7 @@ function registerSignIn(app: FastifyInstance, options: AccountPagesOptions, form
       if (result.deviceCookie !== undefined) reply.raw.appendHeader('set-cookie', result.deviceCookie);
       return reply.header('cache-control', 'no-store').redirect('/account', 303);
     }
-    return showSignIn(request, reply, formTokens, formCookie, signInFault(result, email, reply));
+    return showSignIn(request, reply, options, formCookie, signInFault(result, email, reply));
   });
 }
 
@@ -197,13 +220,15 @@ function refusedContent(): Html {
 function showSignIn(
   request: FastifyRequest,
   reply: FastifyReply,
-  formTokens: FormTokens,
+  { formTokens, upstream }: AccountPagesOptions,
   formCookie: PageCookie,
   fault: Partial<SignInFault>,
 ): FastifyReply {
   const own = readCookie(request, formCookie) ?? randomBytes(24).toString('base64url');
   reply.header('set-cookie', `${formCookie.name}=${own}; ${formCookie.attributes}`);
-  const content = signInContent(formTokens.make(signInContext(own)), fault.email ?? '', fault.message);
+  const token = formTokens.make(signInContext(own));
+  const buttons = providerButtons(upstream?.flow.providers ?? [], token, '/account/sign-in');
+  const content = signInContent(token, fault.email ?? '', fault.message, buttons);
   return sendPage(reply, fault.status ?? 200, 'Sign in', content);
 }
 
@@ -231,9 +256,15 @@ function isText(value: unknown): value is string {
 const signInContext = (own: string) => `account-sign-in\n${own}`;
 const accountContext = (sessionSecret: string) => `account\n${sessionSecret}`;
 
-function signInContent(token: string, email: string, message: string | undefined): Html {
+function signInContent(
+  token: string,
+  email: string,
+  message: string | undefined,
+  buttons: Html | false,
+): Html {
   return html`<h1>Sign in</h1>
 <p class="soft">to manage your connected apps</p>
+${buttons}
 ${signInMessage(message)}
 <form method="post" action="/account/sign-in">
 <input type="hidden" name="${formTokenField}" value="${token}">
@@ -251,6 +282,8 @@ interface AccountContent {
   scopes: ScopeCatalogue;
   returnTo: string | null;
   isLink: boolean;
+  /** The providers that sign in to the account. */
+  connections: Html | false;
 }
 
 function usedLinkContent(): Html {
@@ -286,6 +319,7 @@ ${
     ? html`<p class="soft">No apps are connected to your account.</p>`
     : html`<ul class="apps">${apps.map((app) => appContent(app, token, scopes))}</ul>`
 }
+${shown.connections}
 ${wayOut(shown)}`;
 }
 

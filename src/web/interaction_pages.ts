@@ -25,6 +25,8 @@ import type { HandedOverLogin } from './handed_over_login.ts';
 import { type Html, html } from './html.ts';
 import { pageHeaders, sendPage } from './page.ts';
 import { type SignInFault, signInFault, signInFields, signInMessage } from './sign_in_form.ts';
+import { type FinishOptions, registerFinish } from './upstream/finish_login.ts';
+import { providerButtons } from './upstream/upstream_pages.ts';
 
 export interface InteractionPagesOptions {
   db: Database;
@@ -39,6 +41,8 @@ export interface InteractionPagesOptions {
   resources: OAuthSettings['resources'];
   /** Null if users sign in on this server. */
   handedOver: HandedOverLogin | null;
+  /** Null where there are no upstream providers. */
+  upstream: FinishOptions | null;
 }
 
 type Interaction = Awaited<ReturnType<Provider['interactionDetails']>>;
@@ -49,7 +53,7 @@ const path = '/interaction/:uid';
 // biome-ignore lint/complexity/noExcessiveLinesPerFunction: short routes and steps that share the options
 export function registerInteractionPages(app: FastifyInstance, options: InteractionPagesOptions): void {
   const { db, provider, clients, scopes, formTokens, knownDevices, submitInteraction, baseUrl } = options;
-  const { handedOver } = options;
+  const { handedOver, upstream } = options;
 
   // HEAD would begin a sign-in at the application.
   app.get(path, { exposeHeadRoute: handedOver === null }, async (request, reply) => {
@@ -84,6 +88,23 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     });
   }
 
+  if (upstream !== null) {
+    registerFinish(app, `${path}/upstream`, upstream, async (request, reply) => {
+      const interaction = await load(request, reply);
+      return (
+        interaction && {
+          interactionUid: interaction.uid,
+          back: `/interaction/${interaction.uid}`,
+          signedIn: (at, answer, { accountId, authTime, deviceCookie }) => {
+            if (deviceCookie !== undefined) answer.header('set-cookie', deviceCookie);
+            const how = authTime === null ? { acr: passwordAcr(baseUrl) } : { ts: authTime };
+            return finish(at, answer, { login: { accountId, ...how }, consent: undefined });
+          },
+        }
+      );
+    });
+  }
+
   app.post(path, async (request, reply) => {
     const interaction = await load(request, reply);
     if (interaction === undefined) return reply;
@@ -95,6 +116,19 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     }
     // Also on the consent page: its reader may not be the user who is signed in.
     if (form.action === 'login' && handedOver === null) return logIn(request, reply, interaction, form);
+    if (form.action === 'upstream' && upstream !== null) {
+      const { interactionUid, parameters: asked } = loginRequestOf(
+        interaction,
+        interaction.prompt.name === 'login' ? interaction.params.prompt : 'select_account',
+      );
+      const { loginHint, maxAge: maxAgeSeconds } = asked;
+      const prompt = asked.prompt?.split(' ') ?? [];
+      return upstream.flow.begin(request, reply, form.provider, {
+        interactionUid,
+        accountId: null,
+        question: { loginHint, prompt, maxAgeSeconds },
+      });
+    }
     if (form.action === 'switch') {
       return handedOver === null
         ? showLogin(interaction, reply, {})
@@ -156,7 +190,16 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     const token = formTokens.make(tokenContext(interaction));
     const isSwitch = interaction.prompt.name !== 'login';
     const email = fault.email ?? (isSwitch ? '' : String(interaction.params.login_hint ?? ''));
-    const content = loginForm(name, token, { ...fault, email }, isSwitch);
+    // No provider reaches one of our own values of `acr`.
+    const isPasswordNeeded = interaction.prompt.reasons.some((reason) => reason.startsWith('essential_acr'));
+    const providers = isPasswordNeeded ? [] : (upstream?.flow.providers ?? []);
+    const content = loginForm(
+      name,
+      token,
+      { ...fault, email },
+      isSwitch,
+      providerButtons(providers, token, null),
+    );
     return sendPage(reply, fault.status ?? 200, 'Sign in', content);
   }
 
@@ -232,9 +275,11 @@ function loginForm(
   token: string,
   fault: Partial<SignInFault> & { email: string },
   isSwitch: boolean,
+  providers: Html | false,
 ): Html {
   return html`<h1>Sign in</h1>
 <p class="soft">to continue to <strong>${name}</strong></p>
+${providers}
 ${signInMessage(fault.message)}
 <form method="post">
 <input type="hidden" name="${formTokenField}" value="${token}">

@@ -4,6 +4,7 @@ import formBody from '@fastify/formbody';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { createKnownDevices } from '../accounts/known_device.ts';
 import type { AccountSettings } from '../accounts/settings.ts';
+import type { UpstreamClient } from '../accounts/upstream/upstream_client.ts';
 import { toProblem } from '../http/errors.ts';
 import type { Problem } from '../http/problem.ts';
 import type { RateLimiter } from '../http/rate_limit.ts';
@@ -15,6 +16,8 @@ import { type InteractionPagesOptions, registerInteractionPages } from './intera
 import { registerLogos } from './logos.ts';
 import { pageHeaders, registerStylesheet } from './page.ts';
 import { registerStartPage, type StartPageOptions } from './start_page.ts';
+import type { FinishOptions } from './upstream/finish_login.ts';
+import { createUpstreamFlow } from './upstream/upstream_flow.ts';
 
 /** Bytes of a form at most. */
 const formBytesMax = 16_384;
@@ -29,9 +32,12 @@ export interface PagesOptions
   limiter: RateLimiter;
   /** Where users sign in; null for this server. */
   login: AccountSettings['login'];
+  /** Providers that users sign in with. */
+  upstreamClients: readonly UpstreamClient[];
+  registration: AccountSettings['registration'];
 }
 
-type MadeHere = 'formTokens' | 'knownDevices' | 'handedOver';
+type MadeHere = 'formTokens' | 'knownDevices' | 'handedOver' | 'upstream';
 
 export function registerPages(app: FastifyInstance, options: PagesOptions): void {
   const formTokens = createFormTokens(options.secret, options.baseUrl);
@@ -49,9 +55,20 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
       if (problem.status >= 500) request.log.error({ err: error }, 'request failed');
       return showProblem(problem, request, reply);
     });
-    registerInteractionPages(scope, { ...options, formTokens, knownDevices, handedOver });
-    registerAccountPages(scope, { ...options, formTokens, knownDevices, handedOver });
+    const upstream = createUpstream(scope, options, { formTokens, knownDevices });
+    registerInteractionPages(scope, { ...options, formTokens, knownDevices, handedOver, upstream });
+    registerAccountPages(scope, { ...options, formTokens, knownDevices, handedOver, upstream });
   });
+}
+
+/** Null where there are no upstream providers. */
+function createUpstream(
+  app: FastifyInstance,
+  { db, baseUrl, limiter, registration, upstreamClients: clients }: PagesOptions,
+  made: Pick<FinishOptions, 'formTokens' | 'knownDevices'>,
+): FinishOptions | null {
+  if (clients.length === 0) return null;
+  return { ...made, db, registration, flow: createUpstreamFlow({ app, db, baseUrl, clients, limiter }) };
 }
 
 /** Renders an error as a page, for browsers. */

@@ -24,7 +24,7 @@ const login = { url: 'https://app.example.com/login', acrValues: [] };
 const handedOver = { ...platform, accounts: { ...platform.accounts, login } };
 const server = await startTestServer({ after }, {}, 'dev', {
   ...platform,
-  accounts: { login, returnTo: ['https://app.example.com'] },
+  accounts: { ...platform.accounts, login, returnTo: ['https://app.example.com'] },
 });
 const { db } = server;
 const machineScopes = ['write:logins', 'read:accounts', 'write:accounts'];

@@ -166,3 +166,22 @@ test('user create makes an application’s user an administrator, known or not',
     await assert.rejects(run(userCreate, values), UsageError);
   }
 });
+
+test('user create: an address that the operator knows to be verified, and an account without a password', async () => {
+  const email = 'single@example.com';
+  await run(userCreate, { email, 'email-verified': true, 'no-password': true });
+  const { rows } = await sql`
+    select email_verified, password_hash from accounts where email = ${email}`.execute(server.db);
+  assert.deepEqual(rows, [{ email_verified: true, password_hash: null }]);
+  await run(userCreate, { email: 'plain@example.com', password: 'correct horse' });
+  const { rows: plain } = await sql`
+    select email_verified from accounts where email = 'plain@example.com'`.execute(server.db);
+  assert.deepEqual(plain, [{ email_verified: null }]);
+  for (const values of [
+    { email: 'a@example.com', 'no-password': true },
+    { email: 'a@example.com', 'email-verified': true, 'no-password': true, password: 'correct horse' },
+    { 'external-id': 'a', 'email-verified': true },
+  ]) {
+    await assert.rejects(run(userCreate, values), UsageError);
+  }
+});

@@ -16,6 +16,7 @@ export async function endSessions(
   await sql`delete from login_sessions where account_id = any(${ids}::uuid[])`.execute(db);
   await sql`delete from account_links where account_id = any(${ids}::uuid[])`.execute(db);
   await sql`delete from login_requests where account_id = any(${ids}::uuid[])`.execute(db);
+  await sql`delete from upstream_logins where account_id = any(${ids}::uuid[])`.execute(db);
   await sql`delete from interactions where payload #>> '{result,login,accountId}' = any(${ids}::text[])`.execute(
     db,
   );

@@ -1,0 +1,190 @@
+/**
+ * Sign-ins at an upstream provider, from the button to the account. Owns the table `upstream_logins`.
+ *
+ *   begun (a cookie for the browser, a `state` for the provider) → returned, once, with the right cookie, from the
+ *   provider that it began at → identity verified → finished, once; all of it within ten minutes
+ *
+ * The database has digests alone. `nonce` and PKCE verifier are derived from the secret in the cookie: nobody but the
+ * browser that began a sign-in can come back from it, and a copy of the database does not help.
+ */
+
+import { createHmac } from 'node:crypto';
+import { sql } from 'kysely';
+import { digest, newSecret } from '../../crypto/digest.ts';
+import type { Database, Transaction } from '../../database/database.ts';
+import type { VerifiedIdentity } from './identity.ts';
+
+/** Seconds from the beginning to the end. */
+export const upstreamLoginSeconds = 600;
+/** Sign-ins that one authorization request may have begun at most. */
+const begunMax = 20;
+/** Seconds by which the clocks of the provider and of this server may differ. */
+const clockToleranceSeconds = 60;
+const secretForm = /^[A-Za-z0-9_-]{43}$/;
+const markForm = /^[A-Za-z0-9_-]{16}$/;
+
+export interface NewUpstreamLogin {
+  provider: string;
+  /** The authorization request; null for the account page. */
+  interactionUid: string | null;
+  /** The signed-in account that the provider is to be connected to; null for a sign-in. */
+  accountId: string | null;
+  /** Whether the user must sign in at the provider now (`prompt=login`). */
+  isFresh: boolean;
+  maxAgeSeconds: number | null;
+}
+
+/** What goes to the provider, and what the browser keeps. */
+export interface BegunLogin {
+  state: string;
+  browserSecret: string;
+}
+
+/** @returns undefined where the authorization request has begun too many */
+export async function beginUpstreamLogin(
+  db: Database,
+  login: NewUpstreamLogin,
+): Promise<BegunLogin | undefined> {
+  const state = newSecret();
+  const browserSecret = newSecret();
+  const { provider, interactionUid, accountId, isFresh, maxAgeSeconds } = login;
+  const { rows } = await sql`
+    insert into upstream_logins
+      (browser_digest, state_digest, provider, interaction_uid, account_id, is_fresh, max_age_seconds, expires_at)
+    select ${digest(browserSecret)}, ${digest(state)}, ${provider}, ${interactionUid}, ${accountId}, ${isFresh},
+      ${maxAgeSeconds}, now() + make_interval(secs => ${upstreamLoginSeconds})
+    where (select count(*) from upstream_logins where interaction_uid = ${interactionUid}) < ${begunMax}
+    returning state_digest`.execute(db);
+  return rows.length > 0 ? { state, browserSecret } : undefined;
+}
+
+/** What a browser's cookie for a sign-in is named by: several may be open in one browser. */
+export function upstreamMark(state: string): string {
+  return digest(state).toString('base64url').slice(0, 16);
+}
+
+export function isUpstreamMark(value: unknown): value is string {
+  return typeof value === 'string' && markForm.test(value);
+}
+
+/** Binds the ID token to the browser (OpenID Connect Core section 15.5.2). */
+export function nonceOf(browserSecret: string): string {
+  return createHmac('sha256', browserSecret).update('nonce').digest('base64url');
+}
+
+/** RFC 7636 section 4.1. */
+export function codeVerifierOf(browserSecret: string): string {
+  return createHmac('sha256', browserSecret).update('code_verifier').digest('base64url');
+}
+
+export interface UpstreamLogin {
+  provider: string;
+  interactionUid: string | null;
+  accountId: string | null;
+  isFresh: boolean;
+  maxAgeSeconds: number | null;
+  createdAt: Date;
+}
+
+interface LoginRow {
+  provider: string;
+  interaction_uid: string | null;
+  account_id: string | null;
+  is_fresh: boolean;
+  max_age_seconds: number | null;
+  created_at: Date;
+}
+
+const loginColumns = sql.raw('provider, interaction_uid, account_id, is_fresh, max_age_seconds, created_at');
+
+function toLogin(row: LoginRow): UpstreamLogin {
+  return {
+    provider: row.provider,
+    interactionUid: row.interaction_uid,
+    accountId: row.account_id,
+    isFresh: row.is_fresh,
+    maxAgeSeconds: row.max_age_seconds,
+    createdAt: row.created_at,
+  };
+}
+
+/**
+ * The browser comes back, once. Another browser, or another provider, leaves the sign-in as it is.
+ * @param provider whose redirect URI the browser came to
+ */
+export async function returnFromProvider(
+  db: Database,
+  provider: string,
+  state: string,
+  browserSecret: string,
+): Promise<UpstreamLogin | undefined> {
+  if (!secretForm.test(state) || !secretForm.test(browserSecret)) return undefined;
+  const { rows } = await sql<LoginRow>`
+    update upstream_logins set returned_at = now()
+    where state_digest = ${digest(state)} and browser_digest = ${digest(browserSecret)} and provider = ${provider}
+      and returned_at is null and expires_at > now()
+    returning ${loginColumns}`.execute(db);
+  return rows[0] && toLogin(rows[0]);
+}
+
+/** Keeps what the ID token said until the browser finishes. */
+export async function keepIdentity(
+  db: Database,
+  browserSecret: string,
+  identity: VerifiedIdentity,
+): Promise<void> {
+  await sql`
+    update upstream_logins set identity = ${JSON.stringify(identity)}::jsonb
+    where browser_digest = ${digest(browserSecret)} and returned_at is not null and identity is null`.execute(
+    db,
+  );
+}
+
+export interface VerifiedLogin extends UpstreamLogin {
+  identity: VerifiedIdentity;
+}
+
+/** A sign-in of this browser that waits to be finished. @param interactionUid the authorization request, or null */
+export async function findVerifiedLogin(
+  db: Database | Transaction,
+  browserSecret: string,
+  interactionUid: string | null,
+): Promise<VerifiedLogin | undefined> {
+  if (!secretForm.test(browserSecret)) return undefined;
+  const { rows } = await sql<LoginRow & { identity: VerifiedIdentity }>`
+    select ${loginColumns}, identity from upstream_logins
+    where browser_digest = ${digest(browserSecret)} and interaction_uid is not distinct from ${interactionUid}
+      and identity is not null and finished_at is null and expires_at > now()`.execute(db);
+  return rows[0] && { ...toLogin(rows[0]), identity: rows[0].identity };
+}
+
+/** Uses a sign-in up. @returns whether it was there to be used: of two that finish it, one does */
+export async function finishUpstreamLogin(tx: Transaction, browserSecret: string): Promise<boolean> {
+  const { rows } = await sql`
+    update upstream_logins set finished_at = now()
+    where browser_digest = ${digest(browserSecret)} and identity is not null and finished_at is null
+      and expires_at > now()
+    returning state_digest`.execute(tx);
+  return rows.length > 0;
+}
+
+/**
+ * Whether the sign-in at the provider is as recent as the app asked. A time that the provider does not tell counts as
+ * long ago.
+ */
+export function isRecentEnough({ identity, isFresh, maxAgeSeconds, createdAt }: VerifiedLogin): boolean {
+  if (!isFresh && maxAgeSeconds === null) return true;
+  const beganAt = Math.floor(createdAt.getTime() / 1_000);
+  const now = Math.floor(Date.now() / 1_000);
+  const earliest = Math.max(
+    isFresh ? beganAt : 0,
+    maxAgeSeconds === null ? 0 : Math.min(now - maxAgeSeconds, beganAt),
+  );
+  const { authTimeSeconds } = identity;
+  const latest = now + clockToleranceSeconds;
+  return (
+    authTimeSeconds !== null &&
+    authTimeSeconds >= earliest - clockToleranceSeconds &&
+    authTimeSeconds <= latest
+  );
+}

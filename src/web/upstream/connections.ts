@@ -1,0 +1,220 @@
+/**
+ * The account page's part about upstream providers: which of them sign in to the account, connecting another one, and
+ * disconnecting. For login sessions alone, not for the session of an account link.
+ */
+
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { type Account, hasPassword } from '../../accounts/account.ts';
+import { signIn } from '../../accounts/sign_in.ts';
+import {
+  type ConnectedIdentity,
+  disconnectIdentity,
+  isOneOf,
+  listIdentities,
+} from '../../accounts/upstream/identity.ts';
+import type { UpstreamProvider } from '../../accounts/upstream/provider_settings.ts';
+import { connectLogin } from '../../accounts/upstream/resolution.ts';
+import { isStorable } from '../../http/json.ts';
+import type { LoginSessions } from '../../oauth/login_session.ts';
+import { formTokenField } from '../form_token.ts';
+import { type Html, html } from '../html.ts';
+import { sendPage } from '../page.ts';
+import { type SignInFault, signInFault } from '../sign_in_form.ts';
+import { type FinishOptions, finishContext, registerFinish, toWaiting } from './finish_login.ts';
+import type { WaitingLogin } from './upstream_flow.ts';
+import { connectContent, refusalContent, unfinishedContent } from './upstream_pages.ts';
+
+/** Whose page it is, and what forms of the page are bound to. */
+interface PageOwner {
+  account: Account;
+  secret: string;
+}
+
+type FindOwner = (request: FastifyRequest, reply: FastifyReply) => Promise<PageOwner | undefined>;
+
+/**
+ * Registers sign-in at the account page with a provider, and the connections of an account.
+ * @param upstream null where there are no providers
+ * @param contextOf what the forms of the account page belong to
+ * @param findOwner who has a login session in this browser
+ */
+export function registerAccountUpstream(
+  app: FastifyInstance,
+  upstream: FinishOptions | null,
+  loginSessions: LoginSessions,
+  contextOf: (secret: string) => string,
+  findOwner: FindOwner,
+): void {
+  if (upstream === null) return;
+  registerConnections(app, upstream, contextOf, findOwner);
+  const connect = createConnect(upstream, findOwner);
+  registerFinish(app, '/account/upstream', upstream, async () => ({
+    interactionUid: null,
+    back: '/account',
+    connect,
+    async signedIn(request, reply, { accountId, authTime, deviceCookie }) {
+      await loginSessions.begin(request, reply, {
+        accountId,
+        ...(authTime === null ? {} : { authTime, acr: null }),
+      });
+      // The session's cookie is set on the raw response already: a header of Fastify would replace it.
+      if (deviceCookie !== undefined) reply.raw.appendHeader('set-cookie', deviceCookie);
+      return toAccount(reply);
+    },
+  }));
+}
+
+function registerConnections(
+  app: FastifyInstance,
+  { db, flow, formTokens }: FinishOptions,
+  contextOf: (secret: string) => string,
+  findOwner: FindOwner,
+): void {
+  app.post('/account/connect', async (request, reply) => {
+    const owner = await findOwner(request, reply);
+    if (owner === undefined) return toAccount(reply);
+    formTokens.check(request, contextOf(owner.secret));
+    const { provider } = request.body as Record<string, unknown>;
+    return flow.begin(request, reply, provider, {
+      interactionUid: null,
+      accountId: owner.account.id,
+      question: { loginHint: null, prompt: ['select_account'], maxAgeSeconds: null },
+    });
+  });
+
+  app.post('/account/disconnect', async (request, reply) => {
+    const owner = await findOwner(request, reply);
+    if (owner === undefined) return toAccount(reply);
+    formTokens.check(request, contextOf(owner.secret));
+    const { issuer, subject } = request.body as Record<string, unknown>;
+    if (!isText(issuer) || !isText(subject)) return toAccount(reply);
+    const configured = flow.providers.map((provider) => provider.issuer);
+    const outcome = await db
+      .transaction()
+      .execute((tx) => disconnectIdentity(tx, owner.account.id, { issuer, subject }, configured));
+    request.log.info({ account: owner.account.id, outcome }, 'provider disconnected by the user');
+    if (outcome === 'last-way') return sendPage(reply, 409, 'Nothing was changed', lastWayContent);
+    return toAccount(reply);
+  });
+}
+
+/**
+ * Connects the provider that the browser came back from to the account that is signed in: the user confirms which
+ * account of the provider it is, and gives the password of the account here, if it has one.
+ */
+function createConnect({ db, formTokens, knownDevices }: FinishOptions, findOwner: FindOwner) {
+  return async (
+    request: FastifyRequest,
+    reply: FastifyReply,
+    waiting: WaitingLogin,
+  ): Promise<FastifyReply> => {
+    const owner = await findOwner(request, reply);
+    // Somebody else has signed in to this browser meanwhile.
+    if (owner === undefined || owner.account.id !== waiting.login.accountId) {
+      return sendPage(reply, 400, 'This sign-in cannot be finished', unfinishedContent);
+    }
+    const { account } = owner;
+    const needsPassword = account.email !== null && (await hasPassword(db, account.id));
+    const ask = (fault: Partial<SignInFault>) => {
+      const content = connectContent({
+        token: formTokens.make(finishContext(waiting)),
+        provider: waiting.provider.name,
+        label: waiting.login.identity.label,
+        account: account.email ?? account.name,
+        hasPassword: needsPassword,
+        fault,
+      });
+      return sendPage(reply, fault.status ?? 200, `Connect ${waiting.provider.name}`, content);
+    };
+    const form = (request.body ?? {}) as Record<string, unknown>;
+    if (request.method !== 'POST' || form.action !== 'connect') return ask({});
+    if (needsPassword) {
+      const password = typeof form.password === 'string' ? form.password : '';
+      const device = knownDevices.read(request.headers.cookie);
+      const result = await signIn(db, account.email ?? '', password, request.ip, device);
+      if (result.outcome !== 'signed-in') return ask(passwordFault(signInFault(result, '', reply)));
+      if (result.account.id !== account.id) return ask({});
+    }
+    const resolution = await connectLogin(db, toWaiting(waiting), account.id);
+    switch (resolution.outcome) {
+      case 'signed-in':
+        request.log.info(
+          { account: account.id, provider: waiting.provider.id },
+          'provider connected by the user',
+        );
+        return toAccount(reply);
+      case 'too-many':
+      case 'of-another-account':
+      case 'disabled': {
+        const content = refusalContent(resolution.outcome, waiting.provider.name, '/account');
+        return sendPage(reply, 409, 'Nothing was changed', content);
+      }
+      default:
+        return sendPage(reply, 400, 'This sign-in cannot be finished', unfinishedContent);
+    }
+  };
+}
+
+/** The page asks for no address. */
+function passwordFault(fault: SignInFault): SignInFault {
+  return fault.status === 422 ? { ...fault, message: 'Incorrect password.' } : fault;
+}
+
+/** What the account page shows. @param token of the account page */
+export async function connectionsContent(
+  upstream: FinishOptions | null,
+  accountId: string,
+  token: string,
+): Promise<Html | false> {
+  if (upstream === null) return false;
+  const { providers } = upstream.flow;
+  const identities = await listIdentities(upstream.db, accountId);
+  return html`<h2>Sign-in</h2>
+${
+  identities.length > 0 &&
+  html`<ul class="apps">${identities.map((identity) => identityContent(identity, providers, token))}</ul>`
+}
+<form class="providers" method="post" action="/account/connect">
+<input type="hidden" name="${formTokenField}" value="${token}">
+${providers.map(
+  ({ id, name, issuer }) =>
+    html`<button class="secondary" type="submit" name="provider" value="${id}">Connect ${
+      identities.some((each) => isOneOf(each.issuer, [issuer])) ? html`another ${name} account` : name
+    }</button>`,
+)}
+</form>`;
+}
+
+function identityContent(
+  { issuer, subject, label }: ConnectedIdentity,
+  providers: readonly UpstreamProvider[],
+  token: string,
+): Html {
+  const name = providers.find((each) => isOneOf(issuer, [each.issuer]))?.name ?? issuer;
+  return html`<li>
+<strong>${name}</strong>
+<p class="soft small">${label}</p>
+<details>
+<summary class="small" aria-label="Disconnect ${name}, ${label}">Disconnect</summary>
+<p class="small">You can no longer sign in here with this ${name} account.</p>
+<form method="post" action="/account/disconnect">
+<input type="hidden" name="${formTokenField}" value="${token}">
+<input type="hidden" name="issuer" value="${issuer}">
+<input type="hidden" name="subject" value="${subject}">
+<button class="danger" type="submit">Disconnect ${name}</button>
+</form>
+</details>
+</li>`;
+}
+
+const lastWayContent = html`<h1>Nothing was changed</h1>
+<p class="error" role="alert">This is the only way to sign in to your account. Connect another one first.</p>
+<p><a href="/account">Back to your account</a></p>`;
+
+function toAccount(reply: FastifyReply): FastifyReply {
+  return reply.header('cache-control', 'no-store').redirect('/account', 303);
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === 'string' && isStorable(value);
+}

@@ -1,0 +1,206 @@
+/**
+ * Sign-in with an upstream OpenID provider, as browsers see it (accounts/upstream/upstream_login.ts). Works without
+ * JavaScript.
+ *
+ *   POST …/interaction/<uid> or /account/upstream → the provider → GET /login/<provider>/callback
+ *     → GET /interaction/<uid>/upstream or /account/upstream → signed in, or a question to the user
+ *
+ * The last step has the cookies of what it continues; the callback, which providers need to know, has one address.
+ */
+
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { UpstreamProvider } from '../../accounts/upstream/provider_settings.ts';
+import {
+  type UpstreamClient,
+  UpstreamError,
+  type UpstreamQuestion,
+} from '../../accounts/upstream/upstream_client.ts';
+import {
+  beginUpstreamLogin,
+  findVerifiedLogin,
+  isUpstreamMark,
+  keepIdentity,
+  returnFromProvider,
+  type UpstreamLogin,
+  upstreamLoginSeconds,
+  upstreamMark,
+  type VerifiedLogin,
+} from '../../accounts/upstream/upstream_login.ts';
+import type { Database } from '../../database/database.ts';
+import { countAddress, type RateLimiter } from '../../http/rate_limit.ts';
+import { sendPage } from '../page.ts';
+import { faultPage, tooManyContent, unfinishedContent } from './upstream_pages.ts';
+
+/** What a sign-in is for. */
+export interface UpstreamPurpose {
+  /** The authorization request; null for the account page. */
+  interactionUid: string | null;
+  /** The signed-in account that the provider is to be connected to; null for a sign-in. */
+  accountId: string | null;
+  question: UpstreamQuestion;
+}
+
+/** A sign-in whose identity is verified, and the secret of the browser that it belongs to. */
+export interface WaitingLogin {
+  browserSecret: string;
+  login: VerifiedLogin;
+  provider: UpstreamProvider;
+}
+
+export interface UpstreamFlow {
+  providers: readonly UpstreamProvider[];
+  /**
+   * Sends the browser to a provider, or a page that says why not.
+   * @throws Problem 429 where its address begins too much
+   */
+  begin: (
+    request: FastifyRequest,
+    reply: FastifyReply,
+    providerId: unknown,
+    purpose: UpstreamPurpose,
+  ) => Promise<FastifyReply>;
+  /** The sign-in that this browser came back from; undefined where a page has been sent instead. */
+  waiting: (
+    request: FastifyRequest,
+    reply: FastifyReply,
+    interactionUid: string | null,
+  ) => Promise<WaitingLogin | undefined>;
+}
+
+export interface UpstreamFlowOptions {
+  app: FastifyInstance;
+  db: Database;
+  baseUrl: string;
+  clients: readonly UpstreamClient[];
+  limiter: RateLimiter;
+}
+
+export function callbackPath(providerId: string): string {
+  return `/login/${providerId}/callback`;
+}
+
+export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
+  const { app, db, baseUrl, limiter } = options;
+  const clients = new Map(options.clients.map((client) => [client.provider.id, client]));
+  const isSecure = baseUrl.startsWith('https:');
+  // Lax: the browser comes back from another site.
+  const attributes = `Path=/; HttpOnly; SameSite=Lax; Max-Age=${upstreamLoginSeconds}${isSecure ? '; Secure' : ''}`;
+  const cookieName = (mark: string) => `${isSecure ? '__Host-' : ''}nuncio_upstream_${mark}`;
+  const readSecret = (request: FastifyRequest, mark: string) =>
+    readCookie(request.headers.cookie, cookieName(mark));
+
+  // HEAD would use the sign-in up.
+  app.get<{ Params: { provider: string } }>(
+    callbackPath(':provider'),
+    { exposeHeadRoute: false },
+    async (request, reply) => {
+      const client = clients.get(request.params.provider);
+      const { state } = request.query as Record<string, unknown>;
+      if (client === undefined || typeof state !== 'string') return unfinished(reply);
+      const mark = upstreamMark(state);
+      const browserSecret = readSecret(request, mark);
+      if (browserSecret === undefined) return unfinished(reply);
+      const login = await returnFromProvider(db, client.provider.id, state, browserSecret);
+      if (login === undefined) return unfinished(reply);
+      try {
+        const { search } = new URL(request.url, baseUrl);
+        const url = new URL(callbackPath(client.provider.id) + search, baseUrl);
+        const identity = await client.exchange(url, { state, browserSecret });
+        await keepIdentity(db, browserSecret, identity);
+      } catch (error) {
+        return showFault(request, reply, client.provider, error, pageOf(login));
+      }
+      return redirect(reply, `${pageOf(login)}/upstream?${new URLSearchParams({ login: mark })}`);
+    },
+  );
+
+  return {
+    providers: options.clients.map(({ provider }) => provider),
+
+    async begin(request, reply, providerId, { interactionUid, accountId, question }) {
+      const client = typeof providerId === 'string' ? clients.get(providerId) : undefined;
+      if (client === undefined) return unfinished(reply);
+      // Each leaves a row, and asks for nothing that a stranger lacks.
+      countAddress(limiter, 'begin ', request.ip);
+      try {
+        await client.prepare();
+        const begun = await beginUpstreamLogin(db, {
+          provider: client.provider.id,
+          interactionUid,
+          accountId,
+          isFresh: question.prompt.includes('login'),
+          maxAgeSeconds: question.maxAgeSeconds,
+        });
+        if (begun === undefined) return sendPage(reply, 429, 'Too many tries', tooManyContent);
+        const url = await client.authorizationUrl(begun, question);
+        const cookie = `${cookieName(upstreamMark(begun.state))}=${begun.browserSecret}; ${attributes}`;
+        return redirect(reply.header('set-cookie', cookie), url.href);
+      } catch (error) {
+        return showFault(request, reply, client.provider, error, pageOf({ interactionUid }));
+      }
+    },
+
+    async waiting(request, reply, interactionUid) {
+      const { login: mark } = request.query as Record<string, unknown>;
+      const browserSecret = isUpstreamMark(mark) ? readSecret(request, mark) : undefined;
+      const login =
+        browserSecret === undefined ? undefined : await findVerifiedLogin(db, browserSecret, interactionUid);
+      const provider = clients.get(login?.provider ?? '')?.provider;
+      if (browserSecret !== undefined && login !== undefined && provider !== undefined) {
+        return { browserSecret, login, provider };
+      }
+      unfinished(reply);
+      return undefined;
+    },
+  };
+}
+
+function unfinished(reply: FastifyReply): FastifyReply {
+  return sendPage(reply, 400, 'This sign-in cannot be finished', unfinishedContent);
+}
+
+function redirect(reply: FastifyReply, to: string): FastifyReply {
+  return reply.headers({ 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' }).redirect(to, 303);
+}
+
+/** The page that a sign-in began on. */
+function pageOf({ interactionUid }: Pick<UpstreamLogin, 'interactionUid'>): string {
+  return interactionUid === null ? '/account' : `/interaction/${interactionUid}`;
+}
+
+/** @throws whatever is no fault of the provider's */
+function showFault(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  provider: UpstreamProvider,
+  error: unknown,
+  back: string,
+): FastifyReply {
+  if (!(error instanceof UpstreamError)) throw error;
+  request.log[error.fault === 'cancelled' ? 'info' : 'warn'](
+    { provider: provider.id, fault: error.fault, reason: reasonOf(error) },
+    'sign-in with a provider failed',
+  );
+  const { status, title, content } = faultPage(error.fault, provider.name, back, request.id);
+  return sendPage(reply, status, title, content);
+}
+
+/** Errors between the first one and its cause, and characters of what is logged, at most. */
+const causesMax = 5;
+const reasonCharactersMax = 500;
+
+/** The messages alone: the errors of the library carry whole responses, with their tokens. */
+function reasonOf(error: unknown): string {
+  const messages: string[] = [];
+  for (let each = error; each instanceof Error && messages.length < causesMax; each = each.cause) {
+    messages.push(each.message);
+    const { error_description: description } = each as { error_description?: unknown };
+    if (typeof description === 'string') messages.push(JSON.stringify(description));
+  }
+  return messages.join(': ').slice(0, reasonCharactersMax);
+}
+
+function readCookie(cookies: string | undefined, name: string): string | undefined {
+  const pairs = (cookies ?? '').split('; ');
+  return pairs.find((pair) => pair.startsWith(`${name}=`))?.slice(name.length + 1);
+}
