@@ -14,7 +14,7 @@ export function testFileName(path: string): string {
 
 /**
  * Returns the test files that the names stand for, or all test files when there are no names. A name is a room
- * (`webhooks/lanes`), a test in it (`webhooks/lanes/hosts`) or a file's path.
+ * (`webhooks/lanes`), a test in it (`webhooks/lanes/hosts`) or a path (`test/…`, `bench/month.ts`).
  */
 export async function findTestFiles(names: readonly string[]): Promise<string[]> {
   const paths = names.length === 0 ? ['test'] : names.map(pathOf);
@@ -22,7 +22,7 @@ export async function findTestFiles(names: readonly string[]): Promise<string[]>
 }
 
 function pathOf(name: string): string {
-  const path = /^test(\/|$)/.test(name) ? name : join('test', name);
+  const path = /^(test|bench)(\/|$)/.test(name) ? name : join('test', name);
   return existsSync(`${path}.test.ts`) && !existsSync(path) ? `${path}.test.ts` : path;
 }
 
