@@ -1,15 +1,15 @@
-/** Names of tables, as both databases quote them. */
+/** Validates and quotes table names. PostgreSQL and SQLite quote identifiers alike. */
 
-/** Bytes of a table's name at most: PostgreSQL cuts names at 63, and names of other objects begin with it. */
+/** Maximum length of a table name. PostgreSQL truncates identifiers at 63 bytes, and the names of the other objects add a suffix. */
 const nameBytesMax = 50;
 
-/** @throws TypeError for a name that cannot be quoted */
+/** @throws TypeError when the name cannot be quoted or is too long */
 export function checkName(option: string, name: unknown): string {
   if (typeof name !== 'string' || name === '' || name.includes('\0') || !isWellFormed(name)) {
-    throw new TypeError(`${option} must be a text that is not empty and has no NUL`);
+    throw new TypeError(`${option} must be a string that is not empty and has no NUL`);
   }
   if (Buffer.byteLength(name) > nameBytesMax) {
-    throw new TypeError(`${option} may have ${nameBytesMax} bytes at most`);
+    throw new TypeError(`${option} must have a maximum of ${nameBytesMax} bytes`);
   }
   return name;
 }
@@ -18,7 +18,7 @@ export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
-/** A literal of PostgreSQL, whatever `standard_conforming_strings` is. */
+/** A PostgreSQL string literal that is valid for both values of `standard_conforming_strings`. */
 export function quoteText(text: string): string {
   const escaped = text.replaceAll('\\', '\\\\').replaceAll("'", "''");
   return `${text.includes('\\') ? ' E' : ''}'${escaped}'`;

@@ -1,6 +1,6 @@
 /**
- * `nuncio/outbox`, published on its own: an application writes an event in the transaction of the change, into a table of its own
- * database, and a relay publishes it to a Nuncio server elsewhere. Imports nothing of the rest.
+ * The npm entry `nuncio/outbox`. An application writes an event into a table of its own database, in the transaction of the
+ * change. A relay publishes the event to a Nuncio server. Imports no other folder of `src`.
  */
 
 export type { AccountName, NewEvent } from './event.ts';

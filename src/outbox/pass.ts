@@ -1,15 +1,15 @@
 /**
- * One pass of a relay: takes the lease, publishes batch after batch until nothing waits, and releases the lease. No transaction
- * is open while a request is in flight.
+ * One pass of a relay. Takes the lease, publishes batches until no event waits, and releases the lease. No transaction is open
+ * while a request is in flight.
  */
 
 import { readBody } from './body.ts';
 import type { NewEvent } from './event.ts';
-import { judge, type Rejection } from './rejection.ts';
+import { classifyFailure, type Rejection } from './rejection.ts';
 import type { Settings } from './relay_options.ts';
 import type { WaitingEvent } from './store.ts';
 
-/** Milliseconds that a lease lasts without being renewed, and between two renewals. */
+/** How long a lease lasts without a renewal, and the interval between renewals. */
 const leaseMs = 5_000;
 const renewMs = 1_500;
 
@@ -17,17 +17,17 @@ export interface Pass {
   settings: Settings;
   holder: string;
   signal: AbortSignal;
-  /** Whether to end after the batch in flight. */
+  /** Whether the pass ends after the batch in flight. */
   isEnding: () => boolean;
-  /** Events of the next batch at most. */
+  /** Maximum number of events in the next batch. */
   batchEvents: () => number;
-  /** Called after each batch that was recorded. */
+  /** Called after the outcome of each batch is recorded. */
   onBatch: () => void;
-  /** Counts what is done, also where the pass fails. */
+  /** Counts events as they are recorded, also when the pass fails later. */
   result: { published: number; rejected: number; isHeldElsewhere: boolean };
 }
 
-/** @throws what the publisher or the database throws */
+/** @throws errors of the publisher and of the database */
 export async function runPass(pass: Pass): Promise<void> {
   const { settings, holder, result } = pass;
   const { store, batchBytes } = settings;
@@ -38,12 +38,12 @@ export async function runPass(pass: Pass): Promise<void> {
       if (result.isHeldElsewhere) return;
       const limit = pass.batchEvents();
       const events = await store.read({ events: limit, bytes: batchBytes });
-      if (events.length > 0) await publishHolding(events, pass);
+      if (events.length > 0) await publishWithLease(events, pass);
       pass.onBatch();
       if (events.length < limit && bytesOf(events) < batchBytes) return;
     }
   } finally {
-    // Where that fails the lease ends by itself.
+    // If the release fails, the lease expires.
     await store.release(holder).catch(() => {});
   }
 }
@@ -52,35 +52,35 @@ function bytesOf(events: readonly WaitingEvent[]): number {
   return events.reduce((sum, { body }) => sum + Buffer.byteLength(body), 0);
 }
 
-/** Publishes events and renews the lease meanwhile. */
-async function publishHolding(events: readonly WaitingEvent[], pass: Pass): Promise<void> {
+/** Publishes events and renews the lease while requests are in flight. */
+async function publishWithLease(events: readonly WaitingEvent[], pass: Pass): Promise<void> {
   const { store } = pass.settings;
   let renewal: Promise<unknown> = Promise.resolve();
   const timer = setInterval(() => {
-    // A lease that is lost is noticed before the next batch.
+    // The pass detects a lost lease before the next batch.
     renewal = renewal.then(() => store.hold(pass.holder, leaseMs)).catch(() => {});
   }, renewMs);
   try {
     await publishAll(events, pass);
   } finally {
     clearInterval(timer);
-    // A renewal that comes after the release would take the lease again.
+    // A renewal after the release would take the lease again.
     await renewal;
   }
 }
 
-/** Publishes a batch in its order. What the server rejects is set aside, and the rest is sent again. */
+/** Publishes a batch in order. Records the events that the server rejects, and sends the others again. */
 async function publishAll(events: readonly WaitingEvent[], pass: Pass): Promise<void> {
-  const parts: WaitingEvent[][] = [await withoutUnreadable(events, pass)];
+  const parts: WaitingEvent[][] = [await rejectUnreadable(events, pass)];
   for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
     if (part.length === 0) continue;
     const error = await publishPart(part, pass);
     if (error === undefined) continue;
-    const verdict = judge(error.value, part);
-    if (verdict.kind === 'failed') throw error.value;
-    if (verdict.kind === 'rejected') {
-      await setAside(verdict.rejections, pass);
-      const rejected = new Set(verdict.rejections.map(({ event }) => event));
+    const failure = classifyFailure(error.value, part);
+    if (failure.kind === 'failed') throw error.value;
+    if (failure.kind === 'rejected') {
+      await recordRejections(failure.rejections, pass);
+      const rejected = new Set(failure.rejections.map(({ event }) => event));
       parts.push(part.filter((event) => !rejected.has(event)));
     } else {
       const half = Math.ceil(part.length / 2);
@@ -89,7 +89,7 @@ async function publishAll(events: readonly WaitingEvent[], pass: Pass): Promise<
   }
 }
 
-/** @returns what was thrown instead of an outcome */
+/** @returns the publisher's error, wrapped because any value can be thrown */
 async function publishPart(
   part: readonly WaitingEvent[],
   { settings, signal, result }: Pass,
@@ -110,8 +110,8 @@ function toNewEvent({ id, kind, account, body }: WaitingEvent): NewEvent & { id:
   return { id, kind, account, body: readBody(body) };
 }
 
-/** Sets aside what cannot be sent at all. */
-async function withoutUnreadable(events: readonly WaitingEvent[], pass: Pass): Promise<WaitingEvent[]> {
+/** Rejects events whose body cannot be parsed. @returns the other events */
+async function rejectUnreadable(events: readonly WaitingEvent[], pass: Pass): Promise<WaitingEvent[]> {
   const rejections: Rejection[] = [];
   const readable = events.filter((event) => {
     try {
@@ -122,11 +122,14 @@ async function withoutUnreadable(events: readonly WaitingEvent[], pass: Pass): P
       return false;
     }
   });
-  if (rejections.length > 0) await setAside(rejections, pass);
+  if (rejections.length > 0) await recordRejections(rejections, pass);
   return readable;
 }
 
-async function setAside(rejections: readonly Rejection[], { settings, holder, result }: Pass): Promise<void> {
+async function recordRejections(
+  rejections: readonly Rejection[],
+  { settings, holder, result }: Pass,
+): Promise<void> {
   await settings.store.reject(
     holder,
     rejections.map(({ event, reason }) => ({ position: event.position, reason })),

@@ -1,10 +1,10 @@
 /**
- * The outbox in PostgreSQL (13 or later). Positions come from a sequence at the insert: where one transaction committed
- * before another one appends, its events have the lower positions and are visible first. Owns the tables `nuncio_outbox` and
- * `nuncio_outbox_lease`, or as they are named.
+ * The outbox in PostgreSQL 13 or later. A sequence assigns positions at the insert: if one transaction commits before another
+ * one appends, its events have lower positions and are visible first. Owns the tables `nuncio_outbox` and
+ * `nuncio_outbox_lease`; the options `table` and `schema` set other names.
  */
 
-import { accountOf, type EventRow, mustBeSame, type NewEvent, toJson, toRow } from './event.ts';
+import { accountOf, assertSameEvent, type EventRow, type NewEvent, toJson, toRow } from './event.ts';
 import { checkName, quoteName, quoteText } from './identifier.ts';
 import {
   countedMax,
@@ -18,44 +18,44 @@ import {
   type WaitingEvent,
 } from './store.ts';
 
-/** What runs a statement: a `Pool`, a `PoolClient` or a `Client` of `pg`, or anything with this method. */
+/** A `Pool`, `PoolClient` or `Client` of `pg`, or any object with this method. */
 export interface PostgresConnection {
   query(text: string, values: unknown[]): Promise<{ rows: unknown[] }>;
 }
 
 export interface PostgresOutboxOptions {
   /**
-   * For the relay and for operators: a `Pool`, or a connection on which the application begins no transactions.
-   * `append` uses the connection that it is given.
+   * The connection of the relay and of operators: a `Pool`, or a connection on which the application opens no transactions.
+   * `append` uses the connection that you pass to it.
    */
   pool: PostgresConnection;
-  /** Default: `nuncio_outbox`. At most 50 bytes. */
+  /** Default: `nuncio_outbox`. Maximum length: 50 bytes. */
   table?: string | undefined;
-  /** The schema of the table. Default: the first one of the connection's search path. */
+  /** The schema of the table. Default: the first schema of the connection's search path. */
   schema?: string | undefined;
 }
 
 export interface PostgresOutbox extends Outbox {
   /**
-   * Appends an event in the transaction that is open on the connection: the event commits with the change.
+   * Appends an event in the open transaction of the connection. The event commits with the change.
    * @returns the event's id
-   * @throws TypeError for an event that no server would accept
+   * @throws TypeError when no server would accept the event
    */
   append(connection: PostgresConnection, event: NewEvent): Promise<string>;
-  /** Appends events in the order given, by one statement. @returns their ids */
+  /** Appends events in the given order with one statement. @returns their ids */
   appendMany(connection: PostgresConnection, events: readonly NewEvent[]): Promise<string[]>;
 }
 
-/** Quoted names of the two tables. */
+/** Quoted table names. */
 interface Tables {
   events: string;
   lease: string;
 }
 
-/** @throws TypeError when an option is missing or not what it may be */
+/** @throws TypeError when an option is missing or invalid */
 export function postgresOutbox(options: PostgresOutboxOptions): PostgresOutbox {
   const { pool } = options;
-  if (typeof pool?.query !== 'function') throw new TypeError('pool must have the method query');
+  if (typeof pool?.query !== 'function') throw new TypeError('pool must have a query method');
   const name = checkName('table', options.table ?? 'nuncio_outbox');
   const schema = options.schema === undefined ? '' : `${quoteName(checkName('schema', options.schema))}.`;
   const tables = { events: schema + quoteName(name), lease: schema + quoteName(`${name}_lease`) };
@@ -65,7 +65,7 @@ export function postgresOutbox(options: PostgresOutboxOptions): PostgresOutbox {
   return {
     sql: `${statements.join(';\n\n')};\n`,
     async setUp() {
-      await pool.query(setUpOnce(tables, statements), []);
+      await pool.query(setUpStatement(tables, statements), []);
     },
     async append(connection, event) {
       const [id] = await appendMany(connection, [event]);
@@ -101,8 +101,8 @@ function createStatements({ events, lease }: Tables, index: string): string[] {
   ];
 }
 
-/** One statement, so that it is one transaction on a pool. The lock lets one process create the tables. */
-function setUpOnce({ events }: Tables, statements: readonly string[]): string {
+/** A single statement, so that a pool runs it as one transaction. The lock serializes concurrent calls. */
+function setUpStatement({ events }: Tables, statements: readonly string[]): string {
   const block = `begin
   perform pg_advisory_xact_lock(hashtextextended(current_schema() || ' nuncio outbox ' || ${quoteText(events)}, 0));
   if to_regclass(${quoteText(events)}) is null then
@@ -119,7 +119,7 @@ async function appendEvents(
 ): Promise<string[]> {
   const rows = events.map(toRow);
   let missing = rows;
-  // Once, unless the relay deletes an event of the same id in between.
+  // Repeats only if the relay deletes an event with the same id between the two statements.
   while (missing.length > 0) {
     const added = await query<{ id: string }>(
       connection,
@@ -133,22 +133,21 @@ async function appendEvents(
        returning id`,
       [JSON.stringify(missing)],
     );
-    missing = await withoutStored(connection, table, missing, new Set(added.map(({ id }) => id)));
+    missing = await findMissing(connection, table, missing, new Set(added.map(({ id }) => id)));
   }
   return rows.map(({ id }) => id);
 }
 
 /**
- * The rows that are neither new nor stored.
- * @throws Error where an id belongs to another event
+ * Returns the rows that are neither inserted nor stored.
+ * @throws Error when the outbox has a different event with the id of a row
  */
-async function withoutStored(
+async function findMissing(
   connection: PostgresConnection,
   table: string,
   rows: readonly EventRow[],
   added: ReadonlySet<string>,
 ): Promise<EventRow[]> {
-  // The same id twice in one call, too.
   if (added.size === rows.length) return [];
   const stored = await query<EventRow>(
     connection,
@@ -159,16 +158,16 @@ async function withoutStored(
   const byId = new Map(stored.map((row) => [row.id, row]));
   return rows.filter((row) => {
     const found = byId.get(row.id);
-    if (found !== undefined) mustBeSame(row, found);
+    if (found !== undefined) assertSameEvent(row, found);
     return found === undefined && !added.has(row.id);
   });
 }
 
 /**
- * A connection on which the application has a transaction open shows rows that are not committed yet: such a
- * transaction has an id, and then nothing is read.
+ * False while the application has a writing transaction open on the connection. The relay then reads nothing, because it
+ * would see uncommitted rows.
  */
-const isOutside = 'pg_current_xact_id_if_assigned() is null';
+const isOutsideTransaction = 'pg_current_xact_id_if_assigned() is null';
 
 function relaySide(
   pool: PostgresConnection,
@@ -178,12 +177,12 @@ function relaySide(
     async hasWaiting() {
       const rows = await query(
         pool,
-        `select 1 as found from ${events} where rejected_at is null and ${isOutside} limit 1`,
+        `select 1 as found from ${events} where rejected_at is null and ${isOutsideTransaction} limit 1`,
       );
       return rows.length > 0;
     },
     async hold(holder, leaseMs) {
-      // A lease that ends later than a new one would was taken before the clock was set back.
+      // A lease that ends later than a new one is from before the clock was set back.
       const rows = await query(
         pool,
         `insert into ${lease} as held (holder, until)
@@ -231,7 +230,7 @@ async function readHead(
        select *, sum(octet_length(body)) over (order by position) - octet_length(body) as bytes_before
        from (
          select position, id, kind, account_id, external_id, body::text as body from ${events}
-         where rejected_at is null and ${isOutside}
+         where rejected_at is null and ${isOutsideTransaction}
          order by position limit $1::int
        ) as head
      ) as sized
@@ -328,7 +327,7 @@ async function readStats(pool: PostgresConnection, { events }: Tables): Promise<
   };
 }
 
-/** Numbers travel as texts: what a driver makes of a `bigint` is its user's choice. */
+/** Runs a statement. Statements return numbers as text, because drivers parse `bigint` differently. */
 async function query<Row>(
   connection: PostgresConnection,
   text: string,

@@ -1,4 +1,4 @@
-/** What a failed publication means: which events the server rejects, or that it may work later. */
+/** Classifies failed requests: either the server rejects certain events, or the request can be retried. */
 
 import type { WaitingEvent } from './store.ts';
 
@@ -7,40 +7,41 @@ export interface Rejection {
   reason: string;
 }
 
-export type Verdict =
-  /** The server rejects these events. The others of the batch were not taken either. */
+export type PublishFailure =
+  /** The server rejects these events. It has not stored the others of the batch either. */
   | { kind: 'rejected'; rejections: Rejection[] }
-  /** The server rejects the batch, and does not say because of which event. */
-  | { kind: 'divide' }
-  /** It may work later. */
+  /** The server rejects the batch and does not name an event. */
+  | { kind: 'split' }
+  /** The request can be retried. */
   | { kind: 'failed' };
 
-/** Characters of a reason that are kept. */
+/** Maximum length of a stored reason. */
 const reasonCharactersMax = 1_000;
 
-/** The members of a `PublishError` of `nuncio/protect`, all of which may be missing. */
-interface Failure {
+/** The members of a `PublishError` of `nuncio/protect`. Other publishers can throw errors without them. */
+interface ErrorDetails {
   status?: unknown;
   problem?: unknown;
   events?: unknown;
   message?: unknown;
 }
 
-/** @param batch the events that were published, in order */
-export function judge(error: unknown, batch: readonly WaitingEvent[]): Verdict {
-  const failure = (typeof error === 'object' && error !== null ? error : {}) as Failure;
-  const faults = faultsOf(failure);
-  // A 422 that is not the server's own says nothing of the events. A 413 may be that of a proxy, with a limit of its own.
-  // A RangeError is a body that is nested too deep to be written: it fails each time.
-  const isUnwritable = error instanceof RangeError;
-  if (!isUnwritable && failure.status !== 413 && (failure.status !== 422 || faults === undefined)) {
+/** @param batch the events that the publisher received, in order */
+export function classifyFailure(error: unknown, batch: readonly WaitingEvent[]): PublishFailure {
+  const details = (typeof error === 'object' && error !== null ? error : {}) as ErrorDetails;
+  const faults = faultsOf(details);
+  // A 422 without `errors` comes from something other than the Nuncio server, and does not reject the events.
+  // A 413 can come from a proxy with a lower limit, so a smaller request can succeed.
+  // A RangeError means that a body is nested too deeply to be serialized. It fails on every retry.
+  const isUnserializable = error instanceof RangeError;
+  if (!isUnserializable && details.status !== 413 && (details.status !== 422 || faults === undefined)) {
     return { kind: 'failed' };
   }
-  const rejections = locate(faults ?? [], failure.events, batch);
+  const rejections = locate(faults ?? [], details.events, batch);
   if (rejections.length > 0) return { kind: 'rejected', rejections };
   const [event, ...others] = batch;
-  if (event === undefined || others.length > 0) return { kind: 'divide' };
-  const reason = toReason(faults?.[0]?.message ?? failure.message);
+  if (event === undefined || others.length > 0) return { kind: 'split' };
+  const reason = toReason(faults?.[0]?.message ?? details.message);
   return { kind: 'rejected', rejections: [{ event, reason }] };
 }
 
@@ -49,8 +50,8 @@ interface Fault {
   message: string;
 }
 
-/** @returns undefined where the response had no problem details with `errors` (RFC 9457) */
-function faultsOf({ problem }: Failure): Fault[] | undefined {
+/** @returns undefined if the response has no problem details with `errors` (RFC 9457) */
+function faultsOf({ problem }: ErrorDetails): Fault[] | undefined {
   const { errors } = (typeof problem === 'object' && problem !== null ? problem : {}) as { errors?: unknown };
   if (!Array.isArray(errors)) return undefined;
   return errors.flatMap((each: unknown) => {
@@ -59,7 +60,7 @@ function faultsOf({ problem }: Failure): Fault[] | undefined {
   });
 }
 
-/** @param sent the events of the request that failed, as the error tells: a publisher may divide a batch */
+/** @param sent the events of the failed request, from the error: a publisher can split a batch into several requests */
 function locate(faults: readonly Fault[], sent: unknown, batch: readonly WaitingEvent[]): Rejection[] {
   const ids = Array.isArray(sent)
     ? sent.map((each) => (each as { id?: unknown } | null)?.id)
@@ -75,7 +76,7 @@ function locate(faults: readonly Fault[], sent: unknown, batch: readonly Waiting
   return [...rejections.values()];
 }
 
-/** A text that every database stores. */
+/** Truncates a reason and replaces characters that some databases do not store. */
 function toReason(value: unknown): string {
   return String(value)
     .slice(0, reasonCharactersMax)

@@ -1,14 +1,14 @@
 /**
- * The relay: publishes what waits in an outbox, in order, and deletes it when the server has it.
+ * The relay publishes the waiting events of an outbox in order, and deletes them when the server has stored them.
  *
- *   idle → (wake, or the poll interval) → lease → read → publish → delete → … → nothing waits → release → idle
+ *   idle → (wake, or the poll interval) → lease → read → publish → delete → … → no event waits → release → idle
  *                                                     ↘ failed → release → pause → lease
  *
- * An event is deleted after the server has taken it, so a relay that dies publishes some events again. They have the same
- * ids, and the server stores each id once.
+ * The relay deletes an event after the server has stored it. A relay that is killed in between publishes the event again with
+ * the same id, and the server stores each id once.
  *
- * Of several relays on one outbox one has the lease. A relay that loses it while it publishes does no harm: whoever took the
- * lease publishes the same events first, and what the late request brings is known already.
+ * Several relays can share an outbox; one of them has the lease. A relay that loses the lease while a request is in flight
+ * does no harm: the new holder publishes the same events first, and the server ignores the repeated ids.
  */
 
 import { randomUUID } from 'node:crypto';
@@ -19,23 +19,23 @@ import { createWaiter } from './waiter.ts';
 export interface RelayResult {
   published: number;
   rejected: number;
-  /** Another relay has the lease, and publishes. */
+  /** Another relay has the lease. */
   isHeldElsewhere: boolean;
 }
 
 export interface Relay {
-  /** Begins to publish, now and until `stop`. */
+  /** Starts publishing. The relay runs until `stop`. */
   start(): void;
-  /** Says that an event was committed, so that it need not wait for the next look. Returns at once. */
+  /** Publishes without waiting for the next poll. Call it after a commit. Returns immediately. */
   wake(): void;
   /**
-   * Publishes what waits and returns. For tasks that run now and then, instead of `start`.
-   * @throws what the publisher or the database throws; nothing is lost
+   * Publishes the waiting events and returns. Use it instead of `start` in scheduled tasks.
+   * @throws errors of the publisher and of the database; no event is lost
    */
   runOnce(): Promise<RelayResult>;
   /**
-   * Ends. The request in flight is finished, and aborted after `timeoutMs` (default 10,000): its events are then published again
-   * by the next relay. With `drain` everything that waits is published first, unless that fails.
+   * Stops the relay. Waits for the request in flight and aborts it after `timeoutMs` (default 10,000); the next relay then
+   * publishes its events again. With `drain`, publishes the waiting events first; a failure ends the drain.
    */
   stop(options?: StopOptions): Promise<void>;
 }
@@ -45,19 +45,20 @@ export interface StopOptions {
   timeoutMs?: number;
 }
 
-/** Milliseconds of the first pause after a failure, which doubles; and of the longest that the server can ask for. */
+/** The first pause after a failure. Each further failure doubles it. */
 const pauseFirstMs = 500;
+/** The longest `Retry-After` that the relay honours. */
 const retryAfterMaxMs = 3_600_000;
-const stopTimeoutDefault = 10_000;
+const stopTimeoutDefaultMs = 10_000;
 
-/** @throws TypeError when an option is missing or not what it may be */
+/** @throws TypeError when an option is missing or invalid */
 export function createRelay(options: RelayOptions): Relay {
   const relay = new StoreRelay(readOptions(options));
   return {
     start: () => relay.start(),
     wake: () => relay.wake(),
     runOnce: () => relay.runOnce(),
-    stop: (how) => relay.stop(how),
+    stop: (stopOptions) => relay.stop(stopOptions),
   };
 }
 
@@ -65,10 +66,10 @@ class StoreRelay {
   readonly #settings: Settings;
   readonly #waiter = createWaiter();
   readonly #ending = new AbortController();
-  /** Names this relay in the lease. */
+  /** Identifies this relay in the lease. */
   readonly #holder = randomUUID();
   #loop: Promise<void> | undefined;
-  /** The pass that runs, or the last one: passes run one after the other. */
+  /** The current or last pass. Passes run one after the other. */
   #pass: Promise<unknown> = Promise.resolve();
   #batchEvents: number;
   #failures = 0;
@@ -81,7 +82,7 @@ class StoreRelay {
   }
 
   start(): void {
-    this.#mustRun();
+    this.#assertRunning();
     this.#loop ??= this.#run();
   }
 
@@ -90,11 +91,11 @@ class StoreRelay {
   }
 
   async runOnce(): Promise<RelayResult> {
-    this.#mustRun();
+    this.#assertRunning();
     return this.#runPass();
   }
 
-  async stop({ drain = false, timeoutMs = stopTimeoutDefault }: StopOptions = {}): Promise<void> {
+  async stop({ drain = false, timeoutMs = stopTimeoutDefaultMs }: StopOptions = {}): Promise<void> {
     this.#isEnding = true;
     this.#isDraining = drain;
     this.#waiter.end();
@@ -107,8 +108,8 @@ class StoreRelay {
     }
   }
 
-  #mustRun(): void {
-    if (this.#isEnding) throw new Error('the relay was stopped');
+  #assertRunning(): void {
+    if (this.#isEnding) throw new Error('the relay is stopped');
   }
 
   async #run(): Promise<void> {
@@ -152,31 +153,31 @@ class StoreRelay {
       });
       return result;
     } catch (error) {
-      // A slow server may manage a smaller request. One that it rejects fails at any size.
+      // A slow server can succeed with a smaller request. A rejected request fails at any size.
       if (!isRejection(error)) this.#batchEvents = Math.ceil(this.#batchEvents / 2);
       throw error;
     }
   }
 
-  /** Milliseconds: doubled with each failure, up to a half at random, and not before the server wants to be asked again. */
+  /** Doubles the pause with each failure, randomizes half of it, and honours `Retry-After`. @returns milliseconds */
   #pauseAfter(error: Error): number {
     const { pauseMaxMs, onError } = this.#settings;
     const doubled = Math.min(pauseMaxMs, pauseFirstMs * 2 ** Math.min(this.#failures, 30));
-    const asked = Math.min(retryAfterMaxMs, retryAfterOf(error));
-    const retryInMs = Math.round(Math.max(asked, doubled / 2 + (Math.random() * doubled) / 2));
+    const retryAfterMs = Math.min(retryAfterMaxMs, retryAfterOf(error));
+    const retryInMs = Math.round(Math.max(retryAfterMs, doubled / 2 + (Math.random() * doubled) / 2));
     this.#failures += 1;
     if (!this.#ending.signal.aborted) onError(error, { failures: this.#failures, retryInMs });
     return retryInMs;
   }
 }
 
-/** Whether the server answered with a status below 500, as a `PublishError` of `nuncio/protect` tells. */
+/** Whether the error is a response with a status below 500, according to the `PublishError` of `nuncio/protect`. */
 function isRejection(error: unknown): boolean {
   const { status } = (error ?? {}) as { status?: unknown };
   return typeof status === 'number' && status < 500;
 }
 
-/** What a `PublishError` of `nuncio/protect` tells. */
+/** `Retry-After` of the response in milliseconds, from a `PublishError` of `nuncio/protect`; otherwise 0. */
 function retryAfterOf(error: Error): number {
   const { retryAfterMs } = error as { retryAfterMs?: unknown };
   return typeof retryAfterMs === 'number' && retryAfterMs > 0 ? retryAfterMs : 0;

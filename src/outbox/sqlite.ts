@@ -1,9 +1,10 @@
 /**
- * The outbox in SQLite (3.38 or later), by `node:sqlite`, `better-sqlite3` or alike. SQLite has one writer at a time, so positions
- * are in the order of the commits. Owns the tables `nuncio_outbox` and `nuncio_outbox_lease`, or as they are named.
+ * The outbox in SQLite 3.38 or later, with `node:sqlite`, `better-sqlite3` or a compatible driver. SQLite has one writer at a
+ * time, so positions follow the order of the commits. Owns the tables `nuncio_outbox` and `nuncio_outbox_lease`; the option
+ * `table` sets another name.
  */
 
-import { accountOf, type EventRow, mustBeSame, type NewEvent, toJson, toRow } from './event.ts';
+import { accountOf, assertSameEvent, type EventRow, type NewEvent, toJson, toRow } from './event.ts';
 import { checkName, quoteName } from './identifier.ts';
 import { createTransact, type SqliteConnection, type Transact, type Value } from './sqlite_transaction.ts';
 import {
@@ -20,44 +21,47 @@ import {
 
 export interface SqliteOutboxOptions {
   /**
-   * For the relay and for operators. It may be the application's connection: while a transaction is open on it the relay
-   * waits. Applications whose transactions wait for something else give the relay a connection of its own.
+   * The connection of the relay and of operators. The application can share its connection: the relay waits while a
+   * transaction is open on it. If your transactions await other work, give the relay a separate connection.
    */
   database: SqliteConnection;
-  /** Default: `nuncio_outbox`. At most 50 bytes. */
+  /** Default: `nuncio_outbox`. Maximum length: 50 bytes. */
   table?: string | undefined;
-  /** Milliseconds that the relay retries while another connection writes, 0 to 600,000. Default: 5,000. It does not block meanwhile. */
+  /**
+   * How long the relay retries while another connection writes: between 0 and 600,000 milliseconds. Default: 5,000. The
+   * process is not blocked meanwhile.
+   */
   busyTimeoutMs?: number | undefined;
 }
 
 export interface SqliteOutbox extends Outbox {
   /**
-   * Appends an event in the transaction that is open on the connection: the event commits with the change.
+   * Appends an event in the open transaction of the connection. The event commits with the change.
    * @returns the event's id
-   * @throws TypeError for an event that no server would accept
+   * @throws TypeError when no server would accept the event
    */
   append(connection: SqliteConnection, event: NewEvent): string;
-  /** Appends events in the order given, by one statement. @returns their ids */
+  /** Appends events in the given order with one statement. @returns their ids */
   appendMany(connection: SqliteConnection, events: readonly NewEvent[]): string[];
 }
 
-/** Quoted names of the two tables. */
+/** Quoted table names. */
 interface Tables {
   events: string;
   lease: string;
 }
 
-const busyTimeoutDefault = 5_000;
-const busyTimeoutMax = 600_000;
+const busyTimeoutDefaultMs = 5_000;
+const busyTimeoutMaxMs = 600_000;
 
-/** @throws TypeError when an option is missing or not what it may be */
+/** @throws TypeError when an option is missing or invalid */
 export function sqliteOutbox(options: SqliteOutboxOptions): SqliteOutbox {
-  const { database, busyTimeoutMs = busyTimeoutDefault } = options;
+  const { database, busyTimeoutMs = busyTimeoutDefaultMs } = options;
   if (typeof database?.prepare !== 'function' || typeof database.exec !== 'function') {
     throw new TypeError('database must have the methods exec and prepare');
   }
-  if (!(busyTimeoutMs >= 0 && busyTimeoutMs <= busyTimeoutMax)) {
-    throw new TypeError(`busyTimeoutMs may be 0 to ${busyTimeoutMax}`);
+  if (!(busyTimeoutMs >= 0 && busyTimeoutMs <= busyTimeoutMaxMs)) {
+    throw new TypeError(`busyTimeoutMs is ${busyTimeoutMs}: it must be between 0 and ${busyTimeoutMaxMs}`);
   }
   const name = checkName('table', options.table ?? 'nuncio_outbox');
   const tables = { events: quoteName(name), lease: quoteName(`${name}_lease`) };
@@ -115,7 +119,7 @@ function appendEvents(connection: SqliteConnection, table: string, events: reado
   return rows.map(({ id }) => id);
 }
 
-/** @throws Error where an id belongs to another event */
+/** @throws Error when the outbox has a different event with the id of a row */
 function checkStored(connection: SqliteConnection, table: string, rows: readonly EventRow[]): void {
   const stored = connection
     .prepare(
@@ -124,7 +128,7 @@ function checkStored(connection: SqliteConnection, table: string, rows: readonly
     )
     .all(JSON.stringify(rows.map(({ id }) => id))) as EventRow[];
   const byId = new Map(stored.map((row) => [row.id, row]));
-  for (const row of rows) mustBeSame(row, byId.get(row.id) as EventRow);
+  for (const row of rows) assertSameEvent(row, byId.get(row.id) as EventRow);
 }
 
 function relaySide(
@@ -142,7 +146,7 @@ function relaySide(
     hold(holder, leaseMs) {
       return transact('immediate', () => {
         const now = Date.now();
-        // A lease that ends later than a new one would was taken before the clock was set back.
+        // A lease that ends later than a new one is from before the clock was set back.
         const changed = run(
           `insert into ${lease} (holder, until) values (?, ?)
            on conflict (only_row) do update set holder = excluded.holder, until = excluded.until

@@ -1,13 +1,14 @@
 /**
- * Transactions of the relay in SQLite. They never join a transaction that the application has open on the same connection:
- * they would see, and publish, what may be rolled back. `begin` fails there, and is retried, as where another connection writes.
+ * Runs the relay's SQLite transactions. A relay transaction never joins an open transaction of the application on the same
+ * connection, because it would read rows that can still be rolled back. `begin` fails in that case and is retried, as it is
+ * while another connection writes.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 
 export type Value = string | number | null;
 
-/** A `DatabaseSync` of `node:sqlite`, a `Database` of `better-sqlite3`, or anything with these methods. */
+/** A `DatabaseSync` of `node:sqlite`, a `Database` of `better-sqlite3`, or any object with these methods. */
 export interface SqliteConnection {
   exec(text: string): unknown;
   prepare(text: string): {
@@ -16,13 +17,13 @@ export interface SqliteConnection {
   };
 }
 
-/** Milliseconds between two tries. */
+/** Pause between tries of `begin`. */
 const pauseMs = 20;
 
-/** Runs statements in a transaction of their own. */
+/** Runs `work` in a new transaction. */
 export type Transact = <Result>(mode: 'deferred' | 'immediate', work: () => Result) => Promise<Result>;
 
-/** @param busyTimeoutMs how long to retry until the error is thrown */
+/** @param busyTimeoutMs how long a busy database is retried before its error is thrown */
 export function createTransact(database: SqliteConnection, busyTimeoutMs: number): Transact {
   return async (mode, work) => {
     const startedAt = performance.now();
@@ -49,23 +50,23 @@ function attempt<Result>(database: SqliteConnection, mode: string, work: () => R
   }
 }
 
-/** SQLite has rolled some failures back itself. */
+/** Ignores errors: after some failures SQLite has already rolled back. */
 function rollBack(database: SqliteConnection): void {
   try {
     database.exec('rollback');
   } catch {}
 }
 
-const codeBusy = 5;
-const codeLocked = 6;
+const busyCode = 5;
+const lockedCode = 6;
 
 function isBusy(error: unknown): boolean {
-  // `node:sqlite` tells the extended code as a number, `better-sqlite3` its name.
+  // `node:sqlite` reports the extended code as a number, `better-sqlite3` as a name.
   const { code, errcode, message } = error as { code?: unknown; errcode?: unknown; message?: unknown };
   const primary = typeof errcode === 'number' ? errcode & 0xff : null;
   return (
-    primary === codeBusy ||
-    primary === codeLocked ||
+    primary === busyCode ||
+    primary === lockedCode ||
     /^SQLITE_(BUSY|LOCKED)/.test(String(code)) ||
     /within a transaction/.test(String(message))
   );

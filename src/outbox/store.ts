@@ -1,5 +1,5 @@
 /**
- * What a relay needs of an outbox, and what an operator does with it. One implementation for each database.
+ * The interfaces of an outbox: `RelayStore` for the relay, `RejectedEvents` for operators. Each database has one implementation.
  *
  *   waiting → (published) → deleted
  *           → (rejected by the server) → rejected → (retried) → waiting
@@ -9,7 +9,7 @@
 import type { AccountName } from './event.ts';
 
 export interface WaitingEvent {
-  /** Its place in the order. */
+  /** Orders the events of an outbox. */
   position: string;
   id: string;
   kind: string;
@@ -19,72 +19,72 @@ export interface WaitingEvent {
 }
 
 export interface RejectedEvent {
-  /** Its place in the order: where the next page begins. */
+  /** Orders the events of an outbox. Pass the last one as `after` to read the next page. */
   position: string;
   id: string;
   kind: string;
   account: AccountName;
   body: unknown;
-  /** What the server says of it. */
+  /** Why the server rejected the event. */
   reason: string;
   createdAt: Date;
   rejectedAt: Date;
 }
 
 export interface OutboxStats {
-  /** Events that wait to be published; counted up to 100,000. */
+  /** Number of events that are not published yet. Counting stops at 100,000. */
   waiting: number;
-  /** Events that were rejected and wait for an operator; counted up to 100,000. */
+  /** Number of rejected events. Counting stops at 100,000. */
   rejected: number;
-  /** How long the first event in the order has waited; null where none waits. */
+  /** How long the first waiting event has waited, in milliseconds; null if no event waits. */
   oldestMs: number | null;
 }
 
-/** Rows that statistics count at most. */
+/** Maximum number of rows that `stats` counts. */
 export const countedMax = 100_000;
-/** Rejected events of one page, by default and at most. */
+/** Default and maximum page size of `rejected.list`. */
 export const pageDefault = 100;
 export const pageMax = 1_000;
 
-/** The operator's side of an outbox. */
+/** The operator's interface to rejected events. */
 export interface RejectedEvents {
-  /** Rejected events in their order, `limit` of them (default 100, at most 1,000), `after` a position. */
+  /** Lists rejected events in order, starting after the position `after`. `limit` is 100 by default; the maximum is 1,000. */
   list(page?: { limit?: number; after?: string }): Promise<RejectedEvent[]>;
   /**
-   * Lets a rejected event wait again, at its old place, with another body where one is given.
-   * @returns whether there was such an event
+   * Queues a rejected event again at its old position, with a new body if `corrected` is set.
+   * @returns whether the outbox had such an event
    */
   retry(id: string, corrected?: { body: unknown }): Promise<boolean>;
-  /** Lets all rejected events wait again. @returns how many */
+  /** Queues all rejected events again. @returns their number */
   retryAll(): Promise<number>;
-  /** Deletes a rejected event. @returns whether there was such an event */
+  /** Deletes a rejected event. @returns whether the outbox had such an event */
   discard(id: string): Promise<boolean>;
 }
 
-/** Which part of the outbox one read returns at most. The first event is always returned. */
+/** Limits of one read. The first event is returned whatever its size. */
 export interface ReadLimits {
   events: number;
   bytes: number;
 }
 
-/** The relay's side of an outbox. Statements run outside of the application's transactions. */
+/** The relay's interface to an outbox. Statements run outside the application's transactions. */
 export interface RelayStore {
   hasWaiting(): Promise<boolean>;
-  /** Takes the lease, or renews it. @returns false while another relay holds it */
+  /** Takes or renews the lease. @returns false while another relay has it */
   hold(holder: string, leaseMs: number): Promise<boolean>;
   release(holder: string): Promise<void>;
-  /** The first waiting events. */
+  /** Returns the first waiting events. */
   read(limits: ReadLimits): Promise<WaitingEvent[]>;
-  /** Deletes events that were published. */
+  /** Deletes published events. */
   forget(positions: readonly string[]): Promise<void>;
-  /** Marks events as rejected, if the holder still has the lease. */
+  /** Marks events as rejected if `holder` still has the lease. */
   reject(holder: string, rejections: readonly { position: string; reason: string }[]): Promise<void>;
 }
 
 export interface Outbox extends RelayStore {
-  /** The statements that create the tables, for migrations of your own. */
+  /** The SQL that creates the tables, for use in your own migrations. */
   readonly sql: string;
-  /** Creates the tables where they do not exist. Several processes may call it at once. */
+  /** Creates the tables if they do not exist. Several processes can call it concurrently. */
   setUp(): Promise<void>;
   readonly rejected: RejectedEvents;
   stats(): Promise<OutboxStats>;

@@ -1,12 +1,12 @@
-/** Waiting that ends sooner: idle waits by `wake` or `end`, pauses after a failure by `end` alone. */
+/** Interruptible waits. `wake` and `end` interrupt an idle wait; only `end` interrupts a pause after a failure. */
 
 export interface Waiter {
   wake(): void;
-  /** Ends this wait and all later ones. */
+  /** Ends the current wait and all later ones. */
   end(): void;
-  /** Forgets a `wake`: called before looking for what it told of. */
+  /** Clears an earlier `wake`. Call it before reading the outbox. */
   reset(): void;
-  /** Returns at once where `wake` was called since `reset`. */
+  /** Returns immediately if `wake` was called since `reset`. */
   idle(ms: number): Promise<void>;
   pause(ms: number): Promise<void>;
 }

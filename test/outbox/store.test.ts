@@ -61,7 +61,7 @@ for (const database of databases) {
         { account: 'b' },
         { account: { external_id: 'a' } },
       ]) {
-        await assert.rejects(append([{ ...event, ...change }]), /another event with the id same/);
+        await assert.rejects(append([{ ...event, ...change }]), /different event with the id same/);
         await assert.rejects(
           append([
             { ...event, id: 'new', ...change },
