@@ -1,6 +1,6 @@
 /** Validates and quotes table names. PostgreSQL and SQLite quote identifiers alike. */
 
-/** Maximum length of a table name. PostgreSQL truncates identifiers at 63 bytes, and the names of the other objects add a suffix. */
+/** Maximum length of a table name. PostgreSQL truncates identifiers at 63 bytes, and index and lease names add a suffix. */
 const nameBytesMax = 50;
 
 /** @throws TypeError when the name cannot be quoted or is too long */

@@ -15,7 +15,10 @@ export interface RelayOptions {
   publisher: RelayPublisher;
   /** Maximum number of events in a request, between 1 and 1,000. Default: 500. */
   batchEvents?: number | undefined;
-  /** Maximum total size of the bodies in a request, between 1 and 8,000,000 bytes. A larger event is sent alone. Default: 1,000,000. */
+  /**
+   * Maximum total size of the bodies in a request, between 1 and 8,000,000 bytes. A larger event is sent alone.
+   * Default: 1,000,000.
+   */
   batchBytes?: number | undefined;
   /** Poll interval of an idle relay, between 10 and 3,600,000 milliseconds. Default: 1,000. */
   pollMs?: number | undefined;
@@ -54,7 +57,7 @@ export function readOptions(options: RelayOptions): Settings {
 
 function readNumber(name: string, value: number, min: number, max: number): number {
   if (Number.isInteger(value) && value >= min && value <= max) return value;
-  throw new TypeError(`${name} is ${value}: it may be ${min} to ${max}`);
+  throw new TypeError(`${name} is ${value}: it must be an integer between ${min} and ${max}`);
 }
 
 /** Wraps a hook so that its errors become process warnings and do not stop the relay. */
