@@ -1,14 +1,14 @@
 -- Sign-in with an upstream OpenID provider. Owner: src/accounts/upstream.
 
--- Who a provider says somebody is, and the account that this person has here.
+-- Users of providers, and the accounts that they sign in to.
 create table upstream_identities (
-  -- `iss` and `sub` of the provider's ID tokens, compared byte by byte.
+  -- `iss` and `sub` of the ID token, compared byte by byte.
   issuer text collate "C" not null check (char_length(issuer) <= 512),
   subject text collate "C" not null check (char_length(subject) between 1 and 255),
   account_id uuid not null references accounts on delete cascade,
-  -- Id of the provider in the configuration, as of the last sign-in.
+  -- Id of the provider in the configuration at the last sign-in.
   provider text not null,
-  -- How the provider names the user: shown to the user and to administrators, and never compared.
+  -- Name of the user at the provider. Only for display, never for comparison.
   label text not null,
   created_at timestamptz not null default now(),
   last_used_at timestamptz not null default now(),
@@ -30,25 +30,25 @@ end $$;
 create trigger audit_upstream_identity after insert or delete on upstream_identities
   for each row execute function audit_upstream_identity();
 
--- Sign-ins that are at a provider, or have come back and are not finished.
+-- Sign-ins with a provider.
 create table upstream_logins (
-  -- Of the cookie of the browser that began it.
+  -- Digest of the secret in the browser's cookie.
   browser_digest bytea primary key,
-  -- Of the `state` parameter.
+  -- Digest of the `state` parameter.
   state_digest bytea not null unique,
   provider text not null,
-  -- The authorization request that waits for it; null for the account page.
+  -- The authorization request; null for the account page.
   interaction_uid text,
-  -- The signed-in account that a user connects the provider to; null for a sign-in.
+  -- The signed-in account to connect the provider to; null for a sign-in.
   account_id uuid references accounts on delete cascade,
-  -- What the app asked of the time of the sign-in.
+  -- `prompt=login` and `max_age` of the app's authorization request.
   is_fresh boolean not null,
   max_age_seconds integer,
   created_at timestamptz not null default now(),
   expires_at timestamptz not null,
-  -- When the browser came back; nobody comes back twice.
+  -- When the browser returned from the provider. It can return once.
   returned_at timestamptz,
-  -- What the verified ID token says.
+  -- The verified identity, as JSON.
   identity jsonb,
   finished_at timestamptz
 );

@@ -211,7 +211,7 @@ test('with registration off nobody creates an account, and a local sign-in still
     const sub = newId();
     const login = await openLoginPage(closed, browser, appOfClosed);
     let page = await signInAt(browser, login, 'trusted', trusted, { sub, ...claims });
-    assert.match(page.text, /If you have no account or password here, ask/);
+    assert.match(page.text, /If you have no account or password here, contact/);
     assert.doesNotMatch(page.text, /value="create"/);
     // A form of one's own making.
     const forged = await browser.submit(page, { action: 'create' });

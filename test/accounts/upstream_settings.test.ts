@@ -49,14 +49,14 @@ test('providers are declared with what each needs', () => {
 
 test('a wrong provider is reported with its place and what may be there', () => {
   const wrong: [unknown, RegExp][] = [
-    ['google', /^accounts\.upstream: it may be an array of up to 20 providers$/],
+    ['google', /^accounts\.upstream: must be an array of up to 20 providers$/],
     [Array.from({ length: 21 }, (_none, index) => ({ ...good, id: `p${index}` })), /an array of up to 20/],
-    [['google'], /^accounts\.upstream\[0\]: it may be \{ id, name/],
-    [[{ ...good, secret: 'x' }], /^accounts\.upstream\[0\]\.secret: there is no such setting$/],
-    [[{ ...good, id: 'Company' }], /\.id: it may be a lower-case word/],
+    [['google'], /^accounts\.upstream\[0\]: must be \{ id, name/],
+    [[{ ...good, secret: 'x' }], /^accounts\.upstream\[0\]\.secret: unknown setting$/],
+    [[{ ...good, id: 'Company' }], /\.id: must be a lower-case word/],
     [[{ ...good, id: 'a/b' }], /\.id: /],
-    [[{ ...good, name: ' ' }], /\.name: it may be 1 to 60 characters/],
-    [[{ ...good, issuer: 'http://id.example.com' }], /\.issuer: it may be a URL .* https:\/\//],
+    [[{ ...good, name: ' ' }], /\.name: must be 1 to 60 characters/],
+    [[{ ...good, issuer: 'http://id.example.com' }], /\.issuer: must be a URL .* https:\/\//],
     [[{ ...good, issuer: 'https://id.example.com?tenant=1' }], /\.issuer: /],
     [[{ ...good, issuer: 'https://id.example.com#x' }], /\.issuer: /],
     [[{ ...good, issuer: 'https://user:password@id.example.com' }], /\.issuer: /],
@@ -65,7 +65,7 @@ test('a wrong provider is reported with its place and what may be there', () => 
     [[{ ...good, clientId: '' }], /\.clientId: /],
     [[{ ...good, clientSecretEnv: 'NUNCIO_SECRET' }], /\.clientSecretEnv: .* does not begin with NUNCIO_/],
     [[{ ...good, clientSecretEnv: undefined }], /\.clientSecretEnv: /],
-    [[{ ...good, trustEmail: 'yes' }], /\.trustEmail: it may be true or false/],
+    [[{ ...good, trustEmail: 'yes' }], /\.trustEmail: must be true or false/],
     [[good, { ...good, issuer: 'https://other.example' }], /two providers have the id "company"/],
     [[good, { ...good, id: 'other', issuer: 'https://id.example.com/' }], /two providers have the issuer/],
   ];

@@ -1,10 +1,9 @@
 /**
- * Identities: who an OpenID provider says somebody is, each connected to one account. Owns the table
- * `upstream_identities`.
+ * Identities: users of OpenID providers, each connected to one account. Owns the table `upstream_identities`.
  *
- *   connected by a first sign-in, a trusted address or the user → (used) → disconnected, or deleted with the account
+ *   connected (by a first sign-in, a trusted address or the user) → (used) → disconnected, or deleted with the account
  *
- * Issuer and subject together name a person (OpenID Connect Core section 5.7). Addresses and names do not.
+ * Only issuer and subject together identify a user (OpenID Connect Core section 5.7). Email addresses and names do not.
  */
 
 import { sql } from 'kysely';
@@ -12,30 +11,30 @@ import type { Database, Transaction } from '../../database/database.ts';
 import { isStorable } from '../../http/json.ts';
 import { normalizeEmail } from '../account.ts';
 
-/** Characters of a subject identifier (OpenID Connect Core section 2), a label and a name at most. */
+/** Maximum lengths of a subject identifier (OpenID Connect Core section 2), a label and a name. */
 const subjectCharactersMax = 255;
 const labelCharactersMax = 254;
 const nameCharactersMax = 200;
-/** Identities of one account at most. */
+/** Maximum number of identities of one account. */
 export const identitiesMax = 20;
 
-/** What a verified ID token says, as far as it is used. */
+/** The claims of a verified ID token that this server uses. */
 export interface VerifiedIdentity {
   provider: string;
   issuer: string;
   subject: string;
-  /** An address that the provider verified and that is believed (`trustEmail`); in lower case. */
+  /** The email address in lower case, if the provider verified it and has `trustEmail`; otherwise null. */
   trustedEmail: string | null;
-  /** Empty where the provider tells none. */
+  /** Empty if the provider reports no name. */
   name: string;
   label: string;
-  /** When the user signed in at the provider, in seconds since the epoch; null where it does not say. */
+  /** When the user signed in at the provider, in seconds since the epoch; null if the provider does not report it. */
   authTimeSeconds: number | null;
 }
 
 /**
- * @param claims those of an ID token whose signature, issuer, audience, times and nonce are verified
- * @returns undefined where the subject is not one
+ * @param claims claims of an ID token whose signature, issuer, audience, times and nonce are verified
+ * @returns undefined if the issuer or the subject is invalid
  */
 export function readIdentity(
   claims: Readonly<Record<string, unknown>>,
@@ -46,7 +45,7 @@ export function readIdentity(
   const email =
     typeof claims.email === 'string' && isStorable(claims.email) ? normalizeEmail(claims.email) : undefined;
   const name = readName(claims.name) ?? readName(claims.preferred_username) ?? '';
-  const isTrusted = trustEmail && claims.email_verified === true && isPlainCase(claims.email);
+  const isTrusted = trustEmail && claims.email_verified === true && hasAsciiCaseOnly(claims.email);
   return {
     provider,
     issuer,
@@ -63,10 +62,10 @@ function isSubject(subject: string): boolean {
 }
 
 /**
- * Whether lower case changes ASCII letters alone. Others may become the letters of another address: the Kelvin sign
- * becomes a `k`.
+ * Whether converting to lower case changes only ASCII letters. Other conversions can produce a different address: the
+ * Kelvin sign becomes a `k`.
  */
-function isPlainCase(email: unknown): boolean {
+function hasAsciiCaseOnly(email: unknown): boolean {
   if (typeof email !== 'string') return false;
   return email.replaceAll(/[A-Z]/g, (letter) => letter.toLowerCase()) === email.toLowerCase();
 }
@@ -75,7 +74,7 @@ function readLabel(text: string): string {
   return [...text.replaceAll(/\p{C}/gu, '')].slice(0, labelCharactersMax).join('');
 }
 
-/** Control characters and those that change the direction of a text are left out. */
+/** Removes control characters and characters that change the text direction. */
 function readName(value: unknown): string | undefined {
   if (typeof value !== 'string') return undefined;
   const name = value.replaceAll(/\p{C}/gu, '').trim();
@@ -100,7 +99,7 @@ interface IdentityRow {
   last_used_at: Date;
 }
 
-/** The identities of an account, the first connected one first. */
+/** Lists the identities of an account, oldest connection first. */
 export async function listIdentities(
   db: Database | Transaction,
   accountId: string,
@@ -116,7 +115,7 @@ export async function listIdentities(
   }));
 }
 
-/** One sign-in or connection of an identity at a time, on all nodes, until the transaction ends. */
+/** Serializes sign-ins and connections of an identity across all nodes, until the transaction ends. */
 export async function lockIdentity(
   tx: Transaction,
   { issuer, subject }: Pick<VerifiedIdentity, 'issuer' | 'subject'>,
@@ -124,7 +123,7 @@ export async function lockIdentity(
   await sql`select pg_advisory_xact_lock(lock_key(${`identity ${issuer}\n${subject}`}))`.execute(tx);
 }
 
-/** Whose identity it is, and notes its use. @returns undefined where it is nobody's */
+/** Finds the account of an identity and records its use. @returns undefined if no account is connected */
 export async function useIdentity(
   tx: Transaction,
   { issuer, subject, provider, label }: VerifiedIdentity,
@@ -140,8 +139,8 @@ export async function useIdentity(
 export type Connection = 'connected' | 'disabled' | 'too-many' | 'of-another-account';
 
 /**
- * Connects an identity to an account. The caller has locked the identity and proved that the same person has both.
- * Locks the account, so that it is neither disabled nor deleted before the commit.
+ * Connects an identity to an account. The caller must have locked the identity and proved that one person controls both.
+ * Locks the account, so that no other transaction disables or deletes it before the commit.
  */
 export async function connectIdentity(
   tx: Transaction,
@@ -163,9 +162,8 @@ export async function connectIdentity(
 }
 
 /**
- * Disconnects an identity, unless the account has no other way to sign in: a password, or an identity of a provider that
- * is still configured.
- * @param issuers those of the configured providers
+ * Disconnects an identity if the account has another way to sign in: a password, or an identity of a configured provider.
+ * @param issuers issuers of the configured providers
  */
 export async function disconnectIdentity(
   tx: Transaction,
@@ -173,23 +171,23 @@ export async function disconnectIdentity(
   { issuer, subject }: Pick<VerifiedIdentity, 'issuer' | 'subject'>,
   issuers: readonly string[],
 ): Promise<'disconnected' | 'last-way' | 'unknown'> {
-  // Two that disconnect the last two identities wait for each other here.
+  // Serializes concurrent requests, so that they cannot disconnect the last two identities.
   const { rows: accounts } = await sql<{ has_password: boolean }>`
     select password_hash is not null and email is not null and external_id is null as has_password
     from accounts where id = ${accountId} for no key update`.execute(tx);
   const identities = await listIdentities(tx, accountId);
-  const isIt = (each: ConnectedIdentity) => each.issuer === issuer && each.subject === subject;
-  if (!identities.some(isIt)) return 'unknown';
-  const isOtherWay = (each: ConnectedIdentity) => !isIt(each) && isOneOf(each.issuer, issuers);
-  if (accounts[0]?.has_password !== true && !identities.some(isOtherWay)) return 'last-way';
+  const isTarget = (each: ConnectedIdentity) => each.issuer === issuer && each.subject === subject;
+  if (!identities.some(isTarget)) return 'unknown';
+  const isAlternative = (each: ConnectedIdentity) => !isTarget(each) && includesIssuer(each.issuer, issuers);
+  if (accounts[0]?.has_password !== true && !identities.some(isAlternative)) return 'last-way';
   await sql`
     delete from upstream_identities
     where issuer = ${issuer} and subject = ${subject} and account_id = ${accountId}`.execute(tx);
   return 'disconnected';
 }
 
-/** Issuers are compared as URLs: a configured one may lack the slash at the end. */
-export function isOneOf(issuer: string, issuers: readonly string[]): boolean {
+/** Compares issuers as URLs: a configured URL without a path can lack the trailing slash. */
+export function includesIssuer(issuer: string, issuers: readonly string[]): boolean {
   const href = URL.parse(issuer)?.href;
   return issuers.some((each) => URL.parse(each)?.href === href);
 }

@@ -1,22 +1,22 @@
-/** The property `accounts.upstream` of `nuncio.config.ts`: OpenID providers that users sign in with. */
+/** The setting `accounts.upstream` of `nuncio.config.ts`: the OpenID providers that users can sign in with. */
 
 import { ConfigError, isLoopbackHost } from '../../config/config.ts';
 import { readVariable } from '../../config/environment.ts';
 
-/** What an operator declares of one provider. */
+/** The declaration of one provider. */
 export interface UpstreamDeclaration {
-  /** Part of the redirect URI, like `google`. It stays the same as long as the provider is in use. */
+  /** Part of the redirect URI, such as `google`. Do not change it while the provider is in use. */
   readonly id: string;
-  /** What users call the provider: `Continue with <name>`. */
+  /** The name on the button: `Continue with <name>`. */
   readonly name: string;
-  /** The issuer identifier, letter for letter. https, or http on loopback. */
+  /** The exact issuer identifier: `https`, or `http` on loopback. */
   readonly issuer: string;
   readonly clientId: string;
   /** The environment variable that holds the client secret. */
   readonly clientSecretEnv: string;
   /**
-   * Whether an address that the provider reports as verified (`email_verified`) says whose account it is. False where
-   * left out. Set it only for a provider that verifies every address that it reports.
+   * Whether an email address that the provider reports as verified (`email_verified`) identifies an account. Default: false.
+   * Set it only for a provider that verifies every address it reports.
    */
   readonly trustEmail?: boolean;
 }
@@ -30,25 +30,25 @@ const nameCharactersMax = 60;
 const clientIdCharactersMax = 255;
 const issuerCharactersMax = 512;
 
-/** @param report told of each problem with its place */
+/** @param report called with the place and the reason of each problem */
 export function readUpstreamProviders(declared: unknown, report: Report): readonly UpstreamProvider[] {
   if (declared === undefined) return Object.freeze([]);
   const place = 'accounts.upstream';
   if (!Array.isArray(declared) || declared.length > providersMax) {
-    report(place, `it may be an array of up to ${providersMax} providers`);
+    report(place, `must be an array of up to ${providersMax} providers`);
     return Object.freeze([]);
   }
   const providers = declared.flatMap(
     (value: unknown, index) => readProvider(value, `${place}[${index}]`, report) ?? [],
   );
-  reportTwice(providers, ({ id }) => id, 'id', report);
-  reportTwice(providers, ({ issuer }) => URL.parse(issuer)?.href ?? issuer, 'issuer', report);
+  reportDuplicates(providers, ({ id }) => id, 'id', report);
+  reportDuplicates(providers, ({ issuer }) => URL.parse(issuer)?.href ?? issuer, 'issuer', report);
   return Object.freeze(providers);
 }
 
 function readProvider(value: unknown, place: string, report: Report): UpstreamProvider | undefined {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    report(place, 'it may be { id, name, issuer, clientId, clientSecretEnv, trustEmail? }');
+    report(place, 'must be { id, name, issuer, clientId, clientSecretEnv, trustEmail? }');
     return undefined;
   }
   const {
@@ -60,12 +60,12 @@ function readProvider(value: unknown, place: string, report: Report): UpstreamPr
     trustEmail = false,
     ...others
   } = value as Record<string, unknown>;
-  for (const other of Object.keys(others)) report(`${place}.${other}`, 'there is no such setting');
-  const check = (isRight: boolean, member: string, mayBe: string) => {
-    if (!isRight) report(`${place}.${member}`, `it may be ${mayBe}`);
-    return isRight;
+  for (const other of Object.keys(others)) report(`${place}.${other}`, 'unknown setting');
+  const check = (isMemberValid: boolean, member: string, expected: string) => {
+    if (!isMemberValid) report(`${place}.${member}`, `must be ${expected}`);
+    return isMemberValid;
   };
-  const isRight = [
+  const isValid = [
     check(
       isText(id, /^[a-z][a-z0-9-]{0,31}$/),
       'id',
@@ -76,7 +76,7 @@ function readProvider(value: unknown, place: string, report: Report): UpstreamPr
       'name',
       `1 to ${nameCharactersMax} characters`,
     ),
-    check(isIssuer(issuer), 'issuer', issuerMayBe),
+    check(isIssuer(issuer), 'issuer', issuerFormat),
     check(
       isText(clientId, /^[\x20-\x7e]+$/) && (clientId as string).length <= clientIdCharactersMax,
       'clientId',
@@ -85,32 +85,32 @@ function readProvider(value: unknown, place: string, report: Report): UpstreamPr
     check(
       isText(clientSecretEnv, /^(?!NUNCIO_)[A-Z][A-Z0-9_]{0,127}$/) && clientSecretEnv !== 'DATABASE_URL',
       'clientSecretEnv',
-      'the name of an environment variable that does not begin with NUNCIO_, like GOOGLE_CLIENT_SECRET',
+      'the name of an environment variable that does not begin with NUNCIO_, such as GOOGLE_CLIENT_SECRET',
     ),
     check(typeof trustEmail === 'boolean', 'trustEmail', 'true or false'),
   ].every(Boolean);
-  return isRight
+  return isValid
     ? (Object.freeze({ id, name, issuer, clientId, clientSecretEnv, trustEmail }) as UpstreamProvider)
     : undefined;
 }
 
-const issuerMayBe = `a URL of up to ${issuerCharactersMax} characters that begins with https://, or with http:// on loopback, on port 443 (80 for http) or 1024 and up, without credentials, query and fragment`;
+const issuerFormat = `a URL of up to ${issuerCharactersMax} characters that begins with https://, or with http:// on loopback, with port 443 (80 for http) or a port from 1024, without credentials, query and fragment`;
 
 /** OpenID Connect Core section 2: https, no query, no fragment. */
 function isIssuer(value: unknown): boolean {
   const url = typeof value === 'string' && value.length <= issuerCharactersMax ? URL.parse(value) : null;
   if (url === null || /[?#]/.test(value as string) || url.username !== '' || url.password !== '')
     return false;
-  // Lower ports are those of other protocols: nothing is fetched from them (egress/fetch.ts).
+  // Requests to lower ports are refused, because other protocols use them (egress/fetch.ts).
   if (url.port !== '' && Number(url.port) < 1_024) return false;
   return url.protocol === 'https:' || (url.protocol === 'http:' && isLoopbackHost(url.hostname));
 }
 
-function isText(value: unknown, form: RegExp): boolean {
-  return typeof value === 'string' && form.test(value);
+function isText(value: unknown, pattern: RegExp): boolean {
+  return typeof value === 'string' && pattern.test(value);
 }
 
-function reportTwice(
+function reportDuplicates(
   providers: readonly UpstreamProvider[],
   keyOf: (provider: UpstreamProvider) => string,
   member: string,
@@ -122,12 +122,12 @@ function reportTwice(
   }
 }
 
-/** Client secrets by the id of the provider. */
+/** Client secrets by provider id. */
 export type UpstreamSecrets = ReadonlyMap<string, string>;
 
 /**
  * Reads the client secrets from the environment.
- * @throws ConfigError with a line for each variable that is not set
+ * @throws ConfigError with one problem for each variable that is not set
  */
 export function readUpstreamSecrets(providers: readonly UpstreamProvider[]): UpstreamSecrets {
   const secrets = new Map<string, string>();

@@ -1,13 +1,13 @@
 /**
- * Which account a verified identity signs in to. An identity is connected to an account
+ * Resolves a verified identity to an account. A new identity is connected to an account in one of three ways:
  *
- *   - that has an address which this server knows to be verified, where a trusted provider reports the same address as
- *     verified, and no other identity of that provider is connected;
- *   - by its user, who signs in to both;
- *   - that its first sign-in creates, where registration is open.
+ *   - A trusted provider reports a verified email address, and an account has the same verified address and no other
+ *     identity of that provider.
+ *   - The user signs in to an existing account.
+ *   - The first sign-in creates an account, if registration is open.
  *
- * An address from a provider that is not trusted, or that it has not verified, connects nothing and is not stored: an
- * account of this server with an address owns that address.
+ * An address that the provider has not verified, or that comes from an untrusted provider, is neither used nor stored: an
+ * account with an address owns that address.
  */
 
 import { sql } from 'kysely';
@@ -16,33 +16,33 @@ import type { Database, Transaction } from '../../database/database.ts';
 import { connectIdentity, lockIdentity, useIdentity, type VerifiedIdentity } from './identity.ts';
 import { finishUpstreamLogin } from './upstream_login.ts';
 
-/** Who may create an account. */
+/** Whether a first sign-in can create an account. */
 type Registration = 'open' | 'off';
 
 export type Resolution =
   | { outcome: 'signed-in'; accountId: string; how: 'known' | 'connected' | 'created' }
-  /** The user chooses: an account that they have, or a new one. */
+  /** The user chooses between an existing account and a new one. */
   | { outcome: 'unknown'; mayCreate: boolean; takenEmail: string | null }
   | { outcome: 'disabled' }
   | { outcome: 'too-many' }
   | { outcome: 'of-another-account' }
-  /** Finished before, or too late. */
+  /** The sign-in is finished or expired. */
   | { outcome: 'over' };
 
-interface Waiting {
+interface PendingLogin {
   browserSecret: string;
   identity: VerifiedIdentity;
 }
 
 /**
- * Signs in without a question where that is possible.
- * @param isWanted whether the user asked for a new account
+ * Signs in without user interaction if possible.
+ * @param isCreationConfirmed whether the user chose to create an account
  */
 export function resolveLogin(
   db: Database,
-  { browserSecret, identity }: Waiting,
+  { browserSecret, identity }: PendingLogin,
   registration: Registration,
-  isWanted: boolean,
+  isCreationConfirmed: boolean,
 ): Promise<Resolution> {
   return inOneTransaction(db, browserSecret, identity, async (tx) => {
     const owner = await useIdentity(tx, identity);
@@ -56,17 +56,17 @@ export function resolveLogin(
       if (local !== undefined) return { outcome: 'unknown', mayCreate: false, takenEmail: trustedEmail };
     }
     const mayCreate = registration === 'open';
-    if (!mayCreate || (trustedEmail === null && !isWanted)) {
+    if (!mayCreate || (trustedEmail === null && !isCreationConfirmed)) {
       return { outcome: 'unknown', mayCreate, takenEmail: null };
     }
-    const accountId = await createAccountOf(tx, identity);
-    // Somebody else got the address at this moment.
+    const accountId = await insertAccount(tx, identity);
+    // A concurrent transaction took the address.
     if (accountId === undefined) return { outcome: 'unknown', mayCreate: false, takenEmail: trustedEmail };
     return connectTo(tx, accountId, identity, 'created');
   });
 }
 
-/** What the user is asked where nobody has the identity; changes nothing. */
+/** Describes the choices of a user whose identity is not connected. Changes nothing. */
 export async function describeUnknown(
   db: Database,
   { trustedEmail, issuer }: VerifiedIdentity,
@@ -77,10 +77,10 @@ export async function describeUnknown(
   return { outcome: 'unknown', mayCreate: registration === 'open' && takenEmail === null, takenEmail };
 }
 
-/** Connects the identity to an account whose user has proved to be the same person, and signs in to it. */
+/** Connects the identity to an account that the user has proved to control, and signs in to it. */
 export function connectLogin(
   db: Database,
-  { browserSecret, identity }: Waiting,
+  { browserSecret, identity }: PendingLogin,
   accountId: string,
 ): Promise<Resolution> {
   return inOneTransaction(db, browserSecret, identity, (tx) =>
@@ -88,10 +88,10 @@ export function connectLogin(
   );
 }
 
-/** Thrown to undo what was written: the sign-in was used up at the same moment. */
+/** Rolls the transaction back when a concurrent request has finished the sign-in. */
 class OverError extends Error {}
 
-/** The sign-in is used up by the transaction that signs in, or not at all. */
+/** Finishes the sign-in in the transaction that signs the user in. */
 async function inOneTransaction(
   db: Database,
   browserSecret: string,
@@ -122,10 +122,7 @@ async function connectTo(
   return outcome === 'connected' ? { outcome: 'signed-in', accountId, how } : { outcome };
 }
 
-/**
- * Whose address it is here. Accounts of another application are not asked: their users sign in there, and nothing is
- * linked by their addresses.
- */
+/** Finds the local account with an address. External accounts are excluded: addresses never link them. */
 async function findAddressOwner(
   db: Database | Transaction,
   email: string,
@@ -133,7 +130,7 @@ async function findAddressOwner(
 ): Promise<{ id: string; isDisabled: boolean; mayConnect: boolean } | undefined> {
   const { rows } = await sql<{ id: string; is_disabled: boolean; may_connect: boolean }>`
     select a.id, a.disabled_at is not null as is_disabled,
-      -- Another identity of the same provider: the provider gave the address to somebody else.
+      -- With another identity of the same issuer, the provider has reassigned the address.
       a.email_verified is true and not exists (
         select from upstream_identities i where i.account_id = a.id and i.issuer = ${issuer}) as may_connect
     from accounts a
@@ -143,15 +140,15 @@ async function findAddressOwner(
   return row && { id: row.id, isDisabled: row.is_disabled, mayConnect: row.may_connect };
 }
 
-/** @returns undefined where the address is taken */
-async function createAccountOf(
+/** @returns undefined if another account has the address */
+async function insertAccount(
   tx: Transaction,
   { trustedEmail, name }: VerifiedIdentity,
 ): Promise<string | undefined> {
-  const shown = name || (trustedEmail?.slice(0, trustedEmail.indexOf('@')) ?? '');
+  const displayName = name || (trustedEmail?.slice(0, trustedEmail.indexOf('@')) ?? '');
   const { rows } = await sql<{ id: string }>`
     insert into accounts (id, email, email_verified, name)
-    values (${newId()}, ${trustedEmail}, ${trustedEmail === null ? null : true}, ${shown})
+    values (${newId()}, ${trustedEmail}, ${trustedEmail === null ? null : true}, ${displayName})
     on conflict (email) where external_id is null do nothing
     returning id`.execute(tx);
   return rows[0]?.id;

@@ -1,10 +1,9 @@
 /**
- * The client of one upstream OpenID provider, by `openid-client`: discovery, the address that the browser is sent to,
- * and the exchange of the code for a verified ID token. The library is loaded with the first sign-in.
+ * The client of one upstream OpenID provider, built on `openid-client`: discovery, the authorization request, and the
+ * exchange of the code for a verified ID token. The first sign-in loads the library.
  *
- * Requests reach the host of the issuer wherever it is, because the operator named it, and public hosts otherwise: what
- * the provider's metadata names is not the operator's word. Each request has the limits of egress/fetch.ts (5 s, 64 KiB,
- * no redirect).
+ * The host of the issuer can be in a private network, because the operator configured it. Other hosts come from the
+ * provider's metadata and must be public. Each request has the limits of egress/fetch.ts (5 s, 64 KiB, no redirects).
  */
 
 import type * as OpenId from 'openid-client';
@@ -15,26 +14,26 @@ import { readIdentity, type VerifiedIdentity } from './identity.ts';
 import type { UpstreamProvider } from './provider_settings.ts';
 import { type BegunLogin, codeVerifierOf, nonceOf } from './upstream_login.ts';
 
-/** Milliseconds that the provider's metadata are used before they are read again. */
+/** How long metadata is cached. */
 const metadataMs = 3_600_000;
-/** Milliseconds that old metadata are used while the provider cannot be read. */
+/** How long stale metadata is used while the provider is unavailable. */
 const staleMetadataMs = 86_400_000;
-/** Milliseconds in which a provider that could not be read is not asked again. */
-const pauseMs = 3_000;
-/** Seconds for `max_age` where only a new sign-in is asked: with it an ID token has `auth_time`. */
-const freshSeconds = 300;
+/** Pause between attempts to read the metadata of an unavailable provider. */
+const retryPauseMs = 3_000;
+/** `max_age` for a request with `prompt=login`: it makes the provider add `auth_time` to the ID token. */
+const freshMaxAgeSeconds = 300;
 
 export type UpstreamFault =
-  /** The provider cannot be reached, or answers what is no answer. */
+  /** The provider cannot be reached, or its response is malformed. */
   | 'unavailable'
-  /** The user refused at the provider. */
+  /** The user cancelled the sign-in at the provider. */
   | 'cancelled'
-  /** The provider answers with an error. */
+  /** The provider returned an error. */
   | 'refused'
-  /** What came back is not proved to be the provider's answer to this request. */
+  /** The response cannot be verified as the provider's response to this request. */
   | 'invalid';
 
-/** Why a sign-in with a provider does not go on. The message is for the log. */
+/** A sign-in with a provider failed. The message is for the log. */
 export class UpstreamError extends Error {
   override readonly name = 'UpstreamError';
   readonly fault: UpstreamFault;
@@ -45,34 +44,34 @@ export class UpstreamError extends Error {
   }
 }
 
-/** What the app asked, as far as it concerns the provider. */
+/** The parameters of the app's authorization request that concern the provider. */
 export interface UpstreamQuestion {
   loginHint: string | null;
-  /** The values of `prompt`. */
+  /** Values of `prompt`. */
   prompt: readonly string[];
   maxAgeSeconds: number | null;
 }
 
 export interface UpstreamClient {
   readonly provider: UpstreamProvider;
-  /** Reads the provider's metadata, unless they are known. @throws UpstreamError */
+  /** Reads the provider's metadata unless it is cached. @throws UpstreamError */
   prepare: () => Promise<void>;
-  /** Where the browser goes. @throws UpstreamError */
+  /** Builds the URL of the authorization request. @throws UpstreamError */
   authorizationUrl: (login: BegunLogin, question: UpstreamQuestion) => Promise<URL>;
   /**
    * Exchanges the code and verifies the ID token: signature, `iss`, `aud`, `azp`, `exp`, `nonce`, and the `iss` of the
    * response (RFC 9207).
-   * @param url the address that the browser came back to
+   * @param url the callback URL with the parameters of the authorization response
    * @throws UpstreamError
    */
   exchange: (url: URL, login: BegunLogin) => Promise<VerifiedIdentity>;
   close: () => Promise<void>;
 }
 
-interface Known {
+interface Discovered {
   openid: typeof OpenId;
   configuration: OpenId.Configuration;
-  /** By the monotonic clock. */
+  /** Monotonic time. */
   readAtMs: number;
 }
 
@@ -91,7 +90,7 @@ export function createUpstreamClient(options: UpstreamClientOptions): UpstreamCl
     allowLoopback: isLoopbackHost(issuer.hostname),
     trustedHost: issuer.hostname.replace(/^\[(.*)\]$/, '$1'),
   });
-  const discover = rememberMetadata(() => readMetadata(options, issuer, fetch));
+  const discover = cacheMetadata(() => readMetadata(options, issuer, fetch));
 
   return {
     provider,
@@ -113,30 +112,32 @@ export function createUpstreamClient(options: UpstreamClientOptions): UpstreamCl
       try {
         return openid.buildAuthorizationUrl(configuration, parameters);
       } catch (cause) {
-        throw new UpstreamError('unavailable', 'the metadata have no usable authorization endpoint', {
+        throw new UpstreamError('unavailable', 'the metadata has no valid authorization endpoint', {
           cause,
         });
       }
     },
     async exchange(url, { state, browserSecret }) {
-      const known = await discover();
+      const discovered = await discover();
       try {
-        return await exchangeCode(known, provider, url, state, browserSecret);
+        return await exchangeCode(discovered, provider, url, state, browserSecret);
       } catch (error) {
-        throw toUpstreamError(error, known.openid);
+        throw toUpstreamError(error, discovered.openid);
       }
     },
   };
 }
 
-/** @param supported values of `prompt` that the provider names; `login` is for all (OpenID Connect Core section 3.1.2.1) */
+/** @param supported `prompt_values_supported`. All providers support `login` (OpenID Connect Core section 3.1.2.1) */
 function authorizationParameters(
   { loginHint, prompt, maxAgeSeconds }: UpstreamQuestion,
   supported: unknown,
 ): Record<string, string> {
-  const known: readonly unknown[] = Array.isArray(supported) ? supported : ['login'];
-  const forwarded = prompt.filter((value) => forwardedPrompts.includes(value) && known.includes(value));
-  const maxAge = maxAgeSeconds ?? (prompt.includes('login') ? freshSeconds : null);
+  const supportedPrompts: readonly unknown[] = Array.isArray(supported) ? supported : ['login'];
+  const forwarded = prompt.filter(
+    (value) => forwardedPrompts.includes(value) && supportedPrompts.includes(value),
+  );
+  const maxAge = maxAgeSeconds ?? (prompt.includes('login') ? freshMaxAgeSeconds : null);
   return {
     ...(loginHint === null ? {} : { login_hint: loginHint }),
     ...(forwarded.length === 0 ? {} : { prompt: forwarded.join(' ') }),
@@ -147,7 +148,7 @@ function authorizationParameters(
 const forwardedPrompts = ['login', 'select_account'];
 
 async function exchangeCode(
-  { openid, configuration }: Known,
+  { openid, configuration }: Discovered,
   provider: UpstreamProvider,
   url: URL,
   state: string,
@@ -160,15 +161,15 @@ async function exchangeCode(
     idTokenExpected: true,
   });
   let claims: Record<string, unknown> = { ...tokens.claims() };
-  // Many providers tell what the scope `email` asks at the UserInfo endpoint alone (OpenID Connect Core section 5.4).
+  // Many providers return the claims of the scope `email` only at the UserInfo endpoint (OpenID Connect Core section 5.4).
   if (claims.email === undefined && configuration.serverMetadata().userinfo_endpoint !== undefined) {
-    // The address and whether it is verified come from one source; who it is, and when they signed in, from the ID token.
+    // `email` and `email_verified` must have one source. `iss`, `sub` and `auth_time` always come from the ID token.
     const { iss, sub, auth_time } = claims;
-    const told = await openid.fetchUserInfo(configuration, tokens.access_token, String(sub));
-    claims = { name: claims.name, ...told, iss, sub, auth_time };
+    const userInfo = await openid.fetchUserInfo(configuration, tokens.access_token, String(sub));
+    claims = { name: claims.name, ...userInfo, iss, sub, auth_time };
   }
   const identity = readIdentity(claims, provider);
-  if (identity === undefined) throw new UpstreamError('invalid', 'the subject is not 1 to 255 characters');
+  if (identity === undefined) throw new UpstreamError('invalid', 'the subject must have 1 to 255 characters');
   return identity;
 }
 
@@ -176,7 +177,7 @@ async function readMetadata(
   { provider, clientSecret }: UpstreamClientOptions,
   issuer: URL,
   fetch: GuardedFetch,
-): Promise<Known> {
+): Promise<Discovered> {
   const openid = await import('openid-client');
   const { clientId } = provider;
   const authenticate: OpenId.ClientAuth = (server, ...rest) => {
@@ -189,33 +190,33 @@ async function readMetadata(
       timeout: fetchTimeoutMs / 1_000,
       [openid.customFetch]: (url, init) => fetch(url, init),
       execute: [
-        // The signature is verified although the ID token comes over TLS.
+        // Verify the signature although the ID token comes over TLS.
         openid.enableNonRepudiationChecks,
         ...(issuer.protocol === 'http:' ? [openid.allowInsecureRequests] : []),
       ],
     });
-    // The library makes an exception for multi-tenant issuers, whose tokens say anybody's tenant.
+    // The library accepts multi-tenant issuers. Their tokens name the tenant of any user.
     if (new URL(configuration.serverMetadata().issuer).href !== issuer.href)
-      throw new Error('another issuer');
+      throw new Error('the metadata names a different issuer');
     return { openid, configuration, readAtMs: performance.now() };
   } catch (cause) {
-    throw new UpstreamError('unavailable', `the metadata of ${issuer.href} cannot be used`, { cause });
+    throw new UpstreamError('unavailable', `the metadata of ${issuer.href} is not usable`, { cause });
   }
 }
 
-/** One reading at a time; what is known is used meanwhile, if it is not too old. */
-function rememberMetadata(read: () => Promise<Known>): () => Promise<Known> {
-  let known: Known | undefined;
-  let reading: Promise<Known> | undefined;
+/** Caches the metadata. Concurrent calls share one request. If it fails, the cache serves stale metadata. */
+function cacheMetadata(read: () => Promise<Discovered>): () => Promise<Discovered> {
+  let cached: Discovered | undefined;
+  let reading: Promise<Discovered> | undefined;
   let failed: { error: unknown; atMs: number } | undefined;
 
-  function readOnce(): Promise<Known> {
-    if (failed !== undefined && performance.now() - failed.atMs < pauseMs)
+  function readOnce(): Promise<Discovered> {
+    if (failed !== undefined && performance.now() - failed.atMs < retryPauseMs)
       return Promise.reject(failed.error);
     reading ??= read()
       .then(
         (found) => {
-          known = found;
+          cached = found;
           failed = undefined;
           return found;
         },
@@ -231,12 +232,12 @@ function rememberMetadata(read: () => Promise<Known>): () => Promise<Known> {
   }
 
   return async () => {
-    const ageMs = known === undefined ? Number.POSITIVE_INFINITY : performance.now() - known.readAtMs;
-    if (known !== undefined && ageMs < metadataMs) return known;
+    const ageMs = cached === undefined ? Number.POSITIVE_INFINITY : performance.now() - cached.readAtMs;
+    if (cached !== undefined && ageMs < metadataMs) return cached;
     try {
       return await readOnce();
     } catch (error) {
-      if (known !== undefined && ageMs < staleMetadataMs) return known;
+      if (cached !== undefined && ageMs < staleMetadataMs) return cached;
       throw error;
     }
   };
@@ -246,14 +247,18 @@ function toUpstreamError(error: unknown, openid: typeof OpenId): UpstreamError {
   if (error instanceof UpstreamError) return error;
   if (error instanceof openid.AuthorizationResponseError) {
     const fault = error.error === 'access_denied' ? 'cancelled' : 'refused';
-    return new UpstreamError(fault, `the provider answers ${JSON.stringify(error.error.slice(0, 100))}`, {
-      cause: error,
-    });
+    return new UpstreamError(
+      fault,
+      `the provider returned the error ${JSON.stringify(error.error.slice(0, 100))}`,
+      {
+        cause: error,
+      },
+    );
   }
   if (error instanceof openid.ResponseBodyError) {
     return new UpstreamError(
       'refused',
-      `the provider refuses the code: ${JSON.stringify(error.error.slice(0, 100))}`,
+      `the provider rejected the code: ${JSON.stringify(error.error.slice(0, 100))}`,
       {
         cause: error,
       },
@@ -261,12 +266,12 @@ function toUpstreamError(error: unknown, openid: typeof OpenId): UpstreamError {
   }
   const { code } = error as { code?: unknown };
   const isInvalid = typeof code === 'string' && invalidCodes.has(code);
-  return new UpstreamError(isInvalid ? 'invalid' : 'unavailable', 'the sign-in could not be verified', {
+  return new UpstreamError(isInvalid ? 'invalid' : 'unavailable', 'the response could not be verified', {
     cause: error,
   });
 }
 
-/** Codes of the library for answers that came, and are not what was asked for. */
+/** Error codes of the library for responses that fail verification. */
 const invalidCodes: ReadonlySet<string> = new Set([
   'OAUTH_INVALID_RESPONSE',
   'OAUTH_PARSE_ERROR',

@@ -1,11 +1,11 @@
 /**
  * Sign-ins at an upstream provider, from the button to the account. Owns the table `upstream_logins`.
  *
- *   begun (a cookie for the browser, a `state` for the provider) → returned, once, with the right cookie, from the
- *   provider that it began at → identity verified → finished, once; all of it within ten minutes
+ *   begun (sets a cookie, sends `state`) → returned (once, from the same provider, with the cookie) → identity verified
+ *   → finished (once)
  *
- * The database has digests alone. `nonce` and PKCE verifier are derived from the secret in the cookie: nobody but the
- * browser that began a sign-in can come back from it, and a copy of the database does not help.
+ * A sign-in expires after ten minutes. The database stores only digests; `nonce` and the PKCE verifier are derived from the
+ * secret in the cookie. Only the browser that began a sign-in can finish it, and a copy of the database is not enough.
  */
 
 import { createHmac } from 'node:crypto';
@@ -14,33 +14,33 @@ import { digest, newSecret } from '../../crypto/digest.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import type { VerifiedIdentity } from './identity.ts';
 
-/** Seconds from the beginning to the end. */
+/** Lifetime of a sign-in. */
 export const upstreamLoginSeconds = 600;
-/** Sign-ins that one authorization request may have begun at most. */
+/** Maximum number of sign-ins that one authorization request can begin. */
 const begunMax = 20;
-/** Seconds by which the clocks of the provider and of this server may differ. */
+/** Tolerated difference between the clocks of the provider and of this server. */
 const clockToleranceSeconds = 60;
-const secretForm = /^[A-Za-z0-9_-]{43}$/;
-const markForm = /^[A-Za-z0-9_-]{16}$/;
+const secretPattern = /^[A-Za-z0-9_-]{43}$/;
+const markPattern = /^[A-Za-z0-9_-]{16}$/;
 
 export interface NewUpstreamLogin {
   provider: string;
   /** The authorization request; null for the account page. */
   interactionUid: string | null;
-  /** The signed-in account that the provider is to be connected to; null for a sign-in. */
+  /** The signed-in account to connect the provider to; null for a sign-in. */
   accountId: string | null;
-  /** Whether the user must sign in at the provider now (`prompt=login`). */
+  /** Whether the app requests a new sign-in (`prompt=login`). */
   isFresh: boolean;
   maxAgeSeconds: number | null;
 }
 
-/** What goes to the provider, and what the browser keeps. */
+/** `state` goes to the provider, `browserSecret` into the browser's cookie. */
 export interface BegunLogin {
   state: string;
   browserSecret: string;
 }
 
-/** @returns undefined where the authorization request has begun too many */
+/** @returns undefined if the authorization request has begun too many sign-ins */
 export async function beginUpstreamLogin(
   db: Database,
   login: NewUpstreamLogin,
@@ -58,13 +58,13 @@ export async function beginUpstreamLogin(
   return rows.length > 0 ? { state, browserSecret } : undefined;
 }
 
-/** What a browser's cookie for a sign-in is named by: several may be open in one browser. */
+/** The suffix of the cookie name, because a browser can have several sign-ins open. */
 export function upstreamMark(state: string): string {
   return digest(state).toString('base64url').slice(0, 16);
 }
 
 export function isUpstreamMark(value: unknown): value is string {
-  return typeof value === 'string' && markForm.test(value);
+  return typeof value === 'string' && markPattern.test(value);
 }
 
 /** Binds the ID token to the browser (OpenID Connect Core section 15.5.2). */
@@ -109,8 +109,8 @@ function toLogin(row: LoginRow): UpstreamLogin {
 }
 
 /**
- * The browser comes back, once. Another browser, or another provider, leaves the sign-in as it is.
- * @param provider whose redirect URI the browser came to
+ * Marks a sign-in as returned. Works once. A request of another browser or provider does not change the sign-in.
+ * @param provider the provider in the callback path
  */
 export async function returnFromProvider(
   db: Database,
@@ -118,7 +118,7 @@ export async function returnFromProvider(
   state: string,
   browserSecret: string,
 ): Promise<UpstreamLogin | undefined> {
-  if (!secretForm.test(state) || !secretForm.test(browserSecret)) return undefined;
+  if (!secretPattern.test(state) || !secretPattern.test(browserSecret)) return undefined;
   const { rows } = await sql<LoginRow>`
     update upstream_logins set returned_at = now()
     where state_digest = ${digest(state)} and browser_digest = ${digest(browserSecret)} and provider = ${provider}
@@ -127,8 +127,8 @@ export async function returnFromProvider(
   return rows[0] && toLogin(rows[0]);
 }
 
-/** Keeps what the ID token said until the browser finishes. */
-export async function keepIdentity(
+/** Stores the verified identity until the browser finishes the sign-in. */
+export async function storeIdentity(
   db: Database,
   browserSecret: string,
   identity: VerifiedIdentity,
@@ -144,13 +144,13 @@ export interface VerifiedLogin extends UpstreamLogin {
   identity: VerifiedIdentity;
 }
 
-/** A sign-in of this browser that waits to be finished. @param interactionUid the authorization request, or null */
+/** Finds a verified sign-in of this browser that is not finished. */
 export async function findVerifiedLogin(
   db: Database | Transaction,
   browserSecret: string,
   interactionUid: string | null,
 ): Promise<VerifiedLogin | undefined> {
-  if (!secretForm.test(browserSecret)) return undefined;
+  if (!secretPattern.test(browserSecret)) return undefined;
   const { rows } = await sql<LoginRow & { identity: VerifiedIdentity }>`
     select ${loginColumns}, identity from upstream_logins
     where browser_digest = ${digest(browserSecret)} and interaction_uid is not distinct from ${interactionUid}
@@ -158,7 +158,7 @@ export async function findVerifiedLogin(
   return rows[0] && { ...toLogin(rows[0]), identity: rows[0].identity };
 }
 
-/** Uses a sign-in up. @returns whether it was there to be used: of two that finish it, one does */
+/** Finishes a sign-in. @returns false if it is finished or expired; of two concurrent calls one returns true */
 export async function finishUpstreamLogin(tx: Transaction, browserSecret: string): Promise<boolean> {
   const { rows } = await sql`
     update upstream_logins set finished_at = now()
@@ -169,8 +169,8 @@ export async function finishUpstreamLogin(tx: Transaction, browserSecret: string
 }
 
 /**
- * Whether the sign-in at the provider is as recent as the app asked. A time that the provider does not tell counts as
- * long ago.
+ * Whether the sign-in at the provider is as recent as the app requires. A sign-in without `auth_time` is never recent
+ * enough.
  */
 export function isRecentEnough({ identity, isFresh, maxAgeSeconds, createdAt }: VerifiedLogin): boolean {
   if (!isFresh && maxAgeSeconds === null) return true;

@@ -1,6 +1,6 @@
 /**
- * The account page's part about upstream providers: which of them sign in to the account, connecting another one, and
- * disconnecting. For login sessions alone, not for the session of an account link.
+ * Upstream providers on the account page: lists, connects and disconnects the identities of the account. Requires a login
+ * session; the session of an account link is not enough.
  */
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -9,7 +9,7 @@ import { signIn } from '../../accounts/sign_in.ts';
 import {
   type ConnectedIdentity,
   disconnectIdentity,
-  isOneOf,
+  includesIssuer,
   listIdentities,
 } from '../../accounts/upstream/identity.ts';
 import type { UpstreamProvider } from '../../accounts/upstream/provider_settings.ts';
@@ -20,11 +20,11 @@ import { formTokenField } from '../form_token.ts';
 import { type Html, html } from '../html.ts';
 import { sendPage } from '../page.ts';
 import { type SignInFault, signInFault } from '../sign_in_form.ts';
-import { type FinishOptions, finishContext, registerFinish, toWaiting } from './finish_login.ts';
+import { type FinishOptions, finishContext, registerFinish, toPendingLogin } from './finish_login.ts';
 import type { WaitingLogin } from './upstream_flow.ts';
 import { connectContent, refusalContent, unfinishedContent } from './upstream_pages.ts';
 
-/** Whose page it is, and what forms of the page are bound to. */
+/** The account of the page, and the secret that binds its forms. */
 interface PageOwner {
   account: Account;
   secret: string;
@@ -33,10 +33,10 @@ interface PageOwner {
 type FindOwner = (request: FastifyRequest, reply: FastifyReply) => Promise<PageOwner | undefined>;
 
 /**
- * Registers sign-in at the account page with a provider, and the connections of an account.
- * @param upstream null where there are no providers
- * @param contextOf what the forms of the account page belong to
- * @param findOwner who has a login session in this browser
+ * Registers sign-in with a provider at the account page, and the routes that connect and disconnect identities.
+ * @param upstream null if no providers are configured
+ * @param contextOf the context of the account page's form tokens
+ * @param findOwner finds the account of the browser's login session
  */
 export function registerAccountUpstream(
   app: FastifyInstance,
@@ -57,7 +57,7 @@ export function registerAccountUpstream(
         accountId,
         ...(authTime === null ? {} : { authTime, acr: null }),
       });
-      // The session's cookie is set on the raw response already: a header of Fastify would replace it.
+      // The session cookie is already set on the raw response. A header set through Fastify would replace it.
       if (deviceCookie !== undefined) reply.raw.appendHeader('set-cookie', deviceCookie);
       return toAccount(reply);
     },
@@ -92,15 +92,15 @@ function registerConnections(
     const outcome = await db
       .transaction()
       .execute((tx) => disconnectIdentity(tx, owner.account.id, { issuer, subject }, configured));
-    request.log.info({ account: owner.account.id, outcome }, 'provider disconnected by the user');
-    if (outcome === 'last-way') return sendPage(reply, 409, 'Nothing was changed', lastWayContent);
+    request.log.info({ account: owner.account.id, outcome }, 'identity disconnected by the user');
+    if (outcome === 'last-way') return sendPage(reply, 409, 'Not disconnected', lastWayContent);
     return toAccount(reply);
   });
 }
 
 /**
- * Connects the provider that the browser came back from to the account that is signed in: the user confirms which
- * account of the provider it is, and gives the password of the account here, if it has one.
+ * Connects the verified identity to the signed-in account. The user confirms the identity, and enters the password of the
+ * account if it has one.
  */
 function createConnect({ db, formTokens, knownDevices }: FinishOptions, findOwner: FindOwner) {
   return async (
@@ -109,7 +109,7 @@ function createConnect({ db, formTokens, knownDevices }: FinishOptions, findOwne
     waiting: WaitingLogin,
   ): Promise<FastifyReply> => {
     const owner = await findOwner(request, reply);
-    // Somebody else has signed in to this browser meanwhile.
+    // Another user has signed in to this browser since the sign-in began.
     if (owner === undefined || owner.account.id !== waiting.login.accountId) {
       return sendPage(reply, 400, 'This sign-in cannot be finished', unfinishedContent);
     }
@@ -135,19 +135,19 @@ function createConnect({ db, formTokens, knownDevices }: FinishOptions, findOwne
       if (result.outcome !== 'signed-in') return ask(passwordFault(signInFault(result, '', reply)));
       if (result.account.id !== account.id) return ask({});
     }
-    const resolution = await connectLogin(db, toWaiting(waiting), account.id);
+    const resolution = await connectLogin(db, toPendingLogin(waiting), account.id);
     switch (resolution.outcome) {
       case 'signed-in':
         request.log.info(
           { account: account.id, provider: waiting.provider.id },
-          'provider connected by the user',
+          'identity connected by the user',
         );
         return toAccount(reply);
       case 'too-many':
       case 'of-another-account':
       case 'disabled': {
         const content = refusalContent(resolution.outcome, waiting.provider.name, '/account');
-        return sendPage(reply, 409, 'Nothing was changed', content);
+        return sendPage(reply, 409, 'Not connected', content);
       }
       default:
         return sendPage(reply, 400, 'This sign-in cannot be finished', unfinishedContent);
@@ -155,12 +155,12 @@ function createConnect({ db, formTokens, knownDevices }: FinishOptions, findOwne
   };
 }
 
-/** The page asks for no address. */
+/** Removes the email address from the message, because the page does not ask for one. */
 function passwordFault(fault: SignInFault): SignInFault {
   return fault.status === 422 ? { ...fault, message: 'Incorrect password.' } : fault;
 }
 
-/** What the account page shows. @param token of the account page */
+/** The section of the account page. @param token the form token of the account page */
 export async function connectionsContent(
   upstream: FinishOptions | null,
   accountId: string,
@@ -179,7 +179,7 @@ ${
 ${providers.map(
   ({ id, name, issuer }) =>
     html`<button class="secondary" type="submit" name="provider" value="${id}">Connect ${
-      identities.some((each) => isOneOf(each.issuer, [issuer])) ? html`another ${name} account` : name
+      identities.some((each) => includesIssuer(each.issuer, [issuer])) ? html`another ${name} account` : name
     }</button>`,
 )}
 </form>`;
@@ -190,13 +190,13 @@ function identityContent(
   providers: readonly UpstreamProvider[],
   token: string,
 ): Html {
-  const name = providers.find((each) => isOneOf(issuer, [each.issuer]))?.name ?? issuer;
+  const name = providers.find((each) => includesIssuer(issuer, [each.issuer]))?.name ?? issuer;
   return html`<li>
 <strong>${name}</strong>
 <p class="soft small">${label}</p>
 <details>
 <summary class="small" aria-label="Disconnect ${name}, ${label}">Disconnect</summary>
-<p class="small">You can no longer sign in here with this ${name} account.</p>
+<p class="small">You will no longer be able to sign in here with this ${name} account.</p>
 <form method="post" action="/account/disconnect">
 <input type="hidden" name="${formTokenField}" value="${token}">
 <input type="hidden" name="issuer" value="${issuer}">
@@ -207,8 +207,8 @@ function identityContent(
 </li>`;
 }
 
-const lastWayContent = html`<h1>Nothing was changed</h1>
-<p class="error" role="alert">This is the only way to sign in to your account. Connect another one first.</p>
+const lastWayContent = html`<h1>Not disconnected</h1>
+<p class="error" role="alert">This is the only way to sign in to your account. Connect another provider first.</p>
 <p><a href="/account">Back to your account</a></p>`;
 
 function toAccount(reply: FastifyReply): FastifyReply {

@@ -1,6 +1,6 @@
 /**
- * The last step of a sign-in with an upstream provider: the account is signed in, or the user is asked which one it is.
- * The same for authorization requests and for the account page.
+ * The last step of a sign-in with an upstream provider: signs the user in, or asks which account to connect. Authorization
+ * requests and the account page share it.
  */
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -21,12 +21,12 @@ import { type SignInFault, signInFault } from '../sign_in_form.ts';
 import type { UpstreamFlow, WaitingLogin } from './upstream_flow.ts';
 import { refusalContent, unfinishedContent, unknownIdentityContent } from './upstream_pages.ts';
 
-/** Who signed in, and when; null where it was with the password, now. */
+/** A finished sign-in. */
 export interface FinishedLogin {
   accountId: string;
-  /** Seconds since the epoch, or `unknownAuthTime`. */
+  /** Seconds since the epoch, or `unknownAuthTime`; null if the user has just signed in with the password. */
   authTime: number | null;
-  /** Makes the browser known: a `Set-Cookie` value. */
+  /** The `Set-Cookie` value of a known device. */
   deviceCookie: string | undefined;
 }
 
@@ -38,20 +38,20 @@ export interface FinishOptions {
   registration: 'open' | 'off';
 }
 
-/** What the sign-in continues. */
+/** What a sign-in continues: an authorization request, or the account page. */
 export interface FinishTarget {
   /** The authorization request; null for the account page. */
   interactionUid: string | null;
   /** The page that the sign-in began on. */
   back: string;
   signedIn: (request: FastifyRequest, reply: FastifyReply, login: FinishedLogin) => Promise<FastifyReply>;
-  /** Takes over where the sign-in is to be connected to an account that is signed in. */
+  /** Handles sign-ins that connect an identity to the signed-in account. */
   connect?: (request: FastifyRequest, reply: FastifyReply, waiting: WaitingLogin) => Promise<FastifyReply>;
 }
 
 /**
- * Registers GET and POST of a page.
- * @param target what the page continues; undefined where a page has been sent instead
+ * Registers GET and POST of the last step.
+ * @param target finds what the sign-in continues; returns undefined if it has sent a page instead
  */
 export function registerFinish(
   app: FastifyInstance,
@@ -61,14 +61,14 @@ export function registerFinish(
 ): void {
   const { db, flow, formTokens, registration } = options;
 
-  // HEAD would use the sign-in up.
+  // A HEAD request would finish the sign-in.
   app.get(path, { exposeHeadRoute: false }, async (request, reply) => {
     const step = await load(request, reply);
     if (step === undefined) return reply;
     const { waiting } = step;
     if (waiting.login.accountId !== null) return connectToSignedIn(step);
     if (!isRecentEnough(waiting.login)) return refuse(step, 'too-old');
-    return goOn(step, await resolveLogin(db, toWaiting(waiting), registration, false));
+    return finishLogin(step, await resolveLogin(db, toPendingLogin(waiting), registration, false));
   });
 
   app.post(path, async (request, reply) => {
@@ -80,44 +80,47 @@ export function registerFinish(
     const form = request.body as Record<string, unknown>;
     if (form.action === 'connect') return connectByPassword(step, form);
     if (!isRecentEnough(waiting.login)) return refuse(step, 'too-old');
-    return goOn(step, await resolveLogin(db, toWaiting(waiting), registration, form.action === 'create'));
+    return finishLogin(
+      step,
+      await resolveLogin(db, toPendingLogin(waiting), registration, form.action === 'create'),
+    );
   });
 
   async function load(request: FastifyRequest, reply: FastifyReply): Promise<Step | undefined> {
-    const goal = await target(request, reply);
-    if (goal === undefined) return undefined;
-    const waiting = await flow.waiting(request, reply, goal.interactionUid);
-    return waiting && { request, reply, options, goal, waiting };
+    const found = await target(request, reply);
+    if (found === undefined) return undefined;
+    const waiting = await flow.waiting(request, reply, found.interactionUid);
+    return waiting && { request, reply, options, target: found, waiting };
   }
 }
 
-/** One request of the last step. */
+/** The state of one request. */
 interface Step {
   request: FastifyRequest;
   reply: FastifyReply;
   options: FinishOptions;
-  goal: FinishTarget;
+  target: FinishTarget;
   waiting: WaitingLogin;
 }
 
-async function connectToSignedIn({ request, reply, goal, waiting }: Step): Promise<FastifyReply> {
-  if (goal.connect !== undefined) return goal.connect(request, reply, waiting);
+async function connectToSignedIn({ request, reply, target, waiting }: Step): Promise<FastifyReply> {
+  if (target.connect !== undefined) return target.connect(request, reply, waiting);
   return sendPage(reply, 400, 'This sign-in cannot be finished', unfinishedContent);
 }
 
-async function goOn(step: Step, resolution: Resolution): Promise<FastifyReply> {
+async function finishLogin(step: Step, resolution: Resolution): Promise<FastifyReply> {
   if (resolution.outcome !== 'signed-in') return show(step, resolution, {});
-  const { request, reply, goal, waiting } = step;
+  const { request, reply, target, waiting } = step;
   const { accountId, how: identity } = resolution;
   const provider = waiting.provider.id;
   request.log.info({ account: accountId, provider, identity }, 'signed in with a provider');
   const authTime = authTimeOf(waiting.login.identity.authTimeSeconds);
-  return goal.signedIn(request, reply, { accountId, authTime, deviceCookie: undefined });
+  return target.signedIn(request, reply, { accountId, authTime, deviceCookie: undefined });
 }
 
-/** The user signs in here once: that proves that both are the same person. */
+/** Signing in with the password proves that the user controls the account. */
 async function connectByPassword(step: Step, form: Record<string, unknown>): Promise<FastifyReply> {
-  const { request, reply, options, goal, waiting } = step;
+  const { request, reply, options, target, waiting } = step;
   const { db, knownDevices, registration } = options;
   const email = typeof form.email === 'string' ? form.email : '';
   const password = typeof form.password === 'string' ? form.password : '';
@@ -125,19 +128,19 @@ async function connectByPassword(step: Step, form: Record<string, unknown>): Pro
   const result = await signIn(db, email, password, request.ip, device);
   if (result.outcome !== 'signed-in') {
     request.log.info({ outcome: result.outcome }, 'sign-in refused');
-    const asked = await describeUnknown(db, waiting.login.identity, registration);
-    return show(step, asked, signInFault(result, email, reply));
+    const choices = await describeUnknown(db, waiting.login.identity, registration);
+    return show(step, choices, signInFault(result, email, reply));
   }
   const accountId = result.account.id;
-  const resolution = await connectLogin(db, toWaiting(waiting), accountId);
+  const resolution = await connectLogin(db, toPendingLogin(waiting), accountId);
   if (resolution.outcome !== 'signed-in') return show(step, resolution, {});
-  request.log.info({ account: accountId, provider: waiting.provider.id }, 'provider connected by a sign-in');
-  return goal.signedIn(request, reply, { accountId, authTime: null, deviceCookie: result.deviceCookie });
+  request.log.info({ account: accountId, provider: waiting.provider.id }, 'identity connected by a sign-in');
+  return target.signedIn(request, reply, { accountId, authTime: null, deviceCookie: result.deviceCookie });
 }
 
-/** Where nobody is signed in: the question, or the reason. */
+/** Shows why the user is not signed in, or asks which account to connect. */
 function show(step: Step, resolution: Resolution, fault: Partial<SignInFault>): FastifyReply {
-  const { reply, options, goal, waiting } = step;
+  const { reply, options, target, waiting } = step;
   switch (resolution.outcome) {
     case 'unknown': {
       const content = unknownIdentityContent({
@@ -147,7 +150,7 @@ function show(step: Step, resolution: Resolution, fault: Partial<SignInFault>): 
         mayCreate: resolution.mayCreate,
         takenEmail: resolution.takenEmail,
         fault,
-        back: goal.back,
+        back: target.back,
       });
       return sendPage(reply, fault.status ?? 200, 'Connect your account', content);
     }
@@ -160,21 +163,24 @@ function show(step: Step, resolution: Resolution, fault: Partial<SignInFault>): 
   }
 }
 
-function refuse({ reply, goal, waiting }: Step, outcome: Parameters<typeof refusalContent>[0]): FastifyReply {
-  const content = refusalContent(outcome, waiting.provider.name, goal.back);
+function refuse(
+  { reply, target, waiting }: Step,
+  outcome: Parameters<typeof refusalContent>[0],
+): FastifyReply {
+  const content = refusalContent(outcome, waiting.provider.name, target.back);
   return sendPage(reply, 403, 'You are not signed in', content);
 }
 
-/** Forms of this step belong to the browser that began the sign-in. */
+/** The context of form tokens: binds forms of this step to the browser that began the sign-in. */
 export function finishContext({ browserSecret }: Pick<WaitingLogin, 'browserSecret'>): string {
   return `upstream\n${browserSecret}`;
 }
 
-export function toWaiting({ browserSecret, login }: WaitingLogin) {
+export function toPendingLogin({ browserSecret, login }: WaitingLogin) {
   return { browserSecret, identity: login.identity };
 }
 
-/** A provider's clock may be ahead: nobody has signed in later than now. */
+/** Limits `auth_time` to the current time, because the provider's clock can be ahead. */
 function authTimeOf(authTimeSeconds: number | null): number {
   return authTimeSeconds === null
     ? unknownAuthTime

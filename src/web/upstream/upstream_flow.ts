@@ -1,11 +1,12 @@
 /**
- * Sign-in with an upstream OpenID provider, as browsers see it (accounts/upstream/upstream_login.ts). Works without
+ * The HTTP routes of a sign-in with an upstream OpenID provider (accounts/upstream/upstream_login.ts). They work without
  * JavaScript.
  *
  *   POST …/interaction/<uid> or /account/upstream → the provider → GET /login/<provider>/callback
- *     → GET /interaction/<uid>/upstream or /account/upstream → signed in, or a question to the user
+ *     → GET /interaction/<uid>/upstream or /account/upstream → signed in, or a page with a choice
  *
- * The last step has the cookies of what it continues; the callback, which providers need to know, has one address.
+ * The callback has one path, because it is registered at the provider. The last step has the path of the page that it
+ * continues, so that the browser sends the cookies of that page.
  */
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -19,7 +20,7 @@ import {
   beginUpstreamLogin,
   findVerifiedLogin,
   isUpstreamMark,
-  keepIdentity,
+  storeIdentity,
   returnFromProvider,
   type UpstreamLogin,
   upstreamLoginSeconds,
@@ -31,16 +32,16 @@ import { countAddress, type RateLimiter } from '../../http/rate_limit.ts';
 import { sendPage } from '../page.ts';
 import { faultPage, tooManyContent, unfinishedContent } from './upstream_pages.ts';
 
-/** What a sign-in is for. */
+/** The purpose of a sign-in. */
 export interface UpstreamPurpose {
   /** The authorization request; null for the account page. */
   interactionUid: string | null;
-  /** The signed-in account that the provider is to be connected to; null for a sign-in. */
+  /** The signed-in account to connect the provider to; null for a sign-in. */
   accountId: string | null;
   question: UpstreamQuestion;
 }
 
-/** A sign-in whose identity is verified, and the secret of the browser that it belongs to. */
+/** A sign-in with a verified identity, and the secret from the browser's cookie. */
 export interface WaitingLogin {
   browserSecret: string;
   login: VerifiedLogin;
@@ -50,8 +51,8 @@ export interface WaitingLogin {
 export interface UpstreamFlow {
   providers: readonly UpstreamProvider[];
   /**
-   * Sends the browser to a provider, or a page that says why not.
-   * @throws Problem 429 where its address begins too much
+   * Redirects the browser to a provider, or sends a page with the reason.
+   * @throws Problem 429 if the client address has begun too many sign-ins
    */
   begin: (
     request: FastifyRequest,
@@ -59,7 +60,7 @@ export interface UpstreamFlow {
     providerId: unknown,
     purpose: UpstreamPurpose,
   ) => Promise<FastifyReply>;
-  /** The sign-in that this browser came back from; undefined where a page has been sent instead. */
+  /** Finds the verified sign-in of this browser. Sends a page and returns undefined if there is none. */
   waiting: (
     request: FastifyRequest,
     reply: FastifyReply,
@@ -83,13 +84,13 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
   const { app, db, baseUrl, limiter } = options;
   const clients = new Map(options.clients.map((client) => [client.provider.id, client]));
   const isSecure = baseUrl.startsWith('https:');
-  // Lax: the browser comes back from another site.
+  // Lax, because the provider redirects the browser from another site.
   const attributes = `Path=/; HttpOnly; SameSite=Lax; Max-Age=${upstreamLoginSeconds}${isSecure ? '; Secure' : ''}`;
   const cookieName = (mark: string) => `${isSecure ? '__Host-' : ''}nuncio_upstream_${mark}`;
   const readSecret = (request: FastifyRequest, mark: string) =>
     readCookie(request.headers.cookie, cookieName(mark));
 
-  // HEAD would use the sign-in up.
+  // A HEAD request would use the sign-in up.
   app.get<{ Params: { provider: string } }>(
     callbackPath(':provider'),
     { exposeHeadRoute: false },
@@ -106,7 +107,7 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
         const { search } = new URL(request.url, baseUrl);
         const url = new URL(callbackPath(client.provider.id) + search, baseUrl);
         const identity = await client.exchange(url, { state, browserSecret });
-        await keepIdentity(db, browserSecret, identity);
+        await storeIdentity(db, browserSecret, identity);
       } catch (error) {
         return showFault(request, reply, client.provider, error, pageOf(login));
       }
@@ -120,7 +121,7 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
     async begin(request, reply, providerId, { interactionUid, accountId, question }) {
       const client = typeof providerId === 'string' ? clients.get(providerId) : undefined;
       if (client === undefined) return unfinished(reply);
-      // Each leaves a row, and asks for nothing that a stranger lacks.
+      // Each sign-in stores a row, and no authentication is required to begin one.
       countAddress(limiter, 'begin ', request.ip);
       try {
         await client.prepare();
@@ -131,7 +132,7 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
           isFresh: question.prompt.includes('login'),
           maxAgeSeconds: question.maxAgeSeconds,
         });
-        if (begun === undefined) return sendPage(reply, 429, 'Too many tries', tooManyContent);
+        if (begun === undefined) return sendPage(reply, 429, 'Too many attempts', tooManyContent);
         const url = await client.authorizationUrl(begun, question);
         const cookie = `${cookieName(upstreamMark(begun.state))}=${begun.browserSecret}; ${attributes}`;
         return redirect(reply.header('set-cookie', cookie), url.href);
@@ -168,7 +169,7 @@ function pageOf({ interactionUid }: Pick<UpstreamLogin, 'interactionUid'>): stri
   return interactionUid === null ? '/account' : `/interaction/${interactionUid}`;
 }
 
-/** @throws whatever is no fault of the provider's */
+/** @throws `error` unless it is an `UpstreamError` */
 function showFault(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -185,11 +186,11 @@ function showFault(
   return sendPage(reply, status, title, content);
 }
 
-/** Errors between the first one and its cause, and characters of what is logged, at most. */
+/** Maximum number of nested errors and maximum length of a logged reason. */
 const causesMax = 5;
 const reasonCharactersMax = 500;
 
-/** The messages alone: the errors of the library carry whole responses, with their tokens. */
+/** Joins the messages of an error and its causes. Other members of the library's errors contain responses with tokens. */
 function reasonOf(error: unknown): string {
   const messages: string[] = [];
   for (let each = error; each instanceof Error && messages.length < causesMax; each = each.cause) {

@@ -1,4 +1,4 @@
-/** What users read of a sign-in with an upstream provider: buttons, questions, and what to do where it fails. */
+/** The pages of a sign-in with an upstream provider: buttons, forms and error pages. */
 
 import type { UpstreamProvider } from '../../accounts/upstream/provider_settings.ts';
 import type { UpstreamFault } from '../../accounts/upstream/upstream_client.ts';
@@ -7,7 +7,7 @@ import { formTokenField } from '../form_token.ts';
 import { type Html, html } from '../html.ts';
 import { type SignInFault, signInFields, signInMessage } from '../sign_in_form.ts';
 
-/** A button for each provider. @param action where the form goes; the page itself where left out */
+/** One button for each provider. @param action the URL of the form; null for the page's own URL */
 export function providerButtons(
   providers: readonly UpstreamProvider[],
   token: string,
@@ -32,35 +32,35 @@ export interface UnknownIdentity {
   provider: string;
   label: string;
   mayCreate: boolean;
-  /** The address of the identity, where an account here has it. */
+  /** The email address of the identity, if an account here has it. */
   takenEmail: string | null;
   fault: Partial<SignInFault>;
   /** The page that the sign-in began on. */
   back: string;
 }
 
-/** Nobody has this identity yet: its user signs in to the account that they have, or creates one. */
+/** Shown when no account is connected to the identity. The user signs in to an account or creates one. */
 export function unknownIdentityContent(shown: UnknownIdentity): Html {
   const { provider, label, token, mayCreate, takenEmail, fault, back } = shown;
   return html`<h1>${mayCreate ? 'Create an account?' : 'Connect your account'}</h1>
-<p>You are signed in to ${provider} as <strong>${label}</strong>. No account here is connected to that yet.</p>
+<p>You are signed in to ${provider} as <strong>${label}</strong>. No account here is connected to it yet.</p>
 ${
   mayCreate &&
   html`<form method="post">
 <input type="hidden" name="${formTokenField}" value="${token}">
 <button type="submit" name="action" value="create">Create an account</button>
 </form>
-<h2>Do you have an account already?</h2>`
+<h2>Already have an account?</h2>`
 }
-<p>${takenEmail !== null && html`There is an account with the address ${takenEmail}. `}Sign in to your account once with your
-password. From then on ${provider} signs you in to it.</p>
+<p>${takenEmail !== null && html`There is an account with the address ${takenEmail}. `}Sign in to your account with your password
+once. After that, you can sign in with ${provider}.</p>
 ${signInMessage(fault.message)}
 <form method="post">
 <input type="hidden" name="${formTokenField}" value="${token}">
 ${signInFields(fault.email ?? takenEmail ?? '', fault.message)}
 <button ${mayCreate && html`class="secondary"`} type="submit" name="action" value="connect">Sign in and connect</button>
 </form>
-${!mayCreate && html`<p class="soft small">If you have no account or password here, ask the people who run this service.</p>`}
+${!mayCreate && html`<p class="soft small">If you have no account or password here, contact the operator of this service.</p>`}
 <p><a href="${back}">Sign in another way</a></p>`;
 }
 
@@ -68,13 +68,13 @@ export interface ConnectQuestion {
   token: string;
   provider: string;
   label: string;
-  /** Whose page it is. */
+  /** The address or name of the signed-in account. */
   account: string;
   hasPassword: boolean;
   fault: Partial<SignInFault>;
 }
 
-/** Shown before an identity is connected: somebody else may be signed in at the provider in this browser. */
+/** Confirms the identity before it is connected, because another user can be signed in at the provider in this browser. */
 export function connectContent({
   token,
   provider,
@@ -84,14 +84,14 @@ export function connectContent({
   fault,
 }: ConnectQuestion): Html {
   return html`<h1>Connect ${provider}?</h1>
-<p>You are signed in to ${provider} as <strong>${label}</strong>. Whoever can sign in there as that user can then sign in to
-your account <strong>${account}</strong> here.</p>
+<p>You are signed in to ${provider} as <strong>${label}</strong>. Anyone who can sign in there as this user will be able to sign
+in to your account <strong>${account}</strong> here.</p>
 ${signInMessage(fault.message)}
 <form method="post">
 <input type="hidden" name="${formTokenField}" value="${token}">
 ${
   hasPassword &&
-  html`<label for="password">Your password here</label>
+  html`<label for="password">Password of this account</label>
 <input id="password" name="password" type="password" autocomplete="current-password" required autofocus
 ${fault.message !== undefined && html`aria-describedby="fault"`}>`
 }
@@ -114,44 +114,44 @@ export function faultPage(
   requestId: string,
 ): FaultPage {
   const title = fault === 'cancelled' ? 'You are not signed in' : `${provider} did not sign you in`;
-  const again = html`<p><a href="${back}">Try again, or sign in another way</a></p>`;
+  const retryLink = html`<p><a href="${back}">Try again, or sign in another way</a></p>`;
   const content = html`<h1>${title}</h1>
-<p>${faultSentences[fault](provider)}</p>
-${again}
+<p>${faultMessages[fault](provider)}</p>
+${retryLink}
 ${fault !== 'cancelled' && reference(`upstream-${fault}`, requestId)}`;
   return { status: fault === 'unavailable' ? 503 : 400, title, content };
 }
 
-const faultSentences: Record<UpstreamFault, (provider: string) => string> = {
+const faultMessages: Record<UpstreamFault, (provider: string) => string> = {
   unavailable: (provider) => `${provider} cannot be reached at the moment. Try again in a few minutes.`,
-  cancelled: (provider) => `You cancelled the sign-in at ${provider}. Nothing was changed.`,
+  cancelled: (provider) => `You cancelled the sign-in at ${provider}.`,
   refused: (provider) =>
-    `${provider} refused the sign-in. If it happens again, tell the people who run this service.`,
+    `${provider} refused the sign-in. If it happens again, contact the operator of this service.`,
   invalid: (provider) =>
-    `The response from ${provider} could not be verified. If it happens again, tell the people who run this service.`,
+    `The response from ${provider} could not be verified. If it happens again, contact the operator of this service.`,
 };
 
-/** Why a verified identity signs in to nothing. */
+/** Shown when a verified identity cannot sign in. */
 export function refusalContent(
   outcome: 'disabled' | 'too-many' | 'of-another-account' | 'too-old',
   provider: string,
   back: string,
 ): Html {
-  const sentences = {
-    disabled: 'The account is disabled. Ask the people who run this service.',
-    'too-many': `The account has too many sign-ins connected. Disconnect one at your account page first.`,
-    'of-another-account': `Another account here is connected to this sign-in with ${provider}. Disconnect it there first.`,
-    'too-old': `The app asks for a new sign-in, and ${provider} does not confirm that you have just signed in.`,
+  const messages = {
+    disabled: 'The account is disabled. Contact the operator of this service.',
+    'too-many': 'Too many sign-ins are connected to this account. Disconnect one on your account page first.',
+    'of-another-account': `Another account here is connected to this ${provider} account. Disconnect it there first.`,
+    'too-old': `The app requires a new sign-in, and ${provider} does not confirm that you have just signed in.`,
   };
   return html`<h1>You are not signed in</h1>
-<p class="error" role="alert">${sentences[outcome]}</p>
+<p class="error" role="alert">${messages[outcome]}</p>
 <p><a href="${back}">Sign in another way</a></p>`;
 }
 
 export const unfinishedContent = html`<h1>This sign-in cannot be finished</h1>
-<p>A sign-in works once, for ten minutes, and in the browser where it began.</p>
-<p>Go back to the app that you want to connect, and start again there. Use one browser from the beginning to the end.</p>
+<p>A sign-in works once, within ten minutes, and only in the browser where it began.</p>
+<p>Go back to the app that you want to connect, and start again in the same browser.</p>
 <p><a href="/account">Go to your account</a></p>`;
 
-export const tooManyContent = html`<h1>Too many tries</h1>
-<p>This request began too many sign-ins. Go back to the app that you want to connect, and start again there.</p>`;
+export const tooManyContent = html`<h1>Too many attempts</h1>
+<p>This request has begun too many sign-ins. Go back to the app that you want to connect, and start again there.</p>`;
