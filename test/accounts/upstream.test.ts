@@ -1,4 +1,4 @@
-/** Sign-in with an upstream OpenID provider: what is sent, who is signed in, and which accounts are linked. */
+/** Sign-in with an upstream OpenID provider: authorization requests, account resolution and connected identities. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -61,7 +61,7 @@ function signIn(
   );
 }
 
-test('the provider gets code, PKCE S256, state, nonce and what the app asked', async () => {
+test('the authorization request has response_type=code, PKCE S256, state, nonce and the parameters of the app', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const page = await openLoginPage(server, browser, app, {
     login_hint: 'ann@example.com',
@@ -88,7 +88,7 @@ test('the provider gets code, PKCE S256, state, nonce and what the app asked', a
   });
 });
 
-test('a first sign-in with a trusted, verified address creates the account, and the app gets its code', async () => {
+test('a first sign-in creates an account and redirects to the app when a trusted provider verified the address', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const sub = newId();
   const page = await signIn(
@@ -104,13 +104,13 @@ test('a first sign-in with a trusted, verified address creates the account, and 
   );
   const redirect = await passPages(browser, page, await createTestAccount(server));
   assert.ok(redirect.searchParams.get('code'));
-  // The client authenticates as RFC 6749 section 2.3.1 says, and proves the challenge.
+  // RFC 6749 section 2.3.1: the credentials are form-encoded. RFC 7636: the verifier matches the challenge.
   const [scheme, credentials = ''] = trusted.lastTokenRequest?.authorization?.split(' ') ?? [];
   assert.equal(scheme, 'Basic');
   const decoded = Buffer.from(credentials, 'base64').toString();
   assert.equal(decodeURIComponent(decoded.split(':')[1]?.replaceAll('+', '%20') ?? ''), trusted.clientSecret);
   assert.match(trusted.lastTokenRequest?.form.get('code_verifier') ?? '', /^[A-Za-z0-9_-]{43}$/);
-  // The second time the account is known.
+  // The second sign-in uses the same account.
   assert.ok((await signIn('trusted', { sub })).leftTo?.searchParams.has('code'));
   assert.equal((await accountOf(sub))?.id, account?.id);
   const entries = await readAuditLog(db, { account: account?.id, limit: 20 });
@@ -118,14 +118,14 @@ test('a first sign-in with a trusted, verified address creates the account, and 
   assert.deepEqual(linked?.details, { provider: 'trusted', issuer: trusted.issuer });
 });
 
-test('a verified address at a trusted provider links an account whose address is verified, and no other', async () => {
+test('a trusted, verified address connects an account only when its address is verified here', async () => {
   const verified = await createTestAccount(server, { email: 'verified@example.com' });
   await sql`update accounts set email_verified = true where id = ${verified.id}`.execute(db);
   const sub = newId();
   await signIn('trusted', { sub, email: 'VERIFIED@example.com', email_verified: true });
   assert.equal((await accountOf(sub))?.id, verified.id);
 
-  // Pre-hijacking: somebody else typed the address here before.
+  // Pre-hijacking: an attacker has registered the victim's address here.
   const squatted = await createTestAccount(server, { email: 'squatted@example.com' });
   const victim = newId();
   const page = await signIn('trusted', { sub: victim, email: 'squatted@example.com', email_verified: true });
@@ -136,7 +136,7 @@ test('a verified address at a trusted provider links an account whose address is
   assert.equal(rows.length, 0);
 });
 
-test('an address that the provider has not verified, or that is not trusted, links nothing and is not stored', async () => {
+test('an address is neither used nor stored when it is unverified or the provider is untrusted', async () => {
   const local = await createTestAccount(server, { email: 'target@example.com' });
   await sql`update accounts set email_verified = true where id = ${local.id}`.execute(db);
   const kelvin = await createTestAccount(server, { email: 'kelvin@example.com' });
@@ -148,7 +148,7 @@ test('an address that the provider has not verified, or that is not trusted, lin
     ['trusted', { email: 'target@example.com' }],
     ['trusted', { email: ['target@example.com'], email_verified: true }],
     ['trusted', { email: 'target@example.com\0', email_verified: true }],
-    // The Kelvin sign: in lower case a `k`.
+    // The Kelvin sign becomes a `k` in lower case.
     ['trusted', { email: 'kelvin@example.com'.replace('k', '\u212a'), email_verified: true }],
   ];
   for (const [provider, claims] of lies) {
@@ -167,19 +167,19 @@ test('an address that the provider has not verified, or that is not trusted, lin
   }
 });
 
-test('a second identity of the same provider with the same address is asked for the password', async () => {
+test('a second identity of a provider requires the password when it reports the address of a connected account', async () => {
   const first = newId();
   const claims = { email: 'reused@example.com', email_verified: true };
   await signIn('trusted', { sub: first, ...claims });
   assert.ok(await accountOf(first));
-  // The provider gave the address to somebody else.
+  // The provider has reassigned the address.
   const second = newId();
   const page = await signIn('trusted', { sub: second, ...claims });
   assert.match(page.text, /There is an account with the address reused@example\.com/);
   assert.equal(await accountOf(second), undefined);
 });
 
-test('a local sign-in connects the identity, after a wrong password that does not', async () => {
+test('a local sign-in connects the identity when the password is correct', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const local = await createTestAccount(server);
   const sub = newId();
@@ -200,11 +200,11 @@ test('a local sign-in connects the identity, after a wrong password that does no
   );
   assert.match(page.text, /Connect Reader/);
   assert.equal((await accountOf(sub))?.id, local.id);
-  // Once: the same page again finishes nothing.
+  // A second submission of the form is rejected.
   assert.match((await signIn('plain', { sub })).text, /Connect Reader/);
 });
 
-test('with registration off nobody creates an account, and a local sign-in still connects one', async () => {
+test('a sign-in creates no account but can connect one when registration is off', async () => {
   const local = await createTestAccount(closed);
   for (const claims of [{ email: 'new@example.com', email_verified: true }, {}]) {
     const browser = new TestBrowser(closed.baseUrl);
@@ -213,7 +213,7 @@ test('with registration off nobody creates an account, and a local sign-in still
     let page = await signInAt(browser, login, 'trusted', trusted, { sub, ...claims });
     assert.match(page.text, /If you have no account or password here, contact/);
     assert.doesNotMatch(page.text, /value="create"/);
-    // A form of one's own making.
+    // A forged form.
     const forged = await browser.submit(page, { action: 'create' });
     assert.match(forged.text, /If you have no account/);
     assert.equal(await accountOf(sub, closed), undefined);
@@ -223,7 +223,7 @@ test('with registration off nobody creates an account, and a local sign-in still
   }
 });
 
-test('a disabled account is not signed in, by its identity or by its address', async () => {
+test('a disabled account cannot sign in by its identity or by its address', async () => {
   const sub = newId();
   await signIn('trusted', { sub, email: 'gone@example.com', email_verified: true });
   const account = await accountOf(sub);
@@ -238,7 +238,7 @@ test('a disabled account is not signed in, by its identity or by its address', a
   assert.equal(await accountOf(sub), undefined);
 });
 
-test('accounts of another application are never linked by their address', async () => {
+test('an external account is never connected by its address', async () => {
   const id = newId();
   await sql`
     insert into accounts (id, external_id, email, email_verified, name)
@@ -250,7 +250,7 @@ test('accounts of another application are never linked by their address', async 
   assert.notEqual(account.id, id);
 });
 
-test('subjects are compared byte by byte, whatever they are', async () => {
+test('subjects are compared byte by byte and rejected when they are invalid', async () => {
   const subjects = [
     'x'.repeat(255),
     `${'x'.repeat(254)}X`,
@@ -280,11 +280,11 @@ test('subjects are compared byte by byte, whatever they are', async () => {
   }
 });
 
-test('two browsers that sign in with one new identity at the same moment get one account', async () => {
+test('concurrent first sign-ins with one identity create one account', async () => {
   const sub = newId();
   const claims = { sub, email: `${sub}@example.com`, email_verified: true };
   const browsers = Array.from({ length: 4 }, () => new TestBrowser(server.baseUrl));
-  // One after the other up to the last step: the ID token of each has a nonce of its own.
+  // Sequential up to the last step, because each ID token has its own nonce.
   const pages = await Promise.all(browsers.map((browser) => openLoginPage(server, browser, app)));
   const lastSteps: string[] = [];
   for (const [index, browser] of browsers.entries()) {
@@ -310,7 +310,7 @@ test('two browsers that sign in with one new identity at the same moment get one
   assert.equal(rows.length, 1);
 });
 
-test('UserInfo is asked for the address where the ID token has none', async (t) => {
+test('the address comes from UserInfo when the ID token has none', async (t) => {
   t.after(() => {
     trusted.userInfo = undefined;
   });
@@ -323,7 +323,7 @@ test('UserInfo is asked for the address where the ID token has none', async (t) 
   await signInAt(browser, await openLoginPage(own, browser, client), 'own', provider, { sub });
   const account = await accountOf(sub, own);
   assert.deepEqual([account?.email, account?.name], ['told@example.com', 'Told']);
-  // UserInfo of somebody else is refused (OpenID Connect Core section 5.3.2).
+  // A UserInfo response with a different `sub` is rejected (OpenID Connect Core section 5.3.2).
   const other = new TestBrowser(own.baseUrl);
   const stranger = newId();
   const page = await signInAt(other, await openLoginPage(own, other, client), 'own', provider, {
@@ -333,7 +333,7 @@ test('UserInfo is asked for the address where the ID token has none', async (t) 
   assert.equal(await accountOf(stranger, own), undefined);
 });
 
-test('the time of the sign-in is the provider’s: it is forwarded, and too old or unknown ones do not satisfy max_age', async () => {
+test('max_age and prompt=login are not satisfied when the provider’s auth_time is too old, missing or in the future', async () => {
   const now = Math.floor(Date.now() / 1_000);
   const sub = newId();
   await signIn('trusted', { sub, email: `${sub}@example.com`, email_verified: true });
@@ -353,7 +353,7 @@ test('the time of the sign-in is the provider’s: it is forwarded, and too old 
   assert.match(page.text, /Connect Reader/);
 });
 
-test('an id_token of ours has the auth_time of the provider, and none where it is unknown', async () => {
+test('an id_token has the auth_time of the provider, and none when the provider reports none', async () => {
   const authTime = Math.floor(Date.now() / 1_000) - 100;
   const cases: [Record<string, unknown>, number | undefined][] = [
     [{ auth_time: authTime }, authTime],
@@ -378,7 +378,7 @@ test('an id_token of ours has the auth_time of the provider, and none where it i
   }
 });
 
-test('the name of an identity has no control characters and no more than 200 characters', async () => {
+test('the name of a new account has no control characters and a maximum of 200 characters', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const sub = newId();
   const page = await signIn('plain', { sub, name: `\u202eAnn\n<b>${'x'.repeat(500)}` }, browser);
@@ -389,7 +389,7 @@ test('the name of an identity has no control characters and no more than 200 cha
   assert.equal(name.length, 200);
 });
 
-test('an administrator sees which identities an account has', async () => {
+test('GET /admin/accounts/<id> lists the identities of the account', async () => {
   const sub = newId();
   await signIn('trusted', { sub, email: `${sub}@example.com`, email_verified: true });
   const admin = await createTestClient(server, { scopes: ['admin'] });

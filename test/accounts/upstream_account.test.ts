@@ -1,4 +1,4 @@
-/** The account page and upstream providers: signing in there, connecting, disconnecting. */
+/** Upstream providers on the account page: sign-in, connecting and disconnecting identities. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -35,7 +35,7 @@ const ownersOf = async (subject: string) =>
       select account_id from upstream_identities where subject = ${subject}`.execute(db)
   ).rows.map((row) => row.account_id);
 
-/** Presses a button of the page, by the end of its form's action. */
+/** Submits the form whose action has the given suffix. */
 function press(
   browser: TestBrowser,
   page: Page,
@@ -47,7 +47,7 @@ function press(
   return browser.submit(page, values, index);
 }
 
-test('a user signs in at the account page with a provider, and out again', async () => {
+test('a user signs in to the account page with a provider and signs out', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const sub = newId();
   const email = `${sub}@example.com`;
@@ -61,7 +61,7 @@ test('a user signs in at the account page with a provider, and out again', async
   assert.match((await browser.open(accountUrl)).text, /Continue with Provider one/);
 });
 
-test('a user connects a provider with their password, and signs in with it from then on', async () => {
+test('a user signs in with a provider after connecting it with the password', async () => {
   const account = await createTestAccount(server);
   const browser = new TestBrowser(server.baseUrl);
   const sub = newId();
@@ -83,7 +83,7 @@ test('a user connects a provider with their password, and signs in with it from 
   const again = await signInAt(other, await other.open(accountUrl), 'two', two, { sub });
   assert.match(again.text, new RegExp(account.email));
 
-  // Disconnected: the password is left.
+  // The identity can be disconnected, because the password remains.
   const after = await press(other, again, '/account/disconnect');
   assert.doesNotMatch(after.text, /Disconnect Provider two/);
   assert.deepEqual(await ownersOf(sub), []);
@@ -94,7 +94,7 @@ test('a user connects a provider with their password, and signs in with it from 
   );
 });
 
-test('the last way to sign in is not disconnected, also not by two at the same moment', async () => {
+test('the last way to sign in cannot be disconnected, also not by concurrent requests', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const sub = newId();
   let page = await signInAt(browser, await browser.open(accountUrl), 'one', one, {
@@ -105,7 +105,7 @@ test('the last way to sign in is not disconnected, also not by two at the same m
   const refused = await press(browser, page, '/account/disconnect');
   assert.equal(refused.response.status, 409);
   assert.match(refused.text, /the only way to sign in/);
-  // An account without a password connects a second provider by a confirmation alone.
+  // An account without a password connects a second provider after a confirmation.
   const second = newId();
   page = await browser.open(accountUrl);
   const asked = await signInAt(browser, page, 'two', two, { sub: second });
@@ -120,7 +120,7 @@ test('the last way to sign in is not disconnected, also not by two at the same m
     ),
   );
   assert.deepEqual(answers.map(({ status }) => status).sort(), [303, 409]);
-  // One of a provider that is not configured any more is no way to sign in.
+  // An identity of a provider that is no longer configured does not count.
   const [left] = [...(await ownersOf(sub)), ...(await ownersOf(second))];
   await sql`
     insert into upstream_identities (issuer, subject, account_id, provider, label)
@@ -134,7 +134,7 @@ test('the last way to sign in is not disconnected, also not by two at the same m
   assert.equal(last.status, 409);
 });
 
-test('an identity of one account is not connected to another, and nobody disconnects that of another', async () => {
+test('an identity cannot be connected or disconnected by another account', async () => {
   const [ann, bob] = [await createTestAccount(server), await createTestAccount(server)];
   const sub = newId();
   const connect = async (account: TestAccount) => {
@@ -154,7 +154,7 @@ test('an identity of one account is not connected to another, and nobody disconn
   assert.deepEqual(await ownersOf(sub), [ann.id]);
 });
 
-test('two accounts that connect one identity at the same moment: one gets it', async () => {
+test('an identity is connected once when two accounts connect it concurrently', async () => {
   const sub = newId();
   const accounts = [await createTestAccount(server), await createTestAccount(server)];
   const waiting = [];
@@ -172,7 +172,7 @@ test('two accounts that connect one identity at the same moment: one gets it', a
   assert.equal((await ownersOf(sub)).length, 1);
 });
 
-test('a provider is connected to the account that began, whoever is signed in when the browser comes back', async () => {
+test('connecting fails when another account is signed in at the callback', async () => {
   const [ann, mallory] = [await createTestAccount(server), await createTestAccount(server)];
   const browser = new TestBrowser(server.baseUrl);
   const sent = await pressButton(browser, await signedIn(ann, browser), 'two');
@@ -187,7 +187,7 @@ test('a provider is connected to the account that began, whoever is signed in wh
   assert.deepEqual(await ownersOf(sub), []);
 });
 
-test('connecting needs the form of the page, a login session and an account that may act', async () => {
+test('connecting requires the form token, a login session and an active account', async () => {
   const account = await createTestAccount(server);
   const browser = new TestBrowser(server.baseUrl);
   const page = await signedIn(account, browser);
@@ -209,7 +209,7 @@ test('connecting needs the form of the page, a login session and an account that
   assert.deepEqual(await ownersOf(sub), []);
 });
 
-test('the session of an account link neither shows nor changes how its account signs in', async () => {
+test('the session of an account link cannot list, connect or disconnect identities', async () => {
   const account = await createTestAccount(server);
   const { secret } = await createAccountLink(db, {
     accountId: account.id,
@@ -233,7 +233,7 @@ test('the session of an account link neither shows nor changes how its account s
   }
 });
 
-test('an account has 20 identities at most', async () => {
+test('connecting fails when the account has 20 identities', async () => {
   const account = await createTestAccount(server);
   await sql`
     insert into upstream_identities (issuer, subject, account_id, provider, label)

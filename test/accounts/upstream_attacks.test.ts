@@ -1,4 +1,4 @@
-/** Attacks on the sign-in with an upstream OpenID provider: other browsers, replays, mix-up, false tokens, bad providers. */
+/** Attacks on sign-in with an upstream OpenID provider: CSRF, replay, mix-up, forged tokens and faulty providers. */
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -30,11 +30,11 @@ const app = await createTestClient(server, { name: 'Reader' });
 interface Begun {
   browser: TestBrowser;
   authorize: URL;
-  /** Subject of the ID token that the provider gives for the next code. */
+  /** Subject of the ID token for the next code. */
   sub: string;
 }
 
-/** A browser is sent to a provider, which would sign a new user in. */
+/** Redirects a browser to a provider that will sign in a new user. */
 async function begin(
   provider: 'one' | 'two' = 'one',
   browser = new TestBrowser(server.baseUrl),
@@ -71,25 +71,25 @@ function assertRefused(page: Page, message: RegExp, status = 400): void {
 const unfinished = /This sign-in cannot be finished/;
 const unverified = /could not be verified/;
 
-test('the browser that began a sign-in is the only one that comes back from it', async () => {
+test('the callback is rejected when another browser began the sign-in', async () => {
   const attack = await begin();
   const requests = one.requests.get('/token');
-  // Login CSRF: the attacker sends the victim to the end of the attacker's own sign-in.
+  // Login CSRF: the attacker sends the victim to the callback of the attacker's sign-in.
   assertRefused(await new TestBrowser(server.baseUrl).open(callback(attack)), unfinished);
   const victim = await begin();
   assertRefused(await victim.browser.open(callback(attack)), unfinished);
-  // The victim's cookie under the name of the attacker's.
+  // The victim's secret in a cookie with the name of the attacker's sign-in.
   const planted = new TestBrowser(server.baseUrl);
   const secretOf = ({ browser }: Begun) => browser.cookies.find(({ name }) => name.includes('upstream'));
   planted.setCookie(secretOf(attack)?.name ?? '', secretOf(victim)?.value ?? '');
   assertRefused(await planted.open(callback(attack)), unfinished);
   assert.equal(one.requests.get('/token'), requests, 'the code goes nowhere');
-  // Nothing was used up by that.
+  // The rejected requests have not used up the sign-in.
   const own = await begin('one', attack.browser);
   assert.match((await own.browser.open(callback(own))).text, /Connect Reader/);
 });
 
-test('a callback works once, for ten minutes', async () => {
+test('the callback is rejected when it is replayed or ten minutes have passed', async () => {
   const begun = await begin();
   const answers = await Promise.all(Array.from({ length: 5 }, () => begun.browser.request(callback(begun))));
   assert.deepEqual(answers.map(({ status }) => status).sort(), [303, 400, 400, 400, 400]);
@@ -98,7 +98,7 @@ test('a callback works once, for ten minutes', async () => {
   const expire = sql`update upstream_logins set expires_at = now()`;
   await expire.execute(db);
   assertRefused(await late.browser.open(callback(late)), unfinished);
-  // Between the callback and the last step.
+  // The sign-in expires between the callback and the last step.
   const slow = await begin();
   const back = await slow.browser.request(callback(slow));
   await expire.execute(db);
@@ -107,11 +107,11 @@ test('a callback works once, for ten minutes', async () => {
   assert.equal(await isConnected(slow.sub), false);
 });
 
-test('the last step works once, in the browser and for the request that it began in', async () => {
+test('the last step is rejected when it is replayed or the browser or authorization request differs', async () => {
   const begun = await begin();
   const back = await begun.browser.request(callback(begun));
   const last = new URL(back.headers.get('location') ?? '', server.baseUrl);
-  // Another request of the same browser.
+  // Another authorization request of the same browser.
   const other = await openLoginPage(server, begun.browser, app);
   assertRefused(await begun.browser.open(`${other.url}/upstream${last.search}`), unfinished);
   assertRefused(await begun.browser.open(`${server.baseUrl}/account/upstream${last.search}`), unfinished);
@@ -128,7 +128,7 @@ test('the last step works once, in the browser and for the request that it began
   assert.deepEqual(answers.map(({ status }) => status).sort(), [303, 400, 400]);
 });
 
-test('the callback of another provider, and a response of another issuer, are refused (mix-up)', async () => {
+test('the callback is rejected when it comes from another provider or issuer (mix-up)', async () => {
   const begun = await begin();
   const requests = () => [one.requests.get('/token') ?? 0, two.requests.get('/token') ?? 0];
   const before = requests();
@@ -136,7 +136,7 @@ test('the callback of another provider, and a response of another issuer, are re
   assertRefused(await begun.browser.open(callback(begun).replace('/login/one/', '/login/none/')), unfinished);
   assertRefused(await begun.browser.open(callback(begun, { iss: two.issuer })), unverified);
   assert.deepEqual(requests(), before, 'no code was sent to anybody');
-  // The provider says that it always sends `iss`.
+  // The metadata says that responses always have `iss`.
   const missing = await begin();
   assertRefused(await missing.browser.open(callbackOf(missing.authorize)), unverified);
   const twice = await begin();
@@ -147,7 +147,7 @@ test('the callback of another provider, and a response of another issuer, are re
   assert.deepEqual(requests(), before);
 });
 
-test('a missing, doubled or unknown state, and a missing code, are refused', async () => {
+test('the callback is rejected when state is missing, repeated or unknown, or code is missing', async () => {
   for (const change of [
     (url: URL) => url.searchParams.delete('state'),
     (url: URL) => url.searchParams.append('state', 'x'),
@@ -163,7 +163,7 @@ test('a missing, doubled or unknown state, and a missing code, are refused', asy
   }
 });
 
-test('an ID token that is not for this sign-in is refused', async () => {
+test('an ID token is rejected when it is not for this sign-in', async () => {
   const now = Math.floor(Date.now() / 1_000);
   const foreign = await generateKeyPair('RS256');
   const unsigned = (claims: object) =>
@@ -195,7 +195,7 @@ test('an ID token that is not for this sign-in is refused', async () => {
   }
 });
 
-test('none and HS256 are refused also where the metadata of the provider allow them', async (t) => {
+test('alg none and HS256 are rejected when the provider’s metadata allows them', async (t) => {
   const provider = await startFakeProvider(t);
   provider.metadata = { id_token_signing_alg_values_supported: ['none', 'HS256', 'RS256'] };
   const own = await startServerWithProviders(t, [declare('own', provider, { trustEmail: true })]);
@@ -219,7 +219,7 @@ test('none and HS256 are refused also where the metadata of the provider allow t
   }
 });
 
-test('an error of the provider is a page of ours, without a word of what it says', async () => {
+test('a provider error shows a page without the provider’s text', async () => {
   const hostile = '"><script>alert(1)</script> call 555-0199';
   for (const error of ['access_denied', 'server_error', hostile]) {
     const begun = await begin();
@@ -235,7 +235,7 @@ test('an error of the provider is a page of ours, without a word of what it says
   }
 });
 
-test('the names of a provider and of a user are escaped', async () => {
+test('the names of providers and users are escaped', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const login = await openLoginPage(server, browser, app);
   assert.match(login.text, /Continue with &lt;b&gt;Two&lt;\/b&gt;/);
@@ -243,7 +243,7 @@ test('the names of a provider and of a user are escaped', async () => {
   assert.doesNotMatch(page.text, /<b>|<i>|<u>/);
 });
 
-test('nobody is sent anywhere but to the configured provider and back to where they began', async () => {
+test('redirects go only to a configured provider and back to the page of the sign-in', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const login = await openLoginPage(server, browser, app);
   for (const provider of ['https://evil.example', 'none', '__proto__', '']) {
@@ -258,7 +258,7 @@ test('nobody is sent anywhere but to the configured provider and back to where t
   assert.match(to.pathname, /^\/interaction\/[^/]+\/upstream$/);
 });
 
-test('a sign-in begins by the form of the page alone, and HEAD neither begins nor finishes one', async () => {
+test('a sign-in begins only with the form of the page, and HEAD neither begins nor finishes one', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const login = await openLoginPage(server, browser, app);
   const send = (headers: Record<string, string>, body: Record<string, string>) =>
@@ -281,7 +281,7 @@ test('a sign-in begins by the form of the page alone, and HEAD neither begins no
   assert.equal((await begun.browser.request(last)).status, 303);
 });
 
-test('the form of the last step is of the browser that shows it', async () => {
+test('the form token of the last step is rejected in another browser', async () => {
   const question = async (browser: TestBrowser) => {
     const login = await openLoginPage(server, browser, app);
     return signInAt(browser, login, 'one', one, { sub: newId() });
@@ -293,7 +293,7 @@ test('the form of the last step is of the browser that shows it', async () => {
   assert.equal(page.response.status, 403);
 });
 
-test('guesses at a password are counted here as at every other form', async () => {
+test('wrong passwords count towards the limit of the account', async () => {
   const local = await createTestAccount(server);
   const browser = new TestBrowser(server.baseUrl);
   const login = await openLoginPage(server, browser, app);
@@ -309,7 +309,7 @@ test('guesses at a password are counted here as at every other form', async () =
   assert.ok(page.response.headers.get('retry-after'));
 });
 
-test('an address begins only so many sign-ins, and so does an authorization request', async (t) => {
+test('sign-ins are limited for each client address and each authorization request', async (t) => {
   const browser = new TestBrowser(server.baseUrl);
   const login = await openLoginPage(server, browser, app);
   const statuses: number[] = [];
@@ -329,7 +329,7 @@ test('an address begins only so many sign-ins, and so does an authorization requ
   assert.deepEqual([codes.at(0), codes.at(-1)], [303, 429]);
 });
 
-test('a provider that cannot be used says so on a page, and keeps nobody from signing in otherwise', async (t) => {
+test('a faulty provider shows an error page, and the user can sign in with a password', async (t) => {
   const discovery = '/.well-known/openid-configuration';
   type Override = Parameters<typeof one.overrides.set>[1];
   const json = (body: string, status = 200): Override => {
@@ -368,7 +368,7 @@ test('a provider that cannot be used says so on a page, and keeps nobody from si
   assert.match(signedIn.text, /Connect Test App/);
 });
 
-test('a provider that does not answer in time is given up, at discovery and at the token endpoint', async (t) => {
+test('discovery and token requests fail when the provider does not respond in time', async (t) => {
   const provider = await startFakeProvider(t);
   const own = await startServerWithProviders(t, [declare('own', provider)]);
   const client = await createTestClient(own);
@@ -376,7 +376,7 @@ test('a provider that does not answer in time is given up, at discovery and at t
   const login = await openLoginPage(own, browser, client);
   const sent = await pressButton(browser, login, 'own');
   const asked = Promise.withResolvers<void>();
-  // Answers byte by byte, and never to the end.
+  // Sends the response byte by byte and never finishes it.
   provider.overrides.set('/token', (_request, response) => {
     response.writeHead(200, { 'content-type': 'application/json' });
     const timer = setInterval(() => response.write(' '), 100);
@@ -388,7 +388,7 @@ test('a provider that does not answer in time is given up, at discovery and at t
   assertRefused(page, /cannot be reached at the moment/, 503);
 });
 
-test('a provider that was away is used again, and one that has been read is used while it is away', async (t) => {
+test('cached metadata is used during an outage, and the provider is used again after it', async (t) => {
   const provider = await startFakeProvider(t);
   const own = await startServerWithProviders(t, [declare('own', provider)]);
   const client = await createTestClient(own);
@@ -407,10 +407,10 @@ test('a provider that was away is used again, and one that has been read is used
   const reads = provider.requests.get(discovery);
   provider.overrides.set(discovery, (request) => request.socket.destroy());
   assert.equal((await pressButton(browser, login, 'own')).response.status, 303);
-  assert.equal(provider.requests.get(discovery), reads, 'the metadata are kept');
+  assert.equal(provider.requests.get(discovery), reads, 'the cached metadata is used');
 });
 
-test('the provider refuses the code: a page of ours, and nothing of the response', async () => {
+test('a rejected code shows a page without the provider’s response', async () => {
   const begun = await begin();
   one.overrides.set('/token', (_request, response) =>
     response
@@ -423,7 +423,7 @@ test('the provider refuses the code: a page of ours, and nothing of the response
   assert.doesNotMatch(page.text, /invalid_grant|<script>/);
 });
 
-test('the database has no secret of a sign-in', async () => {
+test('the database stores no secret of a sign-in', async () => {
   const begun = await begin();
   const state = begun.authorize.searchParams.get('state') ?? '';
   const nonce = begun.authorize.searchParams.get('nonce') ?? '';

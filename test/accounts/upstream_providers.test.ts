@@ -1,4 +1,4 @@
-/** Upstream sign-in at real providers: oidc-provider, and another Nuncio. In a browser, without JavaScript, on a phone. */
+/** Sign-in with real upstream providers: oidc-provider and another Nuncio. In a browser, without JavaScript and on a phone. */
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -22,12 +22,12 @@ import { freePort, startTestServer } from '../support/server.ts';
 import { openLoginPage, pressButton, startServerWithProviders } from '../support/upstream.ts';
 
 const company = await listen();
-// A host of its own: browsers share cookies between the ports of one.
+// A separate host, because browsers share cookies between the ports of a host.
 const port = String(await freePort());
 const other = await startTestServer({ after }, { PORT: port, NUNCIO_BASE_URL: `http://127.0.0.1:${port}` });
 const { db } = other;
 const clientSecret = 'a secret of thirty-two characters and more';
-// The redirect URI has the port of a server that is not started yet.
+// The redirect URI has the port of a server that starts later.
 const otherClient = await createTestClient(other, {
   name: 'Upstream',
   scopes: ['openid', 'email', 'profile'],
@@ -55,7 +55,7 @@ await sql`
   where id = ${otherClient.id}`.execute(db);
 const app = await createTestClient(server, { name: 'Reader' });
 
-/** oidc-provider with its own pages: whoever types an address is signed in as that. */
+/** Starts oidc-provider with its development pages, which sign a user in as any address. */
 async function listen() {
   const http = createServer().listen(0, '127.0.0.1');
   await once(http, 'listening');
@@ -84,7 +84,7 @@ async function listen() {
   };
 }
 
-/** Signs in on the pages of oidc-provider. @returns where it sends the browser back to */
+/** Signs in on the pages of oidc-provider. @returns the callback URL */
 async function passCompany(url: URL, user: string): Promise<URL> {
   const browser = new TestBrowser(company.issuer);
   let page = await browser.open(url.href);
@@ -102,7 +102,7 @@ async function signInAtCompany(browser: TestBrowser, login: Page, user: string):
   return browser.open((await passCompany(sent.leftTo, user)).href);
 }
 
-test('oidc-provider signs a user in, who allows the app: tokens of ours', async () => {
+test('an app gets tokens after a sign-in with oidc-provider and consent', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const { verifier, challenge } = createPkce();
   const login = await openLoginPage(server, browser, app, { code_challenge: challenge });
@@ -119,7 +119,7 @@ test('oidc-provider signs a user in, who allows the app: tokens of ours', async 
   assert.equal(status, 200, JSON.stringify(body));
 });
 
-test('prompt=login and max_age make oidc-provider sign the user in again, and it says when', async () => {
+test('oidc-provider requires a new sign-in and reports auth_time when the app sends prompt=login or max_age', async () => {
   for (const parameters of [{ prompt: 'login' }, { max_age: '0' }, { max_age: '600' }]) {
     const browser = new TestBrowser(server.baseUrl);
     const login = await openLoginPage(server, browser, app, parameters as Record<string, string>);
@@ -128,8 +128,8 @@ test('prompt=login and max_age make oidc-provider sign the user in again, and it
   }
 });
 
-test('the console and a device are signed in with a provider, too', async () => {
-  // The console goes through an authorization request of its own.
+test('a provider signs users in to the console and connects a device', async () => {
+  // The console uses its own authorization request.
   const browser = new TestBrowser(server.baseUrl);
   const { challenge } = createPkce();
   const url = authorizationUrl(
@@ -156,7 +156,7 @@ test('the console and a device are signed in with a provider, too', async () => 
   assert.match(done.text, /Device connected/);
 });
 
-test('another Nuncio is a provider: its user is asked whether to create an account', async () => {
+test('a user of another Nuncio creates an account after a confirmation', async () => {
   const user = await createTestAccount(other, { name: 'Otto' });
   const browser = new TestBrowser(server.baseUrl);
   const login = await openLoginPage(server, browser, app, { login_hint: user.email });
@@ -174,7 +174,7 @@ test('another Nuncio is a provider: its user is asked whether to create an accou
   assert.deepEqual(rows, [{ name: 'Otto', email: null, subject: user.id }]);
 });
 
-test('a user who refuses at the provider is told so, and signs in otherwise', async () => {
+test('a user can sign in another way after cancelling at the provider', async () => {
   const user = await createTestAccount(other);
   const browser = new TestBrowser(server.baseUrl);
   const login = await openLoginPage(server, browser, app);
@@ -187,7 +187,7 @@ test('a user who refuses at the provider is told so, and signs in otherwise', as
   assert.ok(user);
 });
 
-/** The connected app: shows what it got. */
+/** Starts the connected app, which shows the parameters of its callback. */
 async function startApp(): Promise<string> {
   const http = createServer((request, response) => {
     const { searchParams } = new URL(request.url ?? '/', 'http://app');
@@ -222,7 +222,7 @@ for (const { name, width, isScripted, colorScheme } of looks) {
       colorScheme,
     });
     page.setDefaultTimeout(60_000);
-    // The pages of oidc-provider want a font from elsewhere.
+    // The pages of oidc-provider load a font from another host.
     const isElsewhere = (url: URL) =>
       !['localhost', '127.0.0.1'].includes(url.hostname) && url.protocol !== 'data:';
     await page.route(isElsewhere, (route) => route.fulfill({ contentType: 'text/css', body: '' }));
@@ -255,7 +255,7 @@ for (const { name, width, isScripted, colorScheme } of looks) {
     await page.locator('button[value="allow"]').click();
     await page.getByRole('heading', { name: 'You are connected' }).waitFor();
 
-    // The account page of who has just signed in: connects a second provider.
+    // The signed-in user connects a second provider on the account page.
     const user = await createTestAccount(other);
     await page.goto(`${server.baseUrl}/account`);
     await seen(/^Your account/);
@@ -270,7 +270,7 @@ for (const { name, width, isScripted, colorScheme } of looks) {
     await page.locator('summary', { hasText: 'Disconnect' }).last().click();
     await seen(/^Your account/);
 
-    // A user whom nobody knows yet.
+    // A user whose identity is not connected.
     const { page: fresh } = await openPage(browser, { viewport, javaScriptEnabled: isScripted, colorScheme });
     const stranger = await createTestAccount(other);
     await fresh.goto(`${server.baseUrl}/account`);

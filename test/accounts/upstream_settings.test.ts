@@ -1,4 +1,4 @@
-/** The settings of upstream providers: what stops the start, with what words, and what is fetched from where. */
+/** The settings of upstream providers: validation, error messages, client secrets and allowed hosts. */
 
 import assert from 'node:assert/strict';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -29,7 +29,7 @@ function problemsOf(accounts: unknown): readonly string[] {
   }
 }
 
-test('providers are declared with what each needs', () => {
+test('upstream accepts valid providers and sets defaults', () => {
   const { accounts } = createPlatform({ accounts: { upstream: [good], registration: 'open' } });
   assert.deepEqual(accounts.upstream, [{ ...good, trustEmail: false }]);
   assert.equal(createPlatform({}).accounts.registration, 'off');
@@ -47,7 +47,7 @@ test('providers are declared with what each needs', () => {
   }
 });
 
-test('a wrong provider is reported with its place and what may be there', () => {
+test('upstream reports the place and the expected value when a provider is invalid', () => {
   const wrong: [unknown, RegExp][] = [
     ['google', /^accounts\.upstream: must be an array of up to 20 providers$/],
     [Array.from({ length: 21 }, (_none, index) => ({ ...good, id: `p${index}` })), /an array of up to 20/],
@@ -76,7 +76,7 @@ test('a wrong provider is reported with its place and what may be there', () => 
   }
 });
 
-test('providers beside a login of the application, and registration without providers, are reported', () => {
+test('upstream with login, and open registration without upstream, are reported', () => {
   const login = { url: 'https://app.example.com/login' };
   assert.match(
     problemsOf({ login, upstream: [good] })[0] ?? '',
@@ -92,7 +92,7 @@ test('providers beside a login of the application, and registration without prov
   );
 });
 
-test('a client secret that is not set stops the start, and names the variable', () => {
+test('readUpstreamSecrets throws with the variable’s name when a client secret is not set', () => {
   const { upstream } = createPlatform({ accounts: { upstream: [good] } }).accounts;
   delete process.env.COMPANY_SECRET;
   assert.throws(
@@ -106,7 +106,7 @@ test('a client secret that is not set stops the start, and names the variable', 
   assert.deepEqual([...readUpstreamSecrets(upstream)], [['company', 'secret']]);
 });
 
-test('the host of the issuer may be in a private network, no other host, and never link-local', () => {
+test('only the issuer’s host can be in a private network, and no host can be link-local', () => {
   const policy = { allowLoopback: false, trustedHost: 'id.example.com' };
   for (const address of [
     '10.0.0.5',
@@ -136,7 +136,7 @@ test('the host of the issuer may be in a private network, no other host, and nev
   assert.equal(mayConnect('93.184.215.14', policy, 'token.example.com'), true);
 });
 
-test('the example of the documentation is a declaration that works', async (t) => {
+test('the example in docs/platform.md is a valid declaration', async (t) => {
   const text = await readFile(new URL('../../docs/platform.md', import.meta.url), 'utf8');
   const section = text.slice(text.indexOf('### Sign-in with OpenID providers'));
   const block = /```ts\n([\s\S]*?)```/.exec(section)?.[1] ?? '';

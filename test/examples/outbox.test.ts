@@ -1,4 +1,4 @@
-/** `examples/outbox`, and its page of the documentation. */
+/** `examples/outbox` and the code blocks of docs/outbox.md. */
 
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -28,7 +28,7 @@ async function invoicesOf(customer: string): Promise<string[]> {
   return rows.map(({ invoice }) => invoice);
 }
 
-test('orders in PostgreSQL publish their events, also those of another language, and a rejected one is mended', async (t) => {
+test('orders in PostgreSQL publish their events, also from plain SQL, and a rejected event is retried', async (t) => {
   const database = await createForeignDatabase();
   const { pool, outbox, placeOrder } = await openShop(database.url);
   await pool.query('create table orders (id text primary key, customer text, cents int)');
@@ -82,7 +82,7 @@ test('orders in SQLite publish their events', async (t) => {
   assert.deepEqual(await invoicesOf('user-9'), ['in_1']);
 });
 
-test('every code block of docs/outbox.md stands in a file of the example that runs here', () => {
+test('every code block of docs/outbox.md is part of the example', () => {
   const text = readFileSync(new URL('../../docs/outbox.md', import.meta.url), 'utf8');
   const blocks = [...text.matchAll(/^```(.*)\n([\s\S]*?)^```$/gm)];
   assert.ok(blocks.length >= 7);

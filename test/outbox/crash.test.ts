@@ -1,4 +1,4 @@
-/** `kill -9` of an application with an outbox, and of its relay, at any moment: no event is lost and none comes twice. */
+/** `kill -9` of an application with an outbox and of its relay: no event is lost or duplicated. */
 
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
@@ -40,7 +40,7 @@ async function kill(child: ChildProcess): Promise<void> {
   if (child.signalCode === null) await once(child, 'exit');
 }
 
-/** Marks of an account's events that the server has, in its order. */
+/** Marks of the events that the server has stored for an account, in order. */
 async function stored(owner: string): Promise<string[]> {
   const { rows } = await sql<{ mark: string }>`
     select replace(body::json ->> 'ref', 'refs/heads/', '') as mark from events
@@ -50,7 +50,7 @@ async function stored(owner: string): Promise<string[]> {
 
 for (const database of databases) {
   describe(`kill -9 with ${database}`, () => {
-    test('of the application at its commit: the event is published where its change is, and nowhere else', async (t) => {
+    test('of the application: the event is published if and only if its change is committed', async (t) => {
       const { outbox, place, query } = await openOutbox(t, database);
       const account = await createTestAccount(server);
       await query('create table orders (mark text)');
@@ -70,7 +70,7 @@ for (const database of databases) {
       assert.deepEqual(await stored(account.id), kept);
     });
 
-    test('of the relay at any moment: each event comes once, in the order of its account', async (t) => {
+    test('of the relay: each event is stored once and in the order of its account', async (t) => {
       const { outbox, place, append, query } = await openOutbox(t, database);
       const apps = [await createApp(server), await createApp(server)];
       const subscriber = await startSubscriber(t);
@@ -85,13 +85,13 @@ for (const database of databases) {
         const child = run(t, database, place, 'relay', ...credentials);
         await once(child.stdout as NodeJS.ReadableStream, 'data');
         if (kills < 8) {
-          // Somewhere in the next batches: the moments differ on each machine.
+          // The relay is killed at a random point of the next batches.
           const before = await count();
           await until(count, (waiting) => waiting < before);
           await sleep(random() * 10);
           await kill(child);
           kills += 1;
-          // The next relay need not wait for the end of the lease.
+          // Expires the lease, so that the next relay does not wait for it.
           await query(
             database === 'SQLite'
               ? 'update nuncio_outbox_lease set until = 0'
@@ -115,7 +115,7 @@ for (const database of databases) {
       assert.equal((await outbox.stats()).rejected, 0);
     });
 
-    test('of the relay that has the lease: another one takes over when the lease ends', async (t) => {
+    test('of the relay with the lease: another relay takes over when the lease expires', async (t) => {
       const { outbox, place, append, query } = await openOutbox(t, database);
       const account = await createTestAccount(server);
       assert.ok(await outbox.hold('a relay that died', 5_000));

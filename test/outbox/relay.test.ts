@@ -1,4 +1,4 @@
-/** The relay between an application's outbox and a real Nuncio server, whatever happens between the two. */
+/** The relay between an outbox and a real Nuncio server, with network and server faults. */
 
 import assert from 'node:assert/strict';
 import { after, describe, type TestContext, test } from 'node:test';
@@ -23,7 +23,7 @@ const client = await createTestClient(server, {
 const account = await createTestAccount(server);
 let count = 0;
 
-/** Ids that no other test uses. */
+/** Unique event ids. */
 function marks(length: number): string[] {
   count += 1;
   return Array.from({ length }, (_, index) => `${count}-${index}`);
@@ -54,7 +54,7 @@ async function setUp(t: TestContext, database: (typeof databases)[number]) {
   return { ...opened, troubles, publisher, relay, errors };
 }
 
-/** The ids of an account's events that the server has, in its order: of those that are given. */
+/** Those of the given ids that the server has stored for an account, in order. */
 async function stored(ids: readonly string[], owner = account.id): Promise<string[]> {
   const { rows } = await sql<{ id: string }>`
     select id from events where id = any(${[...ids]}) and account_id = ${owner} order by position`.execute(
@@ -65,7 +65,7 @@ async function stored(ids: readonly string[], owner = account.id): Promise<strin
 
 for (const database of databases) {
   describe(`relay with ${database}`, () => {
-    test('start publishes what is committed, in order, for a subscriber to get', async (t) => {
+    test('start publishes committed events in order, and a subscriber receives them', async (t) => {
       const { outbox, append, relay } = await setUp(t, database);
       const app = await createApp(server);
       const subscriber = await startSubscriber(t);
@@ -87,7 +87,7 @@ for (const database of databases) {
       assert.deepEqual(await outbox.stats(), { waiting: 0, rejected: 0, oldestMs: null });
     });
 
-    test('whatever fails in between, each event is stored once, and in the order of its account', async (t) => {
+    test('each event is stored once and in the order of its account when requests fail', async (t) => {
       const { outbox, append, relay, troubles, errors } = await setUp(t, database);
       const random = createRandom(database.length);
       const fates: Trouble[] = [
@@ -128,7 +128,7 @@ for (const database of databases) {
       assert.equal((await outbox.stats()).rejected, 0);
     });
 
-    test('the events that the server rejects are set aside, and the others go on in order', async (t) => {
+    test('rejected events are kept and the others are published in order when the server rejects a batch', async (t) => {
       const { outbox, append, relay } = await setUp(t, database);
       const ids = marks(40);
       const events = pushes(account.id, ids);
@@ -160,7 +160,7 @@ for (const database of databases) {
       assert.match(reasons[1] ?? '', /^\/kind must be a declared kind/);
       assert.match(reasons[2] ?? '', /^\/account must be the id of an account/);
       assert.match(reasons[3] ?? '', /^\/account must be the id of an account/);
-      // An id that the server knows with another content.
+      // An id that the server has stored with different content.
       await append([{ kind: 'push', account: account.id, body: pushBody('other'), id: known }]);
       assert.equal((await relay().runOnce()).rejected, 1);
       assert.match((await outbox.rejected.list()).at(-1)?.reason ?? '', /^\/id is the id of another event/);
@@ -171,7 +171,7 @@ for (const database of databases) {
       assert.equal((await stored([ids[3] as string])).length, 1);
     });
 
-    test('500 rejected events in a row hold up nothing', async (t) => {
+    test('500 consecutive rejected events do not block later events', async (t) => {
       const { outbox, append, relay } = await setUp(t, database);
       const [bad, good] = [marks(500), marks(1)];
       await append(pushes(account.id, bad).map((event) => ({ ...event, body: {} })));
@@ -182,7 +182,7 @@ for (const database of databases) {
       assert.equal((await outbox.stats()).waiting, 500);
     });
 
-    test('a batch that is too large for a proxy is divided, and what is too large alone is set aside', async (t) => {
+    test('a batch is split when a proxy responds 413, and an event that is too large alone is rejected', async (t) => {
       const { outbox, append, relay, troubles } = await setUp(t, database);
       troubles.behave((body) => (body.length > 1_500 ? { status: 413, body: '<html>' } : 'pass'));
       const ids = marks(50);
@@ -198,7 +198,7 @@ for (const database of databases) {
       assert.match((await outbox.rejected.list())[0]?.reason ?? '', /413/);
     });
 
-    test('bodies at the size limit are published, a few in each request', async (t) => {
+    test('bodies at the size limit are published in small batches', async (t) => {
       const { append, relay, troubles } = await setUp(t, database);
       const commits = Array.from({ length: 4 }, (_, index) => ({
         id: String(index),
@@ -217,7 +217,7 @@ for (const database of databases) {
       assert.ok(troubles.requests.every((request) => request.length < 1_500_000));
     });
 
-    test('two relays on one outbox take turns, and one goes on when the other ends', async (t) => {
+    test('a relay takes over when the relay with the lease stops', async (t) => {
       const { append, another, outbox, relay } = await setUp(t, database);
       const [first, second] = [
         relay({ batchEvents: 7, pollMs: 10 }),
@@ -238,7 +238,7 @@ for (const database of databases) {
       assert.deepEqual(await stored(ids), ids);
     });
 
-    test('a relay that stalls with a batch while another one takes over doubles nothing and keeps the order', async (t) => {
+    test('no event is duplicated or reordered when a stalled relay sends its batch after another one took over', async (t) => {
       const { append, another, relay, query, publisher } = await setUp(t, database);
       const ids = marks(30);
       await append(pushes(account.id, ids.slice(0, 10)));
@@ -268,14 +268,14 @@ for (const database of databases) {
       assert.deepEqual(await stored(ids), ids);
     });
 
-    test('runOnce says when another relay has the lease', async (t) => {
+    test('runOnce returns isHeldElsewhere when another relay has the lease', async (t) => {
       const { append, outbox, relay } = await setUp(t, database);
       await append(pushes(account.id, marks(1)));
       assert.ok(await outbox.hold('another', 5_000));
       assert.deepEqual(await relay().runOnce(), { published: 0, rejected: 0, isHeldElsewhere: true });
     });
 
-    test('stop waits for the request in flight, and aborts it when it takes too long', async (t) => {
+    test('stop waits for the request in flight and aborts it after the timeout', async (t) => {
       const { append, outbox, relay, troubles } = await setUp(t, database);
       const ids = marks(2);
       await append(pushes(account.id, ids));
@@ -318,7 +318,7 @@ for (const database of databases) {
   });
 }
 
-test('a token that is revoked in the middle is replaced', async (t) => {
+test('the relay gets a new token when its token is revoked', async (t) => {
   const { append, relay, troubles, outbox } = await setUp(t, 'SQLite');
   const ids = marks(60);
   await append(pushes(account.id, ids));
@@ -352,7 +352,7 @@ test('a token that is revoked in the middle is replaced', async (t) => {
   async function revoke(token: string): Promise<void> {
     const { jti } = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString());
     await withdrawToken(server.db, jti, new Date(Date.now() + 900_000));
-    // Until the node knows of it.
+    // Waits until the node rejects the token.
     await until(
       async () =>
         (await fetch(`${server.baseUrl}/event-kinds`, { headers: { authorization: token } })).status,
@@ -361,7 +361,7 @@ test('a token that is revoked in the middle is replaced', async (t) => {
   }
 });
 
-test('an outage makes the pauses longer, up to the longest; Retry-After makes them as long as it says', async (t) => {
+test('pauses grow up to pauseMaxMs during an outage, and are as long as Retry-After when the server sends it', async (t) => {
   const { append, relay, outbox } = await setUp(t, 'SQLite');
   await append(pushes(account.id, marks(100)));
   const pauses: number[] = [];
@@ -400,7 +400,7 @@ test('an outage makes the pauses longer, up to the longest; Retry-After makes th
   assert.equal((await outbox.stats()).waiting, 100);
 });
 
-test('wake ends an idle wait and no pause after a failure', async (t) => {
+test('wake ends an idle wait but not a pause after a failure', async (t) => {
   const { append, relay, outbox } = await setUp(t, 'SQLite');
   const ids = marks(2);
   let isAway = true;
@@ -433,7 +433,7 @@ test('wake ends an idle wait and no pause after a failure', async (t) => {
   assert.equal(await outbox.hasWaiting(), false);
 });
 
-test('hooks that throw end nothing', async (t) => {
+test('the relay continues when a hook throws', async (t) => {
   const { append, relay } = await setUp(t, 'SQLite');
   const fail = () => {
     throw new Error('a hook');
@@ -454,7 +454,7 @@ test('hooks that throw end nothing', async (t) => {
   assert.deepEqual([published, rejected], [1, 1]);
 });
 
-test('a number that another language wrote and JavaScript cannot keep is set aside', async (t) => {
+test('an event is rejected when its body has a number that JavaScript cannot represent', async (t) => {
   const { outbox, relay, query } = await setUp(t, 'PostgreSQL');
   const [id] = marks(1);
   await query(`
@@ -464,7 +464,7 @@ test('a number that another language wrote and JavaScript cannot keep is set asi
   assert.match((await outbox.rejected.list())[0]?.reason ?? '', /12345678901234567890/);
 });
 
-test('a reason of any text is stored', async (t) => {
+test('a rejection is stored when its reason has characters that databases reject', async (t) => {
   for (const database of databases) {
     const { outbox, append, relay } = await setUp(t, database);
     await append(pushes(account.id, marks(1)));
@@ -482,7 +482,7 @@ test('a reason of any text is stored', async (t) => {
   }
 });
 
-test('a body that is nested too deep to be sent holds up no other event', async (t) => {
+test('other events are published when a body is nested too deeply', async (t) => {
   const { outbox, append, relay, query } = await setUp(t, 'PostgreSQL');
   const [deep, good] = marks(2) as [string, string];
   const text = `${'['.repeat(5_000)}${']'.repeat(5_000)}`;
@@ -495,7 +495,7 @@ test('a body that is nested too deep to be sent holds up no other event', async 
   assert.deepEqual(await stored([deep, good]), [good]);
 });
 
-test('a publisher that cannot write an event holds up no other event', async (t) => {
+test('other events are published when the publisher cannot serialize an event', async (t) => {
   const { append, relay, publisher } = await setUp(t, 'SQLite');
   const [bad, good] = marks(2) as [string, string];
   await append(pushes(account.id, [bad, good]));
@@ -512,7 +512,7 @@ test('a publisher that cannot write an event holds up no other event', async (t)
   });
 });
 
-test('runOnce throws what failed, and loses nothing', async (t) => {
+test('runOnce throws the error of the publisher and loses no event', async (t) => {
   const { append, outbox, relay, troubles } = await setUp(t, 'SQLite');
   const ids = marks(3);
   await append(pushes(account.id, ids));
@@ -524,7 +524,7 @@ test('runOnce throws what failed, and loses nothing', async (t) => {
   assert.deepEqual(await stored(ids), ids);
 });
 
-test('options that cannot work are rejected at once', async (t) => {
+test('createRelay throws a TypeError when an option is invalid', async (t) => {
   const { outbox, publisher } = await setUp(t, 'SQLite');
   const good = { store: outbox, publisher };
   for (const change of [

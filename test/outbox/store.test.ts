@@ -1,4 +1,4 @@
-/** The outbox in both databases: what is appended, read, rejected and leased, without a server. */
+/** The outbox in PostgreSQL and SQLite without a server: append, read, rejected events and the lease. */
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
@@ -16,7 +16,7 @@ const leaseMs = 5_000;
 
 for (const database of databases) {
   describe(`outbox in ${database}`, () => {
-    test('append gives the events of a transaction in the order of the calls, at the commit', async (t) => {
+    test('append makes events visible in the order of the calls when the transaction commits', async (t) => {
       const { outbox, append } = await openOutbox(t, database);
       await append(pushes('a', ['1', '2', '3']));
       await append(pushes({ external_id: 'user-4711' }, ['4']));
@@ -33,14 +33,14 @@ for (const database of databases) {
       assert.deepEqual(JSON.parse(events[0]?.body ?? '').ref, 'refs/heads/1');
     });
 
-    test('append leaves nothing when its transaction is rolled back', async (t) => {
+    test('append stores no event when the transaction is rolled back', async (t) => {
       const { outbox, append } = await openOutbox(t, database);
       await append(pushes('a', ['1']), 'rollback');
       assert.equal(await outbox.hasWaiting(), false);
       assert.deepEqual(await outbox.read(everything), []);
     });
 
-    test('append makes an id of its own when none is given', async (t) => {
+    test('append creates an id when none is given', async (t) => {
       const { append } = await openOutbox(t, database);
       const [one, two] = await append([
         { kind: 'push', account: 'a', body: null },
@@ -50,7 +50,7 @@ for (const database of databases) {
       assert.notEqual(one, two);
     });
 
-    test('append takes the same id with the same content as one event, and with another content throws', async (t) => {
+    test('append ignores a repeated id with the same content and throws when the content differs', async (t) => {
       const { outbox, append } = await openOutbox(t, database);
       const event = { kind: 'push', account: 'a', body: { n: 1 }, id: 'same' };
       assert.deepEqual(await append([event, event]), ['same', 'same']);
@@ -76,7 +76,7 @@ for (const database of databases) {
       );
     });
 
-    test('append keeps every text as it is', async (t) => {
+    test('append stores every string unchanged', async (t) => {
       const { outbox, append } = await openOutbox(t, database);
       const body = {
         text: 'NUL \0, half \ud800 of a pair, \u2028, "quotes", \\, $1, ?, \u{1f4e8}',
@@ -89,7 +89,7 @@ for (const database of databases) {
       assert.deepEqual([event?.account, event?.kind, event?.id], [external, "it's", '"x\'']);
     });
 
-    test('append rejects what no server would take', async (t) => {
+    test('append throws when no server would accept the event', async (t) => {
       const { outbox, append } = await openOutbox(t, database);
       const good: NewEvent = { kind: 'push', account: 'a', body: {}, id: 'x' };
       const wrong: Record<string, unknown>[] = [
@@ -127,7 +127,7 @@ for (const database of databases) {
       assert.equal((await outbox.read(everything))[0]?.body.length, 262_144);
     });
 
-    test('read stops at the limit of events and of bytes, and gives one event at least', async (t) => {
+    test('read stops at the limits of events and bytes and always returns one event', async (t) => {
       const { outbox, append } = await openOutbox(t, database);
       const body = (bytes: number) => 'x'.repeat(bytes - 2);
       await append(
@@ -145,7 +145,7 @@ for (const database of databases) {
       assert.equal(await ids(10, 200_201), '0,1,2,3');
     });
 
-    test('rejected events are listed with their reason, retried with another body, or discarded', async (t) => {
+    test('rejected events are listed with their reason, retried with a new body and discarded', async (t) => {
       const { outbox, append } = await openOutbox(t, database);
       const before = Date.now() - 2_000;
       await append(pushes({ external_id: 'u' }, ['1', '2', '3', '4']));
@@ -192,7 +192,7 @@ for (const database of databases) {
       assert.equal(waiting[1]?.body, '"corrected"');
     });
 
-    test('stats count what waits and what was rejected, and tell how long the first event has waited', async (t) => {
+    test('stats counts waiting and rejected events and returns the age of the first waiting event', async (t) => {
       const { outbox, append } = await openOutbox(t, database);
       assert.deepEqual(await outbox.stats(), { waiting: 0, rejected: 0, oldestMs: null });
       await append(pushes('a', ['1', '2', '3']));
@@ -204,7 +204,7 @@ for (const database of databases) {
       assert.ok(oldestMs !== null && oldestMs >= 0);
     });
 
-    test('one relay has the lease at a time, and another one after its release or its end', async (t) => {
+    test('one relay has the lease until it releases it or the lease expires', async (t) => {
       const { outbox, another, query } = await openOutbox(t, database);
       const other = await another();
       const taken = await Promise.all(
@@ -217,7 +217,7 @@ for (const database of databases) {
       assert.equal(await other.hold('e', leaseMs), false);
       await outbox.release(holder);
       assert.equal(await other.hold('e', leaseMs), true);
-      // The end of the lease has come.
+      // The lease has expired.
       await query(
         database === 'SQLite'
           ? `update nuncio_outbox_lease set until = ${Date.now() - 1}`
@@ -226,7 +226,7 @@ for (const database of databases) {
       assert.equal(await outbox.hold('f', leaseMs), true);
     });
 
-    test('a lease from before the clock was set back stops nobody', async (t) => {
+    test('a lease can be taken when it is from before the clock was set back', async (t) => {
       const { outbox, query } = await openOutbox(t, database);
       assert.ok(await outbox.hold('a', leaseMs));
       const year = 31_536_000_000;
@@ -239,7 +239,7 @@ for (const database of databases) {
       assert.equal(await outbox.hold('a', leaseMs), false);
     });
 
-    test('a table may have any name', async (t) => {
+    test('table accepts every name that can be quoted', async (t) => {
       const names = {
         table: `x"; drop table "y'; --\\ $nuncio$ $1 ? \u{1f4e8}`,
         schema: `s"'.\\ $$ public`,
@@ -260,7 +260,7 @@ for (const database of databases) {
   });
 }
 
-test('setUp is done once when several processes call it, and its SQL works in a migration', async (t) => {
+test('setUp creates the tables once when several processes call it, and its SQL works in a migration', async (t) => {
   const database = await createForeignDatabase();
   const pool = new pg.Pool({ connectionString: database.url, max: 4 });
   t.after(async () => {
@@ -275,7 +275,7 @@ test('setUp is done once when several processes call it, and its SQL works in a 
   assert.equal(await postgresOutbox({ pool, schema: 'other' }).hasWaiting(), false);
 });
 
-test('a role without the right to create tables calls setUp when the tables are there', async (t) => {
+test('setUp succeeds without the right to create tables when the tables exist', async (t) => {
   const database = await createForeignDatabase();
   const pool = new pg.Pool({ connectionString: database.url, max: 1 });
   t.after(async () => {
@@ -295,7 +295,7 @@ test('a role without the right to create tables calls setUp when the tables are 
   assert.equal((await outbox.read(everything)).length, 1);
 });
 
-test('nothing that is not committed is read when the application shares its connection', async (t) => {
+test('read returns no uncommitted event when the application shares its PostgreSQL connection', async (t) => {
   const database = await createForeignDatabase();
   const client = new pg.Client({ connectionString: database.url });
   await client.connect();
@@ -313,7 +313,7 @@ test('nothing that is not committed is read when the application shares its conn
   assert.equal((await outbox.read(everything)).length, 1);
 });
 
-test('nothing that is not committed is read when the application shares its SQLite connection', async (t) => {
+test('read returns no uncommitted event when the application shares its SQLite connection', async (t) => {
   const connection = new DatabaseSync(':memory:');
   t.after(() => connection.close());
   const outbox = sqliteOutbox({ database: connection });
@@ -335,7 +335,7 @@ test('nothing that is not committed is read when the application shares its SQLi
   connection.exec('commit');
 });
 
-test('a SQLite file that another connection has locked is waited for, and does not block the process', async (t) => {
+test('the relay waits without blocking the process when another connection has locked the SQLite file', async (t) => {
   const file = join(await temporaryFolder(t), 'locked.sqlite');
   const [mine, other] = [new DatabaseSync(file), new DatabaseSync(file)];
   t.after(() => {
@@ -344,7 +344,7 @@ test('a SQLite file that another connection has locked is waited for, and does n
   });
   const outbox = sqliteOutbox({ database: mine, busyTimeoutMs: 600_000 });
   await outbox.setUp();
-  // Without WAL: whoever writes keeps readers off, too.
+  // Without WAL a writer also blocks readers.
   other.exec('begin exclusive');
   const held = outbox.hold('me', leaseMs);
   const waiting = outbox.hasWaiting();
@@ -363,7 +363,7 @@ test('a SQLite file that another connection has locked is waited for, and does n
   assert.equal(await waiting, false);
 });
 
-test('options that cannot work are rejected at once', () => {
+test('postgresOutbox and sqliteOutbox throw a TypeError when an option is invalid', () => {
   const pool = { query: async () => ({ rows: [] }) };
   for (const table of ['', 'a\0b', 'x'.repeat(51), '\ud800', 'ä'.repeat(26)]) {
     assert.throws(() => postgresOutbox({ pool, table }), TypeError);

@@ -1,4 +1,4 @@
-/** An OpenID provider for tests that says whatever a test wants: metadata, keys, ID tokens and errors. */
+/** A fake OpenID provider. Tests control its metadata, ID tokens, UserInfo and responses. */
 
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -9,7 +9,7 @@ interface Scope {
   after: (close: () => Promise<void>) => unknown;
 }
 
-/** What the token endpoint was asked. */
+/** A request to the token endpoint. */
 export interface TokenRequest {
   form: URLSearchParams;
   authorization: string | undefined;
@@ -19,17 +19,17 @@ export interface FakeProvider {
   issuer: string;
   clientId: string;
   clientSecret: string;
-  /** Requests by path. */
+  /** Number of requests by path. */
   requests: Map<string, number>;
   lastTokenRequest: TokenRequest | undefined;
-  /** Members of the metadata that differ; undefined ones are left out. */
+  /** Overrides members of the metadata. A member with the value undefined is omitted. */
   metadata: Record<string, unknown>;
-  /** What answers a path instead of the provider. */
+  /** Handlers that replace the response of a path. */
   overrides: Map<string, (request: IncomingMessage, response: ServerResponse) => void>;
-  /** What the next codes are exchanged for. */
+  /** Returns the ID token for the next code. */
   idToken: () => Promise<string>;
   userInfo: Record<string, unknown> | undefined;
-  /** An ID token as it should be, but for the claims and the header given. */
+  /** Signs a valid ID token with the given claims and header. */
   sign: (claims: JWTPayload, header?: { alg?: string; kid?: string }, key?: CryptoKey) => Promise<string>;
 }
 
@@ -37,7 +37,7 @@ export async function startFakeProvider(scope: Scope, clientId = 'nuncio'): Prom
   const keys = await generateKeyPair('RS256');
   const jwk = { ...(await exportJWK(keys.publicKey)), kid: 'one', alg: 'RS256', use: 'sig' };
   const server = createServer((request, response) => {
-    void answer(request, response);
+    void respond(request, response);
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -65,7 +65,7 @@ export async function startFakeProvider(scope: Scope, clientId = 'nuncio'): Prom
     },
   };
 
-  async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async function respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = new URL(request.url ?? '/', issuer).pathname;
     provider.requests.set(path, (provider.requests.get(path) ?? 0) + 1);
     const override = provider.overrides.get(path);

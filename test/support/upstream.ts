@@ -1,4 +1,4 @@
-/** A server that users sign in to with OpenID providers, and the steps of such a sign-in. */
+/** Starts a server with upstream OpenID providers and performs the steps of a sign-in. */
 
 import assert from 'node:assert/strict';
 import type { AccountSettings } from '../../src/accounts/settings.ts';
@@ -8,7 +8,7 @@ import type { FakeProvider } from './fake_provider.ts';
 import { authorizationUrl, createPkce, type TestClient } from './oauth.ts';
 import { startTestServer, type TestServer } from './server.ts';
 
-/** What is known of a provider before the server starts. */
+/** The settings of a provider and its client secret. */
 export interface DeclaredProvider {
   id: string;
   name?: string;
@@ -42,7 +42,7 @@ export async function startServerWithProviders(
   return startTestServer(scope, environment, 'dev', { ...platform, accounts });
 }
 
-/** The login page of an app's request. */
+/** Opens the login page with an app's authorization request. */
 export function openLoginPage(
   server: TestServer,
   browser: TestBrowser,
@@ -60,7 +60,7 @@ export function openLoginPage(
   );
 }
 
-/** Presses the button of a provider. @returns where the browser is sent, or the page that says why not */
+/** Presses the button of a provider. @returns the redirect to the provider, or an error page */
 export function pressButton(browser: TestBrowser, page: Page, provider: string): Promise<Page> {
   const index = formsOf(page.text).findIndex(({ buttons }) =>
     buttons.some(([, value]) => value === provider),
@@ -69,7 +69,7 @@ export function pressButton(browser: TestBrowser, page: Page, provider: string):
   return browser.submit(page, { provider }, index);
 }
 
-/** Where the provider sends the browser back to. @param authorize where the browser was sent */
+/** The callback URL of a successful sign-in. @param authorize the URL of the authorization request */
 export function callbackOf(authorize: URL, parameters: Record<string, string> = {}): string {
   const url = new URL(authorize.searchParams.get('redirect_uri') as string);
   const state = authorize.searchParams.get('state') as string;
@@ -79,7 +79,7 @@ export function callbackOf(authorize: URL, parameters: Record<string, string> = 
   return url.href;
 }
 
-/** Begins a sign-in at the fake provider and comes back from it. @returns the page after that */
+/** Signs in with the fake provider. @returns the page after the callback */
 export async function signInAt(
   browser: TestBrowser,
   loginPage: Page,
