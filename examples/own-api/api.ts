@@ -1,15 +1,15 @@
 /**
- * The notes' API on bare `node:http`, protected by the access tokens of a Nuncio server.
+ * The Notes API on `node:http`. Requests require an access token of a Nuncio server.
  *
- * In a project of your own the import is from 'nuncio/protect'.
+ * In your project, import from 'nuncio/protect'.
  */
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { createProtector, type Principal, type ProtectorOptions } from '../../src/protect/protect.ts';
 import type { Store } from './store.ts';
 
-/** Characters of a note, and bytes of a request, at most. */
-const textMax = 10_000;
+/** Maximum length of a note, and maximum size of a request body. */
+const textCharactersMax = 10_000;
 const bodyBytesMax = 65_536;
 
 export interface ApiOptions {
@@ -22,7 +22,7 @@ export interface ApiOptions {
 export function createApi({ store, onChange, protection }: ApiOptions): Server {
   const protect = createProtector({
     ...protection,
-    // Tokens that were asked for with this API as their resource, and no others.
+    // Accept only tokens that were requested with this API as the resource.
     audience: protection.url,
     scopes: ['read:notes', 'write:notes'],
     name: 'Notes',
@@ -30,7 +30,7 @@ export function createApi({ store, onChange, protection }: ApiOptions): Server {
 
   const list = protect.http(['read:notes'], (_request, response, principal) => {
     const account = accountOf(principal, response);
-    if (account !== null) answer(response, 200, { items: store.list(account) });
+    if (account !== null) sendJson(response, 200, { items: store.list(account) });
   });
 
   const add = protect.http(['write:notes'], async (request, response, principal) => {
@@ -38,19 +38,19 @@ export function createApi({ store, onChange, protection }: ApiOptions): Server {
     if (account === null) return;
     const text = await readText(request);
     if (text === undefined) {
-      return problem(response, 422, `text must be a string of 1 to ${textMax} characters`);
+      return sendProblem(response, 422, `text must be a string of 1 to ${textCharactersMax} characters`);
     }
     const note = store.add(account, text);
     onChange();
     response.setHeader('location', `/notes/${note.id}`);
-    answer(response, 201, note);
+    sendJson(response, 201, note);
   });
 
   const remove = protect.http(['write:notes'], (request, response, principal) => {
     const account = accountOf(principal, response);
     if (account === null) return;
     const id = request.url?.split(/[/?]/)[2] ?? '';
-    if (!store.remove(account, id)) return problem(response, 404, 'There is no such note.');
+    if (!store.remove(account, id)) return sendProblem(response, 404, 'Note not found.');
     onChange();
     response.writeHead(204).end();
   });
@@ -58,7 +58,7 @@ export function createApi({ store, onChange, protection }: ApiOptions): Server {
   return createServer((request, response) => {
     if (protect.wellKnown(request, response)) return;
     route(request, response).catch(() => {
-      if (!response.headersSent) problem(response, 500, 'Something went wrong here.');
+      if (!response.headersSent) sendProblem(response, 500, 'Internal error.');
       else response.destroy();
     });
   });
@@ -71,21 +71,21 @@ export function createApi({ store, onChange, protection }: ApiOptions): Server {
         : /^\/notes\/[0-9a-f-]{36}$/.test(path)
           ? { DELETE: remove }
           : undefined;
-    if (handlers === undefined) return problem(response, 404, 'There is nothing here.');
+    if (handlers === undefined) return sendProblem(response, 404, 'Resource not found.');
     const handler = (handlers as Record<string, typeof list>)[request.method ?? ''];
     if (handler !== undefined) return handler(request, response);
     response.setHeader('allow', Object.keys(handlers).join(', '));
-    problem(response, 405, 'This resource does not know that method.');
+    sendProblem(response, 405, 'Method not allowed.');
   }
 }
 
-/** Notes are somebody's: an app that speaks for itself has none. */
+/** Notes belong to users: a token that an app got for itself has no account. */
 function accountOf({ accountId }: Principal, response: ServerResponse): string | null {
-  if (accountId === null) problem(response, 403, 'Notes need the permission of a user.');
+  if (accountId === null) sendProblem(response, 403, 'Notes require a token that acts for a user.');
   return accountId;
 }
 
-/** @returns undefined where the body has no good text */
+/** @returns undefined if the body has no valid text */
 async function readText(request: IncomingMessage): Promise<string | undefined> {
   const chunks: Buffer[] = [];
   let received = 0;
@@ -96,18 +96,20 @@ async function readText(request: IncomingMessage): Promise<string | undefined> {
   }
   try {
     const { text } = JSON.parse(Buffer.concat(chunks).toString()) as { text?: unknown };
-    return typeof text === 'string' && text.length >= 1 && text.length <= textMax ? text : undefined;
+    return typeof text === 'string' && text.length >= 1 && text.length <= textCharactersMax
+      ? text
+      : undefined;
   } catch {
     return undefined;
   }
 }
 
-function answer(response: ServerResponse, status: number, body: unknown): void {
+function sendJson(response: ServerResponse, status: number, body: unknown): void {
   response.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'private' });
   response.end(JSON.stringify(body));
 }
 
-function problem(response: ServerResponse, status: number, detail: string): void {
+function sendProblem(response: ServerResponse, status: number, detail: string): void {
   response.writeHead(status, { 'content-type': 'application/problem+json', 'cache-control': 'no-store' });
   response.end(JSON.stringify({ type: 'about:blank', status, detail }));
 }

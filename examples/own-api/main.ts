@@ -1,5 +1,5 @@
 /**
- * Notes: an API whose data stays where it is, protected by a Nuncio server elsewhere. See README.md for how to start it.
+ * Starts Notes, an API with its own database. See README.md.
  */
 
 import { mkdirSync } from 'node:fs';
@@ -37,7 +37,7 @@ const relay = createRelay({
   store: outbox,
   publisher: createPublisher({ issuer, clientId, clientSecret }),
   onRejected: ({ id, reason }) => log(`event ${id} was rejected: ${reason}`),
-  onError: (error) => log(`events wait: ${(error as Error).message}`),
+  onError: (error) => log(`cannot publish events: ${(error as Error).message}`),
 });
 relay.start();
 const api = createApi({
@@ -45,7 +45,7 @@ const api = createApi({
   onChange: relay.wake,
   protection: { issuer, url, clientId, clientSecret },
 });
-api.listen(Number(port), 'localhost', () => process.stdout.write(`Notes are served at ${url}\n`));
+api.listen(Number(port), 'localhost', () => process.stdout.write(`Notes listens at ${url}\n`));
 
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.once(signal, async () => {

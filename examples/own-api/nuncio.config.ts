@@ -1,8 +1,8 @@
 /**
- * What the Nuncio server has to know of the notes: not the notes themselves, only which events there are and by which
- * object their scopes are named (`read:notes`, `write:notes`).
+ * Configures the Nuncio server for the Notes API: the event kinds, and the object of their scopes (`read:notes`,
+ * `write:notes`).
  *
- * In a project of your own the import is from 'nuncio'.
+ * In your project, import from 'nuncio'.
  */
 
 import { defineConfig, defineEventKind, Type } from '../../src/index.ts';
@@ -19,7 +19,7 @@ const note = Type.Object(
 const id = '5f0c6a52-5c0f-4b1e-9d53-9f0d2b9c7e11';
 
 export default defineConfig({
-  // What apps send as `resource` to get tokens for the notes: the notes take no other.
+  // Apps send this URL as `resource` to get tokens for the Notes API.
   oauth: { resources: [process.env.NOTES_URL ?? 'http://localhost:4100'] },
   eventKinds: [
     defineEventKind({
@@ -31,7 +31,7 @@ export default defineConfig({
     }),
     defineEventKind({
       name: 'note.deleted',
-      description: 'A note was thrown away.',
+      description: 'A note was deleted.',
       object: 'notes',
       schema: Type.Object(
         { note: Type.Object({ id: Type.String({ minLength: 1, maxLength: 100 }) }) },

@@ -1,6 +1,6 @@
 /**
- * The notes, in a database of this API's own. An event is appended to the outbox in the transaction of the change that it
- * tells of: none is lost, and none tells of what never happened.
+ * Stores the notes in the API's own database. Each change appends its event to the outbox in the same transaction, so no
+ * event is lost, and no event describes a change that was rolled back.
  */
 
 import { randomUUID } from 'node:crypto';
@@ -16,7 +16,7 @@ export interface Note {
 export interface Store {
   list(account: string): Note[];
   add(account: string, text: string): Note;
-  /** @returns whether the account had such a note */
+  /** @returns whether the account had the note */
   remove(account: string, id: string): boolean;
 }
 

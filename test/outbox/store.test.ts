@@ -335,7 +335,7 @@ test('read returns no uncommitted event when the application shares its SQLite c
   connection.exec('commit');
 });
 
-test('the relay waits without blocking the process when another connection has locked the SQLite file', async (t) => {
+test('hold and hasWaiting wait without blocking the process when the SQLite file is locked', async (t) => {
   const file = join(await temporaryFolder(t), 'locked.sqlite');
   const [mine, other] = [new DatabaseSync(file), new DatabaseSync(file)];
   t.after(() => {
