@@ -1,21 +1,17 @@
 /**
- * Parses stored bodies. A body that `append` wrote round-trips. A row that another language inserted can have numbers that
- * JavaScript cannot represent.
+ * Parses stored bodies. A body that `append` wrote round-trips. A row that another language inserted can have integers that
+ * JavaScript cannot represent exactly, or numbers that are too large.
  */
 
-/** Matches every text that can have a number which JavaScript cannot represent, and some others. */
+/** Matches texts with a long number or a large exponent. Only these need the check. */
 const longNumberPattern = /[:[,]\s*-?[0-9][0-9.]*(?:[0-9]{15}|[eE]\+?[0-9]{2})|^\s*-?[0-9]{15}/;
 
-/** @throws Error when the text is not JSON, or has a number that JavaScript cannot represent */
+/** @throws Error when the text is not JSON, or has an inexact integer or a number that is too large */
 export function readBody(text: string): unknown {
-  return longNumberPattern.test(text) ? JSON.parse(text, assertExactNumber) : JSON.parse(text);
+  return longNumberPattern.test(text) ? JSON.parse(text, reviveNumber) : JSON.parse(text);
 }
 
-function assertExactNumber(
-  _name: string,
-  value: unknown,
-  { source = '' }: { source?: string } = {},
-): unknown {
+function reviveNumber(_name: string, value: unknown, { source = '' }: { source?: string } = {}): unknown {
   if (typeof value !== 'number' || Number.isSafeInteger(value)) return value;
   if (!Number.isFinite(value) || (/^-?[0-9]+$/.test(source) && String(value) !== source)) {
     throw new Error(

@@ -47,7 +47,7 @@ export interface StopOptions {
 
 /** The first pause after a failure. Each further failure doubles it. */
 const pauseFirstMs = 500;
-/** The longest `Retry-After` that the relay honours. */
+/** The longest `Retry-After` that the relay respects. */
 const retryAfterMaxMs = 3_600_000;
 const stopTimeoutDefaultMs = 10_000;
 
@@ -159,7 +159,7 @@ class StoreRelay {
     }
   }
 
-  /** Doubles the pause with each failure, randomizes half of it, and honours `Retry-After`. @returns milliseconds */
+  /** Doubles the pause with each failure, randomizes half of it, and respects `Retry-After`. @returns milliseconds */
   #pauseAfter(error: Error): number {
     const { pauseMaxMs, onError } = this.#settings;
     const doubled = Math.min(pauseMaxMs, pauseFirstMs * 2 ** Math.min(this.#failures, 30));

@@ -24,7 +24,7 @@ export interface RelayOptions {
   pollMs?: number | undefined;
   /** Longest pause after failures, between 100 and 3,600,000 milliseconds. Default: 60,000. */
   pauseMaxMs?: number | undefined;
-  /** Called after each published request. */
+  /** Called after each request that published events. */
   onPublished?: ((published: { events: number; durationMs: number }) => void) | undefined;
   /** Called for each rejected event. The outbox keeps the event: see `rejected`. */
   onRejected?: ((rejection: { id: string; kind: string; reason: string }) => void) | undefined;

@@ -135,7 +135,7 @@ test('the callback is rejected when it comes from another provider or issuer (mi
   assertRefused(await begun.browser.open(callback(begun).replace('/login/one/', '/login/two/')), unfinished);
   assertRefused(await begun.browser.open(callback(begun).replace('/login/one/', '/login/none/')), unfinished);
   assertRefused(await begun.browser.open(callback(begun, { iss: two.issuer })), unverified);
-  assert.deepEqual(requests(), before, 'no code was sent to anybody');
+  assert.deepEqual(requests(), before, 'no code is sent to a token endpoint');
   // The metadata says that responses always have `iss`.
   const missing = await begin();
   assertRefused(await missing.browser.open(callbackOf(missing.authorize)), unverified);

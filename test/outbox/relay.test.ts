@@ -141,8 +141,8 @@ for (const database of databases) {
       change(39, { body: null });
       const [known] = ids.slice(5) as [string];
       await append(events);
-      const told: string[] = [];
-      const result = await relay({ onRejected: ({ id }) => told.push(id) }).runOnce();
+      const rejectedIds: string[] = [];
+      const result = await relay({ onRejected: ({ id }) => rejectedIds.push(id) }).runOnce();
       assert.deepEqual(result, { published: 35, rejected: 5, isHeldElsewhere: false });
       const bad = [3, 10, 11, 20, 39].map((index) => ids[index] as string);
       assert.deepEqual(
@@ -154,7 +154,7 @@ for (const database of databases) {
         rejected.map(({ id }) => id),
         bad,
       );
-      assert.deepEqual([...told].sort(), [...bad].sort());
+      assert.deepEqual([...rejectedIds].sort(), [...bad].sort());
       const reasons = rejected.map(({ reason }) => reason);
       assert.match(reasons[0] ?? '', /^\/body/);
       assert.match(reasons[1] ?? '', /^\/kind must be a declared kind/);
@@ -454,7 +454,7 @@ test('the relay continues when a hook throws', async (t) => {
   assert.deepEqual([published, rejected], [1, 1]);
 });
 
-test('an event is rejected when its body has a number that JavaScript cannot represent', async (t) => {
+test('an event is rejected when its body has an integer that JavaScript cannot represent exactly', async (t) => {
   const { outbox, relay, query } = await setUp(t, 'PostgreSQL');
   const [id] = marks(1);
   await query(`

@@ -33,7 +33,7 @@ export interface VerifiedIdentity {
 }
 
 /**
- * @param claims claims of an ID token whose signature, issuer, audience, times and nonce are verified
+ * @param claims from an ID token whose signature, issuer, audience, times and nonce are verified
  * @returns undefined if the issuer or the subject is invalid
  */
 export function readIdentity(

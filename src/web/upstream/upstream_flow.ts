@@ -20,8 +20,8 @@ import {
   beginUpstreamLogin,
   findVerifiedLogin,
   isUpstreamMark,
-  storeIdentity,
   returnFromProvider,
+  storeIdentity,
   type UpstreamLogin,
   upstreamLoginSeconds,
   upstreamMark,
@@ -90,7 +90,7 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
   const readSecret = (request: FastifyRequest, mark: string) =>
     readCookie(request.headers.cookie, cookieName(mark));
 
-  // A HEAD request would use the sign-in up.
+  // A HEAD request would use up the sign-in.
   app.get<{ Params: { provider: string } }>(
     callbackPath(':provider'),
     { exposeHeadRoute: false },
