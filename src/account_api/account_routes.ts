@@ -12,6 +12,7 @@ import {
   changeAccounts,
   deleteAccount,
   type ExternalAccount,
+  findExternalAccounts,
   putExternalAccounts,
   type StatusRejection,
 } from '../accounts/external_account.ts';
@@ -19,7 +20,7 @@ import { lockOwnedApps, suspendAbandonedApps } from '../apps/abandoned.ts';
 import { type Actor, actAs } from '../apps/actor.ts';
 import { isId } from '../crypto/ids.ts';
 import { type Database, inTransaction, type Transaction } from '../database/database.ts';
-import { withDeliveryHold } from '../grants/delivery_hold.ts';
+import { withAccountHold } from '../grants/delivery_hold.ts';
 import { readAccountsScope, writeAccountsScope } from '../grants/scopes.ts';
 import { jsonPatchType } from '../http/api.ts';
 import { sendIdempotent } from '../http/idempotent_post.ts';
@@ -75,7 +76,12 @@ export function registerAccounts(options: AccountApiOptions): void {
     const actor = await writer(request);
     const externalId = readExternalId(request.params.external_id, 'The external id in the path');
     const members = readMembers(request.body);
-    const [account] = await put(db, actor, [{ externalId, ...members }]);
+    const given = [{ externalId, ...members }];
+    const known =
+      members.isDisabled === true && (await findExternalAccounts(db, [externalId])).get(externalId);
+    const [account] = known
+      ? await withAccountHold(db, known, (tx) => put(tx, actor, given))
+      : await put(db, actor, given);
     const { id, isNew } = account as { id: string; isNew: boolean };
     const row = await requireAccount(db, id);
     if (isNew) reply.code(201).header('location', `/accounts/${id}`);
@@ -102,7 +108,8 @@ function registerAccountChanges(
     }
     const members = readMembers(request.body);
     const { id } = await requireAccount(db, request.params.id);
-    await db.transaction().execute(async (tx) => {
+    const transact = members.isDisabled === true ? withAccountHold : inPlainTransaction;
+    await transact(db, id, async (tx) => {
       const row = await requireAccount(tx, id, true);
       requireChangeable(row, members);
       await actAs(tx, actor);
@@ -117,23 +124,30 @@ function registerAccountChanges(
   api.delete<IdRoute>('/accounts/:id', async (request, reply) => {
     const actor = await writer(request);
     const { id } = await requireAccount(db, request.params.id);
-    const isDeleted = await withDeliveryHold(
-      db,
-      { clientId: null, accountId: id, lane: null },
-      async (tx) => {
-        requireNoAdministrator(await requireAccount(tx, id, true));
-        await actAs(tx, actor);
-        await lockOwnedApps(tx, id);
-        await endSessions(tx, [id]);
-        return deleteAccount(tx, id, () => suspendAbandonedApps(tx, id));
-      },
-    );
+    const isDeleted = await withAccountHold(db, id, async (tx) => {
+      requireNoAdministrator(await requireAccount(tx, id, true));
+      await actAs(tx, actor);
+      await lockOwnedApps(tx, id);
+      await endSessions(tx, [id]);
+      return deleteAccount(tx, id, () => suspendAbandonedApps(tx, id));
+    });
     if (!isDeleted) throw accountNotFound();
     return reply.code(204).send();
   });
 }
 
-/** Creates or changes accounts of the application, all or none. */
+function inPlainTransaction(
+  db: Database,
+  _accountId: string,
+  work: (tx: Transaction) => Promise<void>,
+): Promise<void> {
+  return db.transaction().execute(work);
+}
+
+/**
+ * Creates or changes accounts of the application, all or none. Disabling several accounts at once takes no delivery hold: nodes
+ * stop their deliveries when the notification arrives.
+ */
 async function put(
   given: Database | Transaction,
   actor: Actor,

@@ -7,6 +7,7 @@ import { actAs } from '../apps/actor.ts';
 import { requireEmptyBody } from '../apps/api/app_access.ts';
 import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
+import { withAccountHold } from '../grants/delivery_hold.ts';
 import { readPage, sendPage, textCursor } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
 import { endSessions } from '../oauth/storage/end_sessions.ts';
@@ -58,7 +59,7 @@ export function registerAdminAccounts(options: AdminOptions): void {
     if (id === actor.accountId) {
       throw new Problem(409, 'Administrators cannot disable their own account.', { code: 'own-account' });
     }
-    await db.transaction().execute(async (tx) => {
+    await withAccountHold(db, id, async (tx) => {
       await actAs(tx, actor);
       if (await disableAccount(tx, id)) await endSessions(tx, id);
     });

@@ -90,6 +90,15 @@ export async function withDeliveryHold<T>(
   throw new Error('deliveries could not be put on hold in time');
 }
 
+/** Runs a transaction that disables or deletes an account, while no node starts deliveries of its events. */
+export function withAccountHold<T>(
+  db: Database,
+  accountId: string,
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T> {
+  return withDeliveryHold(db, { clientId: null, accountId, lane: null }, work);
+}
+
 async function requestHold(
   db: Database,
   id: string,

@@ -75,7 +75,7 @@ test('an event that fan-out cannot process is parked with the reason, others con
 
   const missing = await runCommand(['parked', 'retry', '--position', '1234567'], settings);
   assert.equal(missing.code, 1);
-  assert.match(missing.stderr, /no parked event/);
+  assert.match(missing.stderr, /parked event at position 1234567 not found/);
   await sql`delete from refused`.execute(db);
   const retried = await runCommand(['parked', 'retry', '--position', one.position], settings);
   assert.equal(retried.code, 0, retried.stderr);
@@ -116,7 +116,10 @@ test('only the failing event of a batch is parked, and it is parked again when i
     (await sql<{ parked_at: Date }>`select parked_at from parked_events order by position`.execute(db)).rows;
   const before = await until(parked, ({ length }) => length === 2);
   const settings = { DATABASE_URL: server.databaseUrl, NUNCIO_SECRET: testSecret.toString() };
-  assert.match((await runCommand(['parked', 'retry'], settings)).stdout, /2 events wait/);
+  assert.match(
+    (await runCommand(['parked', 'retry'], settings)).stdout,
+    /^2 events were returned to the outbox$/m,
+  );
   await until(
     parked,
     (rows) =>

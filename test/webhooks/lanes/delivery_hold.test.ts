@@ -23,6 +23,7 @@ import {
   mintAccessToken,
   postForm,
 } from '../../support/oauth.ts';
+import { runCommand } from '../../support/process.ts';
 import { startTestServer } from '../../support/server.ts';
 import { type Subscriber, startSubscriber } from '../../support/subscriber.ts';
 import { startTwoNodes } from '../../support/two_nodes.ts';
@@ -86,6 +87,15 @@ const server = await startTestServer({ after });
 await silence(server.db);
 const publisher = await createPublisher(server);
 
+const machineClient = await createTestClient(server, {
+  scopes: ['admin', 'read:accounts', 'write:accounts'],
+});
+const machineToken = await mintAccessToken(server, {
+  client: machineClient,
+  scopes: ['admin', 'read:accounts', 'write:accounts'],
+});
+const machine = requester(server, machineToken.accessToken);
+
 const ends: Record<string, (app: App, subscription: { id: string }) => Promise<unknown>> = {
   'the withdrawal of a grant': (app) => withdrawGrant(server.db, app.grantId, 'user'),
   'the withdrawal of all that a user let an app do': (app) =>
@@ -96,6 +106,30 @@ const ends: Record<string, (app: App, subscription: { id: string }) => Promise<u
       withdrawGrant(server.db, app.grantId, 'user'),
       withdrawGrantsOfClient(server.db, app.account.id, app.clientId),
     ]),
+  'the administrator disables the account': async (app) => {
+    const { status } = await machine('POST', `/admin/accounts/${app.account.id}/disable`);
+    assert.equal(status, 200);
+  },
+  'the application disables the account': async (app) => {
+    const { id } = app.account;
+    const externalId = `user ${id}`;
+    await sql`update accounts set external_id = ${externalId} where id = ${id}`.execute(server.db);
+    const path = `/accounts/external/${encodeURIComponent(externalId)}`;
+    const { status, text } = await machine('PUT', path, { json: { disabled: true } });
+    assert.equal(status, 200, text);
+  },
+  'the application changes the account to disabled': async (app) => {
+    const { id } = app.account;
+    await sql`update accounts set external_id = ${id} where id = ${id}`.execute(server.db);
+    const { status, text } = await machine('PATCH', `/accounts/${id}`, { json: { disabled: true } });
+    assert.equal(status, 200, text);
+  },
+  'the operator disables the account by a command': async (app) => {
+    const { code } = await runCommand(['user', 'disable', app.account.id], {
+      DATABASE_URL: server.databaseUrl,
+    });
+    assert.equal(code, 0);
+  },
   'DELETE of the subscription': async (app, { id }) => {
     assert.equal((await app.request('DELETE', `/subscriptions/${id}`)).status, 204);
   },
