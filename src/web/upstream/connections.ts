@@ -146,7 +146,7 @@ function createConnect({ db, formTokens, knownDevices }: FinishOptions, findOwne
       case 'too-many':
       case 'of-another-account':
       case 'disabled': {
-        const content = refusalContent(resolution.outcome, waiting.provider.name, '/account');
+        const content = refusalContent(resolution.outcome, waiting.provider.name, '/account', true);
         return sendPage(reply, 409, 'Not connected', content);
       }
       default:

@@ -136,6 +136,7 @@ export function refusalContent(
   outcome: 'disabled' | 'too-many' | 'of-another-account' | 'too-old',
   provider: string,
   back: string,
+  isConnecting = false,
 ): Html {
   const messages = {
     disabled: 'The account is disabled. Contact the operator of this service.',
@@ -143,9 +144,9 @@ export function refusalContent(
     'of-another-account': `Another account here is connected to this ${provider} account. Disconnect it there first.`,
     'too-old': `The app requires a new sign-in, and ${provider} does not confirm that you have just signed in.`,
   };
-  return html`<h1>You are not signed in</h1>
+  return html`<h1>${isConnecting ? 'Not connected' : 'You are not signed in'}</h1>
 <p class="error" role="alert">${messages[outcome]}</p>
-<p><a href="${back}">Sign in another way</a></p>`;
+<p><a href="${back}">${isConnecting ? 'Go to your account' : 'Sign in another way'}</a></p>`;
 }
 
 export const unfinishedContent = html`<h1>This sign-in cannot be finished</h1>
