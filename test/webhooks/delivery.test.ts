@@ -1,4 +1,4 @@
-/** From an event to its delivery: who gets it, what is repeated, what is cancelled, what the log says. */
+/** From an event to its delivery: recipients, retries, cancellation and the log. */
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -127,7 +127,7 @@ test('withdrawing a grant ends its subscription, cancels what waits and adds not
   await publish(publisher, app.account, ['after']);
   await new Promise((resolve) => setTimeout(resolve, 2_500));
   assert.equal(subscriber.received.length, count);
-  // Neither the retry of the first nor the second is left to be sent by anybody.
+  // The withdrawal also ends the app's token.
   assert.equal((await app.request('GET', `/subscriptions/${id}`)).status, 401);
 });
 
@@ -197,7 +197,7 @@ test('webhooks 59: a delivery fails after its last attempt; webhooks 71: it can 
     () => deliveries(app, id),
     ([first]) => first.state === 'succeeded',
   );
-  // Also what has succeeded can be resent, and twice in a row is sent twice.
+  // A succeeded delivery can be resent, too, and two resends send it twice.
   await Promise.all([resend(), resend()]);
   await subscriber.waitFor(6);
   const { body } = await until(
@@ -341,7 +341,7 @@ test('webhooks 20: a repeated Idempotency-Key returns the first response and one
   const other = await send({ body: pushBody('changed') });
   assert.equal(other.status, 422);
   assert.equal(other.body.code, 'idempotency-key-reused');
-  // What is refused leaves its key free.
+  // A refused request does not use up its idempotency key.
   const headers = { 'idempotency-key': `refused-${app.clientId}` };
   assert.equal(
     (await publisher('POST', '/events', { json: { ...json, kind: 'none' }, headers })).status,

@@ -1,4 +1,4 @@
-/** What the operator may change of the webhooks, and receivers written for others. */
+/** The operator's webhook settings, and receivers written for GitHub and Stripe. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

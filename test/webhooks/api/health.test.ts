@@ -1,4 +1,4 @@
-/** Health from counts that the server keeps, the log's filters by time and id, and the log as server-sent events. */
+/** Subscription health from stored counts, log filters by time and id, and the log as server-sent events. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -163,7 +163,7 @@ test('the log filters by time and id, and refuses an impossible filter', async (
   assert.deepEqual(await sequences('id=01981f6d-0f3c-7e1b-a6d5-4c2b1a0f9e88'), []);
 });
 
-/** Reads a stream of server-sent events until enough has come. */
+/** Opens a stream of server-sent events and collects them in the background. */
 async function openStream(path: string, accessToken: string) {
   const abort = new AbortController();
   const response = await fetch(server.baseUrl + path, {

@@ -1,7 +1,7 @@
 /**
- * Subscriptions of users: made by the settings interface's token, with all of the user's own events, outliving that
- * token, ending with the account; and what that token may do with the subscriptions of the apps that act for the user.
- * Beside every right stands who does not have it.
+ * Subscriptions of users: created with the console's token, they receive all of the user's own events, outlive that
+ * token and end with the account. Also what that token may do with the subscriptions of the user's apps. Each right is
+ * also tested with those who lack it.
  */
 
 import assert from 'node:assert/strict';
@@ -42,7 +42,7 @@ const { db } = server;
 const publisher = await createPublisher(server);
 const both = ['read:webhooks', 'write:webhooks'];
 
-/** The console as a user has signed in to it. */
+/** The API as the console calls it with a user's token. */
 async function consoleOf(account: { id: string }, scopes = both): Promise<Request> {
   const client = { id: consoleClientId };
   return requester(server, (await mintAccessToken(server, { account, client, scopes })).accessToken);
@@ -95,7 +95,7 @@ test('a user’s subscription outlives the console’s token and grant, and ends
   await sql`delete from accounts where id = ${user.account.id}`.execute(db);
   const { rows } = await sql<{ state: string }>`select state from subscriptions where id = ${id}`.execute(db);
   assert.equal(rows[0]?.state, 'ended');
-  // The token lives on for minutes: nothing is made for an account that is gone.
+  // The token stays valid for minutes, but a deleted account gets no new subscription.
   const created = await later('POST', '/subscriptions', { json: { url, kinds: ['*'] } });
   assert.ok([401, 409].includes(created.status), String(created.status));
 });
@@ -167,7 +167,7 @@ test('a user sees, tests, resends and ends what their apps created, and the app 
   });
   assert.equal(before.status, 200);
   assert.equal((await app.request('GET', `/subscriptions/${id}`)).status, 404);
-  // Of an app that the user has withdrawn nothing is left to be seen.
+  // After a withdrawal the user no longer sees the app's subscriptions.
   const second = await subscribe(app, { url });
   await withdrawGrantsOfClient(db, user.account.id, app.clientId);
   assert.equal((await user.request('GET', `/subscriptions/${second.id}`)).status, 404);

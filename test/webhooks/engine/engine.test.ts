@@ -1,4 +1,4 @@
-/** The engine over time: circuits, rates, changes, recoveries, retention, several nodes. */
+/** The engine over time: circuits, rate limits, changes, recoveries, retention, several nodes. */
 
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
@@ -116,7 +116,7 @@ test('webhooks 60: deleting or disabling a subscription stops what has not start
     await pause(1_500);
     assert.equal(subscriber.received.length, count, stop);
     assert.ok(count < 50, stop);
-    // What was in flight is recorded, as it would have been.
+    // Attempts that were in flight are recorded as usual.
     const { rows } = await sql<{ sequence: number; status: number }>`
       select a.sequence::int, a.status from attempts a join subscriptions s on s.lane = a.lane
       where s.id = ${id} order by a.sequence`.execute(server.db);
@@ -171,7 +171,7 @@ test('webhooks 67: a subscriber that never responds takes nothing from another',
   await hanging.waitFor(1);
   for (let batch = 0; batch < 5; batch++) await publish(publisher, alive.account, range(100));
   await healthy.waitFor(500);
-  // A window, however long the queue.
+  // A silent subscriber gets at most one window of attempts, however long its backlog.
   assert.ok(hanging.received.length <= 32, String(hanging.received.length));
 });
 
@@ -201,7 +201,7 @@ test('webhooks 69: five days without success and twenty failures in a row disabl
       where lane = ${lane}`.execute(server.db);
     return (await disableFailing(server.db, [lane])).length;
   };
-  /** As if the last warning had been given so long ago. */
+  /** Gives the due warning, then moves it into the past. */
   const warned = async (ago: string) => {
     await warnFailing(server.db);
     await sql`
@@ -239,7 +239,7 @@ test('webhooks 69: the owner is warned at half of the time and a day before, onc
       update lane_progress p set failures = ${failures}, failing_since = date_trunc('hour', now()) - ${since}::interval
       from subscriptions s where s.lane = p.lane and s.id = ${failing.id}`.execute(server.db);
   const warnings = async () => {
-    // Two nodes at once.
+    // Two nodes warn at once.
     const given = (await Promise.all([warnFailing(server.db), warnFailing(server.db)])).flat();
     return given.filter(({ subscription }) => subscription === failing.id).map(({ warning }) => warning);
   };
@@ -262,7 +262,7 @@ test('webhooks 69: the owner is warned at half of the time and a day before, onc
   const bodies = received.map(({ body }) => JSON.parse(body));
   assert.deepEqual(bodies[0].subscription, { id: failing.id, url: 'https://example.com/hooks' });
   assert.equal(bodies[1].disables_at, (await show()).disables_at);
-  // A success ends it; what fails afterwards is warned of anew.
+  // A success ends the series of failures. Later failures are warned of again.
   await sql`
     update lane_progress p set failures = 0, failing_since = null
     from subscriptions s where s.lane = p.lane and s.id = ${failing.id}`.execute(server.db);
@@ -275,7 +275,7 @@ test('webhooks 69: the owner is warned at half of the time and a day before, onc
   assert.equal(await countFailing('last'), 0, 'given by this test, not by the server');
 });
 
-/** What the server's own metric says. */
+/** Reads the server's own metric. */
 async function countFailing(what: string): Promise<number> {
   const text = await (await fetch(`${server.baseUrl}/metrics`)).text();
   const found = new RegExp(`^nuncio_subscriptions_failing_total\\{what="${what}"\\} (\\d+)$`, 'm').exec(text);
@@ -409,7 +409,7 @@ test('webhooks 63: a node that lost a lane changes nothing in it', async () => {
     );
   assert.deepEqual(await write('4'), [lane]);
   assert.deepEqual(await write('4', true), [lane]);
-  // Nor has one anything to say that is in nobody's list of nodes, whatever the lane's row says.
+  // A node without a row in `nodes` writes nothing, whatever the lane's row says.
   await sql`delete from nodes where id = 5`.execute(server.db);
   assert.deepEqual(await write('5'), [lane]);
   assert.deepEqual(await write('5', true), [lane]);
@@ -646,7 +646,7 @@ test('webhooks 72: a recovery can be cancelled', async () => {
   const since = new Date(Date.now() - 60_000).toISOString();
   const started = await app.request('POST', `/subscriptions/${id}/recover`, { json: { since } });
   const path = started.headers.get('location') as string;
-  // Wherever it was by now: a job that is cancelled does not go on.
+  // The recovery may have finished by now, so the test sets it to running again.
   await sql`update recoveries set state = 'running' where id = ${started.body.id}`.execute(server.db);
   assert.equal((await app.request('DELETE', path)).status, 204);
   assert.notEqual((await app.request('GET', path)).body.state, 'running');
@@ -660,7 +660,7 @@ test('webhooks 72: a subscription has a limited number of concurrent recoveries'
   };
   const shown = links ?? (await app.request('GET', `/subscriptions/${id}`)).body._links;
   assert.deepEqual(shown.recover, { href: `/subscriptions/${id}/recover`, method: 'POST' });
-  // So far from any delivery that they run on until they are cancelled.
+  // Recoveries that start so far from any delivery that they run until they are cancelled.
   const { rows } = await sql<{ id: string }>`
     insert into recoveries (id, lane, since, until, states, position)
     select gen_random_uuid(), lane, now(), now(), '{failed}', -1000000000 from subscriptions, generate_series(1, 3)

@@ -1,4 +1,4 @@
-/** What a node keeps in memory is bounded, and those who never answer do not use it up. */
+/** The memory of a node is bounded, and subscribers that never respond do not use it up. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -17,8 +17,8 @@ import { startTestServer } from '../../support/server.ts';
 import { type Subscriber, startSubscriber } from '../../support/subscriber.ts';
 import { type App, createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks.ts';
 
-// In this thread: what another one keeps is not counted here, nor collected.
-// Subscribers that never answer are to take up what they can, so that hosts are not what limits them.
+// The engine runs in this thread, where the test can measure and collect its memory. Host quotas are lifted, so that
+// silent subscribers take up all that the other limits allow.
 const unlimited = { attemptsPerUnknownHost: 10_000, unknownHostRate: 10_000, attemptsPerApp: 10_000 };
 const platform = await loadPlatform(null);
 const webhooks = { ...platform.webhooks, quotas: { ...defaultQuotas, ...unlimited } };
@@ -41,8 +41,8 @@ const marks = (count: number) => Array.from({ length: count }, (_, index) => ind
 
 /**
  * Publishes events of an account in batches and waits for their deliveries.
- * @param limitMs past which it fails
- * @returns milliseconds that it took
+ * @param limitMs the timeout
+ * @returns the duration in milliseconds
  */
 async function deliver(
   { account }: App,
@@ -64,7 +64,7 @@ test('webhooks 67: a hundred silent subscribers do not delay another’s backlog
   t.after(() => endGrant(dead));
   await subscribe(alive, { url: subscriber.url });
   const backlog = [1_000, 1_000, 1_000];
-  // What the machine needs for the same without the others: a slow one needs longer for both.
+  // The time without silent subscribers is the measure: a slow machine needs longer for both.
   const aloneMs = await deliver(alive, subscriber, backlog);
   for (let count = 0; count < 100; count += 1) await subscribe(dead, { url: `${hanging.url}/${count}` });
   await publish(publisher, dead.account, marks(700));
@@ -91,8 +91,8 @@ test('large bodies that wait for silent subscribers are not all kept in memory',
     }
   }
   await sleep(2_000);
-  // 200 MB were published; the cache of events takes 32 MiB and what waits 64 MiB at most. What the collector has not
-  // taken yet still counts for a while.
+  // 200 MB were published. The event cache takes 32 MiB, and waiting deliveries take at most 64 MiB. Garbage that is
+  // not collected yet still counts for a while.
   await until(
     async () => Math.round((bufferBytes() - before) / 1_048_576),
     (grownMiB) => grownMiB < 120,
@@ -117,7 +117,7 @@ test('webhooks 67: more than a thousand silent subscribers leave room for a resp
     }
   }
   await publish(publisher, account, marks(10));
-  // With four each they would take up all that may be under way.
+  // Four attempts for each lane would exceed the limit on attempts in flight.
   await hanging.waitFor(2_000);
   await sleep(3_000);
   await deliver(alive, subscriber, [100], Math.max(3_000, 15 * aloneMs));
@@ -147,7 +147,7 @@ test('messages to a stuck engine are bounded', async (t) => {
   const body = Buffer.alloc(1_048_576, 'm');
   const createdAt = new Date();
   let position = 0;
-  // The engine of this thread takes nothing until the loop is left.
+  // The engine runs in this thread and takes no message before this function returns to the event loop.
   const tell = () => {
     const before = process.memoryUsage().rss;
     for (let count = 0; count < 300; count += 1) {

@@ -1,4 +1,4 @@
-/** The thread of the delivery engine: what happens to the server when it fails, stands still, or cannot answer. */
+/** The thread of the delivery engine: what the server does when the engine fails, stalls or cannot respond. */
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
@@ -19,7 +19,7 @@ interface Running {
   baseUrl: string;
   db: Database;
   proxy: DatabaseProxy;
-  /** @returns status and text */
+  /** @returns the status and the text of the response */
   get: (path: string) => Promise<{ status: number; text: string }>;
 }
 
@@ -47,14 +47,14 @@ async function start(t: TestContext): Promise<Running> {
   return { nuncio, baseUrl: `http://localhost:${port}`, db, proxy, get };
 }
 
-/** With all that it said: the last of it comes after its end. */
+/** Waits for the exit and for the end of the output, whose last lines arrive after the exit. */
 async function ended({ child }: NuncioProcess): Promise<number | null> {
   const isClosed = () => child.stdout?.closed === true && child.stderr?.closed === true;
   while ((child.exitCode === null && child.signalCode === null) || !isClosed()) await sleep(20);
   return child.exitCode;
 }
 
-/** Each time a new engine is there that can be killed. */
+/** Kills the engine and waits until its replacement is ready. */
 async function killEngine({ nuncio, get }: Running, expression: string, restarts: number): Promise<void> {
   await evaluateInThread(nuncio, expression);
   const counted = new RegExp(`nuncio_engine_restarts_total ${restarts}\\b`);
@@ -105,7 +105,7 @@ test('attempts in flight when the engine died are repeated at once', async (t) =
   const app = await createApp(server);
   const publisher = await createPublisher(server);
   await subscribe(app, { url: subscriber.url });
-  // As many as an account has in flight at a host that has accepted nothing.
+  // Few enough to be in flight together at a host that has accepted nothing.
   await publish(publisher, app.account, ['one', 'two']);
   const held = [...(await subscriber.waitFor(2))];
   isHeld = false;

@@ -1,4 +1,4 @@
-/** Events in memory between their publishing and the fan-out. */
+/** Events in memory between publishing and fan-out. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -7,7 +7,7 @@ import { packEvents } from '../../../src/webhooks/fan_out/published_batch.ts';
 
 const createdAt = new Date();
 
-/** Events published together. */
+/** A batch of events that were published together. */
 function batchOf(positions: readonly number[], bytes = 100) {
   return packEvents(
     positions.map((position) => ({
@@ -26,7 +26,7 @@ function batchOf(positions: readonly number[], bytes = 100) {
 for (const count of [1, 8, 9, 1_000]) {
   test(`the cache finds each of ${count} events published together and no other, before and after they are taken`, () => {
     const cache = new EventCache();
-    // Others took some positions in between.
+    // Other publishers took the positions in between.
     const positions = Array.from({ length: count }, (_, index) => 10 + index * 2);
     cache.putPublished(batchOf(positions));
     const check = () => {

@@ -1,6 +1,6 @@
 /**
- * Fairness of the fan-out: one account's backlog is not felt by another. No test compares times: each compares what has
- * become a delivery at the moment when somebody else's event arrived.
+ * Fairness of the fan-out: one account's backlog does not delay another's events. No test compares times. Each compares
+ * which events have become deliveries when another account's event arrives.
  */
 
 import assert from 'node:assert/strict';
@@ -22,7 +22,7 @@ import {
 
 const numbers = (count: number) => Array.from({ length: count }, (_, index) => index);
 
-/** Subscriptions of a user's app to all kinds. Nothing is sent: their lanes are paused. */
+/** Subscribes a user's app to all kinds. The lanes are paused, so nothing is sent. */
 async function addPaused(db: Database, app: App, count: number): Promise<void> {
   await sql`
     with given as (
@@ -42,7 +42,7 @@ async function addPaused(db: Database, app: App, count: number): Promise<void> {
   );
 }
 
-/** Events of an account that have not become deliveries. */
+/** Counts an account's events that have not become deliveries. */
 async function waitingOf(db: Database, { account }: Pick<App, 'account'>): Promise<number> {
   const { rows } = await sql<{ count: number }>`
     select coalesce(sum(size), 0)::int as count from outbox where turn = ${account.id}`.execute(db);
@@ -57,7 +57,7 @@ interface Scene {
   subscriber: Awaited<ReturnType<typeof startSubscriber>>;
 }
 
-/** An attacker with many subscriptions, and another account with one. */
+/** Creates an attacker with many subscriptions, and another account with one. */
 async function setScene(t: TestContext, attackers: number): Promise<Scene> {
   const server = await startTestServer(t);
   const subscriber = await startSubscriber(t);
@@ -131,7 +131,7 @@ test('three busy accounts take turns, each with its events in order', async (t) 
     async () => (await sql`select from outbox limit 1`.execute(server.db)).rows.length,
     (count) => count === 0,
   );
-  // Of one lane of each account: what each pass added.
+  // What each pass added to one lane of each account.
   const { rows } = await sql<{ account: number; at: string; count: number; first: string; last: string }>`
     select array_position(${apps.map(({ account }) => account.id)}::uuid[], s.account_id) as account,
       d.created_at::text as at, count(*)::int as count, min(d.event) as first, max(d.event) as last
@@ -144,7 +144,7 @@ test('three busy accounts take turns, each with its events in order', async (t) 
   for (const pass of passes.values()) {
     const before = [...taken];
     for (const { account, count } of pass) (taken[account - 1] as number) += count;
-    // From the pass in which the last of the three begins to the one in which the first ends.
+    // Counts from the pass in which the last account begins to the pass in which the first one finishes.
     if (before.some((count) => count === 400)) break;
     if (taken.every((count) => count > 0)) {
       counted = counted.map((count, index) => count + (taken[index] as number) - (before[index] as number));
@@ -202,7 +202,7 @@ test('a user’s recovery finishes while another account’s thousands of recove
   const { id } = await subscribe(healthy, { url: `${subscriber.url}/other`, kinds: ['push'] });
   await publish(publisher, healthy.account, ['healthy']);
   await subscriber.waitFor(2);
-  // Each has a long way to go.
+  // Each recovery has a long range ahead.
   await sql`
     update lanes set next_sequence = 1000000
     where id in (select lane from subscriptions where account_id = ${attacker.account.id})`.execute(

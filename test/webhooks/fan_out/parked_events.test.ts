@@ -1,4 +1,4 @@
-/** A pass of the fan-out that fails: cut until it is one event, which is parked and can be retried. Restarts amid a row. */
+/** A failing fan-out pass is split until one event remains, which is parked. Restarts within an outbox row. */
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
@@ -25,7 +25,7 @@ import {
 const numbers = (count: number) => Array.from({ length: count }, (_, index) => index);
 const markOf = ({ body }: { body: string }) => JSON.parse(body).ref?.slice('refs/heads/'.length);
 
-/** Deliveries of some events cannot be written: the database cancels whoever tries. */
+/** Makes the database cancel every statement that writes a delivery of a refused event. */
 async function refuseEvents(db: Database): Promise<void> {
   await sql`create table refused (position bigint primary key)`.execute(db);
   await sql
@@ -51,7 +51,7 @@ test('an event that fan-out cannot process is parked with the reason, others con
   await subscribe(refused, { url: subscribers.refused.url });
   await subscribe(healthy, { url: subscribers.healthy.url });
   await refuseEvents(db);
-  // Refused before it is visible to the fan-out.
+  // The event is refused before fan-out can see it.
   await db.transaction().execute(async (tx) => {
     await appendEvent(tx, { accountId: refused.account.id, kind: 'push', body: pushBody('refused') });
     await sql`insert into refused select max(position) from events`.execute(tx);
@@ -96,7 +96,7 @@ test('only the failing event of a batch is parked, and it is parked again when i
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
   await refuseEvents(db);
-  // The positions to come: the batch is stored at once.
+  // Refuses positions that the next batch gets: the batch is stored at once.
   await sql`
     insert into refused select next + number
     from (select nextval('event_positions') as next) as at, (values (31), (67)) as number (number)`.execute(
@@ -164,13 +164,13 @@ test('an event is not parked when its lane is locked, and another account’s ev
 interface Host {
   db: Database;
   settings: Record<string, string>;
-  /** Lanes whose sequences were looked at must have all of these events in their order. */
+  /** Checks that each lane has all of these events once, in order and without a gap. */
   check: (events: number) => Promise<void>;
   left: () => Promise<number>;
   prepare: (events: number, subscriptions: number) => Promise<void>;
 }
 
-/** A database for server processes that come and go. */
+/** A database for server processes that the test starts and ends. */
 async function openHost(t: TestContext): Promise<Host> {
   const server = await prepareProcess(t, { NUNCIO_RATE_LIMIT: '0' });
   const { settings, db } = server;

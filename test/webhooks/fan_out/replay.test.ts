@@ -1,4 +1,4 @@
-/** Recoveries that reach back to before the subscription was. */
+/** Recoveries that reach back to before the subscription existed. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -27,7 +27,7 @@ const marksOf = (received: { body: string }[]) =>
   received.map(({ body }) => JSON.parse(body).ref?.slice('refs/heads/'.length));
 const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000).toISOString();
 
-/** As if what there is of an account had happened so much earlier. */
+/** Moves the events and grants of an account into the past. */
 async function age(account: { id: string }, interval: string): Promise<void> {
   await sql`
     update events set created_at = created_at - ${interval}::interval where account_id = ${account.id}`.execute(
@@ -39,7 +39,7 @@ async function age(account: { id: string }, interval: string): Promise<void> {
   );
 }
 
-/** Until nothing of an account waits to be fanned out. */
+/** Waits until fan-out has emptied the outbox. */
 async function fannedOut(): Promise<void> {
   const left = async () => (await sql`select id from outbox`.execute(server.db)).rows.length;
   await until(left, (count) => count === 0);
@@ -88,7 +88,7 @@ test('webhooks 73: a recovery delivers events from before the subscription once 
     (page) => page.body.items.length === 3,
   );
   assert.equal(body.items[0].sequence, 3);
-  // They are deliveries like any other by now, and not missing any more.
+  // They are ordinary deliveries now, so a recovery no longer adds them.
   assert.equal((await recover(app.request, id, { since: daysAgo(3) })).added, 0);
   const again = await recover(app.request, id, { since: daysAgo(3), status: ['succeeded'] });
   assert.deepEqual([again.added, again.resent], [0, 3]);
@@ -129,7 +129,7 @@ test('webhooks 73: a recovery delivers nothing that the owner could not read the
   await publish(publisher, account, ['after the grant']);
   await fannedOut();
   await age(account, '1 hour');
-  // The same account's other app is told of something that is not for this one.
+  // The account's other app gets an event that is not meant for this app.
   const neighbour = await createApp(server, { account });
   const gone = await subscribe(neighbour, { url: 'https://example.com/' });
   await subscribe(neighbour, { url: 'https://example.com/' });
@@ -148,7 +148,7 @@ test('webhooks 73: a recovery delivers nothing that the owner could not read the
   await sql`update grants set scopes = array['read:profile', 'read:webhooks', 'write:webhooks'] where id = ${app.grantId}`.execute(
     server.db,
   );
-  // The token from before the narrowing has ended.
+  // Narrowing the grant ended the earlier token.
   const { accessToken } = await mintAccessToken(server, {
     account,
     client: { id: app.clientId },

@@ -1,5 +1,5 @@
 /**
- * A database whose clock was wrong: what such a clock writes, or finds missing, is put into the database.
+ * A database whose clock was wrong: the tests write what such a clock writes, and remove what it finds missing.
  * `webhooks/lanes/database_clock.test.ts` sets the clock itself.
  */
 
@@ -17,7 +17,7 @@ const { db } = server;
 const publisher = await createPublisher(server);
 
 test('webhooks 65: steps of the machine’s clock neither repeat nor delay a delivery', async (t) => {
-  // In this thread, whose clock the test can set.
+  // The engine runs in this thread, whose clock the test can set.
   const own = await startTestServer(t, {}, 'dev', undefined, undefined, 'here');
   const toPublish = await createPublisher(own);
   const subscriber = await startSubscriber(t, (_received, response) => {
@@ -31,7 +31,7 @@ test('webhooks 65: steps of the machine’s clock neither repeat nor delay a del
   });
   let count = 0;
   for (const days of [0, 40, -40, 0]) {
-    // What was published before the step is sent after it.
+    // Events published before the step are sent after it.
     await publish(
       toPublish,
       app.account,
@@ -56,14 +56,14 @@ test('webhooks 65: a write creates the missing partition of its day', async (t) 
   const subscriber = await startSubscriber(t);
   const app = await createApp(own);
   await subscribe(app, { url: subscriber.url });
-  // As a clock finds it that is more than a week ahead.
+  // Drops all partitions: a clock that is more than a week ahead finds none for its day.
   const { rows } = await sql<{ name: string }>`
     select c.relname as name from pg_inherits i join pg_class c on c.oid = i.inhrelid
     where i.inhparent in ('events'::regclass, 'deliveries'::regclass, 'attempts'::regclass)`.execute(own.db);
   for (const { name } of rows) await sql`drop table ${sql.id(name)}`.execute(own.db);
   await publish(toPublish, app.account, ['one']);
   await subscriber.waitFor(1);
-  // Written in a transaction: it can be tried again at once.
+  // The article is written in a transaction: the first request may fail, and a retry succeeds at once.
   const article = { json: { title: 'two' } };
   const answers = [
     await app.request('POST', '/articles', article),
@@ -116,7 +116,7 @@ test('after a step back, pauses and retries wait as long as planned, and what is
       return rows[0]?.lane;
     }),
   );
-  // Times of a clock that was two hours ahead, when it is right again: a pause of a minute, and what was due already.
+  // Times from a clock that was two hours ahead: a pause with one minute left, and a delivery that is already due.
   const stepMs = 2 * 3_600_000;
   await sql`
     update lane_progress set
@@ -159,7 +159,7 @@ const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000).toISO
 
 test('webhooks 65, 76: a clock a month ahead drops no month, because retention follows by a day per run', async () => {
   await makeDay(daysAgo(50));
-  // As if the clock had been 35 days behind until now.
+  // Simulates a clock that was 35 days behind until now.
   await sql`update retention_day set day = ${daysAgo(35)}::date`.execute(db);
   await applyRetention(db);
   assert.ok(await isKept(daysAgo(50)));
@@ -179,7 +179,7 @@ test('webhooks 65, 76: a day with pending deliveries is kept', async (t) => {
   await sql`
     insert into events (day, position, id, account_id, kind, body)
     values (${day}::date, 5, 'old', ${app.account.id}, 'push', '{}')`.execute(db);
-  // Paused, so that it stays undelivered.
+  // A pause keeps the delivery pending.
   await sql`
     update lane_progress set paused_until = now() + interval '20 hours', due_at = now() + interval '20 hours'
     where lane = ${lane}`.execute(db);

@@ -1,4 +1,4 @@
-/** Nothing that was accepted is lost, whatever ends the server. */
+/** No accepted event is lost, however the server ends. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -12,7 +12,7 @@ import { appScopes, publish, subscribe, until } from '../../support/webhooks.ts'
 test('webhooks 17, 62: all of a thousand accepted events are delivered after kill -9 and a restart, with one id each', async (t) => {
   const server = await prepareProcess(t, { NUNCIO_RATE_LIMIT: '0' });
   const { settings } = server;
-  // The first process gets a few responses only, so that most events are not delivered when it dies.
+  // The first process gets only a few responses, so that most events are undelivered when it dies.
   let responsesLeft = 100;
   const subscriber = await startSubscriber(t, (_received, response) => {
     responsesLeft -= 1;
@@ -54,7 +54,7 @@ test('webhooks 17, 62: all of a thousand accepted events are delivered after kil
     marks.map((mark) => mark + 1),
   );
   assert.equal(new Set(bySequence.values()).size, 1_000);
-  // SIGTERM finishes what is under way; nothing is sent twice after it.
+  // SIGTERM drains what is in flight, so the next process sends nothing twice.
   assert.equal(await second.end('SIGTERM'), 0);
   const again = requester(server, forUser.accessToken);
   const third = startProcess(t, ['start'], settings);

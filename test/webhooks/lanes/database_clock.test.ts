@@ -1,4 +1,4 @@
-/** A database whose clock is set, ahead and back, while servers run on it. */
+/** Servers run while the clock of their database is set ahead and back. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -34,7 +34,7 @@ test('steps of the database’s clock lose, delay and repeat no delivery', async
   const db = openDatabase({ connectionString: postgres.connectionString, connectionsMax: 2 });
   t.after(() => db.destroy());
   const config = loadConfig(settings, 'start');
-  // The server is a process of its own: this is as much of a test server as the helpers ask for.
+  // The server is a process of its own. The helpers need only these fields of a test server.
   const here = { db, config, baseUrl: config.baseUrl } as unknown as TestServer;
   let failures = 0;
   const subscriber = await startSubscriber(t, (_received, response) => {
@@ -52,7 +52,7 @@ test('steps of the database’s clock lose, delay and repeat no delivery', async
     accounts.push(app.account.id);
   };
   let mark = 0;
-  /** Two events for every subscription that there is. */
+  /** Publishes two events for each account. */
   const publishAll = async () => {
     const events = accounts.flatMap((account) => {
       mark += 2;
@@ -63,7 +63,7 @@ test('steps of the database’s clock lose, delay and repeat no delivery', async
         body: pushBody(each),
       }));
     });
-    // What finds no partition for its day makes one, and may be asked to try again.
+    // A write that finds no partition for its day creates one, and may ask the client to retry.
     const status = async () => (await publisher('POST', '/events', { json: events })).status;
     await until(status, (value) => value === 202);
   };
@@ -75,7 +75,7 @@ test('steps of the database’s clock lose, delay and repeat no delivery', async
         select extract(epoch from now())::float8 - ${Date.now() / 1_000} as seconds`.execute(db)
     ).rows;
     assert.ok(Math.abs(seconds - ahead) < 60, 'the clock of the database is not set');
-    // A server looks at the clock every five seconds.
+    // A server reads the database's clock every five seconds.
     await until(
       async () =>
         (
@@ -86,7 +86,7 @@ test('steps of the database’s clock lose, delay and repeat no delivery', async
     );
     await publishAll();
     await join();
-    // One fails once, so that a retry is put off by this clock.
+    // One attempt fails, so that a retry is scheduled by this clock.
     failures = 1;
     await publishAll();
     await until(
@@ -97,7 +97,7 @@ test('steps of the database’s clock lose, delay and repeat no delivery', async
   const pending = async () =>
     (await sql`select from retries where state = 'pending'`.execute(db)).rows.length;
   await until(pending, (count) => count === 0);
-  // A delivery has one event, and an event one delivery.
+  // Each delivery has one event, and each event one delivery.
   const pairs = subscriber.received.map(
     ({ headers, path, body }) => `${headers['nuncio-delivery']} ${path} ${JSON.parse(body).ref}`,
   );

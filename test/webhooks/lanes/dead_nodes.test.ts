@@ -1,4 +1,4 @@
-/** Nodes that die or stand still: others take their lanes within seconds, whatever the database's clock says. */
+/** Nodes that die or freeze: others take their lanes within seconds, whatever the database's clock says. */
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
@@ -18,12 +18,12 @@ test('a peer is silent when its counter stands still for seven seconds of gaples
     peers.observe([{ id: '1', heartbeats }], at, at + 10).map(({ id }) => id);
   assert.deepEqual(silentAt(0, '5'), []);
   for (let at = 1_000; at < deadNodeAfterMs; at += 1_000) assert.deepEqual(silentAt(at, '5'), []);
-  // It looked, and is observed anew.
+  // The counter advanced, so the observation starts again.
   assert.deepEqual(silentAt(deadNodeAfterMs, '6'), []);
   for (let at = 1_000; at < deadNodeAfterMs; at += 1_000) {
     assert.deepEqual(silentAt(deadNodeAfterMs + at, '6'), []);
   }
-  // The observer was away: it cannot tell whether the node looked in that time.
+  // The observation has a gap: the observer cannot tell whether the counter advanced in that time.
   assert.deepEqual(silentAt(100_000, '6'), []);
   for (let at = 1_000; at <= deadNodeAfterMs; at += 1_000) assert.deepEqual(silentAt(100_000 + at, '6'), []);
   assert.deepEqual(silentAt(100_000 + deadNodeAfterMs + 1_000, '6'), ['1']);
@@ -32,7 +32,7 @@ test('a peer is silent when its counter stands still for seven seconds of gaples
 async function startTwo(t: TestContext) {
   const { db, first, serverB } = await startTwoNodes(t);
   const { child } = first;
-  // The row says which process it is.
+  // The row names the process of its node.
   const { rows } = await sql<{ id: string }>`
     select id from nodes where split_part(process, ' ', 1) = ${String(child.pid)}`.execute(db);
   const subscriber = await startSubscriber(t);
@@ -46,13 +46,13 @@ test('webhooks 62: a frozen node’s lanes are taken long before its lease ends,
   const { db, first, firstNode, subscriber, app, publisher } = await startTwo(t);
   await publish(publisher, app.account, ['before']);
   await subscriber.waitFor(1);
-  // Or it would be sent again, and rightly so.
+  // An attempt that is not recorded yet would rightly be sent again.
   await until(
     async () => (await sql`select from attempts`.execute(db)).rows.length,
     (count) => count === 1,
   );
   first.child.kill('SIGSTOP');
-  // If others waited for its time, they would wait for a day.
+  // Others would wait for a day if they waited for the lease to end.
   await sql`
     update lane_progress set owner = ${firstNode}::bigint where lane = (select id from lanes)`.execute(db);
   await sql`update nodes set alive_until = now() + interval '1 day' where id = ${firstNode}`.execute(db);
@@ -103,7 +103,7 @@ test('a node that starts under a used name replaces the earlier node at once', a
       insert into nodes (id, host, process, alive_until, looks, name)
       values (${id}, 'elsewhere', '1 1', now() + interval '1 day', 5, ${name})`.execute(db);
   }
-  // Each node that is taken away is noted with those that are there then.
+  // Records each removed node with the names of the nodes that exist at that moment.
   await sql`create table buried (id bigint, names text[])`.execute(db);
   await sql`
     create function note_burial() returns trigger language plpgsql as $$
@@ -124,7 +124,7 @@ test('a node that starts under a used name replaces the earlier node at once', a
   await running.ready();
   const burials = async () =>
     (await sql<{ id: string; names: string[] }>`select id, names from buried`.execute(db)).rows;
-  // The other one is waited for: it has gone only by its silence, and later.
+  // nuncio-1 is still there: it is removed later, after it has been silent for long enough.
   assert.deepEqual((await until(burials, (rows) => rows.length > 0))[0], {
     id: '7',
     names: ['nuncio-0', 'nuncio-1'],

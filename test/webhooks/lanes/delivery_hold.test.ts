@@ -1,7 +1,7 @@
 /**
- * What has ended starts nothing: after the answer to a withdrawal, or to the end of a subscription, no request begins at
- * the subscriber, on whatever node its lane is. The notifications by which nodes heard of it before are taken away in
- * these databases: a node that were told only afterwards would go on for a second.
+ * After the response to a withdrawal, or to the end of a subscription, no node starts another request to the
+ * subscriber. These databases send no notification when a lane changes: a node that learned of the end only by polling
+ * would continue for a second.
  */
 
 import assert from 'node:assert/strict';
@@ -46,7 +46,7 @@ async function silence(db: Database): Promise<void> {
   );
 }
 
-/** Publishes without a pause until the test says so. */
+/** Publishes continuously until the test stops it. */
 function publishOnAndOn(t: TestContext, publisher: Request, account: { id: string }) {
   let isOver = false;
   let mark = 0;
@@ -68,13 +68,13 @@ function publishOnAndOn(t: TestContext, publisher: Request, account: { id: strin
   return { stop, count: () => mark };
 }
 
-/** How many have come, those included that were on their way: they are in the socket, and are read in some turns. */
+/** Counts the requests received. Requests that are still in the socket are read within some turns of the event loop. */
 async function countNow({ received }: Subscriber): Promise<number> {
   for (let count = 0; count < 20; count += 1) await turn();
   return received.length;
 }
 
-/** @param end what ends the right to what the subscriber gets; all this while more is published */
+/** @param end ends the subscriber's right to its deliveries, while more events are published */
 async function endsAtOnce(subscriber: Subscriber, end: () => Promise<unknown>): Promise<void> {
   await subscriber.waitFor(subscriber.received.length + 200);
   await end();
@@ -216,7 +216,7 @@ test('a client’s own subscription stops the withdrawn account’s deliveries a
       new Set(subscriber.received.flatMap(({ body }) => (body.includes(stays.id) ? [body] : []))).size,
     (value) => value === expected,
   );
-  // The last outcomes are written a moment after their responses.
+  // Outcomes are written a moment after their responses.
   const pending = async () =>
     (
       await sql`
@@ -264,7 +264,7 @@ test('an app’s own subscription continues for other accounts while one account
     await publish(publisher, held, [`${held.id} first`]);
     await subscriber.waitFor(1);
     const load = publishOnAndOn(t, publisher, held);
-    // Among the others': an ordered lane must not let these overtake what is held.
+    // In an ordered lane, deliveries of the other account must not overtake held ones.
     const others = ordered ? publishOnAndOn(t, publisher, other) : undefined;
     const subject = { clientId: app.client.id, accountId: held.id, lane: null };
     for (let round = 0; round < 3; round += 1) {
@@ -275,7 +275,7 @@ test('an app’s own subscription continues for other accounts while one account
       const refused = withDeliveryHold(server.db, subject, async () => {
         await countNow(subscriber);
         const [before, otherBefore] = [countOf(held), countOf(other)];
-        // In an ordered lane what is first waits, and all that is behind it.
+        // In an ordered lane the first delivery waits, and all behind it.
         if (ordered) await sleep(300);
         else {
           await publish(
@@ -321,7 +321,7 @@ test('a delivery hold ends when its requester is gone', async (t) => {
     insert into delivery_holds (id, lane, until) values (${newId()}, ${lane}, now() + interval '3 seconds')`.execute(
     server.db,
   );
-  // Nobody told: it is found.
+  // There is no notification: the node finds the hold by polling.
   await until(
     async () => (await sql`select from delivery_hold_acknowledgements`.execute(server.db)).rows.length,
     (answers) => answers === 1,
@@ -421,7 +421,7 @@ test('a stalled node is waited for until it starts nothing, and starts nothing w
   const client = await createTestClient(serverA, { scopes: appScopes });
   const subscriber = await startSubscriber(t);
   const { accessToken, grantId } = await mintAccessToken(serverA, { account, client, scopes: appScopes });
-  // Most of the time it waits for answers: what is stopped within a request cannot be kept from finishing it.
+  // Slow responses, so that the node is stopped while it waits: one stopped within a request would still finish it.
   subscriber.behave((_received, response) => setTimeout(() => response.writeHead(204).end(), 200));
   await subscribe({ request: requester(serverA, accessToken) }, { url: subscriber.url });
   const load = publishOnAndOn(t, throughB, account);
@@ -532,7 +532,7 @@ test('deliveries continue while an unresponsive node is found to be silent', asy
     await sleep(200);
     assert.equal(subscriber.received.length, before);
   });
-  // Called off after a moment, with nothing done.
+  // The first hold is cancelled after a moment, before its work begins.
   await until(
     async () => (await count('asked')) === 1 && (await count('delivery_holds')) === 0,
     (isCancelled) => isCancelled,

@@ -1,6 +1,4 @@
-/**
- * Failover to a standby that lagged: the database is the source of truth. What it does not know has not happened.
- */
+/** Failover to a standby that lagged. The database is the source of truth: what it does not know has not happened. */
 
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
@@ -79,7 +77,7 @@ test('webhooks 62, 66: a failover that loses deliveries loses nothing later and 
   await assert.rejects(sql`select 1`.execute(onStandby), { code: '25006' });
   await onStandby.destroy();
 
-  // The primary alone knows of these. Some are in flight when it goes.
+  // Only the primary knows these events. Some are in flight when it fails.
   await publish(publisher, account, marks('lost', 200));
   await subscriber.waitFor(300);
   const held: ServerResponse[] = [];
@@ -112,7 +110,7 @@ test('webhooks 62, 66: a failover that loses deliveries loses nothing later and 
     sequences,
     Array.from({ length: 90 }, (_, index) => 101 + index),
   );
-  // Nothing but what the surviving timeline knows was sent, each with one id that was never another event's.
+  // Only events of the surviving timeline are sent, each with an id that no other event ever had.
   assert.deepEqual(
     new Set(subscriber.received.slice(lostCount).map((one) => markOf(one).split('-')[0])),
     new Set(['after']),
@@ -133,7 +131,7 @@ test('webhooks 62, 66: a failover that loses deliveries loses nothing later and 
   }
   assert.equal((await find(lostIds[0] as string)).status, 404);
 
-  // Sent once more, it has the id that it had.
+  // A resend keeps the id.
   for (const one of [old, fresh]) {
     const count = subscriber.received.length;
     assert.equal((await request('POST', `/deliveries/${idOf(one)}/resend`)).status, 202);
@@ -141,7 +139,7 @@ test('webhooks 62, 66: a failover that loses deliveries loses nothing later and 
     assert.equal(idOf(subscriber.received.at(-1) as Received), idOf(one));
   }
 
-  // What is written is right: another process goes on from there.
+  // The written state is right: another process continues from it.
   assert.equal(await first.end('SIGKILL'), 'SIGKILL');
   const second = startProcess(t, ['start'], settings);
   await second.ready();
@@ -176,7 +174,7 @@ test('webhooks 66: epoch begin` gives later deliveries ids of a new epoch and wa
     );
   await assert.rejects(begin(), CommandError);
 
-  // As it is where all servers have been stopped; this one is not told, and finds out when it renews its node.
+  // All leases have ended, as after a stop of all servers. The running server finds out when it renews its node.
   const nodes = async () =>
     (await sql<{ id: string }>`select id from nodes`.execute(server.db)).rows.map(({ id }) => id);
   const [firstNode] = await nodes();
@@ -236,7 +234,7 @@ test('webhooks 62: a cursor past the last delivery returns to the oldest one tha
 
 test('a withdrawal with an earlier transaction number is seen in another epoch of the database', async (t) => {
   const { db, databaseUrl } = await startTestServer(t);
-  // It hears no notification: it is not started.
+  // The list receives no notification, because notifications are not started.
   const list = new WithdrawalList(db, new Notifications(databaseUrl, () => {}));
   await list.fresh();
   const grantId = newId();

@@ -1,4 +1,4 @@
-/** Hosts: what never accepted anything is asked seldom, and what accepts is not held back. */
+/** Hosts: few attempts reach a host that has never accepted one, and hosts that accept are not held back. */
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
@@ -18,7 +18,7 @@ async function subscribeMany(app: App, url: string, count: number): Promise<void
   }
 }
 
-/** A subscriber that tells how many requests it had at once. */
+/** A subscriber that counts its concurrent requests. */
 async function startCounting(t: TestContext, respond: Behaviour) {
   const counted = { atOnce: 0, most: 0 };
   const subscriber = await startSubscriber(t, (received, response) => {
@@ -48,7 +48,7 @@ test('a host that accepts nothing gets few attempts from any number of subscript
   await subscribe(healthy, { url: accepting.url });
   await publish(publisher, healthy.account, range(500));
   await accepting.waitFor(500);
-  // Ten failures, those in flight with the tenth, and then a probe after each of some seconds.
+  // Ten failures, the attempts in flight with the tenth, and then one probe every few seconds.
   assert.ok(subscriber.received.length < 50, `${subscriber.received.length} requests came`);
   assert.ok(counted.most <= window, `${counted.most} requests at once`);
   accepts = true;
@@ -110,7 +110,7 @@ for (const quota of ['hostRate', 'appRate'] as const) {
     const publisher = await createPublisher(server);
     const [busy, other] = [await startSubscriber(t), await startSubscriber(t)];
     const [busyApp, otherApp] = [await createApp(server), await createApp(server)];
-    // A host that has accepted nothing has a rate of its own.
+    // The first delivery makes the host known: a host that has accepted nothing has a rate of its own.
     await subscribe(busyApp, { url: `${busy.url}/a` });
     await publish(publisher, busyApp.account, [0]);
     await busy.waitFor(1);
@@ -122,7 +122,7 @@ for (const quota of ['hostRate', 'appRate'] as const) {
     await other.waitFor(30);
     await busy.waitFor(201);
     const seconds = (performance.now() - first) / 1_000;
-    // Of 200 those that may start at once do not count.
+    // Attempts that may start at once do not count.
     assert.ok(seconds >= (200 - perSecond * 0.1 - 5) / perSecond, `200 came in ${seconds} s`);
   });
 }

@@ -1,4 +1,4 @@
-/** A lane in memory: pauses, rate limits, and accounts on hold in the lane of an app's own subscription. */
+/** A lane in memory: pauses, rate limits, and held accounts in the lane of an app's own subscription. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -112,7 +112,7 @@ test('a read that was running when an account was released puts the account’s 
   lane.releaseAccount('a');
   assert.equal(lane.isEventHeld(eventOf('a')), true);
   assert.equal(lane.isEventHeld(eventOf('b')), false);
-  // The read of retries begins while the other one is running: that one may still return what is older.
+  // The earlier read is still running and may return older deliveries.
   lane.beginReadingRetries();
   assert.equal(lane.isEventHeld(eventOf('a')), true);
   lane.isReading = false;

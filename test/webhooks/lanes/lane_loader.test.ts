@@ -1,4 +1,4 @@
-/** The lane loader: deliveries that fan-out adds while a lane is being loaded. */
+/** The lane loader: deliveries that fan-out adds while a lane is loading. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -19,7 +19,10 @@ const { db } = server;
 const day = '2026-01-01';
 let nodes = 1_000;
 
-/** A lane that a node of this test leases, and that node's loader. @param head of the lane in the database */
+/**
+ * Creates a lane, leased to a node of this test by default, and that node's loader.
+ * @param head the head of the lane in the database
+ */
 async function openLoader(head: number, isLeased = true) {
   nodes += 1;
   const node = String(nodes);
@@ -49,7 +52,7 @@ async function openLoader(head: number, isLeased = true) {
     onError,
   });
   const lane = Number(laneId);
-  /** What a fan-out pass tells of this lane. @param owner who leases it, as far as the pass saw */
+  /** What a fan-out pass reports for this lane. @param owner the node that leases it, as the pass saw it */
   const addition = (first: number, count: number, owner: string | null = node) => {
     const events = Array.from({ length: count }, (_, index) => first + index);
     for (const position of events) {

@@ -1,4 +1,4 @@
-/** Lanes under bad luck: answers of the database that never come, rows that no node can use, rights that end midway. */
+/** Lanes under failures: database results that never arrive, rows that no node can use, rights that end midway. */
 
 import assert from 'node:assert/strict';
 import { after, type TestContext, test } from 'node:test';
@@ -34,8 +34,8 @@ const publishInvoice = (account: { id: string }) =>
   publisher('POST', '/events', { json: { kind: 'invoice.paid', account: account.id, body: invoice } });
 
 /**
- * A subscriber that answers some deliveries, and keeps the others waiting until `goOn`: however slow or fast the machine
- * is, most of a backlog is not sent before.
+ * A subscriber that responds to the first requests and delays the others until `goOn`, so that most of a backlog waits
+ * at any speed of the machine.
  */
 async function startHolding(t: TestContext): Promise<{ subscriber: Subscriber; goOn: () => void }> {
   const { promise, resolve: goOn } = Promise.withResolvers<void>();
@@ -64,7 +64,7 @@ test('webhooks 62: deliveries that waited for days are sent before new ones, wha
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
-  // Together: retention, which runs at the start, drops an old day that has nothing to be delivered.
+  // One transaction: retention, which runs at start-up, drops an old day without pending deliveries.
   await db.transaction().execute(async (tx) => {
     for (const table of ['events', 'deliveries', 'attempts']) {
       await sql`
@@ -123,7 +123,7 @@ test('webhooks 66: an ordered lane continues when a delivery is cancelled betwee
   await subscribe(app, { url: subscriber.url, ordered: true, retry_schedule: [2, 2, 2, 2] });
   await publish(publisher, app.account, ['no more']);
   await subscriber.waitFor(1);
-  // So that what came of it is written down.
+  // Leaves time to write the outcome.
   await sleep(500);
   subscriber.behave(answer(204));
   await sql`update grants set scopes = '{read:profile,read:webhooks}' where id = ${app.grantId}`.execute(db);
@@ -294,7 +294,7 @@ test('an accepted retry is not sent again', async (t) => {
       return;
     }
     seen.add(id);
-    // Never ten failures in a row: the circuit is no part of this.
+    // Never ten failures in a row, so that the circuit stays closed.
     response.writeHead(seen.size % 8 === 0 ? 204 : 500).end();
   });
   await publish(
@@ -407,7 +407,7 @@ test('a retried CloudEvent has the time of the first attempt', async (t) => {
 test('the log of a long lane is searched in parts: a page may be short and links to the next', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });
-  // 25,000 that were accepted, but for the first one, which is of another kind as well.
+  // 25,000 accepted deliveries. Only the first one failed and has another kind.
   await sql`
     with lane as (select lane from subscriptions where id = ${id}),
     event as (
@@ -435,7 +435,7 @@ test('the log of a long lane is searched in parts: a page may be short and links
     return sizes;
   };
   assert.deepEqual(await sizesOf('kind=invoice.paid'), [0, 0, 1]);
-  // An index leads to those that failed.
+  // An index finds the failed delivery.
   assert.deepEqual(await sizesOf('status=failed'), [1]);
 });
 
@@ -469,7 +469,7 @@ test('webhooks 62: a retry’s outcome is written before its lane is released', 
   const { id } = await subscribe(app, { url: subscriber.url });
   await publish(publisher, app.account, ['repeated']);
   await asked.promise;
-  // While nothing can be written down, the subscription is disabled: its lane is to be let go of as soon as may be.
+  // The subscription is disabled while nothing can be written, so the node must release its lane as soon as possible.
   await db.transaction().execute(async (tx) => {
     await sql`select from nodes for update`.execute(tx);
     await app.request('PATCH', `/subscriptions/${id}`, { json: { state: 'disabled' } });
@@ -490,7 +490,7 @@ test('webhooks 76: deliveries dropped with their day do not block later ones', a
   await sql`update lanes set next_sequence = 6001 where id = ${ofLane}`.execute(db);
   await publish(publisher, app.account, ['kept', 'too']);
   assert.deepEqual(marksOf(await subscriber.waitFor(2)).toSorted(), ['kept', 'too']);
-  // Its lane is let go of like any other.
+  // The lane can be released like any other.
   for (const state of ['disabled', 'active'])
     assert.equal((await app.request('PATCH', `/subscriptions/${id}`, { json: { state } })).status, 200);
   await publish(publisher, app.account, ['after']);

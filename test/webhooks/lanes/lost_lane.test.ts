@@ -1,4 +1,4 @@
-/** A lane that a node loses and takes again while attempts of before are under way. */
+/** A node loses a lane and leases it again while its earlier attempts are in flight. */
 
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
@@ -30,7 +30,7 @@ test('webhooks 63: an attempt that ends after its lane was lost and retaken chan
   await publish(publisher, app.account, ['one', 'two', 'three']);
   await subscriber.waitFor(3);
 
-  // Somebody else took it, and let go of it; the node hears of it when it writes.
+  // As if another node had taken the lane and released it. This node learns of it at its next write.
   await sql`update lane_progress set owner = null, due_at = null where lane = ${lane}`.execute(db);
   answerTo(2, 500);
   answerTo(3, 500);
@@ -44,10 +44,10 @@ test('webhooks 63: an attempt that ends after its lane was lost and retaken chan
       select sequence::int from attempts where lane = ${lane}`.execute(db);
     return rows.map(({ sequence }) => sequence);
   };
-  // The first of those of before, which the lane of then takes for the last of three.
+  // Responds to the earliest attempt, which the lost lane counts as the last of its three.
   answerTo(1, 500);
   await sleep(200);
-  // Written after it.
+  // This outcome is written after it.
   answerTo(2, 200);
   await until(attempted, (sequences) => sequences.includes(2));
   const { rows } = await sql<{ cursor: number }>`

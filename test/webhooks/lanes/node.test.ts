@@ -1,4 +1,4 @@
-/** A node's view of the database's clock: what is a step of the clock, and what is a slow statement. */
+/** A node's view of the database's clock: it tells a step of the clock from a slow statement. */
 
 import assert from 'node:assert/strict';
 import { after, type TestContext, test } from 'node:test';
@@ -10,7 +10,7 @@ import { until } from '../../support/webhooks.ts';
 const server = await startTestServer({ after });
 const { db } = server;
 
-/** A node that is renewed when the test says so, on a monotonic clock that the test can move forward. */
+/** A node that the test renews, on a monotonic clock that the test can move forward. */
 async function openNode(t: TestContext) {
   const steps: number[] = [];
   const realNow = performance.now.bind(performance);
@@ -30,21 +30,21 @@ async function openNode(t: TestContext) {
     passTime(ms: number) {
       aheadMs += ms;
     },
-    /** A node whose row is gone renews itself with the next heartbeat. */
+    /** Removes the node's row, so that the node renews itself with the next heartbeat. */
     async renew() {
       await sql`delete from nodes where id = ${node.id}`.execute(db);
       await node.heartbeat();
     },
-    /** The same, in a statement that takes some time on the node's clock. */
+    /** Renews the node in a statement that takes this long on the node's clock. */
     async renewSlowly(ms: number) {
       await sql`delete from nodes where id = ${node.id}`.execute(db);
       const begun: Promise<void>[] = [];
       const blocking = db.transaction().execute(async (tx) => {
-        // The insert of the node waits for this one.
+        // The insert of the node waits for this transaction.
         await sql`
           insert into nodes (id, host, process, alive_until)
           values (${node.id}::bigint, 'elsewhere', '1 1', now())`.execute(tx);
-        // As if the statement had been sent that much earlier.
+        // Moves the start of the statement back by `ms`.
         aheadMs -= ms;
         begun.push(node.heartbeat());
         await until(
@@ -66,7 +66,7 @@ test('a node reports how far the database’s clock went back', async (t) => {
   const { steps, passTime, renew } = await openNode(t);
   await renew();
   assert.deepEqual(steps(), []);
-  // Time passes here and not in the database: its clock has gone back.
+  // Time passes only on the node, so the database's clock appears to go back.
   passTime(60_000);
   await renew();
   assert.equal(steps().length, 1);
@@ -84,8 +84,8 @@ test('a node reports no step of less than five seconds, and none forward', async
 
 test('a node reports no step after a renewal that took eleven seconds', async (t) => {
   const { steps, renew, renewSlowly } = await openNode(t);
-  // The database reads its clock at the end of the statement, and the node takes the middle for that moment: the clock seems to
-  // be 5.5 s ahead, and 5.5 s behind again afterwards.
+  // The database reads its clock at the end of the statement, and the node assumes the middle. The clock seems to be
+  // 5.5 s ahead, and 5.5 s behind at the next renewal.
   await renewSlowly(11_000);
   await renew();
   assert.deepEqual(steps(), []);

@@ -1,4 +1,4 @@
-/** Nodes under bad luck: answers of the database that never come, a node that stands still, two that share the work. */
+/** Nodes under failures: lost database results, a node that stalls, two nodes that share the work. */
 
 import assert from 'node:assert/strict';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
@@ -20,8 +20,7 @@ import { startTwoNodes } from '../../support/two_nodes.ts';
 import { appScopes, publish, subscribe, until } from '../../support/webhooks.ts';
 
 /**
- * A way to the database on which the answer to a statement is lost: the statement arrives and is carried out, then
- * the connection is cut.
+ * A proxy to the database that loses the result of a statement: the database executes it, then the connection is cut.
  */
 async function startLossyProxy(t: TestContext, databaseUrl: string) {
   const target = new URL(databaseUrl);
@@ -66,7 +65,7 @@ async function startLossyProxy(t: TestContext, databaseUrl: string) {
   url.searchParams.delete('host');
   return {
     url: url.href,
-    /** @param statement part of it; its text is sent when a connection uses it for the first time */
+    /** @param statement part of its text, which a connection sends when it first uses the statement */
     loseAnswerTo(statement: string) {
       wanted = statement;
     },
@@ -139,7 +138,7 @@ for (const [what, statement] of [
     const proxy = await startLossyProxy(t, databaseUrl);
     await first.close();
     if (what === 'a claim') {
-      // Waits for the node that comes, in a lane that nobody holds.
+      // A delivery that waits for the next node, in a lane without a lease.
       await sql`
         with event as (
           insert into events (id, account_id, kind, body)
@@ -155,7 +154,7 @@ for (const [what, statement] of [
       );
     }
     if (what === 'a fan-out') {
-      // There from the beginning: the first look is not to find an empty outbox.
+      // The event exists from the beginning, so that the first fan-out pass does not find an empty outbox.
       const body = { ref: 'refs/heads/1', commits: [], repository: {} };
       await db
         .transaction()
@@ -195,7 +194,7 @@ test('webhooks 63, 66: two nodes share the work, and a stalled node is replaced 
     Array.from({ length: 50 }, (_, index) => index),
   );
   await subscriber.waitFor(500);
-  // The first node leads the fan-out: it started first.
+  // The first node leads the fan-out, because it started first.
   const count = () => new Set(subscriber.received.map(({ headers }) => headers['nuncio-delivery'])).size;
   first.child.kill('SIGSTOP');
   try {
@@ -209,7 +208,7 @@ test('webhooks 63, 66: two nodes share the work, and a stalled node is replaced 
       (value) => value === 1_000,
     );
   } finally {
-    // Also where it failed: one that stands still cannot be ended.
+    // Also after a failure: a stopped process cannot shut down.
     first.child.kill('SIGCONT');
   }
   await publish(

@@ -1,4 +1,4 @@
-/** The recorder: when it writes, and what it writes when the node that it belongs to ends. */
+/** The recorder: when it writes, and what it writes when its node ends. */
 
 import assert from 'node:assert/strict';
 import { after, type TestContext, test } from 'node:test';
@@ -17,7 +17,7 @@ import { createApp, subscribe, until } from '../../support/webhooks.ts';
 const server = await startTestServer({ after });
 const { db } = server;
 
-/** A recorder of a node of its own, which holds one lane. */
+/** A recorder with a node of its own, which leases one lane. */
 async function openRecorder(
   t: TestContext,
   node: string,
@@ -75,7 +75,7 @@ test('an outcome after a pause is written at once, and outcomes that arrive mean
   const statements = [Promise.withResolvers<number>(), Promise.withResolvers<number>()];
   let count = 0;
   const { add } = await openRecorder(t, '78', (outcomes) => {
-    // While the statement is not over yet.
+    // The statement is still in flight.
     if (count === 0) for (const sequence of [3, 4, 5]) add(sequence);
     statements[count]?.resolve(outcomes.length);
     count += 1;

@@ -1,6 +1,6 @@
 /**
- * One account must not be felt by another: each test gives an attacker a backlog, and shows that a healthy account has
- * all of its deliveries while most of that backlog is still to be sent.
+ * One account does not delay another. Each test gives an attacker a backlog, and shows that a healthy account has all
+ * of its deliveries while most of that backlog is pending.
  */
 
 import assert from 'node:assert/strict';
@@ -22,7 +22,7 @@ import {
 
 const range = (count: number) => Array.from({ length: count }, (_, index) => index);
 
-/** What is limited by hosts is shown elsewhere. */
+/** Host limits have tests of their own. */
 const unlimitedHosts = { attemptsPerUnknownHost: 10_000, unknownHostRate: 10_000, attemptsPerApp: 10_000 };
 
 async function startWith(t: TestContext, quotas: Partial<Quotas>): Promise<TestServer> {
@@ -39,7 +39,7 @@ async function subscribeMany(app: App, count: number, fields: (index: number) =>
   }
 }
 
-/** Deliveries of an account that were never attempted to the end. */
+/** Counts an account's deliveries without a recorded attempt. */
 async function unattempted({ db }: TestServer, { account }: App): Promise<number> {
   const { rows } = await sql<{ count: number }>`
     select count(*)::int as count from deliveries d
@@ -50,7 +50,7 @@ async function unattempted({ db }: TestServer, { account }: App): Promise<number
 }
 
 test('large bodies for one account’s hundreds of hanging subscriptions take nothing from another', async (t) => {
-  // A fortieth of what is usual, so that a fortieth of the bodies is enough.
+  // A sixteenth of the defaults, so that few bodies are enough.
   const server = await startWith(t, { waitingBytes: 4_194_304, waitingBytesPerAccount: 1_048_576 });
   const publisher = await createPublisher(server);
   const hanging = await startSubscriber(t, () => {});

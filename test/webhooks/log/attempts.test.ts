@@ -1,4 +1,4 @@
-/** What the log keeps of each attempt. */
+/** What the log records of each attempt. */
 
 import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders } from 'node:http';
@@ -32,7 +32,7 @@ interface AttemptShown {
   response: { headers: Record<string, string>; body: string; encoding: string; truncated: boolean } | null;
 }
 
-/** The attempts of a subscription's only delivery, once it is in a state. */
+/** The id and the attempts of a subscription's only delivery, once it is in this state. */
 async function attemptsOf(app: App, id: string, state: string): Promise<[string, AttemptShown[]]> {
   const { body } = await until(
     () => app.request('GET', `/subscriptions/${id}/deliveries`),
@@ -116,7 +116,7 @@ async function attemptsOfPending(app: App, id: string): Promise<[string, Attempt
   return attemptsOf(app, id, 'pending');
 }
 
-/** What is no secret of a signature, and nothing of the rest. */
+/** The headers that the log may show: signatures are masked. */
 function masked(headers: IncomingHttpHeaders): Record<string, string> {
   const shown = Object.entries(headers).filter(([name]) => name !== 'connection');
   return Object.fromEntries(
@@ -127,7 +127,7 @@ function masked(headers: IncomingHttpHeaders): Record<string, string> {
   );
 }
 
-/** The time in a signature is the attempt's to the second; what is recorded may round to the next. */
+/** Takes the time out of a signature. The signature has the second of the attempt; the recorded time may round up. */
 function splitTime(headers: Record<string, string>): [Record<string, string>, number] {
   let time = Number.NaN;
   const entries = Object.entries(headers).map(([name, value]) => {

@@ -1,4 +1,4 @@
-/** Locks that others hold: a backup, a node that is paused in the middle of a transaction. */
+/** Locks that others hold: a backup, or a node that is paused within a transaction. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -12,7 +12,7 @@ import { createApp, createPublisher, publish, subscribe } from '../../support/we
 const server = await startTestServer({ after });
 const publisher = await createPublisher(server);
 
-/** Names of all partitions of a table, the oldest first. */
+/** Names of all partitions of a table, oldest first. */
 async function partitionsOf(table: string): Promise<string[]> {
   const { rows } = await sql<{ name: string }>`
     select inhrelid::regclass::text as name from pg_inherits where inhparent = ${table}::regclass order by 1`.execute(
@@ -90,10 +90,10 @@ test('fan-out continues when a client holds a lane’s row lock', async (t) => {
   const abandoned = server.db.transaction().execute(async (tx) => {
     await lockLane(tx, id);
     locked();
-    // The client says nothing more, like a process that is stopped.
+    // The client stays silent, like a stopped process.
     await isDelivered;
   });
-  // The database ends it.
+  // The database ends the transaction.
   const ended = assert.rejects(abandoned);
   await isLocked;
   await publish(publisher, app.account, ['behind the lock']);

@@ -1,4 +1,4 @@
-/** The connections of a node: reads of the log keep nothing else waiting, and a node opens no more than it may. */
+/** The connections of a node: reads of the log block nothing else, and a node stays within its limit. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -45,7 +45,7 @@ test('a node opens no more connections than its limit', async (t) => {
   await Promise.all(requests.flat());
   const { rows } = await sql<{ count: number }>`
     select count(*)::int as count from pg_stat_activity where datname = current_database()`.execute(db);
-  // The pool of the test itself has four at most.
+  // The test's own pool has at most four.
   assert.ok((rows[0]?.count ?? 0) <= connectionsMin + 4, `${rows[0]?.count} connections`);
 });
 

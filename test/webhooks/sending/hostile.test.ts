@@ -1,4 +1,4 @@
-/** Subscribers that do what no honest one does, and how our reader of answers compares with Node's own. */
+/** Malicious subscribers, and a comparison of our response reader with Node's own. */
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -19,11 +19,11 @@ const ok = 'HTTP/1.1 200 OK\r\n';
 interface Understood {
   status: number | undefined;
   body: string;
-  /** Whether the connection would be used again. */
+  /** Whether the connection can be reused. */
   goesOn: boolean;
 }
 
-/** @returns null for what is refused */
+/** @returns null if the response is refused */
 function ours(bytes: Buffer): Understood | null {
   const reader = new ResponseReader({ bytes: null, head: null });
   const reading = reader.take(Buffer.from(bytes));
@@ -32,7 +32,7 @@ function ours(bytes: Buffer): Understood | null {
   return { status: reader.head?.status, body, goesOn: reading === 'done' && reader.isReusable };
 }
 
-/** The same by the client of `node:http`, as strict as it comes. */
+/** The same with the client of `node:http` and its strict parser. */
 async function theirs(bytes: Buffer): Promise<Understood | null> {
   const socket = new Duplex({ read() {}, write: (_chunk, _encoding, callback) => callback() });
   const same = () => socket;
@@ -50,7 +50,7 @@ async function theirs(bytes: Buffer): Promise<Understood | null> {
     });
     response.on('end', () => {
       const { shouldKeepAlive: goesOn } = request;
-      // An error that follows at once is one of the same bytes.
+      // An error that follows at once belongs to the same bytes.
       setImmediate(() => resolve({ status: response.statusCode, body, goesOn }));
     });
     response.on('close', () => setImmediate(() => resolve(null)));
@@ -169,7 +169,7 @@ const contents = [
   'helloHTTP/1.1 500 X\r\n\r\n',
 ];
 
-/** An answer put together of odd parts, with one byte changed or put in now and then. */
+/** A response composed of odd parts. Sometimes one byte is changed or inserted. */
 const answers = fc
   .record({
     status: fc.oneof(
@@ -242,7 +242,7 @@ test('a response in thousands of pieces costs no more memory than its bytes', ()
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc') as () => void;
   const used = () => {
-    // What the first finds is given back by the second.
+    // Several runs: memory that one collection finds is freed by the next.
     for (let count = 0; count < 4; count += 1) collect();
     const { heapUsed, arrayBuffers } = process.memoryUsage();
     return heapUsed + arrayBuffers;
@@ -288,7 +288,7 @@ test('a subscriber that delays HTTP/2 settings gets nothing that was stopped mea
       let bytes = Buffer.alloc(0);
       socket.on('error', () => {});
       socket.once('data', () => {
-        // Frames that follow the preface at once are the connection's own; time enough for a request, were it sent.
+        // Frames that directly follow the preface belong to the connection. The delay leaves time for a request.
         setTimeout(() => {
           part.stopCount += 1;
           socket.write(settings);
@@ -308,6 +308,6 @@ test('a subscriber that delays HTTP/2 settings gets nothing that was stopped mea
   const origin = `https://hooks.example:${(server.address() as AddressInfo).port}`;
   const answer = await post(createSender(t), origin, part);
   assert.equal(answer.isCancelled, true);
-  // 1 begins a request.
+  // A frame of type 1 (HEADERS) begins a request.
   assert.ok(!kinds.includes(1), String(kinds));
 });

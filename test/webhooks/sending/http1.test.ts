@@ -1,4 +1,4 @@
-/** What is read of answers in HTTP/1.1, however they are cut into pieces, and what is refused; how requests are written. */
+/** HTTP/1.1: which responses are read, however they are split, which are refused, and how requests are written. */
 
 import assert from 'node:assert/strict';
 import { createHmac, randomBytes } from 'node:crypto';
@@ -30,7 +30,7 @@ interface Read {
   mayGoOn: boolean;
 }
 
-/** @param cuts where the bytes are cut into pieces @param isEnded whether the connection ends after them */
+/** @param cuts where the bytes are split @param isEnded whether the connection ends after them */
 function read(text: string, cuts: readonly number[] = [], isEnded = false): Read {
   const bytes = Buffer.from(text, 'latin1');
   const reader = new ResponseReader({ bytes: null, head: null });
@@ -213,7 +213,7 @@ test('concurrent requests of every size arrive whole over http and https', async
   const sender = createSender(t);
   for (const origin of [plain, secure]) {
     const sizes = [0, 1, 1_000, 65_000, 65_400, 65_536, 262_144];
-    // The first round opens connections, and the others use them again. Few at once: a handshake has a timeout.
+    // The first round opens connections, and the others reuse them. Few requests at once: a handshake has a timeout.
     for (let round = 0; round < 6; round += 1) {
       const bodies = [...sizes, ...sizes].map((bytes) => randomBytes(bytes));
       const answers = await Promise.all(bodies.map((body) => post(sender, origin, body)));
@@ -233,7 +233,7 @@ test('concurrent requests of every size arrive whole over http and https', async
 test('a request still in the send buffer is not overwritten by the next', async () => {
   const taken: string[] = [];
   const { promise: done, resolve } = Promise.withResolvers<void>();
-  /** Looks at what it was given only after a while, as a socket does that has no room. */
+  /** A socket that reads a chunk only after a delay, like one with a full send buffer. */
   const open = () => {
     const socket = new Duplex({
       read() {},
@@ -276,7 +276,7 @@ test('bytes on an idle connection end it', async (t) => {
   const origin = `http://hooks.example:${await listen(t, server)}`;
   const sender = createSender(t);
   assert.equal((await post(sender, origin, Buffer.from('{}'))).status, 200);
-  // Long enough for what is late; nothing tells when it has come.
+  // Leaves time for late bytes, whose arrival nothing reports.
   await new Promise((resolve) => setTimeout(resolve, 300));
   assert.equal((await post(sender, origin, Buffer.from('{}'))).status, 200);
   assert.equal(connections, 2);

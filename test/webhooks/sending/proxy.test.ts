@@ -1,4 +1,4 @@
-/** Outgoing connections through the proxy that the operator names: deliveries and what apps keep elsewhere. */
+/** Outgoing connections through the operator's proxy: deliveries, and what apps host elsewhere. */
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -65,7 +65,7 @@ test('webhooks 30: http and https go by CONNECT to the checked address, with TLS
   assert.equal(proxy.asked[0]?.headers['proxy-authorization'], credentials);
   assert.equal(plain.received[0]?.headers['proxy-authorization'], undefined);
   assert.equal(proxy.others, 0);
-  // Nobody in between can be the subscriber.
+  // An intermediary cannot impersonate the subscriber.
   const forged = await post(
     createSender(t, named),
     `https://hooks.example:${await serveHttps(t, 'self-signed')}`,
@@ -91,7 +91,7 @@ test('webhooks 30: addresses are still checked, and the proxy is not asked for i
     const answer = await post(createSender(t, named, addresses, false), 'https://hooks.example');
     assert.equal(answer.error, 'address_refused');
   }
-  // A name that only the proxy could resolve is not left to it.
+  // A name that only the proxy could resolve fails: the proxy resolves nothing.
   assert.equal((await post(createSender(t, named, []), 'https://hooks.example')).error, 'dns_error');
   assert.equal(proxy.asked.length, 0);
 });

@@ -1,4 +1,4 @@
-/** One exchange with every kind of subscriber, hostile ones above all. */
+/** One exchange with every kind of subscriber, malicious ones included. */
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -27,7 +27,7 @@ const pem = (name: string) =>
   readFileSync(new URL(`../../support/certificates/${name}`, import.meta.url), 'utf8');
 const certificate = (name: string) => ({ key: pem(`${name}.key`), cert: pem(`${name}.pem`) });
 const extraCa = pem('ca.pem');
-/** Names that tests resolve themselves: to loopback. */
+/** Resolves every name to loopback. */
 const toLoopback = async () => ['127.0.0.1'];
 
 function createSender(t: TestContext, options: Partial<ConnectorOptions> = {}): Sender {
@@ -59,7 +59,7 @@ async function listen(t: TestContext, server: Server): Promise<number> {
 }
 
 const serveHttp = (t: TestContext, handler: RequestListener) => listen(t, createHttp(handler));
-/** A server that does as it likes with the bytes. */
+/** A TCP server that handles the raw bytes. */
 const serveRaw = (t: TestContext, onData: (socket: Socket, data: Buffer) => void) =>
   listen(
     t,
@@ -104,7 +104,7 @@ test('webhooks 24: TLS older than 1.2 is refused', async (t) => {
   const port = await listen(t, old);
   const answer = await post(createSender(t), `https://hooks.example:${port}`);
   assert.equal(answer.error, 'tls_error');
-  // OpenSSL's words, without where in its source they are from.
+  // OpenSSL's message, without its source location.
   assert.equal(answer.reason, 'tlsv1 alert protocol version');
 });
 
@@ -291,7 +291,7 @@ test('webhooks 28: a connection to another peer than was checked is closed befor
   assert.equal(comparePeer(good, ['93.184.216.34', '127.0.0.1']), '127.0.0.1');
   assert.ok(!good.destroyed);
   good.destroy();
-  // What the system connected to is not among what was judged.
+  // The connected peer is not among the checked addresses.
   const wrong = await open();
   assert.throws(() => comparePeer(wrong, ['93.184.216.34', '::1']), { code: 'address_refused' });
   assert.ok(wrong.destroyed);
@@ -299,7 +299,7 @@ test('webhooks 28: a connection to another peer than was checked is closed befor
   assert.equal(received, 0);
 });
 
-/** A port whose connections are never taken, so that the system lets none come about once the queue is full. */
+/** A port that accepts no connections: once its queue is full, the system completes no further ones. */
 async function startDeaf(t: TestContext): Promise<number> {
   const source = `
     const { parentPort } = require('node:worker_threads');
@@ -326,7 +326,7 @@ test('webhooks 33: look-up, connection and handshake each have a timeout within 
   const unanswered = createSender(t, { resolveHost: () => never });
   const deaf = await startDeaf(t);
   const mute = await serveRaw(t, () => {});
-  // Each is told by its own name, which it is only where its timer ends before that of the whole.
+  // Each timeout is reported under its own name, so its timer must end before the total timeout.
   const [name, connection, handshake] = await Promise.all([
     post(unanswered, 'http://hooks.example:8080'),
     post(createSender(t), `http://127.0.0.1:${deaf}`),
@@ -480,7 +480,7 @@ test('webhooks 54: a kept connection that was closed is replaced within the same
   let requests = 0;
   const port = await serveRaw(t, (socket) => {
     requests += 1;
-    // The second request on a connection finds it closed.
+    // Resets the connection at its second request.
     if (sockets.includes(socket)) {
       socket.resetAndDestroy();
       return;

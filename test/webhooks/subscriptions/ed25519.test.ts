@@ -1,4 +1,4 @@
-/** Deliveries that are signed with the deployment's own key: checked by whoever knows the published one. */
+/** Deliveries signed with the deployment's own key, verified with the published key. */
 
 import assert from 'node:assert/strict';
 import { createPrivateKey, createPublicKey, type KeyObject, verify } from 'node:crypto';
@@ -16,7 +16,7 @@ import { createApp, createPublisher, publish, subscribe, until } from '../../sup
 const server = await startTestServer({ after });
 const publisher = await createPublisher(server);
 
-/** What RFC 8410 writes before the 32 bytes of a private and of a public key. */
+/** The DER prefixes (RFC 8410) of the 32 bytes of a private and of a public key. */
 const privatePrefix = Buffer.from('302e020100300506032b657004220420', 'hex');
 const publicPrefix = Buffer.from('302a300506032b6570032100', 'hex');
 const privateKeyOf = (seed: Buffer) =>
@@ -26,7 +26,7 @@ const publicKeyOf = (whpk: string) => {
   return createPublicKey({ key: Buffer.concat([publicPrefix, bytes]), format: 'der', type: 'spki' });
 };
 
-/** As the specification of Standard Webhooks says a receiver does. */
+/** Verifies as the Standard Webhooks specification asks of a receiver. */
 function isSignedBy(key: KeyObject, { headers, body }: Pick<Received, 'headers' | 'body'>): boolean {
   const content = `${headers['webhook-id']}.${headers['webhook-timestamp']}.${body}`;
   return String(headers['webhook-signature'])
@@ -138,7 +138,7 @@ test('webhooks 40, 78: a new delivery key is published before it signs, overlaps
     (ms) => ms > 500,
   );
   assert.deepEqual(await receive(2), [true, true]);
-  // The newest comes first.
+  // The signature of the newest key comes first.
   const [first] = String(subscriber.received[1]?.headers['webhook-signature']).split(' ');
   const alone = {
     ...(subscriber.received[1] as Received),

@@ -1,4 +1,4 @@
-/** Quotas of subscriptions: for each grant, account and app, and for the deliveries that one event may become. */
+/** Quotas of subscriptions: per grant, account and app, and for the deliveries of one event. */
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
@@ -29,7 +29,7 @@ async function startWith(t: TestContext, quotas: Partial<Quotas>): Promise<TestS
   return startTestServer(t, {}, 'dev', { ...platform, webhooks });
 }
 
-/** How many of so many creations at the same moment were made; all others were refused with the code. */
+/** Counts the concurrent creations that succeed. All others must be refused with this code. */
 async function makeAtOnce(requests: readonly App['request'][], code: string): Promise<number> {
   const responses = await Promise.all(requests.map((request) => request('POST', '/subscriptions', { json })));
   const refused = responses.filter(({ status }) => status !== 201);
@@ -52,7 +52,7 @@ test('concurrent consents of many apps and creations do not exceed an account’
   );
   const others = apps.slice(1).flatMap(({ request }) => range(4).map(() => request));
   assert.equal(await makeAtOnce(others, 'quota-account-subscriptions'), 7);
-  // What another account has does not count.
+  // Subscriptions of other accounts do not count.
   await subscribe(await createApp(server), json);
 });
 

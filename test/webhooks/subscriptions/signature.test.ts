@@ -1,4 +1,4 @@
-/** The vectors, and the libraries that subscribers verify with, unmodified, on what is really sent. */
+/** The signature vectors, and the unmodified verification libraries of subscribers on real deliveries. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -99,7 +99,7 @@ test('webhooks 12: secrets are whsec_ and the base64 of 32 random bytes, and giv
   assert.equal(taken.body.secret, ofBytes(24));
 });
 
-/** Publishes one event to a subscription with a signature. @returns what came and the secret */
+/** Publishes one event to a subscription with this signature. @returns the request received and the secret */
 async function receive(signature: string): Promise<{ received: Received; secret: string }> {
   const scope = { after };
   const subscriber = await startSubscriber(scope);

@@ -1,4 +1,4 @@
-/** The registration API: shapes, refusals, and that nobody reaches what is another's. */
+/** The registration API: shapes, refusals, and no access to the subscriptions of others. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -124,7 +124,7 @@ test('every fault of a body is reported at once by pointer', async () => {
 
 test('webhooks 77: another owner’s subscription is 404', async () => {
   const [ada, bob] = [await createApp(server), await createApp(server)];
-  // The same user with another app, and the same app's client for itself, are others as well.
+  // The same user with another app, and a client acting for itself, are other owners too.
   const sameUser = await createApp(server, { account: ada.account });
   const machine = await createSubscribingClient(server);
   const { id } = await subscribe(ada, { url });
@@ -153,7 +153,7 @@ test('webhooks 77: another owner’s subscription is 404', async () => {
     assert.equal((await ada.request('GET', `/subscriptions/${encodeURIComponent(strange)}`)).status, 404);
     assert.equal((await ada.request('GET', `/deliveries/${encodeURIComponent(strange)}`)).status, 404);
   }
-  // An id with another's tag, or of a lane that does not exist.
+  // A forged tag: of another lane, or of a lane that does not exist.
   const forged = ping.body.delivery.replace(/-8(...)-/, '-8fff-');
   assert.equal((await ada.request('GET', `/deliveries/${forged}`)).status, 404);
 });
@@ -233,7 +233,7 @@ test('webhooks 74: failing pings do not count as failing deliveries', async (t) 
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url, retry_schedule: [1] });
-  // A host that has accepted nothing is asked ever more seldom.
+  // A host that has accepted nothing gets fewer and fewer attempts, so one ping succeeds first.
   await app.request('POST', `/subscriptions/${id}/test`);
   await until(
     () => app.request('GET', `/subscriptions/${id}/deliveries?status=succeeded`),
@@ -252,7 +252,7 @@ test('webhooks 74: failing pings do not count as failing deliveries', async (t) 
     (page) => page.body.items.length === 12,
   );
   assert.deepEqual(await failing(), { failures: 0, failing_since: null });
-  // Nor does one that succeeds make good what failed.
+  // A successful ping does not clear failures either.
   await publish(await createPublisher(server), app.account, ['fails']);
   await until(failing, (lane) => (lane?.failures ?? 0) >= 1);
   subscriber.behave((received, response) => {

@@ -1,4 +1,4 @@
-/** What a subscriber's URL may be, and which addresses may be connected to. */
+/** Which URLs a subscriber may have, and which addresses Nuncio connects to. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -72,7 +72,7 @@ test('webhooks 4: a fragment and more than 2,048 bytes are refused', () => {
   const base = 'https://example.com/';
   assert.equal(codeOf(base + 'a'.repeat(2_048 - base.length)), 'accepted');
   assert.equal(codeOf(base + 'a'.repeat(2_049 - base.length)), 'url_length');
-  // Three bytes each once they are encoded.
+  // Each character has six bytes once it is percent-encoded.
   assert.equal(codeOf(base + 'ä'.repeat(500)), 'url_length');
 });
 
