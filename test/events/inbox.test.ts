@@ -1,4 +1,4 @@
-/** Publishing by SQL: what commits is delivered once and in order, what is rolled back is not, what is refused is kept. */
+/** Publishing by SQL: commits are delivered once and in order, rollbacks are not, and rejected events are kept. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -11,7 +11,7 @@ import { startSubscriber } from '../support/subscriber.ts';
 import { createApp, createPublisher, pushBody, subscribe, until } from '../support/webhooks.ts';
 
 const hooks: (() => Promise<void>)[] = [];
-// Before the server's own, which drops the database.
+// Runs before the server's own hook, which drops the database.
 after(async () => {
   for (const hook of hooks) await hook();
 });
@@ -126,7 +126,7 @@ test('a refused event is kept with the reason, and the events beside it continue
     ]);
     await application.query(publish, ['push', id, pushBody(kind)]);
   }
-  // A number that JavaScript cannot keep would be another one.
+  // JavaScript would turn this number into another one.
   await application.query(
     `select nuncio.publish('push', $1, '{"ref":"r","commits":[],"repository":{},"n":12345678901234567890}')`,
     [id],
@@ -193,7 +193,7 @@ test('an impossible value is refused at once with a SQLSTATE', async () => {
     [['push', id, `${'['.repeat(200_000)}${']'.repeat(200_000)}`, null], '54001'],
   ] as const) {
     await assert.rejects(
-      // The driver's types want an array that can be changed.
+      // The driver's types require a mutable array.
       application.query(publishAs, values as unknown as unknown[]),
       (error) => (error as { code: string }).code === code,
       `${code}: ${JSON.stringify(values).slice(0, 80)}`,
@@ -341,7 +341,7 @@ test('accounts take turns, so one that publishes thousands does not delay anothe
     db,
   );
   assert.ok((rows[0]?.before ?? 5_000) <= 1_000, `${rows[0]?.before} events came first`);
-  // Under load publishers are told that they need not notify anybody.
+  // Under load, publishers learn that they need not notify the server.
   await until(
     async () => (await sql`select from intake where looks_until > '-infinity'`.execute(db)).rows.length,
     (count) => count === 1,
@@ -349,7 +349,7 @@ test('accounts take turns, so one that publishes thousands does not delay anothe
 });
 
 test('a rollback does not block publishing for long', async () => {
-  // As a transaction of a million events leaves it that did not commit.
+  // As after a transaction of a million events that rolled back.
   await sql`select setval('inbox_ids', last_value + 1048580) from inbox_ids`.execute(db);
   await assert.rejects(application.query(publish, ['push', 'a', pushBody()]), /too many events wait/);
   await until(
@@ -371,7 +371,7 @@ test('publishing fails when too much waits or is rejected, and resumes afterward
   const full = (error: unknown) =>
     (error as { code: string }).code === '53400' && /too many events wait/.test(String(error));
   await assert.rejects(own.query(publish, ['push', 'a', pushBody()]), full);
-  // What is refused moves nothing.
+  // A refused event consumes no id.
   assert.equal(
     (await own.query('select last_value::int as value from nuncio.inbox_ids')).rows[0].value,
     1_048_580,
@@ -380,7 +380,7 @@ test('publishing fails when too much waits or is rejected, and resumes afterward
   await own.query(publish, ['push', 'a', pushBody()]);
   await own.query('update nuncio.intake set is_blocked = true');
   await assert.rejects(own.query(publish, ['push', 'a', pushBody()]), /too many rejected events/);
-  // A large body counts for its size.
+  // A large body counts by its size.
   await own.query('update nuncio.intake set is_blocked = false');
   const before = (await own.query('select last_value::int as value from nuncio.inbox_ids')).rows[0].value;
   await own.query(publish, ['push', 'a', { text: 'x'.repeat(200_000) }]);
@@ -398,7 +398,7 @@ test('bodies of the largest size arrive in many small batches without a pause', 
     [id],
   );
   await drained();
-  // The kind's schema refuses them, after they were taken in.
+  // The kind's schema rejects them after the intake.
   const { rows } = await sql<{ count: number }>`
     select count(*)::int as count from rejected_events where account = ${id}`.execute(db);
   assert.equal(rows[0]?.count, 40);

@@ -1,4 +1,4 @@
-/** Publishing by SQL: `kill -9` of the application and of the server loses no event that was committed, and doubles none. */
+/** Publishing by SQL: `kill -9` of the application or the server neither loses nor duplicates a committed event. */
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -76,7 +76,7 @@ test('each event arrives once and in order after kill -9 of the server within an
   const published: string[] = [];
   for (let round = 0; round < 2; round += 1) {
     const server = await start();
-    // The server has taken rows out of the inbox and cannot write events.
+    // The lock stops the server between taking rows out of the inbox and writing their events.
     await blocker.query('begin');
     await blocker.query('lock table nuncio.events in exclusive mode');
     const { rows } = await application.query(

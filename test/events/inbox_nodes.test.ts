@@ -1,4 +1,4 @@
-/** Publishing by SQL with two servers on one database: one of them at a time takes events out of the inbox. */
+/** Publishing by SQL with two servers on one database: only one at a time takes events out of the inbox. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

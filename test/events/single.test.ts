@@ -1,4 +1,4 @@
-/** Single events that come at one moment: they share statements, and each request has its own response. */
+/** Concurrent single events share statements, and each request has its own response. */
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -113,7 +113,7 @@ test('fifty concurrent events, some invalid, each get their own response, and ex
   }
   const received = await subscriber.waitFor(good.length + 1);
   assert.deepEqual(received.map(markOf).sort(), [...good, 'used'].map(mark).sort());
-  // What was refused leaves its id and its key free.
+  // A refused event does not use up its id and its idempotency key.
   const headers = { 'idempotency-key': mark('free') };
   const free = { ...event('free'), id: mark('free') };
   assert.equal((await publisher('POST', '/events', { json: free, headers })).status, 202);
@@ -194,7 +194,7 @@ test('each request is checked by itself: token, scope and rate', async (t) => {
   assert.deepEqual(statuses.slice(30), [403, 401, 401]);
   const taken = statuses.filter((status) => status === 202).length;
   assert.equal(statuses.slice(0, 30).filter((status) => status === 429).length, 30 - taken);
-  // Each minute has its own limit.
+  // The limit is per minute.
   if (minute() === before) assert.equal(taken, 20);
   const { rows } = await sql<{ count: string }>`select count(*) from events where kind = 'push'`.execute(
     limited.db,
@@ -202,9 +202,9 @@ test('each request is checked by itself: token, scope and rate', async (t) => {
   assert.equal(Number(rows[0]?.count), taken);
 });
 
-/** Transactions that stored the newest events. */
+/** Counts the transactions that stored the newest events. */
 async function transactionsOf(events: number): Promise<number> {
-  // Rows of one transaction have one xmin.
+  // Rows of one transaction have the same `xmin`.
   const { rows } = await sql<{ count: string }>`
     select count(distinct xmin::text) from (
       select xmin from events where kind = 'push' order by position desc limit ${events}) as e`.execute(
@@ -219,7 +219,7 @@ test('concurrent single events share commits, and on an idle server each is writ
   for (let count = 0; count < 5; count += 1)
     assert.equal((await publisher('POST', '/events', { json: json() })).status, 202);
   assert.equal(await transactionsOf(5), 5);
-  // While a lot is held up, all others wait and share the next ones.
+  // While one batch is blocked, all others wait and share the next ones.
   const lock = server.db.transaction().execute(async (tx) => {
     await sql`lock table outbox in share mode`.execute(tx);
     const sent = Array.from({ length: 40 }, () => publisher('POST', '/events', { json: json() }));
@@ -375,7 +375,7 @@ test('an event that the database refuses fails alone', async (t) => {
   assert.equal((await storedIds(run)).length, 29);
 });
 
-/** An event as the route hands it on. */
+/** An event as the route passes it on. */
 function singleOf(accountId: string, id: string, mark: string): SingleEvent {
   const body = Buffer.from(JSON.stringify(pushBody(mark)));
   return {
@@ -415,7 +415,7 @@ test('one client’s flood does not starve another’s request', async () => {
   await Promise.all([...flood, other]);
   const place = (await storedIds(run)).indexOf(`${run}-other`);
   assert.ok(place >= 0 && place < 256, `it was stored as number ${place}`);
-  // More than one client may have waiting is refused, and the other client's request is taken all the same.
+  // Events beyond a client's limit are refused, and the other client's event is still accepted.
   const more = Promise.allSettled(
     Array.from({ length: 2_100 }, (_, index) => store('flood', single(`more-${index}`))),
   );

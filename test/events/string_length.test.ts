@@ -1,4 +1,4 @@
-/** Lengths of strings in schemas, as the validator itself counts them. */
+/** String lengths in schemas, counted as the validator counts them. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -11,7 +11,7 @@ test('string length counts characters, not UTF-16 units', () => {
   countSeldom(own);
   const text = fc.oneof(
     fc.string({ unit: 'binary', maxLength: 12 }),
-    // Halves of pairs, too.
+    // Includes halves of surrogate pairs.
     fc
       .array(fc.constantFrom('a', 'ß', '🚀', '\ud83d', '\ude80'), { maxLength: 12 })
       .map((parts) => parts.join('')),

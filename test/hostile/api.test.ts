@@ -1,4 +1,4 @@
-/** What a hostile reader tried against the API, publishing and the settings: each of these once went wrong. */
+/** Regression tests from a hostile review of the API, of publishing and of the settings. */
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, writeFileSync } from 'node:fs';
@@ -20,7 +20,7 @@ const server = await startTestServer({ after });
 const url = 'https://example.com/hooks';
 const jsonType = { 'content-type': 'application/json' };
 
-/** A request whose body is sent when it is asked for; gives the answer as it came. */
+/** A request whose body the test sends in parts. @returns the raw response and the function that sends */
 function slowRequest(method: string, path: string, accessToken: string | null, length: number) {
   const { promise: answer, resolve } = Promise.withResolvers<string>();
   const socket = connect(Number(new URL(server.baseUrl).port), '127.0.0.1');
@@ -80,7 +80,7 @@ test('a request without a token is refused before its body is read', async () =>
     ['POST', '/articles'],
   ] as const) {
     assert.equal((await stranger(method, path, { raw: '{', headers: jsonType })).status, 401, path);
-    // Nothing of the body is ever sent.
+    // The body is never sent.
     const { answer } = slowRequest(method, path, null, 1_000_000);
     assert.match(await answer, /^HTTP\/1\.1 401 /, path);
   }
@@ -94,7 +94,7 @@ test('a request with a body is counted once', async (context) => {
     const { headers } = await user.request('POST', '/articles', { json: { title: 'x' } });
     remaining.push(headers.get('ratelimit-remaining'));
   }
-  // A minute may have begun between them.
+  // A new minute may begin between the requests.
   assert.ok(remaining.join() === '9,8' || remaining.join() === '9,9', remaining.join());
 });
 
@@ -166,7 +166,7 @@ test('an event’s nesting is limited to what its readers can follow', async () 
       headers: { ...jsonType, 'idempotency-key': `deep ${depth}${more}` },
     });
   };
-  // Beside the body itself, the list and the commit.
+  // The body, the list and the commit add three levels.
   assert.equal((await send(61)).status, 202);
   for (const [depth, more] of [
     [62, ''],

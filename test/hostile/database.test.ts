@@ -1,4 +1,4 @@
-/** A database that says nothing, comes back, or is asked for the same rows from many sides at once. */
+/** A database that is silent, comes back, or gets concurrent requests for the same rows. */
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -22,7 +22,7 @@ import { until } from '../support/webhooks.ts';
 
 const server = await startTestServer({ after });
 
-/** Fails where something waits for ever: so long that only that can take it. */
+/** Resolves to `still waiting` after a time that only an endless wait exceeds. */
 function settled(work: Promise<unknown>): Promise<unknown> {
   return Promise.race([
     work.then(
@@ -46,7 +46,7 @@ test('a silent database is unavailable, and requests do not wait for it', async 
   const error = await settled(ask());
   assert.ok(isDatabaseUnavailable(error), String(error));
   proxy.mend();
-  // The late answer is nobody's: the next question has a connection of its own.
+  // The late result is discarded: the next query has a connection of its own.
   assert.equal((await ask()).rows[0]?.n, 1);
 });
 
@@ -69,7 +69,7 @@ test('signing keys are read again after a failed read', async () => {
   const failed = new EventTarget();
   const keyring = new Keyring({
     db,
-    // Never started: nothing but the clock tells of a change.
+    // Never started: only the clock reveals a change.
     notifications: new Notifications(server.databaseUrl, () => {}),
     secret: testSecret,
     onChange: (keys) => {
@@ -98,7 +98,7 @@ test('concurrent countGuess and forgiveGuess do not deadlock', async () => {
   const db = openDatabase({ connectionString: server.databaseUrl, connectionsMax });
   const counters = ['a', 'b', 'c', 'd'].map((subject) => ({ subject, max: 1_000_000 }));
   const failures: unknown[] = [];
-  // One caller for each connection, so that nobody waits for the pool, whose timeout is not what is tested.
+  // One caller per connection, so that none waits for the pool. The pool's timeout is not under test.
   const caller = async (offset: number) => {
     for (let index = 0; index < 100; index += 1) {
       const work = (index + offset) % 2 === 0 ? countGuess(db, counters) : forgiveGuess(db, counters, ['a']);
@@ -144,7 +144,7 @@ test('lost notifications are reported once, not at every reconnect', async (cont
   for (const count of [1, 2]) {
     assert.equal(begun, count);
     proxy.cut();
-    // Some ten tries.
+    // Time for about ten attempts to reconnect.
     await sleep(2_500);
     assert.equal(told.length, count);
     proxy.mend();

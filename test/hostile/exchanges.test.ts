@@ -1,6 +1,6 @@
 /**
- * Single-use things under parallel requests: of many exchanges at once exactly one gets tokens, whatever the form of the
- * tokens and however they are bound, and no access token leaves unless a row was used up for it.
+ * Single use under parallel requests. Of many concurrent exchanges exactly one gets tokens, in every token format and
+ * binding, and no access token is issued unless a row is consumed for it.
  */
 
 import assert from 'node:assert/strict';
@@ -42,7 +42,7 @@ const formats: Record<string, Record<string, unknown>> = {
 const bindings = ['bearer', 'DPoP', 'mTLS'] as const;
 type Binding = (typeof bindings)[number];
 
-/** A client, and headers that bind each request's tokens: every proof is another one. */
+/** A client, and the headers that bind the tokens of each request: every DPoP proof is a new one. */
 async function setUp(fields: Partial<NewClient>, metadata: Record<string, unknown>, binding: Binding) {
   const bound = binding === 'mTLS' ? { tls_client_certificate_bound_access_tokens: true } : {};
   const client = await createTestClient(server, { ...fields, metadata: { ...metadata, ...bound } });
@@ -68,7 +68,7 @@ async function atOnce({ client, form, headers }: Attempt, count = 20) {
   return Promise.all(prepared.map((sent) => postForm(server, '/oauth/token', client, form, sent)));
 }
 
-/** How many tokens of a grant the database has. */
+/** Counts a grant's tokens in the database. */
 async function stored(grantId: string): Promise<{ access: number; refresh: number }> {
   const { rows } = await sql<{ access: number; refresh: number }>`
     select (select count(*)::int from access_tokens where grant_id = ${grantId}) as access,
@@ -109,7 +109,7 @@ for (const [format, metadata] of Object.entries(formats)) {
   }
 }
 
-/** The device's user allows it. */
+/** Starts a device flow and allows it as the user. @returns the device code */
 async function allowDevice(client: TestClient): Promise<string> {
   const { body } = await postForm(server, '/oauth/device', client, { scope: scopes.join(' ') });
   const browser = new TestBrowser(server.baseUrl);
@@ -182,7 +182,7 @@ test('attack: a used refresh token is worthless to another key or client within 
   const used = await postForm(server, '/oauth/token', client, form, await headers());
   assert.equal(used.status, 200);
   await attack();
-  // Its owner asks again, and gets the same successor; nothing was ended by the attacks.
+  // The owner repeats the request and gets the same successor: the attacks ended nothing.
   const again = await postForm(server, '/oauth/token', client, form, await headers());
   assert.equal(again.body.refresh_token, used.body.refresh_token);
 });
@@ -253,7 +253,7 @@ test('no access token is issued when the consuming statement changes no row', as
   }
 });
 
-/** The database itself keeps rows as they are, as if another request had been first. */
+/** Makes the database ignore each consumption, as if another request had been first. */
 async function ignoreUpdates(isOn: boolean): Promise<void> {
   await sql`
     create or replace function ignore_consumption() returns trigger language plpgsql as $$

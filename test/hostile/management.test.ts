@@ -1,4 +1,4 @@
-/** The management API under attack: rights that an app, a token or an address does not have. */
+/** Attacks on the management API: rights that an app, a token or an address does not have. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -91,7 +91,7 @@ test('attack: only the operator’s apps get a management scope, however they as
         ];
         for (const [path, form] of ways) {
           const { status, body } = await postForm(server, path, client, form);
-          // A document that cannot be fetched makes no client at all.
+          // A document that cannot be fetched creates no client.
           const expected = origin === 'document' ? [401, 'invalid_client'] : [400, 'invalid_scope'];
           assert.deepEqual([status, body.error], expected, `${origin} ${path} ${scope}`);
         }
@@ -139,7 +139,7 @@ test('attack: no spelling of this server’s address is accepted as an app’s a
   }
 });
 
-/** Makes the request wait for the app while a member is removed from it, as at the same moment. @returns its response */
+/** Makes the request wait for the app's row while a transaction removes a member. @returns its response */
 async function duringRemoval(
   appId: string,
   change: ReturnType<typeof sql>,

@@ -1,6 +1,6 @@
 /**
- * Those who mean harm choose the moment: while somebody signs out, while the database is away, while a clock is wrong,
- * or as often as they like.
+ * Attacks that choose their moment: during a sign-out, an outage of the database or a wrong clock, or with unlimited
+ * requests.
  */
 
 import assert from 'node:assert/strict';
@@ -49,7 +49,7 @@ test('a thief’s request in flight does not restore the session when its owner 
   const owner = await signedIn();
   const thief = new TestBrowser(server.baseUrl);
   for (const { name, value, path } of owner.cookies) thief.setCookie(name, value, path);
-  // The thief's request has found the session, and waits for a client to be looked up.
+  // The thief's request has found the session, and waits while a client is looked up.
   const [held, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const holding = server.db.transaction().execute(async (tx) => {
     await sql`lock table clients in access exclusive mode`.execute(tx);
@@ -156,7 +156,7 @@ test('what was issued during a database outage is in the audit log afterwards', 
   const clientId = newId();
   proxy.cut();
   audit.add({ kind: 'token.issued', accountId: null, clientId, grantId: null, details: {} });
-  // Longer than an entry waits for others.
+  // Longer than an entry waits to be written with others.
   await sleep(1_200);
   proxy.mend();
   const written = async () => (await readAuditLog(server.db, { clientId, limit: 10 })).length;
@@ -182,13 +182,13 @@ test('a proof from the future is remembered until it is too old', async () => {
   const ask = () =>
     postForm(server, '/oauth/token', client, { grant_type: 'client_credentials' }, { dpop: proof });
   assert.equal((await ask()).status, 200);
-  // Five minutes later, when its own time has come.
+  // Five minutes later, when the time in the proof is reached.
   await sql`update used_proofs set expires_at = expires_at - interval '310 seconds'`.execute(server.db);
   await runHousekeeping(server.db);
   assert.equal((await ask()).status, 400);
 });
 
-/** @param more further members of the claims, as JSON text */
+/** @param more additional claims, as JSON text */
 async function assertion(
   client: TestClient,
   privateKey: CryptoKey,
@@ -277,7 +277,7 @@ test('apps introduced by documents are limited for a network and in total', asyn
   for (let apps = 0; apps < registrationLimits.all + 10; apps += 1) {
     assert.equal(await countDocument(server.db, '192.0.2.66'), false);
   }
-  // It alone does not shut the others out, nor those who register.
+  // The refused apps of one network do not use up the limit of the others.
   assert.equal(await countDocument(server.db, '198.51.100.1'), true);
 
   await sql`update registration_windows set registrations = ${registrationLimits.remote}`.execute(server.db);
@@ -322,7 +322,7 @@ test('exactly one of several concurrent changes of a registration gets the next 
 test('a public client gets no token for itself', async () => {
   const wanted = { name: 'Public', authMethod: 'none' as const, grantTypes: ['client_credentials'] };
   await assert.rejects(createClient(server.db, wanted), /public client/);
-  // Registered before that was refused.
+  // As a client that was registered before this was refused.
   const client = await createTestClient(server, { authMethod: 'none', scopes: ['write:events'] });
   await sql`update clients set grant_types = '{client_credentials}' where id = ${client.id}`.execute(
     server.db,

@@ -1,4 +1,4 @@
-/** The authorization server against those who mean harm: apps, guessers, and text that is none. */
+/** The authorization server against malicious apps, guessed secrets and malformed text. */
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -72,7 +72,7 @@ test('oauth 56: a right user code is refused like a wrong one past the limit of 
   const browser = new TestBrowser(server.baseUrl);
   const guess = async (code: string) =>
     browser.submit(await browser.open(`${server.baseUrl}/device`), { user_code: code });
-  // Right ones do not count, however often.
+  // Correct codes do not count as guesses.
   for (let index = 0; index < 22; index += 1) {
     assert.match((await guess(String(body.user_code))).text, /Is this your device/);
   }

@@ -1,6 +1,4 @@
-/**
- * A hostile read of our own work: each test tries to take what is not its own. SECURITY.md lists them.
- */
+/** Attacks on the authorization server: each test tries to take what belongs to another. SECURITY.md lists them. */
 
 import assert from 'node:assert/strict';
 import { request as httpRequest } from 'node:http';
@@ -36,7 +34,7 @@ test('attack: an attacker’s session placed in the victim’s browser does not 
   const planted = browser.cookies.filter(({ name }) => name.startsWith('nuncio_session'));
   const victims = new TestBrowser(server.baseUrl);
   for (const { name, value, path } of planted) victims.setCookie(name, value, path);
-  // The victim signs in there; the attacker still holds the old cookie.
+  // The victim signs in there, while the attacker still has the old cookie.
   const login = await victims.open(request({ prompt: 'login' }));
   let page = await victims.submit(login, { email: victim.email, password: victim.password, action: 'login' });
   for (let step = 0; page.leftTo === null && step < 4; step += 1) {
@@ -82,12 +80,12 @@ test('attack: a forged form (CSRF) answers no question for the victim', async ()
     action: 'login',
   });
   assert.match(page.text, /value="allow"/);
-  // The victim, signed in, is made to send the attacker's consent form as it is.
+  // The signed-in victim submits the attacker's consent form unchanged.
   const { browser: victims } = await authorize(server, { account: victim, client, scopes });
   const answered = await victims.submit(page, { action: 'allow' });
   assert.equal(answered.response.status, 400);
   assert.equal(answered.leftTo, null);
-  // The login form of one question does not confirm the consent of the next.
+  // The form token of another browser's login form does not confirm the consent.
   const question = await createTestClient(server);
   const login = await new TestBrowser(server.baseUrl).open(request({}, question));
   const consent = await victims.open(request({}, question));
