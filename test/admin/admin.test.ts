@@ -1,4 +1,4 @@
-/** `/admin`: who may, what they see, what they change, and that it stands in the audit log. */
+/** `/admin`: who has access, what they see and change, and the entries in the audit log. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -37,7 +37,7 @@ test('only current administrators get in, with a token of an admin account or cl
   const asMachine = requester(server, await clientToken(server, machine, ['admin']));
   const gone = await createConsoleUser(server, { isAdmin: true });
   await sql`update accounts set is_admin = false where id = ${gone.account.id}`.execute(db);
-  // Of an app that registered itself, whatever it got hold of.
+  // A token of an app that registered itself, even though it has the scope.
   const client = await createTestClient(server, { origin: 'registration', scopes: ['admin'] });
   const { accessToken } = await mintAccessToken(server, {
     account: admin.account,

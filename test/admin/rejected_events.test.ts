@@ -1,4 +1,4 @@
-/** `/admin/rejected-events` and `nuncio rejected`: who may, what they see, retrying and discarding. */
+/** `/admin/rejected-events` and `nuncio rejected`: who has access, what they see, retrying and discarding. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -18,7 +18,7 @@ const server = await startTestServer({ after });
 const { db } = server;
 const admin = await createConsoleUser(server, { isAdmin: true });
 
-/** Publishes something bad. @returns its rejected event */
+/** Publishes an invalid event. @returns its rejected event */
 // biome-ignore lint/suspicious/noExplicitAny: tests look at whatever came
 async function reject(account: string, body: unknown, kind = 'push'): Promise<any> {
   await sql`select publish(${kind}, ${account}, ${JSON.stringify(body)}::jsonb)`.execute(db);
@@ -95,7 +95,7 @@ test('only administrators see or change rejected events', async () => {
   const developer = await createConsoleUser(server);
   const liar = await createConsoleUser(server, { scopes: [...consoleScopes, 'admin'] });
   const app = await createApp(server);
-  // Also not the account whose event it is, nor a machine that publishes.
+  // Neither the account of the event nor a client that publishes has access.
   const owner = await createApp(server, { account: { id } });
   const others = [developer.request, liar.request, app.request, owner.request];
   for (const request of [...others, await createPublisher(server), requester(server)]) {

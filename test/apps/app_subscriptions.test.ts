@@ -1,6 +1,6 @@
 /**
- * An app's own subscriptions: made by its members, with the events of every account that granted the app and of no
- * other, within each grant's scopes. Members get noAccess beyond that: not what belongs to users' grants.
+ * An app's own subscriptions: created by its members, they receive the events of every account that granted the app,
+ * and of no other, within each grant's scopes. Members have no access to the subscriptions of users' grants.
  */
 
 import assert from 'node:assert/strict';
@@ -36,7 +36,7 @@ async function addMember(app: { client_id: string }, role = 'developer'): Promis
   return member;
 }
 
-/** A user lets an app act for them. */
+/** A user grants an app these scopes. */
 async function grant(app: { client_id: string }, scopes: string[], on: TestServer = server) {
   const account = await createTestAccount(on);
   const minted = await mintAccessToken(on, { account, client: { id: app.client_id }, scopes });

@@ -1,6 +1,6 @@
 /**
- * `/apps`: making, changing and deleting apps, their secrets and members; what others see of them; what a suspended app
- * and one that waits for review can do.
+ * `/apps`: creating, changing and deleting apps, their secrets and members; what others see of them; what an app can do
+ * while it is suspended or waits for review.
  */
 
 import assert from 'node:assert/strict';
@@ -37,7 +37,7 @@ async function createAppOf(user: ConsoleUser, fields: Record<string, unknown> = 
   return made.body;
 }
 
-/** The same as a client that can be signed in to. */
+/** The app as a client for the helpers that sign users in. */
 // biome-ignore lint/suspicious/noExplicitAny: whatever the API gave
 function asClient(app: any): TestClient {
   return {
@@ -247,7 +247,7 @@ test('a repeated idempotency key returns the same secret', async () => {
   assert.ok(rows.every(({ body }) => !body.includes(first.body.client_secret)));
 });
 
-/** What everything that can be done to an app is answered with. */
+/** The response status of every action on an app. */
 async function statuses(request: ConsoleUser['request'], id: string, secret: string, member: string) {
   const path = `/apps/${id}`;
   const asked: Record<string, [method: string, path: string, json?: unknown]> = {
@@ -277,7 +277,7 @@ test('another developer and a token with the wrong scope neither see nor change 
   const [secret] = app.secrets;
   const found = await statuses(other.request, app.client_id, secret.id, owner.account.id);
   assert.deepEqual([...new Set(Object.values(found))], [404], JSON.stringify(found));
-  // A token that says `admin` of an account that is not (any more).
+  // The token has the scope `admin`, and its account is not an administrator (any more).
   const liar = await createConsoleUser(server, { scopes: [...consoleScopes, 'admin'] });
   const lied = await statuses(liar.request, app.client_id, secret.id, owner.account.id);
   assert.deepEqual([...new Set(Object.values(lied))], [404], JSON.stringify(lied));
@@ -303,7 +303,7 @@ test('another developer and a token with the wrong scope neither see nor change 
   assert.equal((await owner.request('GET', `/apps/${app.client_id}`)).status, 200);
 });
 
-/** Somebody becomes a member by invitation. */
+/** A new user becomes a member by invitation. */
 async function join(owner: ConsoleUser, app: { client_id: string }, role: string): Promise<ConsoleUser> {
   const member = await createConsoleUser(server);
   const path = `/apps/${app.client_id}/members/${encodeURIComponent(member.account.email)}`;
@@ -352,7 +352,7 @@ test('an inviter does not learn who has an account', async () => {
     );
   }
   assert.deepEqual(shapes[0], shapes[1]);
-  // Ids are no way around it.
+  // Account ids reveal nothing either.
   for (const id of [real.account.id, newId()]) {
     const put = await owner.request('PUT', `/apps/${app.client_id}/members/${id}`, {
       json: { role: 'owner' },

@@ -1,4 +1,4 @@
-/** `/apps/<id>/logo` and `/logos/<digest>`: who uploads a logo, what is taken, how it is served, and when it is gone. */
+/** `/apps/<id>/logo` and `/logos/<digest>`: who may upload a logo, what is accepted, serving and deletion. */
 
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
@@ -95,7 +95,7 @@ test('uploading the same logo again changes nothing', async () => {
     [200, made.body._links.logo, made.body.updated_at, 'verified'],
   );
   assert.equal((await entriesOf(id)).length, 1);
-  // At the same moment, too.
+  // The same is true of concurrent uploads.
   const answers = await Promise.all(Array.from({ length: 5 }, () => upload(owner, id, png(32, 32))));
   assert.equal(new Set(answers.map(({ status, body }) => `${status} ${body._links.logo.href}`)).size, 1);
   assert.equal((await entriesOf(id)).length, 2);
@@ -324,19 +324,19 @@ test('attack: a body past the limit is refused, by length or in chunks, and a fa
   const chunk = Buffer.concat([Buffer.from('10000\r\n'), fits, Buffer.from('\r\n')]);
   const chunked = [Buffer.from(`${request}Transfer-Encoding: chunked\r\n\r\n`), chunk, chunk];
   assert.match(await converse(Buffer.concat(chunked)), /^HTTP\/1.1 413 /);
-  // Half of what was promised, and then nothing.
+  // Fewer bytes than promised, then the end of the connection.
   const short = `${request}Content-Length: ${fits.length}\r\n\r\n`;
   assert.doesNotMatch(
     await converse(Buffer.concat([Buffer.from(short), fits.subarray(0, 99)]), true),
     /^HTTP\/1.1 2/,
   );
-  // More than was promised: the rest is no part of the body.
+  // More bytes than promised: the rest is not part of the body.
   const cut = `${request}Content-Length: 99\r\nConnection: close\r\n\r\n`;
   assert.match(await converse(Buffer.concat([Buffer.from(cut), fits])), /^HTTP\/1.1 4/);
   assert.equal(await logoOf(owner, id), path);
 });
 
-/** What the server says to these bytes. @param ends whether the other side then goes away */
+/** Sends the bytes. @param ends whether this side then closes the connection @returns all that the server sends */
 function converse(bytes: Buffer, ends = false): Promise<string> {
   const { hostname, port } = new URL(server.baseUrl);
   return new Promise((resolve) => {
@@ -345,7 +345,7 @@ function converse(bytes: Buffer, ends = false): Promise<string> {
     socket.on('data', (data) => {
       text += data.toString('latin1');
     });
-    // A reset after the response is as good as an end.
+    // A reset after the response counts as an end.
     socket.on('error', () => {});
     socket.on('close', () => resolve(text));
     socket.write(bytes);

@@ -1,4 +1,4 @@
-/** The command line and the life of the server as a process. */
+/** The command line, and the life cycle of the server process. */
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -99,7 +99,7 @@ test('a second server on the same data directory says so and exits 1', async (t)
   const second = await runCommand(['dev'], { ...environment, PORT: String(await freePort()) });
   assert.equal(second.code, 1);
   assert.match(second.stderr, /^nuncio: [^\n]*(another|other) server[^\n]*\n$/i);
-  // Before its folder goes: hooks run in the order in which they were added.
+  // The server ends before its directory is removed: hooks run in the order in which they were added.
   assert.equal(await first.end('SIGTERM'), 0);
 });
 
@@ -147,7 +147,7 @@ test('an unfinished request does not keep a server from stopping cleanly', async
   socket.on('error', () => {});
   socket.write('POST /oauth/token HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n');
   socket.write('Content-Type: application/x-www-form-urlencoded\r\nExpect: 100-continue\r\n\r\n');
-  // It has been taken: the server asks for the body.
+  // The request is in progress: the server asks for the body.
   await once(socket, 'data');
   socket.resume();
   assert.equal(await server.end('SIGTERM'), 0);

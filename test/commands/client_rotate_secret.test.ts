@@ -1,4 +1,4 @@
-/** `nuncio client rotate-secret`: another secret without a gap. */
+/** `nuncio client rotate-secret`: replaces a secret without an interruption. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -10,7 +10,7 @@ import { startTestServer } from '../support/server.ts';
 
 const server = await startTestServer({ after });
 
-/** As on the command line, beside the running server. */
+/** Runs the command beside the running server. */
 async function rotate(id: string, values: Record<string, string | boolean> = {}): Promise<string[]> {
   const lines: string[] = [];
   await clientRotateSecret.run(
@@ -25,7 +25,7 @@ async function statusOf(client: TestClient, secret: string | null): Promise<numb
   return (await postForm(server, '/oauth/token', { ...client, secret }, form)).status;
 }
 
-/** The server is told of changes by the database. */
+/** Waits until the server, which the database notifies of the change, returns this status. */
 async function untilStatus(client: TestClient, secret: string | null, status: number): Promise<void> {
   while ((await statusOf(client, secret)) !== status) await new Promise((resolve) => setTimeout(resolve, 20));
 }

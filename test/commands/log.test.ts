@@ -1,4 +1,4 @@
-/** The log: nothing of it is lost by an end from within, and it costs a write for each turn, not for each line. */
+/** The log: no line is lost when the process ends itself, and the lines of one turn share a write. */
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -9,7 +9,7 @@ import { test } from 'node:test';
 
 const from = JSON.stringify(new URL('../../src/commands/log_destination.ts', import.meta.url).href);
 
-/** Runs a script that has a logger to a target; its lines are numbers. */
+/** Runs a script with a logger that writes to a target. Its lines are numbers. */
 function run(target: string, script: string) {
   const source = `
     import { readFileSync } from 'node:fs';
@@ -73,6 +73,6 @@ test('lines of one turn are written together in order', (t) => {
     process.kill(process.pid, 'SIGKILL');`,
   );
   assert.deepEqual(numbers(readFileSync(file, 'utf8')), upTo(1_000), stderr);
-  // Threads that wake each other write, too.
+  // Threads that wake each other also write.
   assert.ok(Number(stdout) < 100, stdout + stderr);
 });

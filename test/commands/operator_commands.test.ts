@@ -1,4 +1,4 @@
-/** Commands of an operator beside a running server: `nuncio trigger`, `nuncio audit`, `nuncio user …`. */
+/** Operator commands beside a running server: `nuncio trigger`, `nuncio audit`, `nuncio user …`. */
 
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
@@ -22,7 +22,7 @@ import { createApp, pushBody, subscribe, until } from '../support/webhooks.ts';
 
 const server = await startTestServer({ after });
 
-/** As on the command line. */
+/** Runs a command as the command line does. */
 async function run(command: Command, values: Record<string, string | boolean>, ...positionals: string[]) {
   const lines: string[] = [];
   const config = { ...server.config, databaseUrl: server.databaseUrl };
@@ -65,7 +65,7 @@ test('trigger refuses an unknown kind, an invalid body and an unknown account', 
     CommandError,
     /account "nobody@example.com" not found/,
   );
-  // The demo user of development mode is not here.
+  // This database has no demo user of development mode.
   await fails({}, 'push', UsageError, /--account is required/);
   const { rows } = await sql`select from events where account_id = ${account.id}`.execute(server.db);
   assert.equal(rows.length, 0);

@@ -1,4 +1,4 @@
-/** Where commands get a password from. */
+/** Sources of a command's password. */
 
 import assert from 'node:assert/strict';
 import { PassThrough } from 'node:stream';

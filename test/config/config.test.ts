@@ -1,4 +1,4 @@
-/** Settings: what is taken, and that everything wrong is named at once. */
+/** Settings: which values are accepted, and that all errors are reported at once. */
 
 import assert from 'node:assert/strict';
 import { readFileSync, statSync } from 'node:fs';

@@ -1,4 +1,4 @@
-/** Identifiers sort by the time they were made. */
+/** Identifiers sort by the time of their creation. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-/** Uploaded images: what is taken, what is left of it, and what is refused. */
+/** Uploaded images: what is accepted, what is kept of it, and what is refused. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -35,7 +35,7 @@ function refused(type: ImageType, given: Buffer): string {
   return image as string;
 }
 
-/** A segment of a JPEG, behind its first two bytes. */
+/** Inserts a segment behind the first two bytes of a JPEG. */
 function withSegment(code: number, content: string | Buffer): Buffer {
   const body = Buffer.from(content);
   const head = Buffer.from([0xff, code, (body.length + 2) >> 8, (body.length + 2) & 0xff]);
@@ -54,7 +54,7 @@ function webpOf(...chunks: readonly [name: string, content: Buffer][]): Buffer {
   return Buffer.concat([Buffer.from('RIFF'), length, body]);
 }
 
-/** The chunk with the picture, of a WebP without compression of colors. */
+/** The content of the image chunk of a lossless WebP. */
 const lossless = losslessWebp.subarray(losslessWebp.indexOf('VP8L') + 8);
 
 test('an image keeps its size and loses color profile, metadata and trailing bytes', () => {
@@ -105,7 +105,7 @@ test('content of another type is refused, whatever type it claims', () => {
 
 test('a file that is an image and something else keeps at most the image', () => {
   const page = Buffer.from('<html><script>alert(1)</script>');
-  // A comment in a JPEG, a chunk of text in a PNG, an unknown chunk in a WebP: where polyglots hide a page.
+  // Where polyglots hide a page: a comment in a JPEG, a text chunk in a PNG, an unknown chunk in a WebP.
   const hidden: readonly (readonly [ImageType, Buffer])[] = [
     ['image/jpeg', withSegment(0xfe, page)],
     ['image/jpeg', withSegment(0xe5, page)],
