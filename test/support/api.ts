@@ -7,7 +7,7 @@ import type { TestServer } from './server.ts';
 export interface ApiAnswer {
   status: number;
   headers: Headers;
-  /** Parsed JSON; undefined where there was no body. */
+  /** Parsed JSON; undefined without a body. */
   // biome-ignore lint/suspicious/noExplicitAny: tests look at whatever came
   body: any;
   text: string;
@@ -17,7 +17,7 @@ export interface ApiRequest {
   headers?: Record<string, string>;
   /** Sent as JSON. */
   json?: unknown;
-  /** Sent as it is. */
+  /** Sent unchanged. */
   raw?: string | Uint8Array<ArrayBuffer>;
 }
 
@@ -28,7 +28,7 @@ export interface ApiUser {
   request: (method: string, path: string, options?: ApiRequest) => Promise<ApiAnswer>;
 }
 
-/** A user of its own with a token of a new client. */
+/** Creates a user and a token for that user from a new client. */
 export async function createApiUser(
   server: TestServer,
   scopes: readonly string[] = ['read:posts', 'write:posts'],
@@ -40,7 +40,7 @@ export async function createApiUser(
   return { account: user, accessToken, grantId, request: requester(server, accessToken) };
 }
 
-/** Without a token where none is given. */
+/** Sends no `Authorization` header without a token. */
 export function requester(server: Pick<TestServer, 'baseUrl'>, accessToken?: string) {
   return async (method: string, path: string, options: ApiRequest = {}): Promise<ApiAnswer> => {
     const headers: Record<string, string> = {

@@ -13,7 +13,7 @@ export interface Form {
   action: string;
   method: string;
   fields: Record<string, string>;
-  /** Names and values of its buttons. */
+  /** Names and values of the form's buttons. */
   buttons: [name: string, value: string][];
 }
 
@@ -48,7 +48,7 @@ export class TestBrowser {
     return response;
   }
 
-  /** Follows redirects until there is a page, or one that leads elsewhere (which is returned, not followed). */
+  /** Follows redirects within the server. Returns the final page, or the first redirect to another host. */
   async open(url: string, init: RequestInit = {}): Promise<Page> {
     let response = await this.request(url, init);
     let at = url;
@@ -66,7 +66,7 @@ export class TestBrowser {
     throw new Error(`too many redirects, the last to ${at}`);
   }
 
-  /** Submits the page's form with the values given beside its own. */
+  /** Submits a form of the page, with the given values replacing its own. */
   async submit(page: Page, values: Record<string, string>, index = 0): Promise<Page> {
     const form = formsOf(page.text)[index];
     if (form === undefined) throw new Error(`no form on ${page.url}: ${page.text.slice(0, 500)}`);
@@ -95,7 +95,7 @@ export interface Page {
   url: string;
   response: Response;
   text: string;
-  /** Where the last redirect leads, when it leaves the server. */
+  /** The target of the last redirect, if it leaves the server. */
   leftTo: URL | null;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Test certificates, valid for a hundred years: authorities, a server for `apps.example` and its subdomains,
- * a machine certified by the authority, and a self-signed machine. Nothing real trusts them.
+ * Test certificates, valid for a hundred years: authorities, a server for `apps.example` and its subdomains, a
+ * machine certified by the authority, and a self-signed machine. No real system trusts them.
  */
 
 export const authorityCertificate = `-----BEGIN CERTIFICATE-----
@@ -34,7 +34,7 @@ iiF1VILddOqx6THR3JBiWFIBUg2hRANCAAQGnrumsXAtQ5GcshMt5hxwsDKgfIso
 EV0zJBO3Wt83wDW85W86g7hPSTOILgfqreLrO8iBljC1ZCyQB3wYycpP
 -----END PRIVATE KEY-----`;
 
-/** Subject `CN=machine.example,OU=Machines,O=Example Org,C=DE`, with a name of each kind. */
+/** Subject `CN=machine.example,OU=Machines,O=Example Org,C=DE`, with one alternative name of each type. */
 export const machineCertificate = `-----BEGIN CERTIFICATE-----
 MIICPDCCAeGgAwIBAgIUFTU5Gi84NjpaCm2oklZc+M49W7cwCgYIKoZIzj0EAwIw
 LDEqMCgGA1UEAwwhTnVuY2lvIHRlc3QgYXV0aG9yaXR5IG9mIG1hY2hpbmVzMCAX
@@ -56,7 +56,7 @@ qefdtONwjwYcs3IPdbvc//HIg/mhRANCAARkhATVUvW2i76Z41kKcDTXSg6cuEqv
 yEfqvXrz95g2D036p0T9Ogfrr2x+FiA4BTmy8E4Ocxmb3C71LPU2aE4w
 -----END PRIVATE KEY-----`;
 
-/** Vouches for the machine. */
+/** The issuer of the machine certificate. */
 export const machineAuthorityCertificate = `-----BEGIN CERTIFICATE-----
 MIIBrjCCAVWgAwIBAgIUC8vej0c7jJTc3gsPhFKsSeyZSXkwCgYIKoZIzj0EAwIw
 LDEqMCgGA1UEAwwhTnVuY2lvIHRlc3QgYXV0aG9yaXR5IG9mIG1hY2hpbmVzMCAX

@@ -1,6 +1,6 @@
 /**
- * The checklists in docs/conformance*.md and the tests named after their lines: `oauth 12: …`, `webhooks 3,
- * 4: …`. Sources are read as text; the formatter guarantees their indentation.
+ * The checklists in docs/conformance*.md and the tests named after their rows: `oauth 12: …`, `webhooks 3, 4: …`.
+ * Sources are read as text; the formatter guarantees their indentation.
  */
 
 import { globSync, readFileSync } from 'node:fs';
@@ -33,16 +33,16 @@ export function readRows({ document }: Checklist): Row[] {
     });
 }
 
-/** The lines of a checklist that a test's name says it holds. */
+/** Returns the checklist rows that a test name refers to. */
 export function linesOf(name: string, { prefix }: Checklist): number[] {
   const mentions = name.matchAll(new RegExp(`\\b${prefix} (\\d+(?:, \\d+)*):`, 'g'));
   return [...mentions].flatMap(([, numbers = '']) => numbers.split(', ').map(Number));
 }
 
 /**
- * Compares what a run reports with what the rows promise.
- * @param files that the run was to run
- * @returns what is missing, in words
+ * Compares the results of a run with the checklists.
+ * @param files the test files of the run
+ * @returns a description of each missing test
  */
 export function missingFrom(ran: readonly RanTest[], files: readonly string[]): string[] {
   return checklists.flatMap((checklist) => {
@@ -62,13 +62,13 @@ export function missingFrom(ran: readonly RanTest[], files: readonly string[]): 
 
 export interface SourceTest {
   file: string;
-  /** As it stands in the source, with its template parts. */
+  /** As written in the source, with template placeholders. */
   name: string;
-  /** The whole call. */
+  /** The source of the whole call. */
   text: string;
 }
 
-/** Every test of every file. */
+/** Returns every test of every file. */
 export function readTests(): SourceTest[] {
   return globSync('**/*.test.ts', { cwd: testFolder })
     .sort()
@@ -84,13 +84,13 @@ export function testsIn(file: string, source: string): SourceTest[] {
   }));
 }
 
-/** From there to the line that closes what begins there: the first with the same indentation and a bracket. */
+/** Returns the text up to the closing line: the first with the same indentation and a bracket. */
 function blockAt(source: string, index: number, indentation: string): string {
   const rest = source.slice(index);
   const firstLine = rest.slice(0, rest.indexOf('\n'));
   if (firstLine.endsWith(');')) return firstLine;
   const end = new RegExp(`^${indentation}[})\\]].*$`, 'gm');
-  // What closes only the parameters or the options goes on: `) {`, `}, async () => {`.
+  // A line such as `) {` or `}, async () => {` closes only the parameters or the options.
   for (const { 0: line, index: at } of rest.matchAll(end)) {
     if (!/[{([]$|=>$/.test(line)) return rest.slice(0, at + line.length);
   }
@@ -98,8 +98,8 @@ function blockAt(source: string, index: number, indentation: string): string {
 }
 
 /**
- * Whether a test asserts anything, by itself or by a function that it calls, in its file or in test/support. Waiting for
- * a condition that must come (`until`, a subscriber's `waitFor`) asserts it.
+ * Whether a test asserts anything, directly or through a function that it calls in its own file or in test/support.
+ * Waiting for a condition that must come true (`until`, a subscriber's `waitFor`) counts as an assertion.
  */
 export function hasAssertion({ file, text }: SourceTest): boolean {
   return asserts(text, readFileSync(new URL(`test/${file}`, root), 'utf8'), new Set());
@@ -116,7 +116,7 @@ function asserts(text: string, source: string, seen: Set<string>): boolean {
   return false;
 }
 
-/** The source that a function is declared in, and its text. */
+/** Returns the source that declares a function, and the function's text. */
 function declarationOf(name: string, source: string): [string, string] | undefined {
   const declaration = new RegExp(`^( *)(?:export )?(?:(?:async )?function ${name}\\b|const ${name} = )`, 'm');
   const here = declaration.exec(source);

@@ -19,7 +19,7 @@ interface Scope {
   after: (close: () => Promise<void>) => unknown;
 }
 
-/** Nothing of what a browser does on its own account: no look-ups, no updates. */
+/** Disables everything that a browser does in the background, such as look-ups and updates. */
 const quietArguments = [
   '--disable-background-networking',
   '--disable-component-update',
@@ -35,7 +35,7 @@ export async function startBrowser(scope: Scope): Promise<Browser> {
   return browser;
 }
 
-/** Starts a browser that another program can drive as well. Its pages share one profile. @param port of its protocol */
+/** Starts a browser that another program can also control. All pages share one profile. @param port of the DevTools protocol */
 export async function startDebuggedBrowser(scope: Scope, port: number): Promise<BrowserContext> {
   const profile = await mkdtemp(join(tmpdir(), 'nuncio-profile-'));
   const { args, ...options } = await launchOptions();
@@ -59,8 +59,8 @@ async function launchOptions() {
 }
 
 /**
- * The package unpacks itself into the temporary directory, under one name for everybody. Here each user has a
- * folder of its own, renamed into place when it is whole, so that test files may ask for it at the same time.
+ * The package unpacks itself into the temporary directory under a fixed name. Each user gets a separate folder
+ * instead, renamed into place once complete, so that test files can call this concurrently.
  */
 async function unpackedChromium(): Promise<string> {
   const folder = join(tmpdir(), `nuncio-chromium-${process.getuid?.() ?? 'user'}`);
@@ -73,12 +73,12 @@ async function unpackedChromium(): Promise<string> {
   await chromium.executablePath();
   if (TMPDIR === undefined) delete process.env.TMPDIR;
   else process.env.TMPDIR = TMPDIR;
-  // Somebody else was quicker: theirs is as good.
+  // Another process has already created the folder.
   await rename(draft, folder).catch(() => rm(draft, { recursive: true, force: true }));
   return executable;
 }
 
-/** A page of a browser that knows nothing yet. What went wrong in it is kept in `problems`. */
+/** Opens a page of a browser with an empty profile. Collects the page's errors in `problems`. */
 export async function openPage(
   browser: Browser,
   options: BrowserContextOptions = {},

@@ -1,6 +1,6 @@
 /**
- * The Model Context Protocol's conformance suite for authorization servers, run as its own program against a
- * test server with a user who signs in and allows.
+ * The Model Context Protocol's conformance suite for authorization servers. It runs as a separate program against a
+ * test server; a simulated user signs in and consents.
  */
 
 import { spawn } from 'node:child_process';
@@ -23,11 +23,11 @@ export interface Check {
 export interface ConformanceRun {
   exitCode: number | null;
   output: string;
-  /** All checks of all scenarios, as the suite wrote them down. */
+  /** The checks of all scenarios, from the suite's result files. */
   checks: Check[];
 }
 
-/** The client's redirect URI, as the suite has it: any port of loopback (RFC 8252 section 7.3). */
+/** The client's redirect URI in the suite: loopback with any port (RFC 8252 section 7.3). */
 export const conformanceRedirectUri = 'http://127.0.0.1/callback';
 
 /** The names of the suite's scenarios for authorization servers. */
@@ -36,9 +36,7 @@ export async function listScenarios(): Promise<string[]> {
   return [...output.matchAll(/^ +- (\S+)/gm)].map(([, name]) => name as string);
 }
 
-/**
- * @param options a public client: the suite sends no secret to a server that also knows the method `none`
- */
+/** @param options a public client: the suite sends no secret to a server that also supports the method `none` */
 export async function runConformance(
   { baseUrl }: Pick<TestServer, 'baseUrl'>,
   options: { account: TestAccount; clientId: string; resource?: string; specVersion?: string },
@@ -60,7 +58,7 @@ export async function runConformance(
   }
 }
 
-/** @param signIn called with the address that the suite asks a person to open */
+/** @param signIn called with the URL that the suite asks a person to open */
 async function run(
   words: readonly string[],
   signIn: (url: string) => Promise<void>,
@@ -73,7 +71,7 @@ async function run(
       output += text;
       const url = /^https?:\S+(?=\n)/m.exec(output)?.[0];
       if (visit !== undefined || url === undefined || !output.includes('Callback server started')) return;
-      // Where nobody comes back, the suite would wait for minutes.
+      // Without a redirect to its callback, the suite would wait for minutes.
       visit = signIn(url).catch((error) => {
         output += `\n${error}`;
         child.kill();

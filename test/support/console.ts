@@ -16,7 +16,7 @@ import {
 import type { TestServer } from './server.ts';
 import type { Request } from './webhooks.ts';
 
-/** Everything that the console of an app developer asks for. */
+/** The scopes that the console requests for an app developer. */
 export const consoleScopes = ['read:apps', 'write:apps', 'read:webhooks', 'write:webhooks'];
 
 export function consoleClientOf(server: Pick<TestServer, 'baseUrl'>): TestClient {
@@ -34,7 +34,7 @@ export interface ConsoleUser {
   accessToken: string;
 }
 
-/** A user with a minted token of the console. */
+/** Creates a user with a minted token of the console. */
 export async function createConsoleUser(
   server: TestServer,
   options: { scopes?: readonly string[]; isAdmin?: boolean; account?: TestAccount } = {},
@@ -47,8 +47,8 @@ export async function createConsoleUser(
 }
 
 /**
- * Signs in to the console through its page; no consent is asked for.
- * @param browser one that is signed in already is not asked again
+ * Signs in to the console through its page. The console needs no consent.
+ * @param browser skips the login page if it is already signed in
  * @returns the token response
  */
 export async function signInToConsole(
@@ -69,7 +69,7 @@ export async function signInToConsole(
   const hasCode = ({ url: at }: { url: string }) => new URL(at).searchParams.has('code');
   let page = first;
   if (!hasCode(page)) page = await browser.submit(page, { email, password, action: 'login' });
-  // Somebody else was signed in: their session is ended by a form that submits itself.
+  // Another user was signed in. A form that submits itself ends that session.
   if (!hasCode(page)) page = await browser.submit(page, {});
   const arrived = page.url;
   const code = new URL(arrived).searchParams.get('code');

@@ -1,7 +1,4 @@
-/**
- * The console in a real browser. It is built when the build is outdated, a user signs in, and any browser
- * error fails the test.
- */
+/** The console in a real browser. Rebuilds an outdated console, signs a user in, and fails the test on any browser error. */
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -14,13 +11,13 @@ import { startTestServer, type TestServer } from './server.ts';
 
 const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-/** Milliseconds that a page may take for one step, on a slow machine. */
+/** Timeout for one step of a page on a slow machine. */
 const stepTimeoutMs = 60_000;
 
 export const phone: BrowserContextOptions = { viewport: { width: 390, height: 844 } };
 export const desktop: BrowserContextOptions = { viewport: { width: 1440, height: 900 } };
 
-/** A server whose console is of the sources as they are. */
+/** Starts a server with a console built from the current sources. */
 export async function startConsoleServer(
   ...parameters: Parameters<typeof startTestServer>
 ): Promise<TestServer> {
@@ -30,15 +27,15 @@ export async function startConsoleServer(
 
 export interface ConsolePage {
   page: Page;
-  /** What the browser has complained of: errors of scripts, refusals of the policy, requests to other origins. */
+  /** Problems that the browser reported: script errors, Content-Security-Policy violations, requests to other origins. */
   problems: string[];
-  /** Goes to an address of the console, as a link does: the session goes on. */
+  /** Navigates within the console as a link does. The session is kept. */
   follow: (path: string) => Promise<void>;
 }
 
 /**
  * Signs a user in to the console.
- * @param path where to arrive
+ * @param path the path to open
  */
 export async function openConsole(
   browser: Browser,
@@ -74,7 +71,7 @@ interface Findings {
   violations: { id: string; nodes: { html: string; failureSummary: string }[] }[];
 }
 
-/** Runs in the page: waits until everything that moves or fades to an end has done so. */
+/** Runs in the page: waits until all finite animations and transitions have ended. */
 const animationsEnded = `(async () => {
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
   const running = () => document.getAnimations().filter((animation) =>
@@ -82,10 +79,13 @@ const animationsEnded = `(async () => {
   while (running().length > 0) await Promise.allSettled(running().map((animation) => animation.finished));
 })()`;
 
-/** What `axe-core` finds on the page, once it has come to rest: colors that still fade in have no contrast yet. */
+/**
+ * Returns the violations that `axe-core` finds after all animations have ended. A color that still fades in has too
+ * little contrast.
+ */
 export async function accessibilityFaults(page: Page): Promise<string[]> {
   await page.evaluate(animationsEnded);
-  // The policy of the page lets no script in: the driver's own world has it.
+  // The page's Content-Security-Policy blocks injected scripts, so this runs in the driver's isolated world.
   await page.evaluate(axeSource);
   const { violations } = (await page.evaluate(
     "axe.run(document, { resultTypes: ['violations'] })",
@@ -95,10 +95,10 @@ export async function accessibilityFaults(page: Page): Promise<string[]> {
   );
 }
 
-/** Tab stops that a page has at most. */
+/** The maximum number of tab stops of a page. */
 const tabStopsMax = 150;
 
-/** Presses Tab until something has the focus, as somebody without a mouse does. */
+/** Presses Tab until the target has the focus, as a keyboard user does. */
 export async function tabTo(page: Page, target: Locator): Promise<void> {
   for (let stops = 0; stops < tabStopsMax; stops += 1) {
     if (await target.evaluate((element) => element === element.ownerDocument.activeElement)) return;

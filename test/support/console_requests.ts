@@ -5,16 +5,16 @@ import { deliveryId, deliveryIdPrefix } from '../../src/webhooks/subscriptions/d
 import { historyDays, rareKind } from './full_log.ts';
 
 export interface Places {
-  /** The busy subscription. */
+  /** The subscription with most of the deliveries. */
   subscriptionId: string;
   lane: number;
-  /** Deliveries of it. */
+  /** The number of its deliveries. */
   deliveries: number;
   appId: string;
   accountId: string;
 }
 
-/** Every GET, by its path. */
+/** Returns the path of every GET request. */
 export function consoleReads(places: Places): string[] {
   return [
     ...['/oauth/userinfo', '/event-kinds', '/meta', '/app-invitations'],
@@ -25,7 +25,7 @@ export function consoleReads(places: Places): string[] {
   ];
 }
 
-/** RFC 3339, in a URL. */
+/** An RFC 3339 time, encoded for a URL. */
 export function daysAgo(days: number): string {
   return encodeURIComponent(new Date(Date.now() - days * 86_400_000).toISOString());
 }
@@ -59,7 +59,7 @@ function deliveryReads({ subscriptionId, lane, deliveries }: Places): string[] {
     ...filters.flatMap((filter) => [filter, filter + middle, filter + stretch]).map((query) => list + query),
     ...[`&since=${daysAgo(3)}`, `&until=${daysAgo(3)}`].map((query) => list + query),
     ...ids.map((id) => `${list}&id=${id}`),
-    // What a live list looks at once a second.
+    // The request that a live list repeats every second.
     `/subscriptions/${subscriptionId}/deliveries?limit=100`,
     ...ids.map((id) => `/deliveries/${id}`),
   ];

@@ -8,7 +8,7 @@ import { loadPlatform } from '../../src/platform.ts';
 
 const templateName = 'nuncio_template';
 
-/** Made once for a run, by the runner. */
+/** Creates the template. The runner calls this once per run. */
 export async function createTemplate(adminUrl: string): Promise<void> {
   await execute(adminUrl, `create database ${templateName}`);
   const url = databaseUrl(adminUrl, templateName);
@@ -21,12 +21,12 @@ export interface TestDatabase {
   drop(): Promise<void>;
 }
 
-/** A migrated, empty database. */
+/** Creates a migrated, empty database. */
 export function createDatabase(): Promise<TestDatabase> {
   return createFrom(templateName);
 }
 
-/** A database that Nuncio has never seen. */
+/** Creates a database without any table of Nuncio. */
 export function createForeignDatabase(): Promise<TestDatabase> {
   return createFrom('template1');
 }
@@ -48,7 +48,7 @@ function databaseUrl(adminUrl: string, name: string): string {
   return url.href;
 }
 
-/** Executes one statement on a connection of its own. */
+/** Executes one statement on a separate connection. */
 export async function execute(url: string, statement: string): Promise<void> {
   const client = new pg.Client({ connectionString: url });
   await client.connect();

@@ -1,4 +1,4 @@
-/** A TCP proxy in front of the database that a test can cut. */
+/** A TCP proxy in front of the database. Tests use it to interrupt connections. */
 
 import type { AddressInfo } from 'node:net';
 import { connect, createServer, type Socket } from 'node:net';
@@ -6,13 +6,13 @@ import { connect, createServer, type Socket } from 'node:net';
 export interface DatabaseProxy {
   /** The connection string that goes through the proxy. */
   url: string;
-  /** Ends every connection and refuses new ones. */
+  /** Closes every connection and refuses new ones. */
   cut(): void;
-  /** Keeps every connection and lets nothing through: what a host that lost its power looks like. */
+  /** Keeps every connection open but forwards nothing, as if the host had lost power. */
   freeze(): void;
-  /** Lets connections through again. */
+  /** Forwards connections again. */
   mend(): void;
-  /** Leads new connections to another PostgreSQL. */
+  /** Sends new connections to another PostgreSQL. */
   lead(databaseUrl: string): void;
   close(): Promise<void>;
 }

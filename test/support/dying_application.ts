@@ -1,6 +1,6 @@
 /**
- * An application that publishes by SQL and is killed: `<database URL> <account> <mark> before|after`. The
- * last parameter says whether it dies before the commit or right after it.
+ * An application that publishes by SQL and is killed: `<database URL> <account> <mark> before|after`. The last
+ * parameter says whether it is killed before the commit or immediately after it.
  */
 
 import pg from 'pg';

@@ -1,4 +1,4 @@
-/** An HTTP proxy on loopback that executes `CONNECT` and records what it was asked. */
+/** An HTTP proxy on loopback that handles `CONNECT` and records its requests. */
 
 import { createServer, type IncomingHttpHeaders } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
@@ -6,9 +6,9 @@ import { type AddressInfo, connect, type Socket } from 'node:net';
 export interface ProxyProcess {
   /** `http://127.0.0.1:<port>`. */
   url: string;
-  /** What `CONNECT` asked for, and with which headers. */
+  /** Targets and headers of the `CONNECT` requests. */
   asked: { target: string; headers: IncomingHttpHeaders }[];
-  /** Requests that were no `CONNECT`. */
+  /** Number of requests with another method. */
   others: number;
 }
 
@@ -16,7 +16,7 @@ interface Scope {
   after: (hook: () => Promise<void>) => unknown;
 }
 
-/** @param answer what is said instead of doing it, where something is */
+/** @param answer a response to send instead of connecting, if any */
 export async function startEgressProxy(
   scope: Scope,
   answer: (target: string) => string | undefined = () => undefined,

@@ -1,4 +1,7 @@
-/** Processes that use an embedded PostgreSQL, what they leave behind, and the machines they run on. */
+/**
+ * Processes that use an embedded PostgreSQL, the processes and folders that they leave behind, and the environments
+ * they run in.
+ */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -24,10 +27,10 @@ import { findPostmaster } from '../../src/database/embedded/postmaster.ts';
 
 export const isRoot = process.getuid?.() === 0;
 export const userScript = join(import.meta.dirname, 'embedded_user.ts');
-/** An ordinary user, for root to become. */
+/** An unprivileged user for processes that root starts. */
 export const nobody = isRoot ? { uid: idOf('-u'), gid: idOf('-g') } : { uid: 0, gid: 0 };
 
-/** What this process itself uses, by data directory. */
+/** The sessions of this process, by data directory. */
 const sessions = new Map<string, EmbeddedPostgres[]>();
 const endings = new WeakMap<TestContext, (() => unknown)[]>();
 
@@ -50,7 +53,7 @@ interface User {
   kill(): Promise<void>;
 }
 
-/** Another process that uses the data directory; resolves once it is ready or refused. */
+/** Starts another process that uses the data directory. Resolves when it is ready or refused. */
 export async function use(
   t: TestContext,
   dataDir: string,
@@ -104,7 +107,7 @@ export async function query<T>(connectionString: string, text: string): Promise<
   }
 }
 
-/** Tries again until it succeeds; the runner's own limit ends a test that never does. */
+/** Retries until the attempt succeeds. The runner's timeout ends a test that never does. */
 export async function eventually<T>(attempt: () => Promise<T>): Promise<T> {
   for (;;) {
     try {
@@ -115,7 +118,7 @@ export async function eventually<T>(attempt: () => Promise<T>): Promise<T> {
   }
 }
 
-/** A connection in the middle of a statement; returns its backend's process id. */
+/** Opens a connection with a statement in flight. Returns the process id of its backend. */
 export async function busyBackend(t: TestContext, connectionString: string): Promise<number> {
   const client = new pg.Client({ connectionString });
   client.on('error', () => undefined);
@@ -134,7 +137,7 @@ export async function postmasterPid(dataDir: string): Promise<number> {
   return found.pid;
 }
 
-/** The processes of PostgreSQL on this data directory, seen from outside of what is tested. */
+/** Returns the PostgreSQL processes of this data directory, as the operating system lists them. */
 export function processesOf(cluster: string): { pid: number; line: string }[] {
   const { stdout } = spawnSync('ps', ['-axww', '-o', 'pid=,stat=,command='], {
     encoding: 'utf8',
@@ -146,14 +149,14 @@ export function processesOf(cluster: string): { pid: number; line: string }[] {
   });
 }
 
-/** Uses the data directory from within this process; left at the end of the test at the latest. */
+/** Opens the data directory in this process. Closes it at the latest when the test ends. */
 export async function start(dataDir: string, role: 'server' | 'command', log?: (line: string) => void) {
   const embedded = await startEmbedded({ dataDir, role, ...(log && { log }) });
   sessions.set(dataDir, [...(sessions.get(dataDir) ?? []), embedded]);
   return embedded;
 }
 
-/** Like `t.after`, but the last first: a folder goes after the processes that write in it. */
+/** Like `t.after`, but in reverse order: processes end before their folders are removed. */
 export function atEnd(t: TestContext, work: () => unknown): void {
   let works = endings.get(t);
   if (works === undefined) {
@@ -167,9 +170,9 @@ export function atEnd(t: TestContext, work: () => unknown): void {
   works.push(work);
 }
 
-/** Whatever happened: no process and no folder stays. */
+/** Removes all processes and folders, whatever the outcome of the test. */
 export async function cleanUp(folder: string): Promise<void> {
-  // First, or they would start PostgreSQL again.
+  // Stop the sessions first, because they would restart PostgreSQL.
   for (const session of sessions.get(folder) ?? []) await session.stop().catch(() => undefined);
   sessions.delete(folder);
   const cluster = join(folder, 'postgres');
@@ -178,7 +181,7 @@ export async function cleanUp(folder: string): Promise<void> {
       try {
         process.kill(pid, 'SIGKILL');
       } catch {
-        // It ended in the meantime.
+        // It has already ended.
       }
     }
     await sleep(10);
@@ -187,7 +190,7 @@ export async function cleanUp(folder: string): Promise<void> {
   rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
 }
 
-/** A folder of this test alone, gone after it. */
+/** Creates a folder for this test and removes it afterwards. */
 export function newFolder(t: TestContext, mode = 0o700): string {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'nuncio-embedded-')));
   chmodSync(folder, mode);
@@ -201,7 +204,7 @@ export function newDataDir(t: TestContext): string {
   return dataDir;
 }
 
-/** What a machine looks like where `unshare` is not allowed. */
+/** Simulates a machine where `unshare` is not permitted. */
 export function pathWithoutNamespaces(t: TestContext): Record<string, string> {
   const folder = newFolder(t, 0o755);
   const script = '#!/bin/sh\necho "unshare: unshare failed: Operation not permitted" >&2\nexit 1\n';
@@ -209,7 +212,7 @@ export function pathWithoutNamespaces(t: TestContext): Record<string, string> {
   return { PATH: `${folder}${delimiter}${process.env.PATH}` };
 }
 
-/** The embedded part, with the packages that it needs, as a checkout of its own. Returns the path of its entry. */
+/** Copies the embedded part and its dependencies, like a separate checkout. Returns the path of its entry. */
 export function copyCheckout(target: string): string {
   const source = join(import.meta.dirname, '../..');
   const modules = realpathSync(join(source, 'node_modules'));

@@ -1,9 +1,10 @@
 /**
- * A process that uses an embedded PostgreSQL, for the tests that kill such processes or run them as somebody else.
+ * A process that uses an embedded PostgreSQL, for tests that kill such processes or run them as another user.
  *
  *   node embedded_user.ts <dataDir> <server|command> [path of embedded.ts]
  *
- * It writes one line of JSON when it is ready or refused, one for each line of its log, and leaves when its input ends.
+ * It writes one line of JSON when it is ready or refused, and one for each line of its log. It exits when its input
+ * ends.
  */
 import { pathToFileURL } from 'node:url';
 

@@ -1,4 +1,4 @@
-/** Faults of a server and its database: one call causes or repairs each. */
+/** Faults of a server and its database. Each function causes or repairs one fault. */
 
 import type { TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -8,10 +8,10 @@ import { eventually, postmasterPid, query } from './embedded_process.ts';
 import { type NuncioProcess, startProcess } from './process.ts';
 
 export interface FaultTargets {
-  /** Of the embedded PostgreSQL, which this process has started and starts again. */
+  /** The data directory of the embedded PostgreSQL that this process starts and restarts. */
   dataDir: string;
   databaseUrl: string;
-  /** Between server and database. */
+  /** The proxy between server and database. */
   proxy: DatabaseProxy;
   settings: Environment;
 }
@@ -26,20 +26,20 @@ export type FaultName =
 
 export interface Faults {
   strike: Record<FaultName, (random: () => number) => Promise<void>>;
-  /** When the database was last away from the server, or may have been: from and until, milliseconds since 1970. */
+  /** Times when the server had no database, or may have had none: from and until, milliseconds since 1970. */
   outages: { from: number; until: number }[];
-  /** The server that runs at the moment. */
+  /** The currently running server. */
   server: () => NuncioProcess;
 }
 
-/** Starts the server, too. */
+/** Starts the server and enables its faults. */
 export async function startWithFaults(t: TestContext, targets: FaultTargets): Promise<Faults> {
   const { dataDir, databaseUrl, proxy, settings } = targets;
   const outages: Faults['outages'] = [];
   let running: NuncioProcess;
 
   const isBack = () => eventually(() => query(databaseUrl, 'select 1'));
-  /** A server that finds no database ends: whoever watches over it starts it again. */
+  /** A server exits if it cannot reach the database at startup. A supervisor would restart it. */
   const startServer = () =>
     eventually(async () => {
       running = startProcess(t, ['start'], settings);

@@ -1,7 +1,7 @@
 /**
- * A database with history, created by bulk statements: accounts, apps, subscriptions, and a delivery log of
- * 30 days with realistic states. Its times follow this database's clock. The engine leaves all of it alone,
- * because nothing is due.
+ * A database with history, created by bulk statements: accounts, apps, subscriptions, and a delivery log of 30 days
+ * with realistic states. Its times come from the clock of this database. The engine ignores these rows, because none
+ * of them is due.
  */
 
 import { sql } from 'kysely';
@@ -11,9 +11,9 @@ import { newLane } from '../../src/webhooks/subscriptions/delivery_id.ts';
 
 /** Days of the history. */
 export const historyDays = 30;
-/** A kind that one event in 5,000 has. */
+/** The kind of one event in 5,000. */
 export const rareKind = 'issue.deleted';
-/** The newest deliveries of the busy subscription, which nothing was attempted of yet. */
+/** The newest deliveries of the busy subscription, which have no attempts yet. */
 const freshDeliveries = 20;
 
 export interface Parties {
@@ -22,7 +22,7 @@ export interface Parties {
   subscriptions: number;
 }
 
-/** Accounts, apps that `accountId` owns, and subscriptions: each account has one of its own, apps share the rest. */
+/** Creates accounts, apps owned by `accountId`, and subscriptions: one for each account, the rest shared among the apps. */
 export async function seedParties(db: Database, accountId: string, parties: Parties): Promise<void> {
   const { accounts, apps, subscriptions } = parties;
   await sql`
@@ -67,15 +67,16 @@ export async function seedParties(db: Database, accountId: string, parties: Part
 }
 
 /**
- * Replaces the log. Three deliveries in four belong to one subscription, the others to all the others in turn.
- * @param busyLane the lane of that subscription
+ * Replaces the log. Three of four deliveries belong to the busy subscription. The others are spread evenly over the
+ * other subscriptions.
+ * @param busyLane the lane of the busy subscription
  */
 export async function seedLog(db: Database, busyLane: number, deliveries: number): Promise<void> {
   await makePartitions(db);
   await sql`truncate events, event_ids, deliveries, attempts, retries, delivery_stats, audit_entries`.execute(
     db,
   );
-  // One connection: the plan of the history is a temporary table.
+  // On one connection, because the planned history is a temporary table.
   await db.connection().execute(async (connection) => {
     await sql`set statement_timeout = 0`.execute(connection);
     await planHistory(connection, busyLane, deliveries);
@@ -88,7 +89,7 @@ export async function seedLog(db: Database, busyLane: number, deliveries: number
   await sql`analyze`.execute(db);
 }
 
-/** Partitions of the days behind, like those that the server makes for the days ahead. */
+/** Creates partitions for the past days, like those that the server creates for future days. */
 async function makePartitions(db: Database): Promise<void> {
   await sql`
     do $$
@@ -114,7 +115,7 @@ async function makePartitions(db: Database): Promise<void> {
     end $$`.execute(db);
 }
 
-/** What becomes of which delivery, in the order of time. */
+/** Chooses the outcome of each delivery, in chronological order. */
 async function planHistory(connection: Database, busyLane: number, deliveries: number): Promise<void> {
   await sql`
     create temporary table planned as
@@ -197,7 +198,7 @@ async function writeRetries(connection: Database): Promise<void> {
     ) as kept order by position`.execute(connection);
 }
 
-/** Counts for health, and the audit log: an entry for every tenth delivery, most of them of single tokens. */
+/** Writes the counts for health, and the audit log: an entry for every tenth delivery, mostly about single tokens. */
 async function writeCounts(connection: Database, busyLane: number): Promise<void> {
   await sql`
     insert into delivery_stats (lane, seconds, bucket, counts)

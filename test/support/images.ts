@@ -1,4 +1,4 @@
-/** Test images: PNGs made here, and small files made by a browser, each with a color profile. */
+/** Test images: PNGs generated here, and small files written by a browser, each with a color profile. */
 
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -6,7 +6,7 @@ import { crc32, deflateSync } from 'node:zlib';
 
 const read = (name: string) => readFileSync(join(import.meta.dirname, 'images', name));
 
-/** 24 by 16 pixels, as a browser wrote them. */
+/** 24 by 16 pixels, as written by a browser. */
 export const jpeg = read('disc.jpg');
 export const webp = read('disc.webp');
 export const transparentWebp = read('disc_transparent.webp');
@@ -30,7 +30,7 @@ export function pngHeader(width: number, height: number): Buffer {
   return pngChunk('IHDR', content);
 }
 
-/** One of a single color. @param before chunks between the header and the picture */
+/** Creates a PNG of a single color. @param before chunks between the header and the image data */
 export function png(
   width = 64,
   height = 64,

@@ -1,6 +1,6 @@
 /**
- * Runs code in a thread of another process by its inspector. A test uses it to make the delivery engine's
- * thread throw or hang.
+ * Runs code in a thread of another process through its inspector. Tests use it to make the thread of the delivery
+ * engine throw or hang.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -12,12 +12,12 @@ interface InspectorMessage {
   params?: { sessionId?: string };
 }
 
-/** Options of a runtime that can be inspected, on any free port. */
+/** Node options that start the inspector on any free port. */
 export const inspectable = ['--inspect=127.0.0.1:0'];
 
 /**
- * Begins an expression in the first worker thread of a process that was started `inspectable`.
- * @returns once the thread was told, not once it has done it
+ * Evaluates an expression in the first worker thread of a process that was started `inspectable`.
+ * @returns when the thread has accepted the expression, which may not have finished yet
  */
 export async function evaluateInThread(nuncio: NuncioProcess, expression: string): Promise<void> {
   const address = async (): Promise<string> => {

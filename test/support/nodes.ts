@@ -1,5 +1,5 @@
 /**
- * Servers on one PostgreSQL with a standby, and their faults: one call causes or repairs each. Each server
+ * Servers on one PostgreSQL with a standby, and their faults. Each method causes or repairs one fault. Each server
  * has its own connection path to the database.
  */
 
@@ -16,7 +16,7 @@ import { type NuncioProcess, startProcess } from './process.ts';
 import { freePort } from './server.ts';
 import { type Replicated, replicate } from './standby.ts';
 
-/** A stretch of time, in milliseconds since 1970. */
+/** A time span, in milliseconds since 1970. */
 export interface Span {
   from: number;
   until: number;
@@ -30,28 +30,28 @@ interface ServerNode {
   proxy: DatabaseProxy;
   settings: Environment;
   process: NuncioProcess;
-  /** Whether a fault keeps it down for the moment. */
+  /** Whether a fault currently keeps the server down. */
   isStruck: boolean;
-  /** Its start under way: one at a time, or two would want its port. */
+  /** The start in flight. Starts run one at a time, because they use the same port. */
   starting: Promise<void>;
 }
 
-/** Bytes of the file system of a database whose disk can be filled. */
+/** Size of the file system of a database whose disk can be filled. */
 const diskMegabytes = 600;
-/** Milliseconds that a server is stopped at most: longer than a fan-out's leader may be away. */
+/** Longest time for which a server is suspended. It exceeds the time after which another node takes over the fan-out. */
 const stoppedMsMax = 12_000;
 
 export class NodeCluster {
   readonly nodes: ServerNode[] = [];
-  /** The test's own way to the database. */
+  /** The test's own connection path to the database. */
   readonly proxy: DatabaseProxy;
-  /** When a server was stopped as a whole. */
+  /** Spans in which a server process was suspended. */
   readonly stops: Span[] = [];
-  /** When a standby took over: from the moment in which it heard nothing any more. */
+  /** Spans of the failovers, each from the moment when replication stopped. */
   readonly failovers: Span[] = [];
   readonly #t: TestContext;
   #replicated: Replicated;
-  /** Where the primary's disk can be filled; null where this machine does not let us. */
+  /** The file system on which the primary's disk can be filled; null if this machine cannot mount one. */
   #disk: string | null;
 
   private constructor(t: TestContext, proxy: DatabaseProxy, replicated: Replicated, disk: string | null) {
@@ -88,7 +88,7 @@ export class NodeCluster {
     return this.#disk !== null;
   }
 
-  /** Resolves when the standby has everything that was committed. */
+  /** Resolves when the standby has received every commit. */
   caughtUp(): Promise<void> {
     return this.#replicated.caughtUp();
   }
@@ -121,12 +121,12 @@ export class NodeCluster {
     else await this.#fillDisk(random);
   }
 
-  /** Everything runs again. */
+  /** Restarts every server that has exited. */
   async calm(): Promise<void> {
     for (const node of this.nodes) await this.#revive(node);
   }
 
-  /** Ends the servers in an orderly way. @returns their exit codes */
+  /** Stops the servers in an orderly way. @returns their exit codes */
   end(): Promise<(number | string)[]> {
     return Promise.all(this.nodes.map((node) => node.process.end('SIGTERM')));
   }
@@ -137,7 +137,7 @@ export class NodeCluster {
     const span = { from: Date.now(), until: Number.POSITIVE_INFINITY };
     this.failovers.push(span);
     await eventually(() => old.disconnect());
-    // What is committed now is lost.
+    // Transactions that commit now are lost in the failover.
     await sleep(random() * 1_500);
     for (const proxy of proxies) proxy.cut();
     await old.primary.stop();
@@ -162,7 +162,7 @@ export class NodeCluster {
     for (const node of this.nodes) await this.#revive(node);
   }
 
-  /** A server that finds no database ends: whoever watches over it starts it again. */
+  /** A server exits if it cannot reach the database at startup. A supervisor would restart it. */
   async #revive(node: ServerNode): Promise<void> {
     node.starting = node.starting.then(async () => {
       const { exitCode, signalCode } = node.process.child;
@@ -197,7 +197,7 @@ async function isReady(baseUrl: string): Promise<boolean> {
   }
 }
 
-/** Puts a file system of its own, in memory, where the data directory is to be. @returns whether this machine lets us */
+/** Mounts a separate file system in memory at the data directory. @returns whether this machine permits it */
 function mountSmall(t: TestContext, dataDir: string): boolean {
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
   const options = ['-t', 'tmpfs', '-o', `size=${diskMegabytes}m,mode=700`, 'tmpfs', dataDir];

@@ -16,13 +16,13 @@ export interface TestAccount extends LocalAccount {
 
 export interface TestClient extends Client {
   secret: string | null;
-  /** The first of its redirect URIs: nobody listens there, answers are read from the redirect itself. */
+  /** The first of its redirect URIs. Nothing listens there; tests read the redirect itself. */
   redirectUri: string;
 }
 
 let counter = 0;
 
-/** A user with a password of its own. */
+/** Creates a user with a password. */
 export async function createTestAccount(
   { db }: Pick<TestServer, 'db'>,
   fields: { email?: string; name?: string; isAdmin?: boolean } = {},
@@ -35,8 +35,8 @@ export async function createTestAccount(
 }
 
 /**
- * Every grant type that is on as shipped and that its method of authentication allows; every scope but those of the
- * operator's machines.
+ * Creates a client with every grant type that is enabled by default and that its authentication method permits, and
+ * with every scope except those of the operator's machines.
  */
 export async function createTestClient(
   { db }: Pick<TestServer, 'db'>,
@@ -69,14 +69,14 @@ export async function createTestClient(
 export interface MintedToken {
   accessToken: string;
   tokenId: string;
-  /** Null for a client that speaks for itself. */
+  /** Null for a client that acts for itself. */
   grantId: string | null;
 }
 
 /**
- * An access token signed with the server's real keys, with the grant that it needs: for tests of what a token
- * opens, not of how one is got.
- * @param options without an account the client speaks for itself
+ * Mints an access token with the server's real keys, and the grant that it needs. For tests of what a token permits,
+ * not of how it is obtained.
+ * @param options without an account the client acts for itself
  */
 export async function mintAccessToken(
   { db, config }: Pick<TestServer, 'db' | 'config'>,
@@ -85,11 +85,11 @@ export async function mintAccessToken(
     client: Pick<Client, 'id'>;
     scopes: readonly string[];
     grantId?: string;
-    /** Changes to the claims, for refusals. */
+    /** Changes to the claims, for tests of rejected tokens. */
     claims?: Record<string, unknown>;
-    /** What signs it; ES256 where absent. */
+    /** The signature algorithm. Default: ES256. */
     algorithm?: 'ES256' | 'RS256';
-    /** Changes to the header, for refusals. */
+    /** Changes to the header, for tests of rejected tokens. */
     header?: Record<string, unknown>;
   },
 ): Promise<MintedToken> {
@@ -123,13 +123,13 @@ export async function mintAccessToken(
   return { accessToken, tokenId, grantId };
 }
 
-/** RFC 7636: a verifier and its challenge. */
+/** Creates a verifier and its challenge (RFC 7636). */
 export function createPkce(): { verifier: string; challenge: string } {
   const verifier = randomBytes(32).toString('base64url');
   return { verifier, challenge: createHash('sha256').update(verifier).digest('base64url') };
 }
 
-/** A form at the token endpoint, or another that takes one; the client authenticates as it is registered. */
+/** Posts a form to the token endpoint or a similar one. The client authenticates with its registered method. */
 export async function postForm(
   server: Pick<TestServer, 'baseUrl'>,
   path: string,
@@ -159,7 +159,7 @@ export function basic(id: string, secret: string): string {
   return `Basic ${Buffer.from(`${encode(id)}:${encode(secret)}`).toString('base64')}`;
 }
 
-/** A token of a client that speaks for itself, asked for over HTTP. */
+/** Obtains a token over HTTP for a client that acts for itself. */
 export async function clientToken(
   server: Pick<TestServer, 'baseUrl'>,
   client: TestClient,
@@ -175,21 +175,21 @@ export interface AuthorizeOptions {
   account: TestAccount;
   client: TestClient;
   scopes: readonly string[];
-  /** Further parameters of the authorization request, or undefined to leave one out. */
+  /** Parameters of the authorization request to add or replace; undefined omits one. */
   parameters?: Record<string, string | undefined>;
-  /** To be used again: a user who is signed in already. */
+  /** A browser to reuse, for a user who is already signed in. */
   browser?: TestBrowser;
 }
 
 export interface AuthorizationAnswer {
-  /** Where the user was sent in the end. */
+  /** The final redirect to the client. */
   redirect: URL;
   code: string;
   verifier: string;
   browser: TestBrowser;
 }
 
-/** The address of an authorization request. */
+/** Returns the URL of an authorization request. */
 export function authorizationUrl(
   server: Pick<TestServer, 'baseUrl'>,
   client: Pick<TestClient, 'id' | 'redirectUri'>,
@@ -206,7 +206,7 @@ export function authorizationUrl(
   return url.href;
 }
 
-/** The user signs in and allows: the pages' forms are filled in and sent, without a browser's help. */
+/** Signs the user in and consents, by submitting the forms without a real browser. */
 export async function obtainCode(
   server: Pick<TestServer, 'baseUrl'>,
   options: AuthorizeOptions,
@@ -224,7 +224,7 @@ export async function obtainCode(
   return { redirect, code: redirect.searchParams.get('code') ?? '', verifier, browser };
 }
 
-/** Obtains a code as `obtainCode` does. @returns it with the form that redeems it */
+/** Obtains a code as `obtainCode` does. @returns the code, and the form that redeems it */
 export async function obtainCodeForm(server: Pick<TestServer, 'baseUrl'>, options: AuthorizeOptions) {
   const { code, verifier } = await obtainCode(server, options);
   const { redirectUri } = options.client;
@@ -237,7 +237,7 @@ export async function obtainCodeForm(server: Pick<TestServer, 'baseUrl'>, option
   return { code, form };
 }
 
-/** Answers login and consent until the server sends the user elsewhere. */
+/** Submits the login and consent pages until the server redirects to the client. */
 export async function passPages(browser: TestBrowser, first: Page, account: TestAccount): Promise<URL> {
   let page = first;
   for (let pages = 0; page.leftTo === null && pages < 4; pages += 1) {
@@ -266,7 +266,7 @@ export interface Authorized {
   browser: TestBrowser;
 }
 
-/** The authorization code flow as a whole, over HTTP. */
+/** Runs the whole authorization code flow over HTTP. */
 export async function authorize(
   server: Pick<TestServer, 'baseUrl'>,
   options: AuthorizeOptions,

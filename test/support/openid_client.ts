@@ -5,7 +5,7 @@ import { TestBrowser } from './browser.ts';
 import { passPages, type TestAccount } from './oauth.ts';
 import type { TestServer } from './server.ts';
 
-/** Runs the code flow with PKCE: a user signs in, allows `openid read:posts`, and the app redeems the code. */
+/** Runs the code flow with PKCE: a user signs in and consents to `openid read:posts`, and the app redeems the code. */
 export async function signInByOpenidClient(
   server: Pick<TestServer, 'baseUrl'>,
   config: openid.Configuration,

@@ -1,4 +1,4 @@
-/** Outboxes for tests, in a database of an application that Nuncio knows nothing of. */
+/** Application outboxes for tests, in a database separate from Nuncio's. */
 
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -14,11 +14,11 @@ interface Scope {
 
 export interface TestOutbox {
   outbox: Outbox;
-  /** Where the database is: a URL, or a file. */
+  /** The database: a URL, or the path of a file. */
   place: string;
-  /** Appends events in a transaction that ends as told. */
+  /** Appends events in a transaction that commits or rolls back. */
   append(events: readonly NewEvent[], end?: 'commit' | 'rollback'): Promise<string[]>;
-  /** The same outbox on a connection of its own, as another process has it. */
+  /** Opens the same outbox on another connection, as another process does. */
   another(): Promise<Outbox>;
   query(text: string): Promise<Record<string, unknown>[]>;
 }

@@ -1,8 +1,8 @@
 /**
- * An application with an outbox that is killed, for tests: `PostgreSQL|SQLite <place> <what> …`, where what is
+ * An application with an outbox that tests kill: `PostgreSQL|SQLite <place> <command> …`, where the command is
  *
- *   `append <account> <mark> before|after`: makes an order and appends its event in one transaction, and dies before the commit
- *     or at once after it
+ *   `append <account> <mark> before|after`: creates an order and appends its event in one transaction; killed before
+ *     the commit or immediately after it
  *   `relay <Nuncio's URL> <client id> <client secret>`: publishes until it is killed
  */
 
@@ -18,7 +18,7 @@ const file = database === 'SQLite' ? new DatabaseSync(place) : undefined;
 
 if (what === 'append') {
   const [account = '', mark = '', when] = rest;
-  // Imports nothing of the tests: it is started again and again.
+  // Builds the body without imports from the tests, because tests start this process many times.
   const body = { ref: `refs/heads/${mark}`, commits: [], repository: { name: 'example' } };
   await placeOrder({ kind: 'push', account, body, id: mark }, mark, when === 'after');
   process.kill(process.pid, 'SIGKILL');

@@ -1,8 +1,9 @@
 /**
- * What requests cost the database: PostgreSQL's own `auto_explain` tells the plan of each statement, as it was
- * executed, to the connection that executed it. Nothing is explained a second time with other parameters.
+ * What requests cost the database. PostgreSQL's `auto_explain` reports the plan of each statement, as executed, to
+ * the connection that executed it. No statement is explained again with other parameters.
  *
- * Import it before the server starts. It sees the connections of this process, not those of the engine's thread.
+ * Import this module before the server starts. It sees the connections of this process, not those of the engine's
+ * thread.
  */
 
 import pg from 'pg';
@@ -24,7 +25,7 @@ export interface Statement {
   root: PlanNode;
 }
 
-/** How PostgreSQL plans what is prepared: for the parameters that are given, or once for all. */
+/** How PostgreSQL plans prepared statements: for the given parameters, or once for all. */
 export const planModes = ['force_custom_plan', 'force_generic_plan'] as const;
 export type PlanMode = (typeof planModes)[number];
 
@@ -41,7 +42,7 @@ pg.Client.prototype.query = function watchedQuery(this: pg.Client, ...parameters
 function prepare(client: pg.Client, mode: PlanMode): void {
   if (!modes.has(client)) client.on('notice', (notice) => keep(notice.message ?? ''));
   modes.set(client, mode);
-  // Sent before the statement itself: a connection does one after the other.
+  // The connection executes these before the statement itself.
   query
     .call(
       client,
@@ -62,7 +63,7 @@ function keep(message: string): void {
   }
 }
 
-/** The statements that this process has executed meanwhile. */
+/** Returns the statements that this process executes during `work`. */
 export async function captureStatements(mode: PlanMode, work: () => Promise<unknown>): Promise<Statement[]> {
   const statements: Statement[] = [];
   capture = { mode, statements };
@@ -74,7 +75,7 @@ export async function captureStatements(mode: PlanMode, work: () => Promise<unkn
   return statements;
 }
 
-/** Blocks of 8 KB that statements read, from memory or from disk. */
+/** Returns the number of 8 KB blocks that statements read from memory or disk. */
 export function buffersOf(statements: readonly Statement[]): number {
   return statements.reduce(
     (sum, { root }) => sum + root['Shared Hit Blocks'] + root['Shared Read Blocks'],
@@ -82,7 +83,7 @@ export function buffersOf(statements: readonly Statement[]): number {
   );
 }
 
-/** Rows that were read from tables and indexes, also those that a filter left out. */
+/** Returns the number of rows read from tables and indexes, including those that a filter removed. */
 export function rowsOf(statements: readonly Statement[]): number {
   const rows = nodesOf(statements).map((node) =>
     node['Relation Name'] === undefined && node['Index Name'] === undefined

@@ -14,7 +14,7 @@ import {
 import { createPlatform, loadPlatform } from '../../src/platform.ts';
 import { defaultQuotas } from '../../src/webhooks/subscriptions/quotas.ts';
 
-/** No children, no actions: everybody reads everything. */
+/** No children and no actions. Every user reads every bookmark. */
 export const bookmarks = defineCollection({
   name: 'bookmarks',
   item: 'bookmark',
@@ -35,14 +35,14 @@ export const bookmarks = defineCollection({
   example: { label: 'Nuncio', address: 'https://nuncio.example', tags: ['api'] },
 });
 
-/** A state machine with two actions, seen by its owner alone. */
+/** A state machine with two actions. Only the owner can read a ticket. */
 export const tickets = defineCollection({
   name: 'tickets',
   item: 'ticket',
   scope: 'tickets',
   fields: {
     subject: Type.String({ minLength: 1, maxLength: 100 }),
-    // Names that statements could have used for themselves.
+    // Column names that could conflict with names in generated statements.
     owner: Type.String({ maxLength: 20, default: 'nobody' }),
     sort_key: Type.String({ maxLength: 20, default: 'k' }),
     count: Type.Integer({ default: 0 }),
@@ -84,7 +84,10 @@ export const testScopes = ['posts', 'links', 'tickets'].flatMap((object) => [
   `write:${object}`,
 ]);
 
-/** The platform as shipped, with hosts that never accept anything asked as often as others: for what is not about them. */
+/**
+ * The default platform, except that hosts that never accept a delivery are tried as often as others. For tests of
+ * other subjects.
+ */
 export async function platformWithPatientHosts() {
   const platform = await loadPlatform(null);
   const many = { attemptsPerUnknownHost: 10_000, unknownHostRate: 10_000, attemptsPerApp: 10_000 };

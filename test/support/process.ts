@@ -14,31 +14,31 @@ import { freePort, testSecret } from './server.ts';
 
 const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
 
-/** What has `after`: a test's context, or the `after` of a file or suite. */
+/** A scope with `after`: the context of a test, or the `after` of a file or suite. */
 interface Scope {
   after: (hook: () => Promise<void>) => void;
 }
 
 export interface NuncioProcess {
   child: ChildProcess;
-  /** All that it printed so far, both streams. */
+  /** The output of both streams so far. */
   output: () => string;
-  /** Resolves when `/readyz` answers 200. @throws Error with the output when the process ends before */
+  /** Resolves when `/readyz` returns 200. @throws Error with the output when the process exits before */
   ready: () => Promise<void>;
-  /** Sends a signal and waits for the end. @returns exit code, or the signal's name */
+  /** Sends a signal and waits for the exit. @returns the exit code, or the name of the signal */
   end: (signal: NodeJS.Signals) => Promise<number | string>;
 }
 
-/** The environment of a child: only what a test names, beside what every program needs. */
+/** The environment of a child process: the settings of the test and the variables that every program needs. */
 function environmentOf(settings: Environment): NodeJS.ProcessEnv {
   const { PATH, HOME, TMPDIR } = process.env;
   return { PATH, HOME, ...(TMPDIR === undefined ? {} : { TMPDIR }), ...settings };
 }
 
 /**
- * Runs a server command (`dev` or `start`). It is ended after the test, if it still runs.
- * @param nodeOptions of the runtime, before the file
- * @param file the command of another place than the sources
+ * Runs a server command (`dev` or `start`). Stops it after the test, if it still runs.
+ * @param nodeOptions Node options, before the file
+ * @param file the command to run instead of the one in the sources
  */
 export function startProcess(
   scope: Scope,
@@ -82,7 +82,7 @@ export function startProcess(
   };
 }
 
-/** A database for server processes that come and go, with the settings that start one on it. */
+/** A database for server processes that a test starts and stops, with the settings that start one on it. */
 export interface ProcessHost {
   settings: Environment & { PORT: string; DATABASE_URL: string };
   db: Database;
@@ -91,8 +91,8 @@ export interface ProcessHost {
 }
 
 /**
- * Creates a migrated database and the settings of `nuncio start` on it. The database is dropped after the test.
- * @param more settings beside those
+ * Creates a migrated database and the settings for `nuncio start` on it. Drops the database after the test.
+ * @param more additional settings
  */
 export async function prepareProcess(scope: Scope, more: Environment = {}): Promise<ProcessHost> {
   const database = await createDatabase();
@@ -127,7 +127,7 @@ export interface CommandResult {
   stderr: string;
 }
 
-/** Runs a command to its end. */
+/** Runs a command until it exits. */
 export function runCommand(words: string[], settings: Environment): Promise<CommandResult> {
   return new Promise((resolve) => {
     execFile(process.execPath, [cli, ...words], { env: environmentOf(settings) }, (error, stdout, stderr) => {
@@ -136,7 +136,7 @@ export function runCommand(words: string[], settings: Environment): Promise<Comm
   });
 }
 
-/** An empty folder that goes after the test. */
+/** Creates an empty folder and removes it after the test. */
 export async function temporaryFolder(scope: Scope): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'nuncio-test-'));
   scope.after(() => rm(folder, { recursive: true, force: true }));

@@ -7,7 +7,7 @@ import { newId } from '../../src/crypto/ids.ts';
 export interface ProofKey {
   privateKey: CryptoKey;
   publicJwk: JWK;
-  /** The thumbprint: what a token is bound to. */
+  /** The thumbprint that a token is bound to. */
   jkt: string;
 }
 
@@ -22,7 +22,7 @@ export interface ProofChanges {
   header?: Record<string, unknown>;
 }
 
-/** A proof for one request; changes replace what would stand there, undefined takes it out. */
+/** Creates a proof for one request. `changes` replace members; undefined omits one. */
 export async function createProof(
   key: ProofKey,
   request: { method: string; url: string; token: string },

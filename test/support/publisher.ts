@@ -1,4 +1,4 @@
-/** An application that publishes by SQL, with a database role that may do nothing else. */
+/** An application that publishes by SQL, with a database role that has no other privilege. */
 
 import pg from 'pg';
 import { newId } from '../../src/crypto/ids.ts';
@@ -7,7 +7,7 @@ interface Scope {
   after: (hook: () => Promise<void>) => void;
 }
 
-/** @returns the URL by which a role logs in that is a member of `nuncio_publisher` and nothing else */
+/** @returns the connection URL of a role that is only a member of `nuncio_publisher` */
 export async function createPublisherRole(scope: Scope, databaseUrl: string): Promise<string> {
   const role = `app_${newId().replaceAll('-', '')}`;
   const admin = new pg.Client({ connectionString: databaseUrl });
@@ -24,7 +24,7 @@ export async function createPublisherRole(scope: Scope, databaseUrl: string): Pr
   return url.href;
 }
 
-/** A connection of the application, until the test is over. */
+/** Opens a connection of the application and closes it after the test. */
 export async function connectApplication(scope: Scope, url: string): Promise<pg.Client> {
   const client = new pg.Client({ connectionString: url });
   client.on('error', () => {});

@@ -14,7 +14,7 @@ import { promisify } from 'node:util';
 const run = promisify(execFile);
 const cache = fileURLToPath(new URL('../../node_modules/.cache/', import.meta.url));
 
-/** Milliseconds that the packages may take to come: a registry out of reach must not hold up the suite. */
+/** Timeout for installing the packages. An unreachable registry must not delay the suite. */
 const installMs = 300_000;
 
 export type Python = { bin: (program: string) => string } | { missing: string };

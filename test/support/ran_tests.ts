@@ -1,18 +1,18 @@
-/** What a run of tests did: each test with its outcome, and the time that each file took. */
+/** The results of a test run: each test with its outcome, and the duration of each file. */
 
 import type { TestEvent } from 'node:test/reporters';
 import { testFileName } from './test_files.ts';
 
 export interface RanTest {
-  /** Its path below `test/`. */
+  /** The file's path below `test/`. */
   file: string;
   name: string;
-  /** Whether it ran to its end and passed. */
+  /** Whether the test ran to completion and passed. */
   hasPassed: boolean;
   durationMs: number;
 }
 
-/** Collects the tests of a run until it ends. */
+/** Collects the tests of a run until the run ends. */
 export async function collectRan(
   events: AsyncIterable<TestEvent>,
 ): Promise<{ ran: RanTest[]; hasPassed: boolean }> {
@@ -34,7 +34,7 @@ export async function collectRan(
 
 const slowestCount = 10;
 
-/** The files whose tests took longest, in words. */
+/** Describes the files whose tests took longest. */
 export function slowestFiles(ran: readonly RanTest[]): string {
   const times = new Map<string, number>();
   for (const { file, durationMs } of ran) times.set(file, (times.get(file) ?? 0) + durationMs);

@@ -1,4 +1,4 @@
-/** Mulberry32: the same numbers from 0 to 1 for the same seed. */
+/** Mulberry32: the same seed returns the same sequence of numbers from 0 to 1. */
 export function createRandom(seed: number): () => number {
   let a = seed | 0;
   return () => {

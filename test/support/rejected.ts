@@ -4,7 +4,7 @@ import { sql } from 'kysely';
 import type { TestServer } from './server.ts';
 import { until } from './webhooks.ts';
 
-/** Publishes a body that does not fit its kind, and waits until it is rejected. */
+/** Publishes a body that is invalid for its kind, and waits until it is rejected. */
 export async function reject(
   { db }: Pick<TestServer, 'db'>,
   account: string,

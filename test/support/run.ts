@@ -28,10 +28,10 @@ const { values: options, positionals: names } = parseArgs({
   },
 });
 
-/** Tests wait for much of their time. More files than this compete for the processor and for connections. */
+/** Tests wait for much of their time. A higher number exhausts the processor and the connections. */
 const filesPerProcessor = 3;
 
-/** A file fails when it takes longer than this many tests may. */
+/** A file fails when it runs longer than this many test timeouts. */
 const testsPerFileMax = 3;
 
 const found = await findTestFiles(names);
@@ -41,7 +41,7 @@ const postgres = options.fast ? undefined : await startTestPostgres();
 let isSuccess = false;
 try {
   const { ran, hasPassed } = await runFiles();
-  // A run of tests by name leaves others out on purpose.
+  // A run with name patterns omits tests on purpose.
   const missing = namePatterns === undefined ? missingFrom(ran, files.map(testFileName)) : [];
   for (const text of missing) process.stderr.write(`checklist: ${text}\n`);
   if (files.length > 1) process.stdout.write(slowestFiles(ran));
@@ -51,7 +51,7 @@ try {
 }
 process.exit(isSuccess ? 0 : 1);
 
-/** How many files run at the same time: fewer on a machine that is busy with other work. */
+/** Returns the number of files to run concurrently; fewer on a busy machine. */
 function filesAtOnce(): number {
   const processors = availableParallelism();
   const busy = Math.round(loadavg()[0] ?? 0);
@@ -59,7 +59,7 @@ function filesAtOnce(): number {
 }
 
 async function runFiles(): Promise<{ ran: RanTest[]; hasPassed: boolean }> {
-  // Each file runs in a process with this environment.
+  // Each file runs in a process that inherits this environment.
   if (postgres !== undefined) process.env.TEST_DATABASE_URL = postgres.connectionString;
   process.env.NODE_ENV = 'test';
   // Hundreds of processes load the same sources.

@@ -1,4 +1,4 @@
-/** Servers on databases that Nuncio shares with others. */
+/** Servers on databases that Nuncio shares with other applications. */
 
 import pg from 'pg';
 import { pino } from 'pino';
@@ -14,7 +14,7 @@ interface Scope {
   after: (hook: () => Promise<void>) => void;
 }
 
-/** Migrates the database as `nuncio start` does, and serves until the test is over. */
+/** Migrates the database as `nuncio start` does, and serves until the test ends. */
 export async function startServerOn(scope: Scope, databaseUrl: string): Promise<TestServer> {
   const platform = await loadPlatform(null);
   await migrate(databaseUrl);
@@ -31,7 +31,7 @@ export async function startServerOn(scope: Scope, databaseUrl: string): Promise<
   return { baseUrl: config.baseUrl, config, db, databaseUrl, running };
 }
 
-/** Runs statements as another application does: with whatever search path the database gives. */
+/** Runs statements as another application does, with the default search path of the database. */
 export async function asApplication<T extends pg.QueryResultRow>(
   url: string,
   ...statements: string[]

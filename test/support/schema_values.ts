@@ -5,7 +5,7 @@ import fc from 'fast-check';
 // biome-ignore lint/suspicious/noExplicitAny: a schema is whatever a document holds
 export type Schema = Record<string, any>;
 
-/** @param resolve follows a `$ref` */
+/** Generates valid values. @param resolve follows a `$ref` */
 export function fitting(schema: Schema, resolve: (reference: string) => Schema): fc.Arbitrary<unknown> {
   if (schema.$ref !== undefined) return fitting(resolve(schema.$ref), resolve);
   if (schema.const !== undefined) return fc.constant(schema.const);
@@ -46,7 +46,7 @@ function text(schema: Schema): fc.Arbitrary<string> {
       .date({ noInvalidDate: true, min: new Date(0), max: new Date('9999-01-01') })
       .map((date) => date.toISOString());
   }
-  // Loopback alone: what is subscribed here is really sent to.
+  // Only loopback URLs, because the server sends real requests to subscriptions.
   if (schema.format === 'uri') {
     return fc.constantFrom(
       'http://127.0.0.1:4799/hook',
@@ -61,7 +61,7 @@ function text(schema: Schema): fc.Arbitrary<string> {
   return fc.string({ unit: 'grapheme', minLength: schema.minLength ?? 0, maxLength });
 }
 
-/** Text that is often where programs break. */
+/** Text that often breaks programs. */
 const awkward = fc.constantFrom(
   '\0',
   '\ud800',
@@ -77,7 +77,7 @@ const awkward = fc.constantFrom(
   '',
 );
 
-/** Anything, mostly near to what fits. */
+/** Generates any value; most are nearly valid. */
 export function anything(schema: Schema, resolve: (reference: string) => Schema): fc.Arbitrary<unknown> {
   const fits = fitting(schema, resolve);
   return fc.oneof(
@@ -94,7 +94,7 @@ export function anything(schema: Schema, resolve: (reference: string) => Schema)
   );
 }
 
-/** Changes one member of an object, or all of anything else. */
+/** Changes one member of an object, or replaces any other value. */
 function spoil(value: unknown, name: string | undefined, other: unknown): unknown {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return other;
   const names = Object.keys(value);

@@ -1,4 +1,4 @@
-/** A whole server in this process, with its own database and port. */
+/** A complete server in this process, with its own database and port. */
 
 import { createServer } from 'node:net';
 import { pino } from 'pino';
@@ -15,23 +15,23 @@ export const testSecret = Buffer.from('a secret for tests, 32 bytes or more');
 export interface TestServer {
   baseUrl: string;
   config: Config;
-  /** The server's own database, to look at what was stored. */
+  /** The server's database, for inspecting stored rows. */
   db: Database;
   databaseUrl: string;
   running: RunningServer;
 }
 
-/** What has `after`: a test's context, or the `after` of a file or suite. */
+/** A scope with `after`: the context of a test, or the `after` of a file or suite. */
 interface Scope {
   after: (hook: () => Promise<void>) => void;
 }
 
 /**
- * Starts a server and takes it down after the test or file.
- * @param environment settings beside the defaults
- * @param platform what is declared; the shipped example where absent
- * @param egress how others are connected to, where that is not by the system's names and authorities
- * @param enginePlace where deliveries are made, where that is not in a thread of their own
+ * Starts a server and stops it after the test or file.
+ * @param environment settings in addition to the defaults
+ * @param platform the declared platform. Default: the shipped example
+ * @param egress replaces the system's name resolution and certificate authorities for outgoing connections
+ * @param enginePlace where the engine runs, if not in a separate thread
  */
 export async function startTestServer(
   scope: Scope,
@@ -44,7 +44,7 @@ export async function startTestServer(
   const database = await createDatabase();
   const port = await freePort();
   const config = loadConfig(
-    // A test that asks a lot is not what the limit is for; tests of the limit set it.
+    // The rate limit is off by default, because tests send many requests. Tests of the limit set it.
     { PORT: String(port), LOG_LEVEL: 'silent', NUNCIO_RATE_LIMIT: '0', ...environment },
     mode,
   );
@@ -68,17 +68,17 @@ export async function startTestServer(
   return { baseUrl: config.baseUrl, config, db, databaseUrl: database.url, running };
 }
 
-/** Where the ports of tests begin: below those that the system gives to outgoing connections. */
+/** The first port for tests, below the ephemeral ports of the system. */
 const firstPort = 20_000;
 const portsPerFile = 500;
-/** The runner numbers the files that run at the same time, from 1: each has ports of its own. */
+/** The runner numbers concurrent files from 1. Each gets a separate range of ports. */
 const firstPortOfFile = firstPort + (Number(process.env.NODE_TEST_WORKER_ID ?? 1) - 1) * portsPerFile;
-/** Subscribers may not listen on them (src/webhooks/subscriptions/subscriber_url.ts). */
+/** Ports that subscribers may not use (src/webhooks/subscriptions/subscriber_url.ts). */
 const servicePorts = [25_565, 26_257, 26_379, 27_017, 27_018, 27_019, 28_015, 28_017];
-/** Files that follow each other begin at different ports. */
+/** Successive files start at different ports. */
 let portsTried = process.pid % portsPerFile;
 
-/** A port that nobody listens on, and that nobody else is told of meanwhile. */
+/** Returns a port that is free and that no other caller gets. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = firstPortOfFile + (portsTried++ % portsPerFile);

@@ -1,6 +1,6 @@
 /**
- * Another party's HTTPS site on loopback. A server started with `siteEgress` reaches it under every name
- * below `apps.example`.
+ * An HTTPS site of another party, on loopback. A server started with `siteEgress` reaches it under every name below
+ * `apps.example`.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -9,7 +9,7 @@ import type { AddressInfo } from 'node:net';
 import type { ServerOptions } from '../../src/server.ts';
 import { authorityCertificate, serverCertificate, serverKey } from './certificates.ts';
 
-/** What names mean: loopback, but for those that lead inside. */
+/** What names resolve to: loopback, except for names that resolve to private addresses. */
 const addresses: Readonly<Record<string, string[]>> = {
   'inside.apps.example': ['10.0.0.7'],
   'cloud.apps.example': ['169.254.169.254'],
@@ -24,18 +24,18 @@ export const siteEgress: NonNullable<ServerOptions['egress']> = {
 export interface Document {
   status?: number;
   headers?: Record<string, string>;
-  /** JSON, or text as it is. */
+  /** JSON, or a string sent unchanged. */
   body?: unknown;
 }
 
 export type Respond = (request: IncomingMessage, response: ServerResponse, body: string) => void;
 
 export interface Site {
-  /** The address of a path on one of its names. */
+  /** Returns the URL of a path on one of the site's names. */
   url: (path: string, name?: string) => string;
-  /** What is found at a path from now on. */
+  /** Sets the response for a path. */
   serve: (path: string, document: Document | Respond) => void;
-  /** Requests for a path until now. */
+  /** Returns the number of requests for a path so far. */
   requests: (path: string) => number;
 }
 

@@ -11,24 +11,24 @@ import { eventually, newDataDir, query, start } from './embedded_process.ts';
 export interface Replicated {
   primary: EmbeddedPostgres;
   standby: EmbeddedPostgres;
-  /** Data directory of the standby. */
+  /** The standby's data directory. */
   standbyDir: string;
-  /** Waits until the standby has everything that was committed. */
+  /** Waits until the standby has received every commit. */
   caughtUp: () => Promise<void>;
-  /** From here on the standby hears nothing of the primary. */
+  /** Stops replication to the standby. */
   disconnect: () => Promise<void>;
-  /** The standby becomes a primary, on a timeline of its own. */
+  /** Promotes the standby to a primary on a new timeline. */
   promote: () => Promise<void>;
 }
 
-/** Starts both; they are stopped after the test. */
+/** Starts a primary and its standby, and stops both after the test. */
 export async function startReplicated(t: TestContext): Promise<Replicated> {
   const dataDir = newDataDir(t);
   const primary = await start(dataDir, 'server');
   return replicate(t, primary, dataDir);
 }
 
-/** Starts a standby of a PostgreSQL that runs. @param dataDir its own */
+/** Starts a standby of a running PostgreSQL. @param dataDir the standby's data directory */
 export async function replicate(
   t: TestContext,
   primary: EmbeddedPostgres,
@@ -68,14 +68,14 @@ export async function replicate(
   };
 }
 
-/** A base backup of a running PostgreSQL that goes on as its standby. */
+/** Copies a running PostgreSQL as the base backup of a standby. */
 async function copyCluster(connectionString: string, from: string, to: string): Promise<void> {
   const client = new pg.Client({ connectionString });
   await client.connect();
   try {
     await client.query(`select pg_backup_start('standby', true)`);
     mkdirSync(to, { recursive: true, mode: 0o700 });
-    // Files may go while they are copied; the log that is replayed says so, too.
+    // Files can disappear during the copy. Replaying the WAL accounts for them.
     spawnSync('cp', ['-a', join(from, 'postgres'), to]);
     const { rows } = await client.query('select labelfile from pg_backup_stop(false)');
     const cluster = join(to, 'postgres');

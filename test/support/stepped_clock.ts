@@ -1,5 +1,5 @@
 /**
- * A wall clock of PostgreSQL that a test can set, by a library preloaded before the C library. Needs Linux
+ * A wall clock of PostgreSQL that a test can set, through a library preloaded before the C library. Requires Linux
  * and a C compiler.
  */
 
@@ -10,13 +10,13 @@ import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 
 export interface SteppedClock {
-  /** From here on the clock of every PostgreSQL that was started under it is so many seconds ahead. */
+  /** Sets the clock of every PostgreSQL started by `under` ahead by a number of seconds. */
   set: (secondsAhead: number) => void;
-  /** Runs what starts a PostgreSQL, which then has this clock. */
+  /** Calls a function that starts a PostgreSQL with this clock. */
   under: <T>(start: () => Promise<T>) => Promise<T>;
 }
 
-/** @returns undefined where this machine cannot have one */
+/** @returns undefined if this machine does not support it */
 export function createSteppedClock(t: TestContext): SteppedClock | undefined {
   if (process.platform !== 'linux') return undefined;
   const directory = mkdtempSync(join(tmpdir(), 'nuncio-clock-'));
@@ -30,10 +30,10 @@ export function createSteppedClock(t: TestContext): SteppedClock | undefined {
     rmSync(directory, { recursive: true, force: true });
   });
   if (status !== 0) return undefined;
-  // PostgreSQL may run as another user than this process.
+  // PostgreSQL may run as another user.
   chmodSync(directory, 0o755);
   chmodSync(offset, 0o644);
-  // An embedded PostgreSQL is started by `env -i`, and would know nothing of a variable of this process.
+  // An embedded PostgreSQL is started by `env -i`, which drops the variables of this process.
   const program = join(directory, 'env');
   const variables = `LD_PRELOAD='${library}' STEPPED_CLOCK_FILE='${offset}'`;
   writeFileSync(program, `#!/bin/sh\nshift\nexec /usr/bin/env -i ${variables} "$@"\n`, { mode: 0o755 });
@@ -41,7 +41,7 @@ export function createSteppedClock(t: TestContext): SteppedClock | undefined {
     const bytes = Buffer.alloc(8);
     if (process.arch === 's390x') bytes.writeBigInt64BE(BigInt(secondsAhead));
     else bytes.writeBigInt64LE(BigInt(secondsAhead));
-    // In place: a file that were cut to nothing for a moment would end whoever reads it.
+    // Writes in place. Truncating a mapped file, even briefly, would crash its readers.
     writeSync(file, bytes, 0, bytes.length, 0);
   };
   set(0);

@@ -1,4 +1,4 @@
-/** A subscriber for tests: an HTTP server on loopback that records deliveries and responds as told. */
+/** A subscriber for tests: an HTTP server on loopback that records deliveries and responds as configured. */
 
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -16,13 +16,13 @@ export interface Received {
 export type Behaviour = (received: Received, response: ServerResponse) => void;
 
 export interface Subscriber {
-  /** Like `http://127.0.0.1:40000`. */
+  /** The base URL, such as `http://127.0.0.1:40000`. */
   url: string;
   port: number;
   received: Received[];
-  /** What it does with requests from now on. */
+  /** Sets the behaviour for subsequent requests. */
   behave: (behaviour: Behaviour) => void;
-  /** Waits until so many have come, in all. @throws Error when they never do */
+  /** Waits until the total number of received deliveries reaches `count`. @throws Error on timeout */
   waitFor: (count: number, timeoutMs?: number) => Promise<Received[]>;
 }
 
@@ -34,7 +34,7 @@ export function accept(_received: Received, response: ServerResponse): void {
   response.writeHead(204).end();
 }
 
-/** Answers with a status, and headers where given. */
+/** Responds with a status and optional headers. */
 export function answer(status: number, headers: Record<string, string> = {}): Behaviour {
   return (_received, response) => {
     response.writeHead(status, headers).end();

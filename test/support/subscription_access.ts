@@ -1,4 +1,4 @@
-/** Which operations on a subscription a token may use: tests compare the status of each. */
+/** Which operations on a subscription a token permits. Tests compare the status of each. */
 
 import type { Request } from './webhooks.ts';
 
@@ -27,7 +27,7 @@ export async function accessStatuses(
   return found;
 }
 
-/** Every operation hides the subscription. */
+/** The token cannot see the subscription: every operation returns 404. */
 export const noAccess = {
   ...{ read: 404, log: 404, delivery: 404, resend: 404, test: 404 },
   ...{ secret: 404, rotate: 404, change: 404, recover: 404, end: 404 },

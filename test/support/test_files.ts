@@ -1,4 +1,4 @@
-/** Test files, by the names that people and documents give them. */
+/** Test files, by the names that people and documents use. */
 
 import { existsSync, readFileSync } from 'node:fs';
 import { glob } from 'node:fs/promises';
@@ -7,13 +7,13 @@ import { fileURLToPath } from 'node:url';
 
 export const testFolder = fileURLToPath(new URL('../', import.meta.url));
 
-/** Returns the path of a test file below `test/`: documents name it like this. */
+/** Returns the path of a test file below `test/`, as documents name it. */
 export function testFileName(path: string): string {
   return relative(testFolder, resolve(path));
 }
 
 /**
- * Returns the test files that the names stand for, or all test files when there are no names. A name is a room
+ * Returns the test files that the names refer to, or all test files without names. A name is a room
  * (`webhooks/lanes`), a test in it (`webhooks/lanes/hosts`) or a path (`test/…`, `bench/month.ts`).
  */
 export async function findTestFiles(names: readonly string[]): Promise<string[]> {
@@ -33,14 +33,14 @@ async function filesAt(path: string): Promise<string[]> {
   return found.sort();
 }
 
-/** What a test imports when it starts PostgreSQL, a server or a browser. */
+/** Modules that a test imports if it starts PostgreSQL, a server or a browser. */
 const serverModules = ['chromium', 'database', 'embedded_process', 'process', 'server', 'test_postgres'].map(
   (name) => `test/support/${name}.ts`,
 );
-/** They run other programs of their own, or wait for seconds. */
+/** Test files that run other programs or wait for seconds. */
 const slowFiles = ['webhooks/sending/', 'commands/', 'interoperability/', 'examples/', 'whole/'];
 
-/** Whether a test file, or what it imports from the tests, needs more than its own process. */
+/** Whether a test file, or a test module that it imports, needs more than its own process. */
 export function needsServer(path: string): boolean {
   return slowFiles.some((start) => testFileName(path).startsWith(start)) || reachesServer(path, new Set());
 }
@@ -56,7 +56,7 @@ function reachesServer(path: string, seen: Set<string>): boolean {
     .some((imported) => reachesServer(imported, seen));
 }
 
-/** Test files that take longest: they start first, so that none of them runs alone at the end. */
+/** The slowest test files. They start first, so that none of them runs alone at the end. */
 const longFiles: readonly string[] = [
   'whole/nodes_soak.test.ts',
   'whole/soak.test.ts',

@@ -7,8 +7,8 @@ import { type EmbeddedPostgres, startEmbedded } from '../../src/database/embedde
 import { createTemplate, execute } from './database.ts';
 
 /**
- * Nothing here outlives the run: a power cut may lose it. `kill -9` loses nothing, also without fsync. Many files run
- * at the same time, and each server opens its own connections.
+ * The data does not outlive the run, so a power failure may lose it. `kill -9` loses nothing, even without fsync.
+ * Many files run concurrently, and each server opens its own connections.
  */
 const settings = ['fsync = off', 'full_page_writes = off', 'max_connections = 400'];
 
@@ -27,7 +27,7 @@ export async function startTestPostgres(): Promise<EmbeddedPostgres> {
   };
 }
 
-/** Most settings hold from the next start. */
+/** Most settings take effect at the next start. */
 async function configure(dataDir: string): Promise<void> {
   const postgres = await startEmbedded({ dataDir, role: 'server' });
   try {

@@ -1,4 +1,4 @@
-/** A subscriber that fails in every way, for the fault tests, with what it received. */
+/** A subscriber for the fault tests that fails in every way and records what it receives. */
 
 import assert from 'node:assert/strict';
 import { createServer, type ServerResponse } from 'node:http';
@@ -6,18 +6,18 @@ import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** One delivery as it came. */
+/** One received delivery. */
 export interface Arrival {
   /** The delivery's id. */
   id: string;
   sequence: number;
-  /** Of the event. */
+  /** The mark of the event. */
   mark: string;
   /** Milliseconds since 1970. */
   at: number;
 }
 
-/** What came to one path. */
+/** The deliveries that one path received. */
 export class Inbox {
   readonly arrivals: Arrival[] = [];
   readonly marks = new Map<string, number>();
@@ -40,7 +40,7 @@ export class Inbox {
   }
 }
 
-/** A subscriber that fails in every way there is, until it is told to be calm. */
+/** Starts a subscriber that fails at random until it is told to stop failing. */
 export async function startTroublesome(t: TestContext, random: () => number) {
   const inboxes = new Map<string, Inbox>();
   const inboxOf = (path: string) => {
@@ -56,8 +56,8 @@ export async function startTroublesome(t: TestContext, random: () => number) {
     else if (dice < 0.18) response.writeHead(200).write(Buffer.alloc(100_000));
     else if (dice < 0.185) drip(response);
     else if (dice < 0.188) return;
-    // Not from the one that hears of everything: it would be disabled most of the time. Nor where the order matters: what
-    // is held meanwhile comes after what is newer.
+    // Not for `/all`, which receives every event and would be disabled most of the time. Not for ordered paths
+    // either: deliveries held while a subscription is disabled arrive after newer ones.
     else if (dice < 0.1885 && path !== '/all' && !path.startsWith('/ordered')) response.writeHead(410).end();
     else if (dice < 0.3) setTimeout(() => response.writeHead(204).end(), random() * 300);
     else response.writeHead(204).end();
@@ -87,7 +87,7 @@ export async function startTroublesome(t: TestContext, random: () => number) {
   return {
     url: `http://127.0.0.1:${port}`,
     inboxOf,
-    /** Refuses every connection for a while. */
+    /** Refuses every connection for some time. */
     async refuse(ms: number) {
       await close();
       await sleep(ms);
@@ -99,7 +99,7 @@ export async function startTroublesome(t: TestContext, random: () => number) {
   };
 }
 
-/** Does what fails while the database is away again, until it succeeds. */
+/** Retries work that fails while the database is unavailable, until it succeeds. */
 export async function insist<T>(work: () => Promise<T>): Promise<T> {
   for (;;) {
     try {

@@ -13,9 +13,9 @@ export type Trouble =
   | { status: number; headers?: Record<string, string>; body?: string };
 
 export interface TroublesomeServer {
-  /** Instead of the global `fetch`: `POST /events` takes the way through the proxy. */
+  /** Replaces the global `fetch` and sends `POST /events` through the proxy. */
   fetch: (url: string, init?: RequestInit) => Promise<Response>;
-  /** What happens to requests from now on. */
+  /** Sets what happens to subsequent requests. */
   behave: (next: (body: string) => Trouble) => void;
   /** Bodies of all requests so far. */
   requests: string[];
@@ -25,7 +25,7 @@ interface Scope {
   after: (hook: () => Promise<void>) => void;
 }
 
-/** Milliseconds after which `fetch` gives a request up that hangs: sooner than the publisher would. */
+/** Timeout of a hanging request in `fetch`. It is shorter than the publisher's. */
 const hangMs = 300;
 
 export async function startTroublesomeServer(scope: Scope, baseUrl: string): Promise<TroublesomeServer> {

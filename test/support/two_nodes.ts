@@ -11,14 +11,14 @@ import { until } from './webhooks.ts';
 export interface TwoNodes {
   db: Database;
   databaseUrl: string;
-  /** Leads the fan-out, and holds the lanes that come first: it started first. */
+  /** The leader. It started first and holds the first lanes. */
   first: NuncioProcess;
-  /** As much of a test server as what asks by HTTP needs. */
+  /** The members of a test server that HTTP requests need. */
   serverA: TestServer;
   serverB: TestServer;
 }
 
-/** Both are ready. They end after the test, also where the first was left standing still. */
+/** Starts two servers and waits until both are ready. Stops them after the test, even if the first is suspended. */
 export async function startTwoNodes(t: TestContext): Promise<TwoNodes> {
   const database = await createDatabase();
   const db = openDatabase({ connectionString: database.url, connectionsMax: 4 });
@@ -32,7 +32,7 @@ export async function startTwoNodes(t: TestContext): Promise<TwoNodes> {
     LOG_LEVEL: 'error',
   };
   const config = loadConfig({ ...settings, PORT: portA }, 'start');
-  // Whatever happens, it can hear that it is to end.
+  // Resumes a suspended server, so that it can exit.
   t.after(async () => {
     first.child.kill('SIGCONT');
   });
@@ -44,12 +44,12 @@ export async function startTwoNodes(t: TestContext): Promise<TwoNodes> {
     async () => (await fetch(`${baseUrl}/readyz`).catch(() => undefined))?.status,
     (status) => status === 200,
   );
-  // After the servers, which are taken down in the order in which they were started.
+  // Runs after the servers, because cleanup runs in the order of registration.
   t.after(async () => {
     await db.destroy();
     await database.drop();
   });
-  // The servers are processes of their own: what a test server can be asked in this process is not there.
+  // The servers are separate processes, so a test server's in-process members do not exist.
   const serverA = { db, config, baseUrl: config.baseUrl } as unknown as TestServer;
   return { db, databaseUrl: database.url, first, serverA, serverB: { ...serverA, baseUrl } };
 }

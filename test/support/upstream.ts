@@ -60,7 +60,7 @@ export function openLoginPage(
   );
 }
 
-/** Presses the button of a provider. @returns the redirect to the provider, or an error page */
+/** Submits the button of a provider. @returns the redirect to the provider, or an error page */
 export function pressButton(browser: TestBrowser, page: Page, provider: string): Promise<Page> {
   const index = formsOf(page.text).findIndex(({ buttons }) =>
     buttons.some(([, value]) => value === provider),

@@ -10,7 +10,7 @@ export interface Visited {
   body: string;
 }
 
-/** `fetch` would not do: its Sec-Fetch-Mode says that no page is wanted. */
+/** `fetch` is not usable here, because its Sec-Fetch-Mode header says that the request is not a navigation. */
 export function createVisitor(): (url: string | URL) => Promise<Visited> {
   const cookies = new Map<string, string>();
   return async (url) => {

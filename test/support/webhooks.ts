@@ -13,7 +13,7 @@ import type { TestServer } from './server.ts';
 
 export type Request = ReturnType<typeof requester>;
 
-/** A machine client of the operator, with a token that may publish. */
+/** Creates a machine client of the operator, with a token that may publish. */
 export async function createPublisher(server: TestServer): Promise<Request> {
   const client = await createTestClient(server, { scopes: ['write:events'] });
   const { accessToken } = await mintAccessToken(server, { client, scopes: ['write:events'] });
@@ -29,7 +29,7 @@ export interface App {
 
 export const appScopes = ['read:posts', 'write:posts', 'read:profile', 'read:webhooks', 'write:webhooks'];
 
-/** An app that acts for a user. */
+/** Creates an app that acts for a user. */
 export async function createApp(
   server: TestServer,
   options: { scopes?: string[]; account?: Pick<Account, 'id'> } = {},
@@ -46,7 +46,7 @@ export async function createApp(
   };
 }
 
-/** A client that may subscribe for itself. */
+/** Creates a client that may subscribe for itself. */
 export async function createSubscribingClient(server: TestServer) {
   const scopes = ['read:posts', 'read:webhooks', 'write:webhooks'];
   const client = await createTestClient(server, { scopes, maySubscribe: true });
@@ -61,7 +61,7 @@ export async function subscribe(app: { request: Request }, fields: Record<string
   return created.body;
 }
 
-/** A body of the kind `push`. */
+/** Returns a body of the kind `push`. */
 export function pushBody(mark: unknown = randomUUID()): Record<string, unknown> {
   return { ref: `refs/heads/${mark}`, commits: [], repository: { name: 'example' } };
 }
@@ -77,7 +77,7 @@ export async function publish(
   return answer;
 }
 
-/** Waits until every event that was published has become deliveries, or nobody gets it. */
+/** Waits until fan-out has processed every published event. */
 export async function fannedOut({ db }: Pick<TestServer, 'db'>): Promise<void> {
   await until(
     async () => (await sql`select from outbox limit 1`.execute(db)).rows.length,
@@ -86,8 +86,8 @@ export async function fannedOut({ db }: Pick<TestServer, 'db'>): Promise<void> {
 }
 
 /**
- * Asks again and again until an answer is as wanted.
- * @throws Error when it never is, with the last answer
+ * Repeats a request until its result is the wanted one.
+ * @throws Error with the last result on timeout
  */
 export async function until<T>(ask: () => Promise<T>, isWanted: (value: T) => boolean): Promise<T> {
   const end = Date.now() + patienceMs;
