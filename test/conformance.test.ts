@@ -1,6 +1,6 @@
 /**
- * docs/conformance.md and docs/conformance-webhooks.md say which tests hold each line: here they are held to that. That
- * those tests ran and passed, the runner checks after a run of all files (test/support/run.ts).
+ * docs/conformance.md and docs/conformance-webhooks.md name the tests for each row. These tests check the names.
+ * After a run of all files, the runner checks that the named tests ran and passed (test/support/run.ts).
  */
 
 import assert from 'node:assert/strict';

@@ -1,6 +1,6 @@
 /**
- * The house's own rules, held by a program: who may import whom, no circles, one reader of the environment,
- * no file that nothing reaches.
+ * The rules of this repository, enforced by a program: which folder may import which, no import cycles, one reader of
+ * the environment, no unreachable file.
  */
 
 import assert from 'node:assert/strict';
@@ -10,8 +10,8 @@ import { dirname, join, normalize } from 'node:path';
 import { before, test } from 'node:test';
 
 /**
- * Rows from the bottom to the top: a folder may import what stands in rows below its own, and itself. Folders
- * in one row are siblings that never import each other, but for the ground row, whose folders serve each other.
+ * Rows from bottom to top. A folder may import folders in lower rows, and itself. Folders in one row never import
+ * each other, except those in the bottom row, which may.
  */
 const rows: readonly (readonly string[])[] = [
   ['config', 'crypto', 'database', 'http', 'egress', 'version.ts'],
@@ -29,30 +29,30 @@ const rows: readonly (readonly string[])[] = [
   ['main.ts'],
 ];
 
-/** The same within `webhooks`; its own files, and `api`, bring all of it together. */
+/** The same within `webhooks`. The files directly in `webhooks`, and `api`, may import all of it. */
 const webhookRows = [['subscriptions'], ['sending'], ['log'], ['fan_out'], ['lanes'], ['engine', 'api']];
 
-/** Folders directly below `test/` that are no room of `src/`. */
+/** Folders directly in `test/` that do not match a room of `src/`. */
 const testFolders = [
-  /** Each example, run as its reader runs it. */
+  /** Each example, run as its readers run it. */
   'examples',
-  /** Attacks that cross rooms. */
+  /** Attacks that involve several rooms. */
   'hostile',
   /** Clients and suites that this project did not write. */
   'interoperability',
-  /** What tests share. */
+  /** Code that tests share. */
   'support',
-  /** The system as one: several servers, faults, the published package. */
+  /** The whole system: several servers, faults, the published package. */
   'whole',
 ];
 
-/** Tests directly below `test/` that are about the repository; every other one is named after a file of `src/`. */
+/** Tests directly in `test/` about the repository. Every other one is named after a file of `src/`. */
 const testsOfTheRepository = ['conformance.test.ts', 'house.test.ts'];
 
-/** They stand by themselves: they import nothing of the rest, and nothing of the rest imports them. */
+/** Independent folders: they import nothing from the others, and the others import nothing from them. */
 const apart = ['protect', 'outbox', 'console'];
 
-/** What is run or published: everything else must be reached from these. */
+/** Files that are run or published. Every other file must be reachable from these. */
 const entries = [
   'src/main.ts',
   'src/console/main.ts',
@@ -65,7 +65,7 @@ const entries = [
 
 interface SourceFile {
   path: string;
-  /** Paths of the project's own files that it imports, types too. */
+  /** Paths of the project's own files that it imports, including types. */
   imports: string[];
   text: string;
 }
@@ -90,7 +90,7 @@ function sources(): SourceFile[] {
   return [...files.values()].filter(({ path }) => path.startsWith('src/'));
 }
 
-/** The folder below src, or the file's name where it stands in src itself. */
+/** Returns the folder below src, or the name of a file directly in src. */
 function roomOf(path: string): string {
   return path.split('/')[1] as string;
 }
@@ -186,7 +186,7 @@ test('no circle between folders either', () => {
 });
 
 test('process.env is read in one file of src', () => {
-  // The console runs in a browser: what it has of that is text of the code that it shows.
+  // The console runs in a browser. Its mentions of `process.env` are text in the code that it shows.
   const onServer = sources().filter(({ path }) => !path.startsWith('src/console/'));
   const readers = onServer.filter(({ text }) =>
     /process\.env\b/.test(text.replaceAll(/\/\*[\s\S]*?\*\//g, '')),
@@ -249,7 +249,7 @@ function isRunByItself(path: string): boolean {
   );
 }
 
-/** Longer files need a reason. */
+/** A longer file needs a reason. */
 const fileLinesMax = { source: 400, test: 700 };
 const longFiles: Readonly<Record<string, string>> = {
   'src/console/api/generated.ts': 'generated',
@@ -306,8 +306,8 @@ test('a collection cannot have the name of a table of the migrations', () => {
 });
 
 /**
- * Words and names that docs/glossary.md replaces, with what to write instead. Add a word when its last use is gone. Move it
- * from the sources to everywhere when tests, benchmarks and examples no longer use it either.
+ * Words and names that docs/glossary.md replaces, each with its replacement. Add a word when its last use is gone.
+ * Move it from the sources to everywhere when tests, benchmarks and examples no longer use it either.
  */
 const bannedWords: Readonly<Record<'everywhere' | 'sources', readonly (readonly [RegExp, string])[]>> = {
   everywhere: [

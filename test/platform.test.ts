@@ -1,4 +1,4 @@
-/** A declared collection takes no name that the server has a table of. */
+/** A declared collection cannot use the name of a table of the server. */
 
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';

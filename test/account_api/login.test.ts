@@ -1,7 +1,4 @@
-/**
- * Sign-in at the application's own page: what the application learns, what it may respond, and who may
- * finish.
- */
+/** Sign-in on the application's own page: what the application learns, how it may respond, and which browser may finish. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -40,7 +37,7 @@ interface Begun {
   verifier: string;
 }
 
-/** An app sends a browser to the server, which hands the sign-in over. */
+/** Sends a browser to the server with an app's request. The server hands the sign-in over. */
 async function begin(
   parameters: Record<string, string> = {},
   browser = new TestBrowser(server.baseUrl),
@@ -72,7 +69,7 @@ async function accept(id: string, fields: object = {}): Promise<string> {
 
 const now = () => Math.floor(Date.now() / 1_000);
 
-/** The browser comes back, allows, and the app gets its tokens. */
+/** The browser returns and consents, and the app gets its tokens. */
 async function finish({ browser, verifier }: Begun, redirectTo: string, client: TestClient = app) {
   let page = await browser.open(redirectTo);
   for (let count = 0; page.leftTo === null && count < 3; count += 1) {
@@ -220,14 +217,14 @@ test('a sign-in finishes once', async () => {
 });
 
 test('only the browser that began a sign-in finishes it', async () => {
-  // The attacker begins, and lets the victim's browser sign in: the victim's browser has no cookie of it.
+  // The attacker begins a sign-in and sends the victim to finish it. The victim's browser has no cookie for it.
   const attack = await begin();
   const toVictim = await accept(attack.id);
   await refused(new TestBrowser(server.baseUrl), toVictim);
-  // Nor with the cookies of a request of its own.
+  // The cookies of the victim's own request do not help.
   const victim = await begin();
   await refused(victim.browser, toVictim);
-  // The attacker's browser has the cookies, and not the verifier: it is asked to sign in again.
+  // The attacker's browser has the cookies but not the verifier, so it must sign in again.
   const { pathname } = new URL(toVictim);
   const uid = pathname.split('/')[2] as string;
   assert.notEqual(
@@ -236,7 +233,7 @@ test('only the browser that began a sign-in finishes it', async () => {
   );
   await refused(attack.browser, `${server.baseUrl}/interaction/${uid}/continue`);
   await refused(attack.browser, `${server.baseUrl}/interaction/${uid}/continue?login_verifier=${attack.id}`);
-  // With the engine's cookies planted in the victim's browser, which has begun nothing.
+  // The engine's cookies, planted in a browser that has begun no sign-in.
   const planted = new TestBrowser(server.baseUrl);
   for (const { name, value, path } of attack.browser.cookies) {
     if (!name.includes('nuncio_login_')) planted.setCookie(name, value, path);
@@ -245,7 +242,7 @@ test('only the browser that began a sign-in finishes it', async () => {
   const { rows } =
     await sql`select from login_requests where used_at is not null and interaction_uid = ${uid}`.execute(db);
   assert.equal(rows.length, 0, 'nothing was used up');
-  // The one who has both goes on.
+  // The browser with both continues.
   assert.match((await attack.browser.open(toVictim)).text, /Connect Reader|Reader/);
 });
 
@@ -419,7 +416,7 @@ test('the consent page lets another user sign in at the application’s page', a
   let next = await begun.browser.open(
     await accept(id, { account: { external_id: externalId, name: 'Bob' } }),
   );
-  // The session of the one before is ended by a form that submits itself.
+  // A form that submits itself ends the previous session.
   if (!next.text.includes('Bob')) next = await begun.browser.submit(next, {});
   assert.match(next.text, /Signed in as <strong>Bob/);
 });

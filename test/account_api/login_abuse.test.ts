@@ -129,7 +129,7 @@ test('an address begins a limited number of sign-ins a minute', async () => {
   const interaction = (await browser.request(urlOf(client, {}, limited))).headers.get('location') ?? '';
   for (const path of ['/account', interaction]) {
     let status = 303;
-    // Two minutes may begin meanwhile.
+    // A new minute may begin twice during the loop.
     for (let tries = 0; tries < 16 && status === 303; tries += 1) {
       ({ status } = await browser.request(new URL(path, limited.baseUrl).href));
     }

@@ -211,14 +211,14 @@ test('an external account with a local account’s address is separate and signs
   assert.notEqual(made.body.id, local.id);
   const second = await request('PUT', path(`${external}-2`), { json: { email: local.email } });
   assert.equal(second.status, 201, 'two external accounts may have one address');
-  // The local one still signs in, and is the one who did.
+  // The local account still signs in, and the grant is its own.
   const app = await createTestClient(server);
   const { grantId } = await authorize(server, { account: local, client: app, scopes: ['read:profile'] });
   const { rows } = await sql<{
     account_id: string;
   }>`select account_id from grants where id = ${grantId}`.execute(db);
   assert.equal(rows[0]?.account_id, local.id);
-  // The local account's address is not the application's to change.
+  // The application may not change the address of a local account.
   for (const json of [{ email: 'mallory@example.com' }, { email_verified: true }]) {
     const changed = await request('PATCH', `/accounts/${local.id}`, { json });
     assert.deepEqual([changed.status, changed.body.code], [409, 'local-account']);
@@ -288,7 +288,7 @@ test('an address names an app member only when it is verified and unique', async
   assert.deepEqual(await rolesOf(thief), ['developer']);
   assert.equal((await owner.request('DELETE', byAddress)).status, 404);
 
-  // Who invites is shown without an unverified address too.
+  // The inviting account is shown without an address if the address is unverified.
   await owner.request('PUT', byAddress, { json: { role: 'developer' } });
   await sql`update app_invitations set invited_by = ${thief} where email = ${victim.email}`.execute(db);
   const invited = await createConsoleUser(server, { account: victim });
@@ -331,7 +331,8 @@ test('every caller but the operator’s machine clients with the scope is refuse
   const app = await createApp(server, { account });
   const machine = await createTestClient(server, { scopes: ['write:events', 'admin'] });
   const withoutScope = requester(server, await clientToken(server, machine, ['write:events', 'admin']));
-  // Tokens that say more than anybody gives out: of a user, of an app that registered itself, of a client that lost it.
+  // Tokens with more scopes than the server issues: of a user, of an app that registered itself, of a client that
+  // lost the scope.
   const user = await mintAccessToken(server, { account, client, scopes });
   const registered = await createTestClient(server, { origin: 'registration', scopes });
   const ofRegistered = await mintAccessToken(server, { client: registered, scopes });
@@ -367,7 +368,7 @@ test('every caller but the operator’s machine clients with the scope is refuse
 test('the scopes go to the operator’s machine clients, and no user can grant them', async () => {
   const account = await createTestAccount(server);
   const asked = await createTestClient(server, { scopes: ['read:posts', ...scopes] });
-  // A user is never asked.
+  // A user cannot grant these scopes: the authorization request is rejected.
   await assert.rejects(
     authorize(server, { account, client: asked, scopes: ['read:accounts'] }),
     /invalid_scope/,
@@ -478,7 +479,7 @@ test('a machine client enables only what the accounts API disabled', async () =>
 
   assert.equal((await admin.request('POST', `/admin${self}/disable`)).status, 200);
   await requireRefused();
-  // To disable it once more makes it nobody else's.
+  // Disabling the account again does not change who disabled it.
   assert.equal((await request('PATCH', self, { json: { disabled: true } })).status, 200);
   await requireRefused();
   assert.equal((await request('PUT', path(externalId), { json: { name: 'Ann B' } })).body.name, 'Ann B');
@@ -594,7 +595,7 @@ test('deleting an account ends everything it opened in one commit and erases its
       ['grant.withdrawn', `client:${client.id}`],
     ],
   );
-  // An event for the user makes another account, which has nothing of the one before.
+  // An event for the user creates a new account, which has no data of the earlier one.
   assert.equal((await publisher('POST', '/events', { json: event })).status, 202);
   const [anew] = await find(externalId);
   assert.notEqual(anew.id, account.id);

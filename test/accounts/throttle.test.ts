@@ -17,7 +17,7 @@ const stranger = '198.51.100.7';
 
 const pairOf = (setCookie: string | undefined) => setCookie?.split(';', 1)[0] ?? '';
 
-/** The device of a browser that signed in to the account. */
+/** Returns the device of a browser that has signed in to the account. */
 async function knownDevice(account: TestAccount, before?: Device): Promise<Device> {
   const result = await signIn(
     db,
@@ -31,7 +31,7 @@ async function knownDevice(account: TestAccount, before?: Device): Promise<Devic
 }
 
 async function shutOut(account: TestAccount): Promise<void> {
-  // As a hundred strangers do, without the work of comparing passwords.
+  // The same as guesses of a hundred strangers, without hashing passwords.
   const counters = [{ subject: `account\n${account.email}`, max: 100 }];
   for (let index = 0; index < 101; index += 1) await countGuess(db, counters);
   assert.equal((await signIn(db, account.email, account.password, stranger)).outcome, 'throttled');
@@ -55,7 +55,7 @@ test('attack: guesses from one /64 do not lock out the rest of its /48', async (
   }
   const neighbour = await signIn(db, owner.email, owner.password, '2001:db8:64:2::1');
   assert.equal(neighbour.outcome, 'signed-in');
-  // All of a household's guesses at many accounts, as many as are counted for the site.
+  // One household guesses at many accounts, up to the limit of its site.
   for (let index = 0; index < 320; index += 1) {
     await signIn(db, `nobody-${index}@example.com`, 'wrong password', '2001:db8:65:1::1');
   }
@@ -68,7 +68,7 @@ test('a known browser signs in while strangers have locked the account', async (
   const device = await knownDevice(owner);
   await shutOut(owner);
   assert.equal((await signIn(db, owner.email, owner.password, stranger, device)).outcome, 'signed-in');
-  // Another account's, a changed, and none at all are strangers.
+  // The device of another account, a forged device and no device all count as strangers.
   const other = await knownDevice(await createTestAccount(server));
   for (const unknown of [other, devices.read('nuncio_device=x'), devices.read(undefined)]) {
     assert.equal((await signIn(db, owner.email, owner.password, stranger, unknown)).outcome, 'throttled');
@@ -83,7 +83,7 @@ test('a known browser has its own limit of wrong guesses, also concurrently', as
   );
   assert.equal(results.filter(({ outcome }) => outcome === 'refused').length, 10);
   assert.equal((await signIn(db, owner.email, owner.password, stranger, device)).outcome, 'throttled');
-  // Its guesses are no stranger's: without it the owner is let in.
+  // Its guesses do not count as a stranger's: the owner can sign in without the device.
   assert.equal((await signIn(db, owner.email, owner.password, stranger)).outcome, 'signed-in');
 });
 
@@ -128,7 +128,7 @@ test('the cookie is bound to this host over https and does not name the account'
     secure,
     /^__Host-nuncio_device=\d+\.[\w-]{22}\.[\w-]{43}; Path=\/; Max-Age=31536000; HttpOnly; SameSite=Lax; Secure$/,
   );
-  // What a host beside this one can set without the prefix is not looked at.
+  // Without the prefix, another host of the site could set the cookie. It is ignored.
   const planted = secure.replace('__Host-', '').split(';', 1)[0];
   assert.equal(createKnownDevices(testSecret, 'https://auth.example').read(planted).mayBeKnown, false);
   const old = secure.replace(/=\d+/, `=${Math.floor(Date.now() / 86_400_000) - 366}`).split(';', 1)[0];
@@ -158,7 +158,7 @@ test('invalid registrations lock nobody else out and count for their own network
     });
     return status;
   };
-  // Nearly as many as there may be, of apps that were registered.
+  // Nearly reaches the limit for all valid registrations.
   for (let index = 0; index < registrationLimits.all - 5; index += 1) {
     assert.equal(await countRegistration(db, `2001:db8:${index}::1`), undefined);
   }
@@ -166,7 +166,7 @@ test('invalid registrations lock nobody else out and count for their own network
     assert.equal(await register(`2001:db8:${index}::1`, 'javascript:alert(1)'), 400);
   }
   assert.equal(await register(stranger, 'https://app.example/callback'), 201);
-  // A site with many networks has one limit as well.
+  // A site with many networks has a limit, too.
   const ofSite: number[] = [];
   for (let index = 0; index < registrationLimits.remote * 3 + 10; index += 1) {
     ofSite.push(await register(`2001:db8:aaaa:${index}::1`, 'javascript:alert(1)'));

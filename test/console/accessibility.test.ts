@@ -1,4 +1,4 @@
-/** What nobody may be kept out of: axe finds nothing on any page or dialog, and the operator's pages work by the keyboard alone. */
+/** Accessibility: axe finds no violation on any page or dialog, and the operator's pages work with the keyboard alone. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

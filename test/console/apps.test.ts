@@ -1,4 +1,4 @@
-/** Apps in the console: from making one to its first request, its secrets, its members, its end. */
+/** Apps in the console: from creation to the first request, their secrets, members and deletion. */
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -29,7 +29,7 @@ const run = promisify(execFile);
 const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true });
 const field = (page: Page, name: string) => page.getByRole('textbox', { name, exact: true });
 
-/** An app that the user has made over the API, as the API showed it. */
+/** Creates an app over the API. Returns its representation. */
 async function createAppFor(user: Awaited<ReturnType<typeof createConsoleUser>>, fields: object = {}) {
   const json = { client_name: 'Reader', redirect_uris: ['https://reader.example/callback'], ...fields };
   const made = await user.request('POST', '/apps', { json });
@@ -37,7 +37,7 @@ async function createAppFor(user: Awaited<ReturnType<typeof createConsoleUser>>,
   return made.body;
 }
 
-/** The stories are the same wherever they are told. */
+/** The tests are the same in each of these places. */
 const places = [
   ['on a desktop in light', desktop],
   ['on a phone in dark', { ...phone, colorScheme: 'dark' }],
@@ -48,7 +48,7 @@ for (const [where, options] of places) {
     const home = await startSubscriber(t, answer(200));
     const account = await createTestAccount(server);
     const { page, problems } = await openConsole(
-      // A browser that runs in one process opens one window of another origin policy, and no second one.
+      // A single-process browser can open only one window with another origin policy.
       await startBrowser(t),
       server,
       account,
@@ -292,7 +292,7 @@ test('an app is created by keyboard alone', async () => {
   const account = await createTestAccount(server);
   const { page, problems } = await openConsole(browser, server, account, '/console/apps');
   const press = (key: string) => page.keyboard.press(key);
-  /** Presses Tab until the focus is where it is wanted. */
+  /** Presses Tab until the wanted element has the focus. */
   const reach = async (role: string, name: string) => {
     for (let count = 0; count < 80; count += 1) {
       await press('Tab');

@@ -1,4 +1,4 @@
-/** Deliveries in the console: they arrive live, say why they failed, and are sent again. */
+/** Deliveries in the console: they appear live, show why they failed, and can be sent again. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -22,7 +22,7 @@ const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s'
 const browser = await startBrowser({ after });
 const publisher = await createPublisher(server);
 
-/** The stories are the same wherever they are told. */
+/** The tests are the same in each of these places. */
 const places = [
   ['on a desktop in light', desktop],
   ['on a phone in dark', { ...phone, colorScheme: 'dark' }],
@@ -151,7 +151,7 @@ test('the log filters by state, kind, time and id', async (t) => {
     await page.getByRole('option', { name: choice, exact: true }).click();
   };
   await choose('Kind', 'ping');
-  // Between the two lists there is none.
+  // The list is empty while it reloads.
   await rows.filter({ hasText: 'push' }).first().waitFor({ state: 'detached' });
   await rows.first().waitFor();
   assert.equal(await rows.count(), 1);
@@ -198,7 +198,7 @@ test('a user subscribes and reads a delivery by keyboard alone', async (t) => {
   await tabTo(page, link);
   await page.keyboard.press('Enter');
   await page.getByText('500: The receiver failed.').waitFor();
-  // Where one has been led is what has the focus.
+  // Navigation moves the focus to the new content.
   assert.equal(await page.locator(':focus').textContent(), 'ping');
 });
 

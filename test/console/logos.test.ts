@@ -1,4 +1,4 @@
-/** The logo of an app in the console: chosen, looked at, saved, seen where users decide, and removed. */
+/** The logo of an app in the console: selected, previewed, saved, shown to users and removed. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -30,7 +30,7 @@ async function choose(page: Page, name: string, file: { mimeType: string; buffer
   await (await opened).setFiles({ name: 'logo', ...file });
 }
 
-/** Sources of the images on the page that are shown, and not broken. */
+/** Returns the URLs of the visible images on the page that have loaded. */
 function shownLogos(page: Page): Promise<string[]> {
   return page.evaluate(`Promise.all([...document.images].map(async (image) => {
     await image.decode();
@@ -149,7 +149,7 @@ test('a browser displays what is kept of each kind of image', async () => {
       headers: { 'content-type': type },
       raw: new Uint8Array(content),
     });
-    // The picture by itself, as somebody opens it: in a sandbox.
+    // The image opened by itself, which the response's policy sandboxes.
     await page.goto(server.baseUrl + uploaded.body._links.logo.href);
     const size = await page.evaluate('[document.images[0].naturalWidth, document.images[0].naturalHeight]');
     assert.deepEqual(size, [24, 16], type);

@@ -166,7 +166,7 @@ test('an administrator corrects a rejected event, and its subscriber gets it', a
   await row.getByText('/body/ref must be string').waitFor();
   await row.getByText(app.account.id).waitFor();
 
-  // As it is, it is refused again, and the dialog says why.
+  // The unchanged event is rejected again, and the dialog says why.
   await row.getByRole('button', { name: 'Retry' }).click();
   const dialog = page.getByRole('alertdialog');
   await dialog.getByRole('button', { name: 'Retry' }).click();
@@ -197,7 +197,7 @@ test('an administrator corrects a rejected event, and its subscriber gets it', a
   const [received] = await subscriber.waitFor(1);
   assert.match(received?.body ?? '', /mended/);
   await row.waitFor({ state: 'detached' });
-  // The browser itself notes each refusal.
+  // The browser itself logs each refused request.
   assert.deepEqual(
     problems.filter((problem) => !problem.includes('422')),
     [],
@@ -227,7 +227,7 @@ test('rejected events are discarded one by one and several at once, by the keybo
     await page.keyboard.press('Space');
   }
   await page.getByRole('button', { name: 'Discard 2 events' }).click();
-  // Another administrator is faster with one of them: it is gone all the same.
+  // Another administrator discards one of them first. It disappears here, too.
   await sql`delete from rejected_events where event_id = ${third}`.execute(server.db);
   await dialog.getByRole('button', { name: 'Discard' }).click();
   await page.getByText('Discarded 2 events.').waitFor();

@@ -1,4 +1,4 @@
-/** The code that the console shows for verifying deliveries: it takes what this server signs, and nothing else. */
+/** The code that the console shows for verifying deliveries: it accepts what this server signs, and nothing else. */
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -22,7 +22,7 @@ after(() => rm(folder, { recursive: true, force: true }));
 const modules = await realpath(join(import.meta.dirname, '../../node_modules'));
 await symlink(modules, join(folder, 'node_modules'));
 
-/** One delivery with a signature of the shape, and the secret that signed it. */
+/** Returns one delivery with the given signature, and the secret that signed it. */
 async function deliver(signature: string): Promise<{ received: Received; secret: string }> {
   const subscriber = await startSubscriber({ after });
   const user = await createConsoleUser(server);
@@ -47,7 +47,7 @@ type Shape = (typeof shapes)[number];
 
 interface Case {
   body: string;
-  /** With the names as they came, in lower case. */
+  /** Received headers, with names in lower case. */
   headers: Record<string, string>;
   secret: string;
 }
@@ -57,7 +57,7 @@ interface Cases {
   refused: Case[];
 }
 
-/** What a receiver may be sent: a real delivery, and everything that somebody makes of one. */
+/** Returns cases for a receiver: a real delivery, and manipulated copies of it. */
 function casesOf(signature: Shape, { body, headers: came }: Received, secret: string): Cases {
   const headers = Object.fromEntries(
     Object.entries(came)
@@ -75,7 +75,7 @@ function casesOf(signature: Shape, { body, headers: came }: Received, secret: st
   return {
     taken: [
       genuine,
-      // Beside a signature by another secret, as while secrets are rotated.
+      // With a second signature by another secret, as during rotation.
       ...(isStandard
         ? [withValue(`v1,AAAA v1a,AAAA v1a,!! ${value}`)]
         : signature === 'timestamp'
@@ -95,7 +95,7 @@ function casesOf(signature: Shape, { body, headers: came }: Received, secret: st
         .map((signed) => value.replace(signed, 'é'.repeat(64)))
         .filter((text) => text !== value)
         .map(withValue),
-      // Decoders of base64 pass over what is not base64: that is no forgery.
+      // Base64 decoders ignore invalid characters, so this is not a forgery.
       ...(signature === 'ed25519' ? [] : [withValue(`${value}x`)]),
       ...(isStandard
         ? ['', 'x', old, '9'.repeat(400), '-1'].map((time) => ({
@@ -111,17 +111,17 @@ function casesOf(signature: Shape, { body, headers: came }: Received, secret: st
 
 interface Language {
   name: string;
-  /** Shapes whose code is run here. */
+  /** Signature shapes whose code can run here. */
   shapes: readonly Shape[];
-  /** Why it cannot be run here; null where it can. */
+  /** The reason why the code cannot run here; null if it can. */
   missing: () => Promise<string | null>;
-  /** Whether each of the cases is taken. */
+  /** Returns for each case whether the code accepts it. */
   run: (code: string, signature: Shape, cases: readonly Case[]) => Promise<boolean[]>;
 }
 
 const run = promisify(execFile);
 
-/** @param parameters with which a command says its version */
+/** @param parameters that make the command print its version */
 const commandMissing =
   (command: string, ...parameters: string[]) =>
   () =>
@@ -146,7 +146,7 @@ async function runNode(code: string, signature: Shape, cases: readonly Case[]): 
   const file = await writeProgram(`${signature}.mjs`, code);
   const { verify } = await import(pathToFileURL(file).href);
   return cases.map(({ body, headers, secret }) => {
-    // The library throws; the code without one does not.
+    // The library throws on an invalid signature; the code without the library does not.
     if (signature !== 'standard') return verify(body, headers, secret);
     try {
       return verify(body, headers, secret) !== undefined;
@@ -156,7 +156,7 @@ async function runNode(code: string, signature: Shape, cases: readonly Case[]): 
   });
 }
 
-/** Headers of web frameworks are found in upper and lower case. */
+/** Web frameworks look up headers in any case. */
 const pythonMain = `
 import json, sys
 
@@ -179,7 +179,7 @@ async function runPython(code: string, signature: Shape, cases: readonly Case[])
   return runWith(command, [file], JSON.stringify(cases));
 }
 
-/** Go refuses imports that nothing uses. */
+/** Go rejects unused imports. */
 const goPackages = [
   ...['bytes', 'crypto/ed25519', 'crypto/hmac', 'crypto/sha256', 'encoding/base64', 'encoding/hex'],
   ...['encoding/json', 'fmt', 'net/http', 'os', 'strconv', 'strings', 'time'],
@@ -225,7 +225,7 @@ const javaArguments: Readonly<Record<Shape, string>> = {
   ed25519: 'body, headers::get',
 };
 
-/** Each case is three lines of base64: the body, the secret, and the headers, one on each line. */
+/** Each case is three lines of base64: the body, the secret, and the headers, one header per line. */
 function javaProgram(code: string, signature: Shape): string {
   return `import static java.nio.charset.StandardCharsets.UTF_8;
 
@@ -286,7 +286,7 @@ const languages: readonly Language[] = [
   {
     name: 'Python',
     shapes: ['ed25519'],
-    // With the package `cryptography`, which comes over the network at the first run.
+    // With the package `cryptography`, which the first run downloads.
     missing: async () => ('missing' in python ? python.missing : null),
     run: runPython,
   },
@@ -296,7 +296,7 @@ const languages: readonly Language[] = [
 
 const deliveries = new Map<Shape, ReturnType<typeof deliver>>();
 
-/** The same for each language. */
+/** Returns the same delivery for each language. */
 function deliverOnce(signature: Shape): ReturnType<typeof deliver> {
   const made = deliveries.get(signature) ?? deliver(signature);
   deliveries.set(signature, made);
@@ -327,8 +327,8 @@ test('there is code for six languages in each signature scheme', () => {
   }
 });
 
-// There is no interpreter of these where the project is tested. The code was compared with the definition of the signatures
-// (src/webhooks/subscriptions/signature.ts) and with the manuals of both languages; it has not been run.
+// The test environment has no interpreter for these languages. The code was compared with the definition of the
+// signatures (src/webhooks/subscriptions/signature.ts) and with the manuals of both languages; it has not been run.
 for (const name of ['Ruby', 'PHP']) {
   test(`the code for ${name} runs`, { skip: `there is no ${name} where this project is tested` }, () => {});
 }

@@ -1,6 +1,6 @@
 /**
- * What the console asks for is read by index, within a bound: the same requests to a log and to one three times as long
- * read about as much. PostgreSQL's own account of what it did is compared, not times.
+ * The console's requests use indexes and read a bounded amount of data: the same requests read about as much from a
+ * log as from a longer one. Compares the blocks that PostgreSQL reports, not times.
  */
 
 import '../support/plans.ts';
@@ -31,7 +31,7 @@ const user = await createConsoleUser(server, {
   scopes: ['openid', 'read:profile', 'read:apps', 'write:apps', 'read:webhooks', 'write:webhooks', 'admin'],
 });
 
-/** Of either, the busy subscription has more deliveries than one page looks through. */
+/** In both logs, the busy subscription has more deliveries than one page scans. */
 const sizes = { short: 16_000, long: 40_000 };
 
 const places = await seed();
@@ -57,12 +57,12 @@ async function seed(): Promise<Omit<Places, 'deliveries'>> {
   };
 }
 
-/** By path, with the parameters as they were for the short log. */
+/** Returns the statements by path. The paths are the same for both logs. */
 async function measure(deliveries: number): Promise<Map<string, Statement[]>> {
   await seedLog(db, places.lane, deliveries);
   const paths = consoleReads({ ...places, deliveries: Math.floor((deliveries * 3) / 4) });
   const measured = new Map<string, Statement[]>();
-  // What is kept in memory afterwards is read the first time.
+  // The first requests fill the caches.
   for (const path of paths) await captured('force_custom_plan', path);
   for (const mode of planModes) {
     for (const [index, path] of paths.entries()) {
@@ -75,7 +75,7 @@ async function measure(deliveries: number): Promise<Map<string, Statement[]>> {
 
 const names = new Map<string, string>();
 
-/** On a busy machine the log may have no time for a request: it is asked again, for this is about what is read. */
+/** On a busy machine the log may time out with 503. The request is repeated, because only the amount read matters. */
 async function captured(mode: PlanMode, path: string): Promise<Statement[]> {
   for (let triesLeft = 10; ; triesLeft -= 1) {
     let status = 0;
@@ -88,10 +88,10 @@ async function captured(mode: PlanMode, path: string): Promise<Statement[]> {
   }
 }
 
-/** Tables that grow with what is delivered. */
+/** Tables that grow with the number of deliveries. */
 const growing = /^(events|deliveries|attempts)(_\d{8})?$|^(event_ids|retries|audit_entries|delivery_stats)$/;
 
-/** Tables of the log that were read from one end to the other, where there was something in them. */
+/** Returns the tables of the log that were scanned sequentially and were not empty. */
 function scanned(statements: readonly Statement[]): string[] {
   return nodesOf(statements)
     .filter((node) => node['Node Type'] === 'Seq Scan' && growing.test(node['Relation Name'] ?? ''))
@@ -101,11 +101,11 @@ function scanned(statements: readonly Statement[]): string[] {
     .map((node) => `${node['Relation Name']}`);
 }
 
-/** Blocks that looking at one delivery takes: itself, its event, its attempts, its row in `retries`. */
+/** Blocks read for one delivery: its row, its event, its attempts, its row in `retries`. */
 const blocksOfDelivery = 8;
-/** Blocks that finding the places in the partitions of all days takes. */
+/** Blocks read to find the start in the partitions of all days. */
 const blocksToBegin = 1_000;
-/** By how many blocks an index gets deeper, and rows lie elsewhere. */
+/** Tolerance for deeper index trees and other row positions. */
 const slackBlocks = 150;
 
 test('no request of the console reads more from a longer log', async (t) => {
@@ -120,7 +120,7 @@ test('no request of the console reads more from a longer log', async (t) => {
       const after = buffersOf(statements);
       assert.deepEqual(scanned(statements), []);
       assert.ok(after <= bound, `${after} blocks`);
-      // Fewer than one page looks through are in two days, and fewer failed: all of these are looked at.
+      // Two days have fewer deliveries than one page scans, and fewer failed ones: the request reads all of them.
       const isStretch = name.includes('/deliveries?') && name.includes('&until=');
       const inStretch = isStretch ? (sizes.long * 2) / historyDays : 0;
       const failed = name.includes('status=failed&kind=') ? sizes.long / 50 : 0;

@@ -1,4 +1,4 @@
-/** How the console is served: its headers, its compressed forms, and nothing that its policy would refuse. */
+/** How the console is served: headers, compressed forms, and only content that its policy permits. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -7,10 +7,10 @@ import { startConsoleServer } from '../support/console_page.ts';
 
 const server = await startConsoleServer({ after });
 
-/** Bytes of everything that the first page needs, compressed. */
+/** Limit for the compressed size of everything that the first page needs. */
 const firstViewBytesMax = 250_000;
 
-/** The answer as it came: nothing is decompressed. */
+/** Requests a path without decompressing the response. */
 async function get(path: string, headers: Record<string, string> = {}) {
   const { request } = await import('node:http');
   return new Promise<{ status: number; headers: Record<string, unknown>; body: Buffer }>(
@@ -64,7 +64,7 @@ test('files of the console have hashed names and are cached for ever', async () 
   }
 });
 
-/** What the first script loads where somebody is signed in: the application, and what it imports before it runs. */
+/** Returns the files that the first script loads for a signed-in user: the application and its static imports. */
 async function applicationFiles(): Promise<string[]> {
   const read = async (path: string) => (await get(path)).body.toString();
   const first = assets.find((path) => /\/index-[^/]+\.js$/.test(path)) ?? '';

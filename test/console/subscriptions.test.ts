@@ -1,4 +1,4 @@
-/** The console in a browser: signing in and out, and the life of a subscription from its making to its end. */
+/** The console in a browser: signing in and out, and a subscription from creation to deletion. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -80,7 +80,7 @@ test('the server’s refusal of a URL appears beside the field', async () => {
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/subscriptions/new');
   await page.getByText('All kinds').click();
-  // The page cannot know that this name is not public: the server does.
+  // The page cannot know that this name is not public. The server checks it.
   await page.getByRole('textbox', { name: 'URL' }).fill('https://hooks.internal/x');
   await page.getByRole('button', { name: 'Create subscription' }).click();
   await page.getByText('It must have a host on the public internet.').waitFor();
@@ -119,10 +119,10 @@ test('a withdrawn access token is replaced, and a withdrawn grant asks to sign i
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/subscriptions');
   await sql`update grants set withdrawn_at = now() where account_id = ${account.id}`.execute(server.db);
-  // Withdrawn on this node as soon as its notification has come.
+  // The withdrawal takes effect on this node when its notification arrives.
   await until(
     async () => {
-      // As where somebody comes back to the tab: what is shown is asked for again.
+      // Simulates a return to the tab, which reloads the data.
       await page.evaluate("dispatchEvent(new Event('visibilitychange'))");
       return page.getByRole('dialog', { name: 'You are signed out' }).count();
     },

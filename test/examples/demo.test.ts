@@ -1,4 +1,4 @@
-/** The demo: without a browser, and clicked through in a real one. */
+/** The demo: over HTTP, and in a real browser. */
 
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
@@ -82,7 +82,7 @@ interface Scope {
   after: (close: () => Promise<void>) => unknown;
 }
 
-/** @returns where its page is, once it answers */
+/** @returns the URL of its page, once it responds */
 async function startReader(scope: Scope, port: number): Promise<string> {
   const child = spawn(process.execPath, [demo], {
     stdio: 'ignore',

@@ -1,4 +1,4 @@
-/** `examples/existing-app` as it is started by its users, and its page of the documentation. */
+/** `examples/existing-app` started as its users start it, and its documentation page. */
 
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
@@ -95,7 +95,7 @@ for (const { name, user, password, width, isScripted } of looks) {
     await seen(/^Settings/);
     assert.match(await page.locator('body').innerText(), /No app is connected/);
 
-    // Signed in to the shop: connecting again asks for consent, and for no password.
+    // The user is signed in to the shop, so connecting again asks for consent but not for a password.
     await page.goto(`${partnerUrl}/connect`);
     await seen(/^Connect Order watch/);
   });

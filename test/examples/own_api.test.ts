@@ -1,6 +1,6 @@
 /**
- * `examples/own-api` as a process beside a real Nuncio server: notes that stay where they are, read and written by an
- * app with a user's permission, and told of by webhooks.
+ * `examples/own-api` as a process beside a real Nuncio server: notes stay in the application's own database, an app
+ * reads and writes them with a user's permission, and webhooks report changes.
  */
 
 import assert from 'node:assert/strict';
@@ -22,7 +22,7 @@ import { until } from '../support/webhooks.ts';
 
 const port = await freePort();
 const url = `http://localhost:${port}`;
-// The example's own setting: where its API is, for which tokens are asked.
+// The example's own setting: the URL of its API, and the resource of its tokens.
 process.env.NOTES_URL = url;
 const platform = await loadPlatform(
   fileURLToPath(new URL('../../examples/own-api/nuncio.config.ts', import.meta.url)),
@@ -69,7 +69,7 @@ async function end(signal: NodeJS.Signals): Promise<number | null> {
 async function createUser(granted: readonly string[] = scopes) {
   const account = await createTestAccount(server);
   const flow = { account, client: app, scopes: granted };
-  // A token opens one API: the notes, or the server's own, where an app subscribes.
+  // A token is valid for one API: the notes, or the server's own API, where apps subscribe.
   const forNotes = await authorize(server, { ...flow, parameters: { resource: url } });
   const forServer = await authorize(server, flow);
   const request = async (method: string, target: string, body?: unknown) => {
@@ -160,7 +160,7 @@ test('notes publish each event once when the API restarts after kill -9', async 
 
 test('an event that is never accepted blocks no other', async () => {
   const [gone, ann] = [await createUser(), await createUser()];
-  // Its token is good for the cache's time still, but the account of the event is not there any more.
+  // The example caches the token, so it stays valid for a while after the account is deleted.
   await gone.request('GET', `${url}/notes`);
   await sql`delete from accounts where id = ${gone.account.id}`.execute(server.db);
   assert.equal((await gone.request('POST', `${url}/notes`, { text: 'too late' })).status, 201);

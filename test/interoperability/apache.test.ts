@@ -1,6 +1,6 @@
 /**
- * mod_auth_openidc in a real Apache, with the settings of docs/clients.md: sign-in, claims, refresh and a request to the
- * API. Skipped where Apache or the module is not installed (Debian: apache2, libapache2-mod-auth-openidc).
+ * mod_auth_openidc in a real Apache, with the settings from docs/clients.md: sign-in, claims, refresh and a request
+ * to the API. Skipped if Apache or the module is not installed (Debian: apache2, libapache2-mod-auth-openidc).
  */
 
 import assert from 'node:assert/strict';
@@ -52,7 +52,7 @@ function configuration(folder: string, url: URL, server: TestServer, client: Tes
 async function startApache(t: TestContext, server: TestServer, client: TestClient, url: URL): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'nuncio-apache-'));
   t.after(() => rm(folder, { recursive: true, force: true, maxRetries: 5 }));
-  // Its workers are another user where this one is root.
+  // If this process is root, Apache's workers run as another user.
   await chmod(folder, 0o755);
   await writeFile(join(folder, 'index.html'), 'a private page');
   await writeFile(join(folder, 'apache.conf'), configuration(folder, url, server, client));

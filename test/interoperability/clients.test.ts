@@ -1,6 +1,6 @@
 /**
- * Clients of other languages with their default settings: sign-in, consent, code, tokens, userinfo, refresh and a
- * request to the API. Each runs where its language is installed and is skipped, with the reason, elsewhere.
+ * Clients in other languages with their default settings: sign-in, consent, code, tokens, userinfo, refresh and a
+ * request to the API. Each test is skipped, with the reason, if its language is not installed.
  */
 
 import assert from 'node:assert/strict';
@@ -22,12 +22,12 @@ const folder = fileURLToPath(new URL('./', import.meta.url));
 const goFolder = join(folder, 'go');
 const pythonFolder = join(folder, 'python');
 const goProgram = fileURLToPath(new URL('../../node_modules/.cache/nuncio-go-client', import.meta.url));
-/** Milliseconds that the Go modules may take to come and to be built. */
+/** Timeout for downloading and building the Go modules. */
 const buildMs = 300_000;
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);
-// On loopback http will do: oauthlib refuses it otherwise.
+// Redirect URIs on loopback may use http.
 const redirectUri = 'http://127.0.0.1:7777/callback';
 const scopes = ['openid', 'profile', 'email', 'read:posts'];
 
@@ -38,7 +38,7 @@ interface Outcome {
   api: { account: { id: string } | null; client: { id: string } };
 }
 
-/** Runs a client; the user visits the URL that it prints first, where there is one. */
+/** Runs a client. If it prints a URL first, the user visits that URL. */
 async function drive(
   t: TestContext,
   [command, ...parameters]: [string, ...string[]],
@@ -50,7 +50,7 @@ async function drive(
     env: {
       PATH: process.env.PATH,
       PYTHONDONTWRITEBYTECODE: '1',
-      // oauthlib would refuse this server, and the scope that it is not given in the same order.
+      // By default, oauthlib rejects http.
       OAUTHLIB_INSECURE_TRANSPORT: '1',
       ISSUER: server.baseUrl,
       CLIENT_ID: client.id,
@@ -86,7 +86,7 @@ function assertSignedIn({ subject, userinfo, renewed, api }: Outcome, client: Te
 
 let python: Promise<Python> | undefined;
 
-/** @returns the command for a script, or undefined after the test was marked as skipped */
+/** @returns the command for a script, or undefined if the test is marked as skipped */
 async function pythonCommand(t: TestContext, script: string): Promise<[string, string] | undefined> {
   python ??= preparePython(join(pythonFolder, 'requirements.txt'));
   const prepared = await python;
@@ -127,7 +127,7 @@ test('golang.org/x/oauth2 with go-oidc signs a user in, renews the token and cal
     await promisify(execFile)('go', ['build', '-o', goProgram, '.'], { cwd: goFolder, timeout: buildMs });
   } catch (error) {
     const { stderr = '', message } = error as { stderr?: string; message: string };
-    // Of our own program's faults the test must fail.
+    // Errors in our own program must fail the test.
     assert.doesNotMatch(stderr, /^\.\/main\.go:/m);
     return t.skip(`no Go, or its modules cannot be had: ${(stderr || message).slice(0, 300)}`);
   }

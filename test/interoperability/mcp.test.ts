@@ -1,7 +1,7 @@
 /**
- * The client of the MCP SDK, that knows nothing but the address of an MCP server: from a bare 401 through the
- * resource's metadata (RFC 9728), the server's (RFC 8414), registration or a client ID metadata document, PKCE and
- * `resource` (RFC 8707) to a tool of that server.
+ * The client of the MCP SDK, which knows only the URL of an MCP server: from a 401 through the resource's metadata
+ * (RFC 9728), the server's metadata (RFC 8414), registration or a client ID metadata document, PKCE and `resource`
+ * (RFC 8707) to a tool of that MCP server.
  */
 
 import assert from 'node:assert/strict';
@@ -48,16 +48,16 @@ const redirectUrl = 'http://127.0.0.1:7777/callback';
 
 interface App {
   provider: OAuthClientProvider;
-  /** What the provider was given to keep. */
+  /** What the SDK gave the provider to store. */
   kept: { client?: OAuthClientInformationMixed; tokens?: OAuthTokens; redirect?: URL };
   /** Method and URL of each request, in order. */
   requests: string[];
   connect: () => Promise<Client>;
-  /** The user passes the pages that the app was sent to, and the app takes the answer. */
+  /** The user signs in and consents on the pages, and the app receives the redirect. */
   allow: () => Promise<URL>;
 }
 
-/** An app that keeps what the SDK hands it, and nothing else. */
+/** Creates an app that stores what the SDK gives it, and nothing else. */
 function createApp(fields: Partial<OAuthClientProvider> = {}): App {
   const kept: App['kept'] = {};
   const requests: string[] = [];
@@ -142,7 +142,7 @@ const serverMetadataUrl = `${server.baseUrl}/.well-known/oauth-authorization-ser
 test('an MCP client gets from a bare 401 to a tool by registering on the way', async () => {
   const app = createApp();
   await assert.rejects(app.connect(), UnauthorizedError);
-  // It was told where everything is by the resource and the server alone.
+  // It learned every address from the resource and the server.
   assert.deepEqual(app.requests, [
     `POST ${mcpUrl}`,
     `GET ${metadataUrl}`,
@@ -172,7 +172,7 @@ test('an MCP client gets from a bare 401 to a tool by registering on the way', a
   assert.deepEqual(JSON.parse(await callTool(client, 'read')), principal);
   await client.close();
 
-  // The token is for that server alone.
+  // The token is valid only for that server.
   const headers = bearer(kept.tokens?.access_token ?? '');
   assert.equal((await fetch(`${server.baseUrl}/api`, { headers })).status, 401);
 });
@@ -229,7 +229,7 @@ test('a tool that needs more scopes is reached by asking the user', async () => 
     body: {
       client_id: clientMetadataUrl,
       ...app.provider.clientMetadata,
-      // The SDK's client refreshes where it has a refresh token, and a refresh never widens.
+      // The SDK's client uses a refresh token if it has one, and a refresh never adds scopes.
       grant_types: ['authorization_code'],
     },
   });
@@ -254,7 +254,7 @@ test('an app that registered for less gets no more', async () => {
   const client = await app.connect();
   await assert.rejects(callTool(client, 'write'), UnauthorizedError);
   const browser = new TestBrowser(server.baseUrl);
-  // Nobody has acted on a page yet: the error is shown beside a link (RFC 9700 section 4.11.2).
+  // The user has not interacted with a page yet, so the error page shows a link (RFC 9700 section 4.11.2).
   const page = await browser.open(String(app.kept.redirect));
   assert.equal(page.leftTo, null);
   assert.match(page.text, /<a class="button" href="[^"]*error=invalid_scope/);

@@ -1,6 +1,6 @@
 /**
- * The conformance suite of the Model Context Protocol, in its mode for authorization servers: all of its scenarios,
- * for clients of each origin. `npm run conformance` runs this file alone.
+ * The conformance suite of the Model Context Protocol for authorization servers: all of its scenarios, for clients of
+ * each origin. `npm run conformance` runs this file alone.
  */
 
 import assert from 'node:assert/strict';
@@ -64,7 +64,7 @@ for (const [whose, createId] of Object.entries(clientIds)) {
     test(`the suite passes for ${specVersion} with a client ${whose}`, async () => {
       const clientId = await createId();
       const { exitCode, output, checks } = await runConformance(server, { account, clientId, ...given });
-      // Exit code 0 alone would also be one of scenarios that were skipped.
+      // Skipped scenarios also exit with code 0.
       assert.deepEqual(
         checks.map(({ id, status }) => `${id} ${status}`),
         [

@@ -1,6 +1,4 @@
-/**
- * `openid-client` as an app has it: each flow from the discovery of the server to the API, by the library's own calls.
- */
+/** `openid-client` as apps use it: each flow from discovery to the API, through the library's own functions. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -35,13 +33,13 @@ function discover(as: TestClient, authentication?: openid.ClientAuth, on: TestSe
   );
 }
 
-/** The user signs in and allows. */
+/** The user signs in and consents. */
 async function allow(url: URL, on: TestServer = server, as: TestAccount = account): Promise<URL> {
   const browser = new TestBrowser(on.baseUrl);
   return passPages(browser, await browser.open(url.href), as);
 }
 
-/** What an app sends, and what it checks the answer by. */
+/** Prepares the parameters of a request and the values that the response is checked against. */
 async function prepare(as: Pick<TestClient, 'redirectUri'>, scope: string) {
   const pkceCodeVerifier = openid.randomPKCECodeVerifier();
   const expectedState = openid.randomState();
@@ -55,7 +53,7 @@ async function prepare(as: Pick<TestClient, 'redirectUri'>, scope: string) {
   return { parameters, checks: { pkceCodeVerifier, expectedState } };
 }
 
-/** Asks the API. @returns what it says of the token's client and account */
+/** Requests the API. @returns the client and account that the API sees in the token */
 async function askApi(
   config: openid.Configuration,
   accessToken: string,
@@ -76,7 +74,7 @@ async function askApi(
   return (await response.json()) as { client: { id: string } };
 }
 
-/** A client with a key of its own, registered by value. */
+/** Creates a client with a key, registered by value. */
 async function createKeyClient(fields: Parameters<typeof createTestClient>[1] = {}) {
   const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
   const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'one', alg: 'ES256', use: 'sig' }] };
@@ -225,13 +223,13 @@ test('openid-client completes the device flow, polling while the user decides', 
   const config = await discover(device);
   const started = await openid.initiateDeviceAuthorization(config, { scope: 'read:posts' });
   const polling = openid.pollDeviceAuthorizationGrant(config, started, undefined, {
-    // A device that is not allowed would poll for as long as its code lives.
+    // Without a signal, the device would poll until its code expires.
     signal: context.signal,
   });
   polling.catch(() => {});
   await hasPolled(started.device_code);
   const browser = new TestBrowser(server.baseUrl);
-  // The complete address sends its code on as a form; the user confirms it, signs in and allows.
+  // The complete URI submits its code as a form. The user confirms it, signs in and consents.
   let page = await browser.submit(await browser.open(started.verification_uri_complete ?? ''), {});
   assert.match(page.text, /name="confirm"/);
   page = await browser.submit(page, {});
@@ -245,7 +243,7 @@ test('openid-client completes the device flow, polling while the user decides', 
   await askApi(config, refreshed.access_token);
 });
 
-/** Waits for the device's first poll, which was told that the user has not answered yet. */
+/** Waits for the device's first poll, which returns `authorization_pending`. */
 async function hasPolled(deviceCode: string): Promise<void> {
   for (let tries = 0; tries < 1_000; tries += 1) {
     const { rows } = await sql`

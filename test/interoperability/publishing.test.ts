@@ -1,4 +1,4 @@
-/** examples/publish: Python, Go and psql publish in transactions of their own. Skipped where a language is missing. */
+/** examples/publish: Python, Go and psql publish in their own transactions. Skipped if a language is missing. */
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -15,11 +15,11 @@ import { until } from '../support/webhooks.ts';
 const run = promisify(execFile);
 const examples = fileURLToPath(new URL('../../examples/publish/', import.meta.url));
 const goProgram = fileURLToPath(new URL('../../node_modules/.cache/nuncio-go-publish', import.meta.url));
-/** Milliseconds that modules and a build may take. */
+/** Timeout for downloading modules and building. */
 const buildMs = 300_000;
 
 const hooks: (() => Promise<void>)[] = [];
-// Before the server's own, which drops the database.
+// Registered before the server's cleanup, which drops the database.
 after(async () => {
   for (const hook of hooks) await hook();
 });
@@ -32,7 +32,7 @@ await asApplication(
 );
 const env = { ...process.env, DATABASE_URL: url };
 
-/** @returns invoices and the bodies of events of a user of the application, once there are as many events as invoices */
+/** @returns the invoices of an application user and the bodies of the user's events, once their numbers are equal */
 async function paid(customer: string): Promise<{ invoices: string[]; events: string[] }> {
   const read = async () => {
     const { rows } = await sql<{ invoices: string[]; events: string[] }>`
@@ -81,7 +81,7 @@ test('pgx publishes with its change, and nothing that is rolled back', async (t:
     await run('go', ['build', '-o', goProgram, '.'], { cwd: `${examples}go`, timeout: buildMs });
   } catch (error) {
     const { stderr = '', message } = error as { stderr?: string; message: string };
-    // Of our own program's faults the test must fail.
+    // Errors in our own program must fail the test.
     assert.doesNotMatch(stderr, /^\.\/main\.go:/m);
     return t.skip(`no Go, or its modules cannot be had: ${(stderr || message).slice(0, 300)}`);
   }

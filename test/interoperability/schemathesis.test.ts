@@ -1,6 +1,6 @@
 /**
- * `/openapi.json` held against the server by Schemathesis, which nobody here wrote: what the document allows is
- * accepted, what it forbids is refused, every response is as described. Skipped where there is no Python.
+ * Schemathesis, an independent tool, checks the server against `/openapi.json`: the server accepts what the document
+ * allows, rejects what it forbids, and responds as described. Skipped without Python.
  */
 
 import assert from 'node:assert/strict';
@@ -21,12 +21,12 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 const folder = fileURLToPath(new URL('schemathesis/', import.meta.url));
 const configuration = ['schemathesis.toml', 'hooks.py'];
 
-/** Random cases of each operation, beside those that follow from the schema's bounds; always the same ones. */
+/** Random cases for each operation, in addition to those derived from the schema's bounds. The seed is fixed. */
 const examplesMax = 3;
 const seed = 1;
-/** Managing apps and the server needs a token of the console, which no app gets. */
+/** Managing apps and the server requires a token of the console, which apps cannot get. */
 const managed = '^/(apps|app-invitations|admin)';
-/** Seconds that a token must last: the run on a slow machine. */
+/** Lifetime of the token. It must exceed a run on a slow machine. */
 const tokenSeconds = 7_200;
 
 const userScopes = ['read:profile', 'read:posts', 'write:posts', 'read:webhooks', 'write:webhooks'];
@@ -35,7 +35,7 @@ test('Schemathesis finds no fault in /openapi.json with all checks', (t) =>
   holdAgainst(t, ['--exclude-path-regex', managed], tokensOfApps));
 
 test('Schemathesis finds no fault in the management of apps and server', (t) =>
-  // Following links, it would withdraw the grant of its own token.
+  // If it followed links, it would withdraw the grant of its own token.
   holdAgainst(
     t,
     ['--include-path-regex', managed, '--phases', 'examples,coverage,fuzzing'],
@@ -67,16 +67,16 @@ async function holdAgainst(t: TestContext, which: string[], tokens: (server: Tes
   const [output, [code]] = await Promise.all([text(child.stdout), once(child, 'exit')]);
   assert.equal(code, 0, output);
   assert.match(output, /Tested: +[1-9]/, output);
-  // Responses of 401 and 403 alone would show nothing.
+  // A run with only 401 and 403 responses would prove nothing.
   assert.doesNotMatch(output, /Authentication failed/, output);
 }
 
-/** By the names of variables. */
+/** Tokens by the names of their environment variables. */
 type Tokens = Record<string, string>;
 
 const claims = () => ({ exp: Math.floor(Date.now() / 1_000) + tokenSeconds });
 
-/** One token of a user, and one of a machine that publishes and has users of its own. */
+/** Creates a token of a user, and one of a machine that publishes and manages external accounts. */
 async function tokensOfApps(server: TestServer): Promise<Tokens> {
   const account = await createTestAccount(server);
   const client = await createTestClient(server, { scopes: userScopes });

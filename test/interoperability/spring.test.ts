@@ -1,6 +1,6 @@
 /**
- * Spring Security with its default settings. It needs a JVM and a build by hand (test/interoperability/spring/README.md), and is
- * skipped where there is none.
+ * Spring Security with its default settings. Requires a JVM and a manual build
+ * (test/interoperability/spring/README.md); skipped without them.
  */
 
 import assert from 'node:assert/strict';

@@ -54,7 +54,7 @@ async function setUp(t: TestContext, database: (typeof databases)[number]) {
   return { ...opened, troubles, publisher, relay, errors };
 }
 
-/** Those of the given ids that the server has stored for an account, in order. */
+/** Returns the given ids that the server has stored for an account, in order. */
 async function stored(ids: readonly string[], owner = account.id): Promise<string[]> {
   const { rows } = await sql<{ id: string }>`
     select id from events where id = any(${[...ids]}) and account_id = ${owner} order by position`.execute(

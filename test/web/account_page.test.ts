@@ -1,6 +1,4 @@
-/**
- * The user's own page: connected apps and how they end.
- */
+/** The user's account page: connected apps, and how users disconnect them. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -1,4 +1,4 @@
-/** The operator's brand: on every page a user sees, and the server's own name on none. */
+/** The operator's brand: it is on every page that users see, and the name Nuncio is on none. */
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -59,7 +59,7 @@ function check(what: string, page: Page): Page {
   return page;
 }
 
-/** With the frame of our own pages: logo and links. */
+/** Checks the frame of our own pages: logo and links. */
 function checkFrame(what: string, page: Page): Page {
   check(what, page);
   assert.ok(page.text.includes('<img src="/assets/brand-logo" alt="">'), what);
@@ -190,7 +190,7 @@ test('console and reference have the operator’s icon and colours, without an i
     assert.ok(head.includes('<link rel="icon" href="/assets/brand-logo" type="image/svg+xml">'), path);
     assert.equal(head.match(/rel="icon"/g)?.length, 1, path);
     assert.equal(head.match(/<meta name="theme-color" content="#[0-9a-f]{6}"/g)?.length, 2, path);
-    // After the page's own style sheet, which it overrides.
+    // It follows the page's own style sheet, which it overrides.
     assert.equal(
       head
         .match(/<link rel="stylesheet"[^>]*href="([^"]+)"/g)
@@ -278,7 +278,7 @@ test('no page has the server’s name in its source', async () => {
     const code = readFileSync(path, 'utf8')
       .replaceAll(/\/\*[\s\S]*?\*\//g, '')
       .replaceAll(/^\s*\/\/.*$/gm, '');
-    // Names of headers are protocol.
+    // Header names are part of the protocol.
     if (/\bNuncio\b(?!-)/.test(code)) found.push(path);
   }
   assert.deepEqual(found.sort(), ['src/console/ui/brand.ts', 'src/web/brand.ts']);
@@ -348,7 +348,7 @@ test('a brand that cannot be displayed is refused with its place', () => {
   }
 });
 
-/** A browser names HTML where it follows a link. */
+/** Sends an `Accept` header with HTML, as a browser does when it follows a link. */
 function acceptingHtml(): TestBrowser {
   const browser = new TestBrowser(server.baseUrl);
   const request = browser.request.bind(browser);

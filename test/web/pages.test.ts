@@ -1,6 +1,4 @@
-/**
- * The pages in a real browser: they work by mouse and keyboard without any script of ours, and fit a phone.
- */
+/** The pages in a real browser: they work with mouse and keyboard without JavaScript, and fit a phone. */
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -22,12 +20,12 @@ import { startTestServer } from '../support/server.ts';
 const server = await startTestServer({ after });
 const account = await createTestAccount(server, { name: 'Ada Lovelace', email: 'ada@example.com' });
 const browser = await startBrowser({ after });
-/** The app, as far as a browser sees it. */
+/** The app that the server redirects the browser to. */
 const app = createServer((_request, response) => void response.end('the app')).listen(0, '127.0.0.1');
 await once(app, 'listening');
 after(() => app.close());
 const callback = `http://127.0.0.1:${(app.address() as AddressInfo).port}/callback`;
-/** Where to keep pictures of the pages, for whoever wants to look at them. */
+/** Optional folder for screenshots of the pages. */
 const pictures = process.env.TEST_PICTURES;
 
 const notesApi = { url: 'https://notes.example.com', name: 'Notes' };

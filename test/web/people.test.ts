@@ -1,6 +1,4 @@
-/**
- * What a person meets beside the straight way: errors, a mistyped address, an old page, another account, a no.
- */
+/** Pages that users see off the main path: errors, mistyped addresses, outdated pages, another account, denied consent. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -22,7 +20,7 @@ const server = await startTestServer({ after });
 const account = await createTestAccount(server);
 const client = await createTestClient(server, { name: 'Weekend Reader' });
 
-/** What a browser sends when somebody follows a link. */
+/** The `Accept` header that a browser sends when a user follows a link. */
 const asBrowser = { headers: { accept: 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8' } };
 
 function ask(parameters: Record<string, string | undefined> = {}) {
@@ -106,7 +104,7 @@ test('a reader who is not the signed-in user signs in and answers for themselves
   const credentials = { action: 'login', email: other.email, password: other.password };
   const refused = await browser.submit(form, { ...credentials, password: 'not the password' });
   assertPage(refused, 422, /role="alert"[\s\S]*value="back"/);
-  // The browser is signed out first, by a form that it sends on by itself where it runs scripts.
+  // First, a form signs the browser out. It submits itself if scripts run.
   const between = await browser.submit(form, credentials);
   assert.match(between.text, /<link rel="stylesheet"[\s\S]*<noscript>[\s\S]*<button/);
   const again = await browser.submit(between, {});

@@ -6,7 +6,7 @@ import { createPlatform, PlatformError } from '../../src/platform.ts';
 import { startProcess, temporaryFolder } from '../support/process.ts';
 import { freePort, startTestServer } from '../support/server.ts';
 
-/** Every link of a page leads somewhere. @returns where they lead */
+/** Asserts that every link of a page works. @returns the targets */
 async function followLinks(page: string, baseUrl: string): Promise<string[]> {
   const links = [...page.matchAll(/<a href="([^"]+)"/g)].map(([, href]) => href as string);
   for (const link of links) assert.equal((await fetch(new URL(link, baseUrl))).status, 200, link);

@@ -1,4 +1,4 @@
-/** A database that is gone: 503 meanwhile, and everything resumes when it is back. */
+/** A database outage: the server responds 503, and everything resumes afterwards. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -60,7 +60,7 @@ test('the server answers 503 without its database and resumes by itself', async 
     assert.doesNotMatch(JSON.stringify(problem), /ECONN|127\.0\.0\.1|select|postgres:/);
   }
   assert.equal((await call('/livez')).status, 200);
-  // The authorization server too: whoever asks again later gets an answer.
+  // The authorization server recovers, too: a retry succeeds.
   const registration = JSON.stringify({ redirect_uris: ['https://app.example/callback'] });
   const refresh = { grant_type: 'refresh_token', refresh_token: 'one' };
   for (const answer of [
@@ -91,7 +91,7 @@ test('the server answers 503 without its database and resumes by itself', async 
   const { items } = (await (await call('/articles')).json()) as { items: { title: string }[] };
   assert.deepEqual(items.map(({ title }) => title).toSorted(), ['after', 'before']);
 
-  // The notifications are back too: a withdrawal is heard of.
+  // Notifications work again, too: the node learns of a withdrawal.
   await withdrawGrant(db, grantId as string, 'operator');
   await until(async () => (await call('/articles')).status === 401);
 });

@@ -1,6 +1,6 @@
 /**
- * The package, installed by npm into an empty folder and run by every version of Node that it supports: the server with
- * its embedded PostgreSQL, the commands, the example platform, and a declaration of one's own with its types.
+ * The package, installed by npm into an empty folder and run by every supported version of Node: the server with its
+ * embedded PostgreSQL, the commands, the example platform, and a custom declaration with its types.
  */
 
 import assert from 'node:assert/strict';
@@ -22,7 +22,7 @@ const file = { after };
 const { folder, archive, output: installation } = await install(file);
 const packed = join(folder, 'node_modules', 'nuncio');
 
-/** What a team writes first. */
+/** A team's first configuration. */
 const ownConfig = `import { defineConfig, defineEventKind, Type } from 'nuncio';
 
 interface Note {
@@ -47,7 +47,7 @@ export default defineConfig({
 const pushBody = { ref: 'refs/heads/main', commits: [], repository: { name: 'envoy' } };
 const machineOptions = ['--grant', 'client_credentials', '--scope', 'write:events'];
 
-/** The oldest that `engines` names, and the long-term versions after it. */
+/** The oldest version that `engines` permits, and the later long-term versions. */
 const versions = ['~22.19', '24', '26'];
 const ordinaryUser: User = { uid: 65_534, gid: 65_534 };
 const isRoot = process.getuid?.() === 0;
@@ -56,7 +56,7 @@ for (const version of versions) {
   const found = await fetchNode(file, version);
   const skip = 'missing' in found ? found.missing : false;
   const node = 'node' in found ? found.node : '';
-  // Users differ in how PostgreSQL starts, which does not depend on Node: one version shows that.
+  // Users differ in how PostgreSQL starts, which does not depend on the Node version, so one version suffices.
   const others = isRoot && version === versions[0] ? [ordinaryUser] : [];
   for (const user of [null, ...others]) {
     const name = isRoot && user === null ? 'root' : 'an ordinary user';
@@ -86,7 +86,7 @@ for (const version of versions) {
       const [, script = ''] = /<script type="module"[^>]* src="([^"]+)"/.exec(consolePage) ?? [];
       assert.equal((await fetch(new URL(script, baseUrl))).status, 200, consolePage);
       assert.equal((await fetch(`${baseUrl}/docs/`)).status, 200);
-      // An app, a sign-in, a consent, calls, an event, and signed webhooks: the demo, as the server's own user.
+      // The demo, as the server's user: an app, a sign-in, a consent, API calls, an event and signed webhooks.
       if (user === null) {
         const env = { ...process.env, PORT: port, NUNCIO_DATA_DIR: join(work, 'data') };
         const { stdout } = await run(process.execPath, [demo, '--once'], { env });
@@ -210,7 +210,7 @@ test('it has no file that does not belong, and none names one that is not there'
     if (!name.endsWith('.md')) continue;
     for (const [, link = ''] of text.matchAll(/\]\((?![a-z]+:|#)([^)#\s]+)/g)) {
       const target = normalize(join(dirname(name), link));
-      // The examples, the tests and the benchmark are in the repository alone.
+      // The examples, tests and benchmarks exist only in the repository.
       const isElsewhere =
         /^(examples|test|bench)\/|^(ARCHITECTURE|CONTRIBUTING)\.md$|^nuncio\.config\.ts$/.test(target);
       if (isElsewhere) await stat(join(checkout, target));
@@ -240,7 +240,7 @@ async function publish(
   return published.status;
 }
 
-/** A folder of its own for each run, with the installed packages. */
+/** Creates a separate folder for each run, with the installed packages. */
 async function newWorkFolder(user: User): Promise<string> {
   const work = await mkdtemp(join(tmpdir(), 'nuncio-work-'));
   after(() => rm(work, { recursive: true, force: true }));

@@ -1,11 +1,12 @@
 /**
- * The fault test of several servers: three on a PostgreSQL with an asynchronous standby, from a seed. Servers are killed,
- * stopped as a whole, and lose their way to the database; the standby takes over without what it had not heard of; the
- * disk is full for a while. Afterwards nothing that was acknowledged and is on the surviving timeline is lost, sequences
- * have no gap, each delivery id is one delivery, ordered subscriptions have no inversion, and nothing came after a
- * withdrawal.
+ * The fault test of several servers, from a seed: three on a PostgreSQL with an asynchronous standby. Servers are
+ * killed, suspended and cut off from the database. The standby takes over without the transactions that it has not
+ * received. The disk fills up. Afterwards, nothing is lost that was acknowledged and is on the surviving timeline.
+ * Sequences have no gap, each delivery id is one delivery, ordered subscriptions have no inversion, and nothing
+ * arrived after a withdrawal.
  *
- * Short and from one seed here; `npm run soak:nodes` runs it for minutes, `SOAK_SEED` from another seed.
+ * A normal test run is short and uses one seed; `npm run soak:nodes` runs it for minutes, `SOAK_SEED` with another
+ * seed.
  */
 
 import assert from 'node:assert/strict';
@@ -26,11 +27,11 @@ import { appScopes, pushBody } from '../support/webhooks.ts';
 
 const seconds = Number(process.env.SOAK_SECONDS ?? 25);
 const seed = Number(process.env.SOAK_SEED ?? 102);
-/** Milliseconds that what was started before a withdrawal may be on its way. */
+/** How long an attempt that started before a withdrawal may take to arrive. */
 const onItsWayMs = 500;
-/** Milliseconds without anything new after which what is missing is taken for lost. */
+/** How long to wait without progress before missing deliveries count as lost. */
 const patienceMs = 90_000;
-/** Milliseconds that a request to a server that may be stopped is waited for. */
+/** Timeout of a request to a server that may be suspended. */
 const requestMs = 5_000;
 
 type Send = (method: string, path: string, json?: unknown) => Promise<ApiAnswer>;
@@ -39,25 +40,25 @@ interface Member {
   path: string;
   send: Send;
   accountId: string;
-  /** Null for the client that hears of all. */
+  /** Null for the client that receives all events. */
   grantId: string | null;
   subscriptionId: string;
   isOrdered: boolean;
-  /** Whether a failover lost it. */
+  /** Whether a failover lost the subscription. */
   isGone: boolean;
-  /** When the withdrawal was answered; null for none. */
+  /** When the withdrawal was acknowledged; null without one. */
   withdrawnAt: number | null;
-  /** When the last one began that a failover took back, or null. */
+  /** When the last withdrawal that a failover undid was acknowledged; null without one. */
   revivedAt: number | null;
 }
 
-/** An event that a server said it has. */
+/** An event that a server acknowledged. */
 interface Acknowledged {
   mark: string;
   member: Member;
-  /** When the request was sent that was answered. */
+  /** When the acknowledged request was sent. */
   askedAt: number;
-  /** Whether its owner's grant was there when it was acknowledged. */
+  /** Whether the owner's grant was active when the event was acknowledged. */
   isExpected: boolean;
 }
 
@@ -80,7 +81,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
   const beganAt = new Date().toISOString();
 
   const dice = createRandom(seed + 2);
-  /** Sends to any server, and gives up one that does not answer. */
+  /** Sends to any server, and abandons one that does not respond. */
   const sender = (accessToken: string): Send => {
     return async (method, path, json) => {
       const node = cluster.nodes[Math.floor(dice() * cluster.nodes.length)] as { baseUrl: string };
@@ -96,7 +97,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
   const subscribe = (send: Send, fields: Record<string, unknown>) =>
     insist(async () => {
       const { status, body, text } = await send('POST', '/subscriptions', { kinds: ['push'], ...fields });
-      // What it needs is gone with an old primary: trying again does not help.
+      // Its data was lost with an old primary, so a retry does not help.
       assert.ok(status < 400 || status === 429 || status >= 500, text);
       if (status !== 201) throw new Error(text);
       return body.id as string;
@@ -142,7 +143,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
 
   let mark = 0;
   const acknowledged: Acknowledged[] = [];
-  /** By mark: everything that was sent, acknowledged or not. */
+  /** All events sent, acknowledged or not, by mark. */
   const published = new Map<string, Member>();
   const end = Date.now() + seconds * 1_000;
   const publishAll = async (random: () => number) => {
@@ -155,7 +156,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
         return { mark: String(mark), member };
       });
       const list = events.map(({ mark: name, member }) => ({
-        // A chosen id makes it safe to try again.
+        // A chosen id makes it safe to retry.
         id: `soak-${name}`,
         kind: 'push',
         account: member.accountId,
@@ -169,7 +170,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
         if (given.status >= 500 || given.status === 429) throw new Error(given.text);
         return given;
       });
-      // The account of one is gone with the old primary: nothing of the list was taken.
+      // The account of one event was lost with the old primary, so the server rejected the whole list.
       if (status === 422 && /unknown-account/.test(text)) continue;
       assert.equal(status, 202, text);
       for (const each of events) {
@@ -197,7 +198,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
   const count = (fault: string) => {
     counts[fault] = (counts[fault] ?? 0) + 1;
   };
-  /** Each at least once, in an order of the seed's, then at random. */
+  /** Each fault at least once, in an order determined by the seed, then at random. */
   const shuffled = <F>(faults: readonly F[], random: () => number) =>
     faults.map((fault) => ({ fault, by: random() })).sort((a, b) => a.by - b.by);
   const strikeNodes = async (random: () => number) => {
@@ -214,7 +215,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
     }
   };
   const strikeDatabase = async (random: () => number) => {
-    // A disk can be filled before the first failover alone: the standby has none of its own.
+    // Only before the first failover: the standby has no disk that can be filled.
     const order: DatabaseFault[] = cluster.canFillDisk ? ['fill disk', 'promote'] : ['promote'];
     while (Date.now() < end) {
       await sleep(2_000 + random() * 6_000);
@@ -224,7 +225,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
       if (fault === 'promote') await reconcile();
     }
   };
-  /** What a user does who finds, after a failover, that a withdrawal is undone; and what is not there any more. */
+  /** Acts as a user who finds a withdrawal undone after a failover. Marks subscriptions that no longer exist. */
   const reconcile = async () => {
     const ids = members.map(({ subscriptionId }) => subscriptionId);
     const { rows } = await insist(() =>
@@ -241,7 +242,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
       }
     }
   };
-  /** What its owner does who finds a subscription disabled, or deliveries given up. */
+  /** Acts as an owner who finds a subscription disabled or deliveries failed. */
   const tend = async ({ send, subscriptionId }: Member) => {
     const path = `/subscriptions/${subscriptionId}`;
     const { body } = await send('GET', path);
@@ -274,7 +275,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
     sql<{ mark: string }>`select substr(id, 6) as mark from events where id like 'soak-%'`.execute(db),
   );
   const survived = new Set(stored.map(({ mark: name }) => name));
-  // Only a failover may lose an event: one that came after it was asked for.
+  // Only a failover may lose an event, and only if the event was sent before it.
   const lost = acknowledged.filter(({ mark: name }) => !survived.has(name));
   const wrongly = lost.filter(({ askedAt }) => !cluster.failovers.some(({ until }) => askedAt <= until));
   assert.deepEqual(
@@ -284,8 +285,9 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
   );
   t.diagnostic(`${lost.length} acknowledged events were lost with the old primaries`);
 
-  // A failover can lose the grant by which the hub hears of an account, and keep the account: what is published then is not
-  // the hub's. Whatever survives, all that was committed before it survives too, so that what is there now decides.
+  // A failover can lose the grant that lets the hub receive an account's events, and keep the account. The hub does
+  // not receive events published afterwards. If an event survives, so does everything committed before it. The
+  // current grants therefore decide.
   const { rows: granted } = await insist(() =>
     sql<{ id: string }>`
       select account_id as id from grants where client_id = ${everybody.id} and withdrawn_at is null`.execute(
@@ -332,7 +334,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
       );
     }
   }
-  /** What comes later than it may, but for a server that stood still as a whole with the attempt already begun. */
+  /** Excuses a late arrival from a server that was suspended during the attempt. */
   function isExcused({ withdrawnAt, revivedAt }: Member, at: number): boolean {
     if (withdrawnAt === null || at <= withdrawnAt + onItsWayMs) return true;
     const begun = revivedAt ?? withdrawnAt;
@@ -360,14 +362,14 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
   assert.deepEqual(codes, [0, 0, 0], outputs.join('\n'));
 });
 
-/** Deliveries of one epoch that first came after a later one. */
+/** Returns deliveries of an epoch whose first arrival follows that of a later one. */
 function inversions(arrivals: readonly { id: string; sequence: number }[]): string[] {
   const seen = new Set<string>();
   const heads = new Map<string, number>();
   return arrivals.flatMap(({ id, sequence }) => {
     if (seen.has(id)) return [];
     seen.add(id);
-    // All but the sequence is the same for a lane and an epoch.
+    // A lane and an epoch share everything but the sequence.
     const epoch = id.slice(0, 23);
     const head = heads.get(epoch) ?? 0;
     heads.set(epoch, Math.max(head, sequence));

@@ -1,6 +1,6 @@
 /**
- * The package as npm publishes it: `nuncio/protect` from plain JavaScript and from TypeScript, in a folder where
- * nothing else of this project is.
+ * The package as npm publishes it: `nuncio/protect` from plain JavaScript and from TypeScript, in a folder without
+ * anything else of this project.
  */
 
 import assert from 'node:assert/strict';
@@ -26,7 +26,7 @@ const folder = await mkdtemp(join(tmpdir(), 'nuncio-package-'));
 after(() => rm(folder, { recursive: true, force: true }));
 const files = await install();
 
-/** Packs, and unpacks into an empty folder, beside what `nuncio/protect` needs and nothing more. */
+/** Packs, and unpacks into an empty folder, together with only the dependencies of `nuncio/protect`. */
 async function install(): Promise<string[]> {
   const target = join(folder, 'node_modules', 'nuncio');
   await mkdir(target, { recursive: true });
@@ -126,7 +126,7 @@ test('the package’s types compile alone in a strict TypeScript project', async
 });
 
 test('the installed server has the example platform and accepts a custom declaration', async () => {
-  // From here on with everything that the package depends on.
+  // From here on, with all dependencies of the package.
   for (const name of await readdir(modules)) {
     if (name.startsWith('.')) continue;
     await symlink(join(modules, name), join(folder, 'node_modules', name)).catch(() => {});
@@ -166,7 +166,7 @@ test('the command prints its version', async () => {
 });
 
 test('the installed server starts its thread and delivers', async (t) => {
-  // Not the checkout's declaration, which imports the checkout's sources.
+  // Not the declaration in the checkout, which imports the checkout's sources.
   const declaration = join(folder, 'node_modules', 'nuncio', 'dist', 'nuncio.config.js');
   const server = await prepareProcess(t, { NUNCIO_CONFIG: declaration });
   const { settings } = server;

@@ -1,11 +1,11 @@
 /**
- * The fault test: random publishing, subscribers that are slow, refuse, reset, never end, fail and say goodbye (410),
- * withdrawals, `kill -9` of the server, of PostgreSQL's postmaster and of a backend, connections that are cut or stand
- * still, from a seed. Afterwards every accepted event was delivered to exactly the subscriptions that were allowed to
- * have it, at least once, under one sequence each, the sequences without a gap, and nothing was started after a
+ * The fault test, from a seed: random publishing and withdrawals; subscribers that are slow, refuse, reset, never
+ * end, fail and respond 410; `kill -9` of the server, of PostgreSQL's postmaster and of a backend; connections that
+ * are cut or frozen. Afterwards, every accepted event has been delivered at least once to exactly the subscriptions
+ * that were allowed to receive it, with one sequence each. Sequences have no gap, and nothing was started after a
  * withdrawal.
  *
- * Short here; `npm run soak` runs it for minutes. `SOAK_SEED` repeats a run.
+ * A normal test run keeps it short; `npm run soak` runs it for minutes. `SOAK_SEED` repeats a run.
  */
 
 import assert from 'node:assert/strict';
@@ -27,25 +27,25 @@ import { type App, appScopes, createApp, pushBody, type Request, subscribe } fro
 
 const seconds = Number(process.env.SOAK_SECONDS ?? 20);
 const seed = Number(process.env.SOAK_SEED ?? Date.now() % 1_000_000);
-/** Milliseconds that what was started before a withdrawal may be on its way. */
+/** How long an attempt that started before a withdrawal may take to arrive. */
 const onItsWayMs = 500;
-/** Milliseconds without anything new after which what is missing is taken for lost: a circuit pauses for a minute at most. */
+/** How long to wait without progress before missing deliveries count as lost. A circuit pauses for at most one minute. */
 const patienceMs = 90_000;
 
 interface Member {
   path: string;
   request: Request;
-  /** Null for a client's own subscription. */
+  /** Null for a subscription of the client itself. */
   app: App | null;
   subscriptionId: string;
-  /** Marks of events that were accepted while it was allowed to have them. */
+  /** Marks of events accepted while the subscription was allowed to receive them. */
   expected: Set<string>;
-  /** Marks of events that may or may not come: published, or still waiting, as the grant ended. */
+  /** Marks of events that may or may not arrive: published or still waiting when the grant ended. */
   possible: Set<string>;
   withdrawnAt: number | null;
 }
 
-/** What the database says of the lanes, for when something is missing. */
+/** Describes the lanes in the database, for diagnosing missing deliveries. */
 async function describeLanes(db: Database, missing: number, members: readonly Member[]) {
   const { rows } = await sql`
     select s.id, s.state, s.disabled_reason, s.ordered, p.*, l.next_sequence,
@@ -103,11 +103,14 @@ test(`webhooks 62: random faults lose no event and deliver to nobody else (seed 
   const hub = newMember('/all', all, null, allId);
   const members: Member[] = [];
   let paths = 0;
-  /** A user with an app that gets pushes, one that may not read them, and a grant for the client that hears of all. */
+  /**
+   * Creates a user with an app that receives pushes, an app that may not read them, and a grant for the client that
+   * receives all events.
+   */
   const join = (random: () => number) =>
     insist(async () => {
       paths += 1;
-      // Each try has a path of its own: what became of one that failed is not known.
+      // Each try uses a new path, because the result of a failed try is unknown.
       const path = `/${paths}`;
       const account = await createTestAccount(server, { email: `soak-${paths}@example.com` });
       const app = await createApp(server, { account });
@@ -134,10 +137,10 @@ test(`webhooks 62: random faults lose no event and deliver to nobody else (seed 
         const member = members[Math.floor(random() * members.length)] as Member;
         mark += 1;
         const account = member.app?.account.id;
-        // A chosen id makes it safe to try again what the server died on.
+        // A chosen id makes it safe to retry a request whose response was lost.
         events.push({ id: `soak-${mark}`, kind: 'push', account, body: pushBody(mark) });
         marks.push([member, String(mark)]);
-        // From here on it may be there: what is withdrawn meanwhile may have got it before.
+        // The event may exist from here on. A subscription that is withdrawn later may have received it.
         if (member.withdrawnAt === null) member.possible.add(String(mark));
       }
       const accepted = await insist(async () => {
@@ -161,7 +164,7 @@ test(`webhooks 62: random faults lose no event and deliver to nobody else (seed 
       const member = active[Math.floor(random() * active.length)] as Member;
       await insist(() => withdrawGrant(db, member.app?.grantId ?? '', 'user'));
       member.withdrawnAt = Date.now();
-      // What was not sent yet need not come any more.
+      // Deliveries not sent before the withdrawal may be missing.
       for (const name of member.expected) member.possible.add(name);
       member.expected.clear();
       await join(random);
@@ -170,7 +173,7 @@ test(`webhooks 62: random faults lose no event and deliver to nobody else (seed 
   const counts: Record<string, number> = {};
   const strikeAll = async (random: () => number) => {
     const names = Object.keys(faults.strike) as FaultName[];
-    // Each at least once, in an order of the seed's, then at random.
+    // Each fault at least once, in an order determined by the seed, then at random.
     const order = names.map((name) => ({ name, by: random() })).sort((a, b) => a.by - b.by);
     while (Date.now() < end) {
       await sleep(500 + random() * Math.min(6_000, (seconds * 1_000) / 12));
@@ -180,7 +183,7 @@ test(`webhooks 62: random faults lose no event and deliver to nobody else (seed 
     }
   };
   const jobs = new Map<Member, string>();
-  /** What its owner does who finds a subscription disabled, or deliveries given up: one recovery at a time. */
+  /** Acts as an owner who finds a subscription disabled or deliveries failed. Runs one recovery at a time. */
   const tend = async (member: Member) => {
     const path = `/subscriptions/${member.subscriptionId}`;
     const { body } = await member.request('GET', path);
@@ -220,7 +223,7 @@ test(`webhooks 62: random faults lose no event and deliver to nobody else (seed 
       const { marks } = subscriber.inboxOf(path);
       return [...expected].filter((name) => !marks.has(name)).map((name) => `${path}: ${name}`);
     });
-  // As long as something still comes it is waited for; what was given up meanwhile is asked for.
+  // Waits as long as deliveries still arrive, and recovers failed ones meanwhile.
   let left = Number.POSITIVE_INFINITY;
   for (
     let patience = patienceMs, count = missing().length;

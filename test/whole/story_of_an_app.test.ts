@@ -1,6 +1,7 @@
 /**
- * The whole story of an app, told in one browser: made in the console, authorized by a user, subscribed on a page, told of
- * events as they happen, failed, read about, sent again, recovered, and withdrawn by the user: then it is told nothing more.
+ * The life of an app in one browser: created in the console, authorized by a user, and subscribed on a page. Its
+ * deliveries arrive, fail, are inspected, sent again and recovered. After the user withdraws the grant, it receives
+ * nothing.
  */
 
 import assert from 'node:assert/strict';
@@ -18,7 +19,7 @@ import { createTestAccount } from '../support/oauth.ts';
 import { accept, answer, startSubscriber } from '../support/subscriber.ts';
 import { createPublisher, fannedOut, publish, until } from '../support/webhooks.ts';
 
-// One retry, a second later: what fails is given up soon, and stays so for as long as the test looks at it.
+// One retry after a second: a failing delivery soon fails for good, and its state no longer changes during the test.
 const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
 const publisher = await createPublisher(server);
 
@@ -31,7 +32,7 @@ const places = [
   ['at 390 pixels in dark', { ...phone, colorScheme: 'dark' }],
 ] as const;
 
-/** @returns the page on which the user allowed it */
+/** @returns the page on which the user consented */
 async function makeAndAuthorize(page: Page, home: string): Promise<Page> {
   await page.getByRole('link', { name: 'New app' }).first().click();
   await field(page, 'Name').fill('Reader');
@@ -66,7 +67,7 @@ async function subscribeOnPage(page: Page, url: string): Promise<void> {
   await page.getByText('No deliveries yet').waitFor();
 }
 
-/** Sends everything of the last ten minutes again that failed. */
+/** Recovers the failed deliveries of the last ten minutes. */
 async function recoverRange(page: Page): Promise<void> {
   await button(page, 'Recover').click();
   const dialog = page.getByRole('dialog', { name: 'Recover deliveries' });
@@ -91,13 +92,13 @@ for (const [where, options] of places) {
     const account = await createTestAccount(server);
     const hooks = () => home.received.filter(({ path }) => path === '/hooks');
     const marks = () => hooks().map(({ body }) => JSON.parse(body).ref?.split('/').at(-1));
-    // A browser that runs in one process opens one window of another origin policy, and no second one.
+    // A single-process browser can open only one window with another origin policy.
     const browser = await startBrowser(t);
     const { page, problems } = await openConsole(browser, server, account, '/console/apps', options);
     const consent = await makeAndAuthorize(page, home.url);
     await subscribeOnPage(page, `${home.url}/hooks`);
 
-    // It arrives live: nothing on the page is pressed.
+    // It appears live, without any interaction.
     await publish(publisher, account, ['first']);
     await rows(page, 'Succeeded').first().waitFor();
     assert.deepEqual(marks(), ['first']);
@@ -131,7 +132,7 @@ for (const [where, options] of places) {
     const before = hooks().length;
     await publish(publisher, account, ['withdrawn']);
     await fannedOut(server);
-    // What is sent after it arrives, and it does not: nothing was made of it.
+    // A later test event arrives and this event does not: it has no delivery.
     await button(page, 'Send test event').click();
     await rows(page, 'ping').getByText('Succeeded').waitFor();
     await until(

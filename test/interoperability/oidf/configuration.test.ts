@@ -1,6 +1,6 @@
 /**
- * The configurations for the OpenID conformance suite (test/interoperability/oidf): what its scripted browser types into, presses and
- * waits for is on the pages that it visits. The suite itself does not run here.
+ * The configurations for the OpenID conformance suite (test/interoperability/oidf): the elements that its scripted
+ * browser fills in, clicks and waits for exist on the pages that it visits. The suite itself does not run here.
  */
 
 import assert from 'node:assert/strict';
@@ -47,7 +47,7 @@ function read(kind: string): Configuration {
   return JSON.parse(stdout) as Configuration;
 }
 
-/** Every command of a configuration, as `click css button[value=login]` or `wait xpath //* 10 Sign in`. */
+/** Returns every command of a configuration, such as `click css button[value=login]` or `wait xpath //* 10 Sign in`. */
 function commandsOf({ browser, override }: Configuration): Set<string> {
   const visits = [...browser, ...Object.values(override).flatMap((entry) => entry.browser)];
   const commands = visits.flatMap((visit) => visit.tasks.flatMap((task) => task.commands ?? []));

@@ -1,6 +1,6 @@
 /**
- * Prints the configuration of a test plan of the OpenID conformance suite: what its scripted browser does with the
- * pages of Nuncio, completed by the facts of one run. README.md says what these are.
+ * Prints the configuration of a test plan of the OpenID conformance suite: the actions of its scripted browser on the
+ * pages of Nuncio, completed with the facts of one run. README.md describes the facts.
  *
  *   node test/interoperability/oidf/configuration.ts openid|fapi2 < facts.json
  */
@@ -8,16 +8,16 @@
 import { readFileSync } from 'node:fs';
 
 interface Facts {
-  /** Origins of Nuncio and of the suite, without a slash at the end. */
+  /** Origins of Nuncio and of the suite, without a trailing slash. */
   op: string;
   suite: string;
   email: string;
   password: string;
-  /** Whatever else is in the facts belongs to the plan as it is: `alias`, `client`, `client2`, `mtls`, `resource` … */
+  /** All other facts are copied into the plan unchanged: `alias`, `client`, `client2`, `mtls`, `resource` … */
   [member: string]: unknown;
 }
 
-/** What the suite's browser does on one page: skipped where the address is another one and the task is optional. */
+/** The actions of the suite's browser on one page. An optional task is skipped at other addresses. */
 interface Task {
   task: string;
   match: string;
@@ -36,7 +36,7 @@ type Visits = { browser: Visit[] };
 const errorHeading = 'Something went wrong';
 const signedOutHeading = 'You are signed out';
 
-/** Waits for a text and keeps the page for the person who reviews the results. */
+/** Waits for a text and saves the page for the reviewer of the results. */
 function keepPage(text: string, isOptional = false): (string | number)[] {
   return ['wait', 'xpath', '//*', 10, text, `update-image-placeholder${isOptional ? '-optional' : ''}`];
 }
@@ -55,7 +55,7 @@ function tasksFor({ op, suite, email, password }: Facts) {
     optional: true,
     commands: [['click', 'css', 'button[value=allow]', 'optional']],
   };
-  /** Apps that registered themselves get a link where the user has done nothing yet. */
+  /** Apps that registered themselves get a link if the user has not interacted yet. */
   const leave = {
     task: 'Continue to the app',
     match: `${op}/oauth/*`,

@@ -1,4 +1,4 @@
-/** The reference page in a real browser: it is readable without JavaScript, signs its reader in, and tries requests. */
+/** The reference page in a real browser: it is readable without JavaScript, signs the reader in, and sends requests. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -12,7 +12,7 @@ import { startTestServer } from '../../support/server.ts';
 const server = await startTestServer({ after });
 const browser = await startBrowser({ after });
 
-/** Goes through login and consent in the window that the page opens. */
+/** Submits the login and consent pages in the popup window. */
 async function signIn(page: Page): Promise<void> {
   const account = await createTestAccount(server);
   const opened = page.context().waitForEvent('page');
@@ -59,7 +59,7 @@ test('the reference creates an article when its reader signs in and sends a requ
 });
 
 test('the reference ignores an authorization response with a foreign state', async (t) => {
-  // A browser of one process does not survive a second window that cuts its tie to its opener.
+  // A single-process browser crashes when a popup severs the link to its opener.
   const { page } = await openPage(await startBrowser({ after: (close) => t.after(close) }));
   await page.goto(`${server.baseUrl}/docs/`);
   const opened = page.context().waitForEvent('page');
@@ -70,9 +70,9 @@ test('the reference ignores an authorization response with a foreign state', asy
   page.on('request', (request) => {
     if (request.url().endsWith('/oauth/token')) tokenRequests.push(request.url());
   });
-  // Any page of this origin can be opened with a query of a stranger's choice.
+  // Anyone can open a page of this origin with a query of their choice.
   await popup.goto(`${server.baseUrl}/docs/oauth2-redirect.html?code=stolen&state=another`).catch(() => {});
-  // A request that is sent later than any for a token would be.
+  // This request comes after any request for a token.
   await page.evaluate(() => fetch('/meta'));
   assert.deepEqual(tokenRequests, []);
   assert.equal(await page.getByRole('button', { name: 'Sign out' }).count(), 0);
@@ -118,7 +118,7 @@ test('the reference fits a phone, is accessible, and follows the system’s colo
       viewport: { width: 390, height: 844 },
     });
     await page.goto(`${server.baseUrl}/docs/`);
-    // A text: the project is not type-checked against the DOM.
+    // A string, because the project is not type-checked against the DOM.
     const [width, ground] = await page.evaluate<[number, string]>(
       '[document.documentElement.scrollWidth, getComputedStyle(document.body).backgroundColor]',
     );

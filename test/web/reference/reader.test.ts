@@ -1,4 +1,4 @@
-/** What the reference page makes of the document: samples, samples in other languages, escaping. */
+/** What the reference page generates from the document: samples, samples in other languages, escaping. */
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -22,12 +22,12 @@ const document = (await (await fetch(`${server.baseUrl}/openapi.json`)).json()) 
 
 test('a sample satisfies its schema', () => {
   const ajv = new Ajv2020({ strict: false, allErrors: true });
-  // The package's default export is typed as CommonJS; at run time it is the function.
+  // The package's default export is typed as CommonJS, but is the function at run time.
   (formats as unknown as (instance: Ajv2020) => void)(ajv);
   ajv.addSchema({ $id: 'api', ...document });
   const names = Object.keys(document.components.schemas);
   assert.ok(names.length > 20);
-  // A pattern says nothing that a sample could be made of.
+  // No sample can be generated from a pattern.
   const isFreeOfPatterns = (name: string) =>
     !JSON.stringify(document.components.schemas[name]).includes('"pattern"');
   for (const name of names.filter(isFreeOfPatterns)) {

@@ -1,4 +1,4 @@
-/** The reference: documents that are valid, that describe every answer, and from which a client can be made. */
+/** The reference documents are valid, describe every response, and suffice to generate a client. */
 
 import assert from 'node:assert/strict';
 import { glob, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -75,7 +75,7 @@ test('every example of the document fits its schema', () => {
   assert.ok(count > 30, String(count));
 });
 
-/** Requests for each operation. */
+/** Number of random requests for each operation. */
 const runsEach = 60;
 
 test('no operation returns a response outside the document for any request', async (t) => {
@@ -136,7 +136,7 @@ test('a TypeScript client generated from the document compiles and works', async
     generateClient: true,
     httpClientType: 'fetch',
   });
-  // Node runs TypeScript whose types can be taken out as they are; the generator's enums and parameters cannot.
+  // Node strips types but does not transform the generated enums and parameter properties.
   const source = files.map((file) => file.fileContent).join('\n');
   await writeFile(join(directory, 'client.ts'), source);
   await writeFile(join(directory, 'package.json'), '{ "type": "module" }');
@@ -215,7 +215,7 @@ function documentAjv(): Ajv2020 {
   return ajv;
 }
 
-/** A schema of the document, its references made to find the document. */
+/** Returns a schema of the document with references that resolve outside of the document. */
 function rebased(schema: Schema): Schema {
   return JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"document#/'));
 }
@@ -242,7 +242,7 @@ async function makeSome(user: ApiUser, publisher: ReturnType<typeof requester>):
       ids.push(body.id);
     }
   }
-  // Deliveries of what the sub-collection told of: nobody listens where they are sent.
+  // Deliveries of events of the sub-collection. Nothing listens at their URL.
   const subscription = ids.at(-1);
   for (let count = 0; count < 3; count++) {
     const { body } = await user.request('POST', `/subscriptions/${subscription}/test`);
@@ -265,13 +265,13 @@ function isManagement(path: string): boolean {
   return /^\/(?:apps|app-invitations|admin)\b/.test(path);
 }
 
-/** What management is about, by the names of parameters in paths; new for each operation, for some end it. */
+/** Creates ids for the management operations, by path parameter. New for each operation, because some delete them. */
 async function makeManaged(manager: ConsoleUser): Promise<Record<string, string[]>> {
   const chosen = { id: [] as string[], account: [] as string[], secret: [] as string[] };
   for (let count = 0; count < 3; count += 1) {
     const json = { client_name: 'Fuzzed', redirect_uris: ['https://fuzzed.example/'] };
     const made = await manager.request('POST', '/apps', { json });
-    // Past the limit of one account.
+    // The account has reached its limit.
     if (made.status === 409) break;
     assert.equal(made.status, 201, made.text);
     const second = await manager.request('POST', `/apps/${made.body.client_id}/secrets`);
@@ -288,7 +288,7 @@ async function makeManaged(manager: ConsoleUser): Promise<Record<string, string[
   return chosen;
 }
 
-/** A recovery is found by the ids of its subscription and its own: few of each, so that they meet. */
+/** A recovery needs a matching subscription id. Few ids of each make matches likely. */
 async function makeRecoveries(user: ApiUser): Promise<Record<string, string[]>> {
   const subscription = await user.request('POST', '/subscriptions', {
     json: { url: 'http://127.0.0.1:4799/hook', kinds: ['ticket.*'] },
@@ -299,14 +299,14 @@ async function makeRecoveries(user: ApiUser): Promise<Record<string, string[]>> 
   return { id: [id], job: [(await recover()).body.id, (await recover()).body.id] };
 }
 
-/** Text that stays one segment of a path: an empty one, or dots alone, make another path of it. */
+/** Text that remains one path segment. An empty segment or one of dots changes the path. */
 const segment = fc.string().filter((text) => !/^\.{0,2}$/.test(text));
 
 function requestFor(
   path: string,
   operation: Schema,
   ids: readonly string[],
-  /** Instead of any of these, by the parameter's name. */
+  /** Values for single parameters, instead of `ids`. */
   chosen: Readonly<Record<string, readonly string[]>> = {},
 ): fc.Arbitrary<{ url: string; headers: Record<string, string>; raw?: string }> {
   const parameters: Schema[] = operation.parameters;
