@@ -1,11 +1,11 @@
 /**
- * The API beside what it stands on: GET of an article and a list of 50 beside bare Fastify routes that answer the
- * same out of memory; POST with its event beside the database's own rate for the same rows. All in one run, round by
- * round, medians.
+ * The API compared with its foundations. GET of an article and a list of 50 run beside bare Fastify routes that
+ * return the same bytes from memory. POST with its event runs beside the database's own rate for the same rows.
+ * Everything runs in turns within one run; the results are medians.
  *
  *   node bench/api.ts [--rounds 3] [--seconds 4] [--only GET,LIST,POST] [--profile GET|LIST|POST]
  *
- * The server under measurement has a core to itself (`taskset`); PostgreSQL and the load share the others.
+ * The measured server has one core to itself (`taskset`). PostgreSQL and the load generator share the others.
  */
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
@@ -45,7 +45,7 @@ const baseUrl = `http://localhost:${ports.nuncio}`;
 const bodyOfPost = JSON.stringify({ title: article.title, body: article.body });
 
 const cores = { server: '0', rest: `1-${availableParallelism() - 1}` };
-// Before PostgreSQL starts: it inherits this.
+// Before PostgreSQL starts, because it inherits the CPU affinity.
 useCores(cores.rest);
 const dataDir = mkdtempSync(join(tmpdir(), 'nuncio-bench-'));
 const postgres = await startEmbedded({ dataDir, role: 'server' });
@@ -86,7 +86,7 @@ async function measure(): Promise<void> {
       POST: post,
     };
     const run = work[values.profile as keyof typeof work];
-    // The first time is for the compiler.
+    // The first run warms up the compiler.
     await run();
     nuncio.kill('SIGUSR2');
     await run();
@@ -111,7 +111,7 @@ async function measure(): Promise<void> {
       await note('GET a list of 50', get(ports.nuncio, paths.list), nuncio);
     }
     if (isWanted('POST')) {
-      // What says it to the database has the core that the server has otherwise.
+      // The process that sends the statements uses the core that the server uses otherwise.
       useCores(cores.server);
       await note('database alone', () => databaseAlone(accountId));
       useCores(cores.rest);
@@ -141,7 +141,7 @@ function useCores(list: string): void {
   if (status !== 0) throw new Error('taskset is needed, and two cores');
 }
 
-/** Processor time that a server has used so far, in microseconds, at the kernel's 100 ticks a second. */
+/** Processor time that a server has used so far, in microseconds. The kernel counts 100 ticks a second. */
 function cpuMicros({ pid }: ChildProcess): number {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
   return (Number(fields[11]) + Number(fields[12])) * 10_000;
@@ -154,7 +154,7 @@ function head(method: string, path: string, token: string, body?: string): strin
   return `${lines.join('\r\n')}\r\n\r\n`;
 }
 
-/** The same rows in the same transaction, said to the database directly, on as many connections. */
+/** Executes the same transactions directly in the database, over as many connections. */
 async function databaseAlone(accountId: string): Promise<number> {
   let count = 0;
   const until = performance.now() + milliseconds;
@@ -221,7 +221,7 @@ async function prepareArticles(token: string): Promise<string> {
   return id;
 }
 
-/** The bare routes answer what Nuncio answers, to the byte. */
+/** Starts bare routes that return exactly the bytes of Nuncio's responses. */
 async function startBare(paths: { one: string; list: string }, token: string): Promise<ChildProcess> {
   const ask = async (port: number, path: string) => {
     const response = await fetch(`http://127.0.0.1:${port}${path}`, {
@@ -275,7 +275,7 @@ interface Profile {
   }[];
 }
 
-/** Where the time went: by package or folder, then the functions that took most themselves. */
+/** Prints where the time went: by package or folder, then the functions with the most self time. */
 function printProfile(file: string): void {
   const { nodes } = JSON.parse(readFileSync(file, 'utf8')) as Profile;
   const parts = new Map<string, number>();

@@ -1,10 +1,10 @@
 /**
- * How long the console waits: every request of its pages, one after the other, to a server whose log has a million
- * deliveries of 30 days, 1,000 subscriptions and 200 apps. Prints the median and the longest of each.
+ * The response times of the console: every request of its pages, one after another, to a server whose log has a
+ * million deliveries of 30 days, with 1,000 subscriptions and 200 apps. Prints the median and the maximum of each.
  *
- *   npm test -- bench/console.ts        (needs a database: the runner of the tests brings one)
+ *   npm test -- bench/console.ts        (needs a database, which the test runner provides)
  *
- * DELIVERIES and ROUNDS in the environment change the size and how often each is asked.
+ * DELIVERIES and ROUNDS in the environment change the size and how often each request is sent.
  */
 
 import { after, test } from 'node:test';
@@ -36,7 +36,7 @@ test('the console waits less than a second', async () => {
     redirect_uris: ['https://mine.example/callback'],
   });
   const { id } = await make('/subscriptions', { url: 'https://127.0.0.1:10009/hooks', kinds: ['*'] });
-  // Statements that make a million rows take longer than any of a request.
+  // Statements that create a million rows take longer than the timeout of a request.
   const db = openDatabase({
     connectionString: server.databaseUrl,
     connectionsMax: 2,

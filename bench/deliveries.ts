@@ -1,11 +1,11 @@
 /**
- * What deliveries cost: `npx node bench/deliveries.ts [throughput|statements|profile] [events] [subscriptions…]`, and
- * `allocations`, `latency`, `single`, `isolation`, `strangers`, `backlog`, `burst`, `sql` and `event-cache`, each described in its
- * file in bench/deliveries.
+ * The cost of deliveries: `npx node bench/deliveries.ts [throughput|statements|profile] [events] [subscriptions…]`,
+ * and `allocations`, `latency`, `single`, `isolation`, `strangers`, `backlog`, `burst`, `sql` and `event-cache`, each
+ * described in its file in bench/deliveries.
  *
- * All in one run, on the same cores: the bare loop (an `undici` pool that signs and POSTs), and Nuncio from
- * `POST /events` in batches of 1,000 to the last receipt, everything durable, with 1, 100 and 10,000 subscriptions.
- * With the 10,000, as with the 100, each event is one subscription's.
+ * One run measures on the same cores: the bare loop (an `undici` pool that signs and POSTs), and Nuncio from `POST
+ * /events` in batches of 1,000 to the last receipt, everything durable, with 1, 100 and 10,000 subscriptions. With
+ * more than one subscription, each event still has exactly one delivery.
  */
 
 import { execFileSync } from 'node:child_process';
@@ -100,7 +100,7 @@ try {
     const server = await startNuncio(bench, flags);
     const audience = await createAudience(bench, size, () => url);
     const pid = server.child.pid as number;
-    // A first round takes what happens once (lanes, connections, compiled code) out of the figures.
+    // The first round excludes one-time work (lanes, connections, compiled code) from the figures.
     await subscriber.ask('reset');
     const warm = Math.max(60_000, size);
     await publishBatches(bench, audience.publisherToken, makeBatches(audience.accounts, warm));
@@ -125,7 +125,7 @@ try {
       ([name, used]) => `${name} ${(used / events).toFixed(1)}`,
     );
     bare.push(bareLoop(events));
-    // The machine's speed changes while this runs: the ratio is to the loops before and after.
+    // The machine's speed varies during the run, so the ratio uses the bare loops before and after.
     const reference = ((bare.at(-1)?.perSecond ?? 0) + (bare.at(-2)?.perSecond ?? 0)) / 2;
     console.log(
       `${size} subscriptions: ${Math.round(perSecond)}/s = ${(perSecond / reference).toFixed(2)} of bare ` +

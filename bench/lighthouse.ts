@@ -1,11 +1,11 @@
 /**
- * What Lighthouse says of the pages, in the same Chromium as the tests: performance, accessibility and best practices, before
- * and after signing in. Lighthouse itself comes by `npx` (79 packages that nothing else needs).
+ * Lighthouse scores of the pages, in the same Chromium as the tests: performance, accessibility and best practices,
+ * before and after signing in. `npx` downloads Lighthouse (79 packages that nothing else needs).
  *
- *   npm test -- bench/lighthouse.ts        (needs a database: the runner of the tests brings one)
+ *   npm test -- bench/lighthouse.ts        (needs a database, which the test runner provides)
  *
- * FORM=mobile measures a phone on slow 4G instead of a desktop; PAGES is a pattern for the names of pages. A page that Lighthouse
- * fails to measure is asked for again; one that has no figure in the end is named with the reason, and the run fails.
+ * FORM=mobile measures a phone on slow 4G instead of a desktop. PAGES is a pattern for the names of pages. A failed
+ * measurement is repeated. A page without a score at the end is listed with the reason, and the run fails.
  */
 
 import assert from 'node:assert/strict';
@@ -51,17 +51,17 @@ const signedInPages = [
   '/console/operator/audit',
 ];
 
-/** Times that a page is measured, where Lighthouse gives no figure: it needs the browser's time. */
+/** Maximum number of measurements of a page while Lighthouse returns no score. */
 const triesMax = 3;
 
 interface Report {
-  /** Why there is no figure. */
+  /** Why there is no score. */
   runtimeError?: { code: string; message: string };
   categories: Record<string, { score: number | null; auditRefs: { id: string; weight: number }[] }>;
   audits: Record<string, { score: number | null; title: string; displayValue?: string }>;
 }
 
-/** @throws Error with the reason where no try gives a figure for each category */
+/** @throws Error with the reason if no try returns a score for each category */
 async function measurePage(path: string, port: number): Promise<Report> {
   for (let count = 1; ; count += 1) {
     try {

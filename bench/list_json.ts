@@ -71,7 +71,7 @@ async function measure(): Promise<void> {
       const before = [process.cpuUsage(), backendMicros(pid)] as const;
       for (let list = 0; list < lists; list += 1) await way();
       const { user, system } = process.cpuUsage(before[0]);
-      // The first rounds are for the compiler.
+      // The first rounds warm up the compiler.
       if (round < 2) continue;
       results[name].node.push((user + system) / lists);
       results[name].postgres.push((backendMicros(pid) - before[1]) / lists);

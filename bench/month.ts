@@ -1,10 +1,12 @@
 /**
- * Do tables grow with time? Days of logins, refreshes, client credentials and introspection over real HTTP; after each day
- * every time in the database is set back by one, and the house is kept. Prints the rows of each table on the way.
+ * Do tables grow with time? Simulates days of logins, refreshes, client credentials and introspection over real HTTP.
+ * After each day, it moves every time in the database back by one day and runs the housekeeping. Prints the number of
+ * rows of each table as it goes.
  *
- *   npm test -- bench/month.ts          (needs a database: the runner of the tests brings one)
+ *   npm test -- bench/month.ts          (needs a database, which the test runner provides)
  *
- * Rows must be the same after the second month as after the first, but for what is kept 90 days on purpose.
+ * The second month must end with the same number of rows as the first, except for rows that are kept for 90 days by
+ * design.
  */
 
 import assert from 'node:assert/strict';
@@ -22,7 +24,7 @@ import { startTestServer } from '../test/support/server.ts';
 
 const days = 62;
 const users = 3;
-/** Kept for 90 days, by decision. */
+/** Kept for 90 days by design. */
 const keptLonger = new Set(['audit_entries']);
 
 const server = await startTestServer({ after });
@@ -43,7 +45,7 @@ test('tables do not grow with time', async () => {
       assert.equal(status, 200, JSON.stringify(body));
       kept.push(body.refresh_token as string);
     }
-    // Each app is connected anew every day: yesterday's tokens are forgotten, as lost installations forget theirs.
+    // Each app connects anew every day. Yesterday's tokens are lost, as with removed installations.
     refreshTokens = [];
     for (const account of accounts) {
       const { refreshToken } = await authorize(server, { account, client, scopes: ['read:posts'] });
@@ -65,7 +67,7 @@ test('tables do not grow with time', async () => {
   }
 });
 
-/** Every column of a time in the tables that are written at run time. */
+/** Returns the time columns of all tables that are written at run time. */
 async function timeColumns(): Promise<{ table: string; columns: string[] }[]> {
   const { rows } = await sql<{ table: string; columns: string[] }>`
     select c.table_name as "table", array_agg(c.column_name::text) as columns

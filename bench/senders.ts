@@ -1,5 +1,5 @@
 /**
- * How fast deliveries can be made on this machine: the bare loop, and two senders built on queues that others use.
+ * How fast this machine can send deliveries: the bare loop, and two senders built on widely used queues.
  *
  *   node bench/senders.ts [--jobs 20000] [--subscriptions 1] [--runs 3] [--tries 12] [--limit 60] [--only bare,pg-boss]
  *                         [--graphile-worker '{"concurrentJobs":24}'] [--pg-boss '{"batchSize":100}']
@@ -20,16 +20,16 @@ import type { Sender } from './support/sender.ts';
 import { startSubscriber } from './support/subscriber.ts';
 
 const batchSize = 1_000;
-/** The compiler is at work until then: the first 20,000 deliveries are a third slower than those after 100,000. */
+/** Warm-up for the compiler: the first 20,000 deliveries are a third slower than those after 100,000. */
 const warmUpJobs = 20_000;
-/** The bare loop makes this many times as many deliveries, or it would run for less than half a second. */
+/** The bare loop makes this many times as many deliveries; otherwise it would finish within half a second. */
 const bareFactor = 5;
 /**
- * A run during which others used more than this share of one core says nothing and is repeated, whatever came out of
- * it; the rule looks at nothing but that, and is the same for all.
+ * A run is repeated, whatever its result, if other processes used more than this share of one core. No other
+ * criterion discards a run, and it applies to all senders alike.
  */
 const foreignShareMax = 0.15;
-/** For what is under way when the last receipt was counted to be written. */
+/** Timeout for writing what is in flight at the last receipt. */
 const recordTimeoutMs = 10_000;
 
 const { values: flags } = parseArgs({
@@ -80,7 +80,7 @@ const subscriber = await startSubscriber();
 const runs = new Map<string, Run[]>();
 try {
   for (const name of wanted) await contestants[name]?.(warmUpJobs);
-  // In turns: what else the machine does changes from minute to minute.
+  // In turns, because other load on the machine varies from minute to minute.
   for (let count = 0; count < Number(flags.tries); count++) {
     for (const name of wanted) {
       if (quiet(name).length < Number(flags.runs)) await note(name);
@@ -104,7 +104,7 @@ function foreignShare({ cost }: Run): number {
   return cost.foreignCpu / cost.seconds;
 }
 
-/** The runs that count. Where others cannot be seen (no /proc), all do. */
+/** Returns the runs that count: all of them where the load of other processes is unknown (no /proc). */
 function quiet(name: string): Run[] {
   return (runs.get(name) ?? []).filter((run) => !(foreignShare(run) > foreignShareMax));
 }
@@ -150,7 +150,7 @@ async function runSender(open: Open, jobs: number, mode: Mode): Promise<Run> {
   }
 }
 
-/** Waits until what was delivered is recorded too. @throws Error when it never is */
+/** Waits until all delivered deliveries are recorded. @throws Error on timeout */
 async function settle(sender: Sender, delivered: number): Promise<void> {
   const giveUp = monotonicMs() + recordTimeoutMs;
   while ((await sender.recorded()) < delivered) {

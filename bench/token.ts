@@ -1,10 +1,10 @@
 /**
- * Tokens per second: client credentials, code exchange and refresh, Nuncio on its embedded PostgreSQL beside the
- * bare engine (oidc-provider with a store in memory), in one run; and what each flow costs the database. Nuncio runs as
- * in production, with a log line for each request (to `/dev/null`).
+ * Tokens per second: client credentials, code exchange and refresh. Compares Nuncio on its embedded PostgreSQL with
+ * the bare engine (oidc-provider with an in-memory store) in one run, and prints the database cost of each flow.
+ * Nuncio runs as in production, with a log line for each request (to `/dev/null`).
  *
- * A virtual machine changes its speed by half within seconds. So rounds are short and many, the two take turns, a ratio is
- * the median of those of each round. Before them each runs for some seconds that are not counted, for the compiler.
+ * The speed of a virtual machine can halve within seconds. Rounds are therefore short and many, the two take turns,
+ * and a ratio is the median over the rounds. Both warm up for some seconds before the first round.
  *
  *   npx node bench/token.ts [--seconds 1] [--rounds 11] [--connections 32] [--flow refresh] [--profile nuncio]
  */
@@ -43,10 +43,10 @@ const verifier = 'v'.repeat(43);
 const challenge = createHash('sha256').update(verifier).digest('base64url');
 const redirectUri = 'https://app.example/callback';
 const scope = 'read:posts';
-/** Codes made at once. */
+/** Number of codes created at once. */
 const codesAtOnce = 4_000;
 
-/** What is measured: an authorization server that gives codes away. */
+/** A measured authorization server that creates codes directly. */
 interface Target {
   name: string;
   baseUrl: string;
@@ -60,21 +60,21 @@ interface Target {
 interface Measured {
   answers: number;
   perSecond: number;
-  /** Microseconds of processor time for each answer, of the server's own process and of its main thread. */
+  /** Microseconds of processor time for each response, of the server's process and of its main thread. */
   cpuMicros: number;
   mainMicros: number;
 }
 
-/** What the database did meanwhile: transactions that wrote, and its log. */
+/** Database work during the measurement: writing transactions and WAL. */
 interface Counters {
   writes: number;
   walBytes: number;
 }
 
-/** @param seconds that it takes, without what has to be prepared */
+/** @param seconds the duration, without preparation */
 type Flow = (target: Target, seconds: number, counters?: Counters) => Promise<Measured>;
 
-/** Posts forms on all connections at once until the time is over or the forms are. */
+/** Posts forms on all connections concurrently until the time is over or no form is left. */
 async function load(
   target: Target,
   next: (previous: Record<string, string> | undefined) => Record<string, string> | undefined,
@@ -110,14 +110,14 @@ async function readCounters(): Promise<Counters> {
   return { writes: Number(rows[0]?.writes), walBytes: Number(rows[0]?.wal) };
 }
 
-/** Milliseconds of processor time that a process has had, and its main thread of these. */
+/** Milliseconds of processor time of a process, and of its main thread. */
 function cpuMs(pid: number): { all: number; main: number } {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
   const nanoseconds = readFileSync(`/proc/${pid}/schedstat`, 'utf8').split(' ')[0];
   return { all: (Number(fields[11]) + Number(fields[12])) * 10, main: Number(nanoseconds) / 1_000_000 };
 }
 
-/** Runs parts of a round one after the other: what lies between them is not counted. */
+/** Runs the parts of a round in sequence. The time between them does not count. */
 async function measured(
   target: Target,
   parts: AsyncIterable<() => Promise<{ answers: number; ms: number }>>,
@@ -209,7 +209,7 @@ const flows: Record<string, Flow> = {
     ),
 };
 
-/** Starts the part named in a process of its own. */
+/** Starts the named server in a separate process. */
 async function startPart(
   part: 'nuncio' | 'bare',
   options: Record<string, string>,
@@ -269,7 +269,7 @@ async function startNuncio(databaseUrl: string, db: Database): Promise<Target> {
     async makeCodes(count) {
       const run = newId();
       const now = Math.floor(Date.now() / 1_000);
-      // As the authorization endpoint writes them, many at once.
+      // Writes the same rows as the authorization endpoint, in bulk.
       await sql`
         with made as (
           select n, gen_random_uuid() as grant_id from generate_series(1, ${count}::int) n),
@@ -306,7 +306,7 @@ try {
   for (const [name, flow] of Object.entries(flows)) {
     if (values.flow !== undefined && values.flow !== name) continue;
     const results: { bare: Measured; nuncio: Measured }[] = [];
-    // What the flow before left to be tidied up is no part of this one.
+    // Vacuums after the previous flow, so that its garbage does not count here.
     await sql`vacuum analyze`.execute(db);
     await sql`checkpoint`.execute(db);
     for (const target of [bare, nuncio]) await flow(target, warmUpSeconds);

@@ -1,7 +1,7 @@
 /**
- * `npx node bench/deliveries.ts allocations [events] [subscriptions] [sites]`: bytes that the server's two JavaScript
- * threads allocate for each delivery, and processor time of each. What is allocated does not depend on what else the
- * machine does. With `sites`, which functions allocate (sampled, which makes the times larger).
+ * `npx node bench/deliveries.ts allocations [events] [subscriptions] [sites]`: the bytes that the server's two
+ * JavaScript threads allocate for each delivery, and the processor time of each. Allocations do not depend on other
+ * load of the machine. `sites` also prints which functions allocate; the sampling increases the times.
  */
 
 import {
@@ -20,7 +20,7 @@ import {
 export type ProbeRequest = 'count' | 'begin' | 'end';
 
 export interface AllocationSite {
-  /** Function and place, and who called it. */
+  /** The function, its position and its caller. */
   name: string;
   bytes: number;
 }
@@ -78,7 +78,7 @@ export async function measureAllocations([
   }
 }
 
-/** What both threads say. */
+/** Returns the reports of both threads. */
 async function ask(server: NuncioServer, request: ProbeRequest): Promise<Map<string, AllocationReport>> {
   const reports = new Map<string, AllocationReport>();
   await new Promise<void>((resolve) => {

@@ -1,7 +1,7 @@
 /**
- * `npx node bench/deliveries.ts backlog [deliveries] [subscriptions]`: what a backlog costs. The server is started on
- * a database in which 100,000 deliveries are due, and then on one with 1,000,000 more; each time the rate at which they
- * are sent and the server's resident memory meanwhile are compared with those of a server that has nothing to do.
+ * `npx node bench/deliveries.ts backlog [deliveries] [subscriptions]`: the cost of a backlog. The server starts on a
+ * database with 100,000 due deliveries, then on one with 1,000,000 more. Each time, the send rate and the server's
+ * resident memory are compared with those of an idle server.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -51,7 +51,7 @@ interface Drain {
   maxBytes: number;
 }
 
-/** Lets a new server send what is due; timed from the first receipt to the last. */
+/** Starts a new server that sends what is due. Measures from the first receipt to the last. */
 async function drain(
   bench: Bench,
   subscriber: BenchSubscriber,
@@ -83,7 +83,7 @@ async function drain(
   return { perSecond, maxBytes };
 }
 
-/** Writes events and their deliveries as publishing and the fan-out do, in bulk, while no server runs. */
+/** Writes events and their deliveries as publishing and fan-out do, in bulk, while no server runs. */
 async function makeDue(bench: Bench, accounts: readonly string[], count: number): Promise<void> {
   await sql`
     with added as (

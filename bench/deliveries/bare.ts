@@ -1,7 +1,4 @@
-/**
- * The bare loop: an `undici` pool that signs and POSTs, and does nothing else. A process of its own, like the senders
- * that it is compared with.
- */
+/** The bare loop: an `undici` pool that only signs and POSTs. It is a separate process, like the senders compared with it. */
 
 import { createHmac } from 'node:crypto';
 import { type Dispatcher, Pool } from 'undici';

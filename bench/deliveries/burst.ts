@@ -1,7 +1,7 @@
 /**
- * `npx node bench/deliveries.ts burst [seconds] [steady seconds]`: what a burst leaves behind. A steady 100 events a second,
- * first in a fresh database, then after a burst of batches, then after a burst of single events (32 connections): latency,
- * processor time, and what each statement cost the database.
+ * `npx node bench/deliveries.ts burst [seconds] [steady seconds]`: the after-effects of a burst. A steady 100 events
+ * a second, first in a fresh database, then after a burst of batches, then after a burst of single events (32
+ * connections). Prints latency, processor time, and the database cost of each statement.
  */
 
 import { sql } from 'kysely';
@@ -68,7 +68,7 @@ function publisherOf(bench: Bench, { accounts, publisherToken }: Audience) {
     );
 }
 
-/** One event a request, as fast as they are answered, until all are received. @returns how many */
+/** Publishes one event per request, as fast as the server responds, until all are received. @returns the number of events */
 async function burst(
   bench: Bench,
   subscriber: BenchSubscriber,

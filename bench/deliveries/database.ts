@@ -1,8 +1,9 @@
 /**
- * `npx node bench/deliveries.ts database [events] [subscriptions…]`: what each statement of a delivery costs PostgreSQL in
- * processor time, one after the other, nothing else running: publishing in batches of 1,000, the fan-out's passes,
- * outcomes in lots of 150. By schedstat, in nanoseconds, of the connection's own process; the helpers of PostgreSQL
- * (walwriter, checkpointer, …) apart. Needs no quiet machine: who waits uses no processor.
+ * `npx node bench/deliveries.ts database [events] [subscriptions…]`: the processor time that each statement of a
+ * delivery costs PostgreSQL. The statements run one after the other with nothing else running: publishing in batches
+ * of 1,000, the passes of the fan-out, outcomes in batches of 150. schedstat provides nanoseconds for the
+ * connection's own process; PostgreSQL's helper processes (walwriter, checkpointer, …) are listed separately. Needs
+ * no quiet machine, because a waiting process uses no processor time.
  */
 
 import { readFileSync } from 'node:fs';
@@ -62,7 +63,7 @@ export async function measureDatabase([eventsText = '20000', ...sizeTexts]: stri
         for (let isDrained = false; !isDrained; ) {
           const pass = await fanOut(engine, kinds, rotation.range(passLimits));
           isDrained = rotation.advance(pass);
-          // Afterwards the node would know that it holds the lanes.
+          // Only in the first round: the node then knows that it holds the lanes.
           if (round === 0) await markDue(engine, pass.additions, node);
           additions.push(...pass.additions);
         }
@@ -106,7 +107,7 @@ export async function measureDatabase([eventsText = '20000', ...sizeTexts]: stri
   }
 }
 
-/** Deliveries in the order in which they would be sent, about: the lanes of a pass take turns. */
+/** Yields deliveries in roughly the order of sending: the lanes of a pass take turns. */
 function* lotsOf(
   additions: readonly LaneAddition[],
 ): Generator<{ lane: number; sequence: number; day: string }[]> {
@@ -162,7 +163,7 @@ async function openMeter(pids: () => number[], publisher: Database, engine: Data
   const isBackend = (pid: number) => /nuncio .*\[local\]/.test(readFileSync(`/proc/${pid}/cmdline`, 'utf8'));
   let before = new Map<number, number>();
   return {
-    /** Microseconds that each used since the last lap. */
+    /** Microseconds that each process has used since the last lap. */
     lap(): Lap {
       const now = new Map(pids().map((pid) => [pid, processorMicros(pid)]));
       const used = (pid: number) => (now.get(pid) ?? 0) - (before.get(pid) ?? 0);

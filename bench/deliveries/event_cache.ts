@@ -1,6 +1,7 @@
 /**
- * `npx node bench/deliveries.ts event-cache`: what the engine's memory of published events costs after a burst of single
- * events: keeping one more event, and a full garbage collection beside all that is kept. Needs no database.
+ * `npx node bench/deliveries.ts event-cache`: the cost of the engine's cache of published events after a burst of
+ * single events: the time to keep one more event, and of a full garbage collection with a full cache. Needs no
+ * database.
  */
 
 import { setFlagsFromString } from 'node:v8';
@@ -11,7 +12,7 @@ import { packEvents } from '../../src/webhooks/fan_out/published_batch.ts';
 const burst = 25_000;
 const measured = 1_000;
 const bodyBytes = 900;
-/** Seconds by which the clock is set forward after the burst. */
+/** Seconds by which the clock is advanced after the burst. */
 const laterSeconds = 20;
 
 export async function measureEventCache(): Promise<void> {
@@ -28,7 +29,7 @@ export async function measureEventCache(): Promise<void> {
   const startedAt = now();
   for (let position = burst + 1; position <= burst + measured; position += 1) publish(position);
   const putMicros = ((now() - startedAt) * 1_000) / measured;
-  // The first one takes what the burst itself left.
+  // The first collection removes the garbage of the burst.
   collect();
   const collectedAt = now();
   collect();

@@ -1,8 +1,8 @@
 /**
- * `npx node bench/deliveries.ts isolation [seconds] [pairs] [due]`: what subscribers that hang and that refuse cost those
- * that do not. 80 healthy subscriptions get 1,000 events a second throughout, by turns alone and beside 10 that hang for
- * 15 s at each request and 10 that refuse connections, with so many deliveries due for each of them; after each turn these
- * subscriptions end, and others come for the next.
+ * `npx node bench/deliveries.ts isolation [seconds] [pairs] [due]`: the effect of hanging and refusing subscribers on
+ * healthy ones. 80 healthy subscriptions receive 1,000 events a second throughout, in turns alone and beside 10 that
+ * hang for 15 s at each request and 10 that refuse connections, each with a number of due deliveries. After each turn
+ * these subscriptions end, and the next turn creates new ones.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -26,7 +26,7 @@ const healthyCount = 80;
 const sickCount = 20;
 const healthyPerSecond = 1_000;
 const warmSeconds = 8;
-/** Seconds after which those who hang have shown it, and circuits are open; the same for their end. */
+/** Time until hanging subscribers are detected and circuits are open; the same time after their end. */
 const settleSeconds = 3;
 
 export async function measureIsolation([
@@ -91,7 +91,10 @@ export async function measureIsolation([
   }
 }
 
-/** Ends them, and waits until the last of their requests is over and nobody holds their lanes: the next turn is to be alone. */
+/**
+ * Ends subscriptions, and waits until their last requests have finished and their lanes are released. The next turn
+ * starts undisturbed.
+ */
 async function endSubscriptions(bench: Bench, accounts: string[]): Promise<void> {
   await sql`
     update subscriptions set state = 'ended', ended_at = now()

@@ -1,7 +1,7 @@
 /**
- * `npx node bench/deliveries.ts latency [seconds] [rates…]`: from publishing to the subscriber, at 100 and at 1,000 a
- * second, 100 subscriptions; Nuncio (over HTTP), graphile-worker and pg-boss (each in this process, with the settings
- * of bench/senders.ts, chosen for throughput), one after the other in one run.
+ * `npx node bench/deliveries.ts latency [seconds] [rates…]`: the time from publishing to the subscriber, at 100 and
+ * 1,000 events a second with 100 subscriptions. Nuncio (over HTTP), graphile-worker and pg-boss (each in this
+ * process, with the settings of bench/senders.ts, which favour throughput) run one after the other.
  */
 
 import { randomUUID } from 'node:crypto';

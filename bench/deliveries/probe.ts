@@ -1,5 +1,5 @@
 /**
- * Loaded by `--import` into every thread of a server under measurement: says, when the parent process asks, how many
+ * Loaded by `--import` into every thread of a measured server. When the parent process asks, it reports how many
  * bytes each thread has allocated for JavaScript objects so far, and which functions allocated them.
  *
  *   parent → (process message) → main thread → (broadcast) → every thread → (broadcast) → main thread → parent
@@ -10,7 +10,7 @@ import v8 from 'node:v8';
 import { BroadcastChannel, isMainThread } from 'node:worker_threads';
 import type { AllocationReport, AllocationSite, ProbeRequest } from './allocations.ts';
 
-/** Bytes between two samples, on average. */
+/** Average number of bytes between two samples. */
 const sampleBytes = 16_384;
 
 const channel = new BroadcastChannel('nuncio-probe');

@@ -1,9 +1,11 @@
 /**
- * `npx node bench/deliveries.ts single [seconds] [connections] [names…]`: one event a request, each connection's next
- * request after the response to its last one, one subscription. From the first request to the last receipt: the rate, and
- * the processor time of everything that takes part, for each event with its delivery. Names are `nuncio` (the default, with
- * the others), `publish` (Nuncio without a subscription), `graphile-worker` and `pg-boss` (each behind an HTTP
- * server, see bench/support/sender_server.ts). With STATEMENTS=1 it also prints what PostgreSQL counted.
+ * `npx node bench/deliveries.ts single [seconds] [connections] [names…]`: one event per request and one subscription.
+ * Each connection sends its next request after the response to the last one. Measures from the first request to the
+ * last receipt: the rate, and the processor time of all participants for each event with its delivery.
+ *
+ * Names are `nuncio` (the default, with the others), `publish` (Nuncio without a subscription), `graphile-worker` and
+ * `pg-boss` (each behind an HTTP server, see bench/support/sender_server.ts). With STATEMENTS=1 it also prints
+ * PostgreSQL's statement statistics.
  */
 
 import { spawn } from 'node:child_process';
@@ -31,7 +33,7 @@ const warmSeconds = 4;
 const names = ['nuncio', 'publish', 'graphile-worker', 'pg-boss'];
 const withStatements = process.env.STATEMENTS === '1';
 
-/** Something that takes `POST /events`. */
+/** A server that accepts `POST /events`. */
 interface Target {
   pid: number;
   port: number;
@@ -78,7 +80,7 @@ async function measure(
   await subscriber.ask('reset');
   const warmed = await send(warmSeconds * 1_000);
   if (target.isDelivering) await waitFor(subscriber, warmed);
-  // For what is written after the last receipt.
+  // Waits for writes that follow the last receipt.
   await new Promise((resolve) => setTimeout(resolve, 1_000));
   if (withStatements) await resetStatements(bench.db);
   const [threads, work] = [threadMicros(target.pid), await databaseWork(bench.db)];

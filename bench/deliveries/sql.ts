@@ -1,8 +1,14 @@
 /**
- * `npx node bench/deliveries.ts sql [seconds] [connections] [rounds]`: publishing by SQL beside `POST /events`, in one run, in
- * turns, with 100 subscriptions: one event a statement or request over so many connections, a thousand by one statement or
- * request over two; a change of the application with its event, in one transaction or by a request after it; and the latency of single events at 100 and 1,000 a second. Rates are of what was committed and answered,
- * and to the last receipt. Latency is to the receipt, from the application's `commit` or from the request.
+ * `npx node bench/deliveries.ts sql [seconds] [connections] [rounds]`: publishing by SQL compared with `POST
+ * /events`, in turns within one run, with 100 subscriptions. It publishes:
+ *
+ *   one event per statement or request over `connections` connections;
+ *   a thousand events per statement or request over two;
+ *   a change of the application with its event, in one transaction or by a request after it;
+ *   single events at 100 and 1,000 a second, for the latency.
+ *
+ * One rate counts committed or accepted events, the other extends to the last receipt. Latency is the time to the
+ * receipt, from the application's `commit` or from the request.
  */
 
 import pg from 'pg';
@@ -42,7 +48,7 @@ const many = {
   text: `select count(nuncio.publish('push', e->>'account', e->'body')) from jsonb_array_elements($1::jsonb) as e`,
 };
 
-/** Publishes for so many milliseconds. @returns how many events */
+/** Publishes for some milliseconds. @returns the number of events */
 type Load = (milliseconds: number) => Promise<number>;
 
 export async function measureSql([
@@ -147,7 +153,7 @@ export async function measureSql([
   }
 }
 
-/** @param name empty where nothing is to be told */
+/** @param name empty to print nothing */
 async function measure(
   name: string,
   bench: Bench,
@@ -162,7 +168,7 @@ async function measure(
   const count = await load(seconds * 1_000);
   const publishedAt = performance.timeOrigin + performance.now();
   const { lastAt } = await waitFor(subscriber, count);
-  // For what is written after the last receipt.
+  // Waits for writes that follow the last receipt.
   await new Promise((resolve) => setTimeout(resolve, 1_000));
   if (name === '') return;
   const rate = (until: number) => `${Math.round((count * 1_000) / (until - startedAt))}/s`;
@@ -194,7 +200,7 @@ function loadBySql(
   });
 }
 
-/** Each client makes one change after the other. @returns how many there were */
+/** Each client makes one change after another. @returns the number of changes */
 async function loadChanges(
   clients: readonly pg.Client[],
   milliseconds: number,

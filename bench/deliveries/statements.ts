@@ -1,9 +1,9 @@
-/** What the database's own statistics (pg_stat_statements) say that each delivery asked of it. */
+/** The database work for each delivery, from pg_stat_statements. */
 
 import { sql } from 'kysely';
 import type { Database } from '../../src/database/database.ts';
 
-/** Before PostgreSQL is started the last time: it loads the extension at its start. */
+/** Loads the extension. Call it before the last start of PostgreSQL, because it takes effect at startup. */
 export async function wantStatements(db: Database): Promise<void> {
   await sql`alter system set shared_preload_libraries = 'pg_stat_statements'`.execute(db);
   await sql`alter system set pg_stat_statements.track_utility = off`.execute(db);
@@ -17,16 +17,16 @@ export async function resetStatements(db: Database): Promise<void> {
 export interface StatementCost {
   text: string;
   calls: number;
-  /** All in all, of one core, as the clock says. */
+  /** Total elapsed time, for planning and execution. */
   milliseconds: number;
   rows: number;
-  /** Pages looked at and pages changed in the cache. */
+  /** Pages read and pages dirtied in the cache. */
   pages: number;
   dirtied: number;
   walBytes: number;
 }
 
-/** The dearest statements since the reset. */
+/** Returns the most expensive statements since the reset. */
 export async function readStatements(db: Database): Promise<StatementCost[]> {
   const { rows } = await sql<Record<string, string>>`
     select query, calls, total_exec_time + total_plan_time as ms, rows, shared_blks_hit + shared_blks_read as pages,

@@ -1,25 +1,26 @@
-/** A steady load: so many events a second, each saying when it was published. */
+/** A steady load: a fixed number of events a second, each with its publishing time. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { monotonicMs } from '../support/measure.ts';
 import { type BenchSubscriber, percentile, waitFor } from './support.ts';
 
-/** Milliseconds between two requests: at 1,000 a second ten events come together. */
+/** Milliseconds between two requests. At 1,000 events a second, each request has ten. */
 const stepMs = 10;
 
 export interface Latency {
   count: number;
   p50: number;
   p99: number;
-  /** The median of each second's own p99: one pause does not decide it. */
+  /** The median of each second's p99, so that a single pause does not decide it. */
   p99OfSeconds: number;
   max: number;
 }
 
 /**
  * Publishes for some seconds and measures the time until the receipt.
- * @param publish adds events, whose marks they are to carry, and resolves when they are durable. Time counts from an event's
- *   mark, which is taken just before publishing, or from the time that `publish` puts into `starts` for that mark.
+ * @param publish publishes events with the given marks, and resolves when they are durable. The time counts from an
+ * event's mark, which is taken just before publishing, or from the time that `publish` stores in `starts` for that
+ * mark.
  */
 export async function measureSteady(
   subscriber: BenchSubscriber,

@@ -1,8 +1,8 @@
 /**
- * `npx node bench/deliveries.ts strangers [seconds] [troubles…]`: what a stranger's trouble costs a healthy subscription of
- * another account, from its first moment. One subscription gets 100 events a second, one event a request, alone and beside
- * each trouble: `hanging`, `many`, `limited`, `readers`, `paused`, `dead`, `dump`. Wanted: a p99 of at most 1.5 times that
- * alone, and nothing later than a second (10 s for the paused leader).
+ * `npx node bench/deliveries.ts strangers [seconds] [troubles…]`: the effect of other tenants' problems on a healthy
+ * subscription, from the first moment. One subscription receives 100 events a second, one event per request, alone
+ * and beside each problem: `hanging`, `many`, `limited`, `readers`, `paused`, `dead`, `dump`. Goal: a p99 of at most
+ * 1.5 times that alone, and no delivery later than a second (10 s for the paused leader).
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -34,17 +34,17 @@ const scopes = ['read:posts', 'read:webhooks', 'write:webhooks'];
 
 interface Scene {
   bench: Bench;
-  /** Of strangers, apart from the healthy one. */
+  /** The other tenants' subscriber, separate from the healthy one. */
   others: BenchSubscriber;
   publisherToken: string;
 }
 
-/** Begins a trouble. @returns how it ends */
+/** Starts a problem. @returns a function that ends it */
 type Trouble = (scene: Scene) => Promise<() => Promise<void>>;
 
-/** Troubles that are made ready before the measurement: `ready` returns what begins them. */
+/** Problems that are prepared before the measurement: each function returns one that starts the problem. */
 const troubles: Record<string, (scene: Scene) => Promise<Trouble>> = {
-  /** 1,000 subscriptions of one user hang, with five events of 64 kB each. */
+  /** 1,000 hanging subscriptions of one user, with five events of 64 kB each. */
   async hanging({ bench, others }) {
     const [place] = await strangers(bench, 1);
     await subscribeAll(bench, place as GrantPlace, 1_000, `http://127.0.0.1:${others.ports.hang}/hooks`);
@@ -56,7 +56,7 @@ const troubles: Record<string, (scene: Scene) => Promise<Trouble>> = {
       return () => endSubscriptions(bench, [place as GrantPlace]);
     };
   },
-  /** 10,000 subscriptions of one app, and one of its users, with 1,000 of them, has seven events a second. */
+  /** 10,000 subscriptions of one app. One of its users has 1,000 of them and publishes seven events a second. */
   async many({ bench, others }) {
     const places = await strangers(bench, 10);
     for (const place of places) {
@@ -75,7 +75,7 @@ const troubles: Record<string, (scene: Scene) => Promise<Trouble>> = {
       };
     };
   },
-  /** 20,000 subscriptions of 20 users that want one delivery a second, each with a backlog of ten. */
+  /** 20,000 subscriptions of 20 users with a rate limit of one delivery a second, each with a backlog of ten. */
   async limited({ bench, others }) {
     const places = await strangers(bench, 20);
     for (const place of places) {
@@ -90,7 +90,7 @@ const troubles: Record<string, (scene: Scene) => Promise<Trouble>> = {
       return () => endSubscriptions(bench, places);
     };
   },
-  /** 24 readers of a log of 60,000 deliveries, without a pause. */
+  /** 24 clients read a log of 60,000 deliveries without a pause. */
   async readers({ bench, others, publisherToken }) {
     const [place] = await strangers(bench, 1);
     const { accountId, clientId, grantId } = place as GrantPlace;
@@ -131,7 +131,7 @@ const troubles: Record<string, (scene: Scene) => Promise<Trouble>> = {
       };
     };
   },
-  /** A second server, which fans out, is stopped as a whole. */
+  /** A second server, the leader of the fan-out, is suspended. */
   async paused({ bench }) {
     const other = await startNuncio(bench, [], { port: String(await freePort()) });
     return async () => {
@@ -189,7 +189,7 @@ export async function measureStrangers([secondsText = '8', ...names]: string[]):
       const { accessToken } = await mintAccessToken(bench, { client, scopes: ['write:events'] });
       return { bench, others, publisherToken: accessToken };
     };
-    // The other server comes first, so that it is the one that fans out.
+    // The other server starts first, so that it becomes the leader.
     const early = isFirst ? await ready({ bench, others, publisherToken: '' }) : undefined;
     const running = server ?? (await startNuncio(bench));
     try {
@@ -228,7 +228,7 @@ function print(name: string, alone: Latency, beside: Latency): void {
   );
 }
 
-/** Users who each granted the same app. */
+/** Creates users who each granted the same app. */
 async function strangers(bench: Bench, count: number): Promise<GrantPlace[]> {
   const { id: clientId } = await createTestClient(bench, { scopes });
   const places: GrantPlace[] = [];

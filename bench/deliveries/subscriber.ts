@@ -1,7 +1,7 @@
 /**
- * The subscriber of the benchmarks, a process of its own: as little as can be asked of one, so that what is measured
- * is the sender. Reads HTTP/1.1 from the socket itself, counts, and answers 200. Asked by its parent, it says what it
- * counted, and from when to when.
+ * The subscriber of the benchmarks, a separate process. It does as little as possible, so that the benchmarks measure
+ * the sender. It reads HTTP/1.1 from the socket itself, counts, and responds 200. On request it reports to its parent
+ * what it counted, and the times of the first and last receipt.
  */
 
 import { createServer, type Socket } from 'node:net';
@@ -11,13 +11,16 @@ const answer = Buffer.from('HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConte
 let count = 0;
 let firstAt = 0;
 let lastAt = 0;
-/** For each receipt the mark in its body (`ref`: milliseconds of the clock that all processes share) and the time; kept on request. */
+/**
+ * For each receipt the mark in its body (`ref`: milliseconds of the clock that all processes share) and the time;
+ * recorded on request.
+ */
 let receipts: Receipt[] | null = null;
 const hangMs = 15_000;
 
 type Mode = 'accept' | 'hang';
 
-/** A mark, and when it was received. */
+/** A mark, and the time of its receipt. */
 export type Receipt = [mark: number, at: number];
 
 function serve(socket: Socket, mode: Mode): void {

@@ -1,4 +1,4 @@
-/** What the delivery benchmarks share: processes, a database, a platform to send for, figures of what it cost. */
+/** Shared code of the delivery benchmarks: processes, a database, an audience, and cost figures. */
 
 import { type ChildProcess, execFileSync, fork, spawn } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
@@ -22,7 +22,7 @@ import { freePort, testSecret } from '../../test/support/server.ts';
 import { wantStatements } from './statements.ts';
 import type { Receipt } from './subscriber.ts';
 
-/** About 1 KB, of the kind `push`. @param mark makes it another one */
+/** Returns about 1 KB, of the kind `push`. @param mark makes each body unique */
 export function eventBody(mark: number | string): Record<string, unknown> {
   const message = 'A message of some length that says what was changed and why it was changed. '.repeat(2);
   const commits = Array.from({ length: 4 }, (_, index) => ({
@@ -71,7 +71,7 @@ export interface Bench {
   close: () => Promise<void>;
 }
 
-/** @param withStatements lets PostgreSQL count what each statement costs, which costs some itself */
+/** @param withStatements enables pg_stat_statements, which itself costs some time */
 export async function openBench({ withStatements = false } = {}): Promise<Bench> {
   const dataDir = mkdtempSync(join(tmpdir(), 'nuncio-bench-'));
   let postgres = await startEmbedded({ dataDir, role: 'server' });
@@ -133,7 +133,7 @@ function statOf(pid: number): string[] {
   }
 }
 
-/** Microseconds of CPU that processes used so far (their ended children included). */
+/** Microseconds of CPU that processes have used so far, including their ended children. */
 export function cpuMicros(pids: number[]): number {
   let ticks = 0;
   for (const pid of pids) {
@@ -143,7 +143,7 @@ export function cpuMicros(pids: number[]): number {
   return ticks * microsOfTick();
 }
 
-/** Microseconds of CPU that each thread of a process used so far, by its number. */
+/** Microseconds of CPU that each thread of a process has used so far, by thread id. */
 export function threadMicros(pid: number): Map<string, { name: string; micros: number }> {
   const threads = new Map<string, { name: string; micros: number }>();
   for (const thread of readdirSync(`/proc/${pid}/task`)) {
@@ -155,7 +155,10 @@ export function threadMicros(pid: number): Map<string, { name: string; micros: n
   return threads;
 }
 
-/** What each thread used since, by names: those that run JavaScript, and the rest (garbage, compiling) together. */
+/**
+ * Microseconds that each thread used since `before`: JavaScript threads by name, all others (garbage collection,
+ * compiling) together.
+ */
 export function threadsSince(before: ReturnType<typeof threadMicros>, pid: number): Map<string, number> {
   const used = new Map<string, number>();
   for (const [thread, { name, micros }] of threadMicros(pid)) {
@@ -171,7 +174,7 @@ function microsOfTick(): number {
   return tickMicros;
 }
 
-/** Bytes that a process has in memory. */
+/** Resident memory of a process in bytes. */
 export function residentBytes(pid: number): number {
   const match = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'));
   return Number(match?.[1]) * 1_024;
@@ -183,8 +186,8 @@ export interface NuncioServer {
 }
 
 /**
- * @param nodeFlags like `--cpu-prof`; those in BENCH_NODE_FLAGS are added
- * @param isAsked whether messages can be sent to it
+ * @param nodeFlags such as `--cpu-prof`; added to those in BENCH_NODE_FLAGS
+ * @param isAsked whether the benchmark sends messages to the process
  */
 export async function startNuncio(
   bench: Bench,
@@ -222,7 +225,7 @@ export interface Audience {
   publisherToken: string;
 }
 
-/** So many users who each granted one app, with one subscription each. @param urlOf the URL of each */
+/** Creates users who each granted one app, with one subscription each. @param urlOf returns the URL of each subscription */
 export async function createAudience(
   bench: Bench,
   size: number,
@@ -239,7 +242,7 @@ export interface GrantPlace {
   grantId: string;
 }
 
-/** One subscription of a grant, to pushes. */
+/** Adds one subscription to pushes for a grant. */
 export async function addSubscription(
   bench: Pick<Bench, 'db'>,
   grant: GrantPlace,
@@ -267,7 +270,7 @@ export async function addSubscription(
   if (made === undefined) throw new Error('the subscription was refused');
 }
 
-/** The same without a token, which needs a server that was started. */
+/** Like `createAudience`, without a publisher token. The server must have been started once before. */
 export async function createSubscribers(bench: Bench, size: number, urlOf: (index: number) => string) {
   const scopes = ['read:posts', 'read:webhooks', 'write:webhooks'];
   const client = await createTestClient(bench, { scopes: [...scopes, 'write:events'] });
@@ -289,7 +292,7 @@ export async function createSubscribers(bench: Bench, size: number, urlOf: (inde
   return { accounts, client };
 }
 
-/** Bodies of `POST /events`, made ahead: 1,000 events each, the accounts by turns. */
+/** Prepares bodies of `POST /events` with 1,000 events each, for all accounts in turn. */
 export function makeBatches(accounts: readonly string[], events: number): string[] {
   const batches: string[] = [];
   for (let from = 0; from < events; from += 1_000) {
@@ -302,7 +305,7 @@ export function makeBatches(accounts: readonly string[], events: number): string
   return batches;
 }
 
-/** Publishes batches, some at once. */
+/** Publishes batches, several concurrently. */
 export async function publishBatches(
   bench: Bench,
   token: string,
@@ -316,7 +319,7 @@ export async function publishBatches(
   await Promise.all(Array.from({ length: atOnce }, run));
 }
 
-/** Publishes events by one request. */
+/** Publishes events with one request. */
 export function publishEvents(bench: Bench, token: string, events: readonly unknown[]): Promise<void> {
   return post(bench, token, JSON.stringify(events));
 }
@@ -332,7 +335,7 @@ async function post(bench: Bench, token: string, body: string): Promise<void> {
   await response.arrayBuffer();
 }
 
-/** Waits until so many were received. */
+/** Waits until the subscriber has received a number of deliveries. */
 export async function waitFor(subscriber: BenchSubscriber, count: number): Promise<SubscriberReport> {
   const until = Date.now() + 600_000;
   for (;;) {

@@ -1,8 +1,8 @@
 /**
- * A server under measurement, as a process of its own: `node api_server.ts bare <port> <file>` is Fastify
- * routes that answer what the file has of Nuncio's answers, `{ one, list }`, as objects in memory; `node api_server.ts nuncio <port> <database>` is the whole server with
- * its log written to nowhere. Says `ready` on its standard output, and ends on SIGTERM. After
- * SIGUSR2 it is profiled until its end; the profile goes to the file that is named last.
+ * A measured server, as a separate process. `node api_server.ts bare <port> <file>` starts Fastify routes that return
+ * Nuncio's responses from the file, `{ one, list }`, as objects in memory. `node api_server.ts nuncio <port>
+ * <database>` starts the complete server and discards its log. It prints `ready`, and exits on SIGTERM. SIGUSR2
+ * starts a profile, which is written at the exit to the file named last.
  */
 
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -25,7 +25,7 @@ if (what === 'bare') {
   await app.listen({ port: Number(port), host: '127.0.0.1' });
   close = () => app.close();
 } else {
-  // The limit counts, and is never reached.
+  // The rate limiter counts, but its limit is never reached.
   const environment = { PORT: port, NUNCIO_RATE_LIMIT: '1000000000' };
   const running = await startServer({
     config: loadConfig(environment, 'dev'),

@@ -1,4 +1,4 @@
-/** What is posted, and what an event of it carries. */
+/** The article that is posted, and the body of its event. */
 
 export const secret = Buffer.from('a secret for measuring, 32 bytes or more');
 

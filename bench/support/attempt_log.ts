@@ -1,6 +1,6 @@
 /**
- * The log of attempts of a sender whose queue forgets its jobs: written in bulk, one statement at a time, each with
- * all that came in while the one before was under way.
+ * The log of attempts for a sender whose queue deletes its jobs. It is written in bulk, one statement at a time. Each
+ * statement writes the attempts that arrived while the previous one was in flight.
  */
 
 import type pg from 'pg';
@@ -43,7 +43,7 @@ export class AttemptLog {
       this.#waiting.push({ attempt, resolve, reject });
       if (!this.#writing) {
         this.#writing = true;
-        // After this turn of the event loop, so that answers that came together are written together.
+        // After this turn of the event loop, so that responses that arrive together are written together.
         setImmediate(() => this.#write());
       }
     });

@@ -1,13 +1,13 @@
 /**
- * The bare loop, which everything else is a ratio of: one process that does nothing but sign and POST, from
- * memory, with no database. Faster than this nothing that sends by undici from one process can be.
+ * The bare loop, the reference for all ratios: one process that only signs and POSTs, from memory, without a
+ * database. It is the upper limit for a single process that sends with undici.
  */
 
 import { Pool } from 'undici';
 import { monotonicMs } from './measure.ts';
 import { connectionsMax, type Delivery, postSigned } from './signed_post.ts';
 
-/** @returns deliveries a second. @throws Error when an answer is not 204 */
+/** @returns deliveries a second. @throws Error when the status of a response is not 204 */
 export async function runBareLoop(origin: string, deliveries: Delivery[]): Promise<number> {
   const pool = new Pool(origin, { connections: connectionsMax, pipelining: 1 });
   try {

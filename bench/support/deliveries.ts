@@ -1,9 +1,9 @@
-/** Deliveries to make: bodies of about 1 KB, of the kind `push`, spread over subscriptions in turn. */
+/** Deliveries to send: bodies of about 1 KB, of the kind `push`, distributed over subscriptions in turn. */
 
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Delivery } from './signed_post.ts';
 
-/** About 1 KB of JSON. @param number makes each body differ */
+/** Returns about 1 KB of JSON. @param number makes each body unique */
 export function eventBody(number: number): Record<string, unknown> {
   const hex = number.toString(16).padStart(40, '0');
   const commits = ['Correct the total of an empty invoice', 'Say which field was wrong'].map((message) => ({
@@ -30,7 +30,7 @@ export function eventBody(number: number): Record<string, unknown> {
   };
 }
 
-/** @param subscriptions how many there are; delivery n goes to subscription n modulo that */
+/** @param subscriptions the number of subscriptions; delivery n goes to subscription n modulo that number */
 export function makeDeliveries(count: number, subscriptions: number): Delivery[] {
   const secrets = Array.from({ length: subscriptions }, () => `whsec_${randomBytes(32).toString('base64')}`);
   return Array.from({ length: count }, (_, number) => ({

@@ -1,9 +1,9 @@
 /**
- * A sender built on graphile-worker the way its documentation recommends for throughput: one job for each delivery,
- * added in batches, fetched into a local queue, completed in batches (https://worker.graphile.org/docs/performance).
+ * A sender built on graphile-worker as its documentation recommends for throughput: one job per delivery, added in
+ * batches, fetched into a local queue, completed in batches (https://worker.graphile.org/docs/performance).
  *
- * Tried, 20,000 deliveries each. CPU in µs for each delivery (Node + PostgreSQL), published while it works, and from
- * a backlog; the rates of those runs say less, because the machine had other work at the time:
+ * Settings tried, 20,000 deliveries each: CPU in µs for each delivery (Node + PostgreSQL), published while the sender
+ * works, and from a backlog. The rates of those runs say less, because the machine had other load:
  *
  *   no local queue, each job completed by itself (its default)              218 + 477   200 + 356
  *   64 jobs at once, local queue 500, completed as they come (0 ms)          62 +  73    50 +  46
@@ -29,10 +29,10 @@ import { connectionsMax, type Delivery, postSigned } from './signed_post.ts';
 export interface GraphileWorkerSettings {
   concurrentJobs: number;
   localQueueSize: number;
-  /** Milliseconds; -1 completes each job by itself. */
+  /** Milliseconds; -1 completes each job separately. */
   completeJobBatchDelay: number;
   databaseConnections: number;
-  /** Whether attempts are written to a table; without, a delivery leaves no trace but the job that is gone. */
+  /** Whether attempts are written to a table. Without it, a delivery leaves no trace except that its job is gone. */
   record: boolean;
 }
 
@@ -50,7 +50,7 @@ export const openGraphileWorkerSender: OpenSender<GraphileWorkerSettings> = asyn
   settings,
 ): Promise<Sender> => {
   const database = openPool(databaseUrl, settings.databaseConnections);
-  // It would otherwise write a line for each job.
+  // Otherwise it would write a line for each job.
   const logger = new Logger(() => (level, message) => {
     if (level === 'error') console.error(message);
   });

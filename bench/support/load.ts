@@ -1,22 +1,19 @@
-/**
- * A load generator that costs little beside what it measures: the same request over kept connections, of each answer
- * only the length read.
- */
+/** A cheap load generator: it repeats one request over persistent connections, and reads only the length of each response. */
 
 import { connect } from 'node:net';
 
 export interface LoadOptions {
   port: number;
-  /** Connections, each with one request under way. */
+  /** Number of connections, each with one request in flight. */
   connections: number;
   milliseconds: number;
   /** The whole request, head and body. */
   request: string;
-  /** The status that every answer must have. */
+  /** The expected status of every response. */
   status: number;
 }
 
-/** @returns answers a second */
+/** @returns responses a second */
 export async function load(options: LoadOptions): Promise<number> {
   const { milliseconds } = options;
   const counters = await openConnections(options);
@@ -29,7 +26,7 @@ export async function load(options: LoadOptions): Promise<number> {
   return answers / seconds;
 }
 
-/** Sends for some milliseconds, then waits for the last response of each connection. @returns the responses of all */
+/** Sends for some milliseconds, then waits for the last response of each connection. @returns the number of all responses */
 export async function loadToTheEnd(options: LoadOptions): Promise<number> {
   const counters = await openConnections(options);
   for (const counter of counters) counter.start();
@@ -44,9 +41,9 @@ function openConnections(options: LoadOptions): Promise<Counter[]> {
 
 interface Counter {
   start(): void;
-  /** Sends nothing more. @returns the responses since the start, with that of the request in flight */
+  /** Stops sending. @returns the responses since the start, including those to requests in flight */
   drain(): Promise<number>;
-  /** @returns the answers that came since the start */
+  /** @returns the responses since the start */
   stop(): number;
 }
 
@@ -59,7 +56,7 @@ async function openConnection({ port, request, status }: LoadOptions): Promise<C
   let isStopped = false;
   let isLast = false;
   const drained = Promise.withResolvers<number>();
-  /** Bytes of the running answer that have not come yet. */
+  /** Bytes of the current response that have not arrived yet. */
   let missing = 0;
   let begun: Buffer = Buffer.alloc(0);
   socket.on('error', () => {});
@@ -99,7 +96,7 @@ async function openConnection({ port, request, status }: LoadOptions): Promise<C
   };
 }
 
-/** Bytes of the answer that begins here; undefined while its head is not whole. */
+/** Returns the length of the response that begins here; undefined while its head is incomplete. */
 function answerLength(bytes: Buffer): number | undefined {
   const headEnd = bytes.indexOf('\r\n\r\n');
   if (headEnd < 0) return undefined;

@@ -1,9 +1,9 @@
 /**
- * What a piece of work cost: time, CPU of every process that takes part, WAL, statements, memory.
+ * The cost of a piece of work: time, CPU of every participating process, WAL, statements, memory.
  *
- * CPU comes from /proc, in ticks of 10 ms, so it says something only about work of a second or more; on systems
- * without /proc it is NaN. Statements are counted where they leave this process, in `pg`, which costs the database
- * nothing, and transactions are read from pg_stat_database.
+ * CPU comes from /proc in ticks of 10 ms, so it is meaningful only for work of a second or more. On systems without
+ * /proc it is NaN. Statements are counted in `pg` as this process sends them, at no cost to the database.
+ * Transactions come from pg_stat_database.
  */
 
 import { readdirSync, readFileSync } from 'node:fs';
@@ -18,18 +18,18 @@ export function monotonicMs(): number {
 
 export interface Cost {
   seconds: number;
-  /** CPU seconds of this process, of all of PostgreSQL's, and of the processes named. */
+  /** CPU seconds of this process, of all PostgreSQL processes, and of the given processes. */
   nodeCpu: number;
   postgresCpu: number;
   otherCpu: number;
-  /** CPU seconds of everything else on the machine: what disturbed the measurement. */
+  /** CPU seconds of everything else on the machine, which disturbed the measurement. */
   foreignCpu: number;
   walBytes: number;
-  /** Sent by this process. */
+  /** Number of statements that this process sent. */
   statements: number;
-  /** Of everybody, in this database; up to a second of them may still be unreported. */
+  /** Transactions of all connections in this database. Those of the last second may be missing. */
   transactions: number;
-  /** Highest resident memory of this process seen in samples every 100 ms, and what it was before. */
+  /** Highest resident memory of this process in samples every 100 ms, and its value at the start. */
   rssMaxBytes: number;
   rssBeforeBytes: number;
 }
@@ -40,9 +40,9 @@ export interface Measured<T> {
 }
 
 /**
- * Does the work and says what it cost.
- * @param client a connection of its own to the database that the work uses; PostgreSQL must be on this machine
- * @param otherPids further processes whose CPU is added up
+ * Does the work and reports its cost.
+ * @param client a separate connection to the database that the work uses; PostgreSQL must run on this machine
+ * @param otherPids further processes whose CPU is included
  */
 export async function measure<T>(
   client: pg.Client,
@@ -115,19 +115,19 @@ async function readAll(client: pg.Client, postmaster: number, otherPids: number[
 
 let statementsSent = 0;
 const query = pg.Client.prototype.query;
-// Every way to PostgreSQL in this process goes through here, that of pools and of other people's libraries too.
+// Every statement of this process goes through here, including those of pools and libraries.
 pg.Client.prototype.query = function counted(this: pg.Client, ...parameters: unknown[]) {
   statementsSent += 1;
   return Reflect.apply(query, this, parameters);
 } as typeof query;
 
-/** The parent of the process that serves this connection. */
+/** Returns the parent of the process that serves this connection. */
 async function postmasterPid(client: pg.Client): Promise<number> {
   const { rows } = await client.query<{ pid: number }>('select pg_backend_pid() as pid');
   return statOf(rows[0]?.pid ?? 0)?.parent ?? 0;
 }
 
-/** CPU seconds of a process, of those of its children that live, and of those that it has seen end. */
+/** CPU seconds of a process, of its live children, and of its ended children. */
 function cpuOfFamily(parent: number): number {
   const self = statOf(parent);
   if (self === undefined) return Number.NaN;
@@ -140,7 +140,7 @@ function cpuOfFamily(parent: number): number {
   return sum;
 }
 
-/** CPU seconds that all cores together were busy since the start of the machine. */
+/** CPU seconds for which all cores together were busy since the machine started. */
 function cpuOfMachine(): number {
   try {
     // cpu user nice system idle iowait irq softirq steal …
@@ -151,7 +151,7 @@ function cpuOfMachine(): number {
   }
 }
 
-/** CPU seconds of one process; NaN where it cannot be known. */
+/** CPU seconds of one process; NaN if unknown. */
 export function cpuOf(pid: number): number {
   return statOf(pid)?.cpu ?? Number.NaN;
 }
@@ -163,7 +163,8 @@ function statOf(pid: number): { parent: number; cpu: number; cpuOfEnded: number 
   } catch {
     return undefined;
   }
-  // The second field is a name in parentheses that may hold anything; the third is the state, the fourth the parent.
+  // The second field is a name in parentheses that may contain any character. The third is the state, the fourth the
+  // parent.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
   const number = (field: number) => Number(fields[field - 3]);
   return {
@@ -173,19 +174,19 @@ function statOf(pid: number): { parent: number; cpu: number; cpuOfEnded: number 
   };
 }
 
-/** Resident memory of another process in bytes, now and at most so far; NaN where it cannot be known. */
+/** Resident memory of another process in bytes, current and peak; NaN if unknown. */
 export function memoryOf(pid: number): { rssBytes: number; rssMaxBytes: number } {
   let text = '';
   try {
     text = readFileSync(`/proc/${pid}/status`, 'utf8');
   } catch {
-    // It ended, or there is no /proc.
+    // The process has ended, or there is no /proc.
   }
   const kilobytes = (name: string) => Number(new RegExp(`^${name}:\\s*(\\d+) kB`, 'm').exec(text)?.[1]);
   return { rssBytes: kilobytes('VmRSS') * 1024, rssMaxBytes: kilobytes('VmHWM') * 1024 };
 }
 
-/** @param fraction 0 to 1. @returns NaN of nothing */
+/** @param fraction 0 to 1. @returns NaN for an empty set */
 export function percentile(values: Iterable<number>, fraction: number): number {
   const sorted = Float64Array.from(values).sort();
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * fraction))] ?? Number.NaN;

@@ -1,11 +1,11 @@
 /**
- * A sender built on pg-boss the way its documentation recommends for throughput: one job for each delivery, inserted
- * and fetched in batches, fetched again at once while batches come back full, woken by notifications, each job of a
- * batch settled by its own result (https://pgboss.io/api/workers). Its completed jobs stay, with the attempt's outcome
- * as their output, so it needs no log of its own.
+ * A sender built on pg-boss as its documentation recommends for throughput: one job per delivery, inserted and
+ * fetched in batches, fetched again immediately while batches are full, woken by notifications. Each job of a batch
+ * has its own result (https://pgboss.io/api/workers). Completed jobs stay in the queue with the attempt's outcome as
+ * their output, so it needs no separate log.
  *
- * Tried, 20,000 deliveries each. CPU in µs for each delivery (Node + PostgreSQL), published while it works, and from
- * a backlog; the rates of those runs say less, because the machine had other work at the time:
+ * Settings tried, 20,000 deliveries each: CPU in µs for each delivery (Node + PostgreSQL), published while the sender
+ * works, and from a backlog. The rates of those runs say less, because the machine had other load:
  *
  *   batches of 10, 10 workers        60 + 175   59 + 126
  *   batches of 64, 4 workers         51 + 119   47 +  70
@@ -15,7 +15,7 @@
  *   batches of 500, 4 workers        46 + 109   39 +  42
  *   batches of 500, 2 workers        41 +  88   40 +  41   <- chosen
  *
- * The price of large batches: one subscriber that hangs holds back the other 499 jobs' completion and the next fetch.
+ * The price of large batches: one hanging subscriber delays the completion of the other 499 jobs and the next fetch.
  */
 
 import { PgBoss } from 'pg-boss';
@@ -28,12 +28,12 @@ import { connectionsMax, type Delivery, postSigned } from './signed_post.ts';
 const queue = 'deliver';
 
 export interface PgBossSettings {
-  /** Jobs fetched, sent at once and settled together. */
+  /** Number of jobs that are fetched, sent and completed together. */
   batchSize: number;
-  /** Workers, each with a batch of its own. */
+  /** Number of workers, each with its own batch. */
   localConcurrency: number;
   databaseConnections: number;
-  /** A table of its own for the queue. */
+  /** Whether the queue has its own table. */
   partition: boolean;
 }
 
@@ -82,7 +82,7 @@ export const openPgBossSender: OpenSender<PgBossSettings> = async (
           burstWhenBatchFull: true,
           pollingIntervalSeconds: 0.5,
           notifyPollingIntervalSeconds: 0.5,
-          // One delivery that fails must not repeat the others of its batch. The output is the record of the attempt.
+          // A failed delivery must not repeat the others of its batch. The output is the record of the attempt.
           perJobResults: true,
         },
         (jobs) =>

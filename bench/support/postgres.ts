@@ -1,4 +1,4 @@
-/** The embedded PostgreSQL of a benchmark, as shipped (fsync on), in a folder that goes afterwards. */
+/** The embedded PostgreSQL of a benchmark with its default settings (fsync on), in a temporary folder. */
 
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -7,26 +7,26 @@ import pg from 'pg';
 import { startEmbedded } from '../../src/database/embedded/embedded.ts';
 
 export interface BenchPostgres {
-  /** A new, empty database, after a checkpoint, so that no one pays for the writes of the one before. */
+  /** Creates an empty database after a checkpoint, so that it does not pay for earlier writes. */
   createDatabase(): Promise<BenchDatabase>;
   stop(): Promise<void>;
 }
 
 export interface BenchDatabase {
   url: string;
-  /** For `measure`. */
+  /** A connection for `measure`. */
   client: pg.Client;
   drop(): Promise<void>;
 }
 
-/** A pool for a sender. Connections that are closing may still hear that their database was dropped. */
+/** Opens a pool for a sender. Closing connections may still report that their database was dropped. */
 export function openPool(url: string, connectionsMax: number): pg.Pool {
   const pool = new pg.Pool({ connectionString: url, max: connectionsMax });
   const report = (error: Error) => {
     if (!pool.ending) console.error(error);
   };
   pool.on('error', report);
-  // For the connections that a library has taken out.
+  // For connections that a library has checked out.
   pool.on('connect', (client) => client.on('error', report));
   return pool;
 }

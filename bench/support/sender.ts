@@ -1,22 +1,22 @@
-/** What the senders to compare with have in common: a queue in PostgreSQL, one job for each delivery. */
+/** The interface of the senders compared with Nuncio: a queue in PostgreSQL, one job per delivery. */
 
 import type { Delivery } from './signed_post.ts';
 
 export interface Sender {
-  /** Adds the jobs of these deliveries, in one transaction; they are durable when this resolves. */
+  /** Adds the jobs of these deliveries in one transaction. Resolves when they are durable. */
   publish(deliveries: Delivery[]): Promise<void>;
-  /** Starts to take jobs. */
+  /** Starts taking jobs. */
   start(): Promise<void>;
-  /** How many deliveries are recorded as made, in the database. */
+  /** Returns the number of deliveries recorded as sent in the database. */
   recorded(): Promise<number>;
   /** Finishes what is in flight. */
   stop(): Promise<void>;
 }
 
 /**
- * Prepares a sender, without taking jobs yet.
+ * Prepares a sender without starting it.
  * @param databaseUrl an empty database
- * @param origin the subscriber's
+ * @param origin the origin of the subscriber
  */
 export type OpenSender<Settings> = (
   databaseUrl: string,

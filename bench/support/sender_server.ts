@@ -1,7 +1,7 @@
 /**
- * A sender to compare with, fed by single requests: `node sender_server.ts <name> <port> <database> <origin>` takes
- * `POST /events` of one event each (Fastify, JSON), adds the job, and responds 202 once the job is durable. The sender works
- * in the same process. Says `ready` on its standard output, and ends on SIGTERM.
+ * A sender compared with Nuncio that accepts single requests: `node sender_server.ts <name> <port> <database>
+ * <origin>`. It accepts `POST /events` with one event each (Fastify, JSON), adds the job, and responds 202 once the
+ * job is durable. The sender runs in the same process. It prints `ready`, and exits on SIGTERM.
  */
 
 import { randomUUID } from 'node:crypto';

@@ -1,25 +1,25 @@
 /**
- * One signed POST, as the bare loop and the senders to compare with make it: the same work on the wire as a
- * delivery with the signature `timestamp`, by the cheapest way that undici has.
+ * One signed POST, as sent by the bare loop and the senders compared with Nuncio: the same bytes on the wire as a
+ * delivery with the signature `timestamp`, through the cheapest API of undici.
  */
 
 import { createHmac } from 'node:crypto';
 import type { Dispatcher, Pool } from 'undici';
 
-/** Connections of each sender to the subscriber, and so its requests at once. */
+/** Connections from each sender to the subscriber, which is also the number of concurrent requests. */
 export const connectionsMax = 64;
 
 export interface Delivery {
   id: string;
-  /** Path at the subscriber. */
+  /** The path at the subscriber. */
   path: string;
   sequence: number;
   secret: string;
-  /** JSON, the very bytes to send. */
+  /** JSON, the exact bytes to send. */
   body: string;
 }
 
-/** @returns the answer's status. @throws the network's error */
+/** @returns the status of the response. @throws the network error */
 export function postSigned(pool: Pool, delivery: Delivery): Promise<number> {
   const seconds = Math.floor(Date.now() / 1000);
   const digest = createHmac('sha256', delivery.secret).update(`${seconds}.${delivery.body}`).digest('hex');

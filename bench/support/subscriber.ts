@@ -1,12 +1,12 @@
 /**
- * The subscriber that everything here delivers to: a process of its own, so that what it costs is not counted as
- * the sender's. It answers 204 as soon as a request's head has arrived, and counts.
+ * The subscriber of all senders. It is a separate process, so that its cost does not count as the sender's. It
+ * responds 204 as soon as the head of a request has arrived, and counts.
  *
  *   /fast/<anything>   204 at once; counted
- *   /hang/<anything>   204 after 15 s; counted apart
- *   `refusingOrigin`   a port that nobody listens on
+ *   /hang/<anything>   204 after 15 s; counted separately
+ *   `refusingOrigin`   a port on which nothing listens
  *
- * This file is both sides: `startSubscriber` forks it, and it serves when it is the process's main module.
+ * This file is both sides: `startSubscriber` forks it, and it serves when it is the main module of the process.
  */
 
 import { type ChildProcess, fork } from 'node:child_process';
@@ -20,20 +20,20 @@ const hangMs = 15_000;
 
 export interface Receipts {
   received: number;
-  /** Receipts of a delivery that had been received before; known only while times are recorded. */
+  /** Receipts of deliveries received before; known only while times are recorded. */
   repeated: number;
   hung: number;
-  /** `monotonicMs()` of the first and of the last receipt counted; 0 when there was none. */
+  /** `monotonicMs()` of the first and the last counted receipt; 0 without one. */
   firstAt: number;
   lastAt: number;
-  /** Time of the first receipt of each delivery; empty unless asked for. */
+  /** The time of each delivery's first receipt; empty unless requested. */
   times: Map<string, number>;
 }
 
 export interface Expectation {
-  /** Receipts after which `reached()` resolves. */
+  /** The number of receipts after which `reached()` resolves. */
   receipts: number;
-  /** The header (in lower case) that carries the delivery's id, to record the time of each; nothing is recorded without. */
+  /** The header (in lower case) with the delivery's id, for recording times. Without it, no times are recorded. */
   idHeader?: string;
 }
 
@@ -41,9 +41,9 @@ export interface Subscriber {
   pid: number;
   origin: string;
   refusingOrigin: string;
-  /** Forgets what was counted and starts over. */
+  /** Resets the counters. */
   expect(expectation: Expectation): Promise<void>;
-  /** Resolves with `monotonicMs()` of the receipt that completed the expectation. */
+  /** Resolves with `monotonicMs()` of the receipt that completes the expectation. */
   reached(): Promise<number>;
   read(): Promise<Receipts>;
   stop(): Promise<void>;
@@ -56,7 +56,7 @@ type Message =
   | { reached: number }
   | { receipts: Receipts };
 
-/** Starts the process; it listens on loopback alone, and ends with its parent. */
+/** Starts the process. It listens on loopback only, and exits with its parent. */
 export async function startSubscriber(): Promise<Subscriber> {
   const child = fork(fileURLToPath(import.meta.url), { serialization: 'advanced' });
   const { ready } = await answer(child, 'ready');
@@ -103,7 +103,7 @@ async function serve(): Promise<void> {
   let receipts = noReceipts();
 
   const receive = (request: IncomingMessage, response: ServerResponse) => {
-    // Read and dropped without a listener, or the connection could not be used again.
+    // Discards the body. Otherwise the connection could not be reused.
     request.resume();
     response.sendDate = false;
     if (request.url?.startsWith('/hang/')) {

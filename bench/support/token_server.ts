@@ -1,9 +1,9 @@
 /**
- * What bench/token.ts measures, in a process of its own: Nuncio, or the bare engine with a store in memory and the
- * same tokens (ES256 JWTs, 256-bit refresh tokens, rotation).
+ * The servers that bench/token.ts measures, each in a separate process: Nuncio, or the bare engine with an in-memory
+ * store and the same tokens (ES256 JWTs, 256-bit refresh tokens, rotation).
  */
 
-// Before anything that imports the engine.
+// Must precede every module that imports the engine.
 import '../../src/oauth/runtime_warning.ts';
 
 import { randomBytes } from 'node:crypto';
@@ -18,7 +18,7 @@ import { loadPlatform } from '../../src/platform.ts';
 import { startServer } from '../../src/server.ts';
 
 const options = JSON.parse(process.env.BENCH ?? '{}') as Record<string, string>;
-/** Entries of each kind that the bare engine keeps in memory. */
+/** Number of entries of each kind that the bare engine keeps in memory. */
 const entriesMax = 20_000;
 const port = await freePort();
 const baseUrl = `http://localhost:${port}`;
@@ -113,7 +113,7 @@ async function startBare(): Promise<void> {
   process.once('SIGTERM', () => process.exit(0));
 }
 
-/** The engine's own memory store forgets what is older than about a thousand entries: too few for codes made ahead. */
+/** Replaces the engine's own memory store, which keeps only about a thousand entries: too few for codes made in advance. */
 function memoryStore(model: string): Adapter {
   const entries = new Map<string, AdapterPayload>();
   const unused = async () => {
