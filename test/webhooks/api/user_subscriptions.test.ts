@@ -277,7 +277,7 @@ test('nobody registers the ids and addresses of the server’s own apps', async 
     [...create, '--redirect-uri', consoleClient.redirectUri],
     settings,
   );
-  assert.deepEqual([code, /server's own app/.test(stderr)], [2, true]);
+  assert.deepEqual([code, /is reserved for an app of this server/.test(stderr)], [2, true]);
 
   for (const own of [consoleClient.redirectUri, `${server.baseUrl}/elsewhere`]) {
     const registered = await fetch(`${server.baseUrl}/oauth/register`, {
