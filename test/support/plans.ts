@@ -3,9 +3,11 @@
  * the connection that executed it. No statement is explained again with other parameters.
  *
  * Import this module before the server starts. It sees the connections of this process, not those of the engine's
- * thread.
+ * thread. What the server does in the background meanwhile, such as housekeeping, is not reported.
  */
 
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { Server } from 'node:http';
 import pg from 'pg';
 
 export interface PlanNode {
@@ -29,15 +31,35 @@ export interface Statement {
 export const planModes = ['force_custom_plan', 'force_generic_plan'] as const;
 export type PlanMode = (typeof planModes)[number];
 
-let capture: { mode: PlanMode; statements: Statement[] } | undefined;
+interface Capture {
+  mode: PlanMode;
+  /** The texts of the statements that the captured work has executed. */
+  texts: Set<string>;
+  statements: Statement[];
+}
+
+let capture: Capture | undefined;
+/** Contains the capture in the work itself and in the requests that the server receives during it, not in timers. */
+const work = new AsyncLocalStorage<Capture | undefined>();
 const modes = new WeakMap<pg.Client, PlanMode>();
 // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
 const query: (...parameters: any[]) => any = pg.Client.prototype.query;
 
 pg.Client.prototype.query = function watchedQuery(this: pg.Client, ...parameters: unknown[]) {
-  if (capture !== undefined && modes.get(this) !== capture.mode) prepare(this, capture.mode);
+  const current = work.getStore();
+  if (current !== undefined) {
+    if (modes.get(this) !== current.mode) prepare(this, current.mode);
+    const [statement] = parameters as [string | { text: string }];
+    current.texts.add(typeof statement === 'string' ? statement : statement.text);
+  }
   return query.apply(this, parameters);
 } as typeof pg.Client.prototype.query;
+
+const emit = Server.prototype.emit;
+Server.prototype.emit = function emitInWork(this: Server, name: string, ...values: unknown[]) {
+  const pass = () => emit.call(this, name, ...values);
+  return name === 'request' ? work.run(capture, pass) : pass();
+} as typeof Server.prototype.emit;
 
 function prepare(client: pg.Client, mode: PlanMode): void {
   if (!modes.has(client)) client.on('notice', (notice) => keep(notice.message ?? ''));
@@ -58,17 +80,19 @@ function keep(message: string): void {
   const from = message.indexOf('{');
   if (!message.includes('plan:') || from < 0) return;
   const told = JSON.parse(message.slice(from)) as { 'Query Text': string; Plan: PlanNode };
-  if (!told['Query Text'].startsWith('load ')) {
-    capture?.statements.push({ text: told['Query Text'], root: told.Plan });
-  }
+  const text = told['Query Text'];
+  if (capture?.texts.has(text)) capture.statements.push({ text, root: told.Plan });
 }
 
-/** Returns the statements that this process executes during `work`. */
-export async function captureStatements(mode: PlanMode, work: () => Promise<unknown>): Promise<Statement[]> {
+/** Returns the statements that `action` executes, itself or by requests to a server in this process. */
+export async function captureStatements(
+  mode: PlanMode,
+  action: () => Promise<unknown>,
+): Promise<Statement[]> {
   const statements: Statement[] = [];
-  capture = { mode, statements };
+  capture = { mode, texts: new Set(), statements };
   try {
-    await work();
+    await work.run(capture, action);
   } finally {
     capture = undefined;
   }
