@@ -10,10 +10,10 @@
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { openDatabase } from '../src/database/database.ts';
-import { createConsoleUser } from '../test/support/console.ts';
-import { consoleReads } from '../test/support/console_requests.ts';
-import { seedLog, seedParties } from '../test/support/full_log.ts';
-import { startTestServer } from '../test/support/server.ts';
+import { consoleReads } from '../test/support/console/console_requests.ts';
+import { createConsoleUser } from '../test/support/console/console_user.ts';
+import { seedLog, seedParties } from '../test/support/database/database_with_history.ts';
+import { startTestServer } from '../test/support/servers/server.ts';
 
 const deliveries = Number(process.env.DELIVERIES ?? 1_000_000);
 const rounds = Number(process.env.ROUNDS ?? 7);

@@ -12,12 +12,12 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
-import { startDebuggedBrowser } from '../test/support/chromium.ts';
-import { createConsoleUser } from '../test/support/console.ts';
-import { signIn, startConsoleServer } from '../test/support/console_page.ts';
-import { freePort } from '../test/support/server.ts';
-import { startSubscriber } from '../test/support/subscriber.ts';
-import { createPublisher, publish, subscribe } from '../test/support/webhooks.ts';
+import { startDebuggedBrowser } from '../test/support/browser/chromium.ts';
+import { signIn, startConsoleServer } from '../test/support/console/console_page.ts';
+import { createConsoleUser } from '../test/support/console/console_user.ts';
+import { freePort } from '../test/support/servers/server.ts';
+import { createPublisher, publish, subscribe } from '../test/support/webhooks/apps.ts';
+import { startSubscriber } from '../test/support/webhooks/subscriber.ts';
 
 const lighthouse = 'lighthouse@13.5.0';
 const isMobile = process.env.FORM === 'mobile';

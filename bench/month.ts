@@ -19,8 +19,8 @@ import {
   createTestAccount,
   createTestClient,
   postForm,
-} from '../test/support/oauth.ts';
-import { startTestServer } from '../test/support/server.ts';
+} from '../test/support/clients/oauth.ts';
+import { startTestServer } from '../test/support/servers/server.ts';
 
 const days = 62;
 const users = 3;

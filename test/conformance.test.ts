@@ -1,6 +1,6 @@
 /**
  * docs/conformance.md and docs/conformance-webhooks.md name the tests for each row. These tests check the names.
- * After a run of all files, the runner checks that the named tests ran and passed (test/support/run.ts).
+ * After a run of all files, the runner checks that the named tests ran and passed (test/support/runner/run.ts).
  */
 
 import assert from 'node:assert/strict';
@@ -13,7 +13,7 @@ import {
   readRows,
   readTests,
   testsIn,
-} from './support/checklist.ts';
+} from './support/runner/checklist.ts';
 
 const tests = readTests();
 

@@ -7,7 +7,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
-import { freePort } from '../../test/support/server.ts';
+import { freePort } from '../../test/support/servers/server.ts';
 import { describeLatency, measureSteady } from './steady.ts';
 import {
   type Bench,

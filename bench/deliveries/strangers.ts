@@ -12,8 +12,8 @@ import { newId } from '../../src/crypto/ids.ts';
 import { openDatabase } from '../../src/database/database.ts';
 import { createGrant } from '../../src/grants/grant.ts';
 import { applyRetention } from '../../src/webhooks/log/retention.ts';
-import { createTestClient, mintAccessToken } from '../../test/support/oauth.ts';
-import { freePort } from '../../test/support/server.ts';
+import { createTestClient, mintAccessToken } from '../../test/support/clients/oauth.ts';
+import { freePort } from '../../test/support/servers/server.ts';
 import { describeLatency, type Latency, measureSteady } from './steady.ts';
 import {
   addSubscription,

@@ -17,8 +17,8 @@ import { createGrant } from '../../src/grants/grant.ts';
 import { loadPlatform } from '../../src/platform.ts';
 import { makeSecret } from '../../src/webhooks/subscriptions/signature.ts';
 import { createSubscription } from '../../src/webhooks/subscriptions/subscription.ts';
-import { createTestClient, mintAccessToken } from '../../test/support/oauth.ts';
-import { freePort, testSecret } from '../../test/support/server.ts';
+import { createTestClient, mintAccessToken } from '../../test/support/clients/oauth.ts';
+import { freePort, testSecret } from '../../test/support/servers/server.ts';
 import { wantStatements } from './statements.ts';
 import type { Receipt } from './subscriber.ts';
 

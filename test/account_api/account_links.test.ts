@@ -5,11 +5,16 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { newId } from '../../src/crypto/ids.ts';
 import { loadPlatform } from '../../src/platform.ts';
-import { requester } from '../support/api.ts';
-import { TestBrowser } from '../support/browser.ts';
-import { authorizationUrl, clientToken, createTestAccount, createTestClient } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
-import { createApp } from '../support/webhooks.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
+import { requester } from '../support/clients/api_client.ts';
+import {
+  authorizationUrl,
+  clientToken,
+  createTestAccount,
+  createTestClient,
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createApp } from '../support/webhooks/apps.ts';
 
 const platform = await loadPlatform(null);
 const accounts = { ...platform.accounts, returnTo: ['https://app.example.com', 'http://localhost:4000'] };

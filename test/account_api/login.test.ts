@@ -6,8 +6,8 @@ import { decodeJwt } from 'jose';
 import { sql } from 'kysely';
 import { newId } from '../../src/crypto/ids.ts';
 import { createPlatform, loadPlatform, PlatformError } from '../../src/platform.ts';
-import { requester } from '../support/api.ts';
-import { type Page, TestBrowser } from '../support/browser.ts';
+import { type Page, TestBrowser } from '../support/browser/browser.ts';
+import { requester } from '../support/clients/api_client.ts';
 import {
   authorizationUrl,
   clientToken,
@@ -16,8 +16,8 @@ import {
   createTestClient,
   postForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const loginUrl = 'https://app.example.com/login?from=nuncio';
 const platform = await loadPlatform(null);

@@ -6,8 +6,8 @@ import { decodeJwt } from 'jose';
 import { sql } from 'kysely';
 import { newId } from '../../src/crypto/ids.ts';
 import { loadPlatform } from '../../src/platform.ts';
-import { requester } from '../support/api.ts';
-import { formsOf, type Page, TestBrowser } from '../support/browser.ts';
+import { formsOf, type Page, TestBrowser } from '../support/browser/browser.ts';
+import { requester } from '../support/clients/api_client.ts';
 import {
   authorizationUrl,
   clientToken,
@@ -15,9 +15,9 @@ import {
   createTestClient,
   postForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
-import { createApp } from '../support/webhooks.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createApp } from '../support/webhooks/apps.ts';
 
 const platform = await loadPlatform(null);
 const login = { url: 'https://app.example.com/login', acrValues: [] };

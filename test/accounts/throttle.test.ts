@@ -7,8 +7,13 @@ import { createKnownDevices, type Device } from '../../src/accounts/known_device
 import { signIn } from '../../src/accounts/sign_in.ts';
 import { countGuess } from '../../src/accounts/throttle.ts';
 import { countRegistration, registrationLimits } from '../../src/oauth/registration/registration_limit.ts';
-import { authorize, createTestAccount, createTestClient, type TestAccount } from '../support/oauth.ts';
-import { startTestServer, testSecret } from '../support/server.ts';
+import {
+  authorize,
+  createTestAccount,
+  createTestClient,
+  type TestAccount,
+} from '../support/clients/oauth.ts';
+import { startTestServer, testSecret } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_TRUST_PROXY: '127.0.0.1' });
 const { db } = server;

@@ -7,9 +7,8 @@ import { sql } from 'kysely';
 import { disableAccount } from '../../src/accounts/account.ts';
 import { readAuditLog } from '../../src/audit/audit_log.ts';
 import { newId } from '../../src/crypto/ids.ts';
-import { requester } from '../support/api.ts';
-import { TestBrowser } from '../support/browser.ts';
-import { startFakeProvider } from '../support/fake_provider.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
+import { requester } from '../support/clients/api_client.ts';
 import {
   clientToken,
   createPkce,
@@ -17,14 +16,15 @@ import {
   createTestClient,
   passPages,
   postForm,
-} from '../support/oauth.ts';
+} from '../support/clients/oauth.ts';
+import { startFakeProvider } from '../support/upstream/fake_provider.ts';
 import {
   declare,
   openLoginPage,
   pressButton,
   signInAt,
   startServerWithProviders,
-} from '../support/upstream.ts';
+} from '../support/upstream/upstream_sign_in.ts';
 
 const trusted = await startFakeProvider({ after });
 const plain = await startFakeProvider({ after });

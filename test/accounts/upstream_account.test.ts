@@ -8,10 +8,16 @@ import { createAccountLink } from '../../src/accounts/account_link.ts';
 import { readAuditLog } from '../../src/audit/audit_log.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { endSessions } from '../../src/oauth/storage/end_sessions.ts';
-import { formsOf, type Page, TestBrowser } from '../support/browser.ts';
-import { startFakeProvider } from '../support/fake_provider.ts';
-import { createTestAccount, type TestAccount } from '../support/oauth.ts';
-import { callbackOf, declare, pressButton, signInAt, startServerWithProviders } from '../support/upstream.ts';
+import { formsOf, type Page, TestBrowser } from '../support/browser/browser.ts';
+import { createTestAccount, type TestAccount } from '../support/clients/oauth.ts';
+import { startFakeProvider } from '../support/upstream/fake_provider.ts';
+import {
+  callbackOf,
+  declare,
+  pressButton,
+  signInAt,
+  startServerWithProviders,
+} from '../support/upstream/upstream_sign_in.ts';
 
 const one = await startFakeProvider({ after });
 const two = await startFakeProvider({ after });

@@ -6,9 +6,9 @@ import { after, test } from 'node:test';
 import { generateKeyPair } from 'jose';
 import { sql } from 'kysely';
 import { newId } from '../../src/crypto/ids.ts';
-import { type Page, TestBrowser } from '../support/browser.ts';
-import { startFakeProvider } from '../support/fake_provider.ts';
-import { createTestAccount, createTestClient } from '../support/oauth.ts';
+import { type Page, TestBrowser } from '../support/browser/browser.ts';
+import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
+import { startFakeProvider } from '../support/upstream/fake_provider.ts';
 import {
   callbackOf,
   declare,
@@ -16,7 +16,7 @@ import {
   pressButton,
   signInAt,
   startServerWithProviders,
-} from '../support/upstream.ts';
+} from '../support/upstream/upstream_sign_in.ts';
 
 const one = await startFakeProvider({ after });
 const two = await startFakeProvider({ after });

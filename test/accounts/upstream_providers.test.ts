@@ -8,8 +8,8 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import Provider from 'oidc-provider';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
-import { formsOf, type Page, TestBrowser } from '../support/browser.ts';
-import { openPage, startBrowser } from '../support/chromium.ts';
+import { formsOf, type Page, TestBrowser } from '../support/browser/browser.ts';
+import { openPage, startBrowser } from '../support/browser/chromium.ts';
 import {
   authorizationUrl,
   createPkce,
@@ -17,9 +17,13 @@ import {
   createTestClient,
   passPages,
   postForm,
-} from '../support/oauth.ts';
-import { freePort, startTestServer } from '../support/server.ts';
-import { openLoginPage, pressButton, startServerWithProviders } from '../support/upstream.ts';
+} from '../support/clients/oauth.ts';
+import { freePort, startTestServer } from '../support/servers/server.ts';
+import {
+  openLoginPage,
+  pressButton,
+  startServerWithProviders,
+} from '../support/upstream/upstream_sign_in.ts';
 
 const company = await listen();
 // A separate host, because browsers share cookies between the ports of a host.

@@ -4,11 +4,16 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { newId } from '../../src/crypto/ids.ts';
-import { requester } from '../support/api.ts';
-import { consoleScopes, createConsoleUser } from '../support/console.ts';
-import { clientToken, createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
-import { createApp, subscribe, until } from '../support/webhooks.ts';
+import { requester } from '../support/clients/api_client.ts';
+import {
+  clientToken,
+  createTestAccount,
+  createTestClient,
+  mintAccessToken,
+} from '../support/clients/oauth.ts';
+import { consoleScopes, createConsoleUser } from '../support/console/console_user.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createApp, subscribe, until } from '../support/webhooks/apps.ts';
 
 const server = await startTestServer(
   { after },

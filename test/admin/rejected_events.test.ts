@@ -7,12 +7,12 @@ import { rejectedDiscard } from '../../src/commands/rejected_discard.ts';
 import { rejectedList } from '../../src/commands/rejected_list.ts';
 import { rejectedRetry } from '../../src/commands/rejected_retry.ts';
 import { newId } from '../../src/crypto/ids.ts';
-import { requester } from '../support/api.ts';
-import { consoleScopes, createConsoleUser } from '../support/console.ts';
-import { createTestAccount } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
-import { startSubscriber } from '../support/subscriber.ts';
-import { createApp, createPublisher, pushBody, subscribe, until } from '../support/webhooks.ts';
+import { requester } from '../support/clients/api_client.ts';
+import { createTestAccount } from '../support/clients/oauth.ts';
+import { consoleScopes, createConsoleUser } from '../support/console/console_user.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createApp, createPublisher, pushBody, subscribe, until } from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;

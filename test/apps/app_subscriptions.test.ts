@@ -8,13 +8,18 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import shipped from '../../nuncio.config.ts';
 import { createPlatform } from '../../src/platform.ts';
-import { requester } from '../support/api.ts';
-import { type ConsoleUser, createConsoleUser } from '../support/console.ts';
-import { clientToken, createTestAccount, mintAccessToken, type TestClient } from '../support/oauth.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
-import { startSubscriber } from '../support/subscriber.ts';
-import { accessStatuses, fullAccess, noAccess } from '../support/subscription_access.ts';
-import { createPublisher, fannedOut, publish, subscribe, until } from '../support/webhooks.ts';
+import { requester } from '../support/clients/api_client.ts';
+import {
+  clientToken,
+  createTestAccount,
+  mintAccessToken,
+  type TestClient,
+} from '../support/clients/oauth.ts';
+import { type ConsoleUser, createConsoleUser } from '../support/console/console_user.ts';
+import { startTestServer, type TestServer } from '../support/servers/server.ts';
+import { createPublisher, fannedOut, publish, subscribe, until } from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
+import { accessStatuses, fullAccess, noAccess } from '../support/webhooks/subscription_access.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;

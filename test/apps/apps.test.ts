@@ -10,9 +10,8 @@ import shipped from '../../nuncio.config.ts';
 import { consoleClientId } from '../../src/clients/own_clients.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { createPlatform } from '../../src/platform.ts';
-import { requester } from '../support/api.ts';
-import { TestBrowser } from '../support/browser.ts';
-import { type ConsoleUser, consoleScopes, createConsoleUser } from '../support/console.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
+import { requester } from '../support/clients/api_client.ts';
 import {
   authorizationUrl,
   createPkce,
@@ -21,10 +20,11 @@ import {
   obtainCode,
   postForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
-import { startSubscriber } from '../support/subscriber.ts';
-import { createPublisher, fannedOut, publish, subscribe, until } from '../support/webhooks.ts';
+} from '../support/clients/oauth.ts';
+import { type ConsoleUser, consoleScopes, createConsoleUser } from '../support/console/console_user.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createPublisher, fannedOut, publish, subscribe, until } from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;

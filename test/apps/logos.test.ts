@@ -4,18 +4,26 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { requester } from '../support/api.ts';
-import { TestBrowser } from '../support/browser.ts';
-import { type ConsoleUser, createConsoleUser } from '../support/console.ts';
-import { jpeg, losslessWebp, png, pngChunk, pngHeader, pngSignature, webp } from '../support/images.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
+import { requester } from '../support/clients/api_client.ts';
 import {
   authorizationUrl,
   createPkce,
   createTestClient,
   mintAccessToken,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { type ConsoleUser, createConsoleUser } from '../support/console/console_user.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import {
+  jpeg,
+  losslessWebp,
+  png,
+  pngChunk,
+  pngHeader,
+  pngSignature,
+  webp,
+} from '../support/values/images.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;

@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { newId } from '../../src/crypto/ids.ts';
-import { type ApiUser, createApiUser, requester } from '../support/api.ts';
-import { createTestClient, mintAccessToken } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+import { type ApiUser, createApiUser, requester } from '../support/clients/api_client.ts';
+import { createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const ada = await createApiUser(server);

@@ -4,11 +4,11 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { newId } from '../../src/crypto/ids.ts';
-import { type ApiAnswer, createApiUser } from '../support/api.ts';
-import { testPlatform as platform } from '../support/platform.ts';
-import { startTestServer } from '../support/server.ts';
-import { startSubscriber } from '../support/subscriber.ts';
-import { createApp, subscribe, until } from '../support/webhooks.ts';
+import { type ApiAnswer, createApiUser } from '../support/clients/api_client.ts';
+import { testPlatform as platform } from '../support/servers/platform.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createApp, subscribe, until } from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_INSECURE_SUBSCRIBERS: '1' }, 'dev', platform);
 const ada = await createApiUser(server);

@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { createApiUser } from '../support/api.ts';
-import { testPlatform, testScopes } from '../support/platform.ts';
-import { startTestServer } from '../support/server.ts';
+import { createApiUser } from '../support/clients/api_client.ts';
+import { testPlatform, testScopes } from '../support/servers/platform.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after }, {}, 'dev', testPlatform);
 const ada = await createApiUser(server, testScopes);

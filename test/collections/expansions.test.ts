@@ -11,9 +11,9 @@ import type { ResourceType } from '../../src/collections/resource_type.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import type { Database } from '../../src/database/database.ts';
 import type { Principal } from '../../src/grants/principal.ts';
-import { type ApiUser, createApiUser } from '../support/api.ts';
-import { testPlatform, testScopes } from '../support/platform.ts';
-import { startTestServer } from '../support/server.ts';
+import { type ApiUser, createApiUser } from '../support/clients/api_client.ts';
+import { testPlatform, testScopes } from '../support/servers/platform.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after }, {}, 'dev', testPlatform);
 const ada = await createApiUser(server, testScopes);

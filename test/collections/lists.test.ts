@@ -7,9 +7,9 @@ import { sql } from 'kysely';
 import { splitJsonArray } from '../../src/collections/cells.ts';
 import { readCursor, writeCursor } from '../../src/collections/cursor.ts';
 import { newId } from '../../src/crypto/ids.ts';
-import { type ApiUser, createApiUser } from '../support/api.ts';
-import { testPlatform, testScopes } from '../support/platform.ts';
-import { startTestServer } from '../support/server.ts';
+import { type ApiUser, createApiUser } from '../support/clients/api_client.ts';
+import { testPlatform, testScopes } from '../support/servers/platform.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after }, {}, 'dev', testPlatform);
 

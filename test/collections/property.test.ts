@@ -7,8 +7,8 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import fc from 'fast-check';
 import { sql } from 'kysely';
-import { type ApiUser, createApiUser } from '../support/api.ts';
-import { startTestServer } from '../support/server.ts';
+import { type ApiUser, createApiUser } from '../support/clients/api_client.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const sequences = 1_000;
 

@@ -8,9 +8,9 @@ import { openDatabase } from '../../src/database/database.ts';
 import { sweepIdempotencyKeys } from '../../src/http/idempotency.ts';
 import { networksOf } from '../../src/http/network.ts';
 import { RateLimiter } from '../../src/http/rate_limit.ts';
-import { createApiUser, requester } from '../support/api.ts';
-import { mintAccessToken } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+import { createApiUser, requester } from '../support/clients/api_client.ts';
+import { mintAccessToken } from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const ada = await createApiUser(server);

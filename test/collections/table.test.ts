@@ -17,7 +17,7 @@ import {
   Type,
 } from '../../src/index.ts';
 import { createPlatform, loadPlatform, PlatformError } from '../../src/platform.ts';
-import { createDatabase } from '../support/database.ts';
+import { createDatabase } from '../support/database/database.ts';
 
 const note = { name: 'notes', item: 'note', scope: 'notes' } as const;
 const text = Type.String({ maxLength: 100 });
@@ -286,7 +286,7 @@ test('a file that is no declaration is refused with its name', async () => {
     /\/nowhere\/nuncio.config.ts: cannot be loaded/,
   );
   await assert.rejects(
-    loadPlatform(new URL('../support/database.ts', import.meta.url).pathname),
+    loadPlatform(new URL('../support/database/database.ts', import.meta.url).pathname),
     /default export/,
   );
 });

@@ -8,9 +8,9 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import type { Environment } from '../../src/config/environment.ts';
 import { clusterOf } from '../../src/database/embedded/home.ts';
-import { runCommand, startProcess, temporaryFolder } from '../support/process.ts';
-import { freePort } from '../support/server.ts';
-import { until } from '../support/webhooks.ts';
+import { runCommand, startProcess, temporaryFolder } from '../support/servers/process.ts';
+import { freePort } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 async function settings(t: Parameters<typeof temporaryFolder>[0]) {
   return { NUNCIO_DATA_DIR: await temporaryFolder(t), PORT: String(await freePort()) };

@@ -5,8 +5,8 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { clientRotateSecret } from '../../src/commands/client_rotate_secret.ts';
 import { CommandError, UsageError } from '../../src/commands/command.ts';
-import { createTestClient, postForm, type TestClient } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+import { createTestClient, postForm, type TestClient } from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 

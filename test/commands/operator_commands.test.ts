@@ -14,11 +14,11 @@ import { userDisable } from '../../src/commands/user_disable.ts';
 import { userEnable } from '../../src/commands/user_enable.ts';
 import { userPassword } from '../../src/commands/user_password.ts';
 import { withdrawGrant } from '../../src/grants/grant.ts';
-import { TestBrowser } from '../support/browser.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
-import { startSubscriber } from '../support/subscriber.ts';
-import { createApp, pushBody, subscribe, until } from '../support/webhooks.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createApp, pushBody, subscribe, until } from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 

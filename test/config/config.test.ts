@@ -9,9 +9,9 @@ import { ConfigError, loadConfig, type Mode } from '../../src/config/config.ts';
 import { type Environment, unknownSettings } from '../../src/config/environment.ts';
 import { loadSecret } from '../../src/config/secret.ts';
 import { createApplication } from '../../src/http/application.ts';
-import { createDatabase } from '../support/database.ts';
-import { runCommand, temporaryFolder } from '../support/process.ts';
-import { freePort } from '../support/server.ts';
+import { createDatabase } from '../support/database/database.ts';
+import { runCommand, temporaryFolder } from '../support/servers/process.ts';
+import { freePort } from '../support/servers/server.ts';
 
 function problemsOf(environment: Environment, mode: Mode = 'start'): readonly string[] {
   try {

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import type { Page } from 'playwright-core';
-import { openPage, startBrowser } from '../support/chromium.ts';
-import { createConsoleUser } from '../support/console.ts';
+import { openPage, startBrowser } from '../support/browser/chromium.ts';
+import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
 import {
   accessibilityFaults,
   desktop,
@@ -13,11 +13,11 @@ import {
   signIn,
   startConsoleServer,
   tabTo,
-} from '../support/console_page.ts';
-import { createTestAccount, createTestClient } from '../support/oauth.ts';
-import { reject } from '../support/rejected.ts';
-import { answer, startSubscriber } from '../support/subscriber.ts';
-import { createPublisher, publish, subscribe, until } from '../support/webhooks.ts';
+} from '../support/console/console_page.ts';
+import { createConsoleUser } from '../support/console/console_user.ts';
+import { reject } from '../support/publishing/rejected_events.ts';
+import { createPublisher, publish, subscribe, until } from '../support/webhooks/apps.ts';
+import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
 const browser = await startBrowser({ after });

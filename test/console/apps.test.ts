@@ -8,18 +8,18 @@ import { promisify } from 'node:util';
 import { sql } from 'kysely';
 import type { Page } from 'playwright-core';
 import { samplesFor } from '../../src/console/pages/apps/sample_code.ts';
-import { startBrowser } from '../support/chromium.ts';
-import { createConsoleUser } from '../support/console.ts';
+import { startBrowser } from '../support/browser/chromium.ts';
+import { createTestAccount, postForm, type TestClient } from '../support/clients/oauth.ts';
 import {
   accessibilityFaults,
   desktop,
   openConsole,
   phone,
   startConsoleServer,
-} from '../support/console_page.ts';
-import { createTestAccount, postForm, type TestClient } from '../support/oauth.ts';
-import { answer, startSubscriber } from '../support/subscriber.ts';
-import { createPublisher, publish, until } from '../support/webhooks.ts';
+} from '../support/console/console_page.ts';
+import { createConsoleUser } from '../support/console/console_user.ts';
+import { createPublisher, publish, until } from '../support/webhooks/apps.ts';
+import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startConsoleServer({ after });
 const browser = await startBrowser({ after });

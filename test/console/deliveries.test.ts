@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { startBrowser } from '../support/chromium.ts';
-import { createConsoleUser } from '../support/console.ts';
+import { startBrowser } from '../support/browser/chromium.ts';
+import { createTestAccount } from '../support/clients/oauth.ts';
 import {
   accessibilityFaults,
   desktop,
@@ -12,10 +12,10 @@ import {
   phone,
   startConsoleServer,
   tabTo,
-} from '../support/console_page.ts';
-import { createTestAccount } from '../support/oauth.ts';
-import { accept, answer, startSubscriber } from '../support/subscriber.ts';
-import { createPublisher, publish, subscribe, until } from '../support/webhooks.ts';
+} from '../support/console/console_page.ts';
+import { createConsoleUser } from '../support/console/console_user.ts';
+import { createPublisher, publish, subscribe, until } from '../support/webhooks/apps.ts';
+import { accept, answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
 // One retry after a second: a failing delivery soon fails for good, and its state no longer changes during the test.
 const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });

@@ -4,8 +4,13 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import type { Page } from 'playwright-core';
-import { openPage, startBrowser } from '../support/chromium.ts';
-import { createConsoleUser } from '../support/console.ts';
+import { openPage, startBrowser } from '../support/browser/chromium.ts';
+import {
+  authorizationUrl,
+  createPkce,
+  createTestAccount,
+  type TestClient,
+} from '../support/clients/oauth.ts';
 import {
   accessibilityFaults,
   desktop,
@@ -13,10 +18,10 @@ import {
   phone,
   signIn,
   startConsoleServer,
-} from '../support/console_page.ts';
-import { jpeg, losslessWebp, png, transparentWebp, webp } from '../support/images.ts';
-import { authorizationUrl, createPkce, createTestAccount, type TestClient } from '../support/oauth.ts';
-import { answer, startSubscriber } from '../support/subscriber.ts';
+} from '../support/console/console_page.ts';
+import { createConsoleUser } from '../support/console/console_user.ts';
+import { jpeg, losslessWebp, png, transparentWebp, webp } from '../support/values/images.ts';
+import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startConsoleServer({ after });
 const browser = await startBrowser({ after });

@@ -3,19 +3,19 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { startBrowser } from '../support/chromium.ts';
-import { createConsoleUser } from '../support/console.ts';
+import { startBrowser } from '../support/browser/chromium.ts';
+import { createTestAccount, mintAccessToken } from '../support/clients/oauth.ts';
 import {
   accessibilityFaults,
   desktop,
   openConsole,
   phone,
   startConsoleServer,
-} from '../support/console_page.ts';
-import { createTestAccount, mintAccessToken } from '../support/oauth.ts';
-import { reject } from '../support/rejected.ts';
-import { answer, startSubscriber } from '../support/subscriber.ts';
-import { createApp, createPublisher, publish, subscribe, until } from '../support/webhooks.ts';
+} from '../support/console/console_page.ts';
+import { createConsoleUser } from '../support/console/console_user.ts';
+import { reject } from '../support/publishing/rejected_events.ts';
+import { createApp, createPublisher, publish, subscribe, until } from '../support/webhooks/apps.ts';
+import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
 const browser = await startBrowser({ after });

@@ -9,11 +9,11 @@ import { after, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { samplesFor } from '../../src/console/pages/subscriptions/verification_code.ts';
-import { createConsoleUser } from '../support/console.ts';
-import { preparePython } from '../support/python.ts';
-import { startTestServer } from '../support/server.ts';
-import { type Received, startSubscriber } from '../support/subscriber.ts';
-import { createPublisher, publish, subscribe } from '../support/webhooks.ts';
+import { createConsoleUser } from '../support/console/console_user.ts';
+import { preparePython } from '../support/programs/python.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createPublisher, publish, subscribe } from '../support/webhooks/apps.ts';
+import { type Received, startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const publisher = await createPublisher(server);

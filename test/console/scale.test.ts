@@ -3,7 +3,7 @@
  * log as from a longer one. Compares the blocks that PostgreSQL reports, not times.
  */
 
-import '../support/plans.ts';
+import '../support/database/plans.ts';
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
@@ -11,9 +11,9 @@ import { runHousekeeping } from '../../src/oauth/housekeeping.ts';
 import { startRecovery, stepRecovery } from '../../src/webhooks/fan_out/recovery.ts';
 import { scannedMax } from '../../src/webhooks/log/delivery_list.ts';
 import { deliveryId, deliveryIdPrefix } from '../../src/webhooks/subscriptions/delivery_id.ts';
-import { createConsoleUser } from '../support/console.ts';
-import { consoleReads, type Places } from '../support/console_requests.ts';
-import { historyDays, seedLog, seedParties } from '../support/full_log.ts';
+import { consoleReads, type Places } from '../support/console/console_requests.ts';
+import { createConsoleUser } from '../support/console/console_user.ts';
+import { historyDays, seedLog, seedParties } from '../support/database/database_with_history.ts';
 import {
   buffersOf,
   captureStatements,
@@ -21,9 +21,9 @@ import {
   type PlanMode,
   planModes,
   type Statement,
-} from '../support/plans.ts';
-import { startTestServer } from '../support/server.ts';
-import { createPublisher } from '../support/webhooks.ts';
+} from '../support/database/plans.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createPublisher } from '../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;

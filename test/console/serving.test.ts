@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
-import { startConsoleServer } from '../support/console_page.ts';
+import { startConsoleServer } from '../support/console/console_page.ts';
 
 const server = await startConsoleServer({ after });
 

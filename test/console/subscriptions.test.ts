@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { startBrowser } from '../support/chromium.ts';
+import { startBrowser } from '../support/browser/chromium.ts';
+import { createTestAccount } from '../support/clients/oauth.ts';
 import {
   accessibilityFaults,
   desktop,
@@ -11,10 +12,9 @@ import {
   phone,
   signIn,
   startConsoleServer,
-} from '../support/console_page.ts';
-import { createTestAccount } from '../support/oauth.ts';
-import { startSubscriber } from '../support/subscriber.ts';
-import { createPublisher, publish, until } from '../support/webhooks.ts';
+} from '../support/console/console_page.ts';
+import { createPublisher, publish, until } from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startConsoleServer({ after });
 const browser = await startBrowser({ after });

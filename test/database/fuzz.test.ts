@@ -15,8 +15,8 @@ import {
   openDatabase,
   type Transaction,
 } from '../../src/database/database.ts';
-import { createDatabase } from '../support/database.ts';
-import { startDatabaseProxy } from '../support/database_proxy.ts';
+import { createDatabase } from '../support/database/database.ts';
+import { startDatabaseProxy } from '../support/database/database_proxy.ts';
 
 const database = await createDatabase();
 const proxy = await startDatabaseProxy(database.url);

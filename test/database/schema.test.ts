@@ -12,14 +12,21 @@ import { ConfigError, loadConfig } from '../../src/config/config.ts';
 import { migrate, requireMigrated, SchemaError } from '../../src/database/migrate.ts';
 import { schemaOf, withSchema } from '../../src/database/schema.ts';
 import { loadPlatform } from '../../src/platform.ts';
-import { requester } from '../support/api.ts';
-import { createDatabase, createForeignDatabase, type TestDatabase } from '../support/database.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
-import { runCommand, startProcess } from '../support/process.ts';
-import { asApplication, startServerOn } from '../support/schema.ts';
-import { freePort, type TestServer, testSecret } from '../support/server.ts';
-import { startSubscriber } from '../support/subscriber.ts';
-import { createApp, createPublisher, fannedOut, publish, subscribe, until } from '../support/webhooks.ts';
+import { requester } from '../support/clients/api_client.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
+import { createDatabase, createForeignDatabase, type TestDatabase } from '../support/database/database.ts';
+import { runCommand, startProcess } from '../support/servers/process.ts';
+import { freePort, type TestServer, testSecret } from '../support/servers/server.ts';
+import { asApplication, startServerOn } from '../support/servers/shared_database.ts';
+import {
+  createApp,
+  createPublisher,
+  fannedOut,
+  publish,
+  subscribe,
+  until,
+} from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const migrations = new URL('../../migrations/', import.meta.url);
 

@@ -3,12 +3,12 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { createDatabase } from '../support/database.ts';
-import { createTestAccount } from '../support/oauth.ts';
-import { connectApplication, createPublisherRole } from '../support/publisher.ts';
-import { startTestServer } from '../support/server.ts';
-import { startSubscriber } from '../support/subscriber.ts';
-import { createApp, createPublisher, pushBody, subscribe, until } from '../support/webhooks.ts';
+import { createTestAccount } from '../support/clients/oauth.ts';
+import { createDatabase } from '../support/database/database.ts';
+import { connectApplication, createPublisherRole } from '../support/publishing/sql_publisher.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createApp, createPublisher, pushBody, subscribe, until } from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const hooks: (() => Promise<void>)[] = [];
 // Runs before the server's own hook, which drops the database.

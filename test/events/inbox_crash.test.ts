@@ -7,14 +7,14 @@ import { type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { sql } from 'kysely';
 import { openDatabase } from '../../src/database/database.ts';
-import { createDatabase } from '../support/database.ts';
-import { createTestAccount } from '../support/oauth.ts';
-import { startProcess } from '../support/process.ts';
-import { connectApplication } from '../support/publisher.ts';
-import { freePort, type TestServer, testSecret } from '../support/server.ts';
-import { until } from '../support/webhooks.ts';
+import { createTestAccount } from '../support/clients/oauth.ts';
+import { createDatabase } from '../support/database/database.ts';
+import { connectApplication } from '../support/publishing/sql_publisher.ts';
+import { startProcess } from '../support/servers/process.ts';
+import { freePort, type TestServer, testSecret } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
 
-const dying = fileURLToPath(new URL('../support/dying_application.ts', import.meta.url));
+const dying = fileURLToPath(new URL('../support/publishing/killed_publisher.ts', import.meta.url));
 
 async function setUp(t: TestContext) {
   const database = await createDatabase();

@@ -3,10 +3,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { sql } from 'kysely';
-import { createTestAccount } from '../support/oauth.ts';
-import { connectApplication } from '../support/publisher.ts';
-import { startTwoNodes } from '../support/two_nodes.ts';
-import { pushBody, until } from '../support/webhooks.ts';
+import { createTestAccount } from '../support/clients/oauth.ts';
+import { connectApplication } from '../support/publishing/sql_publisher.ts';
+import { startTwoNodes } from '../support/servers/two_nodes.ts';
+import { pushBody, until } from '../support/webhooks/apps.ts';
 
 const publish = 'select nuncio.publish($1, $2, $3) as id';
 const publishers = 4;

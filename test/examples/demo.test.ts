@@ -6,9 +6,9 @@ import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Environment } from '../../src/config/environment.ts';
-import { openPage, startBrowser } from '../support/chromium.ts';
-import { startProcess, temporaryFolder } from '../support/process.ts';
-import { freePort } from '../support/server.ts';
+import { openPage, startBrowser } from '../support/browser/chromium.ts';
+import { startProcess, temporaryFolder } from '../support/servers/process.ts';
+import { freePort } from '../support/servers/server.ts';
 
 const demo = fileURLToPath(new URL('../../examples/reader/main.ts', import.meta.url));
 

@@ -7,9 +7,9 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
-import { openPage, startBrowser } from '../support/chromium.ts';
-import { freePort } from '../support/server.ts';
-import { until } from '../support/webhooks.ts';
+import { openPage, startBrowser } from '../support/browser/chromium.ts';
+import { freePort } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const folder = new URL('../../examples/existing-app/', import.meta.url);
 const ports = [await freePort(), await freePort(), await freePort()];

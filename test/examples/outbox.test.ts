@@ -7,11 +7,11 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { mend, mendOne, openShop, startRelay } from '../../examples/outbox/postgres.ts';
 import { openShop as openSqliteShop } from '../../examples/outbox/sqlite.ts';
-import { createForeignDatabase } from '../support/database.ts';
-import { createTestClient } from '../support/oauth.ts';
-import { temporaryFolder } from '../support/process.ts';
-import { startTestServer } from '../support/server.ts';
-import { until } from '../support/webhooks.ts';
+import { createTestClient } from '../support/clients/oauth.ts';
+import { createForeignDatabase } from '../support/database/database.ts';
+import { temporaryFolder } from '../support/servers/process.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const folder = new URL('../../examples/outbox/', import.meta.url);
 const server = await startTestServer({ after });

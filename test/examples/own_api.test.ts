@@ -15,10 +15,10 @@ import { sql } from 'kysely';
 import { Webhook } from 'standardwebhooks';
 import { withdrawGrant } from '../../src/grants/grant.ts';
 import { loadPlatform } from '../../src/platform.ts';
-import { authorize, createTestAccount, createTestClient } from '../support/oauth.ts';
-import { freePort, startTestServer } from '../support/server.ts';
-import { startSubscriber } from '../support/subscriber.ts';
-import { until } from '../support/webhooks.ts';
+import { authorize, createTestAccount, createTestClient } from '../support/clients/oauth.ts';
+import { freePort, startTestServer } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const port = await freePort();
 const url = `http://localhost:${port}`;

@@ -11,10 +11,17 @@ import { ConfigError, loadConfig } from '../../src/config/config.ts';
 import { loadSecret } from '../../src/config/secret.ts';
 import { isDatabaseUnavailable } from '../../src/database/database.ts';
 import { withdrawGrant } from '../../src/grants/grant.ts';
-import { createApiUser, requester } from '../support/api.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
-import { appScopes, createApp, createPublisher, pushBody, subscribe, until } from '../support/webhooks.ts';
+import { createApiUser, requester } from '../support/clients/api_client.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import {
+  appScopes,
+  createApp,
+  createPublisher,
+  pushBody,
+  subscribe,
+  until,
+} from '../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after });
 const url = 'https://example.com/hooks';

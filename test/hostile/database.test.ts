@@ -15,10 +15,10 @@ import { createApplication } from '../../src/http/application.ts';
 import { registerHealth } from '../../src/http/health.ts';
 import { Keyring } from '../../src/oauth/keyring.ts';
 import { rotateSigningKeys } from '../../src/oauth/signing_keys.ts';
-import { startDatabaseProxy } from '../support/database_proxy.ts';
+import { startDatabaseProxy } from '../support/database/database_proxy.ts';
 import { patienceMs } from '../support/patience.ts';
-import { startTestServer, testSecret } from '../support/server.ts';
-import { until } from '../support/webhooks.ts';
+import { startTestServer, testSecret } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after });
 

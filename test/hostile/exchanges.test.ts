@@ -10,17 +10,17 @@ import { sql } from 'kysely';
 import { deviceCodeGrantType, type NewClient } from '../../src/clients/client.ts';
 import { digest } from '../../src/crypto/digest.ts';
 import { loadPlatform } from '../../src/platform.ts';
-import { TestBrowser } from '../support/browser.ts';
-import { selfSignedCertificate } from '../support/certificates.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
+import { createProof, createProofKey, type ProofKey } from '../support/clients/dpop_proof.ts';
 import {
   createTestAccount,
   createTestClient,
   obtainCode,
   postForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { createProof, createProofKey, type ProofKey } from '../support/proof.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { selfSignedCertificate } from '../support/network/certificates.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const platform = await loadPlatform(null);
 const mtls = { certificateHeader: 'client-cert', verifiedHeader: null };

@@ -5,8 +5,7 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
 import { isAddressOfServer } from '../../src/clients/redirect_uri.ts';
-import { requester } from '../support/api.ts';
-import { createConsoleUser } from '../support/console.ts';
+import { requester } from '../support/clients/api_client.ts';
 import {
   authorizationUrl,
   clientToken,
@@ -14,9 +13,10 @@ import {
   createTestClient,
   postForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
-import { until } from '../support/webhooks.ts';
+} from '../support/clients/oauth.ts';
+import { createConsoleUser } from '../support/console/console_user.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after });
 const json = { client_name: 'Reader', redirect_uris: ['https://reader.example/callback'] };

@@ -18,8 +18,8 @@ import { WithdrawalList, withdrawToken } from '../../src/grants/withdrawals.ts';
 import { runHousekeeping } from '../../src/oauth/housekeeping.ts';
 import { countDocument, registrationLimits } from '../../src/oauth/registration/registration_limit.ts';
 import { endSessions } from '../../src/oauth/storage/end_sessions.ts';
-import { formsOf, TestBrowser } from '../support/browser.ts';
-import { startDatabaseProxy } from '../support/database_proxy.ts';
+import { formsOf, TestBrowser } from '../support/browser/browser.ts';
+import { createProof, createProofKey } from '../support/clients/dpop_proof.ts';
 import {
   authorizationUrl,
   createPkce,
@@ -27,11 +27,11 @@ import {
   createTestClient,
   postForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { createProof, createProofKey } from '../support/proof.ts';
-import { startTestServer } from '../support/server.ts';
-import { siteEgress, startSite } from '../support/site.ts';
-import { until } from '../support/webhooks.ts';
+} from '../support/clients/oauth.ts';
+import { startDatabaseProxy } from '../support/database/database_proxy.ts';
+import { siteEgress, startSite } from '../support/network/site.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const site = await startSite({ after });
 const server = await startTestServer({ after }, {}, 'dev', undefined, siteEgress);

@@ -12,7 +12,7 @@ import { signIn } from '../../src/accounts/sign_in.ts';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
 import { createApplication } from '../../src/http/application.ts';
 import { countRegistration, registrationLimits } from '../../src/oauth/registration/registration_limit.ts';
-import { formsOf, TestBrowser } from '../support/browser.ts';
+import { formsOf, TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   authorize,
@@ -22,8 +22,8 @@ import {
   mintAccessToken,
   obtainCode,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { request as httpRequest } from 'node:http';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { TestBrowser } from '../support/browser.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   authorize,
@@ -14,8 +14,8 @@ import {
   obtainCode,
   passPages,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const victim = await createTestAccount(server);

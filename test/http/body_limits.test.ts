@@ -6,7 +6,7 @@ import { after, test } from 'node:test';
 import { pino } from 'pino';
 import { createApplication } from '../../src/http/application.ts';
 import { readBody } from '../../src/http/body_limit.ts';
-import { startTestServer } from '../support/server.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const { port } = server.config;

@@ -8,9 +8,9 @@ import { loadConfig } from '../../src/config/config.ts';
 import { openDatabase } from '../../src/database/database.ts';
 import { loadPlatform } from '../../src/platform.ts';
 import { startServer } from '../../src/server.ts';
-import { createApiUser, requester } from '../support/api.ts';
-import { createDatabase } from '../support/database.ts';
-import { freePort, testSecret } from '../support/server.ts';
+import { createApiUser, requester } from '../support/clients/api_client.ts';
+import { createDatabase } from '../support/database/database.ts';
+import { freePort, testSecret } from '../support/servers/server.ts';
 
 /** Stands between the server and PostgreSQL, and can be shut. */
 async function startGate(databaseUrl: string) {

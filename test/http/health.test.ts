@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { type ApiAnswer, requester } from '../support/api.ts';
-import { startTestServer } from '../support/server.ts';
-import { until } from '../support/webhooks.ts';
+import { type ApiAnswer, requester } from '../support/clients/api_client.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after });
 const request = requester(server);

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { after, test } from 'node:test';
-import { createApiUser, requester } from '../support/api.ts';
-import { startTestServer } from '../support/server.ts';
+import { createApiUser, requester } from '../support/clients/api_client.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const ada = await createApiUser(server);

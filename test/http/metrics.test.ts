@@ -19,10 +19,10 @@ import {
   SimpleSpanProcessor,
 } from '@opentelemetry/sdk-trace-base';
 import { sql } from 'kysely';
-import { createApiUser, requester } from '../support/api.ts';
-import { startTestServer } from '../support/server.ts';
-import { answer, startSubscriber } from '../support/subscriber.ts';
-import { createApp, createPublisher, publish, pushBody, subscribe, until } from '../support/webhooks.ts';
+import { createApiUser, requester } from '../support/clients/api_client.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createApp, createPublisher, publish, pushBody, subscribe, until } from '../support/webhooks/apps.ts';
+import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
 // What an operator's `--import` does: an SDK with an exporter.
 const exporter = new InMemorySpanExporter();

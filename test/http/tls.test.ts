@@ -11,6 +11,7 @@ import { decodeJwt, exportJWK, importX509 } from 'jose';
 import { Agent, type Dispatcher, request } from 'undici';
 import { ConfigError, loadConfig } from '../../src/config/config.ts';
 import { loadPlatform } from '../../src/platform.ts';
+import { createTestClient } from '../support/clients/oauth.ts';
 import {
   authorityCertificate,
   machineAuthorityCertificate,
@@ -20,10 +21,9 @@ import {
   selfSignedKey,
   serverCertificate,
   serverKey,
-} from '../support/certificates.ts';
-import { createTestClient } from '../support/oauth.ts';
-import { temporaryFolder } from '../support/process.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+} from '../support/network/certificates.ts';
+import { temporaryFolder } from '../support/servers/process.ts';
+import { startTestServer, type TestServer } from '../support/servers/server.ts';
 
 const folder = await temporaryFolder({ after });
 const certFile = join(folder, 'server.pem');
@@ -182,7 +182,7 @@ function handshake({ config }: TestServer, offered: SecureContextOptions): Promi
 }
 
 test('TLS 1.2 uses only ECDHE with authenticated encryption for any key, and TLS 1.3 is unchanged', async () => {
-  const certificates = new URL('../support/certificates/', import.meta.url);
+  const certificates = new URL('../support/network/certificates/', import.meta.url);
   const withRsa = await start(null, {
     NUNCIO_TLS_CERT_FILE: fileURLToPath(new URL('rsa.pem', certificates)),
     NUNCIO_TLS_KEY_FILE: fileURLToPath(new URL('rsa.key', certificates)),

@@ -10,11 +10,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { type TestContext, test } from 'node:test';
-import { TestBrowser } from '../support/browser.ts';
-import { createTestAccount, createTestClient, passPages, type TestClient } from '../support/oauth.ts';
-import { freePort, startTestServer, type TestServer } from '../support/server.ts';
-import { createVisitor } from '../support/visitor.ts';
-import { until } from '../support/webhooks.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
+import { createVisitor } from '../support/browser/visitor.ts';
+import { createTestAccount, createTestClient, passPages, type TestClient } from '../support/clients/oauth.ts';
+import { freePort, startTestServer, type TestServer } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const modules = '/usr/lib/apache2/modules';
 const program = '/usr/sbin/apache2';

@@ -13,10 +13,10 @@ import { after, type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { exportJWK, exportPKCS8, generateKeyPair } from 'jose';
-import { TestBrowser } from '../support/browser.ts';
-import { createTestAccount, createTestClient, passPages, type TestClient } from '../support/oauth.ts';
-import { type Python, preparePython } from '../support/python.ts';
-import { startTestServer } from '../support/server.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
+import { createTestAccount, createTestClient, passPages, type TestClient } from '../support/clients/oauth.ts';
+import { type Python, preparePython } from '../support/programs/python.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const folder = fileURLToPath(new URL('./', import.meta.url));
 const goFolder = join(folder, 'go');

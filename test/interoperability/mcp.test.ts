@@ -15,11 +15,11 @@ import { decodeJwt } from 'jose';
 import shipped from '../../nuncio.config.ts';
 import { withdrawGrant } from '../../src/grants/grant.ts';
 import { createPlatform } from '../../src/platform.ts';
-import { TestBrowser } from '../support/browser.ts';
-import { baseScopes, startMcpServer } from '../support/mcp.ts';
-import { authorize, createTestAccount, createTestClient, passPages } from '../support/oauth.ts';
-import { freePort, startTestServer } from '../support/server.ts';
-import { siteEgress, startSite } from '../support/site.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
+import { baseScopes, startMcpServer } from '../support/clients/mcp_server.ts';
+import { authorize, createTestAccount, createTestClient, passPages } from '../support/clients/oauth.ts';
+import { siteEgress, startSite } from '../support/network/site.ts';
+import { freePort, startTestServer } from '../support/servers/server.ts';
 
 const mcpUrl = `http://127.0.0.1:${await freePort()}/mcp`;
 const site = await startSite({ after });

@@ -7,10 +7,10 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import shipped from '../../nuncio.config.ts';
 import { createPlatform } from '../../src/platform.ts';
-import { conformanceRedirectUri, listScenarios, runConformance } from '../support/conformance.ts';
-import { createTestAccount, createTestClient } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
-import { siteEgress, startSite } from '../support/site.ts';
+import { conformanceRedirectUri, listScenarios, runConformance } from '../support/clients/mcp_conformance.ts';
+import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
+import { siteEgress, startSite } from '../support/network/site.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const resource = 'https://mcp.example/mcp';
 const site = await startSite({ after });

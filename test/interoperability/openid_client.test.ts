@@ -8,15 +8,15 @@ import * as openid from 'openid-client';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
 import { digest } from '../../src/crypto/digest.ts';
 import { createPlatform } from '../../src/platform.ts';
-import { TestBrowser } from '../support/browser.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
 import {
   createTestAccount,
   createTestClient,
   passPages,
   type TestAccount,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer, type TestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

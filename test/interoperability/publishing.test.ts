@@ -6,11 +6,11 @@ import { after, type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { sql } from 'kysely';
-import { createPublisherRole } from '../support/publisher.ts';
-import { preparePython } from '../support/python.ts';
-import { asApplication } from '../support/schema.ts';
-import { startTestServer } from '../support/server.ts';
-import { until } from '../support/webhooks.ts';
+import { preparePython } from '../support/programs/python.ts';
+import { createPublisherRole } from '../support/publishing/sql_publisher.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { asApplication } from '../support/servers/shared_database.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const run = promisify(execFile);
 const examples = fileURLToPath(new URL('../../examples/publish/', import.meta.url));

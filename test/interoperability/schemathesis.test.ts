@@ -13,10 +13,10 @@ import { text } from 'node:stream/consumers';
 import { type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { consoleClientId } from '../../src/clients/own_clients.ts';
-import { consoleScopes } from '../support/console.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
-import { preparePython } from '../support/python.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
+import { consoleScopes } from '../support/console/console_user.ts';
+import { preparePython } from '../support/programs/python.ts';
+import { startTestServer, type TestServer } from '../support/servers/server.ts';
 
 const folder = fileURLToPath(new URL('schemathesis/', import.meta.url));
 const configuration = ['schemathesis.toml', 'hooks.py'];

@@ -12,11 +12,11 @@ import { text } from 'node:stream/consumers';
 import { type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { exportJWK, generateKeyPair, type JWK } from 'jose';
-import { TestBrowser } from '../support/browser.ts';
-import { createTestAccount, createTestClient, passPages } from '../support/oauth.ts';
-import { freePort, startTestServer } from '../support/server.ts';
-import { createVisitor } from '../support/visitor.ts';
-import { until } from '../support/webhooks.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
+import { createVisitor } from '../support/browser/visitor.ts';
+import { createTestAccount, createTestClient, passPages } from '../support/clients/oauth.ts';
+import { freePort, startTestServer } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const jar = fileURLToPath(new URL('spring/target/nuncio-spring-client-1.jar', import.meta.url));
 

@@ -16,8 +16,8 @@ import {
   mintAccessToken,
   postForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer, type TestServer } from '../support/servers/server.ts';
 
 const machine = { grant_type: 'client_credentials' };
 const server = await startTestServer({ after });

@@ -6,7 +6,7 @@ import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { newId } from '../../src/crypto/ids.ts';
-import { TestBrowser } from '../support/browser.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   createPkce,
@@ -15,9 +15,9 @@ import {
   passPages,
   postForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
-import { siteEgress, startSite } from '../support/site.ts';
+} from '../support/clients/oauth.ts';
+import { siteEgress, startSite } from '../support/network/site.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const site = await startSite({ after });
 const server = await startTestServer({ after }, {}, 'dev', undefined, siteEgress);

@@ -5,7 +5,7 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import * as openid from 'openid-client';
 import { digest } from '../../src/crypto/digest.ts';
-import { TestBrowser } from '../support/browser.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   authorize,
@@ -15,8 +15,8 @@ import {
   obtainCode,
   passPages,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

@@ -5,7 +5,7 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
 import { createPlatform } from '../../src/platform.ts';
-import { formsOf, type Page, TestBrowser } from '../support/browser.ts';
+import { formsOf, type Page, TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   authorize,
@@ -14,8 +14,8 @@ import {
   createTestClient,
   passPages,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const notes = 'https://notes.example';
 const plain = 'https://plain.example/api?v=1';

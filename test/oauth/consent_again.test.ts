@@ -5,7 +5,7 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import shipped from '../../nuncio.config.ts';
 import { createPlatform } from '../../src/platform.ts';
-import { requester } from '../support/api.ts';
+import { requester } from '../support/clients/api_client.ts';
 import {
   type Authorized,
   authorizationUrl,
@@ -15,10 +15,10 @@ import {
   createTestClient,
   obtainCode,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
-import { answer, startSubscriber } from '../support/subscriber.ts';
-import { createPublisher, publish, pushBody, subscribe, until } from '../support/webhooks.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createPublisher, publish, pushBody, subscribe, until } from '../support/webhooks/apps.ts';
+import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const notes = 'https://notes.example';
 const platform = createPlatform({ ...shipped, oauth: { resources: [{ url: notes, name: 'Notes' }] } });

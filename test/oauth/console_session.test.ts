@@ -4,10 +4,10 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { consoleClientId } from '../../src/clients/own_clients.ts';
-import { TestBrowser } from '../support/browser.ts';
-import { consoleClientOf, signInToConsole } from '../support/console.ts';
-import { createTestAccount, postForm, type TestAccount } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
+import { createTestAccount, postForm, type TestAccount } from '../support/clients/oauth.ts';
+import { consoleClientOf, signInToConsole } from '../support/console/console_user.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 

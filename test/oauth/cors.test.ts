@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { createTestClient, postForm } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+import { createTestClient, postForm } from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const origin = 'https://spa.example';

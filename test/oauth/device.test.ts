@@ -5,9 +5,9 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
 import { digest } from '../../src/crypto/digest.ts';
-import { type Page, TestBrowser } from '../support/browser.ts';
-import { createTestAccount, createTestClient, postForm } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+import { type Page, TestBrowser } from '../support/browser/browser.ts';
+import { createTestAccount, createTestClient, postForm } from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

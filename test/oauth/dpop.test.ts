@@ -10,7 +10,7 @@ import { calculateJwkThumbprint, decodeJwt, exportJWK, generateKeyPair, type JWK
 import * as openid from 'openid-client';
 import { newId } from '../../src/crypto/ids.ts';
 import { createPlatform } from '../../src/platform.ts';
-import { TestBrowser } from '../support/browser.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
 import {
   authorize,
   basic,
@@ -20,8 +20,8 @@ import {
   obtainCodeForm,
   passPages,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer, type TestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

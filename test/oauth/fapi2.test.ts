@@ -12,7 +12,7 @@ import { clientCreate } from '../../src/commands/client_create.ts';
 import { digest } from '../../src/crypto/digest.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { createPlatform } from '../../src/platform.ts';
-import { TestBrowser } from '../support/browser.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   createPkce,
@@ -20,8 +20,8 @@ import {
   createTestClient,
   passPages,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const oauth = { accessTokenAlgorithm: 'RS256' } as const;
 const server = await startTestServer({ after }, {}, 'dev', createPlatform({ ...shipped, oauth }));

@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict';
 import { after, type TestContext, test } from 'node:test';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
-import { formsOf, type Page, TestBrowser } from '../support/browser.ts';
+import { formsOf, type Page, TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   createPkce,
@@ -15,8 +15,8 @@ import {
   createTestClient,
   postForm,
   type TestAccount,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const victim = await createTestAccount(server);

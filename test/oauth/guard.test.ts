@@ -27,9 +27,9 @@ import { defaultOAuthSettings } from '../../src/oauth/settings.ts';
 import { loadSigningKeys } from '../../src/oauth/signing_keys.ts';
 import { readBrand } from '../../src/web/brand.ts';
 import { createProviderPages } from '../../src/web/provider_pages.ts';
-import { createDatabase, type TestDatabase } from '../support/database.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
-import { testSecret } from '../support/server.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
+import { createDatabase, type TestDatabase } from '../support/database/database.ts';
+import { testSecret } from '../support/servers/server.ts';
 
 const config: Config = loadConfig({ NUNCIO_BASE_URL: 'https://nuncio.example', LOG_LEVEL: 'silent' }, 'dev');
 let database: TestDatabase;

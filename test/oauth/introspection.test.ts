@@ -5,8 +5,14 @@ import { after, test } from 'node:test';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { newId } from '../../src/crypto/ids.ts';
 import { createPlatform } from '../../src/platform.ts';
-import { authorize, createTestAccount, createTestClient, obtainCode, postForm } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+import {
+  authorize,
+  createTestAccount,
+  createTestClient,
+  obtainCode,
+  postForm,
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

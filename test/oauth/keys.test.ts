@@ -13,8 +13,14 @@ import { rotateSigningKeys } from '../../src/oauth/signing_keys.ts';
 import { createPlatform, loadPlatform } from '../../src/platform.ts';
 import { startServer } from '../../src/server.ts';
 import { rotateDeliveryKey } from '../../src/webhooks/sending/delivery_key.ts';
-import { authorize, clientToken, createTestAccount, createTestClient, postForm } from '../support/oauth.ts';
-import { freePort, startTestServer, testSecret } from '../support/server.ts';
+import {
+  authorize,
+  clientToken,
+  createTestAccount,
+  createTestClient,
+  postForm,
+} from '../support/clients/oauth.ts';
+import { freePort, startTestServer, testSecret } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

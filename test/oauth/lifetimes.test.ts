@@ -5,8 +5,8 @@ import { after, test } from 'node:test';
 import { decodeJwt } from 'jose';
 import { metadataError } from '../../src/clients/metadata.ts';
 import { createPlatform, PlatformError } from '../../src/platform.ts';
-import { createTestClient, postForm } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+import { createTestClient, postForm } from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const brief = 'https://brief.example';
 const opaque = 'https://opaque.example';

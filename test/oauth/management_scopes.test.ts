@@ -4,7 +4,6 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { consoleClientId, docsClientId } from '../../src/clients/own_clients.ts';
-import { consoleClientOf, signInToConsole } from '../support/console.ts';
 import {
   authorizationUrl,
   clientToken,
@@ -13,8 +12,9 @@ import {
   createTestClient,
   obtainCode,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { consoleClientOf, signInToConsole } from '../support/console/console_user.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const management = ['read:apps', 'write:apps', 'admin'];

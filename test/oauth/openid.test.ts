@@ -5,7 +5,7 @@ import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createRemoteJWKSet, decodeJwt, decodeProtectedHeader, jwtVerify } from 'jose';
 import { sql } from 'kysely';
-import { type Page, TestBrowser } from '../support/browser.ts';
+import { type Page, TestBrowser } from '../support/browser/browser.ts';
 import {
   type AuthorizeOptions,
   authorizationUrl,
@@ -15,8 +15,8 @@ import {
   createTestClient,
   passPages,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { decodeJwt } from 'jose';
 import { introspectionScope } from '../../src/grants/scopes.ts';
-import { TestBrowser } from '../support/browser.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   createPkce,
@@ -13,8 +13,8 @@ import {
   obtainCode,
   postForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

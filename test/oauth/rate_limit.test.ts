@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { requester } from '../support/api.ts';
-import { basic, createTestClient, postForm } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+import { requester } from '../support/clients/api_client.ts';
+import { basic, createTestClient, postForm } from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_RATE_LIMIT: '3', NUNCIO_TRUST_PROXY: '127.0.0.1' });
 const forToken = { grant_type: 'client_credentials', scope: 'read:posts' };

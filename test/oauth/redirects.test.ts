@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { loadPlatform } from '../../src/platform.ts';
-import { formsOf, type Page, TestBrowser } from '../support/browser.ts';
+import { formsOf, type Page, TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   authorize,
@@ -16,8 +16,8 @@ import {
   passPages,
   postForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const platform = await loadPlatform(null);
 const server = await startTestServer({ after }, {}, 'dev', {

@@ -16,8 +16,8 @@ import {
   obtainCode,
   postForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

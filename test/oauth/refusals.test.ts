@@ -10,17 +10,17 @@ import { sql } from 'kysely';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
 import { digest } from '../../src/crypto/digest.ts';
 import { createPlatform } from '../../src/platform.ts';
-import { TestBrowser } from '../support/browser.ts';
-import { machineCertificate, selfSignedCertificate } from '../support/certificates.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
+import { createProof, createProofKey, type ProofKey } from '../support/clients/dpop_proof.ts';
 import {
   basic,
   createTestAccount,
   createTestClient,
   obtainCodeForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { createProof, createProofKey, type ProofKey } from '../support/proof.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { machineCertificate, selfSignedCertificate } from '../support/network/certificates.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const declared = 'https://notes.example';
 const mtls = { certificateHeader: 'client-cert', verifiedHeader: 'x-client-verify' };

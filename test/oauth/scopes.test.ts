@@ -9,7 +9,7 @@ import { decodeJwt } from 'jose';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
 import { clientCreate } from '../../src/commands/client_create.ts';
 import { createPlatform } from '../../src/platform.ts';
-import { TestBrowser } from '../support/browser.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   authorize,
@@ -20,8 +20,8 @@ import {
   passPages,
   postForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after }, {}, 'dev', createPlatform({ oauth: { password: true } }));
 const account = await createTestAccount(server, { name: 'Ada Lovelace' });

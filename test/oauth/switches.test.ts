@@ -5,15 +5,15 @@ import { createHash } from 'node:crypto';
 import { after, test } from 'node:test';
 import { decodeJwt } from 'jose';
 import { createPlatform } from '../../src/platform.ts';
-import { TestBrowser } from '../support/browser.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   createTestAccount,
   createTestClient,
   passPages,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const shipped = await startTestServer({ after });
 const loose = await startTestServer(

@@ -13,8 +13,8 @@ import {
   createTestAccount,
   createTestClient,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

@@ -9,14 +9,16 @@ import { fileURLToPath } from 'node:url';
 import { sql } from 'kysely';
 import { createRelay } from '../../src/outbox/outbox.ts';
 import { createPublisher } from '../../src/protect/protect.ts';
-import { createTestAccount, createTestClient } from '../support/oauth.ts';
-import { databases, openOutbox, pushes } from '../support/outbox.ts';
-import { createRandom } from '../support/random.ts';
-import { startTestServer } from '../support/server.ts';
-import { startSubscriber } from '../support/subscriber.ts';
-import { createApp, subscribe, until } from '../support/webhooks.ts';
+import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
+import { databases, openOutbox, pushes } from '../support/publishing/application_outbox.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createRandom } from '../support/values/random.ts';
+import { createApp, subscribe, until } from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
-const application = fileURLToPath(new URL('../support/outbox_application.ts', import.meta.url));
+const application = fileURLToPath(
+  new URL('../support/publishing/killed_outbox_application.ts', import.meta.url),
+);
 const server = await startTestServer({ after });
 const client = await createTestClient(server, {
   grantTypes: ['client_credentials'],

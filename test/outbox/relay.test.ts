@@ -6,13 +6,13 @@ import { sql } from 'kysely';
 import { withdrawToken } from '../../src/grants/withdrawals.ts';
 import { createRelay, type NewEvent, type RelayOptions } from '../../src/outbox/outbox.ts';
 import { createPublisher } from '../../src/protect/protect.ts';
-import { createTestAccount, createTestClient } from '../support/oauth.ts';
-import { databases, openOutbox, pushes } from '../support/outbox.ts';
-import { createRandom } from '../support/random.ts';
-import { startTestServer } from '../support/server.ts';
-import { startSubscriber } from '../support/subscriber.ts';
-import { startTroublesomeServer, type Trouble } from '../support/troublesome_server.ts';
-import { createApp, pushBody, subscribe, until } from '../support/webhooks.ts';
+import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
+import { databases, openOutbox, pushes } from '../support/publishing/application_outbox.ts';
+import { startTroublesomeServer, type Trouble } from '../support/publishing/faulty_proxy.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createRandom } from '../support/values/random.ts';
+import { createApp, pushBody, subscribe, until } from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const client = await createTestClient(server, {

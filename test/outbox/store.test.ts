@@ -6,10 +6,10 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, test } from 'node:test';
 import pg from 'pg';
 import { type NewEvent, postgresOutbox, sqliteOutbox } from '../../src/outbox/outbox.ts';
-import { createForeignDatabase } from '../support/database.ts';
-import { databases, openOutbox, pushes } from '../support/outbox.ts';
-import { temporaryFolder } from '../support/process.ts';
-import { until } from '../support/webhooks.ts';
+import { createForeignDatabase } from '../support/database/database.ts';
+import { databases, openOutbox, pushes } from '../support/publishing/application_outbox.ts';
+import { temporaryFolder } from '../support/servers/process.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const everything = { events: 1_000, bytes: 8_000_000 };
 const leaseMs = 5_000;

@@ -9,9 +9,9 @@ import express from 'express';
 import Fastify from 'fastify';
 import * as oauth from 'oauth4webapi';
 import { createProtector, type Protector } from '../../src/protect/protect.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
-import { createProof, createProofKey } from '../support/proof.ts';
-import { startTestServer } from '../support/server.ts';
+import { createProof, createProofKey } from '../support/clients/dpop_proof.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

@@ -10,9 +10,9 @@ import {
   type Protector,
   type Refusal,
 } from '../../src/protect/protect.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
-import { createProof, createProofKey, type ProofChanges } from '../support/proof.ts';
-import { startTestServer } from '../support/server.ts';
+import { createProof, createProofKey, type ProofChanges } from '../support/clients/dpop_proof.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const origin = 'https://notes.example';
 const url = `${origin}/notes`;

@@ -22,8 +22,8 @@ import {
   obtainCode,
   postForm,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer, type TestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

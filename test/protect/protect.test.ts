@@ -14,8 +14,8 @@ import {
   createTestAccount,
   createTestClient,
   mintAccessToken,
-} from '../support/oauth.ts';
-import { startTestServer, testSecret } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer, testSecret } from '../support/servers/server.ts';
 
 const url = 'https://notes.example';
 const server = await startTestServer({ after });

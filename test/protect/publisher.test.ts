@@ -13,8 +13,8 @@ import {
   PublishError,
   type PublisherOptions,
 } from '../../src/protect/protect.ts';
-import { createTestAccount, createTestClient } from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

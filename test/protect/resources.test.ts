@@ -15,8 +15,8 @@ import {
   postForm,
   type TestAccount,
   type TestClient,
-} from '../support/oauth.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer, type TestServer } from '../support/servers/server.ts';
 
 const url = 'https://notes.example';
 

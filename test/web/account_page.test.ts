@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { TestBrowser } from '../support/browser.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   authorize,
@@ -10,8 +10,8 @@ import {
   createTestAccount,
   createTestClient,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

@@ -9,15 +9,15 @@ import { after, test } from 'node:test';
 import { createPlatform, loadPlatform, PlatformError } from '../../src/platform.ts';
 import { readBrand } from '../../src/web/brand.ts';
 import { brandStylesheet, consoleStylesheet, contrast } from '../../src/web/brand_colors.ts';
-import { type Page, TestBrowser } from '../support/browser.ts';
+import { type Page, TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   createPkce,
   createTestAccount,
   createTestClient,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'nuncio-brand-'));
 after(() => rmSync(folder, { recursive: true, force: true }));

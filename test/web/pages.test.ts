@@ -7,15 +7,15 @@ import type { AddressInfo } from 'node:net';
 import { after, test } from 'node:test';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
 import { createPlatform } from '../../src/platform.ts';
-import { openPage, startBrowser } from '../support/chromium.ts';
+import { openPage, startBrowser } from '../support/browser/chromium.ts';
 import {
   authorizationUrl,
   createPkce,
   createTestAccount,
   createTestClient,
   postForm,
-} from '../support/oauth.ts';
-import { startTestServer } from '../support/server.ts';
+} from '../support/clients/oauth.ts';
+import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server, { name: 'Ada Lovelace', email: 'ada@example.com' });

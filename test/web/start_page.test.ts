@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createPlatform, PlatformError } from '../../src/platform.ts';
-import { startProcess, temporaryFolder } from '../support/process.ts';
-import { freePort, startTestServer } from '../support/server.ts';
+import { startProcess, temporaryFolder } from '../support/servers/process.ts';
+import { freePort, startTestServer } from '../support/servers/server.ts';
 
 /** Asserts that every link of a page works. @returns the targets */
 async function followLinks(page: string, baseUrl: string): Promise<string[]> {

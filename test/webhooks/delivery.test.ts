@@ -6,8 +6,7 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { appendEvent } from '../../src/events/event.ts';
 import { withdrawGrant } from '../../src/grants/grant.ts';
-import { startTestServer } from '../support/server.ts';
-import { answer, startSubscriber } from '../support/subscriber.ts';
+import { startTestServer } from '../support/servers/server.ts';
 import {
   type App,
   createApp,
@@ -16,7 +15,8 @@ import {
   pushBody,
   subscribe,
   until,
-} from '../support/webhooks.ts';
+} from '../support/webhooks/apps.ts';
+import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s,1s,1s' });
 const publisher = await createPublisher(server);

@@ -7,9 +7,9 @@ import Stripe from 'stripe';
 import { Type } from 'typebox';
 import { defineEventKind } from '../../src/events/kind.ts';
 import { createPlatform, PlatformError } from '../../src/platform.ts';
-import { startTestServer } from '../support/server.ts';
-import { startSubscriber } from '../support/subscriber.ts';
-import { createApp, createPublisher, publish, subscribe } from '../support/webhooks.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createApp, createPublisher, publish, subscribe } from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const push = defineEventKind({
   name: 'push',

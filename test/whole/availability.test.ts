@@ -9,10 +9,10 @@ import { openDatabase } from '../../src/database/database.ts';
 import { withdrawGrant } from '../../src/grants/grant.ts';
 import { loadPlatform } from '../../src/platform.ts';
 import { startServer } from '../../src/server.ts';
-import { createDatabase } from '../support/database.ts';
-import { startDatabaseProxy } from '../support/database_proxy.ts';
-import { createTestAccount, createTestClient, mintAccessToken, postForm } from '../support/oauth.ts';
-import { freePort, testSecret } from '../support/server.ts';
+import { createTestAccount, createTestClient, mintAccessToken, postForm } from '../support/clients/oauth.ts';
+import { createDatabase } from '../support/database/database.ts';
+import { startDatabaseProxy } from '../support/database/database_proxy.ts';
+import { freePort, testSecret } from '../support/servers/server.ts';
 
 async function until(holds: () => Promise<boolean>): Promise<void> {
   while (!(await holds())) await sleep(50);

@@ -11,8 +11,8 @@ import { dirname, join, normalize } from 'node:path';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { fetchNode, install, openShell, type User } from '../support/installed.ts';
-import { freePort } from '../support/server.ts';
+import { fetchNode, install, openShell, type User } from '../support/programs/installed_package.ts';
+import { freePort } from '../support/servers/server.ts';
 
 const run = promisify(execFile);
 const checkout = join(import.meta.dirname, '..', '..');

@@ -15,15 +15,22 @@ import { sql } from 'kysely';
 import { loadConfig } from '../../src/config/config.ts';
 import { type Database, openDatabase } from '../../src/database/database.ts';
 import { withdrawGrant } from '../../src/grants/grant.ts';
-import { type ApiAnswer, requester } from '../support/api.ts';
-import { startDatabaseProxy } from '../support/database_proxy.ts';
-import { atEnd, newDataDir, start } from '../support/embedded_process.ts';
-import { type FaultName, startWithFaults } from '../support/faults.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../support/oauth.ts';
-import { createRandom } from '../support/random.ts';
-import { freePort, testSecret } from '../support/server.ts';
-import { insist, startTroublesome } from '../support/troublesome.ts';
-import { type App, appScopes, createApp, pushBody, type Request, subscribe } from '../support/webhooks.ts';
+import { type ApiAnswer, requester } from '../support/clients/api_client.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
+import { startDatabaseProxy } from '../support/database/database_proxy.ts';
+import { atEnd, newDataDir, start } from '../support/database/embedded_process.ts';
+import { type FaultName, startWithFaults } from '../support/servers/faults.ts';
+import { freePort, testSecret } from '../support/servers/server.ts';
+import { createRandom } from '../support/values/random.ts';
+import {
+  type App,
+  appScopes,
+  createApp,
+  pushBody,
+  type Request,
+  subscribe,
+} from '../support/webhooks/apps.ts';
+import { insist, startTroublesome } from '../support/webhooks/faulty_subscriber.ts';
 
 const seconds = Number(process.env.SOAK_SECONDS ?? 20);
 const seed = Number(process.env.SOAK_SEED ?? Date.now() % 1_000_000);

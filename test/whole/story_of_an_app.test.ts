@@ -7,17 +7,17 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import type { Page } from 'playwright-core';
-import { startBrowser } from '../support/chromium.ts';
+import { startBrowser } from '../support/browser/chromium.ts';
+import { createTestAccount } from '../support/clients/oauth.ts';
 import {
   accessibilityFaults,
   desktop,
   openConsole,
   phone,
   startConsoleServer,
-} from '../support/console_page.ts';
-import { createTestAccount } from '../support/oauth.ts';
-import { accept, answer, startSubscriber } from '../support/subscriber.ts';
-import { createPublisher, fannedOut, publish, until } from '../support/webhooks.ts';
+} from '../support/console/console_page.ts';
+import { createPublisher, fannedOut, publish, until } from '../support/webhooks/apps.ts';
+import { accept, answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
 // One retry after a second: a failing delivery soon fails for good, and its state no longer changes during the test.
 const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });

@@ -13,7 +13,7 @@ import {
   pngSignature,
   transparentWebp,
   webp,
-} from '../../support/images.ts';
+} from '../../support/values/images.ts';
 
 const samples: readonly (readonly [ImageType, Buffer])[] = [
   ['image/png', png(24, 16)],

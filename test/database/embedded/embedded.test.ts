@@ -31,7 +31,7 @@ import {
   start,
   use,
   userScript,
-} from '../../support/embedded_process.ts';
+} from '../../support/database/embedded_process.ts';
 
 test('embedded PostgreSQL is durable, reachable by its owner alone, and stops', async (t) => {
   const dataDir = newDataDir(t);

@@ -23,7 +23,7 @@ import {
   query,
   use,
   userScript,
-} from '../../support/embedded_process.ts';
+} from '../../support/database/embedded_process.ts';
 
 const onlyRoot = isRoot ? false : 'only root can switch to another user';
 

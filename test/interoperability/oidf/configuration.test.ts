@@ -6,9 +6,14 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { after, test } from 'node:test';
-import { type Page, TestBrowser } from '../../support/browser.ts';
-import { authorizationUrl, createPkce, createTestAccount, createTestClient } from '../../support/oauth.ts';
-import { startTestServer } from '../../support/server.ts';
+import { type Page, TestBrowser } from '../../support/browser/browser.ts';
+import {
+  authorizationUrl,
+  createPkce,
+  createTestAccount,
+  createTestClient,
+} from '../../support/clients/oauth.ts';
+import { startTestServer } from '../../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

@@ -17,7 +17,7 @@ import { sql } from 'kysely';
 import * as openid from 'openid-client';
 import { addLogoutNotice, retryDelaysSeconds } from '../../../src/oauth/logout/notice.ts';
 import { loadSigningKeys } from '../../../src/oauth/signing_keys.ts';
-import type { Page, TestBrowser } from '../../support/browser.ts';
+import type { Page, TestBrowser } from '../../support/browser/browser.ts';
 import {
   authorizationUrl,
   authorize,
@@ -26,9 +26,9 @@ import {
   createTestClient,
   postForm,
   type TestClient,
-} from '../../support/oauth.ts';
-import { startTestServer, testSecret } from '../../support/server.ts';
-import { type Respond, siteEgress, startSite } from '../../support/site.ts';
+} from '../../support/clients/oauth.ts';
+import { type Respond, siteEgress, startSite } from '../../support/network/site.ts';
+import { startTestServer, testSecret } from '../../support/servers/server.ts';
 
 const site = await startSite({ after });
 const server = await startTestServer({ after }, {}, 'dev', undefined, siteEgress);

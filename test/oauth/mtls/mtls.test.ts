@@ -8,7 +8,6 @@ import { clientCreate } from '../../../src/commands/client_create.ts';
 import { parseCertificateHeader } from '../../../src/oauth/mtls/certificate_header.ts';
 import { certificateMatches } from '../../../src/oauth/mtls/certificate_subject.ts';
 import { createPlatform, loadPlatform } from '../../../src/platform.ts';
-import { machineCertificate, selfSignedCertificate } from '../../support/certificates.ts';
 import {
   authorize,
   createTestAccount,
@@ -16,8 +15,9 @@ import {
   obtainCode,
   postForm,
   type TestClient,
-} from '../../support/oauth.ts';
-import { startTestServer, type TestServer } from '../../support/server.ts';
+} from '../../support/clients/oauth.ts';
+import { machineCertificate, selfSignedCertificate } from '../../support/network/certificates.ts';
+import { startTestServer, type TestServer } from '../../support/servers/server.ts';
 
 const mtls = { certificateHeader: 'client-cert', verifiedHeader: 'x-client-verify' };
 

@@ -9,7 +9,7 @@ import { pino } from 'pino';
 import { countDocument, registrationLimits } from '../../../src/oauth/registration/registration_limit.ts';
 import { loadPlatform } from '../../../src/platform.ts';
 import { startServer } from '../../../src/server.ts';
-import { TestBrowser } from '../../support/browser.ts';
+import { TestBrowser } from '../../support/browser/browser.ts';
 import {
   authorizationUrl,
   authorize,
@@ -18,10 +18,10 @@ import {
   createTestClient,
   postForm,
   type TestClient,
-} from '../../support/oauth.ts';
-import { signInByOpenidClient } from '../../support/openid_client.ts';
-import { freePort, startTestServer, type TestServer, testSecret } from '../../support/server.ts';
-import { type Document, siteEgress, startSite } from '../../support/site.ts';
+} from '../../support/clients/oauth.ts';
+import { signInByOpenidClient } from '../../support/clients/openid_client.ts';
+import { type Document, siteEgress, startSite } from '../../support/network/site.ts';
+import { freePort, startTestServer, type TestServer, testSecret } from '../../support/servers/server.ts';
 
 const site = await startSite({ after });
 const server = await startTestServer({ after }, {}, 'dev', undefined, siteEgress);

@@ -13,9 +13,9 @@ import { createInitialAccessToken } from '../../../src/oauth/registration/initia
 import { countRegistration, registrationLimits } from '../../../src/oauth/registration/registration_limit.ts';
 import type { OAuthSettings } from '../../../src/oauth/settings.ts';
 import { loadPlatform } from '../../../src/platform.ts';
-import { authorize, createTestAccount, postForm, type TestClient } from '../../support/oauth.ts';
-import { signInByOpenidClient } from '../../support/openid_client.ts';
-import { startTestServer } from '../../support/server.ts';
+import { authorize, createTestAccount, postForm, type TestClient } from '../../support/clients/oauth.ts';
+import { signInByOpenidClient } from '../../support/clients/openid_client.ts';
+import { startTestServer } from '../../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);

@@ -4,10 +4,10 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import type { Page } from 'playwright-core';
 import type { ApiDocument } from '../../../src/web/reference/reader/document.ts';
-import { openPage, startBrowser } from '../../support/chromium.ts';
-import { accessibilityFaults } from '../../support/console_page.ts';
-import { createTestAccount } from '../../support/oauth.ts';
-import { startTestServer } from '../../support/server.ts';
+import { openPage, startBrowser } from '../../support/browser/chromium.ts';
+import { createTestAccount } from '../../support/clients/oauth.ts';
+import { accessibilityFaults } from '../../support/console/console_page.ts';
+import { startTestServer } from '../../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const browser = await startBrowser({ after });

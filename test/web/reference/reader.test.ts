@@ -15,7 +15,7 @@ import {
 import { readerPage } from '../../../src/web/reference/reader/reader_page.ts';
 import { sampleOf } from '../../../src/web/reference/reader/sample.ts';
 import { schemaFields, typeOf } from '../../../src/web/reference/reader/schema_fields.ts';
-import { startTestServer } from '../../support/server.ts';
+import { startTestServer } from '../../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const document = (await (await fetch(`${server.baseUrl}/openapi.json`)).json()) as ApiDocument;

@@ -12,12 +12,12 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import fc from 'fast-check';
 import { generateApi } from 'swagger-typescript-api';
-import { type ApiAnswer, type ApiUser, createApiUser, requester } from '../../support/api.ts';
-import { type ConsoleUser, createConsoleUser } from '../../support/console.ts';
-import { createTestClient, mintAccessToken } from '../../support/oauth.ts';
-import { testPlatform, testScopes } from '../../support/platform.ts';
-import { anything, fitting, type Schema } from '../../support/schema_values.ts';
-import { startTestServer } from '../../support/server.ts';
+import { type ApiAnswer, type ApiUser, createApiUser, requester } from '../../support/clients/api_client.ts';
+import { createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
+import { type ConsoleUser, createConsoleUser } from '../../support/console/console_user.ts';
+import { testPlatform, testScopes } from '../../support/servers/platform.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import { anything, fitting, type Schema } from '../../support/values/schema_values.ts';
 
 const server = await startTestServer({ after }, {}, 'dev', testPlatform);
 const nobody = requester(server);

@@ -3,9 +3,8 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { createConsoleUser } from '../../support/console.ts';
-import { startTestServer } from '../../support/server.ts';
-import { answer, startSubscriber } from '../../support/subscriber.ts';
+import { createConsoleUser } from '../../support/console/console_user.ts';
+import { startTestServer } from '../../support/servers/server.ts';
 import {
   createApp,
   createPublisher,
@@ -13,7 +12,8 @@ import {
   type Request,
   subscribe,
   until,
-} from '../../support/webhooks.ts';
+} from '../../support/webhooks/apps.ts';
+import { answer, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
 const { db } = server;

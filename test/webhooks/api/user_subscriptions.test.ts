@@ -12,8 +12,8 @@ import { newId } from '../../../src/crypto/ids.ts';
 import { withdrawGrantsOfClient } from '../../../src/grants/grant.ts';
 import { ensureOwnClients } from '../../../src/web/own_clients.ts';
 import { defaultQuotas } from '../../../src/webhooks/subscriptions/quotas.ts';
-import { requester } from '../../support/api.ts';
-import { TestBrowser } from '../../support/browser.ts';
+import { TestBrowser } from '../../support/browser/browser.ts';
+import { requester } from '../../support/clients/api_client.ts';
 import {
   authorizationUrl,
   createPkce,
@@ -22,11 +22,9 @@ import {
   mintAccessToken,
   postForm,
   type TestClient,
-} from '../../support/oauth.ts';
-import { runCommand } from '../../support/process.ts';
-import { startTestServer } from '../../support/server.ts';
-import { answer, startSubscriber } from '../../support/subscriber.ts';
-import { accessStatuses, fullAccess, noAccess } from '../../support/subscription_access.ts';
+} from '../../support/clients/oauth.ts';
+import { runCommand } from '../../support/servers/process.ts';
+import { startTestServer } from '../../support/servers/server.ts';
 import {
   createApp,
   createPublisher,
@@ -35,7 +33,9 @@ import {
   type Request,
   subscribe,
   until,
-} from '../../support/webhooks.ts';
+} from '../../support/webhooks/apps.ts';
+import { answer, startSubscriber } from '../../support/webhooks/subscriber.ts';
+import { accessStatuses, fullAccess, noAccess } from '../../support/webhooks/subscription_access.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;

@@ -18,9 +18,16 @@ import {
   retryAfterSecondsMax,
 } from '../../../src/webhooks/sending/retry_schedule.ts';
 import { disableFailing, warnFailing } from '../../../src/webhooks/subscriptions/failing.ts';
-import { freePort, startTestServer, testSecret } from '../../support/server.ts';
-import { answer, startSubscriber } from '../../support/subscriber.ts';
-import { type App, createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks.ts';
+import { freePort, startTestServer, testSecret } from '../../support/servers/server.ts';
+import {
+  type App,
+  createApp,
+  createPublisher,
+  publish,
+  subscribe,
+  until,
+} from '../../support/webhooks/apps.ts';
+import { answer, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer(
   { after },

@@ -12,10 +12,17 @@ import { RemoteEngine } from '../../../src/webhooks/engine/engine_remote.ts';
 import { kindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
 import { defaultHeaderNames } from '../../../src/webhooks/sending/header_names.ts';
 import { defaultQuotas } from '../../../src/webhooks/subscriptions/quotas.ts';
-import { createTestAccount } from '../../support/oauth.ts';
-import { startTestServer } from '../../support/server.ts';
-import { type Subscriber, startSubscriber } from '../../support/subscriber.ts';
-import { type App, createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks.ts';
+import { createTestAccount } from '../../support/clients/oauth.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import {
+  type App,
+  createApp,
+  createPublisher,
+  publish,
+  subscribe,
+  until,
+} from '../../support/webhooks/apps.ts';
+import { type Subscriber, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 // The engine runs in this thread, where the test can measure and collect its memory. Host quotas are lifted, so that
 // silent subscribers take up all that the other limits allow.

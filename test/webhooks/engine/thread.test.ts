@@ -6,13 +6,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { type Database, openDatabase } from '../../../src/database/database.ts';
 import { restartsMax } from '../../../src/webhooks/engine/restarts.ts';
-import { createDatabase } from '../../support/database.ts';
-import { type DatabaseProxy, startDatabaseProxy } from '../../support/database_proxy.ts';
-import { evaluateInThread, inspectable } from '../../support/inspector.ts';
-import { type NuncioProcess, startProcess } from '../../support/process.ts';
-import { freePort, type TestServer, testSecret } from '../../support/server.ts';
-import { type Received, startSubscriber } from '../../support/subscriber.ts';
-import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks.ts';
+import { createDatabase } from '../../support/database/database.ts';
+import { type DatabaseProxy, startDatabaseProxy } from '../../support/database/database_proxy.ts';
+import { evaluateInThread, inspectable } from '../../support/servers/inspector.ts';
+import { type NuncioProcess, startProcess } from '../../support/servers/process.ts';
+import { freePort, type TestServer, testSecret } from '../../support/servers/server.ts';
+import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
+import { type Received, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 interface Running {
   nuncio: NuncioProcess;

@@ -7,8 +7,7 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import type { Database } from '../../../src/database/database.ts';
-import { startTestServer, type TestServer } from '../../support/server.ts';
-import { startSubscriber } from '../../support/subscriber.ts';
+import { startTestServer, type TestServer } from '../../support/servers/server.ts';
 import {
   type App,
   createApp,
@@ -18,7 +17,8 @@ import {
   pushBody,
   subscribe,
   until,
-} from '../../support/webhooks.ts';
+} from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const numbers = (count: number) => Array.from({ length: count }, (_, index) => index);
 

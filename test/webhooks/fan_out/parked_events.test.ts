@@ -6,11 +6,10 @@ import { sql } from 'kysely';
 import { loadConfig } from '../../../src/config/config.ts';
 import type { Database } from '../../../src/database/database.ts';
 import { appendEvent } from '../../../src/events/event.ts';
-import { requester } from '../../support/api.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../../support/oauth.ts';
-import { prepareProcess, runCommand, startProcess } from '../../support/process.ts';
-import { startTestServer, testSecret } from '../../support/server.ts';
-import { startSubscriber } from '../../support/subscriber.ts';
+import { requester } from '../../support/clients/api_client.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
+import { prepareProcess, runCommand, startProcess } from '../../support/servers/process.ts';
+import { startTestServer, testSecret } from '../../support/servers/server.ts';
 import {
   appScopes,
   createApp,
@@ -20,7 +19,8 @@ import {
   pushBody,
   subscribe,
   until,
-} from '../../support/webhooks.ts';
+} from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const numbers = (count: number) => Array.from({ length: count }, (_, index) => index);
 const markOf = ({ body }: { body: string }) => JSON.parse(body).ref?.slice('refs/heads/'.length);

@@ -7,10 +7,9 @@ import { createSealer } from '../../../src/crypto/sealing.ts';
 import { makeSecret } from '../../../src/webhooks/subscriptions/signature.ts';
 import { createSubscription } from '../../../src/webhooks/subscriptions/subscription.ts';
 import { disableByWorker } from '../../../src/webhooks/subscriptions/subscription_state.ts';
-import { requester } from '../../support/api.ts';
-import { createTestAccount, mintAccessToken } from '../../support/oauth.ts';
-import { startTestServer, testSecret } from '../../support/server.ts';
-import { startSubscriber } from '../../support/subscriber.ts';
+import { requester } from '../../support/clients/api_client.ts';
+import { createTestAccount, mintAccessToken } from '../../support/clients/oauth.ts';
+import { startTestServer, testSecret } from '../../support/servers/server.ts';
 import {
   createApp,
   createPublisher,
@@ -19,7 +18,8 @@ import {
   type Request,
   subscribe,
   until,
-} from '../../support/webhooks.ts';
+} from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const publisher = await createPublisher(server);

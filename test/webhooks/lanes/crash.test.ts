@@ -3,11 +3,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { sql } from 'kysely';
-import { requester } from '../../support/api.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../../support/oauth.ts';
-import { prepareProcess, startProcess } from '../../support/process.ts';
-import { accept, startSubscriber } from '../../support/subscriber.ts';
-import { appScopes, publish, subscribe, until } from '../../support/webhooks.ts';
+import { requester } from '../../support/clients/api_client.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
+import { prepareProcess, startProcess } from '../../support/servers/process.ts';
+import { appScopes, publish, subscribe, until } from '../../support/webhooks/apps.ts';
+import { accept, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 test('webhooks 17, 62: all of a thousand accepted events are delivered after kill -9 and a restart, with one id each', async (t) => {
   const server = await prepareProcess(t, { NUNCIO_RATE_LIMIT: '0' });

@@ -5,12 +5,12 @@ import { test } from 'node:test';
 import { sql } from 'kysely';
 import { loadConfig } from '../../../src/config/config.ts';
 import { openDatabase } from '../../../src/database/database.ts';
-import { newDataDir, start } from '../../support/embedded_process.ts';
-import { startProcess } from '../../support/process.ts';
-import { freePort, type TestServer, testSecret } from '../../support/server.ts';
-import { createSteppedClock } from '../../support/stepped_clock.ts';
-import { startSubscriber } from '../../support/subscriber.ts';
-import { createApp, createPublisher, pushBody, subscribe, until } from '../../support/webhooks.ts';
+import { newDataDir, start } from '../../support/database/embedded_process.ts';
+import { createSteppedClock } from '../../support/database/stepped_clock.ts';
+import { startProcess } from '../../support/servers/process.ts';
+import { freePort, type TestServer, testSecret } from '../../support/servers/server.ts';
+import { createApp, createPublisher, pushBody, subscribe, until } from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const day = 86_400;
 

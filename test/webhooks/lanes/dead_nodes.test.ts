@@ -5,12 +5,12 @@ import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { openDatabase } from '../../../src/database/database.ts';
 import { deadNodeAfterMs, Peers } from '../../../src/webhooks/lanes/peers.ts';
-import { createDatabase } from '../../support/database.ts';
-import { startProcess } from '../../support/process.ts';
-import { freePort, startTestServer, testSecret } from '../../support/server.ts';
-import { startSubscriber } from '../../support/subscriber.ts';
-import { startTwoNodes } from '../../support/two_nodes.ts';
-import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks.ts';
+import { createDatabase } from '../../support/database/database.ts';
+import { startProcess } from '../../support/servers/process.ts';
+import { freePort, startTestServer, testSecret } from '../../support/servers/server.ts';
+import { startTwoNodes } from '../../support/servers/two_nodes.ts';
+import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 test('a peer is silent when its counter stands still for seven seconds of gapless observation', () => {
   const peers = new Peers();

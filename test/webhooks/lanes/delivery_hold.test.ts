@@ -12,21 +12,20 @@ import { newId } from '../../../src/crypto/ids.ts';
 import { type Database, openDatabase } from '../../../src/database/database.ts';
 import { maxStalenessMs, withDeliveryHold } from '../../../src/grants/delivery_hold.ts';
 import { createGrant, endClient, withdrawGrant, withdrawGrantsOfClient } from '../../../src/grants/grant.ts';
-import { requester } from '../../support/api.ts';
-import { TestBrowser } from '../../support/browser.ts';
-import { createDatabase } from '../../support/database.ts';
-import { startDatabaseProxy } from '../../support/database_proxy.ts';
+import { TestBrowser } from '../../support/browser/browser.ts';
+import { requester } from '../../support/clients/api_client.ts';
 import {
   authorize,
   createTestAccount,
   createTestClient,
   mintAccessToken,
   postForm,
-} from '../../support/oauth.ts';
-import { runCommand } from '../../support/process.ts';
-import { startTestServer } from '../../support/server.ts';
-import { type Subscriber, startSubscriber } from '../../support/subscriber.ts';
-import { startTwoNodes } from '../../support/two_nodes.ts';
+} from '../../support/clients/oauth.ts';
+import { createDatabase } from '../../support/database/database.ts';
+import { startDatabaseProxy } from '../../support/database/database_proxy.ts';
+import { runCommand } from '../../support/servers/process.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import { startTwoNodes } from '../../support/servers/two_nodes.ts';
 import {
   type App,
   appScopes,
@@ -37,7 +36,8 @@ import {
   type Request,
   subscribe,
   until,
-} from '../../support/webhooks.ts';
+} from '../../support/webhooks/apps.ts';
+import { type Subscriber, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 async function silence(db: Database): Promise<void> {
   await sql`

@@ -14,14 +14,21 @@ import { enterEpoch } from '../../../src/database/epoch.ts';
 import { migrate } from '../../../src/database/migrate.ts';
 import { Notifications } from '../../../src/database/notifications.ts';
 import { WithdrawalList } from '../../../src/grants/withdrawals.ts';
-import { requester } from '../../support/api.ts';
-import { startDatabaseProxy } from '../../support/database_proxy.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../../support/oauth.ts';
-import { startProcess } from '../../support/process.ts';
-import { freePort, startTestServer, testSecret } from '../../support/server.ts';
-import { startReplicated } from '../../support/standby.ts';
-import { accept, type Received, startSubscriber } from '../../support/subscriber.ts';
-import { appScopes, createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks.ts';
+import { requester } from '../../support/clients/api_client.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
+import { startDatabaseProxy } from '../../support/database/database_proxy.ts';
+import { startReplicated } from '../../support/database/standby.ts';
+import { startProcess } from '../../support/servers/process.ts';
+import { freePort, startTestServer, testSecret } from '../../support/servers/server.ts';
+import {
+  appScopes,
+  createApp,
+  createPublisher,
+  publish,
+  subscribe,
+  until,
+} from '../../support/webhooks/apps.ts';
+import { accept, type Received, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const marks = (word: string, count: number) =>
   Array.from({ length: count }, (_, index) => `${word}-${index}`);

@@ -4,10 +4,10 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { addressKey } from '../../../src/webhooks/sending/address_limits.ts';
 import { defaultQuotas } from '../../../src/webhooks/subscriptions/quotas.ts';
-import { platformWithPatientHosts } from '../../support/platform.ts';
-import { startTestServer } from '../../support/server.ts';
-import { type Behaviour, startSubscriber } from '../../support/subscriber.ts';
-import { type App, createApp, createPublisher, publish, subscribe } from '../../support/webhooks.ts';
+import { platformWithPatientHosts } from '../../support/servers/platform.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import { type App, createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
+import { type Behaviour, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const range = (count: number) => Array.from({ length: count }, (_, index) => index);
 const window = defaultQuotas.attemptsPerUnknownHost;

@@ -11,8 +11,8 @@ import { BackgroundTasks } from '../../../src/webhooks/lanes/background_tasks.ts
 import { LaneHolds } from '../../../src/webhooks/lanes/lane_holds.ts';
 import { LaneLoader } from '../../../src/webhooks/lanes/lane_loader.ts';
 import { LeasedLanes } from '../../../src/webhooks/lanes/leased_lanes.ts';
-import { startTestServer, testSecret } from '../../support/server.ts';
-import { createApp, subscribe } from '../../support/webhooks.ts';
+import { startTestServer, testSecret } from '../../support/servers/server.ts';
+import { createApp, subscribe } from '../../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;

@@ -4,9 +4,8 @@ import assert from 'node:assert/strict';
 import { after, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
-import { createTestAccount, mintAccessToken } from '../../support/oauth.ts';
-import { startTestServer } from '../../support/server.ts';
-import { answer, type Subscriber, startSubscriber } from '../../support/subscriber.ts';
+import { createTestAccount, mintAccessToken } from '../../support/clients/oauth.ts';
+import { startTestServer } from '../../support/servers/server.ts';
 import {
   type App,
   createApp,
@@ -16,7 +15,8 @@ import {
   pushBody,
   subscribe,
   until,
-} from '../../support/webhooks.ts';
+} from '../../support/webhooks/apps.ts';
+import { answer, type Subscriber, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s,1s,1s' });
 const { db } = server;
@@ -136,7 +136,7 @@ test('webhooks 66: an ordered app lane continues when one of its users withdraws
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createSubscribingClient(server);
   const { createGrant, withdrawGrant } = await import('../../../src/grants/grant.ts');
-  const { createTestAccount } = await import('../../support/oauth.ts');
+  const { createTestAccount } = await import('../../support/clients/oauth.ts');
   const [one, other] = [await createTestAccount(server), await createTestAccount(server)];
   const scopes = ['read:posts'];
   const grantId = await createGrant(db, { accountId: one.id, clientId: app.client.id, scopes });

@@ -5,10 +5,10 @@ import type { ServerResponse } from 'node:http';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
-import { platformWithPatientHosts } from '../../support/platform.ts';
-import { startTestServer } from '../../support/server.ts';
-import { startSubscriber } from '../../support/subscriber.ts';
-import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks.ts';
+import { platformWithPatientHosts } from '../../support/servers/platform.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after }, {}, 'dev', await platformWithPatientHosts());
 const { db } = server;

@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { after, type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { Node } from '../../../src/webhooks/lanes/node.ts';
-import { startTestServer } from '../../support/server.ts';
-import { until } from '../../support/webhooks.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import { until } from '../../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;

@@ -11,13 +11,13 @@ import { openDatabase } from '../../../src/database/database.ts';
 import { appendEvent } from '../../../src/events/event.ts';
 import { loadPlatform } from '../../../src/platform.ts';
 import { startServer } from '../../../src/server.ts';
-import { requester } from '../../support/api.ts';
-import { createDatabase } from '../../support/database.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../../support/oauth.ts';
-import { freePort, testSecret } from '../../support/server.ts';
-import { startSubscriber } from '../../support/subscriber.ts';
-import { startTwoNodes } from '../../support/two_nodes.ts';
-import { appScopes, publish, subscribe, until } from '../../support/webhooks.ts';
+import { requester } from '../../support/clients/api_client.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
+import { createDatabase } from '../../support/database/database.ts';
+import { freePort, testSecret } from '../../support/servers/server.ts';
+import { startTwoNodes } from '../../support/servers/two_nodes.ts';
+import { appScopes, publish, subscribe, until } from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 /**
  * A proxy to the database that loses the result of a statement: the database executes it, then the connection is cut.

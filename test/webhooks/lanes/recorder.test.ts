@@ -10,9 +10,9 @@ import { type LaneState, loadLanes } from '../../../src/webhooks/lanes/lane_stor
 import type { Outcome } from '../../../src/webhooks/lanes/outcome_policy.ts';
 import { Recorder } from '../../../src/webhooks/lanes/recorder.ts';
 import { Tenant, WaitingMemory } from '../../../src/webhooks/lanes/waiting_memory.ts';
-import { startTestServer, testSecret } from '../../support/server.ts';
-import { startSubscriber } from '../../support/subscriber.ts';
-import { createApp, subscribe, until } from '../../support/webhooks.ts';
+import { startTestServer, testSecret } from '../../support/servers/server.ts';
+import { createApp, subscribe, until } from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;

@@ -8,8 +8,7 @@ import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { loadPlatform } from '../../../src/platform.ts';
 import { defaultQuotas, type Quotas } from '../../../src/webhooks/subscriptions/quotas.ts';
-import { startTestServer, type TestServer } from '../../support/server.ts';
-import { startSubscriber } from '../../support/subscriber.ts';
+import { startTestServer, type TestServer } from '../../support/servers/server.ts';
 import {
   type App,
   createApp,
@@ -18,7 +17,8 @@ import {
   publish,
   subscribe,
   until,
-} from '../../support/webhooks.ts';
+} from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const range = (count: number) => Array.from({ length: count }, (_, index) => index);
 

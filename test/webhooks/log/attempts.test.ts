@@ -8,10 +8,17 @@ import { applyRetention } from '../../../src/webhooks/log/retention.ts';
 import { attemptErrors } from '../../../src/webhooks/sending/attempt_error.ts';
 import { signatureShapes } from '../../../src/webhooks/subscriptions/signature.ts';
 import { formats } from '../../../src/webhooks/subscriptions/subscription.ts';
-import { startTestServer } from '../../support/server.ts';
-import { siteEgress, startSite } from '../../support/site.ts';
-import { answer, startSubscriber } from '../../support/subscriber.ts';
-import { type App, createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks.ts';
+import { siteEgress, startSite } from '../../support/network/site.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import {
+  type App,
+  createApp,
+  createPublisher,
+  publish,
+  subscribe,
+  until,
+} from '../../support/webhooks/apps.ts';
+import { answer, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const site = await startSite({ after });
 const server = await startTestServer({ after }, {}, 'dev', undefined, siteEgress);

@@ -5,9 +5,9 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import type { Database } from '../../../src/database/database.ts';
 import { applyRetention } from '../../../src/webhooks/log/retention.ts';
-import { startTestServer } from '../../support/server.ts';
-import { startSubscriber } from '../../support/subscriber.ts';
-import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const publisher = await createPublisher(server);

@@ -210,7 +210,7 @@ test('no connection is reused after a response that Node’s client refuses or r
 });
 
 const pem = (name: string) =>
-  readFileSync(new URL(`../../support/certificates/${name}`, import.meta.url), 'utf8');
+  readFileSync(new URL(`../../support/network/certificates/${name}`, import.meta.url), 'utf8');
 
 function createSender(t: TestContext): Sender {
   const extraCa = pem('ca.pem');

@@ -20,7 +20,7 @@ import { Sender } from '../../../src/webhooks/sending/sender.ts';
 import { HmacKey } from '../../../src/webhooks/subscriptions/hmac.ts';
 
 const pem = (name: string) =>
-  readFileSync(new URL(`../../support/certificates/${name}`, import.meta.url), 'utf8');
+  readFileSync(new URL(`../../support/network/certificates/${name}`, import.meta.url), 'utf8');
 const ok = 'HTTP/1.1 200 OK\r\n';
 
 interface Read {

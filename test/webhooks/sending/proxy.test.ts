@@ -8,14 +8,14 @@ import { type TestContext, test } from 'node:test';
 import { type EgressProxy, readEgressProxy } from '../../../src/egress/proxy.ts';
 import type { ExchangeResult } from '../../../src/webhooks/sending/exchange.ts';
 import { Sender } from '../../../src/webhooks/sending/sender.ts';
-import { startEgressProxy } from '../../support/egress_proxy.ts';
-import { startTestServer } from '../../support/server.ts';
-import { siteEgress, startSite } from '../../support/site.ts';
-import { startSubscriber } from '../../support/subscriber.ts';
-import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks.ts';
+import { startEgressProxy } from '../../support/network/egress_proxy.ts';
+import { siteEgress, startSite } from '../../support/network/site.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const pem = (name: string) =>
-  readFileSync(new URL(`../../support/certificates/${name}`, import.meta.url), 'utf8');
+  readFileSync(new URL(`../../support/network/certificates/${name}`, import.meta.url), 'utf8');
 
 function createSender(t: TestContext, proxy: EgressProxy, addresses = ['127.0.0.1'], isOpen = true): Sender {
   const sender = new Sender({

@@ -24,7 +24,7 @@ import { exchangeTimeoutMs, Sender } from '../../../src/webhooks/sending/sender.
 import { headerLines } from '../../../src/webhooks/subscriptions/static_headers.ts';
 
 const pem = (name: string) =>
-  readFileSync(new URL(`../../support/certificates/${name}`, import.meta.url), 'utf8');
+  readFileSync(new URL(`../../support/network/certificates/${name}`, import.meta.url), 'utf8');
 const certificate = (name: string) => ({ key: pem(`${name}.key`), cert: pem(`${name}.pem`) });
 const extraCa = pem('ca.pem');
 /** Resolves every name to loopback. */

@@ -7,11 +7,11 @@ import { createRemoteJWKSet, decodeJwt, type JWK, jwtVerify, SignJWT } from 'jos
 import { sql } from 'kysely';
 import { loadDeliveryKeys, rotateDeliveryKey } from '../../../src/webhooks/sending/delivery_key.ts';
 import { signEd25519 } from '../../../src/webhooks/subscriptions/signature.ts';
-import { clientToken, createTestClient } from '../../support/oauth.ts';
-import { runCommand } from '../../support/process.ts';
-import { startTestServer, testSecret } from '../../support/server.ts';
-import { type Received, startSubscriber } from '../../support/subscriber.ts';
-import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks.ts';
+import { clientToken, createTestClient } from '../../support/clients/oauth.ts';
+import { runCommand } from '../../support/servers/process.ts';
+import { startTestServer, testSecret } from '../../support/servers/server.ts';
+import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
+import { type Received, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const publisher = await createPublisher(server);

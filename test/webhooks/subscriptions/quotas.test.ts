@@ -5,10 +5,9 @@ import { type TestContext, test } from 'node:test';
 import { createGrant } from '../../../src/grants/grant.ts';
 import { loadPlatform } from '../../../src/platform.ts';
 import { defaultQuotas, type Quotas } from '../../../src/webhooks/subscriptions/quotas.ts';
-import { requester } from '../../support/api.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../../support/oauth.ts';
-import { startTestServer, type TestServer } from '../../support/server.ts';
-import { startSubscriber } from '../../support/subscriber.ts';
+import { requester } from '../../support/clients/api_client.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
+import { startTestServer, type TestServer } from '../../support/servers/server.ts';
 import {
   type App,
   appScopes,
@@ -18,7 +17,8 @@ import {
   publish,
   subscribe,
   until,
-} from '../../support/webhooks.ts';
+} from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const json = { url: 'https://example.com/hooks', kinds: ['push'] };
 const range = (count: number) => Array.from({ length: count }, (_, index) => index);

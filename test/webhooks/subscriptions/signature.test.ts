@@ -15,9 +15,9 @@ import {
   standardKey,
   textKey,
 } from '../../../src/webhooks/subscriptions/signature.ts';
-import { startTestServer } from '../../support/server.ts';
-import { type Received, startSubscriber } from '../../support/subscriber.ts';
-import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
+import { type Received, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const publisher = await createPublisher(server);

@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { startTestServer } from '../../support/server.ts';
-import { startSubscriber } from '../../support/subscriber.ts';
-import { createApp, subscribe, until } from '../../support/webhooks.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import { createApp, subscribe, until } from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const url = 'https://example.com/hooks';

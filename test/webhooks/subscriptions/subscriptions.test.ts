@@ -9,9 +9,8 @@ import { loadConfig } from '../../../src/config/config.ts';
 import { openDatabase } from '../../../src/database/database.ts';
 import { createPlatform, loadPlatform } from '../../../src/platform.ts';
 import { startServer } from '../../../src/server.ts';
-import { createDatabase } from '../../support/database.ts';
-import { freePort, startTestServer, testSecret } from '../../support/server.ts';
-import { answer, startSubscriber } from '../../support/subscriber.ts';
+import { createDatabase } from '../../support/database/database.ts';
+import { freePort, startTestServer, testSecret } from '../../support/servers/server.ts';
 import {
   createApp,
   createPublisher,
@@ -19,7 +18,8 @@ import {
   publish,
   subscribe,
   until,
-} from '../../support/webhooks.ts';
+} from '../../support/webhooks/apps.ts';
+import { answer, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const url = 'https://example.com/hooks';
@@ -347,7 +347,7 @@ test('a client’s subscription gets its grantors’ events within each grant’
   const { client, request } = await createSubscribingClient(server);
   await subscribe({ request }, { url: subscriber.url });
   const stranger = await createApp(server);
-  const { createTestAccount, mintAccessToken } = await import('../../support/oauth.ts');
+  const { createTestAccount, mintAccessToken } = await import('../../support/clients/oauth.ts');
   const reading = await createTestAccount(server);
   const other = await createTestAccount(server);
   await mintAccessToken(server, { account: reading, client, scopes: ['read:posts'] });

@@ -5,8 +5,8 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { classifyAddress } from '../../../src/egress/address.ts';
 import { checkSubscriberUrl } from '../../../src/webhooks/subscriptions/subscriber_url.ts';
-import { startTestServer } from '../../support/server.ts';
-import { createApp } from '../../support/webhooks.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import { createApp } from '../../support/webhooks/apps.ts';
 
 const codeOf = (url: string) => checkSubscriberUrl(url, false).refusal?.code ?? 'accepted';
 

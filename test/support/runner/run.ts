@@ -1,0 +1,82 @@
+/**
+ * `npm test`: starts one PostgreSQL for the whole run, runs tests, and stops PostgreSQL. The parameters name rooms
+ * (`webhooks/lanes`) or files (`test/webhooks/lanes/hosts.test.ts`); without any, every test runs.
+ *
+ *   --fast                          only files that need no server, no database and no browser
+ *   --test-concurrency=<files>      files that run at the same time
+ *   --test-timeout=<milliseconds>   after which a test fails
+ *   --test-name-pattern=<pattern>   only tests whose names match
+ */
+
+import { availableParallelism, loadavg } from 'node:os';
+import { run } from 'node:test';
+import { spec } from 'node:test/reporters';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { missingFrom } from './checklist.ts';
+import { collectRan, type RanTest, slowestFiles } from './ran_tests.ts';
+import { findTestFiles, longestFirst, needsServer, testFileName } from './test_files.ts';
+import { startTestPostgres } from './test_postgres.ts';
+
+const { values: options, positionals: names } = parseArgs({
+  allowPositionals: true,
+  options: {
+    fast: { type: 'boolean', default: false },
+    'test-concurrency': { type: 'string' },
+    'test-timeout': { type: 'string', default: '600000' },
+    'test-name-pattern': { type: 'string', multiple: true },
+  },
+});
+
+/** Tests wait for much of their time. A higher number exhausts the processor and the connections. */
+const filesPerProcessor = 3;
+
+/** A file fails when it runs longer than this many test timeouts. */
+const testsPerFileMax = 3;
+
+const found = await findTestFiles(names);
+const files = longestFirst(options.fast ? found.filter((path) => !needsServer(path)) : found);
+const namePatterns = options['test-name-pattern'];
+const postgres = options.fast ? undefined : await startTestPostgres();
+let isSuccess = false;
+try {
+  const { ran, hasPassed } = await runFiles();
+  // A run with name patterns omits tests on purpose.
+  const missing = namePatterns === undefined ? missingFrom(ran, files.map(testFileName)) : [];
+  for (const text of missing) process.stderr.write(`checklist: ${text}\n`);
+  if (files.length > 1) process.stdout.write(slowestFiles(ran));
+  isSuccess = hasPassed && missing.length === 0;
+} finally {
+  await postgres?.stop();
+}
+process.exit(isSuccess ? 0 : 1);
+
+/** Returns the number of files to run concurrently; fewer on a busy machine. */
+function filesAtOnce(): number {
+  const processors = availableParallelism();
+  const busy = Math.round(loadavg()[0] ?? 0);
+  return Math.max(2, processors, filesPerProcessor * processors - busy);
+}
+
+async function runFiles(): Promise<{ ran: RanTest[]; hasPassed: boolean }> {
+  // Each file runs in a process that inherits this environment.
+  if (postgres !== undefined) process.env.TEST_DATABASE_URL = postgres.connectionString;
+  process.env.NODE_ENV = 'test';
+  // Hundreds of processes load the same sources.
+  process.env.NODE_COMPILE_CACHE = fileURLToPath(
+    new URL('../../../node_modules/.cache/compiled', import.meta.url),
+  );
+  const ending = new AbortController();
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => ending.abort());
+  const events = run({
+    files,
+    concurrency: Number(options['test-concurrency'] ?? filesAtOnce()),
+    signal: ending.signal,
+    timeout: testsPerFileMax * Number(options['test-timeout']),
+    execArgv: [`--test-timeout=${options['test-timeout']}`],
+    ...(namePatterns === undefined ? {} : { testNamePatterns: namePatterns }),
+  });
+  const collected = collectRan(events);
+  events.compose(new spec()).pipe(process.stdout);
+  return collected;
+}

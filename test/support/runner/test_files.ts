@@ -1,0 +1,87 @@
+/** Test files, by the names that people and documents use. */
+
+import { existsSync, readFileSync } from 'node:fs';
+import { glob } from 'node:fs/promises';
+import { dirname, join, relative, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+export const testFolder = fileURLToPath(new URL('../../', import.meta.url));
+
+/** Returns the path of a test file below `test/`, as documents name it. */
+export function testFileName(path: string): string {
+  return relative(testFolder, resolve(path));
+}
+
+/**
+ * Returns the test files that the names refer to, or all test files without names. A name is a room
+ * (`webhooks/lanes`), a test in it (`webhooks/lanes/hosts`) or a path (`test/…`, `bench/month.ts`).
+ */
+export async function findTestFiles(names: readonly string[]): Promise<string[]> {
+  const paths = names.length === 0 ? ['test'] : names.map(pathOf);
+  return (await Promise.all(paths.map(filesAt))).flat();
+}
+
+function pathOf(name: string): string {
+  const path = /^(test|bench)(\/|$)/.test(name) ? name : join('test', name);
+  return existsSync(`${path}.test.ts`) && !existsSync(path) ? `${path}.test.ts` : path;
+}
+
+async function filesAt(path: string): Promise<string[]> {
+  const pattern = path.endsWith('.ts') ? path : join(path, '**/*.test.ts');
+  const found = await Array.fromAsync(glob(pattern));
+  if (found.length === 0) throw new Error(`There are no tests at ${path}.`);
+  return found.sort();
+}
+
+/** Modules that a test imports if it starts PostgreSQL, a server or a browser. */
+const serverModules = [
+  'browser/chromium',
+  'database/database',
+  'database/embedded_process',
+  'runner/test_postgres',
+  'servers/process',
+  'servers/server',
+].map((name) => `test/support/${name}.ts`);
+/** Test files that run other programs or wait for seconds. */
+const slowFiles = ['webhooks/sending/', 'commands/', 'interoperability/', 'examples/', 'whole/'];
+
+/** Whether a test file, or a test module that it imports, needs more than its own process. */
+export function needsServer(path: string): boolean {
+  return slowFiles.some((start) => testFileName(path).startsWith(start)) || reachesServer(path, new Set());
+}
+
+function reachesServer(path: string, seen: Set<string>): boolean {
+  if (serverModules.includes(path)) return true;
+  if (seen.has(path)) return false;
+  seen.add(path);
+  const imports = readFileSync(path, 'utf8').matchAll(/(?:\bfrom|\bimport\()\s*'(\.{1,2}\/[^'$]+)'/g);
+  return [...imports]
+    .map(([, specifier = '']) => join(dirname(path), specifier))
+    .filter((imported) => imported.startsWith('test/'))
+    .some((imported) => reachesServer(imported, seen));
+}
+
+/** The slowest test files. They start first, so that none of them runs alone at the end. */
+const longFiles: readonly string[] = [
+  'whole/nodes_soak.test.ts',
+  'whole/soak.test.ts',
+  'webhooks/lanes/failover.test.ts',
+  'webhooks/lanes/dead_nodes.test.ts',
+  'webhooks/lanes/nodes.test.ts',
+  'webhooks/lanes/lanes.test.ts',
+  'webhooks/lanes/crash.test.ts',
+  'webhooks/engine/engine.test.ts',
+  'webhooks/engine/memory.test.ts',
+  'webhooks/engine/thread.test.ts',
+  'webhooks/fan_out/fairness.test.ts',
+  'webhooks/fan_out/parked_events.test.ts',
+  'database/embedded/embedded.test.ts',
+  'database/schema.test.ts',
+  'accounts/throttle.test.ts',
+  'oauth/rate_limit.test.ts',
+];
+
+export function longestFirst(paths: readonly string[]): string[] {
+  const isLong = (path: string) => longFiles.includes(testFileName(path));
+  return [...paths.filter(isLong), ...paths.filter((path) => !isLong(path))];
+}

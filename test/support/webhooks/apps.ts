@@ -1,0 +1,100 @@
+/**
+ * Apps that publish and subscribe, for tests.
+ */
+
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { sql } from 'kysely';
+import type { Account } from '../../../src/accounts/account.ts';
+import { type ApiAnswer, requester } from '../clients/api_client.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../clients/oauth.ts';
+import { patienceMs } from '../patience.ts';
+import type { TestServer } from '../servers/server.ts';
+
+export type Request = ReturnType<typeof requester>;
+
+/** Creates a machine client of the operator, with a token that may publish. */
+export async function createPublisher(server: TestServer): Promise<Request> {
+  const client = await createTestClient(server, { scopes: ['write:events'] });
+  const { accessToken } = await mintAccessToken(server, { client, scopes: ['write:events'] });
+  return requester(server, accessToken);
+}
+
+export interface App {
+  account: Pick<Account, 'id'>;
+  clientId: string;
+  grantId: string;
+  request: Request;
+}
+
+export const appScopes = ['read:posts', 'write:posts', 'read:profile', 'read:webhooks', 'write:webhooks'];
+
+/** Creates an app that acts for a user. */
+export async function createApp(
+  server: TestServer,
+  options: { scopes?: string[]; account?: Pick<Account, 'id'> } = {},
+): Promise<App> {
+  const scopes = options.scopes ?? appScopes;
+  const account = options.account ?? (await createTestAccount(server));
+  const client = await createTestClient(server, { scopes });
+  const { accessToken, grantId } = await mintAccessToken(server, { account, client, scopes });
+  return {
+    account,
+    clientId: client.id,
+    grantId: grantId as string,
+    request: requester(server, accessToken),
+  };
+}
+
+/** Creates a client that may subscribe for itself. */
+export async function createSubscribingClient(server: TestServer) {
+  const scopes = ['read:posts', 'read:webhooks', 'write:webhooks'];
+  const client = await createTestClient(server, { scopes, maySubscribe: true });
+  const { accessToken } = await mintAccessToken(server, { client, scopes });
+  return { client, request: requester(server, accessToken) };
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: tests look at whatever came
+export async function subscribe(app: { request: Request }, fields: Record<string, unknown>): Promise<any> {
+  const created = await app.request('POST', '/subscriptions', { json: { kinds: ['*'], ...fields } });
+  if (created.status !== 201) throw new Error(`subscribing gave ${created.status}: ${created.text}`);
+  return created.body;
+}
+
+/** Returns a body of the kind `push`. */
+export function pushBody(mark: unknown = randomUUID()): Record<string, unknown> {
+  return { ref: `refs/heads/${mark}`, commits: [], repository: { name: 'example' } };
+}
+
+export async function publish(
+  publisher: Request,
+  account: Pick<Account, 'id'>,
+  marks: unknown[],
+): Promise<ApiAnswer> {
+  const events = marks.map((mark) => ({ kind: 'push', account: account.id, body: pushBody(mark) }));
+  const answer = await publisher('POST', '/events', { json: events });
+  if (answer.status !== 202) throw new Error(`publishing gave ${answer.status}: ${answer.text}`);
+  return answer;
+}
+
+/** Waits until fan-out has processed every published event. */
+export async function fannedOut({ db }: Pick<TestServer, 'db'>): Promise<void> {
+  await until(
+    async () => (await sql`select from outbox limit 1`.execute(db)).rows.length,
+    (count) => count === 0,
+  );
+}
+
+/**
+ * Repeats a request until its result is the wanted one.
+ * @throws Error with the last result on timeout
+ */
+export async function until<T>(ask: () => Promise<T>, isWanted: (value: T) => boolean): Promise<T> {
+  const end = Date.now() + patienceMs;
+  for (;;) {
+    const value = await ask();
+    if (isWanted(value)) return value;
+    if (Date.now() > end) throw new Error(`still not as wanted: ${JSON.stringify(value)}`);
+    await sleep(25);
+  }
+}
