@@ -6,7 +6,7 @@ import { type AccountName, mustNameAccount, readAccountName } from '../accounts/
 import type { Database } from '../database/database.ts';
 import { loginScope } from '../grants/scopes.ts';
 import { readJsonObject } from '../http/json_object.ts';
-import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
+import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
 import { type AccountApiOptions, machineGuard } from './machine_guard.ts';
 
 /** Maximum length of `return_to` in characters. */
@@ -53,7 +53,7 @@ function readLink(
   body: unknown,
   returnOrigins: ReadonlySet<string>,
 ): { account: AccountName; returnTo: string | null } {
-  const errors: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   const given = readJsonObject(body, ['account', 'return_to'], errors);
   const { account, return_to: returnTo = null } = given;
   const named = readAccountName(account);

@@ -3,7 +3,7 @@
 import type { ExternalAccount } from '../accounts/external_account.ts';
 import { type LoginRequest, unknownAuthTime } from '../accounts/login_request.ts';
 import { readJsonObject } from '../http/json_object.ts';
-import { type BodyFault, bodyProblem } from '../http/problem.ts';
+import { bodyProblem, type ValidationError } from '../http/problem.ts';
 import { readAccountOfLogin } from './members.ts';
 
 /** Tolerance between the clocks of the application and of this server, in seconds. */
@@ -35,7 +35,7 @@ export interface Acceptance {
 
 /** @throws Problem 422 */
 export function readAcceptance(body: unknown, { parameters, createdAt }: LoginRequest): Acceptance {
-  const errors: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   const given = readJsonObject(body, ['account', 'auth_time', 'amr', 'acr'], errors);
   const account = readAccountOfLogin(given.account, '/account', errors);
   const { auth_time: authTime, amr = null, acr = null } = given;
@@ -83,7 +83,7 @@ export function readAcceptance(body: unknown, { parameters, createdAt }: LoginRe
 
 /** @throws Problem 422 */
 export function readRejection(body: unknown): { error: string; description: string | null } {
-  const errors: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   const given = readJsonObject(body ?? {}, ['error', 'error_description'], errors);
   const { error = 'access_denied', error_description: description = null } = given;
   if (!(loginErrors as readonly unknown[]).includes(error)) {

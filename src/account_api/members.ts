@@ -8,7 +8,7 @@ import {
   isExternalId,
 } from '../accounts/external_account.ts';
 import { escapePointer } from '../http/json.ts';
-import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
+import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
 
 /** Maximum accounts per request. */
 export const accountsMax = 1_000;
@@ -22,7 +22,7 @@ const names = new Set(['email', 'email_verified', 'name', 'disabled']);
 
 /** @throws Problem 422 with all errors */
 export function readMembers(body: unknown): AccountMembers {
-  const errors: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   const members = readObject(body, '', names, errors);
   if (members === undefined || errors.length > 0) throw bodyProblem(errors);
   return members;
@@ -35,7 +35,7 @@ export function readExternalAccounts(body: unknown): ExternalAccount[] {
   if (items.length === 0 || items.length > accountsMax) {
     throw bodyProblem([{ pointer: '', message: `must have 1 to ${accountsMax} accounts` }]);
   }
-  const errors: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   const accounts: ExternalAccount[] = [];
   const seen = new Set<string>();
   for (const [index, item] of items.entries()) {
@@ -65,7 +65,7 @@ export function readExternalAccounts(body: unknown): ExternalAccount[] {
 export function readAccountOfLogin(
   value: unknown,
   pointer: string,
-  errors: BodyFault[],
+  errors: ValidationError[],
 ): ExternalAccount | undefined {
   const members = readObject(value, pointer, namesOfLogin, errors);
   if (members === undefined) return undefined;
@@ -89,7 +89,7 @@ function readObject(
   value: unknown,
   pointer: string,
   known: ReadonlySet<string>,
-  errors: BodyFault[],
+  errors: ValidationError[],
 ): AccountMembers | undefined {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     errors.push({ pointer, message: 'must be an object' });

@@ -12,7 +12,7 @@ import { withDeliveryHold } from '../grants/delivery_hold.ts';
 import { isStorable } from '../http/json.ts';
 import { readJsonObject } from '../http/json_object.ts';
 import { readPage, sendPage, textCursor } from '../http/page.ts';
-import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
+import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
 import { readTime } from '../http/time.ts';
 import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
 import { readChoice, readTextParameter } from './parameters.ts';
@@ -209,7 +209,7 @@ const readVerification = (body: unknown) => readBody(body, ['updated_at']);
 /** @throws Problem 422 */
 function readBody(body: unknown, more: readonly string[]): ChangeBody {
   if (body === undefined) return { reason: null, expectedUpdatedAt: null };
-  const errors: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   const { reason = null, updated_at: updatedAt = null } = readJsonObject(body, ['reason', ...more], errors);
   const expectedUpdatedAt = typeof updatedAt === 'string' ? (readTime(updatedAt) ?? null) : null;
   if (more.includes('updated_at') && updatedAt !== null && expectedUpdatedAt === null) {

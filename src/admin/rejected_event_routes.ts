@@ -8,7 +8,7 @@ import { type Correction, retryRejected } from '../events/retry_rejected.ts';
 import { isStorable } from '../http/json.ts';
 import { readJsonObject } from '../http/json_object.ts';
 import { readPage, sendPage } from '../http/page.ts';
-import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
+import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
 import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
 
 /** Maximum length of a corrected kind or account, in characters. */
@@ -69,7 +69,7 @@ export function registerAdminRejectedEvents(options: AdminOptions): void {
 /** @throws Problem 422 */
 function readCorrection(body: unknown): Correction {
   if (body === undefined || body === null) return {};
-  const errors: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   const given = readJsonObject(body, ['kind', 'account', 'body'], errors);
   const { kind, account, body: corrected } = given;
   for (const [name, value] of Object.entries({ kind, account })) {

@@ -10,7 +10,7 @@ import type { Client } from '../clients/client.ts';
 import { authMethods, deviceCodeGrantType } from '../clients/client.ts';
 import type { SelfDescription } from '../clients/self_registered.ts';
 import { escapePointer } from '../http/json.ts';
-import { type BodyFault, bodyProblem } from '../http/problem.ts';
+import { bodyProblem, type ValidationError } from '../http/problem.ts';
 
 export type Metadata = Record<string, unknown>;
 
@@ -143,7 +143,7 @@ function readMembers(body: unknown): Metadata {
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
     throw bodyProblem([{ pointer: '', message: 'must be an object' }]);
   }
-  const errors: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   for (const name of Object.keys(body)) {
     if (Object.hasOwn(settableMembers, name)) continue;
     const message = serverMembers.has(name) ? 'is set by the server' : 'is not a known property';

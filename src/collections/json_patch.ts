@@ -39,14 +39,14 @@ interface Work {
 export function applyJsonPatch(document: Members, patch: unknown): void {
   const work: Work = { copiedCharacters: 0, visitedValues: 0 };
   for (const [index, operation] of checkOperations(patch).entries()) {
-    const fault = applyOperation(document, operation, work);
-    if (fault === 'test failed') {
+    const error = applyOperation(document, operation, work);
+    if (error === 'test failed') {
       throw new Problem(409, 'A test operation of the patch failed.', {
         code: 'patch-test-failed',
         errors: [{ pointer: `/${index}`, message: 'the value is different' }],
       });
     }
-    if (fault !== undefined) throw bodyProblem([{ pointer: `/${index}`, message: fault }]);
+    if (error !== undefined) throw bodyProblem([{ pointer: `/${index}`, message: error }]);
   }
 }
 

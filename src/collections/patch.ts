@@ -5,7 +5,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import { escapePointer } from '../http/json.ts';
-import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
+import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
 import { applyJsonPatch } from './json_patch.ts';
 import { type OwnedRow, toMembers } from './resource.ts';
 import type { ResourceType } from './resource_type.ts';
@@ -21,7 +21,7 @@ type Members = Record<string, unknown>;
 export function replacedValues(type: ResourceType, row: OwnedRow, body: unknown, check: BodyCheck): Members {
   if (!isObject(body)) return check(body);
   const current = toMembers(type, row);
-  const faults: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   const values: Members = {};
   const settable = new Set(type.fields.filter((field) => field.set === 'client').map((field) => field.name));
   for (const [name, value] of Object.entries(body)) {
@@ -30,10 +30,10 @@ export function replacedValues(type: ResourceType, row: OwnedRow, body: unknown,
     if (name === '_links' || name === '_embedded' || name === 'updated_at') continue;
     if (!isFixed) values[name] = value;
     else if (!isDeepStrictEqual(value, current[name])) {
-      faults.push({ pointer: `/${escapePointer(name)}`, message: 'cannot be changed', code: 'read-only' });
+      errors.push({ pointer: `/${escapePointer(name)}`, message: 'cannot be changed', code: 'read-only' });
     }
   }
-  if (faults.length > 0) throw bodyProblem(faults);
+  if (errors.length > 0) throw bodyProblem(errors);
   return check(values);
 }
 
@@ -64,14 +64,14 @@ export function patchedValues(type: ResourceType, row: OwnedRow, patch: unknown,
   if (patch === undefined) throw new Problem(400, 'A body is required.', { code: 'no-body' });
   const document = toMembers(type, row);
   applyJsonPatch(document, patch);
-  const faults = Object.keys(toMembers(type, row))
+  const errors = Object.keys(toMembers(type, row))
     .filter(
       (name) =>
         !Object.hasOwn(document, name) &&
         type.fields.every((field) => field.name !== name || field.set !== 'client'),
     )
     .map((name) => ({ pointer: `/${name}`, message: 'cannot be removed', code: 'read-only' }));
-  if (faults.length > 0) throw bodyProblem(faults);
+  if (errors.length > 0) throw bodyProblem(errors);
   return replacedValues(type, row, document, check);
 }
 

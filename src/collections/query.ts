@@ -5,7 +5,7 @@
 
 import { isId } from '../crypto/ids.ts';
 import { isStorable } from '../http/json.ts';
-import { type BodyFault, Problem } from '../http/problem.ts';
+import { Problem, type ValidationError } from '../http/problem.ts';
 import { isStorableTime } from './column.ts';
 import { type Expansion, type Field, isChangeable, type ResourceType } from './resource_type.ts';
 import { fits } from './validation.ts';
@@ -34,17 +34,17 @@ export interface ListQuery extends ResourceQuery {
 
 /** @throws Problem 400 with a pointer to each invalid parameter */
 export function readListQuery(type: ResourceType, query: unknown): ListQuery {
-  const faults: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   const known = ['limit', 'after', 'sort', ...shapeParameters(type), ...type.filters];
-  const parameters = readParameters(query, known, faults);
+  const parameters = readParameters(query, known, errors);
   const sorts = ['created_at', ...type.sorts];
   const limit = parameters.get('limit') ?? String(pageSizeDefault);
   if (!/^\d{1,4}$/.test(limit) || Number(limit) < 1 || Number(limit) > pageSizeMax) {
-    faults.push({ pointer: '/limit', message: `must be an integer from 1 to ${pageSizeMax}` });
+    errors.push({ pointer: '/limit', message: `must be an integer from 1 to ${pageSizeMax}` });
   }
   const order = parameters.get('sort') ?? orderDefault;
   if (!sorts.includes(order.replace(/^-/, ''))) {
-    faults.push({
+    errors.push({
       pointer: '/sort',
       message: `must be one of ${[...new Set(sorts)].join(', ')}, with a leading - for descending`,
     });
@@ -55,19 +55,19 @@ export function readListQuery(type: ResourceType, query: unknown): ListQuery {
     const field = type.fields.find((candidate) => candidate.name === name);
     const value = field === undefined ? readId(text) : readFitting(field, text);
     if (value === undefined)
-      faults.push({ pointer: `/${name}`, message: 'is not a valid value of this field' });
+      errors.push({ pointer: `/${name}`, message: 'is not a valid value of this field' });
     return [{ name, value }];
   });
-  const shape = readShape(type, parameters, faults);
-  if (faults.length > 0) throw invalid(faults);
+  const shape = readShape(type, parameters, errors);
+  if (errors.length > 0) throw invalid(errors);
   return { limit: Number(limit), after: parameters.get('after'), order, filters, ...shape };
 }
 
 /** @throws Problem 400 */
 export function readResourceQuery(type: ResourceType, query: unknown): ResourceQuery {
-  const faults: BodyFault[] = [];
-  const shape = readShape(type, readParameters(query, shapeParameters(type), faults), faults);
-  if (faults.length > 0) throw invalid(faults);
+  const errors: ValidationError[] = [];
+  const shape = readShape(type, readParameters(query, shapeParameters(type), errors), errors);
+  if (errors.length > 0) throw invalid(errors);
   return shape;
 }
 
@@ -76,9 +76,9 @@ export function readResourceQuery(type: ResourceType, query: unknown): ResourceQ
  * @throws Problem 400
  */
 export function rejectQuery(query: unknown): void {
-  const faults: BodyFault[] = [];
-  readParameters(query, [], faults);
-  if (faults.length > 0) throw invalid(faults);
+  const errors: ValidationError[] = [];
+  readParameters(query, [], errors);
+  if (errors.length > 0) throw invalid(errors);
 }
 
 /** Parameters that select the shown parts of a resource. */
@@ -89,27 +89,31 @@ function shapeParameters(type: ResourceType): string[] {
 function readShape(
   type: ResourceType,
   parameters: ReadonlyMap<string, string>,
-  faults: BodyFault[],
+  errors: ValidationError[],
 ): ResourceQuery {
   return {
-    fields: readFields(type, parameters.get('fields'), faults),
-    expand: readExpand(type, parameters.get('expand'), faults),
+    fields: readFields(type, parameters.get('fields'), errors),
+    expand: readExpand(type, parameters.get('expand'), errors),
   };
 }
 
-function invalid(errors: BodyFault[]): Problem {
+function invalid(errors: ValidationError[]): Problem {
   return new Problem(400, 'The query is not valid.', { code: 'invalid-query', errors });
 }
 
-function readParameters(query: unknown, known: readonly string[], faults: BodyFault[]): Map<string, string> {
+function readParameters(
+  query: unknown,
+  known: readonly string[],
+  errors: ValidationError[],
+): Map<string, string> {
   const parameters = new Map<string, string>();
   const choice =
     known.length === 0 ? 'is not a parameter of this request' : `is not one of ${known.join(', ')}`;
   for (const [name, value] of Object.entries(query as Record<string, string | string[]>)) {
     const pointer = `/${name.slice(0, 100)}`;
-    if (!known.includes(name)) faults.push({ pointer, message: choice });
-    else if (typeof value !== 'string') faults.push({ pointer, message: 'must be given only once' });
-    else if (!isStorable(value)) faults.push({ pointer, message: 'contains a NUL character' });
+    if (!known.includes(name)) errors.push({ pointer, message: choice });
+    else if (typeof value !== 'string') errors.push({ pointer, message: 'must be given only once' });
+    else if (!isStorable(value)) errors.push({ pointer, message: 'contains a NUL character' });
     else parameters.set(name, value);
   }
   return parameters;
@@ -128,20 +132,20 @@ export function selectableMembers(type: ResourceType): string[] {
 function readFields(
   type: ResourceType,
   text: string | undefined,
-  faults: BodyFault[],
+  errors: ValidationError[],
 ): ReadonlySet<string> | undefined {
   if (text === undefined) return undefined;
   const names = readNames(text);
   names.delete('id');
-  checkNames('/fields', names, selectableMembers(type), faults);
+  checkNames('/fields', names, selectableMembers(type), errors);
   return names;
 }
 
-function readExpand(type: ResourceType, text: string | undefined, faults: BodyFault[]): Expansion[] {
+function readExpand(type: ResourceType, text: string | undefined, errors: ValidationError[]): Expansion[] {
   if (text === undefined) return [];
   const names = readNames(text);
   const known = type.expansions.map(({ name }) => name);
-  checkNames('/expand', names, known, faults);
+  checkNames('/expand', names, known, errors);
   return type.expansions.filter(({ name }) => names.has(name));
 }
 
@@ -153,10 +157,10 @@ function checkNames(
   pointer: string,
   names: ReadonlySet<string>,
   known: readonly string[],
-  faults: BodyFault[],
+  errors: ValidationError[],
 ): void {
   if (names.difference(new Set(known)).size === 0) return;
-  faults.push({ pointer, message: `must be a comma-separated list of ${known.join(', ')}` });
+  errors.push({ pointer, message: `must be a comma-separated list of ${known.join(', ')}` });
 }
 
 function readId(text: string): string | undefined {

@@ -3,8 +3,8 @@
 import { Ajv, type ErrorObject } from 'ajv';
 import addFormats from 'ajv-formats';
 import type { TSchema } from 'typebox';
-import { toBodyFault } from '../http/errors.ts';
-import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
+import { toValidationError } from '../http/errors.ts';
+import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
 import { isStorableTime } from './column.ts';
 import type { Field } from './resource_type.ts';
 
@@ -12,7 +12,7 @@ const ajv = new Ajv({ allErrors: true, coerceTypes: false, useDefaults: true, st
 addFormats.default(ajv);
 
 /** Limit of reported errors. */
-const faultsMax = 100;
+const errorsMax = 100;
 
 /** Validates a body and fills in defaults. */
 export type BodyCheck = (body: unknown) => Record<string, unknown>;
@@ -27,17 +27,17 @@ export function bodyCheck(schema: TSchema, fields: readonly Field[]): BodyCheck 
   const integers = fields.filter((field) => field.column === 'bigint');
   return (body) => {
     if (body === undefined) throw new Problem(400, 'A body is required.', { code: 'no-body' });
-    if (!validate(body)) throw bodyProblem((validate.errors ?? []).slice(0, faultsMax).map(toFault));
+    if (!validate(body)) throw bodyProblem((validate.errors ?? []).slice(0, errorsMax).map(toError));
     const values = body as Record<string, unknown>;
-    const faults: BodyFault[] = times
+    const errors: ValidationError[] = times
       .filter(({ name }) => typeof values[name] === 'string' && !isStorableTime(values[name]))
       .map(({ name }) => ({ pointer: `/${name}`, message: 'is not a time in the years 1 to 9999' }));
     for (const { name } of integers) {
       // For JSON Schema 1e300 is an integer. JavaScript represents integers exactly only up to 2^53 - 1.
       if (typeof values[name] !== 'number' || Number.isSafeInteger(values[name])) continue;
-      faults.push({ pointer: `/${name}`, message: 'is not an integer between -(2^53 - 1) and 2^53 - 1' });
+      errors.push({ pointer: `/${name}`, message: 'is not an integer between -(2^53 - 1) and 2^53 - 1' });
     }
-    if (faults.length > 0) throw bodyProblem(faults);
+    if (errors.length > 0) throw bodyProblem(errors);
     return values;
   };
 }
@@ -54,6 +54,6 @@ export function fits(field: Field, value: unknown): boolean {
   return check(value);
 }
 
-function toFault(error: ErrorObject) {
-  return toBodyFault(error as Parameters<typeof toBodyFault>[0]);
+function toError(error: ErrorObject) {
+  return toValidationError(error as Parameters<typeof toValidationError>[0]);
 }

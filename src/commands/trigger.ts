@@ -51,7 +51,7 @@ function readBody(values: OptionValues, kind: string, catalogue: Catalogue): unk
   } catch {
     throw new UsageError('--body must be JSON');
   }
-  const [error] = catalogue.faultsOf(kind, body, '');
+  const [error] = catalogue.errorsOf(kind, body, '');
   if (error !== undefined)
     throw new UsageError(`--body${error.pointer && ` at ${error.pointer}`} ${error.message}`);
   return body;

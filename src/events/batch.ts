@@ -4,7 +4,7 @@ import { isUtf8 } from 'node:buffer';
 import { mustNameAccount, readAccountName } from '../accounts/account_name.ts';
 import { newId } from '../crypto/ids.ts';
 import { jsonDepthMax } from '../http/json.ts';
-import { type BodyFault, bodyProblem, Problem } from '../http/problem.ts';
+import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
 import { activeTraceparent } from '../http/tracing.ts';
 import type { Catalogue } from './catalogue.ts';
 
@@ -16,8 +16,8 @@ export const eventBodyBytesMax = 262_144;
 export const batchBytesMax = 16_777_216;
 /** Maximum length of a chosen id. */
 const idCharactersMax = 255;
-/** Maximum number of faults in a response. */
-export const faultsMax = 100;
+/** Maximum number of errors in a response. */
+export const errorsMax = 100;
 
 /** An event as it is stored. */
 export interface PublishedEvent {
@@ -81,7 +81,7 @@ export interface Batch {
   chosen: number[];
 }
 
-/** @throws Problem 422 with all faults, 413 for an event that is too large */
+/** @throws Problem 422 with all errors, 413 for an event that is too large */
 export function readBatch(body: unknown, catalogue: Catalogue): Batch {
   const isArray = Array.isArray(body);
   const items: unknown[] = isArray ? body : [body];
@@ -91,18 +91,18 @@ export function readBatch(body: unknown, catalogue: Catalogue): Batch {
       { pointer: '', message: `may have ${batchEventsMax} events at most`, code: 'batch-too-large' },
     ]);
   }
-  const faults: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   const traceparent = activeTraceparent();
   const batch: Batch = { events: [], chosen: [] };
   for (const [index, item] of items.entries()) {
-    const event = readEvent(item, isArray ? `/${index}` : '', catalogue, traceparent, faults);
-    if (faults.length >= faultsMax) break;
+    const event = readEvent(item, isArray ? `/${index}` : '', catalogue, traceparent, errors);
+    if (errors.length >= errorsMax) break;
     if (event === undefined) continue;
     if (event.id === '') event.id = newId();
     else batch.chosen.push(index);
     batch.events.push(event);
   }
-  if (faults.length > 0) throw bodyProblem(faults);
+  if (errors.length > 0) throw bodyProblem(errors);
   return batch;
 }
 
@@ -111,8 +111,8 @@ const fields = new Set(['kind', 'account', 'body', 'id']);
 /**
  * Validates one event.
  * @param pointer JSON pointer of the event in the request body
- * @param faults receives the faults
- * @returns the event, with an empty id if the publisher chose none; undefined if it has faults
+ * @param errors receives the errors
+ * @returns the event, with an empty id if the publisher chose none; undefined if it has errors
  * @throws Problem 413 for a body that is too large
  */
 export function readEvent(
@@ -120,32 +120,33 @@ export function readEvent(
   pointer: string,
   catalogue: Catalogue,
   traceparent: string | null,
-  faults: BodyFault[],
+  errors: ValidationError[],
 ): PublishedEvent | undefined {
-  const count = faults.length;
-  const fault = (at: string, message: string, code?: string) => {
-    faults.push({ pointer: pointer + at, message, ...(code === undefined ? {} : { code }) });
+  const count = errors.length;
+  const addError = (at: string, message: string, code?: string) => {
+    errors.push({ pointer: pointer + at, message, ...(code === undefined ? {} : { code }) });
   };
   if (typeof item !== 'object' || item === null || Array.isArray(item)) {
-    fault('', 'must be an object');
+    addError('', 'must be an object');
     return undefined;
   }
   const { kind, account, body, id } = item as Record<string, unknown>;
   for (const name of Object.keys(item)) {
     if (!fields.has(name))
-      fault(`/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`, 'is not a known property');
+      addError(`/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`, 'is not a known property');
   }
   const owner = readAccountName(account);
-  if (owner === undefined) fault('/account', mustNameAccount);
+  if (owner === undefined) addError('/account', mustNameAccount);
   if (id !== undefined && !isEventId(id))
-    fault('/id', `must be 1 to ${idCharactersMax} visible ASCII characters`);
+    addError('/id', `must be 1 to ${idCharactersMax} visible ASCII characters`);
   const declared = typeof kind === 'string' ? catalogue.kinds.get(kind) : undefined;
-  if (declared === undefined || declared.isBuiltIn) fault('/kind', 'must be a declared kind', 'unknown-kind');
-  else if (body === undefined) fault('/body', 'is required');
+  if (declared === undefined || declared.isBuiltIn)
+    addError('/kind', 'must be a declared kind', 'unknown-kind');
+  else if (body === undefined) addError('/body', 'is required');
   else if (isDeeper(body, jsonDepthMax)) {
-    fault('/body', `may be nested ${jsonDepthMax} deep at most`, 'too-deep');
-  } else faults.push(...catalogue.faultsOf(declared.name, body, `${pointer}/body`));
-  if (faults.length > count || declared === undefined || owner === undefined) return undefined;
+    addError('/body', `may be nested ${jsonDepthMax} deep at most`, 'too-deep');
+  } else errors.push(...catalogue.errorsOf(declared.name, body, `${pointer}/body`));
+  if (errors.length > count || declared === undefined || owner === undefined) return undefined;
   const bytes = Buffer.from(JSON.stringify(body));
   if (bytes.length > eventBodyBytesMax) {
     throw new Problem(413, `The body of an event may have ${eventBodyBytesMax} bytes at most.`, {

@@ -3,7 +3,7 @@
 import { Ajv, type ValidateFunction } from 'ajv';
 import addFormats from 'ajv-formats';
 import { Type } from 'typebox';
-import type { BodyFault } from '../http/problem.ts';
+import type { ValidationError } from '../http/problem.ts';
 import { disabledName, failingName, pingName } from './built_in_names.ts';
 import { defineEventKind, type EventKind } from './kind.ts';
 import { patternsOf } from './kind_pattern.ts';
@@ -62,8 +62,8 @@ export interface CatalogueEntry extends EventKind {
 
 export interface Catalogue {
   readonly kinds: ReadonlyMap<string, CatalogueEntry>;
-  /** Validates a body against its kind's schema. @param pointer JSON pointer of the body @returns the faults; empty if valid */
-  faultsOf(kind: string, body: unknown, pointer: string): BodyFault[];
+  /** Validates a body against its kind's schema. @param pointer JSON pointer of the body @returns the errors; empty if valid */
+  errorsOf(kind: string, body: unknown, pointer: string): ValidationError[];
 }
 
 /**
@@ -84,7 +84,7 @@ export function createCatalogue(declared: readonly EventKind[]): Catalogue {
   }
   return {
     kinds,
-    faultsOf(kind, body, pointer) {
+    errorsOf(kind, body, pointer) {
       const validate = validators.get(kind) as ValidateFunction;
       if (validate(body)) return [];
       return (validate.errors ?? []).map((error) => ({

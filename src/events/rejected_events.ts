@@ -10,7 +10,7 @@ import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import { textArray } from '../database/arrays.ts';
 import type { Database, Transaction } from '../database/database.ts';
-import type { BodyFault } from '../http/problem.ts';
+import type { ValidationError } from '../http/problem.ts';
 import type { InboxRow } from './inbox.ts';
 
 /** Numbers of rejected events, and of bytes in their bodies, at which `publish` begins to fail. */
@@ -21,7 +21,7 @@ export const rejectedBytesMax = 1_073_741_824;
 export interface Refusal {
   /** One sentence. */
   reason: string;
-  errors: BodyFault[];
+  errors: ValidationError[];
 }
 
 export interface RejectedEvent extends Omit<InboxRow, 'id'>, Refusal {
@@ -68,7 +68,7 @@ interface RejectedRow {
   kind: string;
   body: string;
   reason: string;
-  errors: BodyFault[];
+  errors: ValidationError[];
   published_at: Date;
   rejected_at: Date;
 }

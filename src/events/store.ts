@@ -6,7 +6,7 @@ import { ensureExternalAccounts, findExternalAccounts } from '../accounts/extern
 import { textArray, uuidArray } from '../database/arrays.ts';
 import { type Database, inTransaction, type Transaction } from '../database/database.ts';
 import { bodyProblem, Problem } from '../http/problem.ts';
-import { faultsMax, type PublishedEvent } from './batch.ts';
+import { errorsMax, type PublishedEvent } from './batch.ts';
 
 /** An event and its place in the database. */
 export interface StoredEvent extends PublishedEvent {
@@ -88,7 +88,7 @@ function refuseUnknown(events: readonly PublishedEvent[], unknown: ReadonlySet<s
   const pointers = [...events.entries()]
     .filter(([, { accountId }]) => unknown.has(accountId))
     .map(([index]) => `/${index}`);
-  throw unknownAccount(pointers.slice(0, faultsMax));
+  throw unknownAccount(pointers.slice(0, errorsMax));
 }
 
 /** @param pointers JSON pointers of the events in the body */

@@ -7,7 +7,7 @@ import { sql } from 'kysely';
 import { isId } from '../crypto/ids.ts';
 import { textArray, uuidArray } from '../database/arrays.ts';
 import type { Transaction } from '../database/database.ts';
-import { type BodyFault, Problem } from '../http/problem.ts';
+import { Problem, type ValidationError } from '../http/problem.ts';
 import { type PublishedEvent, parseBatch, readEvent } from './batch.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { InboxRow } from './inbox.ts';
@@ -21,8 +21,8 @@ import {
   takeIds,
 } from './store.ts';
 
-/** Maximum number of stored faults of one event. */
-const faultsKept = 20;
+/** Maximum number of stored errors of one event. */
+const errorsKept = 20;
 
 type Publication = Pick<InboxRow, 'account' | 'eventId' | 'isChosen' | 'kind' | 'body'>;
 
@@ -103,16 +103,16 @@ function check(row: Publication, names: Names, catalogue: Catalogue): PublishedE
   if (!isOwn && !names.externalIds.has(account) && names.deletedIds.has(account))
     return refuse('/account', 'is the id of a deleted account', 'account-deleted');
   try {
-    const faults: BodyFault[] = [];
+    const errors: ValidationError[] = [];
     const name = isOwn ? account : { external_id: account };
     const event = readEvent(
       { kind, account: name, id, body: parseBatch(Buffer.from(body)) },
       '',
       catalogue,
       null,
-      faults,
+      errors,
     );
-    return event ?? { reason: sentenceOf(faults), errors: faults.slice(0, faultsKept) };
+    return event ?? { reason: sentenceOf(errors), errors: errors.slice(0, errorsKept) };
   } catch (error) {
     return refusalOf(error);
   }
@@ -123,7 +123,7 @@ export function refusalOf(error: unknown): Refusal {
   if (error instanceof Problem) {
     const errors = error.errors ?? [];
     const reason = errors.length > 0 ? sentenceOf(errors) : error.message;
-    return { reason, errors: errors.slice(0, faultsKept) };
+    return { reason, errors: errors.slice(0, errorsKept) };
   }
   // For example an error in evaluating the schema, or an error of the database.
   return { reason: `${(error as Error)?.message ?? error}`.slice(0, 500), errors: [] };
@@ -134,7 +134,7 @@ function refuse(pointer: string, message: string, code: string): Refusal {
   return { reason: sentenceOf(errors), errors };
 }
 
-function sentenceOf(errors: readonly BodyFault[]): string {
+function sentenceOf(errors: readonly ValidationError[]): string {
   const [first] = errors;
   return first === undefined
     ? 'The event is not valid.'

@@ -11,7 +11,7 @@ import { newId } from '../crypto/ids.ts';
 import { CollectorFullError } from '../database/collector.ts';
 import { isDatabaseUnavailable } from '../database/database.ts';
 import { escapePointer } from './json.ts';
-import { type BodyFault, Problem } from './problem.ts';
+import { Problem, type ValidationError } from './problem.ts';
 
 /** Too many requests are waiting for the database: those of this client (429), or of all clients (503). */
 function tooManyWaiting({ isOwn }: CollectorFullError): Problem {
@@ -151,7 +151,7 @@ export function toProblem(error: unknown): Problem {
   if (error instanceof CollectorFullError) return tooManyWaiting(error);
   const { code, statusCode, message, validation, validationContext } = error as FastifyError;
   if (validation !== undefined) {
-    const errors = validation.map(toBodyFault);
+    const errors = validation.map(toValidationError);
     if (validationContext === 'body') {
       return new Problem(422, 'The body is not valid.', { code: 'invalid-body', errors });
     }
@@ -184,10 +184,15 @@ export function toProblem(error: unknown): Problem {
   );
 }
 
-type ValidationFault = NonNullable<FastifyError['validation']>[number];
+type FastifyValidationError = NonNullable<FastifyError['validation']>[number];
 
 /** Converts an error of Ajv. The pointer of a missing or unknown property names the property itself. */
-export function toBodyFault({ instancePath, params, message, keyword }: ValidationFault): BodyFault {
+export function toValidationError({
+  instancePath,
+  params,
+  message,
+  keyword,
+}: FastifyValidationError): ValidationError {
   const property = params.missingProperty ?? params.additionalProperty ?? params.unevaluatedProperty;
   const pointer =
     property === undefined ? instancePath : `${instancePath}/${escapePointer(String(property))}`;

@@ -7,7 +7,7 @@
  * nesting.
  */
 
-import { type BodyFault, bodyProblem, Problem } from './problem.ts';
+import { bodyProblem, Problem, type ValidationError } from './problem.ts';
 
 /** Limit of nested objects and arrays. */
 export const jsonDepthMax = 64;
@@ -27,8 +27,8 @@ export function parseJson(bytes: Buffer): unknown {
     throw new Problem(400, 'The body is not JSON.', { code: 'not-json', cause });
   }
   if (scan(text)) {
-    const faults = findBadValues(value, '');
-    if (faults.length > 0) throw bodyProblem(faults);
+    const errors = findBadValues(value, '');
+    if (errors.length > 0) throw bodyProblem(errors);
   }
   return value;
 }
@@ -140,9 +140,9 @@ export function isStorable(text: string): boolean {
 }
 
 /** Limit of reported errors. */
-const faultsMax = 20;
+const errorsMax = 20;
 
-function findBadValues(value: unknown, pointer: string): BodyFault[] {
+function findBadValues(value: unknown, pointer: string): ValidationError[] {
   if (typeof value === 'string' && !isStorable(value)) {
     return [{ pointer, message: 'contains a NUL character or a lone surrogate' }];
   }
@@ -150,18 +150,18 @@ function findBadValues(value: unknown, pointer: string): BodyFault[] {
     return [{ pointer, message: 'is a number out of range' }];
   }
   if (typeof value !== 'object' || value === null) return [];
-  const faults: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   for (const [name, member] of Object.entries(value)) {
-    if (faults.length >= faultsMax) break;
+    if (errors.length >= errorsMax) break;
     const at = `${pointer}/${escapePointer(name)}`;
     if (!isStorable(name)) {
-      faults.push({
+      errors.push({
         pointer: pointer,
         message: 'has a member whose name contains a NUL character or a lone surrogate',
       });
-    } else faults.push(...findBadValues(member, at));
+    } else errors.push(...findBadValues(member, at));
   }
-  return faults;
+  return errors;
 }
 
 /** RFC 6901 section 3. */

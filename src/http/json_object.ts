@@ -1,7 +1,7 @@
 /** Reads request bodies that are JSON objects with known properties. */
 
 import { escapePointer } from './json.ts';
-import { type BodyFault, bodyProblem } from './problem.ts';
+import { bodyProblem, type ValidationError } from './problem.ts';
 
 /**
  * @param known the names of the properties that the body may have
@@ -11,7 +11,7 @@ import { type BodyFault, bodyProblem } from './problem.ts';
 export function readJsonObject(
   body: unknown,
   known: readonly string[],
-  errors: BodyFault[],
+  errors: ValidationError[],
 ): Record<string, unknown> {
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
     throw bodyProblem([{ pointer: '', message: 'must be an object' }]);

@@ -3,7 +3,7 @@
  */
 
 /** An error at one place of a body: a JSON pointer (RFC 6901) and a sentence. */
-export interface BodyFault {
+export interface ValidationError {
   pointer: string;
   message: string;
   /** A stable word for programs. */
@@ -13,7 +13,7 @@ export interface BodyFault {
 export interface ProblemOptions {
   /** A stable word for programs, the last part of `type`: lower case with dashes. */
   code?: string;
-  errors?: BodyFault[];
+  errors?: ValidationError[];
   headers?: Record<string, string>;
   cause?: unknown;
 }
@@ -43,7 +43,7 @@ export class Problem extends Error {
   override readonly name = 'Problem';
   readonly status: number;
   readonly code: string | undefined;
-  readonly errors: BodyFault[] | undefined;
+  readonly errors: ValidationError[] | undefined;
   readonly headers: Record<string, string>;
 
   /**
@@ -73,6 +73,6 @@ export class Problem extends Error {
 }
 
 /** Returns a 422 with the invalid places of the body. */
-export function bodyProblem(errors: BodyFault[], detail = 'The body is not valid.'): Problem {
+export function bodyProblem(errors: ValidationError[], detail = 'The body is not valid.'): Problem {
   return new Problem(422, detail, { code: errors[0]?.code ?? 'invalid-body', errors });
 }

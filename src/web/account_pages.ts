@@ -23,7 +23,7 @@ import type { HandedOverLogin } from './handed_over_login.ts';
 import { type Html, html } from './html.ts';
 import { logoImage } from './logos.ts';
 import { sendPage } from './page.ts';
-import { type SignInFault, signInFault, signInFields, signInMessage } from './sign_in_form.ts';
+import { type SignInFailure, signInFailure, signInFields, signInMessage } from './sign_in_form.ts';
 import { connectionsContent, registerAccountUpstream } from './upstream/connections.ts';
 import type { FinishOptions } from './upstream/finish_login.ts';
 import { providerButtons } from './upstream/upstream_pages.ts';
@@ -183,7 +183,7 @@ function registerSignIn(app: FastifyInstance, options: AccountPagesOptions, form
       if (result.deviceCookie !== undefined) reply.raw.appendHeader('set-cookie', result.deviceCookie);
       return reply.header('cache-control', 'no-store').redirect('/account', 303);
     }
-    return showSignIn(request, reply, options, formCookie, signInFault(result, email, reply));
+    return showSignIn(request, reply, options, formCookie, signInFailure(result, email, reply));
   });
 }
 
@@ -222,14 +222,14 @@ function showSignIn(
   reply: FastifyReply,
   { formTokens, upstream }: AccountPagesOptions,
   formCookie: PageCookie,
-  fault: Partial<SignInFault>,
+  failure: Partial<SignInFailure>,
 ): FastifyReply {
   const own = readCookie(request, formCookie) ?? randomBytes(24).toString('base64url');
   reply.header('set-cookie', `${formCookie.name}=${own}; ${formCookie.attributes}`);
   const token = formTokens.make(signInContext(own));
   const buttons = providerButtons(upstream?.flow.providers ?? [], token, '/account/sign-in');
-  const content = signInContent(token, fault.email ?? '', fault.message, buttons);
-  return sendPage(reply, fault.status ?? 200, 'Sign in', content);
+  const content = signInContent(token, failure.email ?? '', failure.message, buttons);
+  return sendPage(reply, failure.status ?? 200, 'Sign in', content);
 }
 
 interface PageSession {

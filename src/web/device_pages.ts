@@ -10,19 +10,19 @@ export interface DevicePage {
   xsrf: string;
 }
 
-/** @param fault why the last code was refused */
-export function renderCodeInput(brand: Brand, { action, xsrf }: DevicePage, fault: string | null): string {
+/** @param error why the last code was refused */
+export function renderCodeInput(brand: Brand, { action, xsrf }: DevicePage, error: string | null): string {
   return renderPage(
     brand,
     'Connect a device',
     html`<h1>Connect a device</h1>
 <p class="soft">Enter the code that your device shows.</p>
-${fault !== null && html`<p class="error" role="alert" id="fault">${fault}</p>`}
+${error !== null && html`<p class="error" role="alert" id="error">${error}</p>`}
 <form method="post" action="${action}">
 <input type="hidden" name="xsrf" value="${xsrf}">
 <label for="user_code">Code</label>
 <input class="code" id="user_code" name="user_code" required autofocus autocomplete="off" autocapitalize="characters"
-spellcheck="false" maxlength="32" ${fault !== null && html`aria-describedby="fault"`}>
+spellcheck="false" maxlength="32" ${error !== null && html`aria-describedby="error"`}>
 <button type="submit">Continue</button>
 </form>`,
   );

@@ -24,7 +24,7 @@ import { type FormTokens, formTokenField } from './form_token.ts';
 import type { HandedOverLogin } from './handed_over_login.ts';
 import { type Html, html } from './html.ts';
 import { pageHeaders, sendPage } from './page.ts';
-import { type SignInFault, signInFault, signInFields, signInMessage } from './sign_in_form.ts';
+import { type SignInFailure, signInFailure, signInFields, signInMessage } from './sign_in_form.ts';
 import { type FinishOptions, registerFinish } from './upstream/finish_login.ts';
 import { providerButtons } from './upstream/upstream_pages.ts';
 
@@ -184,23 +184,23 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
   async function showLogin(
     interaction: Interaction,
     reply: FastifyReply,
-    fault: Partial<SignInFault>,
+    failure: Partial<SignInFailure>,
   ): Promise<FastifyReply> {
     const { name } = await clientOf(interaction);
     const token = formTokens.make(tokenContext(interaction));
     const isSwitch = interaction.prompt.name !== 'login';
-    const email = fault.email ?? (isSwitch ? '' : String(interaction.params.login_hint ?? ''));
+    const email = failure.email ?? (isSwitch ? '' : String(interaction.params.login_hint ?? ''));
     // No provider reaches one of our own values of `acr`.
     const isPasswordNeeded = interaction.prompt.reasons.some((reason) => reason.startsWith('essential_acr'));
     const providers = isPasswordNeeded ? [] : (upstream?.flow.providers ?? []);
     const content = loginForm(
       name,
       token,
-      { ...fault, email },
+      { ...failure, email },
       isSwitch,
       providerButtons(providers, token, null),
     );
-    return sendPage(reply, fault.status ?? 200, 'Sign in', content);
+    return sendPage(reply, failure.status ?? 200, 'Sign in', content);
   }
 
   async function clientOf({ params }: Interaction) {
@@ -227,7 +227,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       return finish(request, reply, { login, consent: undefined });
     }
     request.log.info({ outcome: result.outcome }, 'sign-in refused');
-    return showLogin(interaction, reply, signInFault(result, email, reply));
+    return showLogin(interaction, reply, signInFailure(result, email, reply));
   }
 
   async function finish(request: FastifyRequest, reply: FastifyReply, result: Result): Promise<FastifyReply> {
@@ -273,17 +273,17 @@ function tokenContext(interaction: Interaction): string {
 function loginForm(
   name: string,
   token: string,
-  fault: Partial<SignInFault> & { email: string },
+  failure: Partial<SignInFailure> & { email: string },
   isSwitch: boolean,
   providers: Html | false,
 ): Html {
   return html`<h1>Sign in</h1>
 <p class="soft">to continue to <strong>${name}</strong></p>
 ${providers}
-${signInMessage(fault.message)}
+${signInMessage(failure.message)}
 <form method="post">
 <input type="hidden" name="${formTokenField}" value="${token}">
-${signInFields(fault.email, fault.message)}
+${signInFields(failure.email, failure.message)}
 <button type="submit" name="action" value="login">Sign in</button>
 </form>
 <form method="post">

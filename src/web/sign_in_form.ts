@@ -5,7 +5,7 @@ import type { SignIn } from '../accounts/sign_in.ts';
 import { type Html, html } from './html.ts';
 
 /** Why a form is shown again. */
-export interface SignInFault {
+export interface SignInFailure {
   message: string;
   /** HTTP status of the page. */
   status: number;
@@ -14,7 +14,7 @@ export interface SignInFault {
 
 /** The fields of the form. The first empty one has the focus. */
 export function signInFields(email: string, message: string | undefined): Html {
-  const described = message !== undefined && html`aria-describedby="fault"`;
+  const described = message !== undefined && html`aria-describedby="error"`;
   return html`<label for="email">Email address</label>
 <input id="email" name="email" type="email" autocomplete="username" maxlength="254" required value="${email}"
 ${email === '' && html`autofocus`} ${described}>
@@ -24,15 +24,15 @@ ${email !== '' && html`autofocus`} ${described}>`;
 }
 
 export function signInMessage(message: string | undefined): Html | false {
-  return message !== undefined && html`<p class="error" role="alert" id="fault">${message}</p>`;
+  return message !== undefined && html`<p class="error" role="alert" id="error">${message}</p>`;
 }
 
 /** The response to a failed attempt. Sets `Retry-After` where attempts are limited. */
-export function signInFault(
+export function signInFailure(
   result: Exclude<SignIn, { outcome: 'signed-in' }>,
   email: string,
   reply: FastifyReply,
-): SignInFault {
+): SignInFailure {
   if (result.outcome === 'refused') {
     return { message: 'Incorrect email address or password.', status: 422, email };
   }

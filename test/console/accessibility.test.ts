@@ -6,7 +6,7 @@ import type { Page } from 'playwright-core';
 import { openPage, startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
 import {
-  accessibilityFaults,
+  accessibilityErrors,
   desktop,
   openConsole,
   phone,
@@ -30,7 +30,7 @@ async function check(page: Page, where: string): Promise<void> {
     () => page.locator('.skeleton').count(),
     (count) => count === 0,
   );
-  assert.deepEqual(await accessibilityFaults(page), [], where);
+  assert.deepEqual(await accessibilityErrors(page), [], where);
   assert.equal(
     await page.evaluate('document.documentElement.scrollWidth - innerWidth'),
     0,
@@ -165,7 +165,7 @@ test('a page reports when the server is unreachable or fails', async () => {
   await page.route(answers, (route) => route.abort());
   await page.getByRole('link', { name: 'Subscriptions' }).click();
   await page.getByText('The server cannot be reached.').waitFor();
-  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.deepEqual(await accessibilityErrors(page), []);
   await page.unroute(answers);
   await page.route(answers, (route) => route.fulfill({ status: 500, body: 'oops' }));
   await page.getByRole('button', { name: 'Try again' }).click();

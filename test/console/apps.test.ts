@@ -11,7 +11,7 @@ import { samplesFor } from '../../src/console/pages/apps/sample_code.ts';
 import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount, postForm, type TestClient } from '../support/clients/oauth.ts';
 import {
-  accessibilityFaults,
+  accessibilityErrors,
   desktop,
   openConsole,
   phone,
@@ -56,7 +56,7 @@ for (const [where, options] of places) {
       options,
     );
     await page.getByText('No apps yet').waitFor();
-    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     await page.getByRole('link', { name: 'New app' }).first().click();
     await button(page, 'Create app').click();
     await page.getByText('Enter a name.').waitFor();
@@ -80,11 +80,11 @@ for (const [where, options] of places) {
     await page.getByText('read your articles and comments').click();
     await page.getByText('see its subscriptions to your events').click();
     await page.getByText('receive your events as they happen').click();
-    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     await button(page, 'Create app').click();
 
     await page.getByText('It is shown only once').waitFor();
-    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     await button(page, 'I saved it').click();
     await page.getByRole('tab', { name: 'Try it' }).click();
     await button(page, 'Create the request').click();
@@ -109,7 +109,7 @@ for (const [where, options] of places) {
     const response = page.getByRole('region', { name: 'API response' });
     await response.getByText(account.id).waitFor();
     assert.match(String(await response.textContent()), /^200/);
-    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
 
     await page.getByRole('tab', { name: 'Subscriptions' }).click();
     await page.getByRole('link', { name: 'New subscription' }).click();
@@ -183,11 +183,11 @@ test('an owner invites a developer, who accepts, works on the app, manages nobod
   await field(first.page, 'Email address').fill(developer.email);
   await button(first.page, 'Invite').click();
   await first.page.getByText('Invited', { exact: true }).waitFor();
-  assert.deepEqual(await accessibilityFaults(first.page), []);
+  assert.deepEqual(await accessibilityErrors(first.page), []);
 
   const second = await openConsole(browser, server, developer, '/console/apps');
   await second.page.getByText('to Shared').waitFor();
-  assert.deepEqual(await accessibilityFaults(second.page), []);
+  assert.deepEqual(await accessibilityErrors(second.page), []);
   await button(second.page, 'Accept').click();
   await second.page.getByRole('link', { name: 'Shared' }).click();
   await second.page.getByRole('tab', { name: 'Members' }).click();
@@ -252,7 +252,7 @@ test('an app is changed, and deleted once its name is typed, and a verified app 
   await button(page, 'Add another').click();
   await field(page, 'Redirect URI 2').fill('https://reader.example/second');
   await page.getByText('Saving removes the verification').waitFor();
-  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.deepEqual(await accessibilityErrors(page), []);
   await button(page, 'Save').click();
   await page.getByText('Unverified', { exact: true }).waitFor();
   assert.equal((await read()).redirect_uris.length, 2);
@@ -260,7 +260,7 @@ test('an app is changed, and deleted once its name is typed, and a verified app 
   await button(page, 'Delete app').click();
   const dialog = page.getByRole('alertdialog');
   assert.ok(await dialog.getByRole('button', { name: 'Delete permanently' }).isDisabled());
-  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.deepEqual(await accessibilityErrors(page), []);
   await dialog.getByRole('textbox').fill('Reader');
   await dialog.getByRole('button', { name: 'Delete permanently' }).click();
   await page.getByText('No apps yet').waitFor();
@@ -353,7 +353,7 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
           () => page.locator('.skeleton').count(),
           (count) => count === 0,
         );
-        assert.deepEqual(await accessibilityFaults(page), [], where);
+        assert.deepEqual(await accessibilityErrors(page), [], where);
         const overflow = await page.evaluate('document.documentElement.scrollWidth - innerWidth');
         assert.equal(overflow, 0, where);
       };

@@ -6,7 +6,7 @@ import { sql } from 'kysely';
 import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount } from '../support/clients/oauth.ts';
 import {
-  accessibilityFaults,
+  accessibilityErrors,
   desktop,
   openConsole,
   phone,
@@ -45,7 +45,7 @@ for (const [where, options] of places) {
     subscriber.behave((_received, response) => response.writeHead(500).end('warehouse offline'));
     await publish(publisher, user.account, ['second', 'third']);
     await page.locator('tr', { hasText: 'failed' }).nth(1).waitFor();
-    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     await page.locator('tr', { hasText: 'failed' }).last().getByRole('link').click();
     await page.getByText('500: The receiver failed.').waitFor();
     await page.getByText('No automatic attempts are left.').waitFor();
@@ -53,7 +53,7 @@ for (const [where, options] of places) {
     await page.getByText(`curl -i '${subscriber.url}/'`).waitFor();
     await page.getByRole('button', { name: 'Attempt 1 500' }).click();
     await page.getByRole('list', { name: 'Timing' }).getByText('First byte').waitFor();
-    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
 
     subscriber.behave(accept);
     await page.getByRole('button', { name: 'Resend' }).click();
@@ -62,7 +62,7 @@ for (const [where, options] of places) {
     await page.getByRole('link', { name: 'Warehouse', exact: true }).click();
     await page.getByRole('button', { name: 'Recover' }).click();
     const dialog = page.getByRole('dialog', { name: 'Recover deliveries' });
-    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     await dialog.getByRole('button', { name: 'Recover' }).click();
     await dialog.getByText('Done').waitFor();
     await dialog.getByText('1 resent, 0 added.').waitFor();
@@ -128,7 +128,7 @@ test('a response that was not stored is explained, and a binary one is labelled'
   const { page, problems } = await openConsole(browser, server, user.account, path);
   await page.getByText('The response is not stored').waitFor();
   await page.getByText('had filled their storage for that day (UTC)').waitFor();
-  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.deepEqual(await accessibilityErrors(page), []);
   await page.getByRole('button', { name: 'Attempt 1 500' }).click();
   await page.getByText('Response (body in base64)').waitFor();
   assert.equal(await page.getByText('The response is not stored').count(), 0);
@@ -213,11 +213,11 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
       const path = '/console/deliveries';
       const { page, problems } = await openConsole(browser, server, user.account, path, options);
       await page.getByRole('link', { name: 'push' }).waitFor();
-      assert.deepEqual(await accessibilityFaults(page), []);
+      assert.deepEqual(await accessibilityErrors(page), []);
       assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
       await page.getByRole('link', { name: 'push' }).click();
       await page.getByText('500: The receiver failed.').waitFor();
-      assert.deepEqual(await accessibilityFaults(page), []);
+      assert.deepEqual(await accessibilityErrors(page), []);
       assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
       assert.deepEqual(problems, []);
     });

@@ -6,7 +6,7 @@ import { sql } from 'kysely';
 import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount, mintAccessToken } from '../support/clients/oauth.ts';
 import {
-  accessibilityFaults,
+  accessibilityErrors,
   desktop,
   openConsole,
   phone,
@@ -32,7 +32,7 @@ test('an example event is sent from the catalogue, and health counts it', async 
   await page.getByText('An invoice of the user was paid.').waitFor();
   await page.getByRole('tab', { name: 'Schema' }).click();
   await page.getByText('"minimum": 0').waitFor();
-  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.deepEqual(await accessibilityErrors(page), []);
   await page.getByRole('button', { name: 'Send', exact: true }).click();
   await page.getByRole('heading', { name: 'invoice.paid' }).waitFor();
   const [received] = await subscriber.waitFor(1);
@@ -45,7 +45,7 @@ test('an example event is sent from the catalogue, and health counts it', async 
   await page.getByText('Server error (5xx)').waitFor();
   await page.getByRole('img', { name: 'Deliveries over time by outcome' }).waitFor();
   await page.getByText('As a table').first().click();
-  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.deepEqual(await accessibilityErrors(page), []);
   await follow('/console/health');
   await page.getByText('Success rate', { exact: true }).waitFor();
   assert.deepEqual(problems, []);
@@ -124,7 +124,7 @@ test('a suspended app’s tokens stop, its owner reads why, and a reinstated app
   );
   const owner = await openConsole(browser, server, developer.account, `/console/apps/${app.client_id}`);
   await owner.page.getByText('This app is suspended').waitFor();
-  assert.deepEqual(await accessibilityFaults(owner.page), []);
+  assert.deepEqual(await accessibilityErrors(owner.page), []);
   await page.getByRole('link', { name: 'Audit log of Suspicious' }).click();
   await page.getByText('It collects what it should not.').waitFor();
   await page.goBack();
@@ -185,7 +185,7 @@ test('an administrator corrects a rejected event, and its subscriber gets it', a
     await page.getByRole('button', { name: 'Retry' }).click();
     await page.locator('.field-error').getByText(says).waitFor();
     assert.equal(await body.getAttribute('aria-invalid'), 'true', text);
-    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
   }
   await body.fill('{"ref": "refs/heads/mended", "commits": [], "repository": {"name": "x"}}');
   await page.getByRole('textbox', { name: 'Kind' }).fill('');
@@ -243,7 +243,7 @@ test('rejected events are discarded one by one and several at once, by the keybo
   await page.getByRole('button', { name: /^Discard \d+ event/ }).click();
   await dialog.getByRole('button', { name: 'Discard' }).click();
   await page.getByText('No rejected events').waitFor();
-  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.deepEqual(await accessibilityErrors(page), []);
   assert.deepEqual(
     problems.filter((problem) => !problem.includes('404')),
     [],
@@ -263,7 +263,7 @@ test('the page of a rejected event that is gone says so, and a failed list can b
   await page.route(isList, (route) => route.abort());
   await follow('/console/operator/rejected');
   await page.getByRole('alert').getByText('cannot be reached').waitFor();
-  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.deepEqual(await accessibilityErrors(page), []);
   await page.unroute(isList);
   await page.getByRole('button', { name: 'Try again' }).click();
   await page.getByText('No rejected events').waitFor();
@@ -293,7 +293,7 @@ for (const [name, size] of Object.entries(sizes)) {
       for (const path of ['/console/events', ...parts.map((part) => `/console/operator${part}`)]) {
         await follow(path);
         await page.getByRole('status', { name: 'Loading' }).first().waitFor({ state: 'detached' });
-        assert.deepEqual(await accessibilityFaults(page), [], path);
+        assert.deepEqual(await accessibilityErrors(page), [], path);
         assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0, path);
       }
       assert.deepEqual(problems, []);

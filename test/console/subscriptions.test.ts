@@ -6,7 +6,7 @@ import { sql } from 'kysely';
 import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount } from '../support/clients/oauth.ts';
 import {
-  accessibilityFaults,
+  accessibilityErrors,
   desktop,
   openConsole,
   phone,
@@ -35,7 +35,7 @@ test('a user subscribes a URL, tries it, pauses, changes, rotates and deletes it
   await page.getByRole('button', { name: 'Show push' }).click();
   await page.getByText('refs/heads/main').waitFor();
   await page.getByText('All kinds').click();
-  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.deepEqual(await accessibilityErrors(page), []);
   await page.getByRole('button', { name: 'Create subscription' }).click();
   await page.getByRole('heading', { name: 'Verify deliveries' }).waitFor();
 
@@ -68,7 +68,7 @@ test('a user subscribes a URL, tries it, pauses, changes, rotates and deletes it
   await page.getByRole('heading', { name: 'Warehouse' }).waitFor();
   await page.getByRole('tab', { name: 'Overview' }).click();
   await page.getByText('1s, 2min').waitFor();
-  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.deepEqual(await accessibilityErrors(page), []);
 
   await page.getByRole('button', { name: 'Delete' }).click();
   await page.getByRole('alertdialog').getByRole('button', { name: 'Delete' }).click();
@@ -151,11 +151,11 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
         '/console/subscriptions',
         options,
       );
-      assert.deepEqual(await accessibilityFaults(page), []);
+      assert.deepEqual(await accessibilityErrors(page), []);
       await page.getByRole('link', { name: 'New subscription' }).first().click();
       await page.getByText('All kinds').click();
       await page.getByText('Advanced settings').click();
-      assert.deepEqual(await accessibilityFaults(page), []);
+      assert.deepEqual(await accessibilityErrors(page), []);
       const overflow = await page.evaluate('document.documentElement.scrollWidth - innerWidth');
       assert.equal(overflow, 0);
       assert.deepEqual(problems, []);

@@ -10,7 +10,7 @@ import type { Page } from 'playwright-core';
 import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount } from '../support/clients/oauth.ts';
 import {
-  accessibilityFaults,
+  accessibilityErrors,
   desktop,
   openConsole,
   phone,
@@ -110,7 +110,7 @@ for (const [where, options] of places) {
     await page.getByText('503: The receiver failed.').waitFor();
     await page.getByText('No automatic attempts are left.').waitFor();
     await page.getByText('warehouse offline').waitFor();
-    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     home.behave(accept);
     await button(page, 'Resend').click();
     await page.locator('h1 ~ .badge').getByText('Succeeded').waitFor();
@@ -121,7 +121,7 @@ for (const [where, options] of places) {
     await rows(page, 'Succeeded').nth(3).waitFor();
     assert.equal(await rows(page, 'Failed').count(), 0);
     assert.deepEqual([...new Set(marks())].sort(), ['first', 'fourth', 'second', 'third']);
-    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
 
     await consent.goto(`${server.baseUrl}/account`);

@@ -23,7 +23,7 @@ const retryPauseMs = 3_000;
 /** `max_age` for a request with `prompt=login`: it makes the provider add `auth_time` to the ID token. */
 const freshMaxAgeSeconds = 300;
 
-export type UpstreamFault =
+export type UpstreamErrorCode =
   /** The provider cannot be reached, or its response is malformed. */
   | 'unavailable'
   /** The user cancelled the sign-in at the provider. */
@@ -36,11 +36,11 @@ export type UpstreamFault =
 /** A sign-in with a provider failed. The message is for the log. */
 export class UpstreamError extends Error {
   override readonly name = 'UpstreamError';
-  readonly fault: UpstreamFault;
+  readonly code: UpstreamErrorCode;
 
-  constructor(fault: UpstreamFault, message: string, options?: ErrorOptions) {
+  constructor(code: UpstreamErrorCode, message: string, options?: ErrorOptions) {
     super(message, options);
-    this.fault = fault;
+    this.code = code;
   }
 }
 
@@ -246,9 +246,9 @@ function cacheMetadata(read: () => Promise<Discovered>): () => Promise<Discovere
 function toUpstreamError(error: unknown, openid: typeof OpenId): UpstreamError {
   if (error instanceof UpstreamError) return error;
   if (error instanceof openid.AuthorizationResponseError) {
-    const fault = error.error === 'access_denied' ? 'cancelled' : 'refused';
+    const code = error.error === 'access_denied' ? 'cancelled' : 'refused';
     return new UpstreamError(
-      fault,
+      code,
       `the provider returned the error ${JSON.stringify(error.error.slice(0, 100))}`,
       {
         cause: error,

@@ -8,7 +8,7 @@ import { isId } from '../../crypto/ids.ts';
 import type { Transaction } from '../../database/database.ts';
 import { readJsonObject } from '../../http/json_object.ts';
 import { readPage } from '../../http/page.ts';
-import { type BodyFault, bodyProblem, Problem } from '../../http/problem.ts';
+import { bodyProblem, Problem, type ValidationError } from '../../http/problem.ts';
 import { type Actor, actAs } from '../actor.ts';
 import { type App, type Role, roles } from '../app.ts';
 import { cancelInvitation, findInvitation, type Invitation, invite, listInvitations } from '../invitation.ts';
@@ -147,7 +147,7 @@ function readMemberName(text: string): MemberName | undefined {
 }
 
 function readRole(body: unknown): Role {
-  const errors: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   const { role } = readJsonObject(body, ['role'], errors);
   if (!roles.includes(role as Role)) {
     errors.push({ pointer: '/role', message: `must be ${roles.join(' or ')}` });

@@ -7,20 +7,20 @@ export class ApiError extends Error {
   readonly status: number;
   readonly code: string | null;
   /** Messages by JSON pointer. */
-  readonly faults: ReadonlyMap<string, string>;
+  readonly errors: ReadonlyMap<string, string>;
   readonly requestId: string | null;
 
   constructor(status: number, problem: Partial<Problem>, requestId: string | null) {
     super(problem.detail ?? `The server responded with ${status}.`);
     this.status = status;
     this.code = problem.code ?? null;
-    this.faults = new Map((problem.errors ?? []).map(({ pointer, message }) => [pointer, message]));
+    this.errors = new Map((problem.errors ?? []).map(({ pointer, message }) => [pointer, message]));
     this.requestId = requestId;
   }
 
   /** The error of a member of the body, or of a value inside it. */
-  faultAt(name: string): string | undefined {
-    for (const [pointer, message] of this.faults) {
+  errorAt(name: string): string | undefined {
+    for (const [pointer, message] of this.errors) {
       if (pointer === `/${name}` || pointer.startsWith(`/${name}/`)) return message;
     }
     return undefined;
@@ -30,8 +30,8 @@ export class ApiError extends Error {
 /** The message for the user. */
 export function describeFailure(error: unknown): string {
   if (error instanceof ApiError) {
-    const faults = [...error.faults].map(([pointer, message]) => `${pointer.slice(1)} ${message}`);
-    return faults.length > 0 ? `${faults.join('; ')}.` : error.message;
+    const errors = [...error.errors].map(([pointer, message]) => `${pointer.slice(1)} ${message}`);
+    return errors.length > 0 ? `${errors.join('; ')}.` : error.message;
   }
   if (error instanceof TypeError) return 'The server cannot be reached. Check the connection and try again.';
   return error instanceof Error ? error.message : String(error);

@@ -5,12 +5,12 @@ import { ApiError, describeFailure } from '../api/problem.ts';
 import { Button } from './button.tsx';
 import { Notice } from './states.tsx';
 
-export type Faults<Draft> = Partial<Record<keyof Draft, string>>;
+export type FieldErrors<Draft> = Partial<Record<keyof Draft, string>>;
 
 /** The props of a part of the form. */
 export interface DraftPart<Draft> {
   draft: Draft;
-  faults: Faults<Draft>;
+  errors: FieldErrors<Draft>;
   onChange: (part: Partial<Draft>) => void;
 }
 
@@ -18,11 +18,11 @@ interface DraftFormProps<Draft> {
   first: Draft;
   action: string;
   /** Errors that the page finds. */
-  faultsOf: (draft: Draft) => Faults<Draft>;
+  errorsOf: (draft: Draft) => FieldErrors<Draft>;
   /** Maps members of the request body to the fields that show their errors. */
   members: readonly (readonly [member: string, field: keyof Draft])[];
   /** Turns the server's message about a member into a sentence. */
-  sayRefusal: (message: string) => string;
+  sayError: (message: string) => string;
   /** @throws ApiError */
   onSubmit: (draft: Draft) => Promise<void>;
   onCancel?: (() => void) | undefined;
@@ -32,47 +32,47 @@ interface DraftFormProps<Draft> {
 export function DraftForm<Draft extends object>({
   first,
   action,
-  faultsOf,
+  errorsOf,
   members,
-  sayRefusal,
+  sayError,
   onSubmit,
   onCancel,
   children,
 }: DraftFormProps<Draft>) {
   const [draft, setDraft] = useState(first);
-  const [faults, setFaults] = useState<Faults<Draft>>({});
+  const [errors, setErrors] = useState<FieldErrors<Draft>>({});
   const [failure, setFailure] = useState<string | null>(null);
   const [isPending, setPending] = useState(false);
   const change = (part: Partial<Draft>) => {
     setDraft({ ...draft, ...part });
     // The error was about the old value.
-    const kept = Object.entries(faults).filter(([name]) => !(name in part));
-    setFaults(Object.fromEntries(kept) as Faults<Draft>);
+    const kept = Object.entries(errors).filter(([name]) => !(name in part));
+    setErrors(Object.fromEntries(kept) as FieldErrors<Draft>);
   };
   const send = async (form: Element) => {
     setPending(true);
     try {
       await onSubmit(draft);
     } catch (error) {
-      const refused = error instanceof ApiError ? refusedFaults(error, members, sayRefusal) : {};
-      setFaults(refused);
+      const refused = error instanceof ApiError ? rejectedFields(error, members, sayError) : {};
+      setErrors(refused);
       if (Object.keys(refused).length === 0) setFailure(describeFailure(error));
-      else focusFirstFault(form);
+      else focusFirstError(form);
     } finally {
       setPending(false);
     }
   };
   const submit = async (event: FormEvent) => {
     event.preventDefault();
-    const found = faultsOf(draft);
-    setFaults(found);
+    const found = errorsOf(draft);
+    setErrors(found);
     setFailure(null);
-    if (Object.keys(found).length > 0) focusFirstFault(event.currentTarget);
+    if (Object.keys(found).length > 0) focusFirstError(event.currentTarget);
     else await send(event.currentTarget);
   };
   return (
     <form className="stack-large" onSubmit={submit} noValidate>
-      {children({ draft, faults, onChange: change })}
+      {children({ draft, errors, onChange: change })}
       {failure !== null && (
         <Notice look="bad" title="Your changes were not saved" role="alert">
           <p>{failure}</p>
@@ -88,21 +88,21 @@ export function DraftForm<Draft extends object>({
   );
 }
 
-function refusedFaults<Draft>(
+function rejectedFields<Draft>(
   error: ApiError,
   members: DraftFormProps<Draft>['members'],
-  sayRefusal: (message: string) => string,
-): Faults<Draft> {
-  const faults: Faults<Draft> = {};
+  sayError: (message: string) => string,
+): FieldErrors<Draft> {
+  const errors: FieldErrors<Draft> = {};
   for (const [member, field] of members) {
-    const message = error.faultAt(member);
-    if (message !== undefined) faults[field] = sayRefusal(message);
+    const message = error.errorAt(member);
+    if (message !== undefined) errors[field] = sayError(message);
   }
-  return faults;
+  return errors;
 }
 
 /** Moves the focus to the first error, for screen readers. */
-function focusFirstFault(form: Element): void {
+function focusFirstError(form: Element): void {
   requestAnimationFrame(() =>
     form.querySelector<HTMLElement>('[aria-invalid="true"], [role="alert"]')?.focus(),
   );

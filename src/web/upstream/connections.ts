@@ -19,7 +19,7 @@ import type { LoginSessions } from '../../oauth/login_session.ts';
 import { formTokenField } from '../form_token.ts';
 import { type Html, html } from '../html.ts';
 import { sendPage } from '../page.ts';
-import { type SignInFault, signInFault } from '../sign_in_form.ts';
+import { type SignInFailure, signInFailure } from '../sign_in_form.ts';
 import { type FinishOptions, finishContext, registerFinish, toPendingLogin } from './finish_login.ts';
 import type { WaitingLogin } from './upstream_flow.ts';
 import { connectContent, refusalContent, unfinishedContent } from './upstream_pages.ts';
@@ -115,16 +115,16 @@ function createConnect({ db, formTokens, knownDevices }: FinishOptions, findOwne
     }
     const { account } = owner;
     const needsPassword = account.email !== null && (await hasPassword(db, account.id));
-    const ask = (fault: Partial<SignInFault>) => {
+    const ask = (failure: Partial<SignInFailure>) => {
       const content = connectContent({
         token: formTokens.make(finishContext(waiting)),
         provider: waiting.provider.name,
         label: waiting.login.identity.label,
         account: account.email ?? account.name,
         hasPassword: needsPassword,
-        fault,
+        failure,
       });
-      return sendPage(reply, fault.status ?? 200, `Connect ${waiting.provider.name}`, content);
+      return sendPage(reply, failure.status ?? 200, `Connect ${waiting.provider.name}`, content);
     };
     const form = (request.body ?? {}) as Record<string, unknown>;
     if (request.method !== 'POST' || form.action !== 'connect') return ask({});
@@ -132,7 +132,7 @@ function createConnect({ db, formTokens, knownDevices }: FinishOptions, findOwne
       const password = typeof form.password === 'string' ? form.password : '';
       const device = knownDevices.read(request.headers.cookie);
       const result = await signIn(db, account.email ?? '', password, request.ip, device);
-      if (result.outcome !== 'signed-in') return ask(passwordFault(signInFault(result, '', reply)));
+      if (result.outcome !== 'signed-in') return ask(passwordFailure(signInFailure(result, '', reply)));
       if (result.account.id !== account.id) return ask({});
     }
     const resolution = await connectLogin(db, toPendingLogin(waiting), account.id);
@@ -156,8 +156,8 @@ function createConnect({ db, formTokens, knownDevices }: FinishOptions, findOwne
 }
 
 /** Removes the email address from the message, because the page does not ask for one. */
-function passwordFault(fault: SignInFault): SignInFault {
-  return fault.status === 422 ? { ...fault, message: 'Incorrect password.' } : fault;
+function passwordFailure(failure: SignInFailure): SignInFailure {
+  return failure.status === 422 ? { ...failure, message: 'Incorrect password.' } : failure;
 }
 
 /** The section of the account page. @param token the form token of the account page */

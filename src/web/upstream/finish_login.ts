@@ -17,7 +17,7 @@ import { isRecentEnough } from '../../accounts/upstream/upstream_login.ts';
 import type { Database } from '../../database/database.ts';
 import type { FormTokens } from '../form_token.ts';
 import { sendPage } from '../page.ts';
-import { type SignInFault, signInFault } from '../sign_in_form.ts';
+import { type SignInFailure, signInFailure } from '../sign_in_form.ts';
 import type { UpstreamFlow, WaitingLogin } from './upstream_flow.ts';
 import { refusalContent, unfinishedContent, unknownIdentityContent } from './upstream_pages.ts';
 
@@ -129,7 +129,7 @@ async function connectByPassword(step: Step, form: Record<string, unknown>): Pro
   if (result.outcome !== 'signed-in') {
     request.log.info({ outcome: result.outcome }, 'sign-in refused');
     const choices = await describeUnknown(db, waiting.login.identity, registration);
-    return show(step, choices, signInFault(result, email, reply));
+    return show(step, choices, signInFailure(result, email, reply));
   }
   const accountId = result.account.id;
   const resolution = await connectLogin(db, toPendingLogin(waiting), accountId);
@@ -139,7 +139,7 @@ async function connectByPassword(step: Step, form: Record<string, unknown>): Pro
 }
 
 /** Shows why the user is not signed in, or asks which account to connect. */
-function show(step: Step, resolution: Resolution, fault: Partial<SignInFault>): FastifyReply {
+function show(step: Step, resolution: Resolution, failure: Partial<SignInFailure>): FastifyReply {
   const { reply, options, target, waiting } = step;
   switch (resolution.outcome) {
     case 'unknown': {
@@ -149,10 +149,10 @@ function show(step: Step, resolution: Resolution, fault: Partial<SignInFault>): 
         label: waiting.login.identity.label,
         mayCreate: resolution.mayCreate,
         takenEmail: resolution.takenEmail,
-        fault,
+        failure,
         back: target.back,
       });
-      return sendPage(reply, fault.status ?? 200, 'Connect your account', content);
+      return sendPage(reply, failure.status ?? 200, 'Connect your account', content);
     }
     case 'disabled':
     case 'too-many':

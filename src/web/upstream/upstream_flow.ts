@@ -30,7 +30,7 @@ import {
 import type { Database } from '../../database/database.ts';
 import { countAddress, type RateLimiter } from '../../http/rate_limit.ts';
 import { sendPage } from '../page.ts';
-import { faultPage, tooManyContent, unfinishedContent } from './upstream_pages.ts';
+import { errorPage, tooManyContent, unfinishedContent } from './upstream_pages.ts';
 
 /** The purpose of a sign-in. */
 export interface UpstreamPurpose {
@@ -109,7 +109,7 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
         const identity = await client.exchange(url, { state, browserSecret });
         await storeIdentity(db, browserSecret, identity);
       } catch (error) {
-        return showFault(request, reply, client.provider, error, pageOf(login));
+        return showError(request, reply, client.provider, error, pageOf(login));
       }
       return redirect(reply, `${pageOf(login)}/upstream?${new URLSearchParams({ login: mark })}`);
     },
@@ -137,7 +137,7 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
         const cookie = `${cookieName(upstreamMark(begun.state))}=${begun.browserSecret}; ${attributes}`;
         return redirect(reply.header('set-cookie', cookie), url.href);
       } catch (error) {
-        return showFault(request, reply, client.provider, error, pageOf({ interactionUid }));
+        return showError(request, reply, client.provider, error, pageOf({ interactionUid }));
       }
     },
 
@@ -170,7 +170,7 @@ function pageOf({ interactionUid }: Pick<UpstreamLogin, 'interactionUid'>): stri
 }
 
 /** @throws `error` unless it is an `UpstreamError` */
-function showFault(
+function showError(
   request: FastifyRequest,
   reply: FastifyReply,
   provider: UpstreamProvider,
@@ -178,11 +178,11 @@ function showFault(
   back: string,
 ): FastifyReply {
   if (!(error instanceof UpstreamError)) throw error;
-  request.log[error.fault === 'cancelled' ? 'info' : 'warn'](
-    { provider: provider.id, fault: error.fault, reason: reasonOf(error) },
+  request.log[error.code === 'cancelled' ? 'info' : 'warn'](
+    { provider: provider.id, code: error.code, reason: reasonOf(error) },
     'sign-in with a provider failed',
   );
-  const { status, title, content } = faultPage(error.fault, provider.name, back, request.id);
+  const { status, title, content } = errorPage(error.code, provider.name, back, request.id);
   return sendPage(reply, status, title, content);
 }
 

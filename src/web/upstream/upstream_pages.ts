@@ -1,11 +1,11 @@
 /** The pages of a sign-in with an upstream provider: buttons, forms and error pages. */
 
 import type { UpstreamProvider } from '../../accounts/upstream/provider_settings.ts';
-import type { UpstreamFault } from '../../accounts/upstream/upstream_client.ts';
+import type { UpstreamErrorCode } from '../../accounts/upstream/upstream_client.ts';
 import { reference } from '../error_page.ts';
 import { formTokenField } from '../form_token.ts';
 import { type Html, html } from '../html.ts';
-import { type SignInFault, signInFields, signInMessage } from '../sign_in_form.ts';
+import { type SignInFailure, signInFields, signInMessage } from '../sign_in_form.ts';
 
 /** One button for each provider. @param action the URL of the form; null for the page's own URL */
 export function providerButtons(
@@ -34,14 +34,14 @@ export interface UnknownIdentity {
   mayCreate: boolean;
   /** The email address of the identity, if an account here has it. */
   takenEmail: string | null;
-  fault: Partial<SignInFault>;
+  failure: Partial<SignInFailure>;
   /** The page that the sign-in began on. */
   back: string;
 }
 
 /** Shown when no account is connected to the identity. The user signs in to an account or creates one. */
 export function unknownIdentityContent(shown: UnknownIdentity): Html {
-  const { provider, label, token, mayCreate, takenEmail, fault, back } = shown;
+  const { provider, label, token, mayCreate, takenEmail, failure, back } = shown;
   return html`<h1>${mayCreate ? 'Create an account?' : 'Connect your account'}</h1>
 <p>You are signed in to ${provider} as <strong>${label}</strong>. No account here is connected to it yet.</p>
 ${
@@ -54,10 +54,10 @@ ${
 }
 <p>${takenEmail !== null && html`There is an account with the address ${takenEmail}. `}Sign in to your account with your password
 once. After that, you can sign in with ${provider}.</p>
-${signInMessage(fault.message)}
+${signInMessage(failure.message)}
 <form method="post">
 <input type="hidden" name="${formTokenField}" value="${token}">
-${signInFields(fault.email ?? takenEmail ?? '', fault.message)}
+${signInFields(failure.email ?? takenEmail ?? '', failure.message)}
 <button ${mayCreate && html`class="secondary"`} type="submit" name="action" value="connect">Sign in and connect</button>
 </form>
 ${!mayCreate && html`<p class="soft small">If you have no account or password here, contact the operator of this service.</p>`}
@@ -71,7 +71,7 @@ export interface ConnectQuestion {
   /** The address or name of the signed-in account. */
   account: string;
   hasPassword: boolean;
-  fault: Partial<SignInFault>;
+  failure: Partial<SignInFailure>;
 }
 
 /** Confirms the identity before it is connected, because another user can be signed in at the provider in this browser. */
@@ -81,48 +81,48 @@ export function connectContent({
   label,
   account,
   hasPassword,
-  fault,
+  failure,
 }: ConnectQuestion): Html {
   return html`<h1>Connect ${provider}?</h1>
 <p>You are signed in to ${provider} as <strong>${label}</strong>. Anyone who can sign in there as this user will be able to sign
 in to your account <strong>${account}</strong> here.</p>
-${signInMessage(fault.message)}
+${signInMessage(failure.message)}
 <form method="post">
 <input type="hidden" name="${formTokenField}" value="${token}">
 ${
   hasPassword &&
   html`<label for="password">Password of this account</label>
 <input id="password" name="password" type="password" autocomplete="current-password" required autofocus
-${fault.message !== undefined && html`aria-describedby="fault"`}>`
+${failure.message !== undefined && html`aria-describedby="error"`}>`
 }
 <button type="submit" name="action" value="connect">Connect ${provider}</button>
 </form>
 <p><a href="/account">Cancel</a></p>`;
 }
 
-interface FaultPage {
+interface ErrorPage {
   status: number;
   title: string;
   content: Html;
 }
 
 /** @param back the page that the sign-in began on */
-export function faultPage(
-  fault: UpstreamFault,
+export function errorPage(
+  code: UpstreamErrorCode,
   provider: string,
   back: string,
   requestId: string,
-): FaultPage {
-  const title = fault === 'cancelled' ? 'You are not signed in' : `${provider} did not sign you in`;
+): ErrorPage {
+  const title = code === 'cancelled' ? 'You are not signed in' : `${provider} did not sign you in`;
   const retryLink = html`<p><a href="${back}">Try again, or sign in another way</a></p>`;
   const content = html`<h1>${title}</h1>
-<p>${faultMessages[fault](provider)}</p>
+<p>${errorMessages[code](provider)}</p>
 ${retryLink}
-${fault !== 'cancelled' && reference(`upstream-${fault}`, requestId)}`;
-  return { status: fault === 'unavailable' ? 503 : 400, title, content };
+${code !== 'cancelled' && reference(`upstream-${code}`, requestId)}`;
+  return { status: code === 'unavailable' ? 503 : 400, title, content };
 }
 
-const faultMessages: Record<UpstreamFault, (provider: string) => string> = {
+const errorMessages: Record<UpstreamErrorCode, (provider: string) => string> = {
   unavailable: (provider) => `${provider} cannot be reached at the moment. Try again in a few minutes.`,
   cancelled: (provider) => `You cancelled the sign-in at ${provider}.`,
   refused: (provider) =>

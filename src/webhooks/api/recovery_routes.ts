@@ -7,7 +7,7 @@ import { isId } from '../../crypto/ids.ts';
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { Guard } from '../../grants/principal.ts';
-import { type BodyFault, bodyProblem, Problem } from '../../http/problem.ts';
+import { bodyProblem, Problem, type ValidationError } from '../../http/problem.ts';
 import { readTime } from '../../http/time.ts';
 import {
   cancelRecovery,
@@ -18,7 +18,7 @@ import {
   runningMax,
   startRecovery,
 } from '../fan_out/recovery.ts';
-import { faultsMax } from '../subscriptions/subscription_body.ts';
+import { errorsMax } from '../subscriptions/subscription_body.ts';
 import { sendIdempotentForOwner } from './idempotency.ts';
 import { ownerOf, requireOwnSubscription, requireSubscription } from './subscription_routes.ts';
 
@@ -84,27 +84,27 @@ export function registerRecoveries(options: RecoveryRoutesOptions): void {
 }
 
 function readRange(body: unknown): { since: Date; until: Date | null; states: RecoverableState[] } {
-  const faults: BodyFault[] = [];
+  const errors: ValidationError[] = [];
   const given = typeof body === 'object' && body !== null && !Array.isArray(body) ? body : undefined;
   if (given === undefined) throw bodyProblem([{ pointer: '', message: 'must be an object' }]);
   const { since, until, status, ...others } = given as Record<string, unknown>;
   for (const name of Object.keys(others))
-    faults.push({ pointer: `/${name}`, message: 'is not a known property' });
+    errors.push({ pointer: `/${name}`, message: 'is not a known property' });
   const from = readTime(since);
   const to = until === undefined ? null : readTime(until);
-  if (from === undefined) faults.push({ pointer: '/since', message: 'must be an RFC 3339 time' });
-  if (to === undefined) faults.push({ pointer: '/until', message: 'must be an RFC 3339 time' });
+  if (from === undefined) errors.push({ pointer: '/since', message: 'must be an RFC 3339 time' });
+  if (to === undefined) errors.push({ pointer: '/until', message: 'must be an RFC 3339 time' });
   const states = status === undefined ? ['failed', 'held', 'missing'] : [status].flat();
   if (
     states.length === 0 ||
     !states.every((state) => recoverableStates.includes(state as RecoverableState))
   ) {
-    faults.push({
+    errors.push({
       pointer: '/status',
       message: `must be one of ${recoverableStates.join(', ')}, or an array of these`,
     });
   }
-  if (faults.length > 0) throw bodyProblem(faults.slice(0, faultsMax));
+  if (errors.length > 0) throw bodyProblem(errors.slice(0, errorsMax));
   return {
     since: from as Date,
     until: to as Date | null,

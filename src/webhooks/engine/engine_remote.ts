@@ -202,7 +202,7 @@ export class RemoteEngine {
       return;
     }
     this.#cause = error;
-    // No engine can start while the database is unavailable. This does not count as a fault of the engine.
+    // No engine can start while the database is unavailable. This does not count as a failure of the engine.
     this.#isOutage = isOutage && !this.#isUp;
     // The engine's attempts and connections end with the thread.
     this.#transport.end().catch(() => {});

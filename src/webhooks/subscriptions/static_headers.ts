@@ -8,7 +8,7 @@ import { sql } from 'kysely';
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Transaction } from '../../database/database.ts';
 import { escapePointer } from '../../http/json.ts';
-import { type BodyFault, bodyProblem } from '../../http/problem.ts';
+import { bodyProblem, type ValidationError } from '../../http/problem.ts';
 
 export type StaticHeaders = Readonly<Record<string, string>>;
 /** A null value removes a header; the mask keeps it. Null instead of the object removes all headers. */
@@ -128,7 +128,7 @@ export async function patchHeaders(
   for (const [name, value] of Object.entries(patch ?? {})) {
     const key = name.toLowerCase();
     if (value === maskedValue) {
-      if (!kept.has(key)) throw fault(name, 'has no stored value to keep', 'header_value_required');
+      if (!kept.has(key)) throw headerError(name, 'has no stored value to keep', 'header_value_required');
       continue;
     }
     stale.delete(key);
@@ -145,14 +145,14 @@ export async function patchHeaders(
     );
   }
   if (kept.size > staticHeadersMax)
-    throw fault('', `must have at most ${staticHeadersMax} members`, 'too_many_headers');
+    throw headerError('', `must have at most ${staticHeadersMax} members`, 'too_many_headers');
   const headers = Object.fromEntries([...kept.values()].map(({ name, value }) => [name, value]));
   await sql`
     update subscriptions set headers = ${sealHeaders(headers, id, sealer)}, header_names = ${Object.keys(headers)}::text[]
     where id = ${id}`.execute(tx);
 }
 
-function fault(name: string, message: string, code: string) {
+function headerError(name: string, message: string, code: string) {
   const pointer = name === '' ? '/headers' : `/headers/${escapePointer(name)}`;
-  return bodyProblem([{ pointer, message, code } satisfies BodyFault]);
+  return bodyProblem([{ pointer, message, code } satisfies ValidationError]);
 }

@@ -1,9 +1,9 @@
-/** Validates the body of requests that create or change a subscription, and reports all faults at once. */
+/** Validates the body of requests that create or change a subscription, and reports all errors at once. */
 
 import { retryStepSecondsMax, retryStepsMax } from '../../config/config.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import { matchesAny } from '../../events/kind_pattern.ts';
-import { type BodyFault, bodyProblem } from '../../http/problem.ts';
+import { bodyProblem, type ValidationError } from '../../http/problem.ts';
 import { isSecret, secretBytesMax, secretBytesMin, signatureShapes } from './signature.ts';
 import { type HeaderPatch, readStaticHeaders, type StaticHeaders } from './static_headers.ts';
 import { checkSubscriberUrl } from './subscriber_url.ts';
@@ -28,21 +28,21 @@ export interface BodyRules {
   headerNames: readonly string[];
 }
 
-/** Maximum faults in one response. */
-export const faultsMax = 100;
+/** Maximum errors in one response. */
+export const errorsMax = 100;
 
-/** Collects the faults of one body. */
-class Faults {
-  readonly #faults: BodyFault[] = [];
+/** Collects the errors of one body. */
+class ValidationErrors {
+  readonly #errors: ValidationError[] = [];
 
   add(pointer: string, message: string, code?: string): void {
-    if (this.#faults.length >= faultsMax) return;
-    this.#faults.push({ pointer, message, ...(code === undefined ? {} : { code }) });
+    if (this.#errors.length >= errorsMax) return;
+    this.#errors.push({ pointer, message, ...(code === undefined ? {} : { code }) });
   }
 
-  /** @throws Problem 422 if any fault was added */
+  /** @throws Problem 422 if any error was added */
   raise(): void {
-    if (this.#faults.length > 0) throw bodyProblem(this.#faults);
+    if (this.#errors.length > 0) throw bodyProblem(this.#errors);
   }
 }
 
@@ -62,17 +62,17 @@ const changeable = [
 
 /** @throws Problem 422 */
 export function readSubscriptionFields(
-  body: unknown,
+  value: unknown,
   rules: BodyRules,
 ): SubscriptionFields & { secret: string | undefined; headers: StaticHeaders } {
-  const faults = new Faults();
-  const given = readObject(body, [...changeable, 'secret'], faults);
-  if (given.url === undefined) faults.add('/url', 'is required');
-  if (given.kinds === undefined) faults.add('/kinds', 'is required');
-  const fields = readFields(given, rules, faults);
-  const secret = readSecret(given.secret, faults);
-  const headers = readHeaders(given.headers, rules, false, faults);
-  faults.raise();
+  const errors = new ValidationErrors();
+  const body = readObject(value, [...changeable, 'secret'], errors);
+  if (body.url === undefined) errors.add('/url', 'is required');
+  if (body.kinds === undefined) errors.add('/kinds', 'is required');
+  const fields = readFields(body, rules, errors);
+  const secret = readSecret(body.secret, errors);
+  const headers = readHeaders(body.headers, rules, false, errors);
+  errors.raise();
   return { ...fields, secret, headers: (headers ?? {}) as StaticHeaders };
 }
 
@@ -82,12 +82,12 @@ export function readSubscriptionPatch(
   current: Subscription,
   rules: BodyRules,
 ): SubscriptionFields & { state: SubscriptionState; headers: HeaderPatch | undefined } {
-  const faults = new Faults();
-  const given = readObject(patch, [...changeable, 'state'], faults);
+  const errors = new ValidationErrors();
+  const body = readObject(patch, [...changeable, 'state'], errors);
   for (const name of ['url', 'kinds', 'state']) {
-    if (given[name] === null) faults.add(`/${name}`, 'cannot be removed');
+    if (body[name] === null) errors.add(`/${name}`, 'cannot be removed');
   }
-  faults.raise();
+  errors.raise();
   // Properties that the patch omits are not validated again: the operator may have removed a kind from the catalogue
   // since.
   const whole: Body = {
@@ -97,21 +97,21 @@ export function readSubscriptionPatch(
     rate_limit: current.rateLimit,
     retry_schedule: current.retrySchedule,
     description: current.description,
-    ...given,
+    ...body,
   };
   for (const name of ['signature', 'format', 'ordered', 'description']) {
     if (whole[name] === null) delete whole[name];
   }
-  const fields = readFields(whole, rules, faults);
-  const state = given.state ?? current.state;
-  if (state !== 'active' && state !== 'disabled') faults.add('/state', 'must be "active" or "disabled"');
-  const headers = given.headers === undefined ? undefined : readHeaders(given.headers, rules, true, faults);
-  faults.raise();
+  const fields = readFields(whole, rules, errors);
+  const state = body.state ?? current.state;
+  if (state !== 'active' && state !== 'disabled') errors.add('/state', 'must be "active" or "disabled"');
+  const headers = body.headers === undefined ? undefined : readHeaders(body.headers, rules, true, errors);
+  errors.raise();
   const { url, kinds } = current;
   return {
     ...fields,
-    ...(given.url === undefined ? { url } : {}),
-    ...(given.kinds === undefined ? { kinds } : {}),
+    ...(body.url === undefined ? { url } : {}),
+    ...(body.kinds === undefined ? { kinds } : {}),
     state: state as SubscriptionState,
     headers,
   };
@@ -120,69 +120,69 @@ export function readSubscriptionPatch(
 /** Accepts no body or an empty object. @throws Problem 422 */
 export function requireEmptyBody(body: unknown): void {
   if (body === undefined) return;
-  const faults = new Faults();
-  readObject(body, [], faults);
-  faults.raise();
+  const errors = new ValidationErrors();
+  readObject(body, [], errors);
+  errors.raise();
 }
 
 /** @throws Problem 422 */
-export function readRotation(body: unknown): { secret: string | undefined; overlapSeconds: number } {
-  const faults = new Faults();
-  const given = readObject(body === undefined ? {} : body, ['overlap', 'secret'], faults);
-  const overlap = given.overlap ?? overlapSecondsDefault;
+export function readRotation(value: unknown): { secret: string | undefined; overlapSeconds: number } {
+  const errors = new ValidationErrors();
+  const body = readObject(value === undefined ? {} : value, ['overlap', 'secret'], errors);
+  const overlap = body.overlap ?? overlapSecondsDefault;
   if (!isWhole(overlap, 0, overlapSecondsMax)) {
-    faults.add('/overlap', `must be an integer of seconds from 0 to ${overlapSecondsMax}`);
+    errors.add('/overlap', `must be an integer of seconds from 0 to ${overlapSecondsMax}`);
   }
-  const secret = readSecret(given.secret, faults);
-  faults.raise();
+  const secret = readSecret(body.secret, errors);
+  errors.raise();
   return { secret, overlapSeconds: overlap as number };
 }
 
 /** Reads the kind whose example is sent; undefined for a ping. @throws Problem 422 */
 export function readTestKind(body: unknown): string | undefined {
-  const faults = new Faults();
-  const { kind } = readObject(body === undefined ? {} : body, ['kind'], faults);
-  if (kind !== undefined && typeof kind !== 'string') faults.add('/kind', 'must be a kind', 'unknown_kind');
-  faults.raise();
+  const errors = new ValidationErrors();
+  const { kind } = readObject(body === undefined ? {} : body, ['kind'], errors);
+  if (kind !== undefined && typeof kind !== 'string') errors.add('/kind', 'must be a kind', 'unknown_kind');
+  errors.raise();
   return kind as string | undefined;
 }
 
-function readObject(body: unknown, known: readonly string[], faults: Faults): Body {
+function readObject(body: unknown, known: readonly string[], errors: ValidationErrors): Body {
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
-    faults.add('', 'must be an object');
-    faults.raise();
+    errors.add('', 'must be an object');
+    errors.raise();
   }
   for (const name of Object.keys(body as Body)) {
     if (!known.includes(name)) {
-      faults.add(`/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`, 'is not a known property');
+      errors.add(`/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`, 'is not a known property');
     }
   }
   return { ...(body as Body) };
 }
 
-function readFields(given: Body, rules: BodyRules, faults: Faults): SubscriptionFields {
-  const { signature = 'timestamp', format = 'json', ordered = false, description = '' } = given;
-  const rateLimit = given.rate_limit ?? null;
-  const schedule = given.retry_schedule ?? null;
+function readFields(body: Body, rules: BodyRules, errors: ValidationErrors): SubscriptionFields {
+  const { signature = 'timestamp', format = 'json', ordered = false, description = '' } = body;
+  const rateLimit = body.rate_limit ?? null;
+  const schedule = body.retry_schedule ?? null;
   if (!signatureShapes.includes(signature as never))
-    faults.add('/signature', `must be one of ${list(signatureShapes)}`);
-  if (!formats.includes(format as never)) faults.add('/format', `must be one of ${list(formats)}`);
-  if (typeof ordered !== 'boolean') faults.add('/ordered', 'must be true or false');
+    errors.add('/signature', `must be one of ${list(signatureShapes)}`);
+  if (!formats.includes(format as never)) errors.add('/format', `must be one of ${list(formats)}`);
+  if (typeof ordered !== 'boolean') errors.add('/ordered', 'must be true or false');
   if (rateLimit !== null && !isWhole(rateLimit, 1, rateLimitMax)) {
-    faults.add('/rate_limit', `must be an integer from 1 to ${rateLimitMax} (per second), or null`);
+    errors.add('/rate_limit', `must be an integer from 1 to ${rateLimitMax} (per second), or null`);
   }
   if (schedule !== null && !isSchedule(schedule)) {
-    faults.add(
+    errors.add(
       '/retry_schedule',
       `must be 1 to ${retryStepsMax} pauses in seconds, each from 1 to ${retryStepSecondsMax}, or null`,
     );
   }
   if (typeof description !== 'string' || [...description].length > descriptionCharactersMax) {
-    faults.add('/description', `must be a string of at most ${descriptionCharactersMax} characters`);
+    errors.add('/description', `must be a string of at most ${descriptionCharactersMax} characters`);
   }
   return {
-    url: given.url === undefined ? '' : readUrl(given.url, rules, faults),
-    kinds: given.kinds === undefined ? [] : readKinds(given.kinds, rules, faults),
+    url: body.url === undefined ? '' : readUrl(body.url, rules, errors),
+    kinds: body.kinds === undefined ? [] : readKinds(body.kinds, rules, errors),
     signature: signature as SubscriptionFields['signature'],
     format: format as SubscriptionFields['format'],
     ordered: ordered as boolean,
@@ -192,38 +192,43 @@ function readFields(given: Body, rules: BodyRules, faults: Faults): Subscription
   };
 }
 
-function readHeaders(value: unknown, rules: BodyRules, isPatch: boolean, faults: Faults): HeaderPatch {
+function readHeaders(
+  value: unknown,
+  rules: BodyRules,
+  isPatch: boolean,
+  errors: ValidationErrors,
+): HeaderPatch {
   return readStaticHeaders(value, rules.headerNames, isPatch, (pointer, message, code) =>
-    faults.add(pointer, message, code),
+    errors.add(pointer, message, code),
   );
 }
 
-function readUrl(value: unknown, { allowInsecure }: BodyRules, faults: Faults): string {
+function readUrl(value: unknown, { allowInsecure }: BodyRules, errors: ValidationErrors): string {
   if (typeof value !== 'string') {
-    faults.add('/url', 'must be a URL', 'url_invalid');
+    errors.add('/url', 'must be a URL', 'url_invalid');
     return '';
   }
   const { url, refusal } = checkSubscriberUrl(value, allowInsecure);
-  if (refusal !== undefined) faults.add('/url', refusal.message, refusal.code);
+  if (refusal !== undefined) errors.add('/url', refusal.message, refusal.code);
   return url ?? '';
 }
 
-function readKinds(value: unknown, { catalogue }: BodyRules, faults: Faults): string[] {
+function readKinds(value: unknown, { catalogue }: BodyRules, errors: ValidationErrors): string[] {
   if (!Array.isArray(value) || value.length === 0 || value.length > kindsMax) {
-    faults.add('/kinds', `must be an array of 1 to ${kindsMax} kinds`);
+    errors.add('/kinds', `must be an array of 1 to ${kindsMax} kinds`);
     return [];
   }
   for (const [index, pattern] of value.entries()) {
     if (typeof pattern !== 'string' || !matchesAny(pattern, catalogue.kinds.keys())) {
-      faults.add(`/kinds/${index}`, 'must be a kind, the first words of one and .*, or *', 'unknown_kind');
+      errors.add(`/kinds/${index}`, 'must be a kind, the first words of one and .*, or *', 'unknown_kind');
     }
   }
   return [...new Set(value as string[])];
 }
 
-function readSecret(value: unknown, faults: Faults): string | undefined {
+function readSecret(value: unknown, errors: ValidationErrors): string | undefined {
   if (value === undefined || (typeof value === 'string' && isSecret(value))) return value;
-  faults.add(
+  errors.add(
     '/secret',
     `must be whsec_ followed by the base64 of ${secretBytesMin} to ${secretBytesMax} bytes`,
   );

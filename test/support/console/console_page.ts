@@ -83,7 +83,7 @@ const animationsEnded = `(async () => {
  * Returns the violations that `axe-core` finds after all animations have ended. A color that still fades in has too
  * little contrast.
  */
-export async function accessibilityFaults(page: Page): Promise<string[]> {
+export async function accessibilityErrors(page: Page): Promise<string[]> {
   await page.evaluate(animationsEnded);
   // The page's Content-Security-Policy blocks injected scripts, so this runs in the driver's isolated world.
   await page.evaluate(axeSource);

@@ -6,7 +6,7 @@ import type { Page } from 'playwright-core';
 import type { ApiDocument } from '../../../src/web/reference/reader/document.ts';
 import { openPage, startBrowser } from '../../support/browser/chromium.ts';
 import { createTestAccount } from '../../support/clients/oauth.ts';
-import { accessibilityFaults } from '../../support/console/console_page.ts';
+import { accessibilityErrors } from '../../support/console/console_page.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 
 const server = await startTestServer({ after });
@@ -124,7 +124,7 @@ test('the reference fits a phone, is accessible, and follows the system’s colo
     );
 
     assert.equal(width, 390);
-    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     assert.equal(ground, colorScheme === 'dark' ? 'rgb(18, 20, 27)' : 'rgb(255, 255, 255)');
     assert.deepEqual(problems, []);
   }

@@ -5,12 +5,12 @@ import { Plus, X } from 'lucide-react';
 import type { ReactNode } from 'react';
 import { scopesQuery } from '../../api/apps.ts';
 import { Button } from '../../ui/button.tsx';
-import { DraftForm, type DraftPart, type Faults } from '../../ui/draft_form.tsx';
+import { DraftForm, type DraftPart, type FieldErrors } from '../../ui/draft_form.tsx';
 import { Checkbox, type Choice, ChoiceField, TextField } from '../../ui/fields.tsx';
 import { Card } from '../../ui/page.tsx';
 import { Failure, Skeletons } from '../../ui/states.tsx';
 import type { AppDraft } from './draft.ts';
-import { pageFault, redirectFault } from './redirect_check.ts';
+import { pageUrlError, redirectUriError } from './redirect_check.ts';
 import { applicationTypes, authMethods, grants, presets } from './words.ts';
 
 interface AppFormProps {
@@ -29,8 +29,8 @@ type PartProps = DraftPart<AppDraft>;
 export function AppForm({ first, action, isNew = false, warn, onSubmit, onCancel }: AppFormProps) {
   return (
     <DraftForm
-      {...{ first, action, faultsOf, members, onSubmit, onCancel }}
-      sayRefusal={(message) => `The server says: ${message}.`}
+      {...{ first, action, errorsOf, members, onSubmit, onCancel }}
+      sayError={(message) => `The server says: ${message}.`}
     >
       {(part) => (
         <>
@@ -45,7 +45,7 @@ export function AppForm({ first, action, isNew = false, warn, onSubmit, onCancel
   );
 }
 
-function Identity({ draft, faults, onChange, isNew }: PartProps & { isNew: boolean }) {
+function Identity({ draft, errors, onChange, isNew }: PartProps & { isNew: boolean }) {
   const preset = presets.find(({ draft: { applicationType, grants: given, authMethod } }) => {
     const isSame = [...given].sort().join() === [...draft.grants].sort().join();
     return isSame && applicationType === draft.applicationType && authMethod === draft.authMethod;
@@ -60,7 +60,7 @@ function Identity({ draft, faults, onChange, isNew }: PartProps & { isNew: boole
           onChange={(name) => onChange({ name })}
           maxLength={100}
           isRequired
-          error={faults.name}
+          error={errors.name}
         />
         {isNew && (
           <ChoiceField
@@ -77,7 +77,7 @@ function Identity({ draft, faults, onChange, isNew }: PartProps & { isNew: boole
           value={draft.clientUri}
           onChange={(clientUri) => onChange({ clientUri })}
           placeholder="https://app.example"
-          error={faults.clientUri ?? pageFault(draft.clientUri)}
+          error={errors.clientUri ?? pageUrlError(draft.clientUri)}
         />
         <details className="more">
           <summary>Privacy policy and terms</summary>
@@ -86,13 +86,13 @@ function Identity({ draft, faults, onChange, isNew }: PartProps & { isNew: boole
               label="Privacy policy"
               name="policy_uri"
               field="policyUri"
-              {...{ draft, faults, onChange }}
+              {...{ draft, errors, onChange }}
             />
             <PageField
               label="Terms of service"
               name="tos_uri"
               field="tosUri"
-              {...{ draft, faults, onChange }}
+              {...{ draft, errors, onChange }}
             />
           </div>
         </details>
@@ -107,7 +107,7 @@ interface PageFieldProps extends PartProps {
   field: 'policyUri' | 'tosUri';
 }
 
-function PageField({ label, name, field, draft, faults, onChange }: PageFieldProps) {
+function PageField({ label, name, field, draft, errors, onChange }: PageFieldProps) {
   return (
     <TextField
       label={label}
@@ -116,7 +116,7 @@ function PageField({ label, name, field, draft, faults, onChange }: PageFieldPro
       value={draft[field]}
       onChange={(value) => onChange({ [field]: value })}
       placeholder="https://"
-      error={faults[field] ?? pageFault(draft[field])}
+      error={errors[field] ?? pageUrlError(draft[field])}
     />
   );
 }
@@ -124,7 +124,7 @@ function PageField({ label, name, field, draft, faults, onChange }: PageFieldPro
 /** Maximum number of redirect URIs. */
 const urisMax = 20;
 
-function RedirectUris({ draft, faults, onChange }: PartProps) {
+function RedirectUris({ draft, errors, onChange }: PartProps) {
   const uris = draft.redirectUris;
   const put = (index: number, uri: string) =>
     onChange({ redirectUris: uris.map((each, place) => (place === index ? uri : each)) });
@@ -147,7 +147,7 @@ function RedirectUris({ draft, faults, onChange }: PartProps) {
               autoComplete="off"
               spellCheck="false"
               placeholder="https://app.example/callback"
-              error={redirectError(uri, index, draft, faults)}
+              error={redirectError(uri, index, draft, errors)}
               good={uri.trim() === '' ? null : goodWords(uri)}
             />
             {uris.length > 1 && (
@@ -174,13 +174,18 @@ function RedirectUris({ draft, faults, onChange }: PartProps) {
   );
 }
 
-function redirectError(uri: string, index: number, draft: AppDraft, faults: Faults<AppDraft>): string | null {
+function redirectError(
+  uri: string,
+  index: number,
+  draft: AppDraft,
+  errors: FieldErrors<AppDraft>,
+): string | null {
   if (uri.trim() !== '') {
     if (draft.redirectUris.indexOf(uri) < index) return 'This URI is already in the list.';
-    const fault = redirectFault(uri.trim(), draft.applicationType);
-    if (fault !== null) return fault;
+    const error = redirectUriError(uri.trim(), draft.applicationType);
+    if (error !== null) return error;
   }
-  return index === 0 ? (faults.redirectUris ?? null) : null;
+  return index === 0 ? (errors.redirectUris ?? null) : null;
 }
 
 function goodWords(uri: string): string | null {
@@ -189,7 +194,7 @@ function goodWords(uri: string): string | null {
     : null;
 }
 
-function Scopes({ draft, faults, onChange }: PartProps) {
+function Scopes({ draft, errors, onChange }: PartProps) {
   const { data, error, refetch } = useQuery(scopesQuery);
   return (
     <Card
@@ -211,7 +216,7 @@ function Scopes({ draft, faults, onChange }: PartProps) {
           choices={data.map(({ name, description }) => ({ id: name, title: description, description: name }))}
           value={draft.scopes}
           onChange={(scopes) => onChange({ scopes })}
-          error={faults.scopes}
+          error={errors.scopes}
         />
       )}
     </Card>
@@ -252,7 +257,7 @@ export function CheckList({ label, choices, value, onChange, error }: CheckListP
   );
 }
 
-function Technical({ draft, faults, onChange }: PartProps) {
+function Technical({ draft, errors, onChange }: PartProps) {
   const methods = authMethods.some(({ id }) => id === draft.authMethod)
     ? authMethods
     : [
@@ -267,21 +272,21 @@ function Technical({ draft, faults, onChange }: PartProps) {
           value={draft.applicationType}
           onChange={(applicationType) => onChange({ applicationType })}
           choices={applicationTypes}
-          error={faults.applicationType}
+          error={errors.applicationType}
         />
         <CheckList
           label="Grant types"
           choices={grants}
           value={draft.grants}
           onChange={(chosen) => onChange({ grants: chosen })}
-          error={faults.grants}
+          error={errors.grants}
         />
         <ChoiceField
           label="Client authentication"
           value={draft.authMethod}
           onChange={(authMethod) => onChange({ authMethod })}
           choices={methods}
-          error={faults.authMethod}
+          error={errors.authMethod}
         />
         {draft.authMethod === 'private_key_jwt' && (
           <TextField
@@ -290,7 +295,7 @@ function Technical({ draft, faults, onChange }: PartProps) {
             value={draft.jwksUri}
             onChange={(jwksUri) => onChange({ jwksUri })}
             placeholder="https://app.example/jwks.json"
-            error={faults.jwksUri ?? pageFault(draft.jwksUri)}
+            error={errors.jwksUri ?? pageUrlError(draft.jwksUri)}
           />
         )}
       </div>
@@ -298,25 +303,25 @@ function Technical({ draft, faults, onChange }: PartProps) {
   );
 }
 
-function faultsOf(draft: AppDraft): Faults<AppDraft> {
-  const faults: Faults<AppDraft> = {};
+function errorsOf(draft: AppDraft): FieldErrors<AppDraft> {
+  const errors: FieldErrors<AppDraft> = {};
   const uris = draft.redirectUris.map((uri) => uri.trim()).filter(Boolean);
   const usesCode = draft.grants.includes('authorization_code');
-  if (draft.name.trim() === '') faults.name = 'Enter a name.';
-  if (draft.grants.length === 0) faults.grants = 'Select at least one.';
-  if (usesCode && uris.length === 0) faults.redirectUris = 'Enter at least one redirect URI.';
-  if (usesCode && uris.some((uri) => redirectFault(uri, draft.applicationType) !== null)) {
-    faults.redirectUris = 'At least one redirect URI is not valid.';
+  if (draft.name.trim() === '') errors.name = 'Enter a name.';
+  if (draft.grants.length === 0) errors.grants = 'Select at least one.';
+  if (usesCode && uris.length === 0) errors.redirectUris = 'Enter at least one redirect URI.';
+  if (usesCode && uris.some((uri) => redirectUriError(uri, draft.applicationType) !== null)) {
+    errors.redirectUris = 'At least one redirect URI is not valid.';
   }
-  if (draft.scopes.length === 0) faults.scopes = 'Select at least one.';
+  if (draft.scopes.length === 0) errors.scopes = 'Select at least one.';
   if (draft.grants.includes('client_credentials') && draft.authMethod === 'none') {
-    faults.authMethod = 'The client credentials grant needs client authentication.';
+    errors.authMethod = 'The client credentials grant needs client authentication.';
   }
   for (const field of ['clientUri', 'policyUri', 'tosUri', 'jwksUri'] as const) {
-    const fault = pageFault(draft[field]);
-    if (fault !== null) faults[field] = fault;
+    const error = pageUrlError(draft[field]);
+    if (error !== null) errors[field] = error;
   }
-  return faults;
+  return errors;
 }
 
 const members: readonly [member: string, field: keyof AppDraft][] = [

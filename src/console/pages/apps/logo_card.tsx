@@ -27,15 +27,15 @@ interface Chosen {
 
 export function LogoCard({ app }: { app: App }) {
   const [chosen, setChosen] = useState<Chosen | null>(null);
-  const [fault, setFault] = useState<string | null>(null);
+  const [failure, setFailure] = useState<string | null>(null);
   const choose = async (file: File | undefined) => {
     if (file === undefined) return;
     setChosen(null);
-    setFault(null);
+    setFailure(null);
     try {
       setChosen(await readChosen(file));
     } catch (error) {
-      setFault(describeFailure(error));
+      setFailure(describeFailure(error));
     }
   };
   return (
@@ -47,11 +47,11 @@ export function LogoCard({ app }: { app: App }) {
         {chosen === null ? (
           <Current app={app} onChoose={choose} />
         ) : (
-          <Preview app={app} chosen={chosen} onDone={() => setChosen(null)} onFault={setFault} />
+          <Preview app={app} chosen={chosen} onDone={() => setChosen(null)} onFailure={setFailure} />
         )}
-        {fault !== null && (
+        {failure !== null && (
           <Notice look="bad" title="The logo was not saved" role="alert">
-            <p>{fault}</p>
+            <p>{failure}</p>
           </Notice>
         )}
       </div>
@@ -86,23 +86,23 @@ interface PreviewProps {
   app: App;
   chosen: Chosen;
   onDone: () => void;
-  onFault: (message: string | null) => void;
+  onFailure: (message: string | null) => void;
 }
 
-function Preview({ app, chosen, onDone, onFault }: PreviewProps) {
+function Preview({ app, chosen, onDone, onFailure }: PreviewProps) {
   const cache = useQueryClient();
   const [isPending, setPending] = useState(false);
   const id = app.client_id;
   const save = async () => {
     setPending(true);
-    onFault(null);
+    onFailure(null);
     try {
       const changed = await request('PUT /apps/{id}/logo', { path: { id }, body: chosen.file });
       cache.setQueryData(appQuery(id).queryKey, changed);
       await cache.invalidateQueries({ queryKey: ['apps'] });
       tell('Logo saved.');
     } catch (error) {
-      onFault(describeFailure(error));
+      onFailure(describeFailure(error));
     }
     onDone();
   };

@@ -189,15 +189,15 @@ function RemoveButton({ app, member, isSelf }: { app: App; member: AppMember; is
 function Invite({ app }: { app: App }) {
   const [email, setEmail] = useState('');
   const [role, setRole] = useState('developer');
-  const [fault, setFault] = useState<string | null>(null);
+  const [failure, setFailure] = useState<string | null>(null);
   const [isPending, setPending] = useState(false);
   const cache = useQueryClient();
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     const address = email.trim();
-    if (!/^[^\s@]+@[^\s@]+$/.test(address)) return setFault('Enter an email address.');
+    if (!/^[^\s@]+@[^\s@]+$/.test(address)) return setFailure('Enter an email address.');
     setPending(true);
-    setFault(null);
+    setFailure(null);
     try {
       await request('PUT /apps/{id}/members/{account}', {
         path: { id: app.client_id, account: address },
@@ -207,7 +207,7 @@ function Invite({ app }: { app: App }) {
       setEmail('');
       tell(`${address} is invited. The invitation appears on their Apps page.`);
     } catch (error) {
-      setFault(describeFailure(error));
+      setFailure(describeFailure(error));
     } finally {
       setPending(false);
     }
@@ -224,10 +224,10 @@ function Invite({ app }: { app: App }) {
           value={email}
           onChange={(next) => {
             setEmail(next);
-            setFault(null);
+            setFailure(null);
           }}
           autoComplete="off"
-          error={fault}
+          error={failure}
         />
         <SelectField label="Role" value={role} onChange={setRole} choices={roles} />
         <Button look="primary" type="submit" isPending={isPending}>

@@ -7,7 +7,7 @@ const bytesMax = 2_048;
 const dangerousSchemes = new Set(['javascript:', 'data:', 'vbscript:', 'file:', 'blob:', 'about:']);
 
 /** @returns the error, or null if it is valid */
-export function redirectFault(text: string, applicationType: string): string | null {
+export function redirectUriError(text: string, applicationType: string): string | null {
   const url = URL.parse(text);
   if (url === null) return 'Enter a full URL, such as https://app.example/callback.';
   if (new TextEncoder().encode(text).length > bytesMax) return 'A URI can have at most 2,048 bytes.';
@@ -33,7 +33,7 @@ function isLoopback(host: string): boolean {
 }
 
 /** @returns the error of a page's URL, or null */
-export function pageFault(text: string): string | null {
+export function pageUrlError(text: string): string | null {
   if (text.trim() === '') return null;
   const url = URL.parse(text);
   if (url === null) return 'Enter a full URL, such as https://app.example.';

@@ -35,7 +35,7 @@ export function correctionOf(
 }
 
 /** @returns why the text cannot be sent as a body, or null */
-export function bodyFault(text: string): string | null {
+export function bodyError(text: string): string | null {
   try {
     const number = inexactNumber(text);
     return number === null

@@ -4,7 +4,7 @@ import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { useNavigate, useParams } from '@tanstack/react-router';
 import { rejectedEventQuery } from '../../api/admin.ts';
 import type { RejectedEventWithBody } from '../../api/generated.ts';
-import { DraftForm, type Faults } from '../../ui/draft_form.tsx';
+import { DraftForm, type FieldErrors } from '../../ui/draft_form.tsx';
 import { TextField } from '../../ui/fields.tsx';
 import { Card, Page } from '../../ui/page.tsx';
 import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
@@ -12,7 +12,7 @@ import { Ago } from '../../ui/time.tsx';
 import { tell } from '../../ui/toasts.tsx';
 import { Action } from './action.tsx';
 import { discardRejected, retryRejected } from './rejected_actions.ts';
-import { bodyFault, type CorrectionDraft, correctionOf, draftOf } from './rejected_correction.ts';
+import { bodyError, type CorrectionDraft, correctionOf, draftOf } from './rejected_correction.ts';
 
 const crumbs = [{ title: 'Rejected events', to: '/operator/rejected' }];
 
@@ -109,13 +109,13 @@ function Why({ event }: { event: RejectedEventWithBody }) {
   );
 }
 
-function faultsOf(first: CorrectionDraft, draft: CorrectionDraft): Faults<CorrectionDraft> {
-  const faults: Faults<CorrectionDraft> = {};
-  if (draft.kind.trim() === '') faults.kind = 'Name a kind.';
-  if (draft.account.trim() === '') faults.account = 'Name an account.';
-  const fault = draft.body === first.body ? null : bodyFault(draft.body);
-  if (fault !== null) faults.body = fault;
-  return faults;
+function errorsOf(first: CorrectionDraft, draft: CorrectionDraft): FieldErrors<CorrectionDraft> {
+  const errors: FieldErrors<CorrectionDraft> = {};
+  if (draft.kind.trim() === '') errors.kind = 'Name a kind.';
+  if (draft.account.trim() === '') errors.account = 'Name an account.';
+  const error = draft.body === first.body ? null : bodyError(draft.body);
+  if (error !== null) errors.body = error;
+  return errors;
 }
 
 function Correction({ event }: { event: RejectedEventWithBody }) {
@@ -125,26 +125,26 @@ function Correction({ event }: { event: RejectedEventWithBody }) {
     <DraftForm
       first={first}
       action="Retry"
-      faultsOf={(draft) => faultsOf(first, draft)}
+      errorsOf={(draft) => errorsOf(first, draft)}
       members={[
         ['kind', 'kind'],
         ['account', 'account'],
         ['body', 'body'],
       ]}
-      sayRefusal={(message) => `This ${message}.`}
+      sayError={(message) => `This ${message}.`}
       onSubmit={async (draft) => {
         await retryRejected(event.id, correctionOf(first, draft));
         await leave(`${draft.kind} is published.`);
       }}
       onCancel={() => void leave()}
     >
-      {({ draft, faults, onChange }) => (
+      {({ draft, errors, onChange }) => (
         <>
           <TextField
             label="Kind"
             value={draft.kind}
             onChange={(kind) => onChange({ kind })}
-            error={faults.kind}
+            error={errors.kind}
             isMono
           />
           <TextField
@@ -152,14 +152,14 @@ function Correction({ event }: { event: RejectedEventWithBody }) {
             description="An account ID, or the user ID of your application."
             value={draft.account}
             onChange={(account) => onChange({ account })}
-            error={faults.account}
+            error={errors.account}
             isMono
           />
           <TextField
             label="Body (JSON)"
             value={draft.body}
             onChange={(body) => onChange({ body })}
-            error={faults.body}
+            error={errors.body}
             isMono
             isLong
             spellCheck="false"

@@ -2,7 +2,7 @@
 
 import { Plus, X } from 'lucide-react';
 import { Button } from '../../ui/button.tsx';
-import { DraftForm, type DraftPart, type Faults } from '../../ui/draft_form.tsx';
+import { DraftForm, type DraftPart, type FieldErrors } from '../../ui/draft_form.tsx';
 import { ChoiceField, SwitchField, TextField } from '../../ui/fields.tsx';
 import { Card } from '../../ui/page.tsx';
 import { readSchedule, type StaticHeader, type SubscriptionDraft } from './draft.ts';
@@ -23,8 +23,8 @@ type PartProps = DraftPart<SubscriptionDraft>;
 export function SubscriptionForm({ first, action, onSubmit, onCancel }: SubscriptionFormProps) {
   return (
     <DraftForm
-      {...{ first, action, faultsOf, members, onSubmit, onCancel }}
-      sayRefusal={(message) => `It ${message}.`}
+      {...{ first, action, errorsOf, members, onSubmit, onCancel }}
+      sayError={(message) => `It ${message}.`}
     >
       {(part) => (
         <>
@@ -36,7 +36,7 @@ export function SubscriptionForm({ first, action, onSubmit, onCancel }: Subscrip
   );
 }
 
-function WhereAndWhat({ draft, faults, onChange }: PartProps) {
+function WhereAndWhat({ draft, errors, onChange }: PartProps) {
   const opinion = checkUrl(draft.url);
   return (
     <Card title="Endpoint">
@@ -53,7 +53,7 @@ function WhereAndWhat({ draft, faults, onChange }: PartProps) {
             opinion.warning ??
             'Deliveries are sent here by POST. Respond with a 2xx status within 15 seconds.'
           }
-          error={faults.url ?? opinion.fault}
+          error={errors.url ?? opinion.error}
         />
         <TextField
           label="Description"
@@ -61,19 +61,19 @@ function WhereAndWhat({ draft, faults, onChange }: PartProps) {
           value={draft.description}
           onChange={(description) => onChange({ description })}
           placeholder="What this subscription is for"
-          error={faults.description}
+          error={errors.description}
         />
         <KindPicker
           value={draft.kinds}
           onChange={(kinds) => onChange({ kinds })}
-          error={faults.kinds ?? null}
+          error={errors.kinds ?? null}
         />
       </div>
     </Card>
   );
 }
 
-function HowItIsSent({ draft, faults, onChange }: PartProps) {
+function HowItIsSent({ draft, errors, onChange }: PartProps) {
   return (
     <Card title="Delivery">
       <div className="stack">
@@ -82,7 +82,7 @@ function HowItIsSent({ draft, faults, onChange }: PartProps) {
           value={draft.signature}
           onChange={(signature) => onChange({ signature })}
           choices={signatureShapes}
-          error={faults.signature}
+          error={errors.signature}
         />
         <details className="more">
           <summary>Advanced settings</summary>
@@ -92,7 +92,7 @@ function HowItIsSent({ draft, faults, onChange }: PartProps) {
               value={draft.format}
               onChange={(format) => onChange({ format })}
               choices={formats}
-              error={faults.format}
+              error={errors.format}
             />
             <SwitchField
               label="Ordered"
@@ -107,7 +107,7 @@ function HowItIsSent({ draft, faults, onChange }: PartProps) {
               value={draft.rateLimit}
               onChange={(rateLimit) => onChange({ rateLimit })}
               placeholder="No limit"
-              error={faults.rateLimit}
+              error={errors.rateLimit}
             />
             <TextField
               label="Retry schedule"
@@ -116,9 +116,9 @@ function HowItIsSent({ draft, faults, onChange }: PartProps) {
               onChange={(retrySchedule) => onChange({ retrySchedule })}
               placeholder="5s, 30s, 2min, 10min, 30min, 1h"
               description="Pauses between attempts. Leave empty for the schedule of this server."
-              error={faults.retrySchedule}
+              error={errors.retrySchedule}
             />
-            <Headers draft={draft} faults={faults} onChange={onChange} />
+            <Headers draft={draft} errors={errors} onChange={onChange} />
           </div>
         </details>
       </div>
@@ -129,7 +129,7 @@ function HowItIsSent({ draft, faults, onChange }: PartProps) {
 /** Maximum number of headers of a subscription. */
 const headersMax = 10;
 
-function Headers({ draft: { headers }, faults, onChange }: PartProps) {
+function Headers({ draft: { headers }, errors, onChange }: PartProps) {
   const put = (index: number, part: Partial<StaticHeader>) =>
     onChange({ headers: headers.with(index, { ...(headers[index] as StaticHeader), ...part }) });
   return (
@@ -154,9 +154,9 @@ function Headers({ draft: { headers }, faults, onChange }: PartProps) {
           </Button>
         </div>
       ))}
-      {faults.headers !== undefined && (
+      {errors.headers !== undefined && (
         <p className="field-error" role="alert">
-          {faults.headers}
+          {errors.headers}
         </p>
       )}
       {headers.length < headersMax && (
@@ -170,17 +170,17 @@ function Headers({ draft: { headers }, faults, onChange }: PartProps) {
   );
 }
 
-function faultsOf(draft: SubscriptionDraft): Faults<SubscriptionDraft> {
-  const faults: Faults<SubscriptionDraft> = {};
-  const url = draft.url.trim() === '' ? 'Enter a URL.' : checkUrl(draft.url).fault;
-  if (url !== null) faults.url = url;
-  if (draft.kinds.length === 0) faults.kinds = 'Select at least one kind.';
+function errorsOf(draft: SubscriptionDraft): FieldErrors<SubscriptionDraft> {
+  const errors: FieldErrors<SubscriptionDraft> = {};
+  const url = draft.url.trim() === '' ? 'Enter a URL.' : checkUrl(draft.url).error;
+  if (url !== null) errors.url = url;
+  if (draft.kinds.length === 0) errors.kinds = 'Select at least one kind.';
   if (!/^\s*(?:[1-9]\d{0,4})?\s*$/.test(draft.rateLimit))
-    faults.rateLimit = 'Enter a whole number from 1 to 10,000.';
+    errors.rateLimit = 'Enter a whole number from 1 to 10,000.';
   if (readSchedule(draft.retrySchedule) === undefined) {
-    faults.retrySchedule = 'Enter pauses separated by commas, such as 5s, 2min, 1h.';
+    errors.retrySchedule = 'Enter pauses separated by commas, such as 5s, 2min, 1h.';
   }
-  return faults;
+  return errors;
 }
 
 const members: readonly [member: string, field: keyof SubscriptionDraft][] = [

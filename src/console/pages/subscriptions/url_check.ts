@@ -4,37 +4,37 @@
  */
 
 export interface UrlOpinion {
-  fault: string | null;
+  error: string | null;
   /** A warning for URLs that only work in development. */
   warning: string | null;
 }
 
-const good: UrlOpinion = { fault: null, warning: null };
+const good: UrlOpinion = { error: null, warning: null };
 const bytesMax = 2_048;
 
 export function checkUrl(text: string): UrlOpinion {
   if (text.trim() === '') return good;
   const url = URL.parse(text);
-  if (url === null) return fault('Enter a full URL, such as https://app.example.com/webhooks.');
-  if (new TextEncoder().encode(text).length > bytesMax) return fault('A URL can have at most 2,048 bytes.');
-  if (url.protocol !== 'https:' && url.protocol !== 'http:') return fault('Use https://.');
+  if (url === null) return error('Enter a full URL, such as https://app.example.com/webhooks.');
+  if (new TextEncoder().encode(text).length > bytesMax) return error('A URL can have at most 2,048 bytes.');
+  if (url.protocol !== 'https:' && url.protocol !== 'http:') return error('Use https://.');
   if (url.username !== '' || url.password !== '') {
-    return fault('User names and passwords are not allowed. Use a custom header instead.');
+    return error('User names and passwords are not allowed. Use a custom header instead.');
   }
-  if (text.includes('#')) return fault('Fragments (#…) are not allowed.');
+  if (text.includes('#')) return error('Fragments (#…) are not allowed.');
   if (url.port !== '' && url.port !== '443' && Number(url.port) < 1_024) {
-    return fault('Use port 443, or a port from 1024 up.');
+    return error('Use port 443, or a port from 1024 up.');
   }
   const isLoopback = /^(?:localhost|.*\.localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(url.hostname);
   if (!isLoopback && !url.hostname.includes('.') && !url.hostname.startsWith('[')) {
-    return fault('Use a host on the public internet, such as app.example.com.');
+    return error('Use a host on the public internet, such as app.example.com.');
   }
   if (isLoopback || url.protocol === 'http:') {
-    return { fault: null, warning: 'Allowed in development only. In production, use a public https URL.' };
+    return { error: null, warning: 'Allowed in development only. In production, use a public https URL.' };
   }
   return good;
 }
 
-function fault(text: string): UrlOpinion {
-  return { fault: text, warning: null };
+function error(text: string): UrlOpinion {
+  return { error: text, warning: null };
 }

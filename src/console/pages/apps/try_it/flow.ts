@@ -38,13 +38,13 @@ export function showAuthorization({ url }: Pending): string {
   return `GET ${pathname}?${lines.join('\n  &')}\nHost: ${host}`;
 }
 
-export type Answer = { code: string; isChecked: boolean; fault: null } | { code: null; fault: string | null };
+export type Answer = { code: string; isChecked: boolean; error: null } | { code: null; error: string | null };
 
 /** Parses the pasted redirect URL or code. */
 export function readAnswer(app: App, pending: Pending, text: string): Answer {
   const pasted = text.trim();
-  if (pasted === '') return { code: null, fault: null };
-  if (/^[\w~.-]+$/.test(pasted)) return { code: pasted, isChecked: false, fault: null };
+  if (pasted === '') return { code: null, error: null };
+  if (/^[\w~.-]+$/.test(pasted)) return { code: pasted, isChecked: false, error: null };
   const query = pasted.includes('?') ? pasted.slice(pasted.indexOf('?')) : `?${pasted}`;
   const parameters = new URLSearchParams(query.split('#', 1)[0]);
   try {
@@ -56,10 +56,10 @@ export function readAnswer(app: App, pending: Pending, text: string): Answer {
     );
     const code = checked.get('code');
     return code === null
-      ? { code, fault: 'The pasted text has no code.' }
-      : { code, isChecked: true, fault: null };
+      ? { code, error: 'The pasted text has no code.' }
+      : { code, isChecked: true, error: null };
   } catch (error) {
-    return { code: null, fault: explainAnswer(error, parameters) };
+    return { code: null, error: explainAnswer(error, parameters) };
   }
 }
 
@@ -138,7 +138,7 @@ function formEncode(text: string): string {
 }
 
 /** @returns the error of a path, or null. The token must not go to another server. */
-export function pathFault(path: string): string | null {
+export function pathError(path: string): string | null {
   if (!path.startsWith('/')) return 'The path must begin with a slash.';
   const url = URL.parse(path, issuer);
   return url?.origin === new URL(issuer).origin ? null : 'It must be a path of this server.';

@@ -20,7 +20,7 @@ import { hasSecret } from '../words.ts';
 import {
   beginAuthorization,
   callApi,
-  pathFault,
+  pathError,
   readAnswer,
   requestOwnToken,
   requestToken,
@@ -242,7 +242,7 @@ function AnswerStep(step: StepProps) {
         spellCheck="false"
         placeholder={`${pending.redirectUri}?code=…&state=…&iss=…`}
         description="Copy it from the address bar, even if the page there does not load. The code alone works, too."
-        error={answer.fault}
+        error={answer.error}
         good={goodAnswer(answer)}
       />
       <SecretField {...step} />
@@ -298,7 +298,7 @@ function OwnTokenStep(step: StepProps) {
 function CallStep({ trial, change }: StepProps) {
   const { isPending, run } = useAction();
   const { accessToken, path } = trial;
-  const fault = pathFault(path);
+  const error = pathError(path);
   const call = () =>
     run(async () => {
       if (accessToken !== null) change({ call: await callApi(accessToken, path) });
@@ -317,10 +317,10 @@ function CallStep({ trial, change }: StepProps) {
         isMono
         autoComplete="off"
         spellCheck="false"
-        error={fault}
+        error={error}
       />
       <div>
-        <Button look="primary" isPending={isPending} isDisabled={fault !== null} onPress={() => void call()}>
+        <Button look="primary" isPending={isPending} isDisabled={error !== null} onPress={() => void call()}>
           Send the request
         </Button>
       </div>
