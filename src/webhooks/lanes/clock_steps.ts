@@ -1,6 +1,11 @@
 /**
- * Repairs times in the database after the clock was wrong. While the clock was ahead, pauses and retries may have
- * been scheduled for times that no setting allows.
+ * Steps of the database's clock. Heartbeats store the clock's time (node.ts). When the clock goes back, times that were planned
+ * before are too far in the future. One statement brings them forward and stores the new time, so it happens once for each step,
+ * whichever node does it. Until then, planned times are read relative to the stored time (lane_store.ts). Owns the table
+ * `database_clock`.
+ *
+ *   heartbeat stores the time → clock goes back → a heartbeat finds the stored time ahead → times brought forward, once
+ *                                                                                         → every node reloads its lanes
  */
 
 import { sql } from 'kysely';
@@ -14,21 +19,66 @@ export const pauseSecondsMax = retryAfterSecondsMax + slackSeconds;
 /** Longest time until a retry, with slack. */
 const retrySecondsMax = retryStepSecondsMax * (1 + jitterMax) + slackSeconds;
 /** Smaller backward steps of the clock are ignored. */
-export const stepMsMin = 5_000;
+const stepSecondsMin = 5;
+/** The stored time is at least this old before a heartbeat replaces it. */
+const storeAfterMs = 200;
 
 /**
- * After the clock went back, brings forward what was scheduled before, so that it waits as long as intended. Only one
- * node may call this: a second call would bring it forward again.
- * @param stepMs milliseconds by which the clock went back
+ * Common table expression `clock` for heartbeats: `went_back`, and the number of earlier `steps`. Stores the time, but never
+ * waits for another node that stores it. A statement that was slow is no step: its time is read after the stored time.
  */
-export async function shiftTimes(db: Database, stepMs: number): Promise<void> {
-  const step = sql`make_interval(secs => ${stepMs / 1_000})`;
-  await sql`update retries set due_at = due_at - ${step} where due_at > now()`.execute(db);
-  await sql`
-    update lane_progress set
-      paused_until = case when paused_until > now() then paused_until - ${step} else paused_until end,
-      due_at = case when due_at > now() then due_at - ${step} else due_at end
-    where paused_until > now() or due_at > now()`.execute(db);
+export const clockOfHeartbeat = sql`
+  clock as materialized (
+    select steps, latest > clock_timestamp() + make_interval(secs => ${stepSecondsMin}) as went_back from database_clock
+  ),
+  stored as (
+    update database_clock set latest = clock_timestamp()
+    where id in (
+      select id from database_clock
+      where latest < clock_timestamp() - ${storeAfterMs} * interval '1 millisecond' for update skip locked)
+  )`;
+
+/**
+ * The time to which planned times are relative. It is ahead of the clock from a backward step until `followClock` has
+ * brought them forward.
+ */
+export const plannedNow = sql`greatest(now(), (select latest from database_clock))`;
+
+/**
+ * Brings forward what was planned before the clock went back, so that it waits as long as intended. If the clock did not go
+ * back, or another node does this already, nothing changes.
+ */
+export async function followClock(db: Database): Promise<void> {
+  const { rows } = await sql<{ is_done: boolean }>`
+    with step as materialized (
+      select clock_timestamp() as now, latest - clock_timestamp() as size from database_clock
+      where latest > clock_timestamp() + make_interval(secs => ${stepSecondsMin}) for update skip locked
+    ),
+    followed as (
+      update database_clock set latest = step.now, steps = steps + 1 from step returning steps
+    ),
+    retried as (
+      update retries set due_at = due_at - step.size from step where due_at > step.now
+    ),
+    progressed as (
+      update lane_progress set
+        paused_until = case when paused_until > step.now then paused_until - step.size else paused_until end,
+        due_at = case when due_at > step.now then due_at - step.size else due_at end,
+        failing_since = case when failing_since > step.now then failing_since - step.size else failing_since end
+      from step
+      where paused_until > step.now or due_at > step.now or failing_since > step.now
+    ),
+    warned as (
+      -- A warning that was given before the clock went ahead keeps its time.
+      update failing_warnings set given_at = given_at - step.size, disables_at = disables_at - step.size,
+        failing_since = case when failing_since > step.now then failing_since - step.size else failing_since end
+      from step where given_at > step.now
+    ),
+    held as (
+      update delivery_holds set until = until - step.size from step where until > step.now
+    )
+    select exists (select from followed) as is_done`.execute(db);
+  if (rows[0]?.is_done) await repairTimes(db);
 }
 
 /** Ends waits that are longer than any setting allows. Call it at start and after the clock went back. */

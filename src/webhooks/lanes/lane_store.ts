@@ -17,7 +17,7 @@ import {
   type SubscriptionRow,
   toSubscription,
 } from '../subscriptions/subscription.ts';
-import { pauseSecondsMax } from './clock_steps.ts';
+import { pauseSecondsMax, plannedNow } from './clock_steps.ts';
 
 /** The state of a lane when a node claims or reloads it. */
 export interface LaneState {
@@ -102,9 +102,9 @@ export async function loadLanes(
         union select r.sequence from retries r where r.lane = p.lane and r.sequence > p.cursor
       ), ',') else '' end as attempted,
       -- A longer pause was written while the clock was ahead.
-      (extract(epoch from case when p.paused_until < now() + make_interval(secs => ${pauseSecondsMax})
-        then p.paused_until - now() end) * 1000)::float8 as pause_ms,
-      (select (extract(epoch from min(due_at) - now()) * 1000)::float8
+      (extract(epoch from case when p.paused_until < clock.now + make_interval(secs => ${pauseSecondsMax})
+        then p.paused_until - clock.now end) * 1000)::float8 as pause_ms,
+      (select (extract(epoch from min(due_at) - clock.now) * 1000)::float8
         from retries r where r.lane = p.lane and r.due_at is not null) as retry_ms,
       case when s.ordered then (
         select count(*) from retries r where r.lane = p.lane and r.due_at is not null and r.state = 'pending'
@@ -113,6 +113,7 @@ export async function loadLanes(
     join lane_progress p on p.lane = given.lane
     join lanes l on l.id = p.lane
     join subscriptions s on s.lane = p.lane
+    cross join (select ${plannedNow} as now offset 0) as clock
     where p.owner = ${node}::bigint`.execute(db);
   const secretsOf = (row: LaneRow): { secrets: Secrets; lines: string } | null => {
     try {

@@ -15,7 +15,7 @@ import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import { beginEpoch } from '../../database/epoch.ts';
 import { exchangeTimeoutMs } from '../sending/sender.ts';
-import { stepMsMin } from './clock_steps.ts';
+import { clockOfHeartbeat } from './clock_steps.ts';
 import { abandonLanes } from './lane_store.ts';
 import { type Peer, Peers } from './peers.ts';
 
@@ -23,7 +23,7 @@ import { type Peer, Peers } from './peers.ts';
  * Seconds until a renewal expires: longer than an exchange and 15 s. Only nodes of earlier versions use it.
  */
 const leaseSeconds = 45;
-export const renewPauseMs = 5_000;
+const renewPauseMs = 5_000;
 /** Milliseconds left for an exchange that starts at the last moment, and for recording its outcome. */
 const marginMs = exchangeTimeoutMs + 5_000;
 
@@ -33,8 +33,10 @@ export interface NodeOptions {
   onError: (error: Error) => void;
   /** Another node removed this one, so it has no leases any more. */
   onLost: () => void;
-  /** The database's clock went back by this many milliseconds. */
-  onClockBack: (stepMs: number) => void;
+  /** The database's clock went back, and planned times are not brought forward yet. Called at each heartbeat until then. */
+  onClockBack: () => void;
+  /** Planned times were brought forward by some node. */
+  onClockFollowed: () => void;
   /** Called with the database's epoch at each renewal and heartbeat. */
   onEpoch: (epoch: string) => void;
 }
@@ -47,7 +49,8 @@ export class Node {
   /** On the monotonic clock, which clock steps do not affect. */
   #safeUntil = 0;
   #clockOffset = 0;
-  #roundTripMs = 0;
+  /** How often the database's clock went back; undefined before the first heartbeat. */
+  #clockSteps: string | undefined;
   #isAbandoned = false;
   /** The heartbeat counter in the database. */
   #heartbeats = 0;
@@ -109,12 +112,18 @@ export class Node {
     await this.#inTurn(async () => {
       const askedAt = performance.now();
       const { rows } = await sql<HeartbeatRow>`
-        with own as (update nodes set looks = looks + 1 where id = ${this.id} returning looks)
+        with own as (update nodes set looks = looks + 1 where id = ${this.id} returning looks),
+        ${clockOfHeartbeat}
         select (select looks from own) as own_heartbeats, current_epoch()::text as epoch,
+          clock.went_back as clock_went_back, clock.steps as clock_steps,
           n.id, n.host, n.process, n.looks as heartbeats, n.alive_until < now() as is_late
-        from (select) as one left join nodes n on n.id <> ${this.id}`.execute(this.#db);
-      const [{ own_heartbeats: ownHeartbeats, epoch }] = rows as [HeartbeatRow];
+        from (select) as one left join clock on true left join nodes n on n.id <> ${this.id}`.execute(
+        this.#db,
+      );
+      const [first] = rows as [HeartbeatRow];
+      const { own_heartbeats: ownHeartbeats, epoch } = first;
       this.#heedEpoch(epoch);
+      this.#heedClock(first);
       if (ownHeartbeats === null) await this.#renew();
       else if (Number(ownHeartbeats) <= this.#heartbeats) await this.#beginEpoch();
       else this.#heartbeats = Number(ownHeartbeats);
@@ -126,6 +135,13 @@ export class Node {
   #heedEpoch(epoch: string): void {
     this.#options.onEpoch(epoch);
     if (this.#isAbandoned) throw new Error('the node belongs to an earlier epoch of the database');
+  }
+
+  #heedClock({ clock_went_back: wentBack, clock_steps: steps }: HeartbeatRow): void {
+    const { onClockBack, onClockFollowed } = this.#options;
+    if (wentBack) onClockBack();
+    if (this.#clockSteps !== undefined && this.#clockSteps !== steps) onClockFollowed();
+    this.#clockSteps = steps;
   }
 
   /** The database has an older heartbeat counter of this node: it was restored to an earlier state. */
@@ -158,13 +174,7 @@ export class Node {
     }
     // Counted from before the statement: the database starts counting later.
     this.#safeUntil = askedAt + leaseSeconds * 1_000 - marginMs;
-    const clockOffset = (rows[0]?.now ?? 0) - (askedAt + performance.now()) / 2;
-    // Each offset is known only to within half of its round trip. A slow statement is not a clock step.
-    const roundTripMs = performance.now() - askedAt;
-    const stepMs = this.#clockOffset - clockOffset;
-    if (stepMs > stepMsMin + (roundTripMs + this.#roundTripMs) / 2) this.#options.onClockBack(stepMs);
-    this.#clockOffset = clockOffset;
-    this.#roundTripMs = roundTripMs;
+    this.#clockOffset = (rows[0]?.now ?? 0) - (askedAt + performance.now()) / 2;
   }
 
   /** Removes nodes without a heartbeat, and nodes of this machine whose process is gone. */
@@ -204,6 +214,8 @@ interface HeartbeatRow extends Omit<PeerRow, 'id'> {
   /** Null if another node removed this one. */
   own_heartbeats: string | null;
   epoch: string;
+  clock_went_back: boolean;
+  clock_steps: string;
 }
 
 /**

@@ -19,7 +19,7 @@ import type { Quotas } from '../subscriptions/quotas.ts';
 import { AttemptBudget } from './attempt_budget.ts';
 import { AttemptStarter } from './attempt_starter.ts';
 import { BackgroundTasks } from './background_tasks.ts';
-import { repairTimes, shiftTimes } from './clock_steps.ts';
+import { followClock, repairTimes } from './clock_steps.ts';
 import { DeliveryReader } from './delivery_reader.ts';
 import { HostLimits } from './host_limits.ts';
 import type { Lane } from './lane.ts';
@@ -29,7 +29,7 @@ import { LaneLoader } from './lane_loader.ts';
 import { storeCursors } from './lane_store.ts';
 import { LeasedLanes } from './leased_lanes.ts';
 import type { WorkerMetrics, WorkerStatus } from './metrics.ts';
-import { Node, renewPauseMs } from './node.ts';
+import { Node } from './node.ts';
 import type { Outcome } from './outcome_policy.ts';
 import { Recorder } from './recorder.ts';
 import { Retries } from './retries.ts';
@@ -80,7 +80,6 @@ export class Worker {
   #isStopping = false;
   #timer: NodeJS.Timeout | undefined;
   #countTimer: NodeJS.Timeout | undefined;
-  #secondReload: NodeJS.Timeout | undefined;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
@@ -155,7 +154,8 @@ export class Worker {
         this.#leases.reconcileSoon();
       },
       onEpoch,
-      onClockBack: (stepMs) => this.#background.run(() => this.#repairClock(stepMs)),
+      onClockBack: () => this.#background.run(() => followClock(this.#options.db)),
+      onClockFollowed: () => this.#leases.reloadAll(),
     });
   }
 
@@ -241,7 +241,6 @@ export class Worker {
     while (this.#starter.inFlight > 0) await new Promise((resolve) => setTimeout(resolve, 20));
     clearInterval(this.#timer);
     clearInterval(this.#countTimer);
-    clearTimeout(this.#secondReload);
     await this.#background.settled();
     await this.#recorder.flush();
     const behind = [...this.#lanes.all()].filter(({ stored, cursor }) => stored?.cursor !== cursor);
@@ -257,7 +256,6 @@ export class Worker {
     this.node.abandon();
     clearInterval(this.#timer);
     clearInterval(this.#countTimer);
-    clearTimeout(this.#secondReload);
     this.#loader.lose(this.#lanes.ids());
     void this.#fanOut.stop();
   }
@@ -266,15 +264,6 @@ export class Worker {
   #proceed(): void {
     this.#starter.pump();
     this.#reader.readMore();
-  }
-
-  /** The leader shifts the times in the database. It has done so by the time of the second reload. */
-  async #repairClock(stepMs: number): Promise<void> {
-    const { db } = this.#options;
-    if (this.#fanOut.leads) await shiftTimes(db, stepMs);
-    await repairTimes(db);
-    this.#leases.reloadAll();
-    this.#secondReload = setTimeout(() => this.#leases.reloadAll(), 2 * renewPauseMs);
   }
 
   #written(lanes: Iterable<Lane>, outcomes: Outcome[]): void {

@@ -34,9 +34,7 @@ export async function applyRetention(db: Database, days = retentionDays): Promis
   await sql`delete from event_ids where created_at < ${now} - make_interval(days => ${days}::int)`.execute(
     db,
   );
-  await sql`delete from parked_events where day < (now() at time zone 'utc')::date - ${days}::int`.execute(
-    db,
-  );
+  await sql`delete from parked_events where day < ${today}::date - ${days}::int`.execute(db);
   // Keep revisions that an attempt in the log may refer to.
   await sql`
     delete from subscription_revisions r using subscription_revisions next

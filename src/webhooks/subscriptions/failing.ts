@@ -25,7 +25,9 @@ export async function disableFailing(db: Database, lanes: readonly number[]): Pr
     select p.lane from lane_progress p
     join failing_warnings w on w.lane = p.lane and w.failing_since = p.failing_since
     where p.lane = any(${[...lanes]}::bigint[]) and p.failures >= ${failuresMin}::int
-      and w.warning = 'last' and w.disables_at <= now()`.execute(db);
+      and w.warning = 'last' and w.disables_at <= now()
+      -- The warning may have been given while the clock was ahead.
+      and p.failing_since <= now() - ${failingDays}::float8 * interval '1 day'`.execute(db);
   const disabled: number[] = [];
   for (const { lane } of rows) {
     if (await disableByWorker(db, Number(lane), 'failing')) disabled.push(Number(lane));

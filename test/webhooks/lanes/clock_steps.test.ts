@@ -4,9 +4,10 @@
  */
 
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { randomUUID } from 'node:crypto';
+import { after, type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
-import { repairTimes, shiftTimes } from '../../../src/webhooks/lanes/clock_steps.ts';
+import { followClock, repairTimes } from '../../../src/webhooks/lanes/clock_steps.ts';
 import { applyRetention } from '../../../src/webhooks/log/retention.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
@@ -102,40 +103,82 @@ test('webhooks 65: pauses and retries postponed by a month end when the clock is
   assert.deepEqual(rows, [{ is_due: true }]);
 });
 
-test('after a step back, pauses and retries wait as long as planned, and what is due stays due', async (t) => {
+/** A database without a server, with two lanes: one that waits, and one that is due. */
+async function openPlanned(t: TestContext) {
   const own = await startTestServer(t);
   const app = await createApp(own);
-  const subscriptions = await Promise.all(
-    ['one', 'two'].map((path) => subscribe(app, { url: `https://hooks.example/${path}` })),
-  );
-  const [later, due] = await Promise.all(
-    subscriptions.map(async ({ id }) => {
-      const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(
-        own.db,
-      );
-      return rows[0]?.lane;
-    }),
-  );
+  const lanes: string[] = [];
+  for (const path of ['later', 'due']) {
+    const { id } = await subscribe(app, { url: `https://hooks.example/${path}` });
+    const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(
+      own.db,
+    );
+    lanes.push(rows[0]?.lane as string);
+  }
+  const [later, due] = lanes as [string, string];
   // Times from a clock that was two hours ahead: a pause with one minute left, and a delivery that is already due.
-  const stepMs = 2 * 3_600_000;
   await sql`
     update lane_progress set
       paused_until = case when lane = ${later} then now() + interval '2 hours 1 minute' else now() - interval '1 minute' end,
-      due_at = case when lane = ${later} then now() + interval '2 hours 1 minute' end
+      due_at = case when lane = ${later} then now() + interval '2 hours 1 minute' end,
+      failing_since = case when lane = ${later} then now() + interval '1 hour' end
     where lane in (${later}, ${due})`.execute(own.db);
   await sql`
     insert into retries (lane, sequence, day, state, attempts, due_at)
     values (${later}, 1, current_date, 'pending', 1, now() + interval '2 hours 2 minutes'),
       (${due}, 1, current_date, 'pending', 1, now() - interval '1 second')`.execute(own.db);
-  await shiftTimes(own.db, stepMs);
-  const { rows } = await sql<{ lane: string; paused: number; retry: number }>`
-    select p.lane, round(extract(epoch from p.paused_until - now()) / 60)::int as paused,
-      round(extract(epoch from r.due_at - now()) / 60)::int as retry
-    from lane_progress p join retries r on r.lane = p.lane
-    where p.lane in (${later}, ${due})`.execute(own.db);
-  const byLane = new Map(rows.map(({ lane, paused, retry }) => [lane, { paused, retry }]));
-  assert.deepEqual(byLane.get(later as string), { paused: 1, retry: 2 });
-  assert.deepEqual(byLane.get(due as string), { paused: -1, retry: 0 });
+  await sql`
+    insert into failing_warnings (lane, failing_since, warning, given_at, disables_at)
+    select lane, failing_since, 'last', now() + interval '2 hours', now() + interval '26 hours'
+    from lane_progress where lane = ${later}`.execute(own.db);
+  // A hold whose requester died while the clock was ahead.
+  await sql`
+    insert into delivery_holds (id, lane, until)
+    values (gen_random_uuid(), ${due}, now() + interval '2 hours 5 seconds')`.execute(own.db);
+  const minutes = (column: string) => sql.raw(`round(extract(epoch from ${column} - now()) / 60)::int`);
+  const read = async () => {
+    const { rows } = await sql<{
+      lane: string;
+      paused: number;
+      retry: number;
+      failing: number | null;
+      disables: number | null;
+    }>`
+      select p.lane, ${minutes('p.paused_until')} as paused, ${minutes('r.due_at')} as retry,
+        ${minutes('p.failing_since')} as failing, ${minutes('w.disables_at')} as disables
+      from lane_progress p join retries r on r.lane = p.lane
+      left join failing_warnings w on w.lane = p.lane and w.failing_since = p.failing_since
+      where p.lane in (${later}, ${due})`.execute(own.db);
+    const byLane = new Map(rows.map(({ lane, ...times }) => [lane, times]));
+    return { later: byLane.get(later), due: byLane.get(due) };
+  };
+  const holds = async () => (await sql`select from delivery_holds`.execute(own.db)).rows.length;
+  return { db: own.db, read, holds };
+}
+
+const broughtForward = {
+  later: { paused: 1, retry: 2, failing: -60, disables: 1_440 },
+  due: { paused: -1, retry: 0, failing: null, disables: null },
+};
+
+test('webhooks 65: after a step back, waits are as long as planned, and what is due stays due', async (t) => {
+  const { db, read, holds } = await openPlanned(t);
+  await sql`update database_clock set latest = clock_timestamp() + interval '2 hours'`.execute(db);
+  // The server's next heartbeat finds it.
+  assert.deepEqual(await until(read, ({ later }) => later?.paused !== 121), broughtForward);
+  // The hold expires as if the clock had never been ahead.
+  await until(holds, (count) => count === 0);
+});
+
+test('webhooks 65: several nodes that find a step of the clock bring times forward once', async (t) => {
+  const { db, read } = await openPlanned(t);
+  await sql`update database_clock set latest = clock_timestamp() + interval '2 hours'`.execute(db);
+  await Promise.all(Array.from({ length: 8 }, () => followClock(db)));
+  await until(read, ({ later }) => later?.paused !== 121);
+  await followClock(db);
+  assert.deepEqual(await read(), broughtForward);
+  const { rows } = await sql<{ steps: string }>`select steps from database_clock`.execute(db);
+  assert.deepEqual(rows, [{ steps: '1' }]);
 });
 
 async function makeDay(day: string): Promise<void> {
@@ -159,15 +202,21 @@ const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000).toISO
 
 test('webhooks 65, 76: a clock a month ahead drops no month, because retention follows by a day per run', async () => {
   await makeDay(daysAgo(50));
+  await sql`
+    insert into parked_events (position, day, turn, reason)
+    values (1, ${daysAgo(50)}::date, ${randomUUID()}, 'test')`.execute(db);
+  const parked = async () => (await sql`select from parked_events`.execute(db)).rows.length;
   // Simulates a clock that was 35 days behind until now.
   await sql`update retention_day set day = ${daysAgo(35)}::date`.execute(db);
   await applyRetention(db);
   assert.ok(await isKept(daysAgo(50)));
+  assert.equal(await parked(), 1);
   const { rows } = await sql<{ day: string }>`select day::text from retention_day`.execute(db);
   assert.equal(rows[0]?.day, daysAgo(34));
   await sql`update retention_day set day = ${daysAgo(0)}::date`.execute(db);
   await applyRetention(db);
   assert.equal(await isKept(daysAgo(50)), false);
+  assert.equal(await parked(), 0);
 });
 
 test('webhooks 65, 76: a day with pending deliveries is kept', async (t) => {

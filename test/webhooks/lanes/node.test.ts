@@ -1,92 +1,132 @@
 /** A node's view of the database's clock: it tells a step of the clock from a slow statement. */
 
 import assert from 'node:assert/strict';
-import { after, type TestContext, test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
+import { type Database, openDatabase } from '../../../src/database/database.ts';
+import { followClock } from '../../../src/webhooks/lanes/clock_steps.ts';
 import { Node } from '../../../src/webhooks/lanes/node.ts';
-import { startTestServer } from '../../support/servers/server.ts';
+import { createDatabase } from '../../support/database/database.ts';
+import { atEnd } from '../../support/database/embedded_process.ts';
 import { until } from '../../support/webhooks/apps.ts';
 
-const server = await startTestServer({ after });
-const { db } = server;
+/** A database without a server, so that only the nodes of the test send heartbeats. */
+async function openEmpty(t: TestContext): Promise<Database> {
+  const database = await createDatabase();
+  const db = openDatabase({ connectionString: database.url, connectionsMax: 8 });
+  atEnd(t, async () => {
+    await db.destroy();
+    await database.drop();
+  });
+  return db;
+}
 
-/** A node that the test renews, on a monotonic clock that the test can move forward. */
-async function openNode(t: TestContext) {
-  const steps: number[] = [];
-  const realNow = performance.now.bind(performance);
-  let aheadMs = 0;
-  t.mock.method(performance, 'now', () => realNow() + aheadMs);
+/** A node that the test lets send heartbeats. */
+async function openNode(t: TestContext, db: Database) {
+  const seen = { back: 0, followed: 0 };
   const node = new Node(db, {
     name: null,
     onError: (error) => assert.fail(error),
     onLost() {},
-    onClockBack: (stepMs) => steps.push(stepMs),
+    onClockBack: () => {
+      seen.back += 1;
+    },
+    onClockFollowed: () => {
+      seen.followed += 1;
+    },
     onEpoch() {},
   });
   await node.join();
-  t.after(() => node.leave());
-  return {
-    steps: () => [...steps],
-    passTime(ms: number) {
-      aheadMs += ms;
-    },
-    /** Removes the node's row, so that the node renews itself with the next heartbeat. */
-    async renew() {
-      await sql`delete from nodes where id = ${node.id}`.execute(db);
-      await node.heartbeat();
-    },
-    /** Renews the node in a statement that takes this long on the node's clock. */
-    async renewSlowly(ms: number) {
-      await sql`delete from nodes where id = ${node.id}`.execute(db);
-      const begun: Promise<void>[] = [];
-      const blocking = db.transaction().execute(async (tx) => {
-        // The insert of the node waits for this transaction.
-        await sql`
-          insert into nodes (id, host, process, alive_until)
-          values (${node.id}::bigint, 'elsewhere', '1 1', now())`.execute(tx);
-        // Moves the start of the statement back by `ms`.
-        aheadMs -= ms;
-        begun.push(node.heartbeat());
-        await until(
-          async () =>
-            (await sql`select from pg_locks where not granted and pid <> pg_backend_pid()`.execute(db)).rows
-              .length,
-          (waiting) => waiting > 0,
-        );
-        aheadMs += ms;
-        throw new Error('taken back');
-      });
-      await assert.rejects(blocking, /taken back/);
-      await Promise.all(begun);
-    },
-  };
+  atEnd(t, () => node.leave());
+  return { node, seen };
 }
 
-test('a node reports how far the database’s clock went back', async (t) => {
-  const { steps, passTime, renew } = await openNode(t);
-  await renew();
-  assert.deepEqual(steps(), []);
-  // Time passes only on the node, so the database's clock appears to go back.
-  passTime(60_000);
-  await renew();
-  assert.equal(steps().length, 1);
-  assert.ok(Math.abs((steps()[0] ?? 0) - 60_000) < 5_000, String(steps()));
+/** Makes the database's clock appear to have gone back. */
+const goBack = (db: Database, seconds: number) =>
+  sql`update database_clock set latest = clock_timestamp() + make_interval(secs => ${seconds})`.execute(db);
+
+const readClock = async (db: Database) => {
+  const { rows } = await sql<{ steps: string; seconds: number }>`
+    select steps, extract(epoch from latest - clock_timestamp())::float8 as seconds from database_clock`.execute(
+    db,
+  );
+  return rows[0] as { steps: string; seconds: number };
+};
+
+test('a node reports that the database’s clock went back until a node has followed it', async (t) => {
+  const db = await openEmpty(t);
+  const [one, other] = [await openNode(t, db), await openNode(t, db)];
+  await goBack(db, 60);
+  await one.node.heartbeat();
+  await one.node.heartbeat();
+  await other.node.heartbeat();
+  assert.deepEqual(
+    [one.seen, other.seen],
+    [
+      { back: 2, followed: 0 },
+      { back: 1, followed: 0 },
+    ],
+  );
+  await followClock(db);
+  for (const { node } of [one, other, one]) await node.heartbeat();
+  assert.deepEqual(
+    [one.seen, other.seen],
+    [
+      { back: 2, followed: 1 },
+      { back: 1, followed: 1 },
+    ],
+  );
+});
+
+test('a node that starts after the database’s clock went back while no node was running reports it', async (t) => {
+  const db = await openEmpty(t);
+  await goBack(db, 60);
+  const { seen } = await openNode(t, db);
+  assert.deepEqual(seen, { back: 1, followed: 0 });
 });
 
 test('a node reports no step of less than five seconds, and none forward', async (t) => {
-  const { steps, passTime, renew } = await openNode(t);
-  passTime(4_000);
-  await renew();
-  passTime(-60_000);
-  await renew();
-  assert.deepEqual(steps(), []);
+  const db = await openEmpty(t);
+  const { node, seen } = await openNode(t, db);
+  await goBack(db, 4);
+  await node.heartbeat();
+  await goBack(db, -60);
+  await node.heartbeat();
+  assert.deepEqual(seen, { back: 0, followed: 0 });
+  // The heartbeat stored the new time.
+  assert.ok((await readClock(db)).seconds > -50);
 });
 
-test('a node reports no step after a renewal that took eleven seconds', async (t) => {
-  const { steps, renew, renewSlowly } = await openNode(t);
-  // The database reads its clock at the end of the statement, and the node assumes the middle. The clock seems to be
-  // 5.5 s ahead, and 5.5 s behind at the next renewal.
-  await renewSlowly(11_000);
-  await renew();
-  assert.deepEqual(steps(), []);
+test('a node reports no step after a heartbeat that waited while another node stored a later time', async (t) => {
+  const db = await openEmpty(t);
+  const [slow, fast] = [await openNode(t, db), await openNode(t, db)];
+  const waiting: Promise<void>[] = [];
+  await db.transaction().execute(async (tx) => {
+    await sql`select from nodes where id = ${slow.node.id} for update`.execute(tx);
+    waiting.push(slow.node.heartbeat());
+    await until(
+      async () =>
+        (await sql`select from pg_locks where not granted and pid <> pg_backend_pid()`.execute(db)).rows
+          .length,
+      (count) => count > 0,
+    );
+    // The slow heartbeat began long ago, from the view of the one that stores its time now.
+    await sql`update database_clock set latest = clock_timestamp() - interval '1 minute'`.execute(tx);
+    await fast.node.heartbeat();
+  });
+  await Promise.all(waiting);
+  await slow.node.heartbeat();
+  assert.deepEqual(slow.seen, { back: 0, followed: 0 });
+  assert.deepEqual(fast.seen, { back: 0, followed: 0 });
+});
+
+test('a heartbeat does not wait for a node that is paused while it follows the clock', async (t) => {
+  const db = await openEmpty(t);
+  const { node, seen } = await openNode(t, db);
+  await db.transaction().execute(async (tx) => {
+    await sql`select from database_clock for update`.execute(tx);
+    await node.heartbeat();
+    await followClock(db);
+  });
+  assert.deepEqual(seen, { back: 0, followed: 0 });
 });
