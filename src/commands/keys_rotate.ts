@@ -1,5 +1,6 @@
 /** `nuncio keys rotate`: rotates the signing keys and the delivery key. Signing keys become active after ten minutes. */
 
+import { DifferentSecretError } from '../crypto/sealing.ts';
 import { publishedAheadSeconds, rotateSigningKeys } from '../oauth/signing_keys.ts';
 import { overlapSeconds, rotateDeliveryKey } from '../webhooks/sending/delivery_key.ts';
 import { type Command, CommandError } from './command.ts';
@@ -15,10 +16,10 @@ export const keysRotate: Command = {
         'NUNCIO_SECRET is not set: it must be the secret of the servers that use DATABASE_URL',
       );
     }
-    const [ids, deliveryKey] = await withDatabase(config, async (db, { secret }) => [
-      await rotateSigningKeys(db, secret).catch(reportOtherSecret),
-      await rotateDeliveryKey(db, secret),
-    ]);
+    const [ids, deliveryKey] = await withDatabase(config, async (db, { secret }) => {
+      const signingKeys = await rotateSigningKeys(db, secret);
+      return [signingKeys, await rotateDeliveryKey(db, secret)] as const;
+    }).catch(reportDifferentSecret);
     if (values.json === true) {
       print(
         JSON.stringify({
@@ -39,6 +40,6 @@ export const keysRotate: Command = {
 };
 
 /** Reports a wrong secret without a stack, because the operator can correct it. */
-function reportOtherSecret(error: Error): never {
-  throw /(?:another|different) NUNCIO_SECRET/.test(error.message) ? new CommandError(error.message) : error;
+function reportDifferentSecret(error: unknown): never {
+  throw error instanceof DifferentSecretError ? new CommandError(error.message) : error;
 }

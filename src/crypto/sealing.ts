@@ -12,6 +12,16 @@ const version = 1;
 const nonceBytes = 12;
 const tagBytes = 16;
 
+/** Stored keys cannot be opened, because they were sealed with another `NUNCIO_SECRET` than the current one. */
+export class DifferentSecretError extends Error {
+  override readonly name = 'DifferentSecretError';
+
+  /** @param what the stored values, in the plural */
+  constructor(what: string, cause: unknown) {
+    super(`${what} were sealed with a different NUNCIO_SECRET`, { cause });
+  }
+}
+
 export interface Sealer {
   /** @param context identifies the owner of the value, for example a row id; required again to open it */
   seal(plaintext: string | Buffer, context: string): Buffer;

@@ -11,7 +11,7 @@
  *              ↳ (timeout) → rejected: the database did not respond
  */
 
-import { connectionTimeoutMs, databaseTimeoutMessage } from './database.ts';
+import { connectionTimeoutMs, DatabaseTimeoutError } from './database.ts';
 
 export interface CollectorOptions<Item, Result> {
   /**
@@ -129,7 +129,7 @@ export class Collector<Item, Result> {
     const before = performance.now() - this.#limits.waitMsMax;
     for (const [owner, queue] of this.#queues) {
       while (queue.entries[0] !== undefined && queue.entries[0].addedAt <= before)
-        this.#shift(owner, queue).reject(new Error(databaseTimeoutMessage));
+        this.#shift(owner, queue).reject(new DatabaseTimeoutError());
     }
     const oldest = Math.min(...this.#queues.values().map(({ entries: [first] }) => first?.addedAt ?? 0));
     this.#expiry =

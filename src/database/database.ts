@@ -79,13 +79,19 @@ export function inTransaction<T>(
   return db.isTransaction ? work(db as Transaction) : db.transaction().execute(work);
 }
 
-/** Errors with this message count as "the database is unavailable". */
-export const databaseTimeoutMessage = 'the database did not respond in time';
+/** Counts as "the database is unavailable". */
+export class DatabaseTimeoutError extends Error {
+  override readonly name = 'DatabaseTimeoutError';
 
-/** @throws Error with `databaseTimeoutMessage` after `ms` milliseconds; the work itself continues */
+  constructor() {
+    super('the database did not respond in time');
+  }
+}
+
+/** @throws DatabaseTimeoutError after `ms` milliseconds; the work itself continues */
 export function withTimeout<Result>(ms: number, work: Promise<Result>): Promise<Result> {
   const { promise, resolve, reject } = Promise.withResolvers<Result>();
-  const timer = setTimeout(() => reject(new Error(databaseTimeoutMessage)), ms);
+  const timer = setTimeout(() => reject(new DatabaseTimeoutError()), ms);
   work.then(resolve, reject).finally(() => clearTimeout(timer));
   return promise;
 }
@@ -103,15 +109,23 @@ export const partitionDaysAhead = 7;
 
 /**
  * Returns the table that has no partition for a row, or undefined for any other error. Partitions are created ahead of
- * time, but the database's clock may have jumped further ahead.
+ * time, but the database's clock may have jumped further ahead. A violated check constraint has the same SQLSTATE, so the
+ * text decides.
  */
 function unpartitionedTable(error: unknown): string | undefined {
   if (!(error instanceof pg.DatabaseError) || error.code !== '23514') return undefined;
   return error.message.startsWith('no partition of relation') ? error.table : undefined;
 }
 
-/** The driver's message when a result did not arrive in time. */
+/** The driver's message when a result did not arrive in time. The driver gives it no code. */
 const queryTimeoutMessage = 'Query read timeout';
+/** The driver's errors about a lost connection. The driver gives them no code. */
+const connectionErrorMessages = [
+  'Connection terminated',
+  queryTimeoutMessage,
+  'timeout exceeded when trying to connect',
+  'Client has encountered a connection error',
+];
 
 const statementNames = new Map<string, string>();
 /** Part of statement names. It changes when the prepared statements become unusable. */
@@ -216,7 +230,7 @@ function statementName(text: string): string | undefined {
 
 /**
  * Returns a new name for a statement whose prepared form is stale because a migration has added a column. All statements
- * are then prepared again on every connection.
+ * are then prepared again on every connection. The error's SQLSTATE (0A000) also means other things, so its text decides.
  * @param name the name of the stale statement
  * @returns undefined for any other error
  */
@@ -245,7 +259,6 @@ export function isDatabaseUnavailable(error: unknown): boolean {
   if (typeof code === 'string' && unavailable.test(code)) return true;
   // The missing partition exists by now, or soon will.
   if (unpartitionedTable(error) !== undefined) return true;
-  return /Connection terminated|Query read timeout|the database did not respond in time|timeout exceeded when trying to connect|Client has encountered a connection error/.test(
-    error.message,
-  );
+  if (error instanceof DatabaseTimeoutError) return true;
+  return connectionErrorMessages.some((message) => error.message.includes(message));
 }

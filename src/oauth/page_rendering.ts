@@ -4,6 +4,7 @@
  */
 
 import type { ErrorOut, KoaContextWithOIDC } from 'oidc-provider';
+import { SuspendedClientError } from './provider_client.ts';
 import type { ProviderPages } from './provider_options.ts';
 
 /** oidc-provider's `renderError`. */
@@ -22,7 +23,13 @@ function errorPage(ctx: KoaContextWithOIDC, out: ErrorOut, error: Error, pages: 
     return typeof value === 'string' ? value : undefined;
   };
   const sent = { clientId: parameter('client_id'), redirectUri: parameter('redirect_uri') };
-  return pages.error({ code: out.error, description: out.error_description ?? '', requestId, sent });
+  return pages.error({
+    code: out.error,
+    description: out.error_description ?? '',
+    isClientSuspended: error instanceof SuspendedClientError,
+    requestId,
+    sent,
+  });
 }
 
 /**

@@ -125,16 +125,23 @@ export function useClients(
   };
 }
 
+/** The error code is that of an unknown client; the page tells the two apart. */
+export class SuspendedClientError extends errors.InvalidClient {
+  constructor() {
+    super('the app is suspended by the operator of this server');
+  }
+}
+
 /**
  * A suspended app is treated as unknown. At the authorization endpoint the user sees the reason.
- * @throws InvalidClient at the authorization endpoint
+ * @throws SuspendedClientError at the authorization endpoint
  */
 function refuseSuspended(): undefined {
   const ctx = Provider.ctx;
   if (ctx?.oidc.route !== 'authorization') return undefined;
   // Prevents a redirect to the app.
   Object.assign(ctx.oidc, { noclient: true });
-  throw new errors.InvalidClient('the app is suspended by the operator of this server');
+  throw new SuspendedClientError();
 }
 
 /** Exact string comparison (RFC 9700 section 2.1), except for the port of a loopback address. */

@@ -49,6 +49,8 @@ export interface PageError {
   /** Protocol error code, for example `invalid_redirect_uri`. */
   code: string;
   description: string;
+  /** Whether the operator has suspended the app. */
+  isClientSuspended?: boolean;
   requestId: string;
   /** Parameters of the request, unvalidated, for the developer of the app. */
   sent?: { clientId: string | undefined; redirectUri: string | undefined };

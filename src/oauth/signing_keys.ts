@@ -8,7 +8,7 @@
 
 import { calculateJwkThumbprint, exportJWK, generateKeyPair, type JWK } from 'jose';
 import { sql } from 'kysely';
-import { createSealer } from '../crypto/sealing.ts';
+import { createSealer, DifferentSecretError } from '../crypto/sealing.ts';
 import type { Database, Transaction } from '../database/database.ts';
 
 export const signingAlgorithms = ['ES256', 'RS256'] as const;
@@ -58,7 +58,7 @@ export async function addSigningKey(
 
 /**
  * Loads all published keys.
- * @throws Error if a key was sealed with another secret
+ * @throws DifferentSecretError
  */
 export async function loadSigningKeys(db: Database | Transaction, secret: Buffer): Promise<SigningKeys> {
   // Active keys first, newest first; then keys that are not active yet.
@@ -73,7 +73,7 @@ export async function loadSigningKeys(db: Database | Transaction, secret: Buffer
     try {
       opened = sealer.open(row.sealed, row.id);
     } catch (cause) {
-      throw new Error('the signing keys were encrypted with a different NUNCIO_SECRET', { cause });
+      throw new DifferentSecretError('the signing keys', cause);
     }
     return { ...(JSON.parse(opened.toString()) as JWK), kid: row.id, alg: row.algorithm, use: 'sig' };
   });

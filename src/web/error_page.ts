@@ -29,7 +29,10 @@ const remedies: Readonly<Record<string, string>> = {
 const shownLengthMax = 200;
 
 /** An error of the authorization server. */
-export function renderErrorPage(brand: Brand, { code, description, requestId, sent }: PageError): string {
+export function renderErrorPage(
+  brand: Brand,
+  { code, description, isClientSuspended = false, requestId, sent }: PageError,
+): string {
   const remedy = remedies[code];
   const name = code === 'invalid_client' ? 'client_id' : 'redirect_uri';
   const value = code === 'invalid_client' ? sent?.clientId : sent?.redirectUri;
@@ -37,7 +40,7 @@ export function renderErrorPage(brand: Brand, { code, description, requestId, se
     brand,
     'Something went wrong',
     html`<h1>Something went wrong</h1>
-<p class="error" role="alert">${words[isSuspension(code, description) ? 'suspended' : code] ?? sentence(description || 'The request is not valid.')}</p>
+<p class="error" role="alert">${words[isClientSuspended ? 'suspended' : code] ?? sentence(description || 'The request is not valid.')}</p>
 <p class="soft">Go back to the app and try again. If the error persists, contact the app’s developer.</p>
 ${
   remedy !== undefined &&
@@ -51,11 +54,6 @@ ${
 }
 ${reference(code, requestId)}`,
   );
-}
-
-/** The engine uses one code for unknown and suspended apps. */
-function isSuspension(code: string, description: string): boolean {
-  return code === 'invalid_client' && /\bsuspended\b/.test(description);
 }
 
 /** For an interaction that is finished, expired, or belongs to another browser. */

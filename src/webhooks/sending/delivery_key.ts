@@ -9,7 +9,7 @@
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { calculateJwkThumbprint, type JWK } from 'jose';
 import { sql } from 'kysely';
-import { createSealer } from '../../crypto/sealing.ts';
+import { createSealer, DifferentSecretError } from '../../crypto/sealing.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
 
 export interface DeliveryKey {
@@ -77,7 +77,7 @@ async function addKey(tx: Transaction, secret: Buffer, delaySeconds: number): Pr
   return kid;
 }
 
-/** Loads all published keys, newest first. @throws Error if a key was sealed with another secret */
+/** Loads all published keys, newest first. @throws DifferentSecretError */
 export async function loadDeliveryKeys(db: Database | Transaction, secret: Buffer): Promise<DeliveryKey[]> {
   const { rows } = await sql<{ id: string; sealed: Buffer; signs_from: Date; signs_until: Date | null }>`
     select id, sealed, signs_from, signs_until from delivery_keys
@@ -89,7 +89,7 @@ export async function loadDeliveryKeys(db: Database | Transaction, secret: Buffe
     try {
       opened = sealer.open(sealed, id);
     } catch (cause) {
-      throw new Error('the delivery keys were sealed with another NUNCIO_SECRET', { cause });
+      throw new DifferentSecretError('the delivery keys', cause);
     }
     const privateKey = createPrivateKey({ key: JSON.parse(opened.toString()), format: 'jwk' });
     const { kty, crv, x } = createPublicKey(privateKey).export({ format: 'jwk' }) as JWK;

@@ -162,7 +162,10 @@ test('webhooks 40, 78: a new delivery key is published before it signs, overlaps
       assert.ok(!sealed.includes(d as string));
     }
   }
-  await assert.rejects(loadDeliveryKeys(server.db, Buffer.alloc(32, 1)), /another NUNCIO_SECRET/);
+  await assert.rejects(
+    loadDeliveryKeys(server.db, Buffer.alloc(32, 1)),
+    /delivery keys .* different NUNCIO_SECRET/,
+  );
 });
 
 test('nuncio keys rotate` replaces the delivery key, to', async () => {
