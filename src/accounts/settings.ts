@@ -78,11 +78,11 @@ function checkRegistration(
   report: (place: string, reason: string) => void,
 ): void {
   if (registration !== 'open' && registration !== 'off') {
-    report('accounts.registration', 'it may be "open" or "off"');
+    report('accounts.registration', 'must be "open" or "off"');
   } else if (registration === 'open' && !hasUpstream) {
     report(
       'accounts.registration',
-      'it may be "off" without `accounts.upstream`: there is no other way to register',
+      'must be "off" without `accounts.upstream`: there is no other way to register',
     );
   }
 }

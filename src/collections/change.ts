@@ -1,6 +1,6 @@
 /**
  * PUT, PATCH, DELETE and actions on the user's own resources. One transaction locks the row, checks the request's conditions,
- * changes the row and writes the event. The lock serialises concurrent changes.
+ * changes the row and writes the event. The lock serializes concurrent changes.
  */
 
 import { isDeepStrictEqual } from 'node:util';
@@ -75,7 +75,7 @@ export async function updateResource(
   return { row: after, changed: true };
 }
 
-/** Normalises a value to the form of responses: times, ids and zero have several spellings. */
+/** Normalizes a value to the form of responses: times, ids and zero have several spellings. */
 function comparable(field: Field, value: unknown): unknown {
   if (typeof value !== 'string') return JSON.parse(JSON.stringify(value));
   if (field.column === 'timestamptz') return new Date(value).toISOString();

@@ -48,7 +48,7 @@ function nextSteps({ baseUrl, configFile }: Config, clientSecret: string | null)
     `  Platform        ${configFile ?? 'the example; declare yours in nuncio.config.ts'}`,
   ];
   if (clientSecret === null) {
-    lines.push('  There are no demo user and client, because the server is not restricted to loopback.');
+    lines.push('  No demo user and client: the server is reachable from other computers.');
   } else {
     lines.push(
       `  Demo user       ${demoUser.email}  password  ${demoUser.password}`,

@@ -30,10 +30,10 @@ export const userCreate: Command = {
     ],
     [
       '--email-verified',
-      "you know that the address is the user's: a provider with trustEmail that verified it signs in to the account",
+      'the address is verified: a provider with trustEmail can sign in to the account with it',
     ],
     passwordHelp,
-    ['--no-password', 'the user signs in with a provider alone; needs --email-verified'],
+    ['--no-password', 'the user signs in only with a provider; requires --email-verified'],
     ['--name N', 'display name; default the part of the address before the @'],
     ['--admin', 'make the account an administrator, who can administer the server in the console'],
     ['--json', 'print JSON'],
@@ -57,12 +57,12 @@ export const userCreate: Command = {
   },
 };
 
-/** @returns null for an account that signs in with a provider alone */
+/** @returns null for an account whose user signs in only with a provider */
 async function readWantedPassword(values: OptionValues, isEmailVerified: boolean): Promise<string | null> {
   if (values['no-password'] !== true) return readPassword(values);
   if (values.password !== undefined) throw new UsageError('--no-password and --password exclude each other');
   if (!isEmailVerified)
-    throw new UsageError('--no-password needs --email-verified: nobody could sign in otherwise');
+    throw new UsageError('--no-password requires --email-verified: otherwise the user could not sign in');
   return null;
 }
 

@@ -53,7 +53,7 @@ export function parseBatch(bytes: Buffer): unknown {
   throw new Problem(400, 'The body is not JSON.', { code: 'not-json' });
 }
 
-/** Matches text that may hold a number which changes when it is parsed. */
+/** Matches text that may contain a number that JavaScript cannot represent exactly. */
 const longNumber = /[:[,]\s*-?[0-9][0-9.]*(?:[0-9]{15}|[eE]\+?[0-9]{2})/;
 
 /** @throws Problem 422 for a number that would change when it is sent, such as a 64-bit id or `1e400` */
@@ -68,10 +68,10 @@ function checkNumbers(text: string): void {
     JSON.parse(text, look);
   } catch (cause) {
     // The nesting exceeds the stack.
-    throw new Problem(422, 'The body is nested too deep.', { code: 'too-deep', cause });
+    throw new Problem(422, 'The body is nested too deeply.', { code: 'too-deep', cause });
   }
   if (wrong === undefined) return;
-  const message = `has the number ${wrong.slice(0, 40)}, which cannot be kept as it is written: send it as a text`;
+  const message = `has the number ${wrong.slice(0, 40)}, which JavaScript cannot represent: send it as a string`;
   throw bodyProblem([{ pointer: '', message, code: 'inexact-number' }]);
 }
 
@@ -85,10 +85,10 @@ export interface Batch {
 export function readBatch(body: unknown, catalogue: Catalogue): Batch {
   const isArray = Array.isArray(body);
   const items: unknown[] = isArray ? body : [body];
-  if (items.length === 0) throw bodyProblem([{ pointer: '', message: 'must have at least one event' }]);
+  if (items.length === 0) throw bodyProblem([{ pointer: '', message: 'must contain at least one event' }]);
   if (items.length > batchEventsMax) {
     throw bodyProblem([
-      { pointer: '', message: `may have ${batchEventsMax} events at most`, code: 'batch-too-large' },
+      { pointer: '', message: `must have at most ${batchEventsMax} events`, code: 'batch-too-large' },
     ]);
   }
   const errors: ValidationError[] = [];
@@ -144,14 +144,14 @@ export function readEvent(
     addError('/kind', 'must be a declared kind', 'unknown-kind');
   else if (body === undefined) addError('/body', 'is required');
   else if (isDeeper(body, jsonDepthMax)) {
-    addError('/body', `may be nested ${jsonDepthMax} deep at most`, 'too-deep');
+    addError('/body', `must be nested at most ${jsonDepthMax} levels deep`, 'too-deep');
   } else errors.push(...catalogue.errorsOf(declared.name, body, `${pointer}/body`));
   if (errors.length > count || declared === undefined || owner === undefined) return undefined;
   const bytes = Buffer.from(JSON.stringify(body));
   if (bytes.length > eventBodyBytesMax) {
-    throw new Problem(413, `The body of an event may have ${eventBodyBytesMax} bytes at most.`, {
+    throw new Problem(413, `The body of an event must have at most ${eventBodyBytesMax} bytes.`, {
       code: 'event-too-large',
-      errors: [{ pointer: `${pointer}/body`, message: `may have ${eventBodyBytesMax} bytes at most` }],
+      errors: [{ pointer: `${pointer}/body`, message: `must have at most ${eventBodyBytesMax} bytes` }],
     });
   }
   return {
@@ -164,7 +164,7 @@ export function readEvent(
   };
 }
 
-/** Whether a value is nested deeper than a limit: parsers of subscribers and of the delivery log have a limited stack. */
+/** Whether a value is nested deeper than the limit. Parsers of subscribers and of the delivery log have a limited stack. */
 function isDeeper(value: unknown, depth: number): boolean {
   if (typeof value !== 'object' || value === null) return false;
   if (depth === 0) return true;

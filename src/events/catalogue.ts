@@ -36,8 +36,7 @@ export const disabledKind = defineEventKind({
 /** Sent to the owner's other subscriptions before a subscription is disabled: halfway, and one day before. */
 export const failingKind = defineEventKind({
   name: failingName,
-  description:
-    'A subscription has failed for long and will be disabled unless one of its deliveries succeeds.',
+  description: 'A subscription has failed for a long time and will be disabled unless a delivery succeeds.',
   object: null,
   schema: Type.Object({
     subscription: Type.Object({ id: Type.String(), url: Type.String() }),

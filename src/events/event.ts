@@ -41,8 +41,7 @@ export async function appendEvent(tx: Transaction, event: NewEvent, lanes?: stri
 }
 
 /**
- * The turn in which the fan-out takes an event: that of its account. An event without an account takes the turn of its first
- * lane.
+ * The turn in which fan-out processes an event: that of its account or, for an event without an account, of its first lane.
  */
 function turnOf({ accountId }: NewEvent, lanes: readonly string[] = []): string {
   return (

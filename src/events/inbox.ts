@@ -25,7 +25,7 @@ export interface InboxRow {
 /** Maximum number of accounts, and of bytes, in a lot. */
 const lotAccountsMax = 250;
 const lotBytesMax = 4_194_304;
-/** The lower bound of ids is updated only after so many new ones (KiB): dead versions of the `intake` row slow publishers down. */
+/** The lower bound of ids is updated after this many new ids (KiB). Dead versions of the `intake` row slow publishers down. */
 const firstIdStep = 65_536;
 
 export interface Lot {
@@ -115,7 +115,7 @@ export async function takeLot(tx: Transaction, after: string, limit: number): Pr
   };
 }
 
-/** Deletes one row. @returns whether it was still there */
+/** Deletes one row. @returns whether the row existed */
 export async function takeRow(tx: Transaction, { account, id }: InboxRow): Promise<boolean> {
   const { rows } = await sql`
     delete from inbox where account = ${account} and id = ${id}::bigint returning id`.execute(tx);
@@ -130,7 +130,7 @@ export async function readInboxAge(db: Database): Promise<number> {
   return Math.max(rows[0]?.age ?? 0, 0);
 }
 
-/** Announces to publishers that this server polls, for so many milliseconds from now: they send no notifications meanwhile. */
+/** Announces that this server polls for the given time. Publishers send no notifications until then. */
 export async function announcePolling(db: Database, milliseconds: number): Promise<void> {
   await sql`
     update intake set looks_until = clock_timestamp() + ${milliseconds}::float8 * interval '1 ms'
@@ -138,8 +138,8 @@ export async function announcePolling(db: Database, milliseconds: number): Promi
 }
 
 /**
- * Updates the lower bound of the ids in the inbox, by which `publish` limits its size. Rows that were rolled back count as waiting
- * until then. Reads the whole inbox if the bound can move far.
+ * Updates the lower bound of the ids in the inbox, with which `publish` limits the size of the inbox. Until then, rows that were
+ * rolled back count as waiting. Reads the whole inbox if the bound can move far.
  */
 export async function updateFirstId(db: Database): Promise<void> {
   await sql`

@@ -37,7 +37,7 @@ const lotRowsMax = 1_000;
 const loadRows = 20;
 const loadWindowMs = 100;
 const busyMs = 2_000;
-/** SQLSTATE of a statement that met `statement_timeout`. */
+/** SQLSTATE of a statement that exceeded `statement_timeout`. */
 const queryCanceled = '57014';
 /** Minimum time between two announcements to publishers. */
 const announcePauseMs = 100;
@@ -75,7 +75,7 @@ export class Intake {
   /** Whether the last pass took rows: more may wait. */
   #hasTaken = false;
 
-  /** @param options whose `notifications` must not be started yet */
+  /** @param options its `notifications` must not be started yet */
   constructor(options: IntakeOptions) {
     this.#options = options;
     const wake = () => this.wake();
@@ -150,7 +150,7 @@ export class Intake {
     return lot.rows.length >= lotRows / 4;
   }
 
-  /** Updates what limits the size of the inbox. That may read the whole inbox, so it takes a bounded share of the time. */
+  /** Updates the limit of the inbox. This can read the whole inbox, so it takes a bounded share of the time. */
   async #updateLimit(): Promise<void> {
     const begunAt = performance.now();
     if (begunAt < this.#updateLimitAt) return;

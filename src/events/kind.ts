@@ -12,7 +12,7 @@ export interface EventKind {
   object: string | null;
   /** JSON Schema of the body. */
   schema: TSchema;
-  /** A body that the schema accepts. The reference shows it, and `nuncio trigger` sends it. */
+  /** A body that matches the schema. The reference shows it, and `nuncio trigger` sends it. */
   example: unknown;
 }
 

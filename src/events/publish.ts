@@ -56,7 +56,7 @@ function registerBatches(part: FastifyInstance, options: PublishingOptions): voi
   part.post('/events', { bodyLimit: batchBytesMax }, async (request, reply) => {
     const principal = await guard(request, 'write:events');
     if (principal.accountId !== null) {
-      throw new Problem(403, 'Only a client that speaks for itself may publish events.', {
+      throw new Problem(403, 'Only a client that acts for itself can publish events.', {
         code: 'not-a-machine',
       });
     }

@@ -1,6 +1,6 @@
 /**
- * Rejected events: published by SQL and refused by the intake. They are kept until an operator retries or discards them. While too
- * many are kept, `publish` fails. Owns the table `rejected_events`.
+ * Rejected events: events that were published by SQL and failed validation. They are kept until an operator retries or discards
+ * them. While there are too many, `publish` fails. Owns the table `rejected_events`.
  *
  *   rejected → (retried with a valid body) → event
  *            → (discarded)
@@ -13,7 +13,7 @@ import type { Database, Transaction } from '../database/database.ts';
 import type { ValidationError } from '../http/problem.ts';
 import type { InboxRow } from './inbox.ts';
 
-/** Numbers of rejected events, and of bytes in their bodies, at which `publish` begins to fail. */
+/** Number of rejected events, and of bytes in their bodies, at which `publish` begins to fail. */
 export const rejectedMax = 100_000;
 export const rejectedBytesMax = 1_073_741_824;
 
@@ -49,7 +49,7 @@ export async function keepRejected(
   await limitRejected(tx);
 }
 
-/** Blocks or unblocks publishers by the number of rejected events. */
+/** Blocks publishers while there are too many rejected events, and unblocks them otherwise. */
 async function limitRejected(tx: Database | Transaction): Promise<void> {
   await sql`
     update intake set is_blocked = not is_blocked

@@ -1,4 +1,4 @@
-/** Retries a rejected event, optionally corrected. It is ordered after everything that was published since. */
+/** Retries a rejected event, optionally corrected. It comes after all events that were published since. */
 
 import type { Transaction } from '../database/database.ts';
 import { bodyProblem, Problem } from '../http/problem.ts';

@@ -82,7 +82,7 @@ async function insertList(
   return insertList(db, events);
 }
 
-/** Refuses events of accounts that do not exist: nobody would ever receive them. */
+/** Rejects events of accounts that do not exist, because no subscription could receive them. */
 function refuseUnknown(events: readonly PublishedEvent[], unknown: ReadonlySet<string>): void {
   if (unknown.size === 0) return;
   const pointers = [...events.entries()]
@@ -102,14 +102,14 @@ export function unknownAccount(pointers: readonly string[]): Problem {
   );
 }
 
-/** An account was deleted between two statements. */
+/** The account was deleted between two statements. */
 export function accountDeleted(): Problem {
-  return new Problem(409, 'The account is being deleted at this moment.', { code: 'account-deleted' });
+  return new Problem(409, 'The account is being deleted.', { code: 'account-deleted' });
 }
 
 /** @param pointer JSON pointer of the event in the body */
 export function reusedId(pointer: string): Problem {
-  const message = 'is the id of another event already';
+  const message = 'is already the id of another event';
   return bodyProblem([{ pointer: `${pointer}/id`, message, code: 'id-reused' }]);
 }
 

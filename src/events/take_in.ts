@@ -60,7 +60,7 @@ export async function takeIn<Row extends Publication>(
   const { taken, reused } = await takeIds(tx, events, chosen);
   for (const index of reused) {
     const { row } = good[index] as (typeof good)[number];
-    rejected.push({ row, refusal: refuse('/id', 'is the id of another event already', 'id-reused') });
+    rejected.push({ row, refusal: refuse('/id', 'is already the id of another event', 'id-reused') });
   }
   const fresh = events.filter((_event, index) => !taken.has(index) && !reused.has(index));
   const stored = fresh.length === 0 ? [] : await insertEvents(tx, fresh);
@@ -70,7 +70,7 @@ export async function takeIn<Row extends Publication>(
 
 type NameRole = 'id' | 'external id' | 'deleted id';
 
-/** What the database knows about account names that look like an id. */
+/** Accounts in the database with a name that looks like an id. */
 interface Names {
   ids: ReadonlySet<string>;
   externalIds: ReadonlySet<string>;

@@ -1,6 +1,6 @@
 /**
- * Configures oidc-provider: the certified `oidc-provider`, with our policy (RFC 6749, 7009, 7636, 8414, 9068, 9207, 9700)
- * and our storage.
+ * Configures `oidc-provider`, the certified OpenID provider library, with our policy (RFC 6749, 7009, 7636, 8414, 9068, 9207,
+ * 9700) and our storage.
  */
 
 import type { Configuration, Provider } from 'oidc-provider';

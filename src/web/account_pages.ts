@@ -37,7 +37,7 @@ export interface AccountPagesOptions {
   baseUrl: string;
   /** Null if users sign in on this server. */
   handedOver: HandedOverLogin | null;
-  /** Null where there are no upstream providers. */
+  /** Null if no upstream providers are configured. */
   upstream: FinishOptions | null;
 }
 
@@ -47,7 +47,7 @@ interface PageCookie {
   attributes: string;
 }
 
-/** Under https its name keeps hosts beside this one from setting it (draft-ietf-httpbis-rfc6265bis section 4.1.3.2). */
+/** Under https, the prefix prevents sibling hosts from setting the cookie (draft-ietf-httpbis-rfc6265bis section 4.1.3.2). */
 function pageCookie(baseUrl: string, name: string, attributes: string): PageCookie {
   const shared = `HttpOnly; ${attributes}`;
   return baseUrl.startsWith('https:')
@@ -75,7 +75,7 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     const token = formTokens.make(accountContext(secret));
     const { withdrawn } = request.query as Record<string, unknown>;
     const ended = isText(withdrawn) ? await findWithdrawnApp(db, account.id, withdrawn) : undefined;
-    // A link opens this page alone: it must not become a way to sign in.
+    // The session of a link is limited to this page: it must not connect a way to sign in.
     const connections = !isLink && (await connectionsContent(upstream, account.id, token));
     const content = accountContent({ account, apps, ended, token, scopes, returnTo, isLink, connections });
     return sendPage(reply, 200, 'Your account', content);
@@ -179,7 +179,7 @@ function registerSignIn(app: FastifyInstance, options: AccountPagesOptions, form
     const result = await signIn(db, email, password, request.ip, device);
     if (result.outcome === 'signed-in') {
       await loginSessions.begin(request, reply, { accountId: result.account.id });
-      // Beside the session's cookie, which the engine has set already.
+      // Appended to the session cookie, which oidc-provider has already set.
       if (result.deviceCookie !== undefined) reply.raw.appendHeader('set-cookie', result.deviceCookie);
       return reply.header('cache-control', 'no-store').redirect('/account', 303);
     }
@@ -234,11 +234,11 @@ function showSignIn(
 
 interface PageSession {
   account: Account;
-  /** Known to this browser and to the server: forms are bound to it. */
+  /** A secret of this browser and the server. Forms are bound to it. */
   secret: string;
   /** The application's page to go back to. */
   returnTo: string | null;
-  /** Whether an account link opened the session; the browser has no login session then. */
+  /** Whether the session comes from an account link. The browser then has no login session. */
   isLink: boolean;
 }
 
@@ -248,7 +248,7 @@ function readCookie(request: FastifyRequest, { name }: PageCookie): string | und
   return value !== undefined && /^[A-Za-z0-9_-]{32,43}$/.test(value) ? value : undefined;
 }
 
-/** Whether it is a single string that the database can store. */
+/** Whether the value is a single string that the database can store. */
 function isText(value: unknown): value is string {
   return typeof value === 'string' && isStorable(value);
 }

@@ -14,7 +14,7 @@ export interface BrandDeclaration {
   readonly logo?: string;
   /** Like `#3949c6`. */
   readonly color?: string;
-  /** Pages of the operator; the support may be a `mailto:` address too. */
+  /** Pages of the operator; the support page can also be a `mailto:` address. */
   readonly support_url?: string;
   readonly privacy_url?: string;
   readonly terms_url?: string;
@@ -42,14 +42,14 @@ const known = new Set(['name', 'logo', 'color', 'support_url', 'privacy_url', 't
 export function readBrand(declared: BrandDeclaration | undefined, folder: string, report: Report): Brand {
   const given = declared ?? {};
   for (const key of Object.keys(given)) {
-    if (!known.has(key)) report(`brand.${key}`, 'there is no such setting');
+    if (!known.has(key)) report(`brand.${key}`, 'is not a known setting');
   }
   const { name = 'Nuncio', color = null, logo } = given;
   if (typeof name !== 'string' || !/^(?=.*\S)\P{C}+$/u.test(name) || [...name].length > nameCharactersMax) {
-    report('brand.name', `it may have 1 to ${nameCharactersMax} visible characters`);
+    report('brand.name', `must have 1 to ${nameCharactersMax} visible characters`);
   }
   if (color !== null && !/^#[0-9a-f]{6}$/i.test(color)) {
-    report('brand.color', 'it may be a colour like "#3949c6"');
+    report('brand.color', 'must be a color like "#3949c6"');
   }
   return Object.freeze({
     name,
@@ -68,14 +68,14 @@ function readUrl(value: unknown, name: string, report: Report): string | null {
   const isPage = url?.protocol === 'https:' || (url?.protocol === 'http:' && isLoopbackHost(url.hostname));
   if (url !== null && (isMail || isPage) && url.username === '' && url.password === '') return url.href;
   const kinds = name === 'support_url' ? 'https:// or mailto:' : 'https://';
-  report(`brand.${name}`, `it may be a URL that begins with ${kinds}, without credentials`);
+  report(`brand.${name}`, `must be a URL that begins with ${kinds}, without credentials`);
   return null;
 }
 
 /** The logo's file, read once. */
 function readLogo(file: unknown, folder: string, report: Report): Brand['logo'] {
   if (typeof file !== 'string' || file === '' || /^[a-z][a-z0-9+.-]+:/i.test(file)) {
-    report('brand.logo', 'it may be the path of a file');
+    report('brand.logo', 'must be the path of a file');
     return null;
   }
   const path = resolve(folder, file);
@@ -87,7 +87,7 @@ function readLogo(file: unknown, folder: string, report: Report): Brand['logo'] 
     const bytes = readFileSync(path);
     const type = typeOf(bytes);
     if (type !== null) return { type, bytes };
-    report('brand.logo', `${path} is no PNG, JPEG, WebP or SVG`);
+    report('brand.logo', `${path} is not a PNG, JPEG, WebP or SVG image`);
   } catch (error) {
     report('brand.logo', `${path} cannot be read: ${(error as Error).message}`);
   }

@@ -1,6 +1,6 @@
 /**
- * The brand in the head of every page: icon, colours, and the colour of the browser's own frame. All of it comes from
- * files of this origin, so that no page needs an inline style.
+ * The brand in the head of every page: icon, colors, and the theme color of the browser. All of it is loaded from files of this
+ * origin, so no page needs an inline style.
  */
 
 import type { FastifyInstance, FastifyReply } from 'fastify';
@@ -8,13 +8,13 @@ import type { Brand } from './brand.ts';
 import { brandStylesheet, consoleStylesheet, inkOn, themeColors } from './brand_colors.ts';
 import { type Html, html } from './html.ts';
 
-/** Seconds that browsers may keep an asset. */
+/** Seconds that browsers cache an asset. */
 export const assetSeconds = 3_600;
 
-/** The colour of the icon where the operator has set none. */
+/** The color of the icon if the operator has not set one. */
 const colorDefault = '#3949c6';
 
-/** @param stylesheet of the kind of page; it comes after the page's own */
+/** @param stylesheet the brand's style sheet for this kind of page, loaded after the page's own */
 export function brandHead(brand: Brand, stylesheet: 'brand.css' | 'brand-console.css'): Html {
   const { color, logo } = brand;
   const icon =
@@ -46,14 +46,14 @@ export function registerBrandAssets(app: FastifyInstance): void {
   app.get('/assets/brand-logo', async (_request, reply) => send(asPicture(reply), logo.type, logo.bytes));
 }
 
-/** An SVG opened directly is a document: keep it from running scripts or loading anything. */
+/** An SVG that is opened directly is a document. The policy prevents scripts and requests. */
 function asPicture(reply: FastifyReply): FastifyReply {
   return reply
     .header('content-security-policy', "default-src 'none'; style-src 'unsafe-inline'; sandbox")
     .header('cross-origin-resource-policy', 'same-origin');
 }
 
-/** The first character of the name on the colour. */
+/** The first character of the name on the brand's color. */
 function letterIcon(name: string, color: string): string {
   const [first] = new Intl.Segmenter().segment(name.trim());
   const letter = first?.segment.toUpperCase() ?? '';

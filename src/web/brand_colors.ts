@@ -1,29 +1,29 @@
 /**
- * The operator's colour on the pages, the reference and the console. Where text in the colour or on it could not be read, the
- * colour becomes darker in the light look and lighter in the dark one (WCAG 2.2 section 1.4.3).
+ * Adapts the operator's color to the pages, the reference and the console. If the contrast of text would be too low, the color
+ * becomes darker in the light theme and lighter in the dark theme (WCAG 2.2 section 1.4.3).
  */
 
 const contrastMin = 4.5;
-/** Of what is no text (WCAG 2.2 section 1.4.11). */
+/** For parts that are not text (WCAG 2.2 section 1.4.11). */
 const shapeContrastMin = 3;
 const white = '#ffffff';
 const black = '#000000';
 
-/** A look of a style sheet: the grounds that the colour stands on as text, and the texts that may stand on the colour. */
+/** A theme: background colors behind text in the brand color, and text colors on the brand color. */
 interface Look {
   readonly grounds: readonly string[];
   readonly on: readonly [string, string];
-  /** Where the colour goes until it can be read. */
+  /** The color is mixed with this one until the contrast suffices. */
   readonly towards: string;
 }
 
-/** Those of pages.css and reader.css. */
+/** The themes of pages.css and reader.css. */
 const pageLooks = {
   light: { grounds: [white, '#f4f5f8'], on: [white, '#12141b'], towards: black },
   dark: { grounds: ['#1c1f29', '#12141b'], on: ['#12141b', white], towards: white },
 } as const satisfies Record<string, Look>;
 
-/** Those of the console's tokens.css; the first ground is the surface of cards. */
+/** The themes of the console's tokens.css. The first background is the surface of cards. */
 const consoleLooks = {
   light: { grounds: [white, '#f6f7fa', '#f1f3f7', '#eef0f6'], on: [white, '#171b26'], towards: black },
   dark: {
@@ -33,10 +33,10 @@ const consoleLooks = {
   },
 } as const satisfies Record<string, Look>;
 
-/** Shares of the surface in the ground of a selected entry. */
+/** Share of the surface color in the background of a selected entry. */
 const surfaceShares = { light: 0.9, dark: 0.86 } as const;
 
-/** The colour of pages and of the reference in both looks: as near to the operator's as it can be read. */
+/** The style sheet of pages and the reference, with the closest readable color for each theme. */
 export function brandStylesheet(color: string): string {
   const rule = (look: Look) => {
     const accent = readable(color, look.grounds, look.towards);
@@ -45,7 +45,7 @@ export function brandStylesheet(color: string): string {
   return `${rule(pageLooks.light)}@media (prefers-color-scheme:dark){${rule(pageLooks.dark)}}\n`;
 }
 
-/** The tokens of the console that depend on the colour. Its user may choose the look, so `light-dark()` decides. */
+/** The console's tokens that depend on the color. Users choose the theme, so the tokens use `light-dark()`. */
 export function consoleStylesheet(color: string): string {
   const light = consoleTokens(color, 'light');
   const dark = consoleTokens(color, 'dark');
@@ -71,13 +71,13 @@ function consoleTokens(color: string, name: keyof typeof consoleLooks): ConsoleT
     accent,
     'accent-strong': readable(mix(accent, towards, 0.15), [...grounds, ground], towards),
     'accent-ground': ground,
-    // The thumb of a switch is white in both looks.
+    // The thumb of a switch is white in both themes.
     'accent-fill': readable(accent, [white], black, shapeContrastMin),
     'on-accent': textOn(accent, on),
   };
 }
 
-/** What browsers paint around a page. */
+/** The `theme-color` of pages, which browsers use for their own interface. */
 export function themeColors(color: string): { light: string; dark: string } {
   return {
     light: readable(color, pageLooks.light.grounds, pageLooks.light.towards),
@@ -85,7 +85,7 @@ export function themeColors(color: string): { light: string; dark: string } {
   };
 }
 
-/** Black or white, whichever is easier to read on the colour. */
+/** Black or white, whichever has more contrast with the color. */
 export function inkOn(color: string): string {
   return contrast(color, white) >= contrast(color, black) ? white : black;
 }

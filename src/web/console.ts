@@ -1,6 +1,6 @@
 /**
- * Serves the console at `/console`: the files of the build (scripts/build_console.ts), kept in memory and sent compressed.
- * Its policy allows nothing from other servers. The console gets its data with access tokens; this file serves none.
+ * Serves the console at `/console`: the files of the build (scripts/build_console.ts), from memory and compressed. The content
+ * security policy allows no other origin. The console gets its data from the API with access tokens.
  */
 
 import { readdirSync, readFileSync } from 'node:fs';
@@ -42,7 +42,7 @@ const encodings = [
 
 interface Asset {
   type: string;
-  /** By content coding; always has `identity`. */
+  /** By content coding. Always contains `identity`. */
   contents: Readonly<Record<string, Buffer>>;
 }
 

@@ -6,11 +6,11 @@ import { renderPage } from './page.ts';
 
 export interface DevicePage {
   action: string;
-  /** The engine's own form token. */
+  /** The form token of oidc-provider. */
   xsrf: string;
 }
 
-/** @param error why the last code was refused */
+/** @param error why the last code was rejected */
 export function renderCodeInput(brand: Brand, { action, xsrf }: DevicePage, error: string | null): string {
   return renderPage(
     brand,

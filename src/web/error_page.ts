@@ -1,6 +1,6 @@
 /**
- * Error pages, for errors that cannot be sent to the app by a redirect. The user reads what to do, the developer what is
- * wrong, and the operator which request it was.
+ * Error pages, for errors that cannot be sent to the app by a redirect. They tell the user what to do, the developer what is
+ * wrong, and the operator which request failed.
  */
 
 import type { Problem } from '../http/problem.ts';
@@ -25,7 +25,7 @@ const remedies: Readonly<Record<string, string>> = {
   invalid_client: 'Check the client_id and that the app is registered on this server.',
 };
 
-/** Characters of an app's parameter that the page shows at most. */
+/** Maximum length of a shown parameter in characters. */
 const shownLengthMax = 200;
 
 /** An error of the authorization server. */

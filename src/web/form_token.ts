@@ -1,6 +1,6 @@
 /**
- * Form tokens (RFC 6749 section 10.12): each form carries a value that only this server can make for this page
- * of this browser, so that no other site can submit it.
+ * Form tokens protect forms against cross-site request forgery (RFC 6749 section 10.12). Only this server can create the token
+ * of a page for a browser, so other sites cannot submit the form.
  */
 
 import { createHmac, timingSafeEqual } from 'node:crypto';
@@ -9,9 +9,9 @@ import { deriveKey } from '../crypto/sealing.ts';
 import { Problem } from '../http/problem.ts';
 
 export interface FormTokens {
-  /** @param context what the form belongs to: a browser's secret and what it is about */
+  /** @param context a secret of the browser and the purpose of the form */
   make: (context: string) => string;
-  /** @throws Problem 403 when the request was not made by the form */
+  /** @throws Problem 403 if the request does not come from the form */
   check: (request: FastifyRequest, context: string) => void;
 }
 
@@ -25,8 +25,8 @@ export function createFormTokens(secret: Buffer, baseUrl: string): FormTokens {
     make,
     check(request, context) {
       const { origin, 'sec-fetch-site': site = 'same-origin' } = request.headers;
-      // Browsers send `null` where the page's referrer policy hides it, as that of our pages does. Fetch metadata is not
-      // hidden: by it the form of a sibling host is known, which gets cookies of `SameSite` (`none`: the user's own doing).
+      // Browsers send the origin `null` because of the referrer policy of our pages. `Sec-Fetch-Site` is sent in any case and
+      // detects forms of sibling hosts, which get `SameSite` cookies. The value `none` means that the user made the request.
       const isForeign =
         (origin !== undefined && origin !== 'null' && origin !== baseUrl) ||
         (site !== 'same-origin' && site !== 'none');

@@ -22,12 +22,12 @@ import { sendPage } from './page.ts';
 
 export interface HandedOverLogin {
   /**
-   * Sends the browser to the application.
-   * @throws Problem 429 if its address began too many sign-ins
+   * Redirects the browser to the application.
+   * @throws Problem 429 if the client address has begun too many sign-ins
    */
   begin: (request: FastifyRequest, reply: FastifyReply, login: NewLoginRequest) => Promise<FastifyReply>;
   /**
-   * The application's answer; undefined if an error page was sent instead.
+   * Returns the application's result, or undefined after sending an error page.
    * @param interactionUid the authorization request; null for the account page
    */
   finish: (
@@ -50,7 +50,7 @@ export function createHandedOverLogin(
 
   return {
     async begin(request, reply, asked) {
-      // Each sign-in writes a row, and anybody can begin one.
+      // Each sign-in stores a row and requires no authentication, so it is limited.
       countAddress(limiter, 'begin ', request.ip);
       const begun = await createLoginRequest(db, asked);
       if (begun === undefined) return sendPage(reply, 429, 'Too many attempts', tooManyContent);
@@ -82,7 +82,7 @@ export function createHandedOverLogin(
       }
       if (used !== undefined) {
         const gone = attributes.replace(/Max-Age=\d+/, 'Max-Age=0');
-        // A header of Fastify replaces the raw ones of its name. The engine sets the session's cookie raw.
+        // oidc-provider sets the session cookie on the raw response. A header set through Fastify would replace it.
         if (interactionUid === null) reply.raw.appendHeader('set-cookie', `${used}=; ${gone}`);
         else reply.header('set-cookie', `${used}=; ${gone}`);
       }

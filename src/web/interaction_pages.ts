@@ -41,7 +41,7 @@ export interface InteractionPagesOptions {
   resources: OAuthSettings['resources'];
   /** Null if users sign in on this server. */
   handedOver: HandedOverLogin | null;
-  /** Null where there are no upstream providers. */
+  /** Null if no upstream providers are configured. */
   upstream: FinishOptions | null;
 }
 
@@ -68,7 +68,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
   });
 
   if (handedOver !== null) {
-    // HEAD would consume the answer.
+    // HEAD would consume the result.
     app.get(`${path}/continue`, { exposeHeadRoute: false }, async (request, reply) => {
       const interaction = await load(request, reply);
       if (interaction === undefined) return reply;
@@ -111,10 +111,10 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     formTokens.check(request, tokenContext(interaction));
     const form = request.body as Record<string, unknown>;
     if (form.action === 'deny') {
-      const refusal = { error: 'access_denied', error_description: 'the user refused' };
+      const refusal = { error: 'access_denied', error_description: 'the user denied access' };
       return finish(request, reply, refusal);
     }
-    // Also on the consent page: its reader may not be the user who is signed in.
+    // Also on the consent page, where another user than the signed-in one may want to sign in.
     if (form.action === 'login' && handedOver === null) return logIn(request, reply, interaction, form);
     if (form.action === 'upstream' && upstream !== null) {
       const { interactionUid, parameters: asked } = loginRequestOf(
@@ -190,7 +190,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     const token = formTokens.make(tokenContext(interaction));
     const isSwitch = interaction.prompt.name !== 'login';
     const email = failure.email ?? (isSwitch ? '' : String(interaction.params.login_hint ?? ''));
-    // No provider reaches one of our own values of `acr`.
+    // Sign-ins with a provider have no `acr`.
     const isPasswordNeeded = interaction.prompt.reasons.some((reason) => reason.startsWith('essential_acr'));
     const providers = isPasswordNeeded ? [] : (upstream?.flow.providers ?? []);
     const content = loginForm(
@@ -223,7 +223,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       request.log.info({ account: result.account.id }, 'signed in');
       if (result.deviceCookie !== undefined) reply.header('set-cookie', result.deviceCookie);
       const login = { accountId: result.account.id, acr: passwordAcr(baseUrl) };
-      // The engine keeps earlier results of the request: discard a consent that another account gave.
+      // oidc-provider keeps earlier results of the request. Discard a consent that another account gave.
       return finish(request, reply, { login, consent: undefined });
     }
     request.log.info({ outcome: result.outcome }, 'sign-in refused');
@@ -254,17 +254,20 @@ function loginRequestOf({ uid, params }: Interaction, prompt: unknown): NewLogin
 }
 
 /**
- * An error if the application has just signed a user in and the request still demands another user or `acr`. Asking the
- * application again would loop.
+ * Returns an error if the application has just signed a user in and the request still requires another user or `acr`. Another
+ * redirect to the application would loop.
  */
 function unmetBySignIn({ lastSubmission, prompt }: Interaction): Result | null {
   if (lastSubmission?.login === undefined) return null;
   return prompt.reasons.some((reason) => reason.startsWith('essential_acr'))
-    ? { error: 'unmet_authentication_requirements', error_description: 'the requested acr was not reached' }
-    : { error: 'login_required', error_description: 'another user signed in than was asked for' };
+    ? {
+        error: 'unmet_authentication_requirements',
+        error_description: 'the sign-in did not reach the requested acr',
+      }
+    : { error: 'login_required', error_description: 'a different user signed in than requested' };
 }
 
-/** Includes the prompt: a token of the login page does not confirm a consent. */
+/** Includes the prompt, so that a token of the login page cannot confirm a consent. */
 function tokenContext(interaction: Interaction): string {
   return `interaction\n${interaction.uid}\n${interaction.prompt.name}`;
 }

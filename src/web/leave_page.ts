@@ -1,6 +1,6 @@
 /**
- * A page with a link instead of a redirect, to an app that the operator did not create, while the user has not acted yet
- * (RFC 9700 section 4.11.2). It names the destination's host. Works without JavaScript.
+ * Replaces a redirect to an app that the operator did not register by a page with a link, until the user has acted (RFC 9700
+ * section 4.11.2). The page shows the host of the destination. Works without JavaScript.
  */
 
 import type { LeavePage } from '../oauth/provider_options.ts';

@@ -6,9 +6,9 @@ import type { Database } from '../database/database.ts';
 import { endClient } from '../grants/grant.ts';
 
 /**
- * Creates missing ones, and updates their address and scopes. One that the operator disabled stays disabled. Another
- * app with such an id is deleted with its grants.
- * @param scopes all that users can allow
+ * Creates missing apps, and updates redirect URIs and scopes. An app that the operator disabled stays disabled. A different app
+ * with such an id is deleted with its grants.
+ * @param scopes all scopes that users can grant
  */
 export async function ensureOwnClients(
   db: Database,

@@ -19,7 +19,7 @@ import { registerStartPage, type StartPageOptions } from './start_page.ts';
 import type { FinishOptions } from './upstream/finish_login.ts';
 import { createUpstreamFlow } from './upstream/upstream_flow.ts';
 
-/** Bytes of a form at most. */
+/** Maximum size of a form in bytes. */
 const formBytesMax = 16_384;
 
 export interface PagesOptions
@@ -28,7 +28,7 @@ export interface PagesOptions
     StartPageOptions {
   secret: Buffer;
   baseUrl: string;
-  /** Counts the sign-ins that an address begins. */
+  /** Limits the sign-ins that a client address begins. */
   limiter: RateLimiter;
   /** Where users sign in; null for this server. */
   login: AccountSettings['login'];

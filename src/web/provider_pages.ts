@@ -1,4 +1,4 @@
-/** The pages that the OAuth engine renders. */
+/** The pages that oidc-provider shows. */
 
 import type { ProviderPages } from '../oauth/provider_options.ts';
 import type { Brand } from './brand.ts';

@@ -84,11 +84,11 @@ test('upstream with login, and open registration without upstream, are reported'
   );
   assert.match(
     problemsOf({ registration: 'open' })[0] ?? '',
-    /accounts\.registration: it may be "off" without/,
+    /accounts\.registration: must be "off" without/,
   );
   assert.match(
     problemsOf({ registration: 'invite' })[0] ?? '',
-    /accounts\.registration: it may be "open" or "off"/,
+    /accounts\.registration: must be "open" or "off"/,
   );
 });
 

@@ -190,7 +190,7 @@ test('an administrator corrects a rejected event, and its subscriber gets it', a
   await body.fill('{"ref": "refs/heads/mended", "commits": [], "repository": {"name": "x"}}');
   await page.getByRole('textbox', { name: 'Kind' }).fill('');
   await page.getByRole('button', { name: 'Retry' }).click();
-  await page.getByText('Name a kind.').waitFor();
+  await page.getByText('Enter a kind.').waitFor();
   await page.getByRole('textbox', { name: 'Kind' }).fill('push');
   await page.getByRole('button', { name: 'Retry' }).click();
   await page.getByText('push is published.').waitFor();

@@ -99,7 +99,7 @@ test('the same id with the same body is one event, and with another body it is r
   const rejected = await sql<{ errors: unknown }>`
     select errors from rejected_events where event_id = ${id}`.execute(db);
   assert.deepEqual(rejected.rows, [
-    { errors: [{ pointer: '/id', message: 'is the id of another event already', code: 'id-reused' }] },
+    { errors: [{ pointer: '/id', message: 'is already the id of another event', code: 'id-reused' }] },
   ]);
 });
 

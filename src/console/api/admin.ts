@@ -32,7 +32,7 @@ export function adminListQuery<Name extends Lists>(name: Name, filter: Record<st
   });
 }
 
-/** Not asked for again while it is shown: a correction is being written. */
+/** Never refetched while it is shown, because the user may be editing a correction. */
 export const rejectedEventQuery = (id: string) =>
   queryOptions({
     queryKey: ['admin', 'rejected-event', id],

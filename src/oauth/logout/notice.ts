@@ -108,7 +108,7 @@ export interface ListedLogoutNotice extends LogoutNotice {
   lastError: string | null;
 }
 
-/** The newest notices, for `nuncio logouts`. */
+/** The newest notices, for `nuncio logout list`. */
 export async function listLogoutNotices(db: Database, max: number): Promise<ListedLogoutNotice[]> {
   const { rows } = await sql<{
     id: string;

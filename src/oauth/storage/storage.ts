@@ -1,5 +1,5 @@
 /**
- * The storage interface of oidc-provider (oidc-provider), which each file of this folder implements for one model. Methods
+ * The storage interface of oidc-provider, which each file of this folder implements for one model. Methods
  * that oidc-provider never calls for a model are omitted and throw.
  */
 

@@ -10,7 +10,7 @@ import type { Operation, ReferencePart, ResponseDescription } from '../../http/o
 import { version } from '../../version.ts';
 
 export interface ReferenceSource {
-  /** The operator's name of the server. */
+  /** The operator's name for the server. */
   name: string;
   baseUrl: string;
   parts: readonly ReferencePart[];
@@ -35,7 +35,7 @@ export function openApiDocument({ name, baseUrl, parts, kinds, scopes }: Referen
       title: name,
       version,
       description:
-        'Resources of users, for apps that they let in; and events, delivered as they happen. Bodies are I-JSON (RFC 7493): UTF-8, no member twice, no half of a surrogate pair; without NUL, nested 64 deep at most.',
+        'Resources of users, for apps that they connect, and events, delivered as they happen. Bodies are I-JSON (RFC 7493): UTF-8, without duplicate members and lone surrogates. They contain no NUL and are nested at most 64 levels deep.',
     },
     servers: [{ url: baseUrl }],
     tags: parts.flatMap((part) => part.tags),

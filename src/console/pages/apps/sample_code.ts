@@ -86,7 +86,7 @@ ${privateKey}const config = await client.discovery(
   ${nodeAuthentication[method] ?? 'client.TlsClientAuth()'},${
     isPlain
       ? `
-  // Plain http is for development alone.
+  // Plain http is for development only.
   { execute: [client.allowInsecureRequests] },`
       : ''
   }
@@ -113,7 +113,7 @@ const url = client.buildAuthorizationUrl(config, {
 });
 console.log(url.href);
 
-// 2. At the redirect URI: currentUrl is the whole address that the user came back to.
+// 2. At the redirect URI: currentUrl is the complete URL of the redirect.
 const tokens = await client.authorizationCodeGrant(config, currentUrl, {
   pkceCodeVerifier: verifier,
   expectedState: state,
@@ -260,7 +260,7 @@ url := conf.AuthCodeURL(state, oauth2.S256ChallengeOption(verifier))
 // 2. At the redirect URI.
 query := request.URL.Query()
 if query.Get("state") != state || query.Get("iss") != ${quote(issuer)} {
-	return errors.New("this is not the answer to our request")
+	return errors.New("the response does not belong to this request")
 }
 token, err := conf.Exchange(ctx, query.Get("code"), oauth2.VerifierOption(verifier))
 

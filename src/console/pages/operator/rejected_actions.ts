@@ -1,4 +1,4 @@
-/** What an operator does with rejected events. */
+/** Retries and discards rejected events. */
 
 import { ApiError } from '../../api/problem.ts';
 import { request } from '../../api/request.ts';
@@ -13,7 +13,7 @@ export function retryRejected(
   return request('POST /admin/rejected-events/{id}/retry', { path: { id }, body: correction });
 }
 
-/** Discards one. Another administrator may have been faster: then there is nothing left to do. */
+/** Discards a rejected event. Succeeds if another administrator has already discarded it. */
 export async function discardRejected(id: string): Promise<void> {
   try {
     await request('DELETE /admin/rejected-events/{id}', { path: { id } });
@@ -23,8 +23,8 @@ export async function discardRejected(id: string): Promise<void> {
 }
 
 /**
- * Discards several, and stops at the first that the server refuses.
- * @param onDiscarded told of each
+ * Discards several rejected events. Stops at the first error.
+ * @param onDiscarded called after each
  */
 export async function discardAll(ids: readonly string[], onDiscarded: (id: string) => void): Promise<void> {
   const left = [...ids];

@@ -1,4 +1,4 @@
-/** A rejected event as the form has it, and what the form sends. */
+/** A rejected event as a form draft and as a request body. */
 
 import type { RejectedEventWithBody } from '../../api/generated.ts';
 
@@ -13,7 +13,7 @@ export function draftOf({ kind, account, body_json: body }: RejectedEventWithBod
   return { kind, account, body: indented(body) };
 }
 
-/** Numbers that JavaScript cannot hold, and bodies that are nested too deeply for it, stay as they came. */
+/** Formats a body. Leaves it unchanged if JavaScript cannot represent its numbers or its nesting. */
 function indented(body: string): string {
   try {
     return inexactNumber(body) === null ? JSON.stringify(JSON.parse(body), null, 2) : body;
@@ -22,7 +22,7 @@ function indented(body: string): string {
   }
 }
 
-/** Only what was changed: a body that nobody touched is retried as it is kept. */
+/** Only the changed members. The server retries an omitted body exactly as it is stored. */
 export function correctionOf(
   first: CorrectionDraft,
   draft: CorrectionDraft,
@@ -46,10 +46,10 @@ export function bodyError(text: string): string | null {
   }
 }
 
-/** @throws SyntaxError @returns the first integer that JavaScript rounds, as it is written */
+/** @returns the first integer that JavaScript rounds, as written in the text. @throws SyntaxError */
 function inexactNumber(text: string): string | null {
   let found: string | null = null;
-  // Older browsers give the reviver no source: there the value itself tells.
+  // Older browsers do not pass the source text to the reviver. Use the parsed value instead.
   JSON.parse(text, (_key, value: unknown, context?: { source?: string }) => {
     if (typeof value !== 'number' || Number.isSafeInteger(value)) return value;
     const source = context?.source ?? String(value);

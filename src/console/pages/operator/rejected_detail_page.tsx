@@ -32,7 +32,7 @@ export function RejectedEventPage() {
         <Why event={event} />
         <Card
           title="Correct and retry"
-          description="The event is checked again, with what you change here. It keeps its ID."
+          description="The event is validated again with your changes. It keeps its ID."
         >
           <Correction key={event.id} event={event} />
         </Card>
@@ -59,13 +59,13 @@ function Discard({ event }: { event: RejectedEventWithBody }) {
       of={event.kind}
       isDanger
       question={`Discard ${event.kind}?`}
-      done={`${event.kind} is discarded.`}
+      done={`${event.kind} discarded.`}
       onConfirm={async () => {
         await discardRejected(event.id);
         await leave();
       }}
     >
-      The event is deleted and reaches nobody. This cannot be undone.
+      The event is deleted and never delivered. This cannot be undone.
     </Action>
   );
 }
@@ -74,7 +74,7 @@ function Why({ event }: { event: RejectedEventWithBody }) {
   return (
     <>
       <Notice look="warn" title={event.reason}>
-        {/* The reason names the first. */}
+        {/* The reason contains the first error. */}
         {event.errors.length > 1 && (
           <ul>
             {event.errors.map(({ pointer, message }) => (
@@ -111,8 +111,8 @@ function Why({ event }: { event: RejectedEventWithBody }) {
 
 function errorsOf(first: CorrectionDraft, draft: CorrectionDraft): FieldErrors<CorrectionDraft> {
   const errors: FieldErrors<CorrectionDraft> = {};
-  if (draft.kind.trim() === '') errors.kind = 'Name a kind.';
-  if (draft.account.trim() === '') errors.account = 'Name an account.';
+  if (draft.kind.trim() === '') errors.kind = 'Enter a kind.';
+  if (draft.account.trim() === '') errors.account = 'Enter an account.';
   const error = draft.body === first.body ? null : bodyError(draft.body);
   if (error !== null) errors.body = error;
   return errors;
@@ -149,7 +149,7 @@ function Correction({ event }: { event: RejectedEventWithBody }) {
           />
           <TextField
             label="Account"
-            description="An account ID, or the user ID of your application."
+            description="An account ID, or the user ID in your application."
             value={draft.account}
             onChange={(account) => onChange({ account })}
             error={errors.account}

@@ -1,4 +1,4 @@
-/** Events that were published by SQL and rejected: why, and what to do with them. */
+/** Events that were published by SQL and failed validation, to retry or discard. */
 
 import { useInfiniteQuery, useQueryClient } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';
@@ -19,7 +19,7 @@ export function RejectedEventsPage() {
   const query = useInfiniteQuery(adminListQuery('GET /admin/rejected-events', {}));
   const shown = query.data?.pages.flatMap(({ items }) => items) ?? [];
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  // Of those that are gone nothing is left to choose.
+  // Chosen events that are no longer listed do not count.
   const selected = shown.filter(({ id }) => chosen.has(id)).map(({ id }) => id);
   const choose = (ids: readonly string[], isChosen: boolean) => {
     setChosen((before) =>
@@ -29,7 +29,7 @@ export function RejectedEventsPage() {
   return (
     <Page
       title="Rejected events"
-      description="Events that your application published by SQL and that do not fit their kind. They reach nobody until you retry them."
+      description="Events that your application published by SQL and that failed validation. They are not delivered until a retry succeeds."
     >
       {shown.length > 0 && (
         <div className="row">
@@ -59,7 +59,7 @@ export function RejectedEventsPage() {
         ))}
         keyOf={({ id }) => id}
         nothing="No rejected events"
-        nothingText="Everything that was published by SQL fits its kind."
+        nothingText="Every event that was published by SQL is valid."
       />
     </Page>
   );
@@ -100,18 +100,18 @@ const columns: readonly Column<RejectedEvent>[] = [
           done={`${event.kind} is published.`}
           onConfirm={() => retryRejected(event.id)}
         >
-          The event is checked again as it is, for example after you changed the kind's schema. Open it to
-          correct it first.
+          The event is validated again without changes, for example after you changed the schema of the kind.
+          To correct it first, open it.
         </Action>
         <Action
           title="Discard"
           of={nameOf(event)}
           isDanger
           question={`Discard ${event.kind}?`}
-          done={`${event.kind} is discarded.`}
+          done={`${event.kind} discarded.`}
           onConfirm={() => discardRejected(event.id)}
         >
-          The event is deleted and reaches nobody. This cannot be undone.
+          The event is deleted and never delivered. This cannot be undone.
         </Action>
       </span>
     ),
@@ -141,7 +141,7 @@ function BulkDiscard({ ids, onDiscarded }: { ids: readonly string[]; onDiscarded
           }
         }}
       >
-        <p>The selected events are deleted and reach nobody. This cannot be undone.</p>
+        <p>The selected events are deleted and never delivered. This cannot be undone.</p>
       </ConfirmDialog>
     </>
   );

@@ -1,7 +1,7 @@
 /**
  * Verification code for each signature format in six languages. For any headers the code returns false or, where it uses a
  * library, throws what the library throws. A test runs the code for Node.js, Python, Go and Java on
- * deliveries that the server has signed. The code for Ruby and PHP is read with care and not run.
+ * deliveries that the server has signed. No test runs the code for Ruby and PHP.
  */
 
 import type { Sample } from './code_sample.ts';

@@ -16,7 +16,7 @@ export function webhookSections(document: ApiDocument): Html {
   const [first] = kinds;
   return html`<section class="tag" id="webhooks" aria-labelledby="webhooks-title">
 <h2 id="webhooks-title">Webhooks</h2>
-<p>Each event is sent as a signed <code>POST</code> to every URL that is subscribed to its kind. The body is the event’s own; what describes the delivery is in the headers. Respond with any 2xx status within 15 seconds to accept a delivery. Everything else is retried for about three days.</p>
+<p>Each event is sent as a signed <code>POST</code> to every URL that is subscribed to its kind. The body is that of the event. Headers describe the delivery. Respond with any 2xx status within 15 seconds to accept a delivery. Everything else is retried for about three days.</p>
 <h3>Headers of a delivery</h3>
 ${first === undefined ? null : headerList(document, first[1].post)}
 ${verification()}

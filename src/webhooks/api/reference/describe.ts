@@ -29,7 +29,10 @@ export function describeWebhooks(kinds: readonly EventKind[]): ReferencePart {
         description: 'The catalogue of event kinds, and publishing by machine clients.',
       },
       { name: 'subscriptions', description: 'URLs that receive events.' },
-      { name: 'deliveries', description: 'What was sent, what was returned, and what is sent again.' },
+      {
+        name: 'deliveries',
+        description: 'The delivery log: attempts and responses, resending and recovery.',
+      },
     ],
   };
 }

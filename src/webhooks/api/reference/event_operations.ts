@@ -20,7 +20,7 @@ export function eventOperations(kinds: readonly EventKind[]): Operation[] {
       tag: 'events',
       summary: 'Publish events',
       description:
-        'Takes one event or an array of up to 1,000. All are taken, or none. The same id twice is one event.',
+        'Takes one event or an array of up to 1,000. Either all events are accepted or none. Publishing an id again has no effect.',
       scopes: ['write:events'],
       parameters: [keyParameter],
       body: jsonBody('NewEvents', example),
@@ -66,7 +66,7 @@ export function eventOperations(kinds: readonly EventKind[]): Operation[] {
       method: 'get',
       path: '/meta',
       tag: 'events',
-      summary: 'Read what verifies deliveries',
+      summary: 'Read the addresses, header names and public keys of deliveries',
       description:
         'Returns the addresses that deliveries come from, the names of their headers, and the public keys.',
       scopes: null,

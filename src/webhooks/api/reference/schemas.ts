@@ -113,7 +113,7 @@ export const healthMembers: Record<string, TSchema> = {
   _links: links,
 };
 
-/** Built-in kinds: nobody can publish them, and everybody can subscribe to them. */
+/** Built-in kinds. Only the server publishes them, and any subscription can receive them. */
 const builtInNames = [pingName, disabledName, failingName];
 
 /** Schemas of request bodies, which depend on the catalogue. */
