@@ -1,20 +1,26 @@
 /** PostgreSQL for a run of tests: one for all files, in a temporary folder, with a template database to copy. */
 
 import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type EmbeddedPostgres, startEmbedded } from '../../../src/database/embedded/embedded.ts';
 import { createTemplate, execute } from '../database/database.ts';
+import { dataFolder } from './data_folder.ts';
 
 /**
  * The data does not outlive the run, so a power failure may lose it. `kill -9` loses nothing, even without fsync.
  * Many files run concurrently, and each server opens its own connections.
  */
-const settings = ['fsync = off', 'full_page_writes = off', 'max_connections = 400'];
+const settings = [
+  'fsync = off',
+  'full_page_writes = off',
+  'max_connections = 400',
+  // The data may be in memory.
+  `max_wal_size = '512MB'`,
+];
 
 /** Starts PostgreSQL and creates the template. */
 export async function startTestPostgres(): Promise<EmbeddedPostgres> {
-  const dataDir = await mkdtemp(join(tmpdir(), 'nuncio-test-'));
+  const dataDir = await mkdtemp(join(dataFolder(), 'nuncio-test-'));
   await configure(dataDir);
   const postgres = await startEmbedded({ dataDir, role: 'server' });
   await createTemplate(postgres.connectionString);

@@ -2,7 +2,6 @@
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -10,6 +9,7 @@ import { type Config, loadConfig } from '../../../src/config/config.ts';
 import type { Environment } from '../../../src/config/environment.ts';
 import { type Database, openDatabase } from '../../../src/database/database.ts';
 import { createDatabase } from '../database/database.ts';
+import { dataFolder } from '../runner/data_folder.ts';
 import { freePort, testSecret } from './server.ts';
 
 const cli = fileURLToPath(new URL('../../../src/cli.ts', import.meta.url));
@@ -29,10 +29,14 @@ export interface NuncioProcess {
   end: (signal: NodeJS.Signals) => Promise<number | string>;
 }
 
-/** The environment of a child process: the settings of the test and the variables that every program needs. */
+/**
+ * The environment of a child process: the settings of the test and the variables that every program needs. The runner's
+ * compile cache saves a third of the cost of a start.
+ */
 function environmentOf(settings: Environment): NodeJS.ProcessEnv {
-  const { PATH, HOME, TMPDIR } = process.env;
-  return { PATH, HOME, ...(TMPDIR === undefined ? {} : { TMPDIR }), ...settings };
+  const { PATH, HOME, TMPDIR, NODE_COMPILE_CACHE } = process.env;
+  const shared = Object.entries({ TMPDIR, NODE_COMPILE_CACHE }).filter(([, value]) => value !== undefined);
+  return { PATH, HOME, ...Object.fromEntries(shared), ...settings };
 }
 
 /**
@@ -138,7 +142,7 @@ export function runCommand(words: string[], settings: Environment): Promise<Comm
 
 /** Creates an empty folder and removes it after the test. */
 export async function temporaryFolder(scope: Scope): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), 'nuncio-test-'));
+  const folder = await mkdtemp(join(dataFolder(), 'nuncio-test-'));
   scope.after(() => rm(folder, { recursive: true, force: true }));
   return folder;
 }
