@@ -8,7 +8,7 @@
  *   --test-name-pattern=<pattern>   only tests whose names match
  */
 
-import { availableParallelism, loadavg } from 'node:os';
+import { availableParallelism } from 'node:os';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { fileURLToPath } from 'node:url';
@@ -28,7 +28,10 @@ const { values: options, positionals: names } = parseArgs({
   },
 });
 
-/** Tests wait for much of their time. A higher number exhausts the processor and the connections. */
+/**
+ * Tests wait for much of their time, so several files share a processor. A higher number gains nothing, and exhausts the
+ * connections.
+ */
 const filesPerProcessor = 3;
 
 /** A file fails when it runs longer than this many test timeouts. */
@@ -51,13 +54,6 @@ try {
 }
 process.exit(isSuccess ? 0 : 1);
 
-/** Returns the number of files to run concurrently; fewer on a busy machine. */
-function filesAtOnce(): number {
-  const processors = availableParallelism();
-  const busy = Math.round(loadavg()[0] ?? 0);
-  return Math.max(2, processors, filesPerProcessor * processors - busy);
-}
-
 async function runFiles(): Promise<{ ran: RanTest[]; hasPassed: boolean }> {
   // Each file runs in a process that inherits this environment.
   if (postgres !== undefined) process.env.TEST_DATABASE_URL = postgres.connectionString;
@@ -70,7 +66,7 @@ async function runFiles(): Promise<{ ran: RanTest[]; hasPassed: boolean }> {
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => ending.abort());
   const events = run({
     files,
-    concurrency: Number(options['test-concurrency'] ?? filesAtOnce()),
+    concurrency: Number(options['test-concurrency'] ?? filesPerProcessor * availableParallelism()),
     signal: ending.signal,
     timeout: testsPerFileMax * Number(options['test-timeout']),
     execArgv: [`--test-timeout=${options['test-timeout']}`],
