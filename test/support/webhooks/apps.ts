@@ -85,16 +85,21 @@ export async function fannedOut({ db }: Pick<TestServer, 'db'>): Promise<void> {
   );
 }
 
+/** The pause of a wait grows with the time waited, so that a long wait takes little processor time from others. */
+const pauseMinMs = 25;
+const pauseMaxMs = 200;
+
 /**
  * Repeats a request until its result is the wanted one.
  * @throws Error with the last result on timeout
  */
 export async function until<T>(ask: () => Promise<T>, isWanted: (value: T) => boolean): Promise<T> {
-  const end = Date.now() + patienceMs;
+  const begin = performance.now();
   for (;;) {
     const value = await ask();
     if (isWanted(value)) return value;
-    if (Date.now() > end) throw new Error(`still not as wanted: ${JSON.stringify(value)}`);
-    await sleep(25);
+    const waitedMs = performance.now() - begin;
+    if (waitedMs > patienceMs) throw new Error(`still not as wanted: ${JSON.stringify(value)}`);
+    await sleep(Math.min(Math.max(waitedMs / 10, pauseMinMs), pauseMaxMs));
   }
 }
