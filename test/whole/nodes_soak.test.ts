@@ -1,9 +1,10 @@
 /**
  * The fault test of several servers, from a seed: three on a PostgreSQL with an asynchronous standby. Servers are
  * killed, suspended and cut off from the database. The standby takes over without the transactions that it has not
- * received. The disk fills up. Afterwards, nothing is lost that was acknowledged and is on the surviving timeline.
- * Sequences have no gap, each delivery id is one delivery, ordered subscriptions have no inversion, and nothing
- * arrived after a withdrawal.
+ * received. The disk fills up. The clocks of the database and the servers are set ahead and back for seconds.
+ * Afterwards, nothing is lost that was acknowledged and is on the surviving timeline. Sequences have no gap, each
+ * delivery id is one delivery, ordered subscriptions have no inversion, nothing arrived after a withdrawal, and nothing
+ * waits for a time that only a wrong clock could plan.
  *
  * A normal test run is short and uses one seed; `npm run soak:nodes` runs it for minutes, `SOAK_SEED` with another
  * seed.
@@ -19,7 +20,13 @@ import { withdrawGrant } from '../../src/grants/grant.ts';
 import { type ApiAnswer, requester } from '../support/clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
 import { atEnd } from '../support/database/embedded_process.ts';
-import { type DatabaseFault, NodeCluster, type NodeFault } from '../support/servers/node_cluster.ts';
+import {
+  type ClockOwner,
+  clockSteps,
+  type DatabaseFault,
+  NodeCluster,
+  type NodeFault,
+} from '../support/servers/node_cluster.ts';
 import { freePort, testSecret } from '../support/servers/server.ts';
 import { createRandom } from '../support/values/random.ts';
 import { appScopes, pushBody } from '../support/webhooks/apps.ts';
@@ -33,6 +40,10 @@ const onItsWayMs = 500;
 const patienceMs = 90_000;
 /** Timeout of a request to a server that may be suspended. */
 const requestMs = 5_000;
+/** Seconds that nothing may wait: longer than every pause and retry of the settings and the subscriber. */
+const waitSecondsMax = 1_800;
+/** Recoveries include events of wrong clocks. */
+const clockRangeMs = 40 * 86_400_000;
 
 type Send = (method: string, path: string, json?: unknown) => Promise<ApiAnswer>;
 
@@ -78,7 +89,10 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
   const config = loadConfig({ ...settings, PORT: '1', DATABASE_URL: cluster.proxy.url }, 'start');
   const server = { db, config, baseUrl: config.baseUrl } as never;
   const subscriber = await startTroublesome(t, createRandom(seed + 1));
-  const beganAt = new Date().toISOString();
+  const recoverable = {
+    since: new Date(Date.now() - clockRangeMs / 2).toISOString(),
+    until: new Date(Date.now() + clockRangeMs).toISOString(),
+  };
 
   const dice = createRandom(seed + 2);
   /** Sends to any server, and abandons one that does not respond. */
@@ -88,10 +102,13 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
       const late = sleep(requestMs, undefined, { ref: false }).then(() => {
         throw new Error('no answer');
       });
-      return Promise.race([
+      const askedAt = Date.now();
+      const given = await Promise.race([
         requester(node, accessToken)(method, path, json === undefined ? {} : { json }),
         late,
       ]);
+      if (given.status === 401 && cluster.hadWrongClock(askedAt)) throw new Error(given.text);
+      return given;
     };
   };
   const subscribe = (send: Send, fields: Record<string, unknown>) =>
@@ -225,6 +242,20 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
       if (fault === 'promote') await reconcile();
     }
   };
+  const stepClocks = async (random: () => number) => {
+    if (!cluster.canStepClock) return;
+    const owners: readonly ClockOwner[] = ['database', 'both', 'servers'];
+    // Each step of the database's clock first.
+    const order = shuffled(clockSteps, random);
+    while (Date.now() < end) {
+      await sleep(random() * 4_000);
+      const first = order.shift()?.fault;
+      const seconds = first ?? (clockSteps[Math.floor(random() * clockSteps.length)] as number);
+      const owner = owners[Math.floor(random() * (first === undefined ? 3 : 2))];
+      count(`${owner} ${seconds} s`);
+      await cluster.stepClock(owner as ClockOwner, seconds, random);
+    }
+  };
   /** Acts as a user who finds a withdrawal undone after a failover. Marks subscriptions that no longer exist. */
   const reconcile = async () => {
     const ids = members.map(({ subscriptionId }) => subscriptionId);
@@ -247,7 +278,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
     const path = `/subscriptions/${subscriptionId}`;
     const { body } = await send('GET', path);
     if (body.state === 'disabled') await send('PATCH', path, { state: 'active' });
-    await send('POST', `${path}/recover`, { since: beganAt, status: ['failed', 'held'] });
+    await send('POST', `${path}/recover`, { ...recoverable, status: ['failed', 'held'] });
   };
   const lasting = () => [
     hub,
@@ -265,10 +296,12 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
     withdrawSome(createRandom(seed + 5)),
     strikeNodes(createRandom(seed + 6)),
     strikeDatabase(createRandom(seed + 7)),
+    stepClocks(createRandom(seed + 8)),
     tendAll(),
   ]);
   subscriber.calm();
   await cluster.calm();
+  if (!cluster.canStepClock) t.diagnostic('no clock was set: this needs Linux and a C compiler');
   t.diagnostic(`${mark} events, ${members.length} subscriptions and one, ${JSON.stringify(counts)}`);
 
   const { rows: stored } = await insist(() =>
@@ -353,6 +386,18 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
       member.path,
     );
   }
+  await insist(async () => {
+    const { rows: stuck } = await sql<{ what: string }>`
+      select 'retry' as what from retries where due_at > now() + make_interval(secs => ${waitSecondsMax})
+      union all
+      select 'pause' from lane_progress
+      where greatest(paused_until, due_at) > now() + make_interval(secs => ${waitSecondsMax})
+      union all
+      select 'hold' from delivery_holds where until > now() + make_interval(secs => ${waitSecondsMax})`.execute(
+      db,
+    );
+    assert.deepEqual(stuck, [], 'these wait for a time that only a wrong clock could plan');
+  });
   const { rows } = await sql<{ left: string }>`select count(*) as left from outbox`.execute(db);
   assert.equal(rows[0]?.left, '0');
   const codes = await cluster.end();

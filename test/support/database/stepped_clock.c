@@ -1,4 +1,4 @@
-/* Loaded into PostgreSQL before its C library: its wall clock is ahead by as many seconds as a file says. */
+/* Loaded into a program before the C library: its wall clock is ahead by as many seconds as a file says. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

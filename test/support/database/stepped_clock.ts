@@ -1,6 +1,6 @@
 /**
- * A wall clock of PostgreSQL that a test can set, through a library preloaded before the C library. Requires Linux
- * and a C compiler.
+ * A wall clock of PostgreSQL or of a server that a test can set, through a library preloaded before the C library. The
+ * monotonic clock stays. Requires Linux and a C compiler.
  */
 
 import { spawnSync } from 'node:child_process';
@@ -10,7 +10,9 @@ import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 
 export interface SteppedClock {
-  /** Sets the clock of every PostgreSQL started by `under` ahead by a number of seconds. */
+  /** Environment variables of a program that shall have this clock. */
+  environment: Readonly<Record<'LD_PRELOAD' | 'STEPPED_CLOCK_FILE', string>>;
+  /** Sets the clock ahead by a number of seconds. */
   set: (secondsAhead: number) => void;
   /** Calls a function that starts a PostgreSQL with this clock. */
   under: <T>(start: () => Promise<T>) => Promise<T>;
@@ -35,7 +37,10 @@ export function createSteppedClock(t: TestContext): SteppedClock | undefined {
   chmodSync(offset, 0o644);
   // An embedded PostgreSQL is started by `env -i`, which drops the variables of this process.
   const program = join(directory, 'env');
-  const variables = `LD_PRELOAD='${library}' STEPPED_CLOCK_FILE='${offset}'`;
+  const environment = { LD_PRELOAD: library, STEPPED_CLOCK_FILE: offset };
+  const variables = Object.entries(environment)
+    .map(([name, value]) => `${name}='${value}'`)
+    .join(' ');
   writeFileSync(program, `#!/bin/sh\nshift\nexec /usr/bin/env -i ${variables} "$@"\n`, { mode: 0o755 });
   const set = (secondsAhead: number) => {
     const bytes = Buffer.alloc(8);
@@ -46,6 +51,7 @@ export function createSteppedClock(t: TestContext): SteppedClock | undefined {
   };
   set(0);
   return {
+    environment,
     set,
     async under(start) {
       const { env } = process;
