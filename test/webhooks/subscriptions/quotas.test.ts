@@ -109,6 +109,26 @@ test('GET /api reports what remains, and a lowered quota ends nothing', async (t
   assert.equal('quotas' in (await reader.request('GET', '/api')).body, false);
 });
 
+test('an event reaches more subscriptions than the quota of deliveries if the quota was lowered or apps were connected', async (t) => {
+  const server = await startWith(t, { deliveriesPerEvent: 2 });
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  await subscribe(app, { url: `${subscriber.url}/account` });
+  const own = await createSubscribingClient(server);
+  for (const index of range(3)) await subscribe(own, { url: `${subscriber.url}/own-${index}` });
+  // Connects the app after the account's subscription was created.
+  await createGrant(server.db, {
+    accountId: app.account.id,
+    clientId: own.client.id,
+    scopes: ['read:posts'],
+  });
+  assert.deepEqual((await app.request('GET', '/api')).body.quotas.event_deliveries, { limit: 2, left: 0 });
+  assert.equal(await makeAtOnce([app.request], 'quota-event-deliveries'), 0);
+  await publish(await createPublisher(server), app.account, ['one']);
+  const received = await subscriber.waitFor(4);
+  assert.deepEqual(received.map(({ path }) => path).sort(), ['/account', '/own-0', '/own-1', '/own-2']);
+});
+
 test('past the daily budget an account’s attempts are stored without responses, and other accounts’ keep theirs', async (t) => {
   const server = await startWith(t, { responseBytesPerDay: 40_000 });
   const publisher = await createPublisher(server);
