@@ -5,6 +5,7 @@ import { registerAdminApps } from './app_routes.ts';
 import { registerAdminAudit } from './audit_routes.ts';
 import { registerAdminGrants } from './grant_routes.ts';
 import type { AdminOptions } from './options.ts';
+import { registerAdminParkedEvents } from './parked_event_routes.ts';
 import { registerAdminRejectedEvents } from './rejected_event_routes.ts';
 import { registerAdminServer } from './server_routes.ts';
 import { registerAdminSubscriptions } from './subscription_routes.ts';
@@ -15,6 +16,7 @@ export function registerAdministration(options: AdminOptions): void {
   registerAdminGrants(options);
   registerAdminSubscriptions(options);
   registerAdminRejectedEvents(options);
+  registerAdminParkedEvents(options);
   registerAdminAudit(options);
   registerAdminServer(options);
 }

@@ -10,6 +10,9 @@ const count = Type.Object({ count: Type.Integer({ minimum: 0 }), is_estimate: Ty
 
 const reason = Type.Optional(Maybe(Type.String({ maxLength: 500 })));
 
+/** The position of an event, in decimal digits. It is a text, because it may exceed what a JSON number holds exactly. */
+export const Position = () => Type.String({ minLength: 1, maxLength: 18 });
+
 /** Without `body_json`, the body as PostgreSQL formats it, which only the response for a single event contains. */
 const rejectedMembers = {
   id: Id(),
@@ -88,6 +91,21 @@ export const adminSchemas: Record<string, TSchema> = {
     strict,
   ),
   RetriedEvent: Type.Object({ id: Type.String() }, strict),
+  ParkedEvent: Type.Object(
+    {
+      position: Position(),
+      // Null if the event no longer exists.
+      event: Maybe(Type.String()),
+      kind: Maybe(Type.String()),
+      account: Maybe(Id()),
+      reason: Type.String({ maxLength: 500 }),
+      parked_at: Time(),
+      _links: links,
+    },
+    strict,
+  ),
+  ParkedEventList: listOf('ParkedEvent'),
+  RetriedParkedEvent: Type.Object({ position: Position() }, strict),
   AuditEntry: Type.Object(
     {
       id: Type.String(),

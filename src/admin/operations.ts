@@ -13,7 +13,7 @@ import {
   Time,
 } from '../http/describe.ts';
 import type { Operation, Parameter, ReferencePart } from '../http/operation.ts';
-import { adminSchemas } from './operation_schemas.ts';
+import { adminSchemas, Position } from './operation_schemas.ts';
 
 const scopes = ['admin'];
 const id = (item: string) => pathParameter('id', `The id of the ${item}.`, Id());
@@ -237,6 +237,30 @@ const operations: Operation[] = [
     scopes,
     parameters: [id('rejected event')],
     responses: { 204: { description: 'Discarded.' } },
+    problems: [404, 413, 415],
+  },
+  {
+    ...list(
+      'list_parked_events',
+      '/admin/parked-events',
+      'List parked events, oldest first',
+      'ParkedEventList',
+      [],
+    ),
+    description:
+      'Events that fan-out could not turn into deliveries, with the reason. Their account’s later events continue.',
+  },
+  {
+    id: 'retry_parked_event',
+    method: 'post',
+    path: '/admin/parked-events/{position}/retry',
+    tag: 'administration',
+    summary: 'Retry a parked event',
+    description:
+      'Returns the event to the outbox, behind the events that its account has waiting. If it fails again, it is parked again.',
+    scopes,
+    parameters: [pathParameter('position', 'The position of the parked event.', Position())],
+    responses: { 202: { description: 'Returned to the outbox.', schema: 'RetriedParkedEvent' } },
     problems: [404, 413, 415],
   },
   list('list_audit_entries', '/admin/audit', 'List entries of the audit log', 'AuditEntryList', [

@@ -1,6 +1,6 @@
 /** `nuncio parked retry`: returns parked events to the outbox. */
 
-import { retryParkedEvents } from '../webhooks/fan_out/parked_events.ts';
+import { isPosition, retryParkedEvents } from '../webhooks/fan_out/parked_events.ts';
 import { type Command, CommandError, textOption } from './command.ts';
 import { withDatabase } from './storage.ts';
 
@@ -9,7 +9,7 @@ export const parkedRetry: Command = {
   help: [['--position N', 'one event, by its position in `parked list`; default all']],
   async run({ values }, { config, print }) {
     const position = textOption(values, 'position') ?? null;
-    if (position !== null && !/^\d{1,18}$/.test(position)) {
+    if (position !== null && !isPosition(position)) {
       throw new CommandError('--position must be a number');
     }
     const count = await withDatabase(config, (db) => retryParkedEvents(db, position));

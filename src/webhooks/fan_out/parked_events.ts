@@ -7,7 +7,7 @@
  */
 
 import { sql } from 'kysely';
-import type { Database } from '../../database/database.ts';
+import type { Database, Transaction } from '../../database/database.ts';
 import type { PassRange } from './outbox_selection.ts';
 
 /** Maximum length of a stored reason in characters. */
@@ -68,8 +68,15 @@ export async function parkEvent(
   return rows.length > 0;
 }
 
-/** Oldest first. */
-export async function listParkedEvents(db: Database, limit: number): Promise<ParkedEvent[]> {
+/**
+ * Oldest first.
+ * @param after the position that the list continues after; null for the beginning
+ */
+export async function listParkedEvents(
+  db: Database,
+  limit: number,
+  after: string | null = null,
+): Promise<ParkedEvent[]> {
   const { rows } = await sql<{
     position: string;
     id: string | null;
@@ -79,7 +86,9 @@ export async function listParkedEvents(db: Database, limit: number): Promise<Par
     parked_at: Date;
   }>`
     select p.position, e.id, e.account_id, e.kind, p.reason, p.parked_at
-    from (select * from parked_events order by position limit ${limit}) as p
+    from (
+      select * from parked_events where position > coalesce(${after}::bigint, 0) order by position limit ${limit}
+    ) as p
     left join events e on e.day = p.day and e.position = p.position
     order by p.position`.execute(db);
   return rows.map((row) => ({
@@ -92,12 +101,20 @@ export async function listParkedEvents(db: Database, limit: number): Promise<Par
   }));
 }
 
+/** Whether a text is a position: a bigint that PostgreSQL accepts. */
+export function isPosition(text: string): boolean {
+  return /^[1-9]\d{0,17}$/.test(text);
+}
+
 /**
  * Puts parked events back into the outbox.
  * @param position of one event; null for all
  * @returns the number of events
  */
-export async function retryParkedEvents(db: Database, position: string | null): Promise<number> {
+export async function retryParkedEvents(
+  db: Database | Transaction,
+  position: string | null,
+): Promise<number> {
   const { rows } = await sql<{ count: number }>`
     with taken as (
       delete from parked_events where ${position}::bigint is null or position = ${position}::bigint
