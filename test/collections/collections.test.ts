@@ -213,7 +213,7 @@ test('comments are created by any reader of the article, listed, read, and delet
   const list = await ada.request('GET', `${path}/comments`);
   assert.deepEqual(list.body.items, [body]);
   assert.deepEqual((await ada.request('GET', self)).body, body);
-  // Under another article it is not there.
+  // It does not exist under another article.
   const other = await newArticle(ada);
   assert.equal((await ada.request('GET', `${other.path}/comments/${body.id}`)).status, 404);
   assert.equal((await ada.request('DELETE', path)).status, 204);
@@ -229,7 +229,7 @@ test('a comment’s body has 1 to 10,000 characters, a title 1 to 200', async ()
     ['x', 201],
     ['x'.repeat(10_000), 201],
     ['x'.repeat(10_001), 422],
-    // Characters, not the halves that JavaScript counts.
+    // Lengths count characters, not UTF-16 code units.
     ['😀'.repeat(10_000), 201],
   ] as const) {
     assert.equal((await ada.request('POST', `${path}/comments`, { json: { body } })).status, expected);

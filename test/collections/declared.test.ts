@@ -1,4 +1,4 @@
-/** Collections that are unlike articles, from the same kind of declaration. */
+/** Collections with other fields and actions than articles. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -79,7 +79,7 @@ test('a comment expands its article, alone and in a list, without further expans
     const one = await ada.request('GET', `${item._links.self.href}?expand=article`);
     assert.deepEqual(one.body, item);
   }
-  // Links to actions are shown to whom they are shown without it.
+  // Links to actions are shown to the same users as without expansion.
   assert.ok(shown._links.publish);
   await ada.request('POST', `/articles/${article.id}/publish`);
   const seen = await bob.request('GET', `/articles/${article.id}/comments?expand=article&limit=1`);
@@ -161,7 +161,7 @@ test('the ETag covers what is expanded, and If-Modified-Since is ignored', async
   assert.notEqual(after.etag, expanded.etag);
   assert.equal((await get(plainPath, { 'if-none-match': plain.etag })).status, 304);
 
-  // A write is guarded by what is written to: the plain tag holds, whatever was commented meanwhile.
+  // A write compares only the tag of the resource itself, so new comments do not matter.
   const json = { title: 'Tagged, and changed' };
   const changed = await ada.request('PATCH', plainPath, { json, headers: { 'if-match': plain.etag } });
   assert.equal(changed.status, 200);
@@ -220,7 +220,7 @@ test('a page of 200 costs one more statement and expands 1,000 resources at most
     const before = count();
     const embedded = await embed(counted, principal, cells, query.expand, shown, limit);
     assert.equal(count() - before, 1);
-    // The cell that only tells of a next page costs nothing more.
+    // The additional row that shows whether there is a next page is not expanded.
     assert.equal(embedded(limit), ',"_embedded":{}');
     for (let index = 0; index < limit; index++) {
       const { comments } = JSON.parse(embedded(index).slice(',"_embedded":'.length));
@@ -229,7 +229,7 @@ test('a page of 200 costs one more statement and expands 1,000 resources at most
       assert.ok(comments._links.next);
     }
   }
-  // Where two links are followed, they share what an answer may embed.
+  // Two expansions share the limit of embedded resources per response.
   const { cells } = await listResources(
     server.db,
     articles,
@@ -279,7 +279,7 @@ test('a resource hidden after its page was read is not expanded', async () => {
   }
 });
 
-/** Of two users: who made it, and whether everybody may read it. */
+/** The author, one of two users, and whether everyone can read it. */
 interface Made {
   id: string;
   owner: number;
@@ -343,11 +343,11 @@ async function compare(user: ApiUser, index: number, made: readonly Made[]): Pro
 function principalOf(user: ApiUser): Principal {
   const scopes = new Set(['read:posts']);
   const made = { accountId: user.account.id, clientId: 'x', grantId: newId(), tokenId: 'x', scopes };
-  // A principal can only come from the guard, which this test has no request for.
+  // Only the guard creates principals, and this test has no request for it.
   return made as unknown as Principal;
 }
 
-/** The same database, with every statement counted. */
+/** A database handle that counts statements. */
 function countStatements(db: Database): { counted: Database; count: () => number } {
   let statements = 0;
   const counted = db.withPlugin({

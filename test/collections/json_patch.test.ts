@@ -9,7 +9,7 @@ import { Problem } from '../../src/http/problem.ts';
 
 type Members = Record<string, unknown>;
 
-/** The faults that a patch is refused with, as `status message`; undefined once it is applied. */
+/** The errors of a rejected patch as `status message`; undefined if it is applied. */
 function refusalOf(document: Members, patch: unknown): string | undefined {
   try {
     applyJsonPatch(document, patch);
@@ -45,7 +45,7 @@ test('JSON Patch agrees with another implementation when it applies', () => {
     fc.property(documents, operations, (document, operation) => {
       const ours = structuredClone(document);
       const theirs = structuredClone(document);
-      // The other one also takes names that are no index of an array, and places within texts.
+      // The other implementation also accepts names that are not array indexes, and locations inside strings.
       if (refusalOf(ours, [operation]) !== undefined) return;
       applied += 1;
       assert.equal(applyPatch(theirs, [operation as Operation])[0], null);
@@ -79,7 +79,7 @@ test('JSON Patch is refused when it names no location of RFC 6901', () => {
   }
 });
 
-/** So many numbers. */
+/** Returns an array of numbers. */
 const numbers = (length: number) => Array.from({ length }, (_, index) => index);
 
 test('JSON Patch copies a small member 1,000 times beside a large one', () => {

@@ -236,7 +236,7 @@ test('a cursor works only for its own list, and a forged one is refused', async 
     );
     assert.equal(status, 400, `${sort} ${cursor}`);
   }
-  // What one may not see does not come out by any cursor.
+  // No cursor reveals a resource that the user cannot read.
   const other = await createApiUser(server, testScopes);
   const { body: secret } = await other.request('POST', '/articles', { json: { title: 'secret' } });
   const beside = made(['created_at', secret.id.replace(/.$/, '0')]);
@@ -334,7 +334,7 @@ test('resources are written as JSON.stringify writes them, with times to the mil
   });
 });
 
-/** What makes reading and writing of JSON go wrong, beside letters. */
+/** Characters that JSON parsers and writers must escape or split correctly, and some letters. */
 const awkward = fc.constantFrom(
   ...['"', '\\', '\\"', '", "', '\\\\', ', ', '[', ']', 'null', '\n', '\t', '\u0001', '\u001e', '\u007f'],
   ...['\u2028', 'é', '😀', '\ufeff', '</script>', '\\u0041'],

@@ -23,7 +23,7 @@ interface Article {
   isPublished: boolean;
   isGone: boolean;
   comments: { body: string; author: number }[];
-  /** The tag that a write must match, and one that is out of date. */
+  /** The current tag, and an outdated one. */
   etag: string;
   staleEtag: string;
   events: string[];

@@ -53,7 +53,7 @@ test('If-None-Match returns 304 with the headers of the 200 and no body', async 
     assert.equal((await ada.request('GET', path, { headers: { 'if-none-match': tag } })).status, 200, tag);
   }
   assert.equal((await ada.request('HEAD', path, { headers: { 'if-none-match': etag } })).status, 304);
-  // Another's tag tells nobody that the resource is there.
+  // A tag does not reveal a resource to a user who cannot read it.
   assert.equal((await bob.request('GET', path, { headers: { 'if-none-match': etag } })).status, 404);
 });
 
@@ -159,7 +159,7 @@ test('JSON Patch applies all operations or none', async () => {
     [{ op: 'add', path: '/constructor/prototype/state', value: 'published' }],
     [{ op: 'replace', path: '/title/0', value: 'x' }],
     [{ op: 'remove', path: '/nothing' }],
-    // What a document inherits is no member of it.
+    // Inherited properties are not members of the document.
     [{ op: 'remove', path: '/toString' }],
     [{ op: 'remove', path: '/__proto__' }],
     [{ op: 'replace', path: '/toString', value: 'x' }],
@@ -198,10 +198,10 @@ test('a repeated Idempotency-Key returns the first response', async () => {
   const other = await ada.request('POST', '/articles', { json: { title: 'Other' }, headers });
   assert.equal(other.status, 422);
   assert.equal(other.body.code, 'idempotency-key-reused');
-  // Also on another path.
+  // A different path is a different request.
   const path = `/articles/${first.body.id}`;
   assert.equal((await ada.request('POST', `${path}/publish`, { headers })).status, 422);
-  // Another account or client has keys of its own.
+  // Other accounts and clients have separate keys.
   const bobs = await bob.request('POST', '/articles', { json: { title: 'Once' }, headers });
   assert.equal(bobs.status, 201);
   assert.notEqual(bobs.body.id, first.body.id);
@@ -272,7 +272,7 @@ test('a second request is 409 while the first runs, and does the work after the 
   assert.ok(owner.rows.length > 0);
   const send = () =>
     ada.request('POST', '/articles', { json: { title: 'Slow' }, headers: { 'idempotency-key': 'slow' } });
-  // Another node holds the key in a transaction that never ends properly.
+  // Another node holds the key in a transaction that is aborted later.
   await other.connection().execute(async (connection) => {
     await sql`begin`.execute(connection);
     await sql`select pg_advisory_xact_lock(hashtextextended(current_schema() || ' ' || ${lockName}, 50))`.execute(
@@ -334,13 +334,13 @@ test('a request past the limit is 429 with the remaining count and Retry-After',
   assert.equal(refused.headers.get('content-type'), 'application/problem+json');
   assert.equal(refused.headers.get('ratelimit-remaining'), '0');
   assert.ok(Number(refused.headers.get('retry-after')) > 0);
-  // A fresh token of the same grant is no fresh count.
+  // A new token of the same grant does not reset the count.
   const client = { id: decodeJwt(user.accessToken).client_id as string };
   const { account, grantId } = user;
   assert.ok(grantId !== null);
   const fresh = await mintAccessToken(small, { account, client, grantId, scopes: ['read:posts'] });
   assert.equal((await requester(small, fresh.accessToken)('GET', '/api')).status, 429);
-  // Another grant has a count of its own, and so has who comes without one.
+  // Other grants, and requests without a token, have separate counts.
   assert.equal((await (await createApiUser(small)).request('GET', '/api')).status, 200);
   const nobody = requester(small);
   for (let count = 0; count < 5; count++) assert.equal((await nobody('GET', '/api')).status, 401);
@@ -364,7 +364,7 @@ test('nodes share counts without a write per request', async (t) => {
   };
   assert.ok((await total()) < 9, 'each count was written');
   while ((await total()) < 9) await new Promise((resolve) => setTimeout(resolve, 50));
-  // What the first node does not know yet it learns with its next exchange.
+  // The first node gets the total with its next exchange.
   one.count('token:shared');
   while ((await total()) < 10) await new Promise((resolve) => setTimeout(resolve, 50));
   assert.throws(() => one.count('token:shared'), /limit is 10 /);
@@ -383,7 +383,7 @@ test('an IPv6 address counts with its /64 and /48, an IPv4 address alone', () =>
   assert.deepEqual(networksOf(''), { near: '', wide: null });
 });
 
-/** Waits where the minute is about to end: a count that begins in one ends in the same. */
+/** Waits if the minute is about to end, so that all requests count in the same minute. */
 async function startOfMinute(): Promise<void> {
   while (Date.now() % 60_000 > 45_000) await new Promise((resolve) => setTimeout(resolve, 500));
 }

@@ -1,4 +1,4 @@
-/** The collector: what shares a lot, in whose turn, how much waits, and what becomes of lots that fail. */
+/** The collector: which items share a batch, turns of owners, limits of waiting items, and failed batches. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,11 +8,11 @@ import { isDatabaseUnavailable } from '../../src/database/database.ts';
 
 interface Lot {
   items: readonly string[];
-  /** Ends the lot: each item's outcome is itself, or the error. */
+  /** Ends the batch: each item resolves to itself, or all reject with the error. */
   end: (error?: Error) => Promise<void>;
 }
 
-/** A collector whose lots the test ends itself. */
+/** A collector whose batches the test ends. */
 function startCollector(given: Partial<CollectorLimits> = {}) {
   const limits = { paceMs: 0, ...given };
   const lots: Lot[] = [];
@@ -23,7 +23,7 @@ function startCollector(given: Partial<CollectorLimits> = {}) {
       const end = async (error?: Error) => {
         if (error) reject(error);
         else resolve(items.map((value) => ({ status: 'fulfilled', value })));
-        // In the first turn the next lot is asked for, in the second one it begins.
+        // The next batch is requested in the first turn and starts in the second one.
         await turn();
         await turn();
       };
@@ -103,7 +103,7 @@ test('waiting items are limited for each owner and for all, in count and bytes',
   await turn();
   await lots[0]?.end();
   await Promise.all(added);
-  // Room again.
+  // Ended items make room.
   const more = add('a', 'a3');
   await turn();
   await lots[1]?.end();
@@ -170,14 +170,14 @@ test('a stuck batch does not block the next ones, up to a number of batches', as
   t.mock.timers.tick(100);
   const third = add('a', 'third');
   await turn();
-  assert.equal(lots.length, 2, 'a third lot is in flight');
+  assert.equal(lots.length, 2, 'a third batch is in flight');
   await lots[1]?.end();
   assert.equal(await next, 'next');
   assert.deepEqual(lots[2]?.items, ['third']);
   await lots[2]?.end();
   await lots[0]?.end();
   assert.deepEqual(await Promise.all([stuck, third]), ['stuck', 'third']);
-  // Nothing is counted as in flight any more.
+  // No batch counts as in flight any more.
   const last = [add('a', 'x'), add('a', 'y')];
   await turn();
   assert.deepEqual(lots[3]?.items, ['x', 'y']);

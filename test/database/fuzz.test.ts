@@ -1,6 +1,6 @@
 /**
- * Many callers share few connections, and every kind of failure occurs. Each caller gets its own result or
- * error, and what was reported is what the database holds.
+ * Many callers share few connections, and every kind of failure occurs. Each caller gets its own result or error, which
+ * agrees with the content of the database.
  */
 
 import assert from 'node:assert/strict';
@@ -20,7 +20,7 @@ import { startDatabaseProxy } from '../support/database/database_proxy.ts';
 
 const database = await createDatabase();
 const proxy = await startDatabaseProxy(database.url);
-/** Looks at what is stored, and is never disturbed. */
+/** Reads the stored rows on connections without faults. */
 const observer = openDatabase({ connectionString: database.url, connectionsMax: 2 });
 after(async () => {
   await proxy.close();
@@ -37,7 +37,7 @@ await sql`create table fuzz_counts (id int primary key, n int not null default 0
 await sql`insert into fuzz_counts (id) values (1), (2)`.execute(observer);
 await sql`create table fuzz_wide (id int primary key)`.execute(observer);
 await sql`insert into fuzz_wide (id) values (1)`.execute(observer);
-// A deadlock is found at once, not after a second.
+// PostgreSQL detects a deadlock at once, not after a second.
 await sql
   .raw(`alter database "${new URL(database.url).pathname.slice(1)}" set deadlock_timeout = '20ms'`)
   .execute(observer);
@@ -46,19 +46,19 @@ interface Row {
   token: string;
 }
 
-/** What one caller does. It must end with rows of its own token, or with the SQLSTATE or the thrown text it asked for. */
+/** The work of one caller. It must end with rows of its own token, or with the expected SQLSTATE or error text. */
 interface Kind {
   run: (db: Database, token: string) => Promise<readonly Row[]>;
-  /** Undefined where it succeeds. */
+  /** The expected error; undefined if the work succeeds. */
   fails?: string;
-  /** Whether it leaves a row with its token where it succeeds. */
+  /** Whether successful work leaves a row with its token. */
   writes?: true;
 }
 
 const insert = (db: Database | Transaction, token: string) =>
   sql<Row>`insert into fuzz_rows (token) values (${token}) returning token`.execute(db);
 
-/** Breaks while the statement's values are converted, before anything is sent. */
+/** A value that throws when it is converted, before the statement is sent. */
 function unconvertible(token: string): object {
   return {
     toPostgres() {
@@ -67,7 +67,7 @@ function unconvertible(token: string): object {
   };
 }
 
-/** Rows of the statement that is run, as the caller reads them. */
+/** The rows that the caller gets from its statement. */
 async function rowsOf(result: Promise<{ rows: Row[] }>): Promise<Row[]> {
   return (await result).rows;
 }
@@ -224,15 +224,15 @@ async function hasRow(token: string): Promise<boolean> {
   return rows.length > 0;
 }
 
-/** How often a kind ended as it should where nothing else disturbed it. */
+/** How often each kind ended as expected without other faults. */
 const seen = new Map<string, number>();
 
 async function judge({ name, token, rows, error }: Outcome): Promise<void> {
   const { fails, writes } = kinds[name] as Kind;
   const what = `${name}: ${error?.message ?? JSON.stringify(rows)}`;
   if (error !== undefined && fails !== '57P01' && isDatabaseUnavailable(error)) {
-    // The connection broke before the answer came: what was asked was done as a whole or not at all, and this error
-    // cannot tell which. The caller knows that it does not know.
+    // The connection broke before the result arrived. The statement was executed completely or not at all, and the error
+    // says that the outcome is unknown.
     return;
   }
   seen.set(name, (seen.get(name) ?? 0) + 1);
@@ -254,7 +254,7 @@ async function judge({ name, token, rows, error }: Outcome): Promise<void> {
   assert.equal(await hasRow(token), false, what);
 }
 
-/** Two callers that take the same two rows in opposite orders: one of them at most is refused. */
+/** Two callers that lock the same two rows in opposite orders: at most one of them is rejected. */
 async function deadlock(db: Database): Promise<void> {
   const both = Promise.withResolvers<void>();
   let holding = 0;
@@ -290,7 +290,7 @@ async function holds(names: string[], waves: string[][], connectionsMax: number)
       await new Promise(setImmediate);
     }
     for (const outcome of await Promise.all(outcomes)) await judge(outcome);
-    // Whatever happened, the next caller is served.
+    // After all faults, the next caller gets its result.
     await judge(await outcomeOf(db, 'read'));
   } finally {
     await db.destroy();
@@ -332,7 +332,7 @@ test('a deadlock refuses and undoes one of two transactions while other callers 
 });
 
 test('a silent database gives nobody the result of an earlier statement', async () => {
-  // Here the timeout is what is tested: short, and any caller may meet it.
+  // This tests the timeout: it is short, and any caller can exceed it.
   const db = openDatabase({ connectionString: proxy.url, connectionsMax: 2, resultTimeoutMs: 200 });
   try {
     for (let round = 0; round < 3; round += 1) {

@@ -31,7 +31,7 @@ import { startSubscriber } from '../support/webhooks/subscriber.ts';
 const migrations = new URL('../../migrations/', import.meta.url);
 
 const undo: (() => Promise<unknown>)[] = [];
-// After the servers of each test.
+// Runs after the servers of each test have stopped.
 after(async () => {
   for (const step of undo) await step();
 });
@@ -74,7 +74,7 @@ test('each function sets its search path, and nobody else may execute it', async
   }
 });
 
-/** Tables of another application, and functions and an operator that nobody should ever meet. */
+/** Tables of another application, and functions and an operator that Nuncio must never call. */
 const application = [
   'create table accounts (number serial primary key, owner text)',
   `insert into accounts (owner) values ('somebody else')`,
@@ -102,7 +102,7 @@ const application = [
       end $$`,
   ),
   'create operator public.= (leftarg = text, rightarg = text, function = public.text_differs)',
-  // Whoever does not say otherwise meets the other application first, even before PostgreSQL itself.
+  // By default, a session finds the objects of the other application first, even before those of PostgreSQL.
   `do $$ begin execute format('alter database %I set search_path to public, pg_catalog', current_database()); end $$`,
 ];
 
@@ -115,7 +115,7 @@ const inPublic = `
   where t.typnamespace operator(pg_catalog.=) 'public'::regnamespace
   order by 1`;
 
-/** An event from `POST /events` to the subscriber; and a collection's, whose table is made at run time. */
+/** Delivers an event of `POST /events`, and one of a collection, whose table is created at run time. */
 async function deliverOne(t: TestContext, server: TestServer): Promise<void> {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
@@ -136,7 +136,7 @@ test('Nuncio works beside another application’s tables, functions and operator
   const before = await asApplication(database.url, inPublic);
   const server = await startServerOn(t, database.url);
   await deliverOne(t, server);
-  // Withdrawing fires triggers that notify every node.
+  // A withdrawal fires triggers that notify every node.
   const app = await createApp(server);
   await sql`update grants set withdrawn_at = now(), withdrawn_reason = 'test' where id = ${app.grantId}`.execute(
     server.db,
@@ -178,7 +178,7 @@ test('two installations in one database deliver only their own events', async (t
   const first = await startServerOn(t, database.url);
   const second = await startServerOn(t, withSchema(database.url, 'second_nuncio'));
   assert.equal(schemaOf(second.databaseUrl), 'second_nuncio');
-  // The same account id in both: only the schema tells them apart.
+  // Both installations have the same account id. Only the schema distinguishes them.
   const account = await createTestAccount(first);
   await sql`
     insert into accounts (id, email, name) values (${account.id}, 'same@example.com', 'Same')`.execute(
@@ -195,7 +195,7 @@ test('two installations in one database deliver only their own events', async (t
   for (const { body } of mine.received) assert.match(body, /heads\/first/);
   for (const { body } of theirs.received) assert.match(body, /heads\/second/);
   assert.deepEqual([mine.received.length, theirs.received.length], [3, 2]);
-  // A withdrawal in one is no withdrawal in the other, whose grant may have the same id.
+  // A withdrawal in one installation does not affect the other, even with the same grant id.
   const { client } = { client: await createTestClient(second, { scopes: ['read:posts'] }) };
   const { accessToken } = await mintAccessToken(second, { account, client, scopes: ['read:posts'] });
   await sql`

@@ -49,7 +49,7 @@ test('a thief’s request in flight does not restore the session when its owner 
   const owner = await signedIn();
   const thief = new TestBrowser(server.baseUrl);
   for (const { name, value, path } of owner.cookies) thief.setCookie(name, value, path);
-  // The thief's request has found the session, and waits while a client is looked up.
+  // The thief's request has found the session, and waits for the look-up of the client.
   const [held, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const holding = server.db.transaction().execute(async (tx) => {
     await sql`lock table clients in access exclusive mode`.execute(tx);
@@ -322,7 +322,7 @@ test('exactly one of several concurrent changes of a registration gets the next 
 test('a public client gets no token for itself', async () => {
   const wanted = { name: 'Public', authMethod: 'none' as const, grantTypes: ['client_credentials'] };
   await assert.rejects(createClient(server.db, wanted), /public client/);
-  // As a client that was registered before this was refused.
+  // Simulates a client that an earlier version has registered.
   const client = await createTestClient(server, { authMethod: 'none', scopes: ['write:events'] });
   await sql`update clients set grant_types = '{client_credentials}' where id = ${client.id}`.execute(
     server.db,

@@ -1,4 +1,4 @@
-/** Bodies that are too long, lie about their length or never end, on every route. */
+/** Bodies that are too long, have a wrong length or never end, on every route. */
 
 import assert from 'node:assert/strict';
 import { type AddressInfo, connect } from 'node:net';
@@ -14,7 +14,7 @@ const { port } = server.config;
 const form = 'application/x-www-form-urlencoded';
 const engineBytesMax = 57_344;
 
-/** What reads forms or JSON through the engine. */
+/** Routes of the engine, which reads forms or JSON. */
 const engineRoutes: [request: string, type: string][] = [
   ['POST /oauth/token', form],
   ['POST /oauth/introspect', form],
@@ -34,7 +34,7 @@ const engineRoutes: [request: string, type: string][] = [
   ['POST /oauth/token', 'multipart/form-data; boundary=x'],
 ];
 
-/** What reads forms of its own, or JSON, or nothing. */
+/** Other routes, which read forms, JSON or no body. */
 const otherRoutes: [request: string, type: string][] = [
   ['POST /oauth/authorize', form],
   ['POST /interaction/x', form],
@@ -55,11 +55,11 @@ const otherRoutes: [request: string, type: string][] = [
 interface Outcome {
   status: number;
   response: string;
-  /** Bytes of the body that the system took from us before the connection ended. */
+  /** Bytes of the body that the system accepted before the connection ended. */
   sentBytes: number;
 }
 
-/** Sends a request whose body goes on until the other side ends the connection. */
+/** Sends a request with an endless body until the server ends the connection. */
 function sendEndless(request: string, headers: string[], piece: Buffer): Promise<Outcome> {
   return new Promise((resolve) => {
     let response = '';
@@ -71,7 +71,7 @@ function sendEndless(request: string, headers: string[], piece: Buffer): Promise
       response += text;
     });
     socket.on('drain', pump);
-    // A reset is an end as well.
+    // A reset also ends the connection.
     socket.on('error', () => {});
     socket.on('end', () => socket.destroy());
     socket.on('close', () => {
@@ -83,7 +83,7 @@ function sendEndless(request: string, headers: string[], piece: Buffer): Promise
   });
 }
 
-/** Far more than any buffer on the way. */
+/** Far more than all buffers between client and server. */
 const bytesMax = 64 * 1_048_576;
 
 const chunk = Buffer.from(`10000\r\n${'a'.repeat(65_536)}\r\n`);

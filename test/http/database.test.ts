@@ -1,4 +1,4 @@
-/** The database goes away under a running server and comes back. */
+/** The database becomes unavailable under a running server and returns. */
 
 import assert from 'node:assert/strict';
 import { connect, createServer, type Socket } from 'node:net';
@@ -12,7 +12,7 @@ import { createApiUser, requester } from '../support/clients/api_client.ts';
 import { createDatabase } from '../support/database/database.ts';
 import { freePort, testSecret } from '../support/servers/server.ts';
 
-/** Stands between the server and PostgreSQL, and can be shut. */
+/** A proxy between the server and PostgreSQL that the test can close. */
 async function startGate(databaseUrl: string) {
   const url = new URL(databaseUrl);
   const target = url.searchParams.get('host') ?? url.hostname;

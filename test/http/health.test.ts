@@ -21,7 +21,7 @@ test('health endpoints report the process, the database and the workers', async 
   assert.deepEqual((await ask()).body.checks, { database: 'ok', fan_out: 'ok', sending: 'ok' });
 });
 
-// Where each of them gets stuck while the database answers everybody else.
+// A lock on each table blocks one worker while the database responds to others.
 for (const [worker, table] of [
   ['fan_out', 'outbox'],
   ['sending', 'subscriptions'],
@@ -29,7 +29,7 @@ for (const [worker, table] of [
   test(`the server is not ready while ${worker} is stuck, and ready afterwards`, async () => {
     const isDown = ({ status, body }: ApiAnswer) => status === 503 && body.detail.includes(worker);
     await server.db.transaction().execute(async (tx) => {
-      // This process is slower than a node would be allowed to be.
+      // The test holds the lock for longer than the timeout of a node.
       await sql`set local idle_in_transaction_session_timeout = 0`.execute(tx);
       await sql`lock table ${sql.table(table)} in access exclusive mode`.execute(tx);
       const { body, headers } = await until(ask, isDown);

@@ -1,4 +1,4 @@
-/** What applies to every request: strict JSON, statuses and problem details. */
+/** Rules for every request: strict JSON, statuses and problem details. */
 
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';

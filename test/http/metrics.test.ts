@@ -24,7 +24,7 @@ import { startTestServer } from '../support/servers/server.ts';
 import { createApp, createPublisher, publish, pushBody, subscribe, until } from '../support/webhooks/apps.ts';
 import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
-// What an operator's `--import` does: an SDK with an exporter.
+// Loads an SDK with an exporter, like the `--import` of an operator.
 const exporter = new InMemorySpanExporter();
 trace.setGlobalTracerProvider(
   new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] }),
@@ -105,7 +105,7 @@ test('a request is a span within the caller’s, and its transaction a span with
 const traceId = 'a3ce929d0e0e47364bf92f3577b34da6';
 const sampled = `00-${traceId}-b7ad6b7169203331-01`;
 
-/** Spans of attempts that are over, once there are so many. */
+/** Waits for the given number of finished attempt spans. */
 function attemptSpans(count: number) {
   return until(
     async () => exporter.getFinishedSpans().filter(({ name }) => name === 'POST'),
@@ -197,7 +197,7 @@ test('an unsampled request’s event stores no trace context, and its attempts a
   await app.request('POST', '/articles', { json: { title: 'x' }, headers });
   await subscriber.waitFor(1);
   const publisher = await createPublisher(server);
-  // Recorded: its attempt is over after that of the article.
+  // This event has a recorded span. Its attempt finishes after that of the article.
   await publish(publisher, app.account, ['later']);
   const spans = await attemptSpans(1);
   assert.deepEqual(

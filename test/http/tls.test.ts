@@ -43,7 +43,7 @@ async function start(mtls: 'direct' | null, environment: object): Promise<TestSe
   });
 }
 
-/** As a client that shows the certificate on each of its connections, or none. */
+/** A client that presents the certificate, or none, on each connection. */
 function asClient(shown?: { cert: string; key: string }): Agent {
   const agent = new Agent({ connect: { ca: authorityCertificate, ...shown } });
   after(() => agent.close());
@@ -101,7 +101,7 @@ test('oauth 84: a certificate issued by an authority authenticates on the connec
     const { status, body } = await askToken(server, client.id, dispatcher);
     assert.deepEqual([status, body.error], [401, 'invalid_client']);
   }
-  // What a header says is nothing where TLS ends here.
+  // Certificate headers are ignored if the server terminates TLS itself.
   const raw = new X509Certificate(machineCertificate).raw.toString('base64');
   const forged = { 'client-cert': `:${raw}:`, 'x-client-verify': 'SUCCESS' };
   assert.equal((await askToken(server, client.id, nobody, forged)).status, 401);
@@ -158,7 +158,7 @@ test('a renewed certificate is used without a restart, and a broken one is not',
   assert.equal(await shownName(renewed), 'self-signed.example');
 });
 
-/** The common name that the server shows on a new connection. */
+/** The common name of the server's certificate on a new connection. */
 function shownName({ config }: TestServer): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connect({ port: config.port, host: '127.0.0.1', rejectUnauthorized: false }, () => {
@@ -169,7 +169,7 @@ function shownName({ config }: TestServer): Promise<string> {
   });
 }
 
-/** What a handshake agrees on with a client that offers this alone: the suite's name, or the alert. */
+/** Performs a handshake with only these options. @returns the name of the suite, or the alert */
 function handshake({ config }: TestServer, offered: SecureContextOptions): Promise<string> {
   return new Promise((resolve) => {
     const options = { port: config.port, host: '127.0.0.1', rejectUnauthorized: false, ...offered };
@@ -226,7 +226,7 @@ test('TLS 1.2 uses only ECDHE with authenticated encryption for any key, and TLS
   }
   const older = { minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'ALL:@SECLEVEL=0' } as const;
   assert.match(await handshake(withRsa, older), /VERSION|^ERR_SSL/);
-  // A certificate that is read again does not bring the others back.
+  // Reloading the certificate does not enable the other suites.
   process.emit('SIGHUP', 'SIGHUP');
   assert.match(await handshake(withRsa, old('AES128-GCM-SHA256')), refused);
   assert.match(await handshake(withRsa, old('ECDHE-RSA-AES128-SHA')), refused);

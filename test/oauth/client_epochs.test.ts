@@ -22,7 +22,7 @@ import { startTestServer, type TestServer } from '../support/servers/server.ts';
 const machine = { grant_type: 'client_credentials' };
 const server = await startTestServer({ after });
 
-/** What the token endpoint of a node gives whose clock is off by some seconds. */
+/** The token response of a node whose clock differs by some seconds. */
 async function issueAt(
   t: TestContext,
   node: TestServer,
@@ -40,7 +40,7 @@ async function statusOf(node: TestServer, token: string): Promise<number> {
   return (await fetch(`${node.baseUrl}/api`, { headers: { authorization: `Bearer ${token}` } })).status;
 }
 
-/** The longest time until every node has seen a withdrawal that it was not told of. */
+/** The maximum time until every node has read a withdrawal without a notification. */
 function untilEveryNodeHasLooked(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, 1_000));
 }

@@ -51,7 +51,7 @@ const client = await createTestClient(server, {
   metadata: { jwks: { keys: [key.jwk] } },
 });
 
-/** What an assertion may name as its audience, beside the issuer. */
+/** Accepted audiences of an assertion, besides the issuer. */
 const tokenEndpoint = `${server.baseUrl}/oauth/token`;
 
 test('oauth 16: an assertion’s audience is the issuer, the token endpoint or the endpoint called', async () => {
@@ -107,14 +107,14 @@ test('oauth 16: a FAPI 2.0 client must name the issuer alone, as a string', asyn
       dpop_bound_access_tokens: true,
     },
   });
-  // The client is authenticated; what is missing is its proof.
+  // The client is authenticated, but its DPoP proof is missing.
   assert.equal((await ask(await sign(strict, key))).body.error, 'invalid_grant');
   for (const aud of [[server.baseUrl], tokenEndpoint, [server.baseUrl, tokenEndpoint]]) {
     const { status, body } = await ask(await sign(strict, key, { aud }));
     assert.deepEqual([status, body.error], [401, 'invalid_client'], JSON.stringify(aud));
     assert.equal(body.error_description, `aud must be the issuer as a string: ${server.baseUrl}`);
   }
-  // Without the key nobody learns how strict the server is with a client.
+  // Without the key, the response does not reveal the requirements for a client.
   const stranger = await createKey('one');
   const guessed = await ask(await sign(strict, stranger, { aud: tokenEndpoint }));
   const unknown = await ask(await sign({ ...strict, id: newId() }, stranger, { aud: tokenEndpoint }));
@@ -145,7 +145,7 @@ test('oauth 16: the default assertions of Spring Security and Authlib authentica
     .setProtectedHeader({ kid: 'rsa', alg: 'RS256' })
     .sign(rsa.privateKey);
   assert.equal((await ask(ofSpring)).status, 200);
-  // PrivateKeyJWT: the URL it is sent to, for an hour, with no `kid` for a PEM key; its clock a little ahead.
+  // PrivateKeyJWT: the request URL as audience, for an hour, no `kid` for a PEM key, and a clock slightly ahead.
   for (const path of ['/oauth/token', '/oauth/revoke']) {
     const ofAuthlib = await new SignJWT({
       iss: authlib.id,
@@ -186,7 +186,7 @@ test('oauth 16: a refused assertion’s error says what is wrong, and not whethe
   ] as const) {
     const mine = await describe(await sign(client, key, claims));
     assert.match(mine, expected);
-    // The same for a client that is not there, that has no keys, and for a key that is not the client's.
+    // The response is the same for an unknown client, a client without keys, and a key of another client.
     assert.equal(await describe(await sign({ ...client, id: newId() }, key, claims)), mine);
     assert.equal(await describe(await sign(secret, key, claims)), mine);
     assert.equal(await describe(await sign(client, stranger, claims)), mine);
@@ -209,7 +209,7 @@ test('oauth 16: an assertion may live one hour at most', async () => {
 test('oauth 16: an assertion is refused when its algorithm is symmetric or unknown, its key foreign or a claim changed', async () => {
   const jwk = Buffer.from(JSON.stringify(key.jwk));
   const now = Math.floor(Date.now() / 1_000);
-  // The public key as if it were a shared secret.
+  // The public key used as a shared secret.
   const confused = await new SignJWT({
     iss: client.id,
     sub: client.id,
@@ -259,13 +259,13 @@ test('oauth 16: keys by URL are fetched and cached', async () => {
     metadata: { jwks_uri: site.url('/jwks') },
   });
   assert.equal((await ask(await sign(remote, first))).status, 200);
-  // The client itself is read again once the database has told of its registration.
+  // The client is read again after the notification of its registration.
   await sleep(300);
   assert.equal((await ask(await sign(remote, first))).status, 200);
   const fetched = site.requests('/jwks');
   for (let at = 0; at < 3; at += 1) assert.equal((await ask(await sign(remote, first))).status, 200);
   assert.equal(site.requests('/jwks'), fetched);
-  // The next key is known to us a minute after it was published, or when the client's registration changes.
+  // The server reads the next key a minute after it was published, or when the client's registration changes.
   site.serve('/jwks', { body: { keys: [first.jwk, second.jwk] } });
   const again = await createTestClient(server, {
     authMethod: 'private_key_jwt',
@@ -302,7 +302,7 @@ test('oauth 16: a client is refused when its keys are unavailable, too large or 
   }
 });
 
-/** An authorization request as a signed object, and where it leads. */
+/** Sends an authorization request as a signed object, and returns the result. */
 async function request(claims: Record<string, unknown>, signer = key, more: Record<string, string> = {}) {
   const { challenge } = createPkce();
   const now = Math.floor(Date.now() / 1_000);
@@ -360,7 +360,7 @@ test('oauth 35: a request object must name its lifetime, one hour at most', asyn
   for (const claims of [
     { nbf: now - 3_000, exp: now + 500, iat: now - 3_000 },
     { nbf: now, exp: now + 3_600 },
-    // A clock that is some seconds ahead, and one that is some behind.
+    // A clock that is some seconds ahead, and one that is behind.
     { nbf: now + 5, exp: now + 65, iat: now + 5 },
     { nbf: now - 3_300, exp: now + 300 },
   ]) {

@@ -27,7 +27,7 @@ const publicClient = await createTestClient(server, {
 });
 const scopes = ['read:posts'];
 
-/** Opens an authorization request and gives back where it leads, without a user. */
+/** Opens an authorization request without a user, and returns where it leads. */
 async function ask(parameters: Record<string, string | undefined>, as = client) {
   const { challenge } = createPkce();
   const browser = new TestBrowser(server.baseUrl);
@@ -239,7 +239,7 @@ test('oauth 24: a request redirects with an error when response_type is missing,
   ];
   for (const [parameters, error, as] of cases) {
     const { leftTo } = await ask({ ...parameters, state: 's' }, as);
-    // An answer to `token` belongs into the fragment, an error too.
+    // A response to `token` is in the fragment, including errors.
     const answer = new URLSearchParams(leftTo?.search || leftTo?.hash.slice(1));
     assert.equal(answer.get('error'), error, JSON.stringify(parameters));
     assert.equal(answer.get('state'), 's');
@@ -307,7 +307,7 @@ test('oauth 28: login and consent pages cannot be framed, and refuse a form with
     body: new URLSearchParams(credentials),
   });
   assert.equal(fromElsewhere.status, 403);
-  // Another browser, with the address of the page but without its cookie.
+  // Another browser, with the URL of the page but without its cookie.
   const stranger = await new TestBrowser(server.baseUrl).submit(login, credentials);
   assert.equal(stranger.response.status, 400);
 });
@@ -523,7 +523,7 @@ test('sign-in is throttled after wrong passwords, also with the right password',
   page = await browser.submit(page, { email: victim.email, password: victim.password, action: 'login' });
   assert.equal(page.response.status, 429);
   assert.ok(Number(page.response.headers.get('retry-after')) > 0);
-  // Somebody else on the same machine signs in all the same.
+  // Another user on the same machine can still sign in.
   const { code } = await obtainCode(server, { account, client, scopes });
   assert.ok(code);
 });

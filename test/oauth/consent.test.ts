@@ -87,7 +87,7 @@ test('oauth 58: consent is asked for again when a request names another API, and
   await confirm([notes]);
   assert.deepEqual([await isAsked([notes]), await isAsked([notes, server.baseUrl])], [false, false]);
   assert.equal(await isAsked([plain]), true);
-  // A grant from before that says nothing of APIs was for this server's own.
+  // An older grant without APIs is for this server's own API.
   await sql`update grants set details = details - 'resources' where client_id = ${app.id}`.execute(server.db);
   assert.deepEqual([await isAsked([]), await isAsked([notes])], [false, true]);
 });
@@ -125,7 +125,7 @@ test('oauth 89: consent links to the app’s policy and terms, and shows no imag
   });
   assert.equal(registered.status, 201);
   const answer = (await registered.json()) as Record<string, string>;
-  // RFC 7591 section 3.2.1: the answer says what was kept.
+  // RFC 7591 section 3.2.1: the response contains the stored metadata.
   assert.deepEqual(
     [answer.policy_uri, answer.tos_uri, answer.logo_uri],
     [metadata.policy_uri, metadata.tos_uri, undefined],
@@ -145,7 +145,7 @@ test('oauth 89: consent links to the app’s policy and terms, and shows no imag
   assert.match(page.text, /\(<span class="host">legal\.example<\/span>\)/);
   assert.doesNotMatch(page.text, /<img|logo/);
   assert.match(page.response.headers.get('content-security-policy') ?? '', /img-src 'self' data:/);
-  // What cannot be opened safely is no link.
+  // An unsafe URL is not a link.
   for (const uri of ['javascript:alert(1)', 'http://app.example/', 'data:text/html,x', 7]) {
     const app = await createTestClient(server, { metadata: { policy_uri: uri } });
     assert.doesNotMatch((await browser.open(urlOf(app, []))).text, /Privacy policy/, String(uri));
@@ -159,7 +159,7 @@ test('attack: one account’s consent does not count for another account that si
   const { browser } = signedIn;
   const consent = await browser.open(urlOf(app, [], { max_age: '600', scope: 'openid read:profile' }));
   assert.match(consent.text, /value="allow"/);
-  // The sign-in grows older than the app wants while the question is open: the user is asked to sign in again.
+  // The sign-in becomes too old for the app while the consent page is open, so the user must sign in again.
   await sql`
     update login_sessions set payload = jsonb_set(payload, '{loginTs}', to_jsonb((payload ->> 'loginTs')::int - 3600))
     where account_id = ${account.id}`.execute(server.db);

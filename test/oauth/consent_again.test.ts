@@ -27,7 +27,7 @@ const webhooks = ['read:webhooks', 'write:webhooks'];
 const wide = ['read:posts', 'read:profile', ...webhooks];
 const narrow = ['read:profile', ...webhooks];
 
-/** Somebody who lets an app act, each time on the consent page. */
+/** A user who consents on the consent page each time. */
 async function createUser(client = createTestClient(server)) {
   const [account, app] = [await createTestAccount(server), await client];
   const allow = (scopes: string[], parameters: Record<string, string> = {}) =>
@@ -64,7 +64,7 @@ test('consent to fewer scopes narrows the existing grant and its subscription', 
     ['push', 'invoice.paid'],
   );
 
-  // The new token works on what the app has, instead of making it once more.
+  // The new token works with the existing subscription of the app.
   const { status, body } = await requestOf(second)('GET', `/subscriptions/${made.id}`);
   assert.equal(status, 200);
   assert.equal(body.grant, first.grantId);

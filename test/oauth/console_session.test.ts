@@ -39,7 +39,7 @@ test('reloading the console keeps its grant and adds nothing to the audit log', 
   }
   assert.equal((await grantsOf(account)).length, 1);
   assert.deepEqual(await auditOf(account), ['grant.created']);
-  // Each load has tokens of its own, and another tab's are not disturbed by them.
+  // Each load has its own tokens and does not affect those of another tab.
   for (const tokens of loads) assert.equal((await refresh(tokens)).status, 200);
 });
 

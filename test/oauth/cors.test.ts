@@ -1,4 +1,4 @@
-/** Other origins: what they may use without cookies, and what they may not read. */
+/** Cross-origin requests: endpoints that work without cookies, and responses that are not readable. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

@@ -33,7 +33,7 @@ async function start(as = client): Promise<Started> {
   };
 }
 
-/** A poll; the waiting before it is done on the clock of the database's row. */
+/** Polls once. Instead of waiting, moves the time in the database row. */
 async function poll(deviceCode: string, as = client, waited = true) {
   if (waited) {
     await sql`
@@ -43,7 +43,7 @@ async function poll(deviceCode: string, as = client, waited = true) {
   return postForm(server, '/oauth/token', as, { grant_type: deviceCodeGrantType, device_code: deviceCode });
 }
 
-/** Enters a code and answers everything with yes (or, at the last question, with no). */
+/** Enters a code and confirms every page, or denies the last one. */
 async function enter(userCode: string, answer: 'allow' | 'deny' = 'allow'): Promise<Page> {
   const browser = new TestBrowser(server.baseUrl);
   const input = await browser.open(`${server.baseUrl}/device`);
@@ -83,7 +83,7 @@ test('oauth 54: polling returns authorization_pending, then slow_down with 5 mor
   }
   const later = await poll(deviceCode);
   assert.equal(later.body.error, 'authorization_pending');
-  // Two at once: one of them is too soon.
+  // Of two concurrent polls, one is too early.
   await poll(deviceCode);
   const both = await Promise.all([poll(deviceCode, client, false), poll(deviceCode, client, false)]);
   assert.ok(both.every(({ body }) => body.error === 'slow_down'));

@@ -67,7 +67,7 @@ async function api(authorization: string, headers: Record<string, string> = {}, 
   return { status: response.status, challenge: response.headers.get('www-authenticate') ?? '', response };
 }
 
-/** A request whose headers go out as they are given, one of a name or two. */
+/** Sends a request with exactly the given headers, which may repeat a name. */
 async function exchange(method: string, url: string, body: string, headers: OutgoingHttpHeaders) {
   const sent = request(url, { method, headers });
   sent.end(body);
@@ -167,7 +167,7 @@ test('oauth 79: a proof is accepted when the client’s clock is 10 seconds off'
 });
 
 test('oauth 79: the token endpoint accepts a proof 300 seconds off and refuses one 301 seconds off', async (t) => {
-  // The clock stands still, so that a slow machine does not add to a proof's age.
+  // The clock is stopped, so that a slow machine does not increase the age of a proof.
   t.mock.timers.enable({ apis: ['Date'], now: Date.now() });
   const now = Math.floor(Date.now() / 1_000);
   for (const [offset, status] of [

@@ -94,7 +94,7 @@ test('a FAPI 2.0 client pushes its requests and gets bound tokens, and every les
   assert.equal(bearer.status, 401);
 });
 
-/** What a key of its own lets a client do: sign assertions and proofs, with whatever in them. */
+/** Signs assertions and proofs of a client with any claims. */
 async function createHolder(alg: 'ES256' | 'PS256' = 'ES256', metadata: Record<string, unknown> = {}) {
   const { privateKey, publicKey } = await generateKeyPair(alg, { extractable: true });
   const jwk = await exportJWK(publicKey);
@@ -131,7 +131,7 @@ async function createHolder(alg: 'ES256' | 'PS256' = 'ES256', metadata: Record<s
 
 const machine = { grant_type: 'client_credentials', scope: 'read:posts' };
 
-/** One whole authorization by code. */
+/** A complete authorization code flow. */
 async function authorizeHolder(holder: Awaited<ReturnType<typeof createHolder>>) {
   const { verifier, challenge } = createPkce();
   const request = {
@@ -219,7 +219,7 @@ test('a FAPI 2.0 client’s DPoP proof may be 10 seconds ahead, and is refused b
   assert.deepEqual([ahead.status, ahead.body.error], [400, 'invalid_dpop_proof']);
   assert.match(String(ahead.body.error_description), /in the future/);
 
-  // Too old: a nonce says how old the proof really is.
+  // A proof that is too old needs a nonce, which proves its age.
   const old = await holder.ask(machine, await holder.proof({ iat: holder.now() - 120 }));
   assert.deepEqual([old.status, old.body.error], [400, 'use_dpop_nonce']);
   const nonce = old.headers.get('dpop-nonce') ?? '';
@@ -290,7 +290,7 @@ test('a refresh token without rotation lives 30 days after its last use, and 180
   const { refresh_token = '' } = await authorizeHolder(holder);
   const form = { grant_type: 'refresh_token', refresh_token };
   const day = 86_400;
-  /** As if it had been issued so many days ago, and used so many days ago. */
+  /** Moves issuance and last use back by the given days. */
   const age = async (issuedDays: number, usedDays: number) => {
     const exp = holder.now() + (30 - usedDays) * day;
     const changed = JSON.stringify({ exp, iiat: holder.now() - issuedDays * day });

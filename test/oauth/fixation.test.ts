@@ -32,7 +32,7 @@ function ask(parameters: Record<string, string> = {}): string {
   });
 }
 
-/** What a sibling host can set: everything of that name that is not bound to this host by its own name. */
+/** The cookies that a sibling host can set: all without the prefix `__Host-`. */
 function plant(from: TestBrowser, into: TestBrowser, prefix: string): void {
   const plantable = from.cookies.filter(({ name }) => name.startsWith(prefix) && !name.startsWith('__Host-'));
   assert.ok(plantable.length > 0, `no cookie ${prefix}`);
@@ -43,7 +43,7 @@ function logIn(browser: TestBrowser, page: Page, account: TestAccount): Promise<
   return browser.submit(page, { email: account.email, password: account.password, action: 'login' });
 }
 
-/** One answer to a form, without following where it leads. */
+/** Submits a form without following the redirect. */
 async function answer(browser: TestBrowser, page: Page, values: Record<string, string>): Promise<URL> {
   const body = new URLSearchParams({ ...formsOf(page.text)[0]?.fields, ...values });
   const response = await browser.request(page.url, { method: 'POST', body });
@@ -60,7 +60,7 @@ async function accountOf(browser: TestBrowser): Promise<string | undefined> {
   return [victim, attacker].find(({ email }) => text.includes(email))?.email;
 }
 
-/** Neither a session nor a code; the victim loses nothing by it. */
+/** Asserts that the response has neither a session nor a code. */
 async function assertNothing(browser: TestBrowser, resumed: Page, before?: string): Promise<void> {
   assert.equal(resumed.response.status, 400);
   assert.equal(resumed.leftTo, null);
@@ -75,12 +75,12 @@ test('attack: the attacker cannot resume an interaction planted before the victi
   plant(attackers, victims, 'nuncio_interaction');
   const resume = await answer(victims, await victims.open(login.url), credentials(victim));
   await assertNothing(attackers, await attackers.open(resume.href));
-  // What the attacker could set over http: any name, but not the value.
+  // Over http the attacker can set a cookie of any name, but does not know the value.
   const own = victims.cookies.find(({ name }) => name.startsWith('nuncio_answer_'));
   assert.ok(own);
   attackers.setCookie(own.name, 'a'.repeat(43));
   await assertNothing(attackers, await attackers.open(resume.href));
-  // The victim's own browser, were it the one that began, would go on: nothing was used up.
+  // The rejected attempt consumed nothing: the browser with the cookie can continue.
   plant(attackers, victims, 'nuncio_resume');
   assert.match((await victims.open(resume.href)).text, /value="allow"/);
 });
@@ -96,7 +96,7 @@ test('attack: a consent planted in the victim’s browser gives the attacker nei
   assert.match(planted.text, new RegExp(attacker.email));
   const allowed = await answer(victims, planted, { action: 'allow' });
   await assertNothing(attackers, await attackers.open(allowed.href), attacker.email);
-  // "Not you?", and the victim signs in.
+  // The victim selects "Not you?" and signs in.
   const login = await victims.submit(planted, { action: 'switch' }, 1);
   const switched = await answer(victims, login, credentials(victim));
   await assertNothing(attackers, await attackers.open(switched.href), attacker.email);
@@ -167,7 +167,7 @@ test('a form sent twice and two concurrent requests continue only in the browser
   const resume = await answer(browser, consent, { action: 'allow' });
   const { leftTo } = await browser.open(resume.href);
   assert.ok(leftTo?.searchParams.get('code'));
-  // Those that were used are gone; those of the answers that others replaced go by themselves.
+  // Used cookies are deleted; cookies of replaced results expire.
   const left = browser.cookies.filter(({ name }) => name.startsWith('nuncio_answer_'));
   assert.equal(left.length, 2);
 });
@@ -190,7 +190,7 @@ test('under https the interaction cookie is required and bound to this host by i
     /^__Host-nuncio_answer_[\w-]{16}=[\w-]{43}; Path=\/; HttpOnly; SameSite=Lax; Max-Age=600; Secure$/,
   );
   const { pathname } = new URL(response.headers.get('location') ?? '');
-  // A sibling host plants all it can: the name with the prefix is none of it.
+  // A sibling host sets every cookie that it can, which excludes the prefix `__Host-`.
   const victims = new TestBrowser(local);
   for (const name of ['__Secure-nuncio_resume', '__Secure-nuncio_interaction']) plant(browser, victims, name);
   const value = /=([\w-]{43});/.exec(cookie ?? '')?.[1] ?? '';

@@ -38,7 +38,7 @@ let one: Node;
 let two: Node;
 
 interface Node {
-  /** Asks a resource that needs `read:posts` with the `Authorization` given. */
+  /** Requests a resource that requires `read:posts`, with the given `Authorization`. */
   ask: (authorization?: string, query?: string) => Promise<Answer>;
   close: () => Promise<void>;
 }
@@ -291,7 +291,7 @@ test('a withdrawal reaches a node within a second while notifications are cut', 
   try {
     assert.equal((await deaf.ask(authorization)).status, 200);
     await db.transaction().execute(async (tx) => {
-      // Without its trigger the row is written and nobody is told.
+      // Without the trigger, the row is written without a notification.
       await sql`alter table withdrawals disable trigger withdrawal_added`.execute(tx);
       await sql`update grants set withdrawn_at = now() where id = ${minted.grantId}`.execute(tx);
       await sql`alter table withdrawals enable trigger withdrawal_added`.execute(tx);

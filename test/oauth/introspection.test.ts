@@ -34,7 +34,7 @@ test('oauth 62: introspection with wrong or missing credentials is 401', async (
     assert.equal(body.active, undefined, what);
     assert.equal(headers.get('cache-control'), 'no-store', what);
   }
-  // RFC 6749 section 5.2: a request that names no client lacks a parameter.
+  // RFC 6749 section 5.2: a request without a client lacks a required parameter.
   const nobody = await introspect(null);
   assert.deepEqual([nobody.status, nobody.body.error], [400, 'invalid_request']);
 });
@@ -212,7 +212,7 @@ test('oauth 39: a request without PKCE is accepted when operator and client both
     });
     assert.equal(code !== '', works, redirect.href);
     if (!works) continue;
-    // oauth 39: no verifier for a code that had no challenge.
+    // oauth 39: a verifier for a code without a challenge is rejected.
     const form = { grant_type: 'authorization_code', code, redirect_uri: app.redirectUri };
     const downgraded = await postForm(at, '/oauth/token', app, { ...form, code_verifier: 'a'.repeat(43) });
     assert.deepEqual([downgraded.status, downgraded.body.error], [400, 'invalid_grant']);

@@ -26,7 +26,7 @@ const server = await startTestServer({ after });
 const account = await createTestAccount(server);
 const client = await createTestClient(server);
 
-/** Of the keys for tokens: deliveries are signed with one of another type. */
+/** Only keys for tokens; the delivery key has another type. */
 async function publishedIds(baseUrl: string): Promise<string[]> {
   const answer = await fetch(`${baseUrl}/oauth/jwks`);
   const { keys } = (await answer.json()) as { keys: { kid: string; kty: string }[] };

@@ -21,7 +21,7 @@ const platform = createPlatform({
 });
 const server = await startTestServer({ after }, {}, 'dev', platform);
 
-/** @returns the answer of the token endpoint to client credentials */
+/** @returns the response of the token endpoint to client credentials */
 async function ask(metadata: Record<string, unknown>, resource?: string) {
   const client = await createTestClient(server, { metadata });
   const form = { grant_type: 'client_credentials', ...(resource === undefined ? {} : { resource }) };

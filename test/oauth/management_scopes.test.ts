@@ -43,7 +43,7 @@ test('an account that is no administrator gets no admin scope by request or refr
     refresh_token: tokens.refresh_token as string,
   });
   assert.equal(again.body.scope, 'read:apps');
-  // With nothing left to grant the engine refuses.
+  // The engine rejects the request if no scope remains.
   await assert.rejects(signInToConsole(server, user, { scope: 'admin' }), /error=access_denied/);
 });
 
@@ -56,7 +56,7 @@ test('a self-registered app never gets a management scope, whatever its row says
   for (const scope of management) {
     const pkce = { code_challenge: challenge, code_challenge_method: 'S256' };
     const answer = await fetch(authorizationUrl(server, client, { scope, ...pkce }), { redirect: 'manual' });
-    // An app that registered itself sends no browser on: a page shows the error and a link.
+    // For a self-registered app, a page shows the error and a link instead of a redirect.
     assert.equal(answer.status, 400);
     assert.match(await answer.text(), /Error <code>invalid_scope<\/code>/);
     const machine = { grant_type: 'client_credentials', scope };

@@ -23,7 +23,7 @@ const account = await createTestAccount(server);
 const client = await createTestClient(server);
 const scopes = ['openid', 'read:profile'];
 
-/** One more authorization request of a browser, without an answer to any page. */
+/** Sends another authorization request of a browser without submitting a page. */
 async function ask(browser: TestBrowser, parameters: Record<string, string | undefined>): Promise<Page> {
   const url = authorizationUrl(server, client, {
     code_challenge: createPkce().challenge,
@@ -65,7 +65,7 @@ test('oauth 90: an id_token names subject, issuer, audience and expiry, signed w
     assert.equal(verified.protectedHeader.alg, alg);
     assert.equal(verified.payload.sub, account.id);
     assert.equal(Number(verified.payload.exp) - Number(verified.payload.iat), 3_600);
-    // OpenID Connect Core section 3.1.3.6: at_hash is optional where the token comes from the token endpoint.
+    // OpenID Connect Core section 3.1.3.6: at_hash is optional in id_tokens of the token endpoint.
     assert.equal(verified.payload.at_hash, undefined);
   }
 });
@@ -153,7 +153,7 @@ test('oauth 31: prompt=login asks for the password again and renews auth_time', 
   assert.match(page.text, /name="password"/);
   const again = await claimsOf({ browser: first.browser, parameters: { prompt: 'login' } });
   assert.ok(Number(again.claims.auth_time) > Number(first.claims.auth_time));
-  // Somebody else may be at the keys: signing in as another account is no renewal of this one's session.
+  // Another user may be at the browser: a sign-in to a different account does not renew this session.
   const other = await createTestAccount(server);
   const switched = await authorize(server, {
     account: other,
@@ -224,7 +224,7 @@ test('individually requested claims are returned as far as the scopes allow', as
   const allowed = await claimsOf({ parameters: { claims, prompt: 'consent' } });
   assert.equal(allowed.claims.email, account.email);
   assert.equal(typeof allowed.claims.auth_time, 'number');
-  // By name alone nothing is given that the user was not asked for.
+  // Requesting a claim by name returns nothing that the user did not consent to.
   for (const target of ['id_token', 'userinfo']) {
     const alone = JSON.stringify({ [target]: { email: { essential: true }, name: null } });
     const got = await claimsOf({ scopes: ['openid'], parameters: { claims: alone, prompt: 'consent' } });

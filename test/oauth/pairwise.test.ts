@@ -21,7 +21,7 @@ const account = await createTestAccount(server);
 const scopes = ['openid', 'read:posts', 'read:profile'];
 const pairwise = { subject_type: 'pairwise' };
 
-/** The whole flow: whose tokens are opaque, and what else is said of the user. */
+/** Runs the flow and returns the tokens and the subject identifiers that the client gets. */
 async function connect(client: TestClient, as = account) {
   const { code, verifier } = await obtainCode(server, { account: as, client, scopes });
   const { status, body } = await postForm(server, '/oauth/token', client, {
@@ -81,7 +81,7 @@ test('oauth 91: userinfo and introspection by the client return the pairwise sub
   const own = await postForm(server, '/oauth/introspect', client, { token: accessToken });
   assert.deepEqual([own.body.active, own.body.sub], [true, name]);
 
-  // The client cannot read its token, and is told no other name by what every token opens; APIs elsewhere know whom they serve.
+  // The client cannot read its token, and `GET /api` returns the pairwise identifier. Other APIs get the account id.
   assert.ok(!accessToken.includes('.'));
   const api = await fetch(`${server.baseUrl}/api`, { headers });
   assert.equal(api.status, 200);

@@ -102,12 +102,12 @@ test('oauth 74: an address is limited to a number of pushed requests and authori
     assert.ok(seconds >= 1 && seconds <= 60, name);
     assert.equal(refused.headers.get('cache-control'), 'no-store');
     if (name !== 'authorize') assert.equal(refused.body.error, 'temporarily_unavailable');
-    // Nobody else is kept out by it.
+    // Other addresses are not affected.
     assert.ok((await ask(`198.51.100.${name.length}`)).status < 400, name);
   }
 });
 
-/** Limits are by the minute of the clock: what is counted together begins in one. */
+/** Waits if the minute is about to end, so that all requests count in the same minute. */
 async function untilMinuteHasRoom(): Promise<void> {
   const left = 60_000 - (Date.now() % 60_000);
   if (left < 5_000) await new Promise((resolve) => setTimeout(resolve, left + 50));

@@ -9,7 +9,7 @@ import { startTestServer } from '../support/servers/server.ts';
 const server = await startTestServer({ after }, { NUNCIO_RATE_LIMIT: '3', NUNCIO_TRUST_PROXY: '127.0.0.1' });
 const forToken = { grant_type: 'client_credentials', scope: 'read:posts' };
 
-/** Waits where the minute is about to end: a count that begins in one ends in the same. */
+/** Waits if the minute is about to end, so that all requests count in the same minute. */
 async function startOfMinute(): Promise<void> {
   const left = 60_000 - (Date.now() % 60_000);
   if (left < 30_000) await new Promise((resolve) => setTimeout(resolve, left));
@@ -72,7 +72,7 @@ test('a client has one limit over the token, introspection and revocation endpoi
     assert.equal(headers.get('ratelimit-remaining'), '0');
     assert.equal(headers.get('cache-control'), 'no-store');
   }
-  // By the body, and by another secret: it is the client that is named.
+  // The client is named in the body, or with another secret.
   const named = { ...forToken, client_id: client.id, client_secret: client.secret ?? '' };
   assert.equal((await ask('/oauth/token', '198.51.100.1', {}, named)).status, 429);
   const others = basic(other.id, other.secret ?? '');
@@ -92,7 +92,7 @@ test('an unauthenticated request counts for its address and uses up no client’
   }
   assert.equal((await ask('/oauth/token', '203.0.113.1', { authorization: wrong }, forToken)).status, 429);
   assert.equal((await ask('/oauth/introspect', '203.0.113.1', {}, { token: 'x' })).status, 429);
-  // Many networks name the client: it has all of its own limit.
+  // Requests of many networks name the client, whose own limit is not affected.
   for (let index = 0; index < 60; index += 1) {
     await ask('/oauth/token', `2001:db8:${index}::1`, { authorization: wrong }, forToken);
   }
@@ -171,7 +171,7 @@ test('attack: one address with many public clients gets no more than one authent
   const statuses: number[] = [];
   for (const { id } of clients) {
     for (let index = 0; index < 3; index += 1) {
-      // What is empty is no way to authenticate either.
+      // Empty credentials count as no authentication.
       const named = { ...form, client_id: id, ...(index === 2 ? { client_secret: '' } : {}) };
       statuses.push((await ask('/oauth/token', '203.0.113.50', {}, named)).status);
     }

@@ -52,7 +52,7 @@ async function push(parameters: Parameters = {}, app: TestClient = client): Prom
   return `${server.baseUrl}/oauth/authorize?${query}`;
 }
 
-/** An app that the operator did not make. */
+/** An app that the operator did not register. */
 function selfMade(): Promise<TestClient> {
   return createTestClient(server, {
     origin: 'registration',
@@ -83,19 +83,19 @@ test('oauth 27: every redirect to a redirect_uri is 302 with no-store and no-ref
       const url = (more: Parameters = {}) => Promise.resolve(start({ ...parameters, ...more }, app));
       const what = (path: string) => `${path}, ${how}, ${mode}`;
       const browser = new TestBrowser(server.baseUrl);
-      // Signed out, and nobody may be asked.
+      // Signed out, with prompt=none.
       assertLeft(await browser.open(await url({ prompt: 'none' })), what('login_required'));
       // After login, and after consent.
       const consent = await logIn(browser, await browser.open(await url()));
       assert.match(consent.text, /value="allow"/);
       assertLeft(await browser.submit(consent, { action: 'allow' }), what('after consent'));
-      // Confirmed before: without a page, and without being asked for one.
+      // With an earlier consent: no page is shown or requested.
       assertLeft(await browser.open(await url()), what('without a page'));
       assertLeft(await browser.open(await url({ prompt: 'none' })), what('prompt=none'));
-      // After login alone.
+      // After login only.
       const login = await browser.open(await url({ prompt: 'login' }));
       assertLeft(await logIn(browser, login), what('after login'));
-      // The user says no, to the login and to the consent.
+      // The user cancels the login, and denies the consent.
       const again = await browser.open(await url({ prompt: 'login' }));
       assertLeft(await browser.submit(again, { action: 'deny' }, 1), what('cancelled'));
       const asked = await browser.open(await url({ prompt: 'consent' }));
@@ -107,7 +107,7 @@ test('oauth 27: every redirect to a redirect_uri is 302 with no-store and no-ref
   const used = await push();
   const browser = new TestBrowser(server.baseUrl);
   await passPages(browser, await browser.open(used), account);
-  // A pushed request that was used is nobody's: there is no address to redirect to.
+  // A used pushed request has no redirect URI any more.
   assert.equal((await browser.open(used)).response.status, 400);
   const implicit = await createTestClient(server, { grantTypes: ['implicit'] });
   const token = {
@@ -120,7 +120,7 @@ test('oauth 27: every redirect to a redirect_uri is 302 with no-store and no-ref
   assertLeft(await browser.submit(await browser.open(ask(token, implicit)), { action: 'allow' }), 'implicit');
 });
 
-/** The page in the place of a redirect. */
+/** The page that replaces a redirect. */
 function assertHeld(page: Page, what: string): void {
   assert.equal(page.leftTo, null, what);
   assert.equal(page.response.headers.get('location'), null, what);
@@ -188,10 +188,10 @@ test('a self-registered app gets its response by redirect once the user acts', a
   const allowed = await browser.submit(consent, { action: 'allow' });
   assertLeft(allowed, 'allowed');
   assert.ok(allowed.leftTo?.searchParams.get('code'));
-  // Signed in, and confirmed before: the user knows the app.
+  // Signed in with an earlier consent.
   assertLeft(await browser.open(ask({}, app)), 'confirmed');
   assertLeft(await browser.open(ask({ prompt: 'none' }, app)), 'confirmed, prompt=none');
-  // The next request is another one: what was done for this one does not count.
+  // The next request is separate: actions for this one do not count.
   assertHeld(await browser.open(ask({ scope: 'write:events' }, app)), 'another request');
 });
 
@@ -206,11 +206,11 @@ test('attack: /oauth/logout does not redirect a signed-out browser to a self-reg
   const page = await new TestBrowser(server.baseUrl).open(url(app));
   assertHeld(page, 'logout');
   assert.equal(linkOf(page).href, `${signedOutUri}?state=a+b`);
-  // Signed in: the user presses a button, and is sent on.
+  // Signed in: the user submits the form and is redirected.
   const { browser } = await authorize(server, { account, client: app, scopes });
   const left = await browser.submit(await browser.open(url(app)), { logout: 'yes' });
   assert.equal(left.leftTo?.href, `${signedOutUri}?state=a+b`);
-  // An operator's app: as the engine does it.
+  // For an app of the operator, the engine's behavior is unchanged.
   const own = await createTestClient(server, { metadata: { post_logout_redirect_uris: [signedOutUri] } });
   const form = await new TestBrowser(server.baseUrl).open(url(own));
   assert.match(form.text, /<script>/);
@@ -252,10 +252,10 @@ test('attack: a self-registered app cannot choose a port that leads to this serv
     const refused = await at(own);
     assert.equal(refused.response.status, 400, own);
     assert.match(refused.text, /invalid_redirect_uri/);
-    // Any other port is the app's own.
+    // Any other port can belong to the app.
     assert.match((await at(`http://${host}:${port + 1}${path}`)).text, /name="password"/);
   }
-  // The operator may have an app there, at that very address.
+  // The operator can register an app with exactly that URI.
   const { host } = new URL(server.baseUrl);
   const exact = await createTestClient(server, { redirectUris: [`http://${host}/some/page`] });
   assert.match((await new TestBrowser(server.baseUrl).open(ask({}, exact))).text, /name="password"/);

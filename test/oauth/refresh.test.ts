@@ -105,7 +105,7 @@ test('oauth 48: a repeated use within the window returns the same successor and 
   const again = await refresh(refreshToken, publicClient);
   assert.equal(again.status, 200);
   assert.equal(again.body.refresh_token, first.body.refresh_token);
-  // The successor was used meanwhile: what is given again is used, and stays so.
+  // The successor has been used in the meantime. The repeated response contains it, and it stays used.
   const later = await refresh(String(first.body.refresh_token), publicClient);
   const once = await refresh(refreshToken, publicClient);
   assert.equal(once.body.refresh_token, first.body.refresh_token);

@@ -29,7 +29,7 @@ const server = await startTestServer({ after }, { NUNCIO_TRUST_PROXY: '127.0.0.1
 const account = await createTestAccount(server);
 const tokenUrl = `${server.baseUrl}/oauth/token`;
 
-/** What is changed in a request that would succeed; null leaves a parameter out. */
+/** A change of a valid request; null omits a parameter. */
 interface Change {
   form?: Record<string, string | readonly string[] | null>;
   headers?: Record<string, string>;
@@ -58,14 +58,14 @@ async function isUnused(table: Table, value: string): Promise<boolean> {
   return rows.length === 1 && rows[0]?.consumed_at === null;
 }
 
-/** A device waits between polls; here the waiting is done on the clock of the database's row. */
+/** Moves the time of the last poll back in the database, instead of waiting. */
 async function endWait(): Promise<void> {
   await sql`update device_codes set last_polled_at = last_polled_at - interval '10 minutes'`.execute(
     server.db,
   );
 }
 
-/** Each change is refused and uses nothing up; after all of them the request as it should be succeeds. */
+/** Asserts that each changed request is rejected and consumes nothing, and that the valid request then succeeds. */
 async function refuseAll(
   table: Table,
   value: string,
@@ -199,7 +199,7 @@ test('a refused redemption leaves the authorization code unused, with or without
       'a wrong secret': [{ secret: 'wrong' }, 'invalid_client'],
       'a bad proof': [{ headers: { dpop: 'garbage' } }, 'invalid_dpop_proof'],
     });
-    // RFC 6749 section 4.1.2: once it is used, it stays so.
+    // RFC 6749 section 4.1.2: a code can be used only once.
     assert.equal((await send(client, form)).body.error, 'invalid_grant');
   }
 });

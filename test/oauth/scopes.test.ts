@@ -47,7 +47,7 @@ function words(scope: unknown): string[] {
   return String(scope).split(' ').sort();
 }
 
-/** Made by the command, with nothing said that need not be said. */
+/** A client created by the command with the required options only. */
 async function createdByCommand(): Promise<TestClient> {
   const lines: string[] = [];
   await clientCreate.run(
@@ -58,7 +58,7 @@ async function createdByCommand(): Promise<TestClient> {
   return { id, secret, redirectUri, authMethod: 'client_secret_basic' } as TestClient;
 }
 
-/** Registered by itself, with nothing said that need not be said. */
+/** A self-registered client with the required metadata only. */
 async function registered(): Promise<TestClient> {
   const response = await fetch(`${server.baseUrl}/oauth/register`, {
     method: 'POST',
@@ -155,7 +155,7 @@ test('discovery lists profile and email with their claims', async () => {
   assert.ok(metadata.claims_supported?.includes('email_verified'));
 });
 
-/** The scope that a request comes to at each endpoint, or its error. */
+/** The resulting scope at each endpoint, or the error. */
 const requests: Record<string, (client: TestClient, scope: string) => Promise<string>> = {
   async authorize(client, scope) {
     const { code, redirect, verifier } = await obtainCode(server, { account, client, scopes: [scope] });
@@ -201,7 +201,7 @@ const requests: Record<string, (client: TestClient, scope: string) => Promise<st
   },
 };
 
-/** With these nobody signs in. */
+/** Grant types without a user who signs in. */
 const machineRequests: typeof requests = {
   async clientCredentials(client, scope) {
     return outcome(
@@ -225,12 +225,12 @@ for (const [name, request] of Object.entries(requests)) {
     for (const [scope, expected] of [
       ['openid profile phone custom:scope', 'openid profile'],
       ['read:posts write:everything', 'read:posts'],
-      // Known, of OpenID Connect, and not the client's.
+      // A known OpenID Connect scope that the client is not registered for.
       ['openid email read:posts', 'openid read:posts'],
-      // Known and not the client's: the developer is told.
+      // A known scope that the client is not registered for: the developer gets an error.
       ['openid write:posts', 'invalid_scope'],
       ['openid write:events', 'invalid_scope'],
-      // Nothing remains: the default would be more than was asked for.
+      // No scope remains. The default would grant more than requested.
       ['phone', 'invalid_scope'],
       ['email', 'invalid_scope'],
       ['read:posts bad"scope', 'invalid_scope'],

@@ -86,7 +86,7 @@ test('the password grant works behind both switches, for confidential clients, t
   const throttled = await postForm(loose, '/oauth/token', client, form);
   assert.equal(throttled.body.error, 'invalid_grant');
   assert.ok(throttled.headers.get('retry-after'));
-  // Who is refused is told too, and nobody else is.
+  // A rejected client gets the header too; other responses do not have it.
   assert.match(throttled.headers.get('deprecation') ?? '', /^@\d+$/);
   const machine = await postForm(loose, '/oauth/token', plain, { grant_type: 'client_credentials' });
   assert.deepEqual([machine.status, machine.headers.get('deprecation')], [200, null]);

@@ -117,7 +117,7 @@ test('oauth 9: a missing, unknown or disallowed grant_type is refused', async ()
 
 test('oauth 11: id and secret are form-decoded before the comparison', async () => {
   for (const [index, part] of ['%', '+', ':', ' ', '%41', 'a%b+c:d e~', '&=?#/"'].entries()) {
-    // 43 characters at least, as whoever gives a secret answers for it; an id has no space.
+    // At least 43 characters, because a given secret must be strong. An id has no space.
     const secret = `${part}${'s'.repeat(43)}`;
     const odd = await createTestClient(server, { id: `odd-${index}-${part.replaceAll(' ', '')}`, secret });
     const encoded = await postForm(server, '/oauth/token', odd, machine);
@@ -125,7 +125,7 @@ test('oauth 11: id and secret are form-decoded before the comparison', async () 
     const wrong = await postForm(server, '/oauth/token', { ...odd, secret: `${secret}x` }, machine);
     assert.deepEqual([wrong.status, wrong.body.error], [401, 'invalid_client'], part);
   }
-  // Bytes that are not encoded mean something else: a plus is a space.
+  // Unencoded characters have another meaning: a plus is a space.
   const plus = await createTestClient(server, { secret: `+${'s'.repeat(43)}` });
   const authorization = `Basic ${Buffer.from(`${plus.id}:${plus.secret}`).toString('base64')}`;
   const plain = await raw({
@@ -205,7 +205,7 @@ test('oauth 15: a client that uses another method than its registered one is inv
   const byKey = await createTestClient(server, { authMethod: 'private_key_jwt', metadata: { jwks } });
   const bySecret = await createTestClient(server, { metadata: { jwks } });
   const open = await createTestClient(server, { authMethod: 'none', metadata: { jwks } });
-  /** What would authenticate the client if it were registered for it. */
+  /** Credentials that are valid for another authentication method. */
   const asserted = async ({ id }: { id: string }) => ({
     ...machine,
     client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
@@ -216,7 +216,7 @@ test('oauth 15: a client that uses another method than its registered one is inv
       .sign(privateKey),
   });
   assert.equal((await postForm(server, '/oauth/token', null, await asserted(byKey))).status, 200);
-  // A secret that the database knows for it does not help a client that is registered for keys.
+  // A stored secret does not authenticate a client that is registered for keys.
   const secret = await addClientSecret(server.db, byKey.id);
   const attempts: [string, ReturnType<typeof postForm>][] = [
     [

@@ -1,4 +1,4 @@
-/** `nuncio/protect` in Express, Fastify and bare `node:http`, with the same behaviour over HTTP. */
+/** `nuncio/protect` in Express, Fastify and bare `node:http`, with the same behavior over HTTP. */
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -17,7 +17,7 @@ const server = await startTestServer({ after });
 const account = await createTestAccount(server);
 const client = await createTestClient(server);
 
-/** Each serves `GET /v1/notes` (needs `read:posts`), its metadata, and `GET /open`, which nothing protects. */
+/** Each serves `GET /v1/notes` (requires `read:posts`), its metadata, and `GET /open`, which is not protected. */
 const frameworks: Record<string, (protect: Protector) => Promise<RequestListener>> = {
   async express(protect) {
     const app = express();
@@ -65,7 +65,7 @@ const frameworks: Record<string, (protect: Protector) => Promise<RequestListener
   },
 };
 
-/** Starts a server under its own address, as a client sees it. */
+/** Starts a server whose `url` is the address that clients use. */
 async function serve(build: (protect: Protector) => Promise<RequestListener>, secret?: string) {
   const http: Server = createServer();
   http.listen(0, '127.0.0.1');

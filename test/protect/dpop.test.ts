@@ -136,7 +136,7 @@ test('oauth 78: (protect) query, fragment and the request’s host do not count'
   assert.ok((await send(await prove(), { target: '/notes?page=2' })).granted);
   assert.ok((await send(await prove({ claims: { htu: `${url}?page=1#top` } }))).granted);
   assert.ok((await send(await prove({ claims: { htu: 'HTTPS://Notes.Example:443/notes' } }))).granted);
-  // A whole URL as the request's target (RFC 9112 section 3.2.2), or a path that looks like a host.
+  // An absolute URL as the request target (RFC 9112 section 3.2.2), or a path that looks like a host.
   assert.ok((await send(await prove(), { target: 'https://notes.example/notes' })).granted);
   const elsewhere = await prove({ claims: { htu: 'https://evil.example/notes' } });
   for (const target of ['https://evil.example/notes', '//evil.example/notes']) {

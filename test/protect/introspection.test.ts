@@ -30,7 +30,7 @@ const account = await createTestAccount(server);
 const client = await createTestClient(server);
 const notes = await createNotes(server);
 
-/** The client of an API elsewhere. */
+/** The client of an external API. */
 function createNotes(at: TestServer): Promise<TestClient> {
   return createTestClient(at, {
     grantTypes: ['client_credentials'],
@@ -39,7 +39,7 @@ function createNotes(at: TestServer): Promise<TestClient> {
   });
 }
 
-/** @returns asks the API elsewhere with a token: the status, and who it speaks for */
+/** @returns a function that calls the external API with a token and returns the status and the principal */
 function setUp(options: Partial<ProtectorOptions> = {}) {
   let introspections = 0;
   const protect = createProtector({
@@ -197,7 +197,7 @@ test('an opaque token is accepted within its scopes and refused after its withdr
   assert.equal((await elsewhere.ask(String(body.access_token))).status, 401, 'another audience');
 });
 
-/** The grant's id is in the JWT alone: here the flow without reading it. */
+/** Runs the code flow without reading the grant's id, which only JWTs contain. */
 async function authorizeOpaque(
   at: TestServer,
   flow: Parameters<typeof obtainCode>[1],
@@ -252,7 +252,7 @@ test('openid-client gets a key-bound token and calls the external API with it', 
       undefined,
       { DPoP: by },
     );
-  // The library itself answers use_dpop_nonce with the nonce it was given.
+  // The library retries after use_dpop_nonce with the given nonce.
   const response = await fetchNotes(DPoP);
   assert.equal(response.status, 200);
   assert.equal(await response.text(), client.id);

@@ -16,11 +16,11 @@ const metadataPath = '/.well-known/oauth-authorization-server';
 
 interface Issuer {
   url: string;
-  /** What each path answers: a value is sent as JSON. */
+  /** The response of each path. A value is sent as JSON. */
   answers: Record<string, unknown>;
-  /** The paths that were asked for, in their order. */
+  /** The requested paths in order. */
   asked: string[];
-  /** A token that it has signed. */
+  /** Returns a token that the issuer has signed. */
   token: (changes?: { kid?: string; jti?: string; privateKey?: CryptoKey }) => Promise<string>;
 }
 
@@ -160,7 +160,7 @@ const faults: Record<string, (issuer: Issuer) => void> = {
   },
 };
 
-/** What the operator is told. */
+/** The errors reported to `onError`. */
 const reasons: Record<string, RegExp> = {
   'is somebody else': /the issuer in the metadata is/,
   'has its keys on another origin': /jwks_uri of the issuer is not a URL with its own origin/,
@@ -190,7 +190,7 @@ for (const [name, spoil] of Object.entries(faults)) {
     assert.match(errors[0] ?? '', reasons[name] as RegExp);
     assert.ok(!outcome.body.includes(issuer.url), 'the reason is for the operator alone');
     issuer.answers = good;
-    // A failure is remembered for a second.
+    // A failure is cached for a second.
     while ((await ask(await issuer.token())) !== 200) await sleep(50);
   });
 }
@@ -249,7 +249,7 @@ test('an active token is accepted only as a live access token for this API', asy
   };
   assert.equal(await asked({}), 200);
   assert.equal(await asked({ iss: issuer.url }), 200);
-  // A refresh token is active too, and has no type.
+  // A refresh token is active too, but has no `token_type`.
   assert.equal(await asked({ token_type: undefined }), 401);
   assert.equal(await asked({ token_type: 'mac' }), 401);
   assert.equal(await asked({ iss: 'https://evil.example' }), 401);

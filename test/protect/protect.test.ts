@@ -21,10 +21,10 @@ const url = 'https://notes.example';
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);
 const client = await createTestClient(server);
-// Tokens for the issuer's own API are the plainest to get; what an audience of one's own means is tested below.
+// Most tests use tokens for the issuer's own API, which are the easiest to get. Tests below cover a separate audience.
 const protect = createProtector({ issuer: server.baseUrl, url, audience: server.baseUrl, offline: true });
 
-/** Asks for `/notes`, which needs `read:posts`. */
+/** Requests `/notes`, which requires `read:posts`. */
 function ask(authorization?: string, target = '/notes'): Promise<Grant | Refusal> {
   const headers = authorization === undefined ? {} : { authorization };
   return protect.check({ method: 'GET', url: target, headers }, 'read:posts');

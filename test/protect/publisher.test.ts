@@ -41,7 +41,7 @@ function paid(id: string, changes: Partial<NewEvent> = {}): NewEvent {
   return { kind: 'invoice.paid', account: account.id, body, ...changes };
 }
 
-/** How often the database has each of these ids. */
+/** The number of stored events for each of these ids. */
 async function stored(ids: readonly string[]): Promise<number[]> {
   const { rows } = await sql<{ id: string; count: number }>`
     select id, count(*)::int as count from events where id = any(${[...ids]}) group by id`.execute(server.db);
@@ -152,7 +152,7 @@ test('publish replaces a revoked token', async () => {
     jti: string;
   };
   await withdrawToken(server.db, jti, new Date(Date.now() + 900_000));
-  // Until it is known on the node it still works.
+  // Waits until the node rejects the token.
   while (tokens.length < 2) await publish(paid('after'));
   assert.deepEqual(await stored(await publish(paid('later'))), [1]);
 });

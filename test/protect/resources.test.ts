@@ -24,7 +24,7 @@ interface House {
   server: TestServer;
   account: TestAccount;
   client: TestClient;
-  /** Asks the API elsewhere. @returns the status */
+  /** Calls the external API. @returns the status */
   ask: (token: string, options?: Partial<ProtectorOptions>) => Promise<number>;
 }
 
@@ -60,7 +60,7 @@ async function setUp(accessTokenFormat: 'jwt' | 'opaque'): Promise<House> {
 
 const houses = { jwt: await setUp('jwt'), opaque: await setUp('opaque') };
 
-/** The code flow, for one resource or none. */
+/** Runs the code flow for one resource or none. */
 async function obtainTokens(
   { server, account, client }: House,
   resource?: string,

@@ -59,7 +59,7 @@ function check(what: string, page: Page): Page {
   return page;
 }
 
-/** Checks the frame of our own pages: logo and links. */
+/** Checks the frame of the server's pages: logo and links. */
 function checkFrame(what: string, page: Page): Page {
   check(what, page);
   assert.ok(page.text.includes('<img src="/assets/brand-logo" alt="">'), what);

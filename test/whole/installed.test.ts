@@ -162,7 +162,7 @@ for (const [module, resolution] of [
       `import { defineConfig } from 'nuncio';
        // @ts-expect-error: there is no such section
        export const a = defineConfig({ brands: {} });
-       // @ts-expect-error: a colour is text
+       // @ts-expect-error: a color is a string
        export const b = defineConfig({ brand: { color: 3 } });`,
     );
     const options = { strict: true, noEmit: true, skipLibCheck: false, target: 'es2022', module, types: [] };

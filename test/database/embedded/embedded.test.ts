@@ -1,6 +1,6 @@
 /**
- * Embedded PostgreSQL in real processes: who runs it, who joins it, and what each kind of crash leaves
- * behind.
+ * Embedded PostgreSQL in real processes: the user that it runs as, processes that join it, and recovery after each kind
+ * of crash.
  */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
@@ -101,7 +101,7 @@ test('PostgreSQL runs when the data directory’s path is too long for a socket'
   assert.equal(statSync(directory).mode & 0o777, 0o700);
   await embedded.stop();
 
-  // Somebody else could have made it first: it is not trusted for its name.
+  // Another user could have created the directory first, so its name proves nothing.
   chmodSync(directory, 0o755);
   await assert.rejects(start(dataDir, 'server'), EmbeddedError);
 });
@@ -250,7 +250,7 @@ test('the next start ends orphaned backends and recovers after kill -9 of server
   await query(server.connectionString, 'create table written as select 1 as n');
   const backend = await busyBackend(t, server.connectionString);
   const pid = await postmasterPid(dataDir);
-  // It cannot notice that its postmaster dies: it is stopped.
+  // The backend is stopped, so it cannot detect that its postmaster died.
   process.kill(backend, 'SIGSTOP');
   await server.kill();
   process.kill(pid, 'SIGKILL');
@@ -281,7 +281,7 @@ test('a killed PostgreSQL is started again once, in place, under a running serve
     assert.notEqual(await postmasterPid(dataDir), pid);
   }
   assert.ok(lines.includes('PostgreSQL was lost'));
-  // Both watch again, and the locks are still theirs.
+  // Both processes watch PostgreSQL again and still hold their locks.
   await assert.rejects(start(dataDir, 'server'), /Another server runs on/);
   await server.stop();
   assert.deepEqual(await query(command.connectionString, 'select n from written'), [{ n: 1 }]);
@@ -305,7 +305,7 @@ test('^C in the terminal reaches the server and not PostgreSQL', async (t) => {
   const pid = await postmasterPid(dataDir);
   process.kill(-(server.child.pid as number), 'SIGINT');
   await once(server.child, 'exit');
-  // Had it got the signal too it would be shutting down, and refuse.
+  // If it had received the signal, it would be shutting down and refuse connections.
   assert.deepEqual(await query(server.connectionString, 'select 1 as n'), [{ n: 1 }]);
   assert.equal(await postmasterPid(dataDir), pid);
   const { stdout } = spawnSync('ps', ['-o', 'pgid=', '-p', String(pid)], { encoding: 'utf8' });
@@ -321,7 +321,7 @@ test('data of another major version are left alone, with an explanation', async 
     assert.match(error.message, /was written by PostgreSQL 17, but PostgreSQL 18 is installed/);
     return true;
   });
-  // The refused one holds no lock.
+  // The refused process holds no lock.
   writeFileSync(join(dataDir, 'postgres', 'PG_VERSION'), '18\n');
   await (await start(dataDir, 'server')).stop();
 });

@@ -41,7 +41,7 @@ test('PostgreSQL runs as an ordinary user', { skip: onlyRoot }, async (t) => {
   assert.match(next.description, /joined the running process/);
   await next.leave();
 
-  // Root, later, on that user's data: PostgreSQL goes on as that user.
+  // Root then uses that user's data: PostgreSQL continues as that user.
   const asRoot = await use(t, dataDir, 'command');
   t.diagnostic(asRoot.description);
   assert.deepEqual(await query(asRoot.connectionString, 'select 1 as n'), [{ n: 1 }]);
@@ -84,7 +84,7 @@ test('PostgreSQL runs as another existing user when user namespaces are refused'
   assert.deepEqual(processesOf(join(dataDir, 'postgres')), []);
   assert.equal(readFileSync('/etc/passwd', 'utf8'), before);
 
-  // Namespaces allowed again: the data are that user's and stay so.
+  // Namespaces are permitted again: the data still belongs to that user.
   const next = await use(t, dataDir, 'server');
   assert.match(next.description, /as the user (postgres|nobody), who owns the data/);
   await next.leave();

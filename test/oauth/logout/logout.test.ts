@@ -56,7 +56,7 @@ async function signOut(browser: TestBrowser, parameters: Record<string, string>)
   return browser.submit(await browser.open(logoutUrl(parameters)), { logout: 'yes' });
 }
 
-/** Waits for the notices of an app to come to a state. */
+/** Waits until the notices of an app are in a state. */
 async function until(clientId: string, condition: string): Promise<void> {
   for (let tries = 0; tries < 500; tries += 1) {
     const { rows } = await sql`
@@ -87,7 +87,7 @@ test('oauth 92: logout asks the user first, with a hint or without', async () =>
     assert.equal(page.response.headers.get('x-frame-options'), 'DENY');
     assert.ok(await isSignedIn(browser));
   }
-  // "Stay signed in" is an answer too.
+  // The user selects "Stay signed in".
   await browser.submit(await browser.open(logoutUrl({})), {});
   assert.ok(await isSignedIn(browser));
 });
@@ -128,7 +128,7 @@ test('oauth 92: an unregistered address shows a page and never redirects', async
     assert.equal(page.leftTo, null, uri);
     assert.equal(page.response.status, 400, uri);
   }
-  // Without knowing for whom, the address is not looked at.
+  // Without a client, the URI is ignored.
   const { leftTo, text } = await signOut(browser, { post_logout_redirect_uri: 'https://evil.example/' });
   assert.equal(leftTo, null);
   assert.match(text, /You are signed out/);
@@ -165,7 +165,7 @@ test('openid-client signs a user out', async () => {
   assert.equal(leftTo?.href, signedOutUri);
 });
 
-/** An app that wants to be told, and what it was told. */
+/** An app with a back-channel logout URI, and the notices that it received. */
 async function createListener(path: string, respond: (attempt: number) => number, withSession = true) {
   const told: { form: URLSearchParams; type: string | undefined }[] = [];
   const answer: Respond = (request, response, body) => {
@@ -198,7 +198,7 @@ test('oauth 93: apps of the session get a signed logout token', async () => {
   assert.ok(payload.iat);
   assert.deepEqual(payload.events, { 'http://schemas.openid.net/event/backchannel-logout': {} });
   assert.equal(payload.nonce, undefined);
-  // The session is the one that its id_token named.
+  // The session is that of its id_token.
   const named = JSON.parse(Buffer.from(first.idToken?.split('.')[1] ?? '', 'base64url').toString());
   assert.ok(named.sid);
   assert.equal(payload.sid, named.sid);
@@ -209,7 +209,7 @@ test('oauth 93: apps of the session get a signed logout token', async () => {
 
 test('oauth 93: a failed notice is retried, and stays listed until it is accepted', async () => {
   const { app, told } = await createListener('/logout-busy', (attempt) => (attempt < 3 ? 503 : 200));
-  // Whoever else signs out wakes the notifier; by itself it looks every five seconds.
+  // Another sign-out wakes the notifier, which otherwise polls every five seconds.
   const waker = await createListener('/logout-waker', () => 200);
   const { browser } = await authorize(server, { account, client: app, scopes });
   await signOut(browser, {});

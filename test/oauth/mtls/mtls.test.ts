@@ -30,7 +30,7 @@ async function start(trustProxy: string, settings: typeof mtls | null = mtls): P
 const server = await start('127.0.0.1,::1');
 const account = await createTestAccount(server);
 
-/** What the proxy sends along: RFC 9440, and what it found of the chain. */
+/** The proxy's headers: the certificate (RFC 9440) and the result of its verification. */
 function shown(pem: string, verified?: string): Record<string, string> {
   const { raw } = new X509Certificate(pem);
   return {
@@ -204,7 +204,7 @@ test('oauth 84: a user’s tokens are bound by code and refresh, and userinfo re
   assert.equal((await userinfo(headers)).status, 200);
   assert.equal((await userinfo({})).status, 401);
   assert.equal((await userinfo(shown(machineCertificate))).status, 401);
-  // A public client's refresh token is bound as well.
+  // The refresh token of a public client is bound, too.
   const refresh = { grant_type: 'refresh_token', refresh_token: String(first.body.refresh_token) };
   const stolen = await postForm(server, '/oauth/token', client, refresh, shown(machineCertificate));
   assert.deepEqual([stolen.status, stolen.body.error], [400, 'invalid_grant']);
@@ -218,7 +218,7 @@ test('oauth 84: a user’s tokens are bound by code and refresh, and userinfo re
 test('oauth 84: the certificate header is ignored when it does not come from the proxy', async () => {
   const direct = await start('10.0.0.0/8');
   const client = await selfSigned(selfSignedCertificate, direct);
-  // Nor does a forwarded address make one a proxy.
+  // A forwarded address does not make the peer a trusted proxy.
   for (const more of [{}, { 'x-forwarded-for': '10.0.0.1' }, { forwarded: 'for=10.0.0.1' }]) {
     const { status, body } = await ask(client, { ...shown(selfSignedCertificate), ...more }, direct);
     assert.deepEqual([status, body.error], [401, 'invalid_client']);
@@ -300,7 +300,7 @@ test('subject names are compared part by part in any string type', () => {
   const san = (names: string, expected: string) =>
     certificateMatches(named('', names), 'tls_client_auth_san_dns', expected);
   assert.ok(san('DNS:a.example, DNS:B.example', 'b.Example'));
-  // A name that contains the look of another is quoted, and is not the other.
+  // A name that contains the text form of another name is quoted, and does not match it.
   assert.ok(!san('DNS:"a.example, DNS:b.example"', 'b.example'));
   assert.ok(!san('URI:b.example', 'b.example'));
   const ip = (names: string, expected: string) =>
@@ -311,7 +311,7 @@ test('subject names are compared part by part in any string type', () => {
 test('an unbound token needs no certificate', async () => {
   const client = await createTestClient(server);
   const { accessToken } = await authorize(server, { account, client, scopes: ['read:posts'] });
-  // One that is not bound is not asked for a certificate, and one that is shown does no harm.
+  // An unbound token needs no certificate, and a presented one is ignored.
   assert.equal((await api(accessToken)).status, 200);
   assert.equal((await api(accessToken, shown(machineCertificate))).status, 200);
 });

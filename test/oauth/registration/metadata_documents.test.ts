@@ -40,7 +40,7 @@ function metadataOf(id: string, fields: Record<string, unknown> = {}) {
   };
 }
 
-/** An app that the site serves a document of. */
+/** An app with a metadata document on the site. */
 function serveClient(
   path: string,
   fields: Record<string, unknown> = {},
@@ -157,7 +157,7 @@ for (const [what, document] of [
     site.serve(path, { body: metadataOf(site.url(path), extra), ...rest });
     await refused(site.url(path));
     assert.equal(site.requests(path), 1);
-    // Failures are not kept: once it is mended, it is good.
+    // Failures are not cached: a corrected document works at once.
     serveClient(path);
     assert.match((await ask(site.url(path))).text, /name="password"/);
   });
@@ -270,7 +270,7 @@ test('oauth 88: a newer document replaces the cached one', async () => {
   const client = serveClient(path);
   assert.match((await ask(client.id)).text, /Reader by document/);
   site.serve(path, { body: metadataOf(client.id, { client_name: 'Renamed' }) });
-  // A node that has not fetched it yet, and finds in the database what another one kept.
+  // A node that has not fetched the document finds what another node stored in the database.
   const port = await freePort();
   const config = { ...server.config, port, baseUrl: `http://127.0.0.1:${port}` };
   const node = await startServer({
@@ -285,7 +285,7 @@ test('oauth 88: a newer document replaces the cached one', async () => {
     const page = await ask(client.id, { ...server, config, baseUrl: config.baseUrl, running: node });
     assert.match(page.text, /Renamed/);
     assert.doesNotMatch(page.text, /Reader by document/);
-    // The first node believes what it fetched until it may fetch again, and does not undo what the other one kept.
+    // The first node uses its cached document, and does not overwrite what the other node stored.
     for (let time = 0; time < 2; time += 1) assert.equal((await ask(client.id)).response.status, 200);
   } finally {
     await node.close();
@@ -387,7 +387,7 @@ test('oauth 88: an error of an app known by its document is a page with a link, 
   assert.match(page.text, /<a class="button" href="[^"]*error=login_required/);
 });
 
-/** What registration refuses (RFC 7591 section 3.2.2), said in a document. */
+/** Metadata that registration rejects (RFC 7591 section 3.2.2), in a document. */
 const faults: Record<string, Record<string, unknown>> = {
   fragment: { redirect_uris: [`${redirectUri}#top`] },
   'plain http elsewhere': { redirect_uris: ['http://app.example/cb'] },
@@ -456,7 +456,7 @@ test('oauth 86: an address that introduces too many apps by documents is rate li
   const form = { grant_type: 'refresh_token', refresh_token: 'x', client_id: fresh.id };
   const { status, body } = await postForm(server, '/oauth/token', null, form);
   assert.deepEqual([status, body.error], [401, 'invalid_client']);
-  // The limit is for apps that are new here.
+  // The limit applies to new apps only.
   assert.match((await ask(known.id)).text, /name="password"/);
   await sql`delete from registration_windows`.execute(server.db);
   assert.match((await ask(fresh.id)).text, /name="password"/);

@@ -23,7 +23,7 @@ const account = await createTestAccount(server);
 type Json = Record<string, unknown>;
 const redirectUri = 'https://registered.example/callback';
 
-/** A registration from an address of its own, so that the limit is met by the test of it alone. */
+/** Registers from a separate address, so that only its own test reaches the limit. */
 async function register(body: unknown, { baseUrl } = server, headers: Record<string, string> = {}) {
   await sql`delete from registration_windows`.execute(server.db);
   return send(`${baseUrl}/oauth/register`, 'POST', body, headers);
@@ -82,7 +82,7 @@ test('oauth 85: a registration returns 201 with all metadata and no-store', asyn
   const sent = { ...metadata, logo_uri: 'https://registered.example/logo.png' };
   const { status, headers, body } = await register(sent);
   assert.equal(status, 201, JSON.stringify(body));
-  // Pictures of apps are shown nowhere, and not kept.
+  // Logos of self-registered apps are neither shown nor stored.
   assert.equal(body.logo_uri, undefined);
   assert.match(headers.get('content-type') ?? '', /^application\/json/);
   assert.equal(headers.get('cache-control'), 'no-store');
@@ -252,7 +252,7 @@ test('oauth 86: behind a trusted proxy each client address has its own limit', a
     send(`${at.baseUrl}/oauth/register`, 'POST', {}, { 'x-forwarded-for': address });
   assert.equal((await from('203.0.113.1')).status, 429);
   assert.equal((await from('203.0.113.2')).status, 400);
-  // What a client says beyond its proxy is not believed.
+  // Addresses before the trusted proxy are ignored.
   assert.equal((await from('203.0.113.2, 203.0.113.1')).status, 429);
   for (let at = 0; at < registrationLimits.remote; at += 1) await countRegistration(server.db, '203.0.113.1');
   assert.equal((await from('203.0.113.1', server)).status, 400);
@@ -272,7 +272,7 @@ test('oauth 86: an initial access token is required when they are on, and works 
   const twice = await createInitialAccessToken(guarded.db, { uses: 2 });
   const bad = await send(url, 'POST', {}, { authorization: `Bearer ${twice}` });
   assert.equal(bad.status, 400);
-  // A refused registration uses nothing up; of many at once no more pass than it is good for.
+  // A rejected registration does not use up the token. Concurrent registrations cannot exceed its uses.
   const answers = await Promise.all(Array.from({ length: 6 }, () => withToken(twice)));
   assert.deepEqual(answers.map(({ status }) => status).sort(), [201, 201, 401, 401, 401, 401]);
 });
@@ -400,7 +400,7 @@ test('oauth 87: deleting itself ends everything the app was given', async () => 
   assert.equal((await manage(registered, 'GET')).status, 401);
   const form = { grant_type: 'refresh_token', refresh_token: refreshToken };
   assert.equal((await postForm(server, '/oauth/token', client, form)).body.error, 'invalid_client');
-  // The withdrawal list is told by the database: within a second on every node.
+  // The database notifies the withdrawal list of every node within a second.
   let status = (await api()).status;
   for (let tries = 0; status !== 401 && tries < 50; tries += 1) {
     await new Promise((resolve) => setTimeout(resolve, 20));

@@ -1,5 +1,5 @@
 /**
- * A database whose clock was wrong: the tests write what such a clock writes, and remove what it finds missing.
+ * A database whose clock was wrong. The tests write the times of such a clock, and drop the partitions that it would not find.
  * `webhooks/lanes/database_clock.test.ts` sets the clock itself.
  */
 

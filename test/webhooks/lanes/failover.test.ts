@@ -1,4 +1,4 @@
-/** Failover to a standby that lagged. The database is the source of truth: what it does not know has not happened. */
+/** Failover to a standby that lagged. The database is the source of truth: changes that it lost did not happen. */
 
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
