@@ -2,66 +2,115 @@
  * A round-robin queue: tenants take turns, and so do the lanes of a tenant. A tenant with ten thousand lanes gets as many turns
  * as a tenant with one.
  *
- *   tenant: queued → taken, back to the end of the queue → parked while it may not continue → queued again
+ * A tenant that had nothing queued for a whole round gets a head start: some turns before the tenants that were queued all
+ * along. Without it, a tenant with few deliveries would wait behind the backlogs of all others (compare the new flows of
+ * FQ-CoDel, RFC 8290, section 4.1.2).
+ *
+ *   queued with a head start → (head start used up) → queued → taken, back to the end → removed when it has no lane left
+ *   taken while it may not continue → parked → queued again
  */
 
 import type { Lane } from './lane.ts';
 import type { Tenant } from './waiting_memory.ts';
 
+/** Turns of a head start: as many as a lane may have attempts in flight. */
+const headStart = 32;
+
+interface Queued {
+  readonly lanes: Set<Lane>;
+  /** Turns left of its head start. */
+  left: number;
+}
+
+/** A tenant that has left the queue. */
+interface Gone {
+  readonly left: number;
+  /** The number of turns at which a round has passed, and the tenant gets a new head start. */
+  readonly until: number;
+}
+
 export class RoundRobin {
-  readonly #inLine = new Map<Tenant, Set<Lane>>();
+  /** Tenants with a head start. They come first. */
+  readonly #starting = new Map<Tenant, Queued>();
+  readonly #inLine = new Map<Tenant, Queued>();
   /** Tenants that may not continue now. Whatever they wait for puts them back into the queue. */
-  readonly #parked = new Map<Tenant, Set<Lane>>();
+  readonly #parked = new Map<Tenant, Queued>();
+  readonly #gone = new WeakMap<Tenant, Gone>();
+  /** Turns that tenants without a head start have had. */
+  #turns = 0;
 
   /** Whether no tenant is queued. */
   get isEmpty(): boolean {
-    return this.#inLine.size === 0;
+    return this.tenantCount === 0;
   }
 
   /** The number of queued tenants. */
   get tenantCount(): number {
-    return this.#inLine.size;
+    return this.#starting.size + this.#inLine.size;
   }
 
   add(lane: Lane): void {
-    const lanes = this.#parked.get(lane.tenant) ?? this.#inLine.get(lane.tenant);
-    if (lanes === undefined) this.#inLine.set(lane.tenant, new Set([lane]));
-    else lanes.add(lane);
+    const { tenant } = lane;
+    const queued = this.#starting.get(tenant) ?? this.#inLine.get(tenant) ?? this.#parked.get(tenant);
+    if (queued !== undefined) {
+      queued.lanes.add(lane);
+      return;
+    }
+    const gone = this.#gone.get(tenant);
+    const left = gone === undefined || this.#turns >= gone.until ? headStart : gone.left;
+    this.#queue(tenant, { lanes: new Set([lane]), left });
   }
 
   delete(lane: Lane): void {
-    for (const tenants of [this.#inLine, this.#parked]) {
-      const lanes = tenants.get(lane.tenant);
-      if (lanes?.delete(lane) && lanes.size === 0) tenants.delete(lane.tenant);
+    for (const tenants of [this.#starting, this.#inLine, this.#parked]) {
+      const queued = tenants.get(lane.tenant);
+      if (queued === undefined || !queued.lanes.delete(lane) || queued.lanes.size > 0) continue;
+      tenants.delete(lane.tenant);
+      this.#leave(lane.tenant, queued);
     }
   }
 
   /** Takes the next lane of the first tenant that may continue. Parks the tenants before it. */
   take(mayContinue: (tenant: Tenant) => boolean): Lane | undefined {
-    for (const [tenant, lanes] of this.#inLine) {
-      this.#inLine.delete(tenant);
+    return this.#takeFrom(this.#starting, mayContinue) ?? this.#takeFrom(this.#inLine, mayContinue);
+  }
+
+  /** Puts a parked tenant back into the queue. */
+  requeue(tenant: Tenant): void {
+    const queued = this.#parked.get(tenant);
+    if (queued === undefined) return;
+    this.#parked.delete(tenant);
+    this.#queue(tenant, queued);
+  }
+
+  requeueAll(): void {
+    for (const [tenant, queued] of this.#parked) this.#queue(tenant, queued);
+    this.#parked.clear();
+  }
+
+  #takeFrom(tenants: Map<Tenant, Queued>, mayContinue: (tenant: Tenant) => boolean): Lane | undefined {
+    for (const [tenant, queued] of tenants) {
+      tenants.delete(tenant);
       if (!mayContinue(tenant)) {
-        this.#parked.set(tenant, lanes);
+        this.#parked.set(tenant, queued);
         continue;
       }
-      const lane = lanes.values().next().value as Lane;
-      lanes.delete(lane);
-      if (lanes.size > 0) this.#inLine.set(tenant, lanes);
+      if (tenants === this.#inLine) this.#turns += 1;
+      else queued.left -= 1;
+      const lane = queued.lanes.values().next().value as Lane;
+      queued.lanes.delete(lane);
+      if (queued.lanes.size > 0) this.#queue(tenant, queued);
+      else this.#leave(tenant, queued);
       return lane;
     }
     return undefined;
   }
 
-  /** Puts a parked tenant back into the queue. */
-  requeue(tenant: Tenant): void {
-    const lanes = this.#parked.get(tenant);
-    if (lanes === undefined) return;
-    this.#parked.delete(tenant);
-    this.#inLine.set(tenant, lanes);
+  #queue(tenant: Tenant, queued: Queued): void {
+    (queued.left > 0 ? this.#starting : this.#inLine).set(tenant, queued);
   }
 
-  requeueAll(): void {
-    for (const [tenant, lanes] of this.#parked) this.#inLine.set(tenant, lanes);
-    this.#parked.clear();
+  #leave(tenant: Tenant, { left }: Queued): void {
+    this.#gone.set(tenant, { left, until: this.#turns + this.#inLine.size });
   }
 }

@@ -1,0 +1,126 @@
+/** The round-robin queue: turns of tenants, turns of their lanes, and head starts. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
+import { RoundRobin } from '../../../src/webhooks/lanes/round_robin.ts';
+import { Tenant, WaitingMemory } from '../../../src/webhooks/lanes/waiting_memory.ts';
+
+const memory = new WaitingMemory();
+const always = () => true;
+
+/** A queue looks only at the tenant of a lane. */
+function lanesOf(name: string, count: number): Lane[] {
+  const tenant = new Tenant(name, memory);
+  return Array.from({ length: count }, () => ({ tenant }) as Lane);
+}
+
+/** Takes lanes and puts each back, like a lane that has more to send. @returns the names of their tenants */
+function takeAndReturn(queue: RoundRobin, count: number): string[] {
+  return Array.from({ length: count }, () => {
+    const lane = queue.take(always) as Lane;
+    queue.add(lane);
+    return lane.tenant.key;
+  });
+}
+
+const timesOf = (names: string[], name: string) => names.filter((each) => each === name).length;
+
+test('a tenant with one lane gets as many turns as a tenant with a thousand', () => {
+  const queue = new RoundRobin();
+  for (const lane of [...lanesOf('many', 1_000), ...lanesOf('one', 1)]) queue.add(lane);
+  const names = takeAndReturn(queue, 1_000);
+  // Apart from the head starts.
+  assert.ok(
+    Math.abs(timesOf(names, 'one') - timesOf(names, 'many')) <= 32,
+    `${timesOf(names, 'one')} of 1,000`,
+  );
+});
+
+test('a tenant takes each of its lanes in turn', () => {
+  const queue = new RoundRobin();
+  const lanes = lanesOf('tenant', 3);
+  for (const lane of lanes) queue.add(lane);
+  const taken = Array.from({ length: 6 }, () => {
+    const lane = queue.take(always) as Lane;
+    queue.add(lane);
+    return lanes.indexOf(lane);
+  });
+  assert.deepEqual(taken, [0, 1, 2, 0, 1, 2]);
+});
+
+test('a tenant that had nothing queued comes before tenants that were queued all along', () => {
+  const queue = new RoundRobin();
+  const busy = Array.from({ length: 50 }, (_, index) => lanesOf(`busy ${index}`, 2)).flat();
+  for (const lane of busy) queue.add(lane);
+  // The head starts of all of them.
+  takeAndReturn(queue, 50 * 32);
+  const [sparse] = lanesOf('sparse', 1) as [Lane];
+  for (let time = 0; time < 5; time += 1) {
+    queue.add(sparse);
+    assert.equal(queue.take(always), sparse);
+    takeAndReturn(queue, 60);
+  }
+});
+
+test('a head start ends after 32 turns, and a full round without the tenant gives a new one', () => {
+  const queue = new RoundRobin();
+  for (const lane of Array.from({ length: 10 }, (_, index) => lanesOf(`busy ${index}`, 2)).flat()) {
+    queue.add(lane);
+  }
+  takeAndReturn(queue, 10 * 32);
+  const [lane] = lanesOf('late', 1) as [Lane];
+  queue.add(lane);
+  const names = takeAndReturn(queue, 32 + 110);
+  assert.deepEqual(new Set(names.slice(0, 32)), new Set(['late']));
+  assert.equal(timesOf(names.slice(32), 'late'), 10);
+  queue.delete(lane);
+  // Too early: it has just had its turns.
+  queue.add(lane);
+  assert.notEqual(takeAndReturn(queue, 1)[0], 'late');
+  queue.delete(lane);
+  takeAndReturn(queue, 12);
+  queue.add(lane);
+  assert.equal(takeAndReturn(queue, 1)[0], 'late');
+});
+
+test('tenants that leave and return at every turn do not keep others from theirs', () => {
+  const queue = new RoundRobin();
+  const [busy] = lanesOf('busy', 1) as [Lane];
+  const hostile = Array.from({ length: 20 }, (_, index) => lanesOf(`hostile ${index}`, 1)).flat();
+  for (const lane of [busy, ...hostile]) queue.add(lane);
+  let turns = 0;
+  for (let count = 0; count < 21 * 100; count += 1) {
+    const lane = queue.take(always) as Lane;
+    if (lane === busy) turns += 1;
+    queue.add(lane);
+    queue.delete(lane);
+    queue.add(lane);
+  }
+  assert.ok(turns >= 90, `${turns} of 100 turns`);
+});
+
+test('a tenant that may not continue is parked until it is requeued', () => {
+  const queue = new RoundRobin();
+  const [first, second] = [...lanesOf('first', 1), ...lanesOf('second', 1)] as [Lane, Lane];
+  queue.add(first);
+  queue.add(second);
+  assert.equal(
+    queue.take((tenant) => tenant !== first.tenant),
+    second,
+  );
+  assert.equal(queue.isEmpty, true);
+  assert.equal(queue.take(always), undefined);
+  queue.requeue(first.tenant);
+  assert.equal(queue.tenantCount, 1);
+  assert.equal(queue.take(always), first);
+  queue.add(first);
+  assert.equal(
+    queue.take(() => false),
+    undefined,
+  );
+  queue.requeueAll();
+  queue.delete(first);
+  assert.equal(queue.isEmpty, true);
+  assert.equal(queue.take(always), undefined);
+});
