@@ -15,8 +15,8 @@ import { type LaneState, loadLanes, postponeLanes } from './lane_store.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 import type { LoadedDelivery } from './waiting_deliveries.ts';
 
-/** Maximum lanes of one statement. */
-const loadMax = 1_000;
+/** Maximum lanes of one statement. The event loop is busy for some milliseconds with the rows of one. */
+const loadMax = 250;
 
 export interface LaneLoaderOptions {
   db: Database;
