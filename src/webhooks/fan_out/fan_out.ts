@@ -17,7 +17,14 @@ import { textArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
-import { accountRowsMax, actingApps, chooseFromOutbox, type PassRange } from './outbox_selection.ts';
+import {
+  accountRowsMax,
+  actingApps,
+  chooseFromOutbox,
+  heavyDeliveriesMin,
+  mayVisitMore,
+  type PassRange,
+} from './outbox_selection.ts';
 
 /** What a pass added to one lane: the deliveries `first` … `first + events.length - 1`. */
 export interface LaneAddition {
@@ -28,6 +35,12 @@ export interface LaneAddition {
   day: string;
   /** Positions of the events, in order of the sequence. */
   events: number[];
+}
+
+export interface HeavyAccount {
+  account: string;
+  /** What one of its events may become; 0 if the account was not counted because it rests. */
+  deliveries: number;
 }
 
 export interface FanOutPass {
@@ -42,6 +55,9 @@ export interface FanOutPass {
   isEnd: boolean;
   /** Whether a visited account may have more events of the same day. */
   hasMore: boolean;
+  /** Heavy accounts that the pass took events of, and those that it skipped. */
+  heavy: HeavyAccount[];
+  skipped: HeavyAccount[];
   /** Other UTC days of which visited accounts have older events first. */
   otherDays: string[];
 }
@@ -71,6 +87,8 @@ interface PassRow {
   last: string;
   is_end: boolean;
   has_more: boolean;
+  skipped: string | null;
+  heavy: string | null;
   rows: number;
   events: string | null;
   /** One entry per lane. */
@@ -175,11 +193,13 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
     select
       (select string_agg(distinct day::text, ',') from walk where day <> ${day}::date) as other_days,
       (select turn from walk order by number desc limit 1) as last,
-      (select number < ${limits.accounts}::int and total < ${limits.deliveries}::int
-        from walk order by number desc limit 1) as is_end,
+      (select ${mayVisitMore(limits)} from walk order by number desc limit 1) as is_end,
       exists (
         select from chosen group by turn having sum(take) >= max(share) or count(*) >= ${accountRowsMax}::int
       ) as has_more,
+      (select string_agg(turn || ' ' || candidates, ',') from walk where is_skipped) as skipped,
+      (select string_agg(turn || ' ' || candidates, ',') from walk
+        where candidates >= ${sql.lit(heavyDeliveriesMin)} and not is_skipped) as heavy,
       (select count(*) from chosen)::int as rows,
       (select string_agg(array_to_string(positions, ','), ',') from chosen) as events,
       array_to_string(array_agg(lane), ',') as lanes, array_to_string(array_agg(first), ',') as firsts,
@@ -207,6 +227,15 @@ function toPass(row: PassRow, day: string): FanOutPass {
     last: row.last,
     isEnd: row.is_end,
     hasMore: row.has_more,
+    heavy: readHeavy(row.heavy),
+    skipped: readHeavy(row.skipped),
     otherDays: row.other_days?.split(',') ?? [],
   };
+}
+
+function readHeavy(text: string | null): HeavyAccount[] {
+  return (text?.split(',') ?? []).map((pair) => {
+    const [account = '', deliveries] = pair.split(' ');
+    return { account, deliveries: Number(deliveries) };
+  });
 }

@@ -13,6 +13,7 @@ import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import { QueueVacuum } from '../../database/queue_vacuum.ts';
 import { type FanOutPass, fanOut, type KindArrays, type LaneAddition } from './fan_out.ts';
+import { HeavyAccounts } from './heavy_accounts.ts';
 import { markDue } from './mark_due.ts';
 import { findNextEvent, type NextEvent, parkEvent } from './parked_events.ts';
 import { isLocked, isPassTooLarge, PassSize } from './pass_size.ts';
@@ -39,6 +40,8 @@ export interface FanOutLoopOptions {
   kinds: KindArrays;
   /** The node that leases lanes which no node leases yet; null if this node has no room for more. */
   assignTo: () => string | null;
+  /** Whether this node has enough to send for a while. */
+  isBehind: () => boolean;
   /** Whether this node certainly leases the lane, so that the database need not be asked. */
   owns: (lane: number) => boolean;
   /** This node became leader. The previous leader may have died between the two statements of a pass. */
@@ -61,8 +64,11 @@ export class FanOutLoop {
   #running: Promise<void> = Promise.resolve();
   readonly #rotation = new Rotation(new Date().toISOString().slice(0, 10));
   readonly #size = new PassSize();
+  readonly #heavy = new HeavyAccounts();
   readonly #vacuum = new QueueVacuum('outbox');
   #begunAt = Number.NEGATIVE_INFINITY;
+  /** Nothing can be fanned out until then, unless new events arrive. */
+  #idleUntil = Number.NEGATIVE_INFINITY;
   /** Committed passes with lanes that are not marked due yet. */
   readonly #unmarked: Pick<FanOutPass, 'additions' | 'events'>[] = [];
   /** Time of the last finished pass, or of the last check that another node is leader. */
@@ -134,7 +140,9 @@ export class FanOutLoop {
         this.#isWoken = false;
         const isDrained = await this.#pass(connection);
         await this.#vacuum.run(connection, isDrained && !this.#isWoken);
+        const restMs = this.#idleUntil - performance.now();
         if (isDrained) await this.#wait(true);
+        else if (restMs > 0) await this.#wait(true, Math.min(restMs, pollMs));
       }
     } finally {
       this.#leads = false;
@@ -154,9 +162,10 @@ export class FanOutLoop {
 
   /** @returns whether nothing is left to do */
   async #pass(connection: Database): Promise<boolean> {
-    const { onBegin, kinds } = this.#options;
-    const { limits, isSingle } = this.#size;
-    const range = this.#rotation.range(limits);
+    const { onBegin, kinds, isBehind } = this.#options;
+    const { limits, isSingle, isFull } = this.#size;
+    const resting = isFull ? this.#heavy.resting(limits, performance.now()) : [];
+    const range = this.#rotation.range(limits, resting);
     const next = isSingle ? await findNextEvent(connection, range) : undefined;
     if (isSingle) await setPassTimeout(connection, passTimeoutMs.single);
     this.#begunAt = performance.now();
@@ -172,12 +181,14 @@ export class FanOutLoop {
       if (isSingle) await setPassTimeout(connection, passTimeoutMs.many);
     }
     this.#aliveAt = performance.now();
+    this.#heavy.learn(pass, this.#aliveAt, this.#aliveAt - this.#begunAt, isBehind());
     const isDrained = this.#rotation.advance(pass);
     if (isDrained) this.#size.reset();
-    else {
-      this.#size.grow();
-      this.#begunAt = Number.NEGATIVE_INFINITY;
-    }
+    else this.#size.grow();
+    const isMoreNow = pass.hasMore || !pass.isEnd || pass.otherDays.length > 0;
+    // Only accounts that rest are left.
+    if (!isMoreNow && !isDrained) this.#idleUntil = this.#heavy.restsUntil;
+    if (isMoreNow) this.#begunAt = Number.NEGATIVE_INFINITY;
     this.#vacuum.count(pass.rows);
     this.#handOver(pass);
     await this.#markDue(connection);
@@ -241,10 +252,10 @@ export class FanOutLoop {
     }
   }
 
-  async #wait(untilWoken: boolean): Promise<void> {
+  async #wait(untilWoken: boolean, ms = pollMs): Promise<void> {
     if (this.#isStopped || (untilWoken && this.#isWoken)) return;
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, pollMs);
+      const timer = setTimeout(resolve, ms);
       this.#resume = () => {
         if (!untilWoken && !this.#isStopped) return;
         clearTimeout(timer);

@@ -2,12 +2,14 @@
  * Selects what a fan-out pass takes from the outbox. Accounts take turns: a pass visits them in order of their ids, starts
  * after the last account of the previous pass, and takes the oldest events of each. The size of a pass is bounded before any
  * matching, by counting the subscriptions that could get an event: those of its account, and those of apps that act for it.
- * Each account gets an equal share of the pass and at least one event.
+ * Each account gets an equal share of the pass and at least one event. Heavy accounts are skipped if they rest
+ * (heavy_accounts.ts), and when half of the pass is taken.
  *
  *   start after the last account → visit accounts until a limit is reached → share per account → outbox rows and positions
  */
 
 import { type RawBuilder, sql } from 'kysely';
+import { textArray } from '../../database/arrays.ts';
 
 /** Limits of one pass. */
 export interface PassLimits {
@@ -20,7 +22,9 @@ export interface PassLimits {
   deliveries: number;
 }
 
-export const passLimits: PassLimits = { accounts: 1_000, events: 2_000, deliveries: 20_000 };
+export const passLimits: PassLimits = { accounts: 1_000, events: 2_000, deliveries: 5_000 };
+/** An account is heavy if one of its events may become this many deliveries. */
+export const heavyDeliveriesMin = 32;
 /** Maximum outbox rows of one account in a pass. */
 export const accountRowsMax = 500;
 /** Sorts before every account id. */
@@ -46,27 +50,40 @@ export interface PassRange {
   day: string;
   /** The pass starts after this account. */
   after: string;
+  /** Accounts that the pass skips. */
+  resting: readonly string[];
   limits: PassLimits;
 }
 
+/** Maximum subscriptions that a pass counts, as a multiple of the deliveries that it may make. */
+const countedFactor = 4;
+
+/** Whether the pass may visit another account after the one in the row of `walk`. */
+export function mayVisitMore({ accounts, deliveries }: PassLimits) {
+  return sql`(walk.number < ${accounts}::int and walk.total < ${deliveries}::int
+    and walk.counted < ${deliveries * countedFactor}::int)`;
+}
+
 /**
- * Common table expressions: `walk` (the visited accounts), `taking` (accounts that get a turn, with their share in
+ * Common table expressions: `walk` (the visited accounts, including those that are skipped), `taking` (accounts that get a turn, with their share in
  * events) and `chosen` (outbox rows: `take` of their `size` events, with the `positions` of those).
  */
-export function chooseFromOutbox({ day, after, limits }: PassRange) {
+export function chooseFromOutbox({ day, after, resting, limits }: PassRange) {
   const candidatesMax = limits.deliveries + 1;
   return sql`
     walk as (
-      select ${after}::uuid as turn, null::date as day, 0 as candidates, 0 as number, 0 as total
+      select ${after}::uuid as turn, null::date as day, false as is_skipped, 0 as candidates, 0 as number,
+        0 as total, 0 as counted
       union all
-      select next.turn, next.day, candidate.count, walk.number + 1, walk.total + candidate.count
+      select next.turn, next.day, skip.is_skipped, candidate.count, walk.number + 1,
+        walk.total + case when skip.is_skipped then 0 else candidate.count end, walk.counted + candidate.count
       from walk
       cross join lateral (
-        select turn, day, lanes from outbox
+        select turn, day, lanes, turn = any(${textArray(resting)}::text[]::uuid[]) as rests from outbox
         where turn > walk.turn order by turn, id limit 1
       ) as next
       cross join lateral (
-        select case when next.day = ${day}::date then greatest(coalesce(cardinality(next.lanes), 0), (
+        select case when next.day = ${day}::date and not next.rests then greatest(coalesce(cardinality(next.lanes), 0), (
           select count(*) from (
             select from subscriptions s where s.account_id = next.turn and s.state <> 'ended'
             limit ${candidatesMax}::int
@@ -84,14 +101,19 @@ export function chooseFromOutbox({ day, after, limits }: PassRange) {
         -- Computed once, although it is used twice.
         offset 0
       ) as candidate
-      where walk.number < ${limits.accounts}::int and walk.total < ${limits.deliveries}::int
+      cross join lateral (
+        select next.rests or (
+          candidate.count >= ${sql.lit(heavyDeliveriesMin)} and walk.total >= ${limits.deliveries}::int / 2.0
+        ) as is_skipped
+      ) as skip
+      where ${mayVisitMore(limits)}
     ),
     taking as materialized (
       select turn, greatest(1, least(
         ${limits.events}::int / count(*) over (),
         ${limits.deliveries}::int / count(*) over () / greatest(candidates, 1)
       ))::int as share
-      from walk where day = ${day}::date
+      from walk where day = ${day}::date and not is_skipped
     ),
     chosen as materialized (
       select taking.turn, taking.share, o.place, o.id, o.lanes, o.size, o.take, o.positions[1:o.take] as positions

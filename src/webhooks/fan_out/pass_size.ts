@@ -24,6 +24,11 @@ export class PassSize {
     return { accounts: part(accounts), events: part(events), deliveries: part(deliveries) };
   }
 
+  /** Whether no pass has failed lately. */
+  get isFull(): boolean {
+    return this.#cuts === 0;
+  }
+
   /** Whether a pass takes a single event. */
   get isSingle(): boolean {
     return this.#cuts === cutsMax;

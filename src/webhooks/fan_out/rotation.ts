@@ -20,8 +20,8 @@ export class Rotation {
     this.#day = day;
   }
 
-  range(limits: PassLimits): PassRange {
-    return { day: this.#day, after: this.#after, limits };
+  range(limits: PassLimits, resting: readonly string[] = []): PassRange {
+    return { day: this.#day, after: this.#after, resting, limits };
   }
 
   /** Skips an account that cannot have its turn now. */
@@ -31,8 +31,8 @@ export class Rotation {
   }
 
   /** @returns whether the outbox was empty after this pass, as far as this rotation has seen */
-  advance({ last, isEnd, hasMore, otherDays }: FanOutPass): boolean {
-    this.#hasMore ||= hasMore;
+  advance({ last, isEnd, hasMore, skipped, otherDays }: FanOutPass): boolean {
+    this.#hasMore ||= hasMore || skipped.length > 0;
     for (const day of otherDays) this.#otherDays.add(day);
     this.#after = isEnd ? beforeFirstTurn : last;
     if (!isEnd) return false;

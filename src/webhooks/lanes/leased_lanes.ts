@@ -108,6 +108,11 @@ export class LeasedLanes {
     if (Number.isFinite(lane.retryAt)) this.retrying.add(lane);
   }
 
+  /** Whether there is enough to send for about a second. */
+  get hasPlenty(): boolean {
+    return this.memory.waiting >= waitingMax / 4;
+  }
+
   /** Whether no more deliveries may be read for any lane. */
   get isFull(): boolean {
     return this.memory.bytes >= this.quotas.waitingBytes;

@@ -137,6 +137,7 @@ export class Worker {
       kinds,
       onError,
       assignTo: () => (this.#leases.hasRoom ? this.node.id : null),
+      isBehind: () => this.#lanes.hasPlenty,
       owns: (lane) => this.#leases.owns(lane),
       onLead: () => this.#leases.reconcileSoon(),
       onBegin: () => this.#loader.beginPass(),

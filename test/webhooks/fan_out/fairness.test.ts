@@ -7,6 +7,7 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import type { Database } from '../../../src/database/database.ts';
+import { passLimits } from '../../../src/webhooks/fan_out/outbox_selection.ts';
 import { startTestServer, type TestServer } from '../../support/servers/server.ts';
 import {
   type App,
@@ -119,6 +120,42 @@ test('a notice to a subscription’s owner arrives before another account’s ba
   assert.match(ofClient.received.map(({ body }) => body).join(), /"reason":"gone"/, id);
   const left = await waitingOf(server.db, attacker);
   assert.ok(left > 500, `${left} of 1,000 events were left`);
+});
+
+test('another account’s event waits for two passes at most, whoever else has large fan-outs', async (t) => {
+  const server = await startTestServer(t);
+  const subscriber = await startSubscriber(t);
+  const publisher = await createPublisher(server);
+  const healthy = await createApp(server);
+  await subscribe(healthy, { url: subscriber.url });
+  const busy = await Promise.all(numbers(12).map(() => createApp(server)));
+  for (const app of busy) await addPaused(server.db, app, 1_000);
+  const eventsOf = ({ account }: App, mark: unknown) => ({
+    kind: 'push',
+    account: account.id,
+    body: pushBody(mark),
+  });
+  const together = [...numbers(4).flatMap((mark) => busy.map((app) => eventsOf(app, mark)))];
+  const { status, text } = await publisher('POST', '/events', {
+    json: [...together, eventsOf(healthy, 'first')],
+  });
+  assert.equal(status, 202, text);
+  for (const [index, mark] of ['second', 'third'].entries()) {
+    await subscriber.waitFor(index + 1);
+    await publish(publisher, healthy.account, [mark]);
+  }
+  await subscriber.waitFor(3);
+  // All deliveries of a pass have the time of its statement.
+  const { rows } = await sql<{ between: number }>`
+    select count(other.*)::int as between
+    from deliveries d
+    join events e on e.day = d.day and e.position = d.event
+    join subscriptions s on s.lane = d.lane
+    join deliveries other on other.created_at between e.created_at and d.created_at and other.lane <> d.lane
+    where s.account_id = ${healthy.account.id} group by e.position`.execute(server.db);
+  assert.equal(rows.length, 3);
+  // Half of each pass is for accounts like the busy ones.
+  for (const { between } of rows) assert.ok(between <= passLimits.deliveries * 2, `${between} deliveries`);
 });
 
 test('three busy accounts take turns, each with its events in order', async (t) => {

@@ -1,0 +1,70 @@
+/**
+ * Accounts whose events become many deliveries each. They take turns among themselves, so that a pass stays short, and all other
+ * accounts have a turn in every pass. While this node has enough to send, heavy accounts also rest between their turns, so that
+ * fan-out does not take the processor and the database from sending.
+ *
+ *   an event may become many deliveries → heavy → resting (passes skip it) → its turn → resting → … → no event left → forgotten
+ */
+
+import type { FanOutPass, HeavyAccount } from './fan_out.ts';
+import type { PassLimits } from './outbox_selection.ts';
+
+/** Maximum heavy accounts to remember. Beyond it, accounts take their turns like any other. */
+const rememberedMax = 1_000;
+/** While this node has enough to send, heavy accounts rest this many times as long as their pass took. */
+const restFactor = 3;
+
+export class HeavyAccounts {
+  /** Deliveries of one event, by account. The account whose turn comes next is first. */
+  readonly #accounts = new Map<string, number>();
+  /** Accounts that had events in this rotation. */
+  readonly #seen = new Set<string>();
+  #restsUntil = Number.NEGATIVE_INFINITY;
+
+  /** Until when all heavy accounts rest, in milliseconds on the monotonic clock. */
+  get restsUntil(): number {
+    return this.#restsUntil;
+  }
+
+  /**
+   * Returns the accounts that the next pass skips. The others take at most half of the pass, or one account.
+   * @param now milliseconds on the monotonic clock
+   */
+  resting(limits: PassLimits, now: number): string[] {
+    const resting: string[] = [];
+    let left = now < this.#restsUntil ? 0 : limits.deliveries / 2;
+    let isFirst = now >= this.#restsUntil;
+    for (const [account, deliveries] of this.#accounts) {
+      if (isFirst || deliveries <= left) left -= deliveries;
+      else resting.push(account);
+      isFirst = false;
+    }
+    return resting;
+  }
+
+  /**
+   * Learns from a pass.
+   * @param durationMs how long the pass took
+   * @param isBehind whether this node has enough to send for a while
+   */
+  learn(pass: FanOutPass, now: number, durationMs: number, isBehind: boolean): void {
+    for (const { account } of pass.skipped) this.#seen.add(account);
+    for (const heavy of pass.skipped) if (!this.#accounts.has(heavy.account)) this.#append(heavy);
+    const taken = new Map(pass.heavy.map((heavy) => [heavy.account, heavy]));
+    for (const account of taken.keys()) this.#seen.add(account);
+    // To the end of the queue, in the order of their turns.
+    const known = [...this.#accounts.keys()].filter((account) => taken.has(account));
+    for (const account of known) this.#accounts.delete(account);
+    for (const account of [...known, ...taken.keys()]) {
+      if (!this.#accounts.has(account)) this.#append(taken.get(account) as HeavyAccount);
+    }
+    if (pass.heavy.length > 0) this.#restsUntil = isBehind ? now + durationMs * restFactor : now;
+    if (!pass.isEnd) return;
+    for (const account of this.#accounts.keys()) if (!this.#seen.has(account)) this.#accounts.delete(account);
+    this.#seen.clear();
+  }
+
+  #append({ account, deliveries }: HeavyAccount): void {
+    if (this.#accounts.size < rememberedMax) this.#accounts.set(account, deliveries);
+  }
+}

@@ -1,0 +1,95 @@
+/** Which accounts a fan-out pass skips, so that passes stay short. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { FanOutPass, HeavyAccount } from '../../../src/webhooks/fan_out/fan_out.ts';
+import { HeavyAccounts } from '../../../src/webhooks/fan_out/heavy_accounts.ts';
+
+const limits = { accounts: 1_000, events: 2_000, deliveries: 5_000 };
+
+function passOf(taken: HeavyAccount[], skipped: HeavyAccount[] = [], isEnd = true): FanOutPass {
+  return {
+    additions: [],
+    events: [],
+    rows: 0,
+    last: '',
+    isEnd,
+    hasMore: false,
+    otherDays: [],
+    heavy: taken,
+    skipped,
+  };
+}
+
+const heavy = (account: string, deliveries = 1_000): HeavyAccount => ({ account, deliveries });
+
+/** Runs passes over accounts that always have events. @returns what each pass took */
+function runPasses(accounts: HeavyAccounts, all: HeavyAccount[], count: number): string[][] {
+  return Array.from({ length: count }, () => {
+    const resting = accounts.resting(limits, 0);
+    const taken = all.filter(({ account }) => !resting.includes(account));
+    const skipped = resting.map((account) => ({ account, deliveries: 0 }));
+    accounts.learn(passOf(taken, skipped), 0, 10, false);
+    return taken.map(({ account }) => account);
+  });
+}
+
+test('heavy accounts take turns, at most half of a pass at a time', () => {
+  const accounts = new HeavyAccounts();
+  const all = ['a', 'b', 'c', 'd', 'e'].map((name) => heavy(name));
+  accounts.learn(passOf(all), 0, 10, false);
+  assert.deepEqual(runPasses(accounts, all, 5), [
+    ['a', 'b'],
+    ['c', 'd'],
+    ['a', 'e'],
+    ['b', 'c'],
+    ['d', 'e'],
+  ]);
+});
+
+test('an account that is larger than half of a pass has its turn alone', () => {
+  const accounts = new HeavyAccounts();
+  const all = [heavy('a', 20_000), heavy('b', 100)];
+  accounts.learn(passOf(all), 0, 10, false);
+  assert.deepEqual(runPasses(accounts, all, 3), [['a'], ['b'], ['a']]);
+});
+
+test('heavy accounts that a pass left out come before those that it took', () => {
+  const accounts = new HeavyAccounts();
+  accounts.learn(passOf([heavy('a')], [heavy('b'), heavy('c')]), 0, 10, false);
+  assert.deepEqual(accounts.resting(limits, 0), ['a']);
+});
+
+test('while the node has enough to send, heavy accounts rest for three times the duration of their pass', () => {
+  const accounts = new HeavyAccounts();
+  accounts.learn(passOf([heavy('a')]), 1_000, 50, true);
+  assert.deepEqual(accounts.resting(limits, 1_149), ['a']);
+  assert.equal(accounts.restsUntil, 1_150);
+  assert.deepEqual(accounts.resting(limits, 1_150), []);
+});
+
+test('heavy accounts do not rest while the node has little to send', () => {
+  const accounts = new HeavyAccounts();
+  accounts.learn(passOf([heavy('a')]), 1_000, 50, false);
+  assert.deepEqual(accounts.resting(limits, 1_000), []);
+});
+
+test('an account without events in a whole rotation is forgotten', () => {
+  const accounts = new HeavyAccounts();
+  accounts.learn(passOf([heavy('a'), heavy('b'), heavy('c')]), 0, 10, false);
+  // Half a rotation says nothing about the accounts that it did not reach.
+  accounts.learn(passOf([heavy('a')], [], false), 0, 10, false);
+  assert.deepEqual(accounts.resting(limits, 0), ['a']);
+  accounts.learn(passOf([heavy('b')]), 0, 10, false);
+  // The rotation ended without `c`.
+  const all = [heavy('a'), heavy('b'), heavy('d'), heavy('e')];
+  accounts.learn(passOf([], [heavy('d'), heavy('e')], false), 0, 10, false);
+  assert.deepEqual(accounts.resting(limits, 0), ['d', 'e']);
+  assert.deepEqual(runPasses(accounts, all, 1), [['a', 'b']]);
+});
+
+test('the number of remembered accounts is limited', () => {
+  const accounts = new HeavyAccounts();
+  accounts.learn(passOf(Array.from({ length: 3_000 }, (_, index) => heavy(`${index}`))), 0, 10, true);
+  assert.equal(accounts.resting(limits, 0).length, 1_000);
+});
