@@ -19,8 +19,12 @@ interface Scope {
   after: (close: () => Promise<void>) => unknown;
 }
 
-/** Disables everything that a browser does in the background, such as look-ups and updates. */
+// Pages are drawn in software. Emulating a graphics processor costs a third of the processor time of a page test.
+chromium.setGraphicsMode = false;
+
+/** Disables the graphics processor and everything that a browser does in the background, such as look-ups and updates. */
 const quietArguments = [
+  '--disable-gpu',
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
@@ -69,7 +73,6 @@ async function unpackedChromium(): Promise<string> {
   const draft = await mkdtemp(`${folder}-`);
   const { TMPDIR } = process.env;
   process.env.TMPDIR = draft;
-  chromium.setGraphicsMode = false;
   await chromium.executablePath();
   if (TMPDIR === undefined) delete process.env.TMPDIR;
   else process.env.TMPDIR = TMPDIR;
