@@ -7,10 +7,10 @@ import type { FastifyRequest } from 'fastify';
 import { sql } from 'kysely';
 import { putExternalAccounts } from '../accounts/external_account.ts';
 import {
-  answerLoginRequest,
   findLoginRequest,
   type LoginRequest,
   type LoginResult,
+  recordLoginResult,
 } from '../accounts/login_request.ts';
 import { type Actor, actAs } from '../apps/actor.ts';
 import type { Database, Transaction } from '../database/database.ts';
@@ -84,7 +84,7 @@ export function registerLoginRequests(options: AccountApiOptions): void {
     const { id } = request.params as IdRoute['Params'];
     return db.transaction().execute(async (tx) => {
       await actAs(tx, actor);
-      const verifier = await answerLoginRequest(tx, id, actor.clientId, await work(tx));
+      const verifier = await recordLoginResult(tx, id, actor.clientId, await work(tx));
       if (verifier === undefined) throw alreadyAnswered();
       const path = interactionUid === null ? '/account/continue' : `/interaction/${interactionUid}/continue`;
       return { redirect_to: `${baseUrl}${path}?${new URLSearchParams({ login_verifier: verifier })}` };

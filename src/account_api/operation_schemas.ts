@@ -2,7 +2,7 @@
 
 import Type, { type TSchema } from 'typebox';
 import { externalIdCharactersMax } from '../accounts/external_account.ts';
-import { Id, links, listOf, Maybe, Named, reference, strict, Time } from '../http/describe.ts';
+import { Id, links, listOf, Nullable, reference, StringEnum, strict, Time } from '../http/describe.ts';
 import { requestSchema } from '../http/request_schema.ts';
 import { returnToCharactersMax } from './link_routes.ts';
 import {
@@ -24,7 +24,7 @@ export const ExternalId = () =>
 
 const members = {
   email: Type.Optional(
-    Maybe(
+    Nullable(
       Type.String({
         minLength: 3,
         maxLength: emailCharactersMax,
@@ -32,9 +32,9 @@ const members = {
       }),
     ),
   ),
-  email_verified: Type.Optional(Maybe(Type.Boolean())),
+  email_verified: Type.Optional(Nullable(Type.Boolean())),
   name: Type.Optional(
-    Maybe(
+    Nullable(
       Type.String({
         minLength: 1,
         maxLength: nameCharactersMax,
@@ -50,10 +50,10 @@ export const accountSchemas: Record<string, TSchema> = {
   Account: Type.Object(
     {
       id: Id(),
-      external_id: Maybe(Type.String()),
-      email: Maybe(Type.String()),
-      email_verified: Maybe(Type.Boolean()),
-      name: Maybe(Type.String()),
+      external_id: Nullable(Type.String()),
+      email: Nullable(Type.String()),
+      email_verified: Nullable(Type.Boolean()),
+      name: Nullable(Type.String()),
       disabled: Type.Boolean(),
       created_at: Time(),
       updated_at: Time(),
@@ -83,11 +83,11 @@ export const accountSchemas: Record<string, TSchema> = {
       account: Id(),
       client: Type.String(),
       client_name: Type.String(),
-      client_uri: Maybe(Type.String()),
+      client_uri: Nullable(Type.String()),
       scopes: Type.Array(Type.String()),
       scope_descriptions: Type.Record(Type.String(), Type.String()),
       created_at: Time(),
-      last_used_at: Maybe(Time()),
+      last_used_at: Nullable(Time()),
       _links: links,
     },
     strict,
@@ -100,7 +100,7 @@ export const accountSchemas: Record<string, TSchema> = {
     Type.Object(
       {
         account: reference('AccountName'),
-        return_to: Type.Optional(Maybe(Type.String({ format: 'uri', maxLength: returnToCharactersMax }))),
+        return_to: Type.Optional(Nullable(Type.String({ format: 'uri', maxLength: returnToCharactersMax }))),
       },
       strict,
     ),
@@ -108,18 +108,18 @@ export const accountSchemas: Record<string, TSchema> = {
   LoginRequest: Type.Object(
     {
       id: Type.String(),
-      client: Maybe(
+      client: Nullable(
         Type.Object(
-          { client_id: Type.String(), client_name: Type.String(), client_uri: Maybe(Type.String()) },
+          { client_id: Type.String(), client_name: Type.String(), client_uri: Nullable(Type.String()) },
           strict,
         ),
       ),
       scopes: Type.Array(Type.String()),
       scope_descriptions: Type.Record(Type.String(), Type.String()),
-      login_hint: Maybe(Type.String()),
-      prompt: Maybe(Type.String()),
+      login_hint: Nullable(Type.String()),
+      prompt: Nullable(Type.String()),
       acr_values: Type.Array(Type.String()),
-      max_age: Maybe(Type.Integer()),
+      max_age: Nullable(Type.Integer()),
       expires_at: Time(),
       _links: links,
     },
@@ -139,14 +139,14 @@ export const accountSchemas: Record<string, TSchema> = {
         ),
         auth_time: Type.Optional(Type.Integer({ minimum: 0 })),
         amr: Type.Optional(
-          Maybe(
+          Nullable(
             Type.Array(Type.String({ pattern: '^[!-~]+$', minLength: 1, maxLength: amrCharactersMax }), {
               maxItems: amrMax,
             }),
           ),
         ),
         acr: Type.Optional(
-          Maybe(Type.String({ pattern: '^[!-~]+$', minLength: 1, maxLength: acrCharactersMax })),
+          Nullable(Type.String({ pattern: '^[!-~]+$', minLength: 1, maxLength: acrCharactersMax })),
         ),
       },
       strict,
@@ -155,9 +155,9 @@ export const accountSchemas: Record<string, TSchema> = {
   LoginRejection: requestSchema(
     Type.Object(
       {
-        error: Type.Optional(Named(...loginErrors)),
+        error: Type.Optional(StringEnum(...loginErrors)),
         error_description: Type.Optional(
-          Maybe(
+          Nullable(
             Type.String({
               pattern: '^[ !#-\\[\\]-~]+$',
               minLength: 1,

@@ -110,7 +110,7 @@ export type LoginResult =
  * Answers a request. Of two concurrent answers, one succeeds.
  * @returns the verifier for the browser; undefined if the request is already answered or expired
  */
-export async function answerLoginRequest(
+export async function recordLoginResult(
   tx: Transaction,
   id: string,
   answeredBy: string,

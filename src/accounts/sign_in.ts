@@ -6,7 +6,7 @@
 
 import { verifyPassword } from '../crypto/passwords.ts';
 import type { Database } from '../database/database.ts';
-import { networksOf, wideFactor } from '../http/network.ts';
+import { networksOf, wideLimitFactor } from '../http/network.ts';
 import { type Account, findAccountByEmail, normalizeEmail } from './account.ts';
 import type { Device } from './known_device.ts';
 import { type Counter, countGuessInTurn, forgiveGuess } from './throttle.ts';
@@ -83,7 +83,7 @@ function countersOfStranger(address: string, remote: string): Counters {
   ];
   // A network over its own limit does not count towards the site's, nor a site towards the account's, so that neither
   // can lock others out.
-  const groups = [of(near, 1), ...(wide === null ? [] : [of(wide, wideFactor)])];
+  const groups = [of(near, 1), ...(wide === null ? [] : [of(wide, wideLimitFactor)])];
   groups.push([{ subject: `account\n${address}`, max: guessesMax.ofAccount }]);
   return { groups, resetSubject: pair };
 }

@@ -8,7 +8,7 @@
 import { sql } from 'kysely';
 import { digest } from '../crypto/digest.ts';
 import type { Database } from '../database/database.ts';
-import { networksOf, wideFactor } from '../http/network.ts';
+import { networksOf, wideLimitFactor } from '../http/network.ts';
 
 /** Length of a window in minutes. */
 const windowMinutes = 15;
@@ -81,5 +81,5 @@ export async function forgiveGuess(
 export function addressCounters(name: string, remote: string, max: number): Counter[] {
   const { near, wide } = networksOf(remote);
   const own = { subject: `${name}\n${near}`, max };
-  return wide === null ? [own] : [own, { subject: `${name}\n${wide}`, max: max * wideFactor }];
+  return wide === null ? [own] : [own, { subject: `${name}\n${wide}`, max: max * wideLimitFactor }];
 }

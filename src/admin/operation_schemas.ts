@@ -3,12 +3,12 @@
 import Type, { type TSchema } from 'typebox';
 import { identitiesMax } from '../accounts/upstream/identity.ts';
 import { clientMembers } from '../apps/api/operations.ts';
-import { Id, links, listOf, Maybe, Named, strict, Time } from '../http/describe.ts';
+import { Id, links, listOf, Nullable, StringEnum, strict, Time } from '../http/describe.ts';
 import { healthMembers, subscriptionMembers } from '../webhooks/api/reference/schemas.ts';
 
 const count = Type.Object({ count: Type.Integer({ minimum: 0 }), is_estimate: Type.Boolean() }, strict);
 
-const reason = Type.Optional(Maybe(Type.String({ maxLength: 500 })));
+const reason = Type.Optional(Nullable(Type.String({ maxLength: 500 })));
 
 /** The position of an event, in decimal digits. It is a text, because it may exceed what a JSON number holds exactly. */
 export const Position = () => Type.String({ minLength: 1, maxLength: 18 });
@@ -44,13 +44,13 @@ export const adminSchemas: Record<string, TSchema> = {
   AdminAccount: Type.Object(
     {
       id: Id(),
-      external_id: Maybe(Type.String()),
-      email: Maybe(Type.String()),
+      external_id: Nullable(Type.String()),
+      email: Nullable(Type.String()),
       name: Type.String(),
       is_admin: Type.Boolean(),
-      state: Named('active', 'disabled'),
+      state: StringEnum('active', 'disabled'),
       created_at: Time(),
-      disabled_at: Maybe(Time()),
+      disabled_at: Nullable(Time()),
       // Only where one account is read.
       identities: Type.Optional(
         Type.Array(Type.Object(identityMembers, strict), { maxItems: identitiesMax }),
@@ -63,7 +63,7 @@ export const adminSchemas: Record<string, TSchema> = {
   AdminApp: Type.Object({ ...clientMembers, _links: links }, strict),
   AdminAppList: listOf('AdminApp'),
   AdminReason: Type.Object({ reason }, strict),
-  AdminVerification: Type.Object({ reason, updated_at: Type.Optional(Maybe(Time())) }, strict),
+  AdminVerification: Type.Object({ reason, updated_at: Type.Optional(Nullable(Time())) }, strict),
   AdminGrant: Type.Object(
     {
       id: Id(),
@@ -71,13 +71,13 @@ export const adminSchemas: Record<string, TSchema> = {
       client: Type.String(),
       scopes: Type.Array(Type.String()),
       created_at: Time(),
-      last_used_at: Maybe(Time()),
+      last_used_at: Nullable(Time()),
       _links: links,
     },
     strict,
   ),
   AdminGrantList: listOf('AdminGrant'),
-  AdminSubscription: Type.Object({ ...subscriptionMembers, account: Maybe(Id()) }, strict),
+  AdminSubscription: Type.Object({ ...subscriptionMembers, account: Nullable(Id()) }, strict),
   AdminSubscriptionList: listOf('AdminSubscription'),
   RejectedEvent: Type.Object(rejectedMembers, strict),
   RejectedEventList: listOf('RejectedEvent'),
@@ -95,9 +95,9 @@ export const adminSchemas: Record<string, TSchema> = {
     {
       position: Position(),
       // Null if the event no longer exists.
-      event: Maybe(Type.String()),
-      kind: Maybe(Type.String()),
-      account: Maybe(Id()),
+      event: Nullable(Type.String()),
+      kind: Nullable(Type.String()),
+      account: Nullable(Id()),
       reason: Type.String({ maxLength: 500 }),
       parked_at: Time(),
       _links: links,
@@ -111,11 +111,11 @@ export const adminSchemas: Record<string, TSchema> = {
       id: Type.String(),
       at: Time(),
       kind: Type.String(),
-      actor: Maybe(Type.String()),
-      account: Maybe(Id()),
-      email: Maybe(Type.String()),
-      client: Maybe(Type.String()),
-      grant: Maybe(Id()),
+      actor: Nullable(Type.String()),
+      account: Nullable(Id()),
+      email: Nullable(Type.String()),
+      client: Nullable(Type.String()),
+      grant: Nullable(Id()),
       details: Type.Object({}),
     },
     strict,
@@ -128,10 +128,10 @@ export const adminSchemas: Record<string, TSchema> = {
           {
             kid: Type.String(),
             algorithm: Type.String(),
-            state: Named('next', 'current', 'previous'),
+            state: StringEnum('next', 'current', 'previous'),
             created_at: Time(),
             signs_from: Time(),
-            expires_at: Maybe(Time()),
+            expires_at: Nullable(Time()),
           },
           strict,
         ),
@@ -142,8 +142,8 @@ export const adminSchemas: Record<string, TSchema> = {
             kid: Type.String(),
             created_at: Time(),
             signs_from: Time(),
-            signs_until: Maybe(Time()),
-            expires_at: Maybe(Time()),
+            signs_until: Nullable(Time()),
+            expires_at: Nullable(Time()),
           },
           strict,
         ),
@@ -161,7 +161,7 @@ export const adminSchemas: Record<string, TSchema> = {
             host: Type.String(),
             process: Type.String(),
             alive_until: Time(),
-            state: Named('alive', 'gone'),
+            state: StringEnum('alive', 'gone'),
           },
           strict,
         ),
@@ -190,7 +190,7 @@ export const adminSchemas: Record<string, TSchema> = {
             name: Type.String(),
             value: {} as TSchema,
             is_secret: Type.Boolean(),
-            section: Named('environment', 'platform'),
+            section: StringEnum('environment', 'platform'),
           },
           strict,
         ),

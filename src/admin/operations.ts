@@ -6,10 +6,10 @@ import {
   bodyProblems,
   Id,
   jsonBody,
-  Named,
   pageParameters,
   pathParameter,
   queryParameter,
+  StringEnum,
   Time,
 } from '../http/describe.ts';
 import type { Operation, Parameter, ReferencePart } from '../http/operation.ts';
@@ -100,7 +100,7 @@ const operations: Operation[] = [
       'Only accounts whose address begins with this text.',
       Type.String({ minLength: 1, maxLength: 254 }),
     ),
-    queryParameter('state', 'Only accounts in this state.', Named('active', 'disabled')),
+    queryParameter('state', 'Only accounts in this state.', StringEnum('active', 'disabled')),
   ]),
   read('read_account', '/admin/accounts/{id}', 'Read an account', 'AdminAccount', [id('account')]),
   act(
@@ -120,8 +120,8 @@ const operations: Operation[] = [
     'EmptyBody',
   ),
   list('list_all_apps', '/admin/apps', 'List all apps, newest first or by name', 'AdminAppList', [
-    queryParameter('state', 'Only apps in this state.', Named(...appStates)),
-    queryParameter('origin', 'Only apps of this origin.', Named(...appOrigins)),
+    queryParameter('state', 'Only apps in this state.', StringEnum(...appStates)),
+    queryParameter('origin', 'Only apps of this origin.', StringEnum(...appOrigins)),
     queryParameter(
       'name',
       'Only apps whose name begins with this text.',
@@ -175,11 +175,11 @@ const operations: Operation[] = [
   list('list_all_subscriptions', '/admin/subscriptions', 'List all subscriptions', 'AdminSubscriptionList', [
     account,
     client,
-    queryParameter('state', 'Only subscriptions in this state.', Named('active', 'disabled')),
+    queryParameter('state', 'Only subscriptions in this state.', StringEnum('active', 'disabled')),
     queryParameter(
       'failing',
       'Only subscriptions that will be disabled unless a delivery succeeds, soonest first.',
-      Named('true'),
+      StringEnum('true'),
     ),
   ]),
   read('read_any_subscription', '/admin/subscriptions/{id}', 'Read any subscription', 'AdminSubscription', [

@@ -31,7 +31,7 @@ export const accountGrantTypes = [
 const Text = (maxLength = 2_048) => Type.String({ minLength: 1, maxLength });
 const Uri = () => Text();
 const Texts = (maxItems: number) => Type.Array(Text(), { maxItems });
-const Named = (...names: readonly string[]) => ({ type: 'string', enum: names }) as TSchema;
+const StringEnum = (...names: readonly string[]) => ({ type: 'string', enum: names }) as TSchema;
 
 /** Schemas by name, in the order of responses. */
 export const settableMembers: Readonly<Record<string, TSchema>> = {
@@ -43,18 +43,18 @@ export const settableMembers: Readonly<Record<string, TSchema>> = {
   contacts: Type.Array(Type.String({ minLength: 3, maxLength: 254 }), { maxItems: 10 }),
   redirect_uris: Texts(20),
   post_logout_redirect_uris: Texts(20),
-  grant_types: Type.Array(Named(...accountGrantTypes), { maxItems: accountGrantTypes.length }),
-  response_types: Type.Array(Named('code'), { maxItems: 1 }),
+  grant_types: Type.Array(StringEnum(...accountGrantTypes), { maxItems: accountGrantTypes.length }),
+  response_types: Type.Array(StringEnum('code'), { maxItems: 1 }),
   scope: Type.String({ maxLength: 4_096 }),
-  token_endpoint_auth_method: Named(...authMethods),
+  token_endpoint_auth_method: StringEnum(...authMethods),
   token_endpoint_auth_signing_alg: Text(20),
-  application_type: Named('web', 'native'),
+  application_type: StringEnum('web', 'native'),
   jwks: Type.Object({ keys: Type.Array(Type.Object({}), { maxItems: 20 }) }),
   jwks_uri: Uri(),
   id_token_signed_response_alg: Text(20),
   default_max_age: Type.Integer({ minimum: 0, maximum: 2_147_483_647 }),
   require_auth_time: Type.Boolean(),
-  subject_type: Named('public', 'pairwise'),
+  subject_type: StringEnum('public', 'pairwise'),
   backchannel_logout_uri: Uri(),
   backchannel_logout_session_required: Type.Boolean(),
   dpop_bound_access_tokens: Type.Boolean(),

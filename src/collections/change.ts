@@ -12,7 +12,7 @@ import type { Principal } from '../grants/principal.ts';
 import { type ConditionHeaders, checkPreconditions } from '../http/conditional.ts';
 import { Problem } from '../http/problem.ts';
 import { fromColumn } from './column.ts';
-import { requireUser, typed } from './create.ts';
+import { requireUser, typedParameter } from './create.ts';
 import { now } from './declaration.ts';
 import { eventBody } from './kinds.ts';
 import { fragment, identifier } from './literal.ts';
@@ -33,7 +33,7 @@ import type { Field, ResourceAction, ResourceType } from './resource_type.ts';
  * Locks the principal's own resource until the transaction ends, and checks the request's conditions.
  * @throws Problem 404 if the principal cannot read it, 403 if another user owns it, 412 if a condition fails
  */
-export async function lockOwn(
+export async function lockOwnResource(
   tx: Transaction,
   type: ResourceType,
   principal: Principal,
@@ -83,7 +83,7 @@ function comparable(field: Field, value: unknown): unknown {
 }
 
 /** @throws Problem 409 if the state of the resource does not allow the action */
-export async function actOn(
+export async function performAction(
   tx: Transaction,
   type: ResourceType,
   row: OwnedRow,
@@ -110,7 +110,7 @@ async function writeFields(
   changedAt = new Date(),
 ): Promise<OwnedRow> {
   const assignments = fields.map(
-    (field) => sql`${fragment(identifier(field.name))} = ${typed(field.column, values[field.name])}`,
+    (field) => sql`${fragment(identifier(field.name))} = ${typedParameter(field.column, values[field.name])}`,
   );
   // If the clock was set back, keep the later time.
   const { rows } = await sql<OwnedRow>`

@@ -138,6 +138,6 @@ function fieldList(fields: readonly Field[]) {
 }
 
 /** A parameter with an explicit type, where PostgreSQL cannot infer it. */
-export function typed(column: ColumnType, value: unknown) {
+export function typedParameter(column: ColumnType, value: unknown) {
   return sql`${toColumn(column, value)}::${fragment(column)}`;
 }

@@ -57,7 +57,7 @@ export interface Action<F extends Fields> {
   emits?: string;
 }
 
-export type LifeEvent = 'created' | 'updated' | 'deleted';
+export type LifecycleEvent = 'created' | 'updated' | 'deleted';
 
 interface Common<F extends Fields> {
   /** Lower-case plural, the last part of the path, such as `articles`. */
@@ -67,7 +67,7 @@ interface Common<F extends Fields> {
   description?: string;
   fields: F;
   /** Changes that publish an event. */
-  events?: readonly LifeEvent[];
+  events?: readonly LifecycleEvent[];
   /** Fields, or `author`, that clients can filter by with `?<field>=<value>`. Each gets an index. */
   filters?: readonly ((keyof F & string) | 'author')[];
   /**

@@ -12,7 +12,7 @@ import type { Database } from '../database/database.ts';
 import type { Principal } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
 import { type Cells, type CellsRow, cellList, readCells, splitJsonArray } from './cells.ts';
-import { typed } from './create.ts';
+import { typedParameter } from './create.ts';
 import { type Place, readCursor, writeCursor } from './cursor.ts';
 import { fragment, identifier } from './literal.ts';
 import type { ListQuery } from './query.ts';
@@ -82,7 +82,7 @@ function partOf(type: ResourceType, query: ListQuery, name: string, after: Place
   const hasKey = name !== 'created_at';
   const conditions = query.filters.map((filter) => {
     const column = type.fields.find((field) => field.name === filter.name)?.column ?? 'uuid';
-    return sql`${fragment(identifier(filter.name))} = ${typed(column, filter.value)}`;
+    return sql`${fragment(identifier(filter.name))} = ${typedParameter(column, filter.value)}`;
   });
   if (after !== undefined) {
     const comparison = fragment(isDescending ? '<' : '>');

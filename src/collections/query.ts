@@ -8,7 +8,7 @@ import { isStorable } from '../http/json.ts';
 import { Problem, type ValidationError } from '../http/problem.ts';
 import { isStorableTime } from './column.ts';
 import { type Expansion, type Field, isChangeable, type ResourceType } from './resource_type.ts';
-import { fits } from './validation.ts';
+import { isValidValue } from './validation.ts';
 
 export const pageSizeDefault = 50;
 export const pageSizeMax = 200;
@@ -170,7 +170,7 @@ function readId(text: string): string | undefined {
 /** Reads a field's value from text. Returns undefined if the field's schema excludes it. */
 function readFitting(field: Field, text: string): unknown {
   const value = readValue(field, text);
-  return value !== undefined && fits(field, value) ? value : undefined;
+  return value !== undefined && isValidValue(field, value) ? value : undefined;
 }
 
 /** Reads a field's value from text. Returns undefined if the field's column cannot hold it. */

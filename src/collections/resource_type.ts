@@ -5,7 +5,7 @@
 
 import type { TSchema } from 'typebox';
 import type { ColumnType } from './column.ts';
-import type { LifeEvent, now } from './declaration.ts';
+import type { LifecycleEvent, now } from './declaration.ts';
 
 export interface Field {
   name: string;
@@ -54,7 +54,7 @@ export interface ResourceType {
   readable: 'owner' | 'all' | Conditions;
   actions: readonly ResourceAction[];
   /** Changes that publish an event. */
-  events: ReadonlySet<LifeEvent>;
+  events: ReadonlySet<LifecycleEvent>;
   /** `author` or a field's name. */
   filters: readonly string[];
   /** `created_at`, `updated_at` or a field's name. */

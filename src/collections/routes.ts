@@ -16,7 +16,7 @@ import { mediaType } from '../http/media_types.ts';
 import { Problem } from '../http/problem.ts';
 import { activeTraceparent, inSpan } from '../http/tracing.ts';
 import { cellsOf } from './cells.ts';
-import { actOn, deleteResource, lockOwn, updateResource } from './change.ts';
+import { deleteResource, lockOwnResource, performAction, updateResource } from './change.ts';
 import { requireUser } from './create.ts';
 import { collectCreations } from './creations.ts';
 import { embed } from './expansions.ts';
@@ -200,7 +200,7 @@ function replaceHandler(context: CollectionsContext, type: ResourceType): Handle
   const check = bodyCheck(replaceSchema(type), type.fields);
   return async ({ request, principal, id }) =>
     change(context, async (tx) => {
-      const row = await lockOwn(tx, type, principal, id, request.headers);
+      const row = await lockOwnResource(tx, type, principal, id, request.headers);
       const updated = await updateResource(tx, type, row, replacedValues(type, row, request.body, check));
       return show(type, updated.row, principal);
     });
@@ -210,7 +210,7 @@ function patchHandler(context: CollectionsContext, type: ResourceType): Handler 
   const check = bodyCheck(replaceSchema(type), type.fields);
   return async ({ request, principal, id }) =>
     change(context, async (tx) => {
-      const row = await lockOwn(tx, type, principal, id, request.headers);
+      const row = await lockOwnResource(tx, type, principal, id, request.headers);
       const read = isJsonPatch(request) ? patchedValues : mergedValues;
       const updated = await updateResource(tx, type, row, read(type, row, request.body, check));
       return show(type, updated.row, principal);
@@ -220,7 +220,7 @@ function patchHandler(context: CollectionsContext, type: ResourceType): Handler 
 function deleteHandler(context: CollectionsContext, type: ResourceType): Handler {
   return async ({ request, principal, id }) =>
     change(context, async (tx) => {
-      const row = await lockOwn(tx, type, principal, id, request.headers);
+      const row = await lockOwnResource(tx, type, principal, id, request.headers);
       await deleteResource(tx, type, row);
       return { status: 204, headers: {}, body: null };
     });
@@ -232,8 +232,8 @@ function actionHandler(context: CollectionsContext, type: ResourceType, action: 
     // Most actions need no body.
     const input = check(request.body === undefined ? {} : request.body);
     return changeIdempotently(context, request, principal, async (tx) => {
-      const row = await lockOwn(tx, type, principal, id, request.headers);
-      return show(type, await actOn(tx, type, row, action, input), principal);
+      const row = await lockOwnResource(tx, type, principal, id, request.headers);
+      return show(type, await performAction(tx, type, row, action, input), principal);
     });
   };
 }

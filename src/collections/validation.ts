@@ -45,7 +45,7 @@ export function bodyCheck(schema: TSchema, fields: readonly Field[]): BodyCheck 
 const fieldChecks = new WeakMap<Field, (value: unknown) => boolean>();
 
 /** Whether the value is valid for the field. */
-export function fits(field: Field, value: unknown): boolean {
+export function isValidValue(field: Field, value: unknown): boolean {
   let check = fieldChecks.get(field);
   if (check === undefined) {
     check = ajv.compile(field.schema);

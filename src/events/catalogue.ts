@@ -7,7 +7,7 @@ import type { ValidationError } from '../http/problem.ts';
 import { disabledName, failingName, pingName } from './built_in_names.ts';
 import { defineEventKind, type EventKind } from './kind.ts';
 import { patternsOf } from './kind_pattern.ts';
-import { countSeldom } from './string_length.ts';
+import { replaceLengthKeywords } from './string_length.ts';
 
 /** Sent by `POST /subscriptions/<id>/test`. */
 export const pingKind = defineEventKind({
@@ -72,7 +72,7 @@ export interface Catalogue {
 export function createCatalogue(declared: readonly EventKind[]): Catalogue {
   const ajv = new Ajv({ allErrors: false, strict: false });
   addFormats.default(ajv);
-  countSeldom(ajv);
+  replaceLengthKeywords(ajv);
   const kinds = new Map<string, CatalogueEntry>();
   const validators = new Map<string, ValidateFunction>();
   for (const kind of [...builtInKinds, ...declared]) {

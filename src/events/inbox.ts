@@ -2,7 +2,7 @@
  * The inbox: events that an application published with the SQL function `publish`, until a server takes them in. This file and the
  * function own the tables `inbox` and `intake`.
  *
- *   published → (commit) → in the inbox → (taken in) → event | rejected event
+ *   published → (commit) → in the inbox → (ingested) → event | rejected event
  */
 
 import { sql } from 'kysely';
@@ -22,13 +22,13 @@ export interface InboxRow {
   publishedAt: Date;
 }
 
-/** Maximum number of accounts, and of bytes, in a lot. */
-const lotAccountsMax = 250;
-const lotBytesMax = 4_194_304;
+/** Maximum number of accounts, and of bytes, in a batch. */
+const batchAccountsMax = 250;
+const batchBytesMax = 4_194_304;
 /** The lower bound of ids is updated after this many new ids (KiB). Dead versions of the `intake` row slow publishers down. */
 const firstIdStep = 65_536;
 
-export interface Lot {
+export interface InboxBatch {
   rows: InboxRow[];
   /** The last account that had a turn. Empty if turns start over. */
   lastAccount: string;
@@ -41,7 +41,7 @@ export async function isWaiting(db: Database): Promise<boolean> {
   return rows[0]?.is_waiting ?? false;
 }
 
-/** Claims the inbox until the end of the transaction. One server at a time takes events in, which keeps them in order. */
+/** Claims the inbox until the end of the transaction. One server at a time ingests events, which keeps them in order. */
 export async function claimInbox(tx: Transaction): Promise<boolean> {
   const { rows } = await sql<{ is_ours: boolean }>`
     select pg_try_advisory_xact_lock(lock_key('intake')) as is_ours`.execute(tx);
@@ -49,12 +49,12 @@ export async function claimInbox(tx: Transaction): Promise<boolean> {
 }
 
 /**
- * Deletes a lot of rows from the inbox and returns them. Accounts take turns and get equal shares. Rows of one account stay in
+ * Deletes a batch of rows from the inbox and returns them. Accounts take turns and get equal shares. Rows of one account stay in
  * order.
  * @param after the account after which turns begin
  * @param limit maximum number of rows
  */
-export async function takeLot(tx: Transaction, after: string, limit: number): Promise<Lot> {
+export async function takeBatch(tx: Transaction, after: string, limit: number): Promise<InboxBatch> {
   const { rows } = await sql<{
     id: string;
     account: string;
@@ -74,7 +74,7 @@ export async function takeLot(tx: Transaction, after: string, limit: number): Pr
         select account from inbox where inbox.account > turn.account order by account limit 1
       ) as next
     ),
-    turns as materialized (select account from turn limit ${lotAccountsMax}),
+    turns as materialized (select account from turn limit ${batchAccountsMax}),
     counted as materialized (select count(*)::int as accounts, max(account) as last_account from turns),
     shares as (
       select row.ctid, row.size, row.place, turns.account
@@ -93,12 +93,12 @@ export async function takeLot(tx: Transaction, after: string, limit: number): Pr
     ),
     taken as (
       delete from inbox
-      where ctid = any(array(select sums.ctid from sums where before < ${lotBytesMax}::bigint and number <= ${limit}::int))
+      where ctid = any(array(select sums.ctid from sums where before < ${batchBytesMax}::bigint and number <= ${limit}::int))
       returning *
     )
     select taken.id, account, event_id, is_chosen, kind, body, published_at, counted.last_account, counted.accounts
     from taken, counted`.execute(tx);
-  const isFull = (rows[0]?.accounts ?? 0) >= lotAccountsMax;
+  const isFull = (rows[0]?.accounts ?? 0) >= batchAccountsMax;
   return {
     lastAccount: isFull ? (rows[0]?.last_account ?? '') : '',
     rows: rows

@@ -15,16 +15,16 @@ import type { Catalogue } from './catalogue.ts';
 import {
   announcePolling,
   claimInbox,
+  type InboxBatch,
   type InboxRow,
   isWaiting,
-  type Lot,
-  takeLot,
+  takeBatch,
   takeRow,
   updateFirstId,
 } from './inbox.ts';
+import { type Ingested, ingest, rejectionOf } from './ingest.ts';
 import { keepRejected } from './rejected_events.ts';
 import type { StoredEvent } from './store.ts';
-import { refusalOf, type TakenIn, takeIn } from './take_in.ts';
 
 /** Poll intervals when idle and under load. Fewer passes are cheaper, because a pass costs more than a few rows. */
 const pollMs = 1_000;
@@ -51,7 +51,7 @@ export interface IntakeOptions {
   /** Called after each commit with the stored events. */
   onPublished: (events: StoredEvent[]) => void;
   /** Called after each commit with the results of the pass. */
-  onTaken: (taken: TakenIn) => void;
+  onTaken: (taken: Ingested) => void;
   onError: (error: Error) => void;
 }
 
@@ -122,12 +122,12 @@ export class Intake {
   async #pass(): Promise<boolean> {
     const { db, onPublished, onTaken } = this.#options;
     const lotRows = this.#lotRows;
-    let lot: Lot | undefined;
+    let lot: InboxBatch | undefined;
     try {
       const taken = await db.transaction().execute(async (tx) => {
         if (!(await claimInbox(tx))) return undefined;
-        lot = await takeLot(tx, this.#after, lotRows);
-        const taken = await takeIn(tx, lot.rows, this.#options.catalogue);
+        lot = await takeBatch(tx, this.#after, lotRows);
+        const taken = await ingest(tx, lot.rows, this.#options.catalogue);
         if (taken.rejected.length > 0) await keepRejected(tx, taken.rejected);
         return taken;
       });
@@ -162,7 +162,7 @@ export class Intake {
   /** Rejects a row that the database refuses even on its own, so that others do not wait for it. */
   async #reject([row]: readonly InboxRow[], reason: unknown): Promise<void> {
     if (row === undefined) return;
-    const rejected = [{ row, refusal: refusalOf(reason) }];
+    const rejected = [{ row, rejection: rejectionOf(reason) }];
     const isOurs = await this.#options.db.transaction().execute(async (tx) => {
       const isThere = (await claimInbox(tx)) && (await takeRow(tx, row));
       if (isThere) await keepRejected(tx, rejected);

@@ -3,11 +3,11 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { Database } from '../database/database.ts';
 import { readInboxAge } from './inbox.ts';
+import type { Ingested } from './ingest.ts';
 import { countRejected } from './rejected_events.ts';
-import type { TakenIn } from './take_in.ts';
 
 /** @returns a function that counts the results of a pass */
-export function createIntakeMetrics(registry: Registry, db: Database): (taken: TakenIn) => void {
+export function createIntakeMetrics(registry: Registry, db: Database): (taken: Ingested) => void {
   const events = new Counter({
     name: 'nuncio_inbox_events_total',
     help: 'Events published by SQL that this node has taken in, by result.',

@@ -18,20 +18,20 @@ export const rejectedMax = 100_000;
 export const rejectedBytesMax = 1_073_741_824;
 
 /** Why the intake refused an event. */
-export interface Refusal {
+export interface Rejection {
   /** One sentence. */
   reason: string;
   errors: ValidationError[];
 }
 
-export interface RejectedEvent extends Omit<InboxRow, 'id'>, Refusal {
+export interface RejectedEvent extends Omit<InboxRow, 'id'>, Rejection {
   id: string;
   rejectedAt: Date;
 }
 
 export async function keepRejected(
   tx: Transaction,
-  rejected: readonly { row: InboxRow; refusal: Refusal }[],
+  rejected: readonly { row: InboxRow; rejection: Rejection }[],
 ): Promise<void> {
   const text = (read: (each: (typeof rejected)[number]) => string) => textArray(rejected.map(read));
   await sql`
@@ -42,8 +42,8 @@ export async function keepRejected(
     from unnest(
       ${text(() => newId())}::text[], ${text(({ row }) => row.account)}::text[], ${text(({ row }) => row.eventId)}::text[],
       ${text(({ row }) => String(row.isChosen))}::text[], ${text(({ row }) => row.kind)}::text[],
-      ${text(({ row }) => row.body)}::text[], ${text(({ refusal }) => refusal.reason)}::text[],
-      ${text(({ refusal }) => JSON.stringify(refusal.errors))}::text[],
+      ${text(({ row }) => row.body)}::text[], ${text(({ rejection }) => rejection.reason)}::text[],
+      ${text(({ rejection }) => JSON.stringify(rejection.errors))}::text[],
       ${text(({ row }) => row.publishedAt.toISOString())}::text[]
     ) as given (id, account, event_id, is_chosen, kind, body, reason, errors, published_at)`.execute(tx);
   await limitRejected(tx);

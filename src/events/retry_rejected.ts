@@ -3,9 +3,9 @@
 import type { Transaction } from '../database/database.ts';
 import { bodyProblem, Problem } from '../http/problem.ts';
 import type { Catalogue } from './catalogue.ts';
+import { ingest } from './ingest.ts';
 import { takeRejected } from './rejected_events.ts';
 import type { StoredEvent } from './store.ts';
-import { takeIn } from './take_in.ts';
 
 /** Values that replace the published ones. */
 export interface Correction {
@@ -34,10 +34,10 @@ export async function retryRejected(
 ): Promise<Retried | undefined> {
   const rejected = await takeRejected(tx, id);
   if (rejected === undefined) return undefined;
-  const { stored, rejected: again } = await takeIn(tx, [{ ...rejected, ...correction }], catalogue);
+  const { stored, rejected: again } = await ingest(tx, [{ ...rejected, ...correction }], catalogue);
   const [refused] = again;
   if (refused !== undefined) {
-    const { reason, errors } = refused.refusal;
+    const { reason, errors } = refused.rejection;
     if (errors.length > 0) throw bodyProblem(errors, reason);
     throw new Problem(422, reason, { code: 'event-refused' });
   }

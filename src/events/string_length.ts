@@ -7,7 +7,7 @@
 import { _, type Ajv, type KeywordCxt, str } from 'ajv';
 
 /** Replaces both keywords of a validator. Their meaning and error messages stay the same. */
-export function countSeldom(ajv: Ajv): void {
+export function replaceLengthKeywords(ajv: Ajv): void {
   ajv.removeKeyword('maxLength').removeKeyword('minLength');
   ajv.addKeyword({
     keyword: ['maxLength', 'minLength'],

@@ -5,7 +5,7 @@
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { parseJson } from './json.ts';
-import { admits, hasOtherCharset, mediaType } from './media_types.ts';
+import { acceptsMediaType, hasOtherCharset, mediaType } from './media_types.ts';
 import { Problem } from './problem.ts';
 
 export const mergePatchType = 'application/merge-patch+json';
@@ -97,8 +97,8 @@ function setCommonHeaders(reply: FastifyReply): void {
 const eventStreamType = 'text/event-stream';
 
 /** Whether `Accept` names server-sent events explicitly. */
-export function asksForEvents({ headers: { accept = '' } }: FastifyRequest): boolean {
-  return accept.toLowerCase().includes(eventStreamType) && admits(accept, eventStreamType);
+export function acceptsEventStream({ headers: { accept = '' } }: FastifyRequest): boolean {
+  return accept.toLowerCase().includes(eventStreamType) && acceptsMediaType(accept, eventStreamType);
 }
 
 declare module 'fastify' {
@@ -111,8 +111,8 @@ declare module 'fastify' {
 }
 
 function checkAccept(request: FastifyRequest): void {
-  if (request.routeOptions.config.streamsEvents === true && asksForEvents(request)) return;
-  if (admits(request.headers.accept, 'application/json')) return;
+  if (request.routeOptions.config.streamsEvents === true && acceptsEventStream(request)) return;
+  if (acceptsMediaType(request.headers.accept, 'application/json')) return;
   throw new Problem(406, 'This resource is available as application/json only.', { code: 'not-acceptable' });
 }
 

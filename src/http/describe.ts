@@ -8,8 +8,8 @@ import { cursorCharactersMax, cursorPattern, pageSizeDefault, pageSizeMax } from
 
 export const Id = () => Type.String({ format: 'uuid' });
 export const Time = () => Type.String({ format: 'date-time' });
-export const Maybe = <S extends TSchema>(schema: S) => Type.Union([schema, Type.Null()]);
-export const Named = (...names: readonly string[]) => ({ type: 'string', enum: names }) as TSchema;
+export const Nullable = <S extends TSchema>(schema: S) => Type.Union([schema, Type.Null()]);
+export const StringEnum = (...names: readonly string[]) => ({ type: 'string', enum: names }) as TSchema;
 /** For objects without other members. */
 export const strict = { additionalProperties: false };
 /** Refers to a schema of the reference by name. */

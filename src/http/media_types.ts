@@ -16,7 +16,7 @@ export function hasOtherCharset(header: string): boolean {
  * Whether `Accept` allows a type. The most specific range decides; a weight of 0 excludes the type.
  * @param header undefined means that every type is acceptable
  */
-export function admits(header: string | undefined, type: string): boolean {
+export function acceptsMediaType(header: string | undefined, type: string): boolean {
   if (header === undefined || header.trim() === '') return true;
   const family = `${type.split('/', 1)[0]}/*`;
   let best = { precision: -1, weight: 0 };

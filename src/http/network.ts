@@ -13,7 +13,7 @@ export interface Networks {
 }
 
 /** The limit of a /48 is this multiple of the limit of a /64. */
-export const wideFactor = 3;
+export const wideLimitFactor = 3;
 
 export function networksOf(address: string): Networks {
   const bare = address.split('%', 1)[0] as string;

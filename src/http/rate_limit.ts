@@ -6,7 +6,7 @@
 
 import { sql } from 'kysely';
 import type { Database } from '../database/database.ts';
-import { networksOf, wideFactor } from './network.ts';
+import { networksOf, wideLimitFactor } from './network.ts';
 import { Problem } from './problem.ts';
 
 /** Interval between exchanges with the other nodes. */
@@ -164,7 +164,7 @@ function tooMany(state: RateState): Problem {
 export function countAddress(limiter: RateLimiter, prefix: string, address: string): RateState | undefined {
   const { near, wide } = networksOf(address);
   const state = limiter.count(`${prefix}${addressKey(near)}`);
-  if (wide !== null) limiter.count(`${prefix}${addressKey(wide)}`, wideFactor);
+  if (wide !== null) limiter.count(`${prefix}${addressKey(wide)}`, wideLimitFactor);
   return state;
 }
 

@@ -15,7 +15,7 @@ import type { IncomingMessage } from 'node:http';
 import { parse } from 'node:querystring';
 import { decodeJwt } from 'jose';
 import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
-import { networksOf, wideFactor } from '../http/network.ts';
+import { networksOf, wideLimitFactor } from '../http/network.ts';
 import { Problem } from '../http/problem.ts';
 import { type RateLimiter, rateHeaders } from '../http/rate_limit.ts';
 
@@ -105,7 +105,9 @@ function failureKeys(address: string): Key[] {
 function addressKeys(prefix: string, address: string, factor: number): Key[] {
   const { near, wide } = networksOf(address);
   const own = { key: `${prefix} address:${near}`, factor };
-  return wide === null ? [own] : [{ key: `${prefix} address:${wide}`, factor: factor * wideFactor }, own];
+  return wide === null
+    ? [own]
+    : [{ key: `${prefix} address:${wide}`, factor: factor * wideLimitFactor }, own];
 }
 
 /** The client that a request names, before it is authenticated. */

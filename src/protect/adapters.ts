@@ -7,7 +7,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Check, Grant } from './check.ts';
 import type { Principal } from './claims.ts';
 import type { ProtectedRequest } from './credentials.ts';
-import type { Refusal } from './refusal.ts';
+import type { ErrorResponse } from './error_response.ts';
 import type { ResourceMetadata } from './resource_metadata.ts';
 
 export type ExpressMiddleware = (
@@ -66,7 +66,7 @@ export function createAdapters(check: Check, metadata: ResourceMetadata): Adapte
     express(...scopes) {
       return async (request, response, next) => {
         const outcome = await check(toProtected(request, request.originalUrl), ...scopes);
-        if (!outcome.granted) return sendRefusal(response, outcome);
+        if (!outcome.granted) return sendErrorResponse(response, outcome);
         admit(outcome, request);
         setHeaders(response, outcome.headers);
         next();
@@ -87,7 +87,7 @@ export function createAdapters(check: Check, metadata: ResourceMetadata): Adapte
     http(scopes, listener) {
       return async (request, response) => {
         const outcome = await check(toProtected(request), ...scopes);
-        if (!outcome.granted) return sendRefusal(response, outcome);
+        if (!outcome.granted) return sendErrorResponse(response, outcome);
         admit(outcome, request);
         setHeaders(response, outcome.headers);
         await listener(request, response, outcome.principal);
@@ -127,7 +127,7 @@ function authorizationHeaders({ rawHeaders }: IncomingMessage): string[] {
   );
 }
 
-function sendRefusal(response: ServerResponse, { status, headers, body }: Refusal): void {
+function sendErrorResponse(response: ServerResponse, { status, headers, body }: ErrorResponse): void {
   response.statusCode = status;
   setHeaders(response, headers);
   response.end(body);

@@ -13,10 +13,10 @@ import {
   readCredentials,
   type Scheme,
 } from './credentials.ts';
+import type { ErrorResponse, ErrorResponses } from './error_response.ts';
 import type { Introspect } from './introspection.ts';
 import { type CheckedProof, checkProof, useProof } from './proof.ts';
 import type { ProofNonces } from './proof_nonces.ts';
-import type { Refusal, Refusals } from './refusal.ts';
 import type { ReplayStore } from './replay.ts';
 
 /** The request is authorized. */
@@ -28,7 +28,7 @@ export interface Grant {
 }
 
 /** Checks the access token of a request and that it has all given scopes. Does not throw for any input from the request. */
-export type Check = (request: ProtectedRequest, ...scopes: string[]) => Promise<Grant | Refusal>;
+export type Check = (request: ProtectedRequest, ...scopes: string[]) => Promise<Grant | ErrorResponse>;
 
 export interface CheckOptions {
   issuer: string;
@@ -38,7 +38,7 @@ export interface CheckOptions {
   verifyJwt: (token: string, digest: string) => Promise<TokenClaims | undefined>;
   /** Null: tokens are not introspected. */
   introspect: Introspect | null;
-  refusals: Refusals;
+  errorResponses: ErrorResponses;
   replays: ReplayStore;
   nonces: ProofNonces | null;
   onError: (error: Error) => void;
@@ -48,7 +48,7 @@ export interface CheckOptions {
 const tokenLengthMax = 8_192;
 
 export function createCheck(options: CheckOptions): Check {
-  const { refusals, nonces } = options;
+  const { errorResponses, nonces } = options;
 
   return async function check(request, ...scopes) {
     try {
@@ -59,36 +59,36 @@ export function createCheck(options: CheckOptions): Check {
         error instanceof IssuerUnavailable
           ? 'The authorization server is unreachable.'
           : 'The access token cannot be verified at the moment.';
-      return refusals.unavailable(detail);
+      return errorResponses.unavailable(detail);
     }
   };
 
-  async function checkToken(request: ProtectedRequest, scopes: string[]): Promise<Grant | Refusal> {
+  async function checkToken(request: ProtectedRequest, scopes: string[]): Promise<Grant | ErrorResponse> {
     const credentials = readCredentials(request);
-    if (credentials.kind === 'none') return refusals.noToken();
+    if (credentials.kind === 'none') return errorResponses.noToken();
     const { scheme } = credentials;
     if (credentials.kind === 'malformed') {
-      return refusals.refuse(scheme, 'invalid_request', credentials.detail);
+      return errorResponses.forError(scheme, 'invalid_request', credentials.detail);
     }
     const { token } = credentials;
     const digest = createHash('sha256').update(token).digest('base64');
     const claims = await readToken(token, digest, options);
     if (claims === undefined) {
-      return refusals.refuse(scheme, 'invalid_token', 'The access token is invalid or has expired.');
+      return errorResponses.forError(scheme, 'invalid_token', 'The access token is invalid or has expired.');
     }
     const binding = await checkBinding(request, scheme, token, claims, options);
     if ('granted' in binding) return binding;
     if (await isWithdrawn(token, digest, options)) {
-      return refusals.refuse(scheme, 'invalid_token', 'The access token has been revoked.');
+      return errorResponses.forError(scheme, 'invalid_token', 'The access token has been revoked.');
     }
     if (binding.proof !== null && !(await useProof(binding.proof, options.replays))) {
-      return refusals.refuse('DPoP', 'invalid_dpop_proof', 'The DPoP proof has already been used.');
+      return errorResponses.forError('DPoP', 'invalid_dpop_proof', 'The DPoP proof has already been used.');
     }
     const { principal } = claims;
     const missing = scopes.filter((scope) => !principal.scopes.has(scope));
     if (missing.length > 0) {
       const detail = `The access token lacks the scope ${missing.join(' ')}.`;
-      return refusals.refuse(scheme, 'insufficient_scope', detail, { scope: scopes.join(' ') });
+      return errorResponses.forError(scheme, 'insufficient_scope', detail, { scope: scopes.join(' ') });
     }
     const nonce = nonces?.current();
     const isNew = nonce !== undefined && binding.proof !== null && binding.proof.nonce !== nonce;
@@ -118,20 +118,24 @@ async function checkBinding(
   scheme: Scheme,
   token: string,
   { confirmation }: TokenClaims,
-  { refusals, nonces, origin }: CheckOptions,
-): Promise<Refusal | { proof: CheckedProof | null }> {
+  { errorResponses, nonces, origin }: CheckOptions,
+): Promise<ErrorResponse | { proof: CheckedProof | null }> {
   if (confirmation === null) {
     if (scheme === 'Bearer') return { proof: null };
-    return refusals.refuse('DPoP', 'invalid_token', 'The access token is not bound to a key.');
+    return errorResponses.forError('DPoP', 'invalid_token', 'The access token is not bound to a key.');
   }
   const { jkt, ...others } = confirmation;
   if (typeof jkt !== 'string' || Object.keys(others).length > 0) {
     // For example certificate-bound tokens (RFC 8705 section 3), whose certificate this server cannot see.
-    return refusals.refuse(scheme, 'invalid_token', 'The access token is bound by an unsupported method.');
+    return errorResponses.forError(
+      scheme,
+      'invalid_token',
+      'The access token is bound by an unsupported method.',
+    );
   }
   // RFC 9449 section 7.2: a bound token must not be used as a bearer token.
   if (scheme !== 'DPoP') {
-    return refusals.refuse(
+    return errorResponses.forError(
       'DPoP',
       'invalid_token',
       'The access token is bound to a key: use the DPoP scheme.',
@@ -144,9 +148,9 @@ async function checkBinding(
     case 'checked':
       return { proof: outcome };
     case 'invalid':
-      return refusals.refuse('DPoP', 'invalid_dpop_proof', outcome.detail);
+      return errorResponses.forError('DPoP', 'invalid_dpop_proof', outcome.detail);
     case 'nonce required':
-      return refusals.refuse(
+      return errorResponses.forError(
         'DPoP',
         'use_dpop_nonce',
         'The DPoP proof must contain the nonce from the DPoP-Nonce header.',

@@ -7,6 +7,7 @@ export type { ExpressMiddleware, FastifyHook, HttpListener, ProtectedListener } 
 export type { Check, Grant } from './check.ts';
 export type { Principal } from './claims.ts';
 export type { ProtectedRequest, RequestHeaders } from './credentials.ts';
+export type { ErrorResponse } from './error_response.ts';
 export { createProtector, type Protector, type ProtectorOptions } from './protector.ts';
 export {
   createPublisher,
@@ -16,6 +17,5 @@ export {
   type PublisherOptions,
   type PublishOptions,
 } from './publisher.ts';
-export type { Refusal } from './refusal.ts';
 export { createReplayStore, type ReplayStore } from './replay.ts';
 export type { ResourceMetadata } from './resource_metadata.ts';

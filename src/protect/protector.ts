@@ -6,10 +6,10 @@ import { type Adapters, createAdapters } from './adapters.ts';
 import { createFetchObject, type Fetch } from './bounded_fetch.ts';
 import { type Check, createCheck } from './check.ts';
 import { checkIssuer, createDiscovery, parseUrl } from './discovery.ts';
+import { createErrorResponses } from './error_response.ts';
 import { createIntrospection, type Introspect } from './introspection.ts';
 import { createJwtVerifier } from './jwt_access_token.ts';
 import { createProofNonces } from './proof_nonces.ts';
-import { createRefusals } from './refusal.ts';
 import { createReplayStore, type ReplayStore } from './replay.ts';
 import { createResourceMetadata, type ResourceMetadata } from './resource_metadata.ts';
 
@@ -89,7 +89,7 @@ export function createProtector(options: ProtectorOptions): Protector {
     origin,
     verifyJwt: createJwtVerifier({ issuer, audience, discover, fetchObject }),
     introspect,
-    refusals: createRefusals(metadata.url),
+    errorResponses: createErrorResponses(metadata.url),
     replays: options.replays ?? createReplayStore(),
     nonces: options.dpopNonceSecret === undefined ? null : createProofNonces(options.dpopNonceSecret),
     onError: options.onError ?? createWarning(),

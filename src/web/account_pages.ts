@@ -170,7 +170,7 @@ function registerSignIn(app: FastifyInstance, options: AccountPagesOptions, form
       return upstream.flow.begin(request, reply, form.provider, {
         interactionUid: null,
         accountId: null,
-        question: { loginHint: null, prompt: [], maxAgeSeconds: null },
+        hints: { loginHint: null, prompt: [], maxAgeSeconds: null },
       });
     }
     const email = typeof form.email === 'string' ? form.email : '';

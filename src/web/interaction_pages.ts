@@ -126,7 +126,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       return upstream.flow.begin(request, reply, form.provider, {
         interactionUid,
         accountId: null,
-        question: { loginHint, prompt, maxAgeSeconds },
+        hints: { loginHint, prompt, maxAgeSeconds },
       });
     }
     if (form.action === 'switch') {

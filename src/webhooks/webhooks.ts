@@ -191,12 +191,12 @@ function createIntake(
       count(taken);
       const [first] = taken.rejected;
       if (first === undefined) return;
-      const { row, refusal } = first;
+      const { row, rejection } = first;
       const fields = {
         count: taken.rejected.length,
         kind: row.kind,
         event: row.eventId,
-        reason: refusal.reason,
+        reason: rejection.reason,
       };
       logger.warn(fields, 'events published by SQL were rejected');
     },

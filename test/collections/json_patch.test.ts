@@ -10,7 +10,7 @@ import { Problem } from '../../src/http/problem.ts';
 type Members = Record<string, unknown>;
 
 /** The errors of a rejected patch as `status message`; undefined if it is applied. */
-function refusalOf(document: Members, patch: unknown): string | undefined {
+function rejectionOf(document: Members, patch: unknown): string | undefined {
   try {
     applyJsonPatch(document, patch);
     return undefined;
@@ -46,7 +46,7 @@ test('JSON Patch agrees with another implementation when it applies', () => {
       const ours = structuredClone(document);
       const theirs = structuredClone(document);
       // The other implementation also accepts names that are not array indexes, and locations inside strings.
-      if (refusalOf(ours, [operation]) !== undefined) return;
+      if (rejectionOf(ours, [operation]) !== undefined) return;
       applied += 1;
       assert.equal(applyPatch(theirs, [operation as Operation])[0], null);
       assert.deepEqual(ours, theirs);
@@ -69,12 +69,12 @@ test('JSON Patch is refused when it names no location of RFC 6901', () => {
     '/~2',
     '/__proto__',
   ]) {
-    const refusal = refusalOf(structuredClone(document), [{ op: 'add', path, value: 1 }]);
-    assert.match(refusal ?? '', /^422/, path);
+    const rejection = rejectionOf(structuredClone(document), [{ op: 'add', path, value: 1 }]);
+    assert.match(rejection ?? '', /^422/, path);
   }
   for (const op of ['remove', 'replace', 'test']) {
     for (const path of ['/list/-', '/list/1', '/list/length', '/box/toString', '/text/length']) {
-      assert.ok(refusalOf(structuredClone(document), [{ op, path, value: 1 }]), `${op} ${path}`);
+      assert.ok(rejectionOf(structuredClone(document), [{ op, path, value: 1 }]), `${op} ${path}`);
     }
   }
 });
@@ -85,21 +85,27 @@ const numbers = (length: number) => Array.from({ length }, (_, index) => index);
 test('JSON Patch copies a small member 1,000 times beside a large one', () => {
   const document = { large: 'x'.repeat(60_000), small: 's' };
   const patch = Array(1_000).fill({ op: 'copy', from: '/small', path: '/title' });
-  assert.equal(refusalOf(document, patch), undefined);
+  assert.equal(rejectionOf(document, patch), undefined);
 });
 
 test('JSON Patch is refused when its copies grow the document past the limit', () => {
   const large = Array(1_000).fill({ op: 'copy', from: '/large', path: '/title' });
-  assert.match(refusalOf({ large: 'x'.repeat(60_000) }, large) ?? '', /^422 copies too much/);
+  assert.match(rejectionOf({ large: 'x'.repeat(60_000) }, large) ?? '', /^422 copies too much/);
   const doubling = Array(60).fill({ op: 'copy', from: '/list', path: '/list/-' });
-  assert.match(refusalOf({ list: ['x'.repeat(32)] }, doubling) ?? '', /^422 (?:copies too much|nests more)/);
+  assert.match(
+    rejectionOf({ list: ['x'.repeat(32)] }, doubling) ?? '',
+    /^422 (?:copies too much|nests more)/,
+  );
   const sideways = numbers(40).map((index) => ({ op: 'copy', from: '', path: `/copy${index}` }));
-  assert.match(refusalOf({ list: ['x'.repeat(32)] }, sideways) ?? '', /^422 copies too much|^422 nests more/);
+  assert.match(
+    rejectionOf({ list: ['x'.repeat(32)] }, sideways) ?? '',
+    /^422 copies too much|^422 nests more/,
+  );
 });
 
 test('JSON Patch copies what it names when a member is called constructor', () => {
   const document = { box: { constructor: 1, large: 'x'.repeat(1_000) } };
-  assert.equal(refusalOf(document, [{ op: 'copy', from: '/box/constructor', path: '/copy' }]), undefined);
+  assert.equal(rejectionOf(document, [{ op: 'copy', from: '/box/constructor', path: '/copy' }]), undefined);
   assert.deepEqual((document as Members).copy, 1);
 });
 
@@ -109,14 +115,14 @@ test('JSON Patch is refused when copies, moves or values nest deeper than a body
     from: '/box',
     path: `/box${'/a'.repeat(2 ** index)}`,
   }));
-  assert.match(refusalOf({ box: {} }, copies) ?? '', /^422 nests more than 64 levels deep/);
+  assert.match(rejectionOf({ box: {} }, copies) ?? '', /^422 nests more than 64 levels deep/);
   const nested = JSON.parse(`${'{"a":'.repeat(40)}1${'}'.repeat(40)}`) as Members;
   const patch = [
     { op: 'add', path: '/one', value: nested },
     { op: 'add', path: `/two`, value: nested },
     { op: 'move', from: '/two', path: `/one${'/a'.repeat(39)}/b` },
   ];
-  assert.match(refusalOf({}, patch) ?? '', /^422 nests more than 64 levels deep/);
+  assert.match(rejectionOf({}, patch) ?? '', /^422 nests more than 64 levels deep/);
 });
 
 test('JSON Patch is refused when its operations visit too many values', () => {
@@ -128,15 +134,15 @@ test('JSON Patch is refused when its operations visit too many values', () => {
     { op: 'copy', from: '/list/0', path: '/list/0' },
   ]) {
     const patch = Array(1_000).fill(operation);
-    assert.match(refusalOf(structuredClone(box), patch) ?? '', /^422 does too much/, operation.op);
+    assert.match(rejectionOf(structuredClone(box), patch) ?? '', /^422 does too much/, operation.op);
   }
   const tests = Array(1_000).fill({ op: 'test', path: '/list', value: box.list });
-  assert.match(refusalOf(structuredClone(box), tests) ?? '', /^422 does too much/);
+  assert.match(rejectionOf(structuredClone(box), tests) ?? '', /^422 does too much/);
 });
 
 test('JSON Patch compares long arrays when a test names one', () => {
   const list = numbers(100_000);
-  assert.equal(refusalOf({ list }, [{ op: 'test', path: '/list', value: numbers(100_000) }]), undefined);
+  assert.equal(rejectionOf({ list }, [{ op: 'test', path: '/list', value: numbers(100_000) }]), undefined);
   const reversed = numbers(100_000).reverse();
-  assert.match(refusalOf({ list }, [{ op: 'test', path: '/list', value: reversed }]) ?? '', /^409/);
+  assert.match(rejectionOf({ list }, [{ op: 'test', path: '/list', value: reversed }]) ?? '', /^409/);
 });

@@ -6,9 +6,9 @@ import { exportJWK, generateSecret } from 'jose';
 import {
   createProtector,
   createReplayStore,
+  type ErrorResponse,
   type Grant,
   type Protector,
-  type Refusal,
 } from '../../src/protect/protect.ts';
 import { createProof, createProofKey, type ProofChanges } from '../support/clients/dpop_proof.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
@@ -35,7 +35,7 @@ async function mint(claims: Record<string, unknown>): Promise<string> {
 function send(
   dpop: string | string[] | undefined,
   options: { authorization?: string; target?: string; protector?: Protector } = {},
-): Promise<Grant | Refusal> {
+): Promise<Grant | ErrorResponse> {
   const { authorization = `DPoP ${token}`, target = '/notes', protector = protect } = options;
   return protector.check({ method: 'GET', url: target, headers: { authorization, dpop } }, 'read:posts');
 }
@@ -44,7 +44,7 @@ function prove(changes: ProofChanges = {}, by = key): Promise<string> {
   return createProof(by, { method: 'GET', url, token }, changes);
 }
 
-function assertRefused(outcome: Grant | Refusal, error: string, why: string): void {
+function assertRefused(outcome: Grant | ErrorResponse, error: string, why: string): void {
   assert.ok(!outcome.granted, `${why} was let through`);
   assert.equal(outcome.status, 401, why);
   const challenge = outcome.headers['www-authenticate'] ?? '';

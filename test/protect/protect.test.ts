@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { generateKeyPair, importJWK, SignJWT } from 'jose';
 import { loadSigningKeys } from '../../src/oauth/signing_keys.ts';
-import { createProtector, type Grant, type Refusal } from '../../src/protect/protect.ts';
+import { createProtector, type ErrorResponse, type Grant } from '../../src/protect/protect.ts';
 import {
   authorize,
   clientToken,
@@ -25,17 +25,17 @@ const client = await createTestClient(server);
 const protect = createProtector({ issuer: server.baseUrl, url, audience: server.baseUrl, offline: true });
 
 /** Requests `/notes`, which requires `read:posts`. */
-function ask(authorization?: string, target = '/notes'): Promise<Grant | Refusal> {
+function ask(authorization?: string, target = '/notes'): Promise<Grant | ErrorResponse> {
   const headers = authorization === undefined ? {} : { authorization };
   return protect.check({ method: 'GET', url: target, headers }, 'read:posts');
 }
 
-function refused(outcome: Grant | Refusal): Refusal & { challenge: string } {
+function refused(outcome: Grant | ErrorResponse): ErrorResponse & { challenge: string } {
   assert.ok(!outcome.granted, 'it was let through');
   return { ...outcome, challenge: outcome.headers['www-authenticate'] ?? '' };
 }
 
-function granted(outcome: Grant | Refusal): Grant {
+function granted(outcome: Grant | ErrorResponse): Grant {
   assert.ok(outcome.granted, outcome.granted ? '' : outcome.body);
   return outcome;
 }

@@ -12,7 +12,7 @@ import type { ConnectorOptions } from '../../egress/connector.ts';
 import { createGuardedFetch, fetchTimeoutMs, type GuardedFetch } from '../../egress/fetch.ts';
 import { readIdentity, type VerifiedIdentity } from './identity.ts';
 import type { UpstreamProvider } from './provider_settings.ts';
-import { type BegunLogin, codeVerifierOf, nonceOf } from './upstream_login.ts';
+import { codeVerifierOf, nonceOf, type StartedLogin } from './upstream_login.ts';
 
 /** How long metadata is cached. */
 const metadataMs = 3_600_000;
@@ -45,7 +45,7 @@ export class UpstreamError extends Error {
 }
 
 /** The parameters of the app's authorization request that concern the provider. */
-export interface UpstreamQuestion {
+export interface AuthorizationHints {
   loginHint: string | null;
   /** Values of `prompt`. */
   prompt: readonly string[];
@@ -57,14 +57,14 @@ export interface UpstreamClient {
   /** Reads the provider's metadata unless it is cached. @throws UpstreamError */
   prepare: () => Promise<void>;
   /** Builds the URL of the authorization request. @throws UpstreamError */
-  authorizationUrl: (login: BegunLogin, question: UpstreamQuestion) => Promise<URL>;
+  authorizationUrl: (login: StartedLogin, hints: AuthorizationHints) => Promise<URL>;
   /**
    * Exchanges the code and verifies the ID token: signature, `iss`, `aud`, `azp`, `exp`, `nonce`, and the `iss` of the
    * response (RFC 9207).
    * @param url the callback URL with the parameters of the authorization response
    * @throws UpstreamError
    */
-  exchange: (url: URL, login: BegunLogin) => Promise<VerifiedIdentity>;
+  exchange: (url: URL, login: StartedLogin) => Promise<VerifiedIdentity>;
   close: () => Promise<void>;
 }
 
@@ -98,10 +98,10 @@ export function createUpstreamClient(options: UpstreamClientOptions): UpstreamCl
     async prepare() {
       await discover();
     },
-    async authorizationUrl({ state, browserSecret }, question) {
+    async authorizationUrl({ state, browserSecret }, hints) {
       const { openid, configuration } = await discover();
       const parameters = new URLSearchParams({
-        ...authorizationParameters(question, configuration.serverMetadata().prompt_values_supported),
+        ...authorizationParameters(hints, configuration.serverMetadata().prompt_values_supported),
         redirect_uri: redirectUri,
         scope: 'openid email profile',
         state,
@@ -130,7 +130,7 @@ export function createUpstreamClient(options: UpstreamClientOptions): UpstreamCl
 
 /** @param supported `prompt_values_supported`. All providers support `login` (OpenID Connect Core section 3.1.2.1) */
 function authorizationParameters(
-  { loginHint, prompt, maxAgeSeconds }: UpstreamQuestion,
+  { loginHint, prompt, maxAgeSeconds }: AuthorizationHints,
   supported: unknown,
 ): Record<string, string> {
   const supportedPrompts: readonly unknown[] = Array.isArray(supported) ? supported : ['login'];

@@ -35,16 +35,16 @@ export interface NewUpstreamLogin {
 }
 
 /** `state` goes to the provider, `browserSecret` into the browser's cookie. */
-export interface BegunLogin {
+export interface StartedLogin {
   state: string;
   browserSecret: string;
 }
 
 /** @returns undefined if the authorization request has begun too many sign-ins */
-export async function beginUpstreamLogin(
+export async function startUpstreamLogin(
   db: Database,
   login: NewUpstreamLogin,
-): Promise<BegunLogin | undefined> {
+): Promise<StartedLogin | undefined> {
   const state = newSecret();
   const browserSecret = newSecret();
   const { provider, interactionUid, accountId, isFresh, maxAgeSeconds } = login;
@@ -59,11 +59,11 @@ export async function beginUpstreamLogin(
 }
 
 /** The suffix of the cookie name, because a browser can have several sign-ins open. */
-export function upstreamMark(state: string): string {
+export function loginKeyOf(state: string): string {
   return digest(state).toString('base64url').slice(0, 16);
 }
 
-export function isUpstreamMark(value: unknown): value is string {
+export function isLoginKey(value: unknown): value is string {
   return typeof value === 'string' && markPattern.test(value);
 }
 

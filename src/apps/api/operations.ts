@@ -9,11 +9,11 @@ import {
   keyParameter,
   links,
   listOf,
-  Maybe,
   mergePatchBody,
-  Named,
+  Nullable,
   pageParameters,
   pathParameter,
+  StringEnum,
   strict,
   Time,
 } from '../../http/describe.ts';
@@ -31,18 +31,18 @@ export const appOrigins: readonly string[] = ['operator', 'registration', 'docum
 const secret = {
   id: Id(),
   created_at: Time(),
-  created_by: Maybe(Id()),
-  expires_at: Maybe(Time()),
+  created_by: Nullable(Id()),
+  expires_at: Nullable(Time()),
 };
 
 /** Members as they are returned. Self-registered apps may have values that members cannot set. */
 const shownMembers: Record<string, TSchema> = {
   ...asOptional(settableMembers),
   client_name: Type.String(),
-  client_uri: Maybe(Type.String()),
-  logo_uri: Maybe(Type.String()),
-  policy_uri: Maybe(Type.String()),
-  tos_uri: Maybe(Type.String()),
+  client_uri: Nullable(Type.String()),
+  logo_uri: Nullable(Type.String()),
+  policy_uri: Nullable(Type.String()),
+  tos_uri: Nullable(Type.String()),
   contacts: Type.Array(Type.String()),
   redirect_uris: Type.Array(Type.String()),
   grant_types: Type.Array(Type.String()),
@@ -56,15 +56,15 @@ export const clientMembers: Record<string, TSchema> = {
   client_id: Type.String(),
   client_id_issued_at: Type.Integer({ minimum: 0 }),
   ...shownMembers,
-  state: Named(...states),
-  origin: Named(...appOrigins),
+  state: StringEnum(...states),
+  origin: StringEnum(...appOrigins),
   created_at: Time(),
   updated_at: Time(),
 };
 
 const app = {
   ...clientMembers,
-  role: Named(...roles, 'admin'),
+  role: StringEnum(...roles, 'admin'),
   secrets: Type.Array(Type.Object({ ...secret, _links: links }, strict), { maxItems: 100 }),
   _links: links,
 };
@@ -76,7 +76,7 @@ const shownOnce = {
 
 const { client_name: name, ...otherMembers } = settableMembers;
 const nullable = (members: Readonly<Record<string, TSchema>>) =>
-  Object.fromEntries(Object.entries(members).map(([key, schema]) => [key, Maybe(schema)]));
+  Object.fromEntries(Object.entries(members).map(([key, schema]) => [key, Nullable(schema)]));
 
 const schemas: Record<string, TSchema> = {
   App: Type.Object(app, strict),
@@ -94,28 +94,28 @@ const schemas: Record<string, TSchema> = {
   AppSecretMade: Type.Object({ ...secret, ...shownOnce, _links: links }, strict),
   AppMember: Type.Object(
     {
-      account: Maybe(Id()),
-      name: Maybe(Type.String()),
-      email: Maybe(Type.String()),
-      role: Named(...roles),
-      state: Named('active', 'invited'),
+      account: Nullable(Id()),
+      name: Nullable(Type.String()),
+      email: Nullable(Type.String()),
+      role: StringEnum(...roles),
+      state: StringEnum('active', 'invited'),
       created_at: Time(),
-      expires_at: Maybe(Time()),
+      expires_at: Nullable(Time()),
       _links: links,
     },
     strict,
   ),
   AppMemberList: listOf('AppMember'),
-  AppMemberPut: Type.Object({ role: Named(...roles) }, strict),
+  AppMemberPut: Type.Object({ role: StringEnum(...roles) }, strict),
   AppInvitation: Type.Object(
     {
       id: Id(),
       app: Type.Object(
-        { client_id: Type.String(), client_name: Type.String(), logo_uri: Maybe(Type.String()) },
+        { client_id: Type.String(), client_name: Type.String(), logo_uri: Nullable(Type.String()) },
         strict,
       ),
-      role: Named(...roles),
-      invited_by: Maybe(Type.Object({ name: Type.String(), email: Maybe(Type.String()) }, strict)),
+      role: StringEnum(...roles),
+      invited_by: Nullable(Type.Object({ name: Type.String(), email: Nullable(Type.String()) }, strict)),
       created_at: Time(),
       expires_at: Time(),
       _links: links,

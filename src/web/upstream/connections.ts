@@ -78,7 +78,7 @@ function registerConnections(
     return flow.begin(request, reply, provider, {
       interactionUid: null,
       accountId: owner.account.id,
-      question: { loginHint: null, prompt: ['select_account'], maxAgeSeconds: null },
+      hints: { loginHint: null, prompt: ['select_account'], maxAgeSeconds: null },
     });
   });
 

@@ -12,19 +12,19 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { UpstreamProvider } from '../../accounts/upstream/provider_settings.ts';
 import {
+  type AuthorizationHints,
   type UpstreamClient,
   UpstreamError,
-  type UpstreamQuestion,
 } from '../../accounts/upstream/upstream_client.ts';
 import {
-  beginUpstreamLogin,
   findVerifiedLogin,
-  isUpstreamMark,
+  isLoginKey,
+  loginKeyOf,
   returnFromProvider,
+  startUpstreamLogin,
   storeIdentity,
   type UpstreamLogin,
   upstreamLoginSeconds,
-  upstreamMark,
   type VerifiedLogin,
 } from '../../accounts/upstream/upstream_login.ts';
 import type { Database } from '../../database/database.ts';
@@ -38,7 +38,7 @@ export interface UpstreamPurpose {
   interactionUid: string | null;
   /** The signed-in account to connect the provider to; null for a sign-in. */
   accountId: string | null;
-  question: UpstreamQuestion;
+  hints: AuthorizationHints;
 }
 
 /** A sign-in with a verified identity, and the secret from the browser's cookie. */
@@ -52,7 +52,7 @@ export interface UpstreamFlow {
   providers: readonly UpstreamProvider[];
   /**
    * Redirects the browser to a provider, or sends a page with the reason.
-   * @throws Problem 429 if the client address has begun too many sign-ins
+   * @throws Problem 429 if the client address has started too many sign-ins
    */
   begin: (
     request: FastifyRequest,
@@ -86,9 +86,9 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
   const isSecure = baseUrl.startsWith('https:');
   // Lax, because the provider redirects the browser from another site.
   const attributes = `Path=/; HttpOnly; SameSite=Lax; Max-Age=${upstreamLoginSeconds}${isSecure ? '; Secure' : ''}`;
-  const cookieName = (mark: string) => `${isSecure ? '__Host-' : ''}nuncio_upstream_${mark}`;
-  const readSecret = (request: FastifyRequest, mark: string) =>
-    readCookie(request.headers.cookie, cookieName(mark));
+  const cookieName = (loginKey: string) => `${isSecure ? '__Host-' : ''}nuncio_upstream_${loginKey}`;
+  const readSecret = (request: FastifyRequest, loginKey: string) =>
+    readCookie(request.headers.cookie, cookieName(loginKey));
 
   // A HEAD request would use up the sign-in.
   app.get<{ Params: { provider: string } }>(
@@ -98,8 +98,8 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
       const client = clients.get(request.params.provider);
       const { state } = request.query as Record<string, unknown>;
       if (client === undefined || typeof state !== 'string') return unfinished(reply);
-      const mark = upstreamMark(state);
-      const browserSecret = readSecret(request, mark);
+      const loginKey = loginKeyOf(state);
+      const browserSecret = readSecret(request, loginKey);
       if (browserSecret === undefined) return unfinished(reply);
       const login = await returnFromProvider(db, client.provider.id, state, browserSecret);
       if (login === undefined) return unfinished(reply);
@@ -111,30 +111,30 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
       } catch (error) {
         return showError(request, reply, client.provider, error, pageOf(login));
       }
-      return redirect(reply, `${pageOf(login)}/upstream?${new URLSearchParams({ login: mark })}`);
+      return redirect(reply, `${pageOf(login)}/upstream?${new URLSearchParams({ login: loginKey })}`);
     },
   );
 
   return {
     providers: options.clients.map(({ provider }) => provider),
 
-    async begin(request, reply, providerId, { interactionUid, accountId, question }) {
+    async begin(request, reply, providerId, { interactionUid, accountId, hints }) {
       const client = typeof providerId === 'string' ? clients.get(providerId) : undefined;
       if (client === undefined) return unfinished(reply);
       // Each sign-in stores a row, and no authentication is required to begin one.
       countAddress(limiter, 'begin ', request.ip);
       try {
         await client.prepare();
-        const begun = await beginUpstreamLogin(db, {
+        const started = await startUpstreamLogin(db, {
           provider: client.provider.id,
           interactionUid,
           accountId,
-          isFresh: question.prompt.includes('login'),
-          maxAgeSeconds: question.maxAgeSeconds,
+          isFresh: hints.prompt.includes('login'),
+          maxAgeSeconds: hints.maxAgeSeconds,
         });
-        if (begun === undefined) return sendPage(reply, 429, 'Too many attempts', tooManyContent);
-        const url = await client.authorizationUrl(begun, question);
-        const cookie = `${cookieName(upstreamMark(begun.state))}=${begun.browserSecret}; ${attributes}`;
+        if (started === undefined) return sendPage(reply, 429, 'Too many attempts', tooManyContent);
+        const url = await client.authorizationUrl(started, hints);
+        const cookie = `${cookieName(loginKeyOf(started.state))}=${started.browserSecret}; ${attributes}`;
         return redirect(reply.header('set-cookie', cookie), url.href);
       } catch (error) {
         return showError(request, reply, client.provider, error, pageOf({ interactionUid }));
@@ -142,8 +142,8 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
     },
 
     async waiting(request, reply, interactionUid) {
-      const { login: mark } = request.query as Record<string, unknown>;
-      const browserSecret = isUpstreamMark(mark) ? readSecret(request, mark) : undefined;
+      const { login: loginKey } = request.query as Record<string, unknown>;
+      const browserSecret = isLoginKey(loginKey) ? readSecret(request, loginKey) : undefined;
       const login =
         browserSecret === undefined ? undefined : await findVerifiedLogin(db, browserSecret, interactionUid);
       const provider = clients.get(login?.provider ?? '')?.provider;

@@ -6,7 +6,7 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import type { Guard } from '../../grants/principal.ts';
-import { asksForEvents } from '../../http/api.ts';
+import { acceptsEventStream } from '../../http/api.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
 import { readTime } from '../../http/time.ts';
@@ -19,7 +19,7 @@ import type { HeaderNames } from '../sending/header_names.ts';
 import { requireEmptyBody } from '../subscriptions/subscription_body.ts';
 import { DeliveryStreams, watchedMax } from './delivery_stream.ts';
 import { sendIdempotentForOwner } from './idempotency.ts';
-import { fromLog } from './log_reads.ts';
+import { readFromLog } from './log_reads.ts';
 import { ownerOf, requireSubscription } from './subscription_routes.ts';
 
 export interface DeliveryRoutesOptions {
@@ -51,13 +51,13 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
     const subscription = await requireSubscription(db, owner, request.params.id);
     const page = readPage(request, ['status', 'kind', 'since', 'until', 'id']);
     const filter = readFilter(page.parameters);
-    if (asksForEvents(request)) {
+    if (acceptsEventStream(request)) {
       const { id } = request.params;
       const poll = async () => {
         // The token, a membership or the subscription may have ended since.
         const now = ownerOf(await guard(request, 'read:webhooks'), 'read');
         const current = await requireSubscription(db, now, id);
-        const { deliveries } = await fromLog(listDeliveries(logDb, current, filter, watchedMax, null));
+        const { deliveries } = await readFromLog(listDeliveries(logDb, current, filter, watchedMax, null));
         return deliveries.map((delivery) => ({
           ...represent(delivery),
           id: delivery.id,
@@ -68,7 +68,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
     }
     if (page.after !== null && !/^\d{1,15}$/.test(page.after)) throw page.invalid();
     const before = page.after === null ? null : Number(page.after);
-    const { deliveries, more } = await fromLog(
+    const { deliveries, more } = await readFromLog(
       listDeliveries(logDb, subscription, filter, page.limit + 1, before),
     );
     const key = ({ sequence }: Delivery) => String(sequence);
@@ -78,7 +78,7 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
   api.get<IdRoute>('/deliveries/:id', async (request) => {
     const owner = ownerOf(await guard(request, 'read:webhooks'), 'read');
     return representDetails(
-      await requireDelivery(fromLog(readDelivery(logDb, owner, request.params.id, headerNames, scopeOf))),
+      await requireDelivery(readFromLog(readDelivery(logDb, owner, request.params.id, headerNames, scopeOf))),
     );
   });
 

@@ -22,7 +22,7 @@ import {
   type StatsRange,
 } from '../log/delivery_stats.ts';
 import { listSubscriptions } from '../subscriptions/subscription.ts';
-import { fromLog } from './log_reads.ts';
+import { readFromLog } from './log_reads.ts';
 import { ownerOf, type RoutesOptions, requireSubscription } from './subscription_routes.ts';
 
 interface IdRoute {
@@ -43,16 +43,16 @@ export function registerHealthRoutes({ api, db, logDb, guard }: HealthRoutesOpti
     const owner = ownerOf(await guard(request, 'read:webhooks'), 'read');
     const { lane } = await requireSubscription(db, owner, request.params.id);
     const range = readStatsRange(request);
-    const stats = await fromLog(readStats(logDb, [lane], range));
-    return representHealth(request, range, stats, await fromLog(readBacklog(logDb, [lane])));
+    const stats = await readFromLog(readStats(logDb, [lane], range));
+    return representHealth(request, range, stats, await readFromLog(readBacklog(logDb, [lane])));
   });
 
   api.get('/deliveries/health', async (request) => {
     const owner = ownerOf(await guard(request, 'read:webhooks'), 'read');
     const range = readStatsRange(request);
     const lanes = (await listSubscriptions(db, owner, summedMax, null)).map(({ lane }) => lane);
-    const stats = await fromLog(readStats(logDb, lanes, range));
-    return representHealth(request, range, stats, await fromLog(readBacklog(logDb, lanes)));
+    const stats = await readFromLog(readStats(logDb, lanes, range));
+    return representHealth(request, range, stats, await readFromLog(readBacklog(logDb, lanes)));
   });
 
   api.get<IdRoute>('/apps/:id/health', async (request) => {
@@ -65,8 +65,8 @@ export function registerHealthRoutes({ api, db, logDb, guard }: HealthRoutesOpti
       db,
     );
     const lanes = rows.map(({ lane }) => Number(lane));
-    const stats = await fromLog(readStats(logDb, lanes, range));
-    return representHealth(request, range, stats, await fromLog(readBacklog(logDb, lanes)));
+    const stats = await readFromLog(readStats(logDb, lanes, range));
+    return representHealth(request, range, stats, await readFromLog(readBacklog(logDb, lanes)));
   });
 }
 

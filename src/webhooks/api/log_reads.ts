@@ -7,7 +7,7 @@ import { isDatabaseUnavailable, isStatementTimeout } from '../../database/databa
 import { Problem } from '../../http/problem.ts';
 
 /** @throws Problem 503 if the log is too busy */
-export function fromLog<Result>(read: Promise<Result>): Promise<Result> {
+export function readFromLog<Result>(read: Promise<Result>): Promise<Result> {
   return read.catch((error) => {
     if (!isStatementTimeout(error) && !isDatabaseUnavailable(error)) throw error;
     throw new Problem(503, 'The delivery log is busy.', {

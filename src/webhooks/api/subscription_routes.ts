@@ -20,7 +20,7 @@ import { readPage, sendPage } from '../../http/page.ts';
 import { bodyProblem, Problem } from '../../http/problem.ts';
 import { sendTest } from '../log/resend.ts';
 import type { HeaderNames } from '../sending/header_names.ts';
-import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
+import { type AppSubscriptions, mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
 import { makeSecret } from '../subscriptions/signature.ts';
 import { patchHeaders, type StaticHeaders } from '../subscriptions/static_headers.ts';
@@ -312,7 +312,9 @@ export async function requireMaySubscribe(
 ): Promise<void> {
   if (owner.kind !== 'client') return;
   const { rows } = await sql`
-    select from clients c where c.id = ${owner.clientId} and ${mayHaveOwn(appSubscriptions)}`.execute(db);
+    select from clients c where c.id = ${owner.clientId} and ${mayOwnSubscriptions(appSubscriptions)}`.execute(
+    db,
+  );
   // The server's own apps always speak for users.
   if (rows.length > 0 && !isOwnClient(owner.clientId)) return;
   const reason =

@@ -33,8 +33,8 @@ import {
   type EngineResponses,
   type EngineSettings,
   type FromEngine,
+  messageBytes,
   type ToEngine,
-  weightOf,
 } from './engine_messages.ts';
 
 /** Milliseconds between two runs of retention: usually, and if locks of others were in the way. */
@@ -162,7 +162,7 @@ class Engine {
 
   async receive(message: ToEngine): Promise<void> {
     const { type } = message;
-    this.#receivedBytes += weightOf(message);
+    this.#receivedBytes += messageBytes(message);
     if (this.#receivedBytes >= receivedBytesStep) {
       this.#post({ type: 'received', bytes: this.#receivedBytes });
       this.#receivedBytes = 0;

@@ -67,7 +67,7 @@ export type FromEngine =
   /** The engine published events itself. */
   | { type: 'wake' }
   | { type: 'span'; span: AttemptSpan }
-  /** Bytes of messages received since the last such message, as `weightOf` counts them. */
+  /** Bytes of messages received since the last such message, as `messageBytes` counts them. */
   | { type: 'received'; bytes: number }
   /** Undefined if the engine cannot respond. */
   | { type: 'response'; id: number; value: EngineResponses[keyof EngineResponses] | undefined }
@@ -76,12 +76,12 @@ export type FromEngine =
   | { type: 'stopped' };
 
 /** Approximate overhead in bytes of a message, and of each event in it. */
-const messageBytes = 200;
+const messageOverheadBytes = 200;
 const eventBytes = 200;
 
 /** The memory in bytes that an optional message uses while it is queued; 0 for messages that must be sent. */
-export function weightOf(message: ToEngine): number {
-  if (message.type === 'wake') return messageBytes;
+export function messageBytes(message: ToEngine): number {
+  if (message.type === 'wake') return messageOverheadBytes;
   if (message.type !== 'published') return 0;
-  return messageBytes + message.batch.bodies.length + message.batch.ids.length * eventBytes;
+  return messageOverheadBytes + message.batch.bodies.length + message.batch.ids.length * eventBytes;
 }

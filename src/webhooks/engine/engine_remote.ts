@@ -16,8 +16,8 @@ import {
   type EngineSettings,
   type EngineState,
   type FromEngine,
+  messageBytes,
   type ToEngine,
-  weightOf,
 } from './engine_messages.ts';
 import { type EngineTransport, openHere, openThread } from './engine_transport.ts';
 import { Restarts } from './restarts.ts';
@@ -155,7 +155,7 @@ export class RemoteEngine {
 
   #postIfRoom(message: ToEngine, transferList?: ArrayBuffer[]): void {
     if (this.#queuedBytes >= queuedBytesMax) return;
-    this.#queuedBytes += weightOf(message);
+    this.#queuedBytes += messageBytes(message);
     this.#transport.postMessage(message, transferList);
   }
 

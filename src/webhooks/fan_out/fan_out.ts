@@ -16,7 +16,7 @@ import { sql } from 'kysely';
 import { textArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
-import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
+import { type AppSubscriptions, mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import {
   accountRowsMax,
   actingApps,
@@ -147,7 +147,7 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
             offset 0
           ) as s
           where exists (
-            select from clients c where c.id = app.client_id and ${mayHaveOwn(kinds.appSubscriptions)} offset 0)
+            select from clients c where c.id = app.client_id and ${mayOwnSubscriptions(kinds.appSubscriptions)} offset 0)
           offset 0
         ) as found
         where not exists (

@@ -9,7 +9,7 @@
 
 import { sql } from 'kysely';
 import type { Transaction } from '../../database/database.ts';
-import { mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
+import { mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import type { KindArrays } from './fan_out.ts';
 
 /** Maximum events that one step reads. */
@@ -70,7 +70,7 @@ export async function replayStep(
         and (s.client_id is null or exists (
           select from clients c
           where c.id = s.client_id and not c.is_stopped
-            and (s.owner <> 'client' or ${mayHaveOwn(kinds.appSubscriptions)})))
+            and (s.owner <> 'client' or ${mayOwnSubscriptions(kinds.appSubscriptions)})))
         and case s.owner
           when 'user' then s.account_id = candidate.account_id
           else exists (

@@ -6,7 +6,7 @@ import { sql } from 'kysely';
 import type { Sealer } from '../../crypto/sealing.ts';
 import { bigintArray } from '../../database/arrays.ts';
 import type { Database, Transaction } from '../../database/database.ts';
-import { type AppSubscriptions, mayHaveOwn } from '../subscriptions/app_subscriptions.ts';
+import { type AppSubscriptions, mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import type { LaneEpoch } from '../subscriptions/delivery_id.ts';
 import { headerLines, openHeaders } from '../subscriptions/static_headers.ts';
 import {
@@ -96,7 +96,7 @@ export async function loadLanes(
         and not exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null)
         and not exists (
           select from clients c where c.id = s.client_id
-            and (c.is_stopped or (s.owner = 'client' and not ${mayHaveOwn(appSubscriptions)}))) as is_open,
+            and (c.is_stopped or (s.owner = 'client' and not ${mayOwnSubscriptions(appSubscriptions)}))) as is_open,
       case when l.next_sequence - 1 > p.cursor then array_to_string(array(
         select a.sequence from attempts a where a.lane = p.lane and a.sequence > p.cursor
         union select r.sequence from retries r where r.lane = p.lane and r.sequence > p.cursor

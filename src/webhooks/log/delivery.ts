@@ -11,7 +11,7 @@
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
 import { deliveryId, deliveryIdPrefix, parseDeliveryId } from '../subscriptions/delivery_id.ts';
-import { type Owner, seenBy } from '../subscriptions/subscription.ts';
+import { type Owner, visibleTo } from '../subscriptions/subscription.ts';
 
 export const deliveryStates = ['pending', 'held', 'succeeded', 'failed', 'cancelled'] as const;
 export type DeliveryState = (typeof deliveryStates)[number];
@@ -125,7 +125,7 @@ export async function locateDelivery(
   if (place === undefined) return undefined;
   const { rows } = await sql<{ id: string; state: string; epoch_tag: number }>`
     select id, state, ${epochTagOf(sql`lane`, sql`${place.sequence}::bigint`)} as epoch_tag
-    from subscriptions where lane = ${place.lane} and ${seenBy(owner)}`.execute(db);
+    from subscriptions where lane = ${place.lane} and ${visibleTo(owner)}`.execute(db);
   const row = rows[0];
   if (row === undefined || !isIdOf(id, row.id, place, row.epoch_tag)) return undefined;
   return { subscription: { id: row.id, state: row.state, lane: place.lane }, sequence: place.sequence };

@@ -13,7 +13,7 @@ export type AppSubscriptions = (typeof appSubscriptionModes)[number];
 export const appSubscriptionsMax = 20;
 
 /** A condition for `where`: whether client `c`, a row of `clients`, may have its own subscriptions. */
-export function mayHaveOwn(mode: AppSubscriptions) {
+export function mayOwnSubscriptions(mode: AppSubscriptions) {
   switch (mode) {
     case 'all':
       return sql`(not c.is_stopped)`;

@@ -21,7 +21,7 @@ const refusedPorts = new Set([
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it looks for
 const controlCharacter = /[\u0000-\u001f\u007f]/;
 
-export type UrlRefusalCode =
+export type UrlErrorCode =
   | 'url_invalid'
   | 'url_scheme'
   | 'url_credentials'
@@ -30,18 +30,18 @@ export type UrlRefusalCode =
   | 'url_port'
   | 'url_address';
 
-export interface UrlRefusal {
-  code: UrlRefusalCode;
+export interface UrlError {
+  code: UrlErrorCode;
   message: string;
 }
 
-export type UrlVerdict = { url: string; refusal?: never } | { url?: never; refusal: UrlRefusal };
+export type CheckedUrl = { url: string; error?: never } | { url?: never; error: UrlError };
 
 /**
  * @param allowInsecure accepts `http` and loopback hosts, for development
  * @returns the normalized URL, or why it is refused
  */
-export function checkSubscriberUrl(text: string, allowInsecure: boolean): UrlVerdict {
+export function checkSubscriberUrl(text: string, allowInsecure: boolean): CheckedUrl {
   if (Buffer.byteLength(text) > urlBytesMax) {
     return refuse('url_length', `must have at most ${urlBytesMax} bytes`);
   }
@@ -76,8 +76,8 @@ export function checkSubscriberUrl(text: string, allowInsecure: boolean): UrlVer
   return { url: url.href };
 }
 
-function refuse(code: UrlRefusalCode, message: string): UrlVerdict {
-  return { refusal: { code, message } };
+function refuse(code: UrlErrorCode, message: string): CheckedUrl {
+  return { error: { code, message } };
 }
 
 function isPortAllowed(url: URL): boolean {

@@ -134,7 +134,7 @@ function listedFor(owner: Owner) {
 }
 
 /** A condition for `where`: subscriptions that the owner may see and delete, when selected by id. */
-export function seenBy(owner: Owner) {
+export function visibleTo(owner: Owner) {
   const memberId = memberOf(owner);
   return memberId === null ? listedFor(owner) : sql`(${listedFor(owner)} or ${isOfAppOf(memberId)})`;
 }
@@ -206,7 +206,7 @@ export async function findSubscription(
   id: string,
 ): Promise<Subscription | undefined> {
   const { rows } = await sql<SubscriptionRow>`
-    select ${withFailing} where id = ${id} and ${seenBy(owner)}`.execute(db);
+    select ${withFailing} where id = ${id} and ${visibleTo(owner)}`.execute(db);
   return rows[0] && toSubscription(rows[0]);
 }
 
@@ -259,7 +259,7 @@ export async function changeSubscription(
 export async function endSubscription(tx: Transaction, owner: Owner, id: string): Promise<boolean> {
   const { rows } = await sql`
     update subscriptions set state = 'ended', ended_at = now(), updated_at = now()
-    where id = ${id} and ${seenBy(owner)} returning id`.execute(tx);
+    where id = ${id} and ${visibleTo(owner)} returning id`.execute(tx);
   return rows.length > 0;
 }
 

@@ -208,8 +208,8 @@ function readUrl(value: unknown, { allowInsecure }: BodyRules, errors: Validatio
     errors.add('/url', 'must be a URL', 'url_invalid');
     return '';
   }
-  const { url, refusal } = checkSubscriberUrl(value, allowInsecure);
-  if (refusal !== undefined) errors.add('/url', refusal.message, refusal.code);
+  const { url, error } = checkSubscriberUrl(value, allowInsecure);
+  if (error !== undefined) errors.add('/url', error.message, error.code);
   return url ?? '';
 }
 

@@ -8,7 +8,7 @@ import { checkSubscriberUrl } from '../../../src/webhooks/subscriptions/subscrib
 import { startTestServer } from '../../support/servers/server.ts';
 import { createApp } from '../../support/webhooks/apps.ts';
 
-const codeOf = (url: string) => checkSubscriberUrl(url, false).refusal?.code ?? 'accepted';
+const codeOf = (url: string) => checkSubscriberUrl(url, false).error?.code ?? 'accepted';
 
 test('webhooks 1: only https with a host is accepted', () => {
   for (const url of [
@@ -150,7 +150,7 @@ test('webhooks 9: internal names are refused', () => {
 });
 
 test('webhooks 10: development allows loopback and http, and nothing else', () => {
-  const allowed = (url: string) => checkSubscriberUrl(url, true).refusal?.code ?? 'accepted';
+  const allowed = (url: string) => checkSubscriberUrl(url, true).error?.code ?? 'accepted';
   for (const url of [
     'http://localhost:4000/',
     'http://127.0.0.1:4000/',

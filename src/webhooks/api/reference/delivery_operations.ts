@@ -13,8 +13,8 @@ import {
   Id,
   idParameter,
   jsonBody,
-  Named,
   read,
+  StringEnum,
   Time,
   write,
 } from './parts.ts';
@@ -36,7 +36,7 @@ export const deliveryOperations: Operation[] = [
         name: 'status',
         in: 'query',
         description: 'Only deliveries in this state.',
-        schema: Named(...deliveryStates),
+        schema: StringEnum(...deliveryStates),
       },
       {
         name: 'kind',

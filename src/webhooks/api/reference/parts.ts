@@ -10,9 +10,9 @@ export {
   Id,
   jsonBody,
   links,
-  Maybe,
-  Named,
+  Nullable,
   reference,
+  StringEnum,
   strict,
   Time,
 } from '../../../http/describe.ts';

@@ -19,16 +19,16 @@ import {
   staticHeadersMax,
 } from '../../subscriptions/static_headers.ts';
 import { formats } from '../../subscriptions/subscription.ts';
-import { EventId, Id, links, listOf, Maybe, mapOf, Named, reference, strict, Time } from './parts.ts';
+import { EventId, Id, links, listOf, mapOf, Nullable, reference, StringEnum, strict, Time } from './parts.ts';
 
 const settings = {
   url: Type.String({ format: 'uri', maxLength: 2_048 }),
   kinds: Type.Array(Type.String(), { minItems: 1, maxItems: 100 }),
-  signature: Named(...signatureShapes),
-  format: Named(...formats),
+  signature: StringEnum(...signatureShapes),
+  format: StringEnum(...formats),
   ordered: Type.Boolean(),
-  rate_limit: Maybe(Type.Integer({ minimum: 1, maximum: 10_000 })),
-  retry_schedule: Maybe(
+  rate_limit: Nullable(Type.Integer({ minimum: 1, maximum: 10_000 })),
+  retry_schedule: Nullable(
     Type.Array(Type.Integer({ minimum: 1, maximum: retryStepSecondsMax }), {
       minItems: 1,
       maxItems: retryStepsMax,
@@ -63,14 +63,14 @@ const optional = (properties: Record<string, TSchema>) =>
 export const subscriptionMembers = {
   id: Id(),
   ...settings,
-  headers: headersOf(Named(maskedValue)),
-  state: Named('active', 'disabled'),
-  disabled_reason: Type.Optional(Maybe(Type.String())),
-  failing_since: Maybe(Time()),
-  disables_at: Maybe(Time()),
-  owner: Named('grant', 'user', 'client'),
-  grant: Maybe(Id()),
-  client: Maybe(Type.String()),
+  headers: headersOf(StringEnum(maskedValue)),
+  state: StringEnum('active', 'disabled'),
+  disabled_reason: Type.Optional(Nullable(Type.String())),
+  failing_since: Nullable(Time()),
+  disables_at: Nullable(Time()),
+  owner: StringEnum('grant', 'user', 'client'),
+  grant: Nullable(Id()),
+  client: Nullable(Type.String()),
   created_at: Time(),
   updated_at: Time(),
   _links: links,
@@ -82,20 +82,20 @@ const delivery = {
   kind: Type.String(),
   subscription: Id(),
   sequence: Type.Integer({ minimum: 1 }),
-  state: Named(...deliveryStates),
+  state: StringEnum(...deliveryStates),
   attempt_count: Type.Integer({ minimum: 0 }),
   created_at: Time(),
-  next_attempt_at: Maybe(Time()),
+  next_attempt_at: Nullable(Time()),
   _links: links,
 };
 
 const secret = Type.String({ description: '`whsec_` and the base64 of the key.' });
-const milliseconds = Maybe(Type.Number({ minimum: 0 }));
+const milliseconds = Nullable(Type.Number({ minimum: 0 }));
 
 const count = Type.Integer({ minimum: 0 });
 const stats = {
   ...Object.fromEntries(outcomeNames.map((name) => [name, count])),
-  latency_ms: Type.Object({ p50: Maybe(count), p90: Maybe(count), p99: Maybe(count) }, strict),
+  latency_ms: Type.Object({ p50: Nullable(count), p90: Nullable(count), p99: Nullable(count) }, strict),
   errors: Type.Object(
     Object.fromEntries(errorClasses.map((name) => [name, Type.Optional(Type.Integer({ minimum: 1 }))])),
     strict,
@@ -109,7 +109,7 @@ export const healthMembers: Record<string, TSchema> = {
   bucket_seconds: { type: 'integer', enum: [fineSeconds, coarseSeconds] } as TSchema,
   buckets: Type.Array(Type.Object({ at: Time(), ...stats }, strict), { maxItems: 1_000 }),
   totals: Type.Object(stats, strict),
-  backlog: Type.Object({ pending: count, is_capped: Type.Boolean(), oldest_at: Maybe(Time()) }, strict),
+  backlog: Type.Object({ pending: count, is_capped: Type.Boolean(), oldest_at: Nullable(Time()) }, strict),
   _links: links,
 };
 
@@ -123,12 +123,12 @@ export function requestSchemas(declared: readonly EventKind[]): Record<string, T
   const choice = [...patterns].map((pattern) => pattern.replaceAll(/[.*]/g, '\\$&')).join('|');
   const kinds = Type.Array(Type.String({ pattern: `^(${choice})$` }), { minItems: 1, maxItems: 100 });
   const restorable = Object.fromEntries(
-    Object.entries(choices).map(([name, schema]) => [name, Maybe(schema)]),
+    Object.entries(choices).map(([name, schema]) => [name, Nullable(schema)]),
   );
   const newEvent = (kind: EventKind) =>
     Type.Object(
       {
-        kind: Named(kind.name),
+        kind: StringEnum(kind.name),
         account: reference('AccountName'),
         body: kind.schema,
         id: Type.Optional(EventId()),
@@ -147,7 +147,7 @@ export function requestSchemas(declared: readonly EventKind[]): Record<string, T
         {
           url,
           kinds,
-          ...optional({ ...choices, headers: Maybe(headersOf(newHeaderValue)), secret: givenSecret }),
+          ...optional({ ...choices, headers: Nullable(headersOf(newHeaderValue)), secret: givenSecret }),
         },
         strict,
       ),
@@ -159,19 +159,19 @@ export function requestSchemas(declared: readonly EventKind[]): Record<string, T
           url,
           kinds,
           ...restorable,
-          headers: Maybe(headersOf(Maybe(headerValue))),
-          state: Named('active', 'disabled'),
+          headers: Nullable(headersOf(Nullable(headerValue))),
+          state: StringEnum('active', 'disabled'),
         }),
         strict,
       ),
     ),
     TestStart: Type.Object(
-      { kind: Type.Optional(Named(pingName, ...declared.map(({ name }) => name))) },
+      { kind: Type.Optional(StringEnum(pingName, ...declared.map(({ name }) => name))) },
       strict,
     ),
     SecretRotation: Type.Object(
       {
-        overlap: Type.Optional(Maybe(Type.Integer({ minimum: 0, maximum: 604_800, default: 86_400 }))),
+        overlap: Type.Optional(Nullable(Type.Integer({ minimum: 0, maximum: 604_800, default: 86_400 }))),
         secret: Type.Optional(givenSecret),
       },
       strict,
@@ -186,7 +186,7 @@ export const schemas: Record<string, TSchema> = {
     {
       name: Type.String(),
       description: Type.String(),
-      scope: Maybe(Type.String()),
+      scope: Nullable(Type.String()),
       schema: {} as TSchema,
       example: {} as TSchema,
     },
@@ -197,7 +197,7 @@ export const schemas: Record<string, TSchema> = {
   SubscriptionList: listOf('Subscription'),
   SubscriptionMade: Type.Object({ ...subscriptionMembers, secret }, strict),
   SubscriptionSecret: Type.Object(
-    { secret, previous_secret: Maybe(secret), previous_secret_until: Maybe(Time()) },
+    { secret, previous_secret: Nullable(secret), previous_secret_until: Nullable(Time()) },
     strict,
   ),
   Nothing: Type.Object({}, strict),
@@ -215,30 +215,30 @@ export const schemas: Record<string, TSchema> = {
   Attempt: Type.Object(
     {
       number: Type.Integer({ minimum: 1 }),
-      trigger: Named('schedule', 'manual', 'recovery'),
+      trigger: StringEnum('schedule', 'manual', 'recovery'),
       at: Time(),
       duration_ms: milliseconds,
       timings: Type.Object(
         { dns_ms: milliseconds, connect_ms: milliseconds, tls_ms: milliseconds, first_byte_ms: milliseconds },
         { ...strict, description: 'Null for a step that a kept connection did not need.' },
       ),
-      connection: Maybe(Named('kept', 'new, IPv4', 'new, IPv6')),
-      status: Maybe(Type.Integer()),
-      error: Maybe(Named(...Object.keys(attemptErrors))),
-      error_detail: Maybe(Type.String({ description: 'The error in words.' })),
+      connection: Nullable(StringEnum('kept', 'new, IPv4', 'new, IPv6')),
+      status: Nullable(Type.Integer()),
+      error: Nullable(StringEnum(...Object.keys(attemptErrors))),
+      error_detail: Nullable(Type.String({ description: 'The error in words.' })),
       revision: Type.Integer({
         minimum: 1,
         description: 'Revision of the subscription whose settings applied.',
       }),
-      request: Maybe(
+      request: Nullable(
         Type.Object({ method: Type.String(), url: Type.String(), headers: mapOf(Type.String()) }, strict),
       ),
-      response: Maybe(
+      response: Nullable(
         Type.Object(
           {
             headers: mapOf(Type.Union([Type.String(), Type.Array(Type.String())])),
             body: Type.String(),
-            encoding: Named('utf-8', 'base64'),
+            encoding: StringEnum('utf-8', 'base64'),
             truncated: Type.Boolean(),
           },
           strict,
@@ -258,7 +258,10 @@ export const schemas: Record<string, TSchema> = {
       since: Time(),
       until: Type.Optional(Time()),
       status: Type.Optional(
-        Type.Union([Named(...recoverableStates), Type.Array(Named(...recoverableStates), { minItems: 1 })]),
+        Type.Union([
+          StringEnum(...recoverableStates),
+          Type.Array(StringEnum(...recoverableStates), { minItems: 1 }),
+        ]),
       ),
     },
     strict,
@@ -269,8 +272,8 @@ export const schemas: Record<string, TSchema> = {
       subscription: Id(),
       since: Time(),
       until: Time(),
-      status: Type.Array(Named(...recoverableStates)),
-      state: Named('running', 'done', 'cancelled'),
+      status: Type.Array(StringEnum(...recoverableStates)),
+      state: StringEnum('running', 'done', 'cancelled'),
       resent: Type.Integer({ minimum: 0 }),
       added: Type.Integer({ minimum: 0 }),
       created_at: Time(),
@@ -284,7 +287,12 @@ export const schemas: Record<string, TSchema> = {
     signatures: Type.Array(Type.String()),
     headers: Type.Record(Type.String(), Type.String()),
     public_keys: Type.Array(
-      Type.Object({ kid: Type.String(), key: Type.String(), signs_from: Time(), signs_until: Maybe(Time()) }),
+      Type.Object({
+        kid: Type.String(),
+        key: Type.String(),
+        signs_from: Time(),
+        signs_until: Nullable(Time()),
+      }),
     ),
     _links: links,
   }),

@@ -11,7 +11,7 @@ import { Problem, type ValidationError } from '../http/problem.ts';
 import { type PublishedEvent, parseBatch, readEvent } from './batch.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { InboxRow } from './inbox.ts';
-import type { Refusal } from './rejected_events.ts';
+import type { Rejection } from './rejected_events.ts';
 import {
   accountDeleted,
   createOwners,
@@ -26,7 +26,7 @@ const errorsKept = 20;
 
 type Publication = Pick<InboxRow, 'account' | 'eventId' | 'isChosen' | 'kind' | 'body'>;
 
-export interface TakenIn<Row extends Publication = InboxRow> {
+export interface Ingested<Row extends Publication = InboxRow> {
   /** The new events. */
   stored: StoredEvent[];
   /** Number of events whose chosen id was stored before with the same content. */
@@ -36,21 +36,21 @@ export interface TakenIn<Row extends Publication = InboxRow> {
 
 export interface Rejected<Row> {
   row: Row;
-  refusal: Refusal;
+  rejection: Rejection;
 }
 
 /** @param rows in the order in which they are to become events */
-export async function takeIn<Row extends Publication>(
+export async function ingest<Row extends Publication>(
   tx: Transaction,
   rows: readonly Row[],
   catalogue: Catalogue,
-): Promise<TakenIn<Row>> {
+): Promise<Ingested<Row>> {
   const rejected: Rejected<Row>[] = [];
   const good: { row: Row; event: PublishedEvent }[] = [];
   const names = await readNames(tx, rows);
   for (const row of rows) {
     const checked = check(row, names, catalogue);
-    if ('reason' in checked) rejected.push({ row, refusal: checked });
+    if ('reason' in checked) rejected.push({ row, rejection: checked });
     else good.push({ row, event: checked });
   }
   const events = good.map(({ event }) => event);
@@ -60,7 +60,7 @@ export async function takeIn<Row extends Publication>(
   const { taken, reused } = await takeIds(tx, events, chosen);
   for (const index of reused) {
     const { row } = good[index] as (typeof good)[number];
-    rejected.push({ row, refusal: refuse('/id', 'is already the id of another event', 'id-reused') });
+    rejected.push({ row, rejection: reject('/id', 'is already the id of another event', 'id-reused') });
   }
   const fresh = events.filter((_event, index) => !taken.has(index) && !reused.has(index));
   const stored = fresh.length === 0 ? [] : await insertEvents(tx, fresh);
@@ -94,14 +94,14 @@ async function readNames(tx: Transaction, rows: readonly Publication[]): Promise
   return { ids: namesOf('id'), externalIds: namesOf('external id'), deletedIds: namesOf('deleted id') };
 }
 
-function check(row: Publication, names: Names, catalogue: Catalogue): PublishedEvent | Refusal {
+function check(row: Publication, names: Names, catalogue: Catalogue): PublishedEvent | Rejection {
   const { account, kind, eventId: id, body } = row;
   const isOwn = names.ids.has(account);
   // The owner is ambiguous.
   if (isOwn && names.externalIds.has(account))
-    return refuse('/account', 'is the id of one account and the external id of another', 'ambiguous-account');
+    return reject('/account', 'is the id of one account and the external id of another', 'ambiguous-account');
   if (!isOwn && !names.externalIds.has(account) && names.deletedIds.has(account))
-    return refuse('/account', 'is the id of a deleted account', 'account-deleted');
+    return reject('/account', 'is the id of a deleted account', 'account-deleted');
   try {
     const errors: ValidationError[] = [];
     const name = isOwn ? account : { external_id: account };
@@ -114,12 +114,12 @@ function check(row: Publication, names: Names, catalogue: Catalogue): PublishedE
     );
     return event ?? { reason: sentenceOf(errors), errors: errors.slice(0, errorsKept) };
   } catch (error) {
-    return refusalOf(error);
+    return rejectionOf(error);
   }
 }
 
 /** Converts an error into the reason of a rejection. @param error thrown while the event was checked or stored */
-export function refusalOf(error: unknown): Refusal {
+export function rejectionOf(error: unknown): Rejection {
   if (error instanceof Problem) {
     const errors = error.errors ?? [];
     const reason = errors.length > 0 ? sentenceOf(errors) : error.message;
@@ -129,7 +129,7 @@ export function refusalOf(error: unknown): Refusal {
   return { reason: `${(error as Error)?.message ?? error}`.slice(0, 500), errors: [] };
 }
 
-function refuse(pointer: string, message: string, code: string): Refusal {
+function reject(pointer: string, message: string, code: string): Rejection {
   const errors = [{ pointer, message, code }];
   return { reason: sentenceOf(errors), errors };
 }

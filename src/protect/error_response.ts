@@ -7,7 +7,7 @@ import type { Scheme } from './credentials.ts';
 import { proofAlgorithms } from './proof.ts';
 
 /** A response, to be sent unchanged. */
-export interface Refusal {
+export interface ErrorResponse {
   readonly granted: false;
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
@@ -40,15 +40,15 @@ const titleOf: Readonly<Record<number, string>> = {
 
 const algorithms = `algs="${proofAlgorithms.join(' ')}"`;
 
-export interface Refusals {
+export interface ErrorResponses {
   /** RFC 6750 section 3.1: a request without a token gets no error code, only a challenge. */
-  noToken(): Refusal;
-  refuse(scheme: Scheme, error: ErrorCode, detail: string, extra?: RefusalExtra): Refusal;
+  noToken(): ErrorResponse;
+  forError(scheme: Scheme, error: ErrorCode, detail: string, parameters?: ErrorParameters): ErrorResponse;
   /** 503: the token cannot be verified at the moment. */
-  unavailable(detail: string): Refusal;
+  unavailable(detail: string): ErrorResponse;
 }
 
-export interface RefusalExtra {
+export interface ErrorParameters {
   /** The required scopes, for `insufficient_scope`. */
   scope?: string;
   /** The nonce for further proofs. */
@@ -56,17 +56,17 @@ export interface RefusalExtra {
 }
 
 /** @param metadataUrl URL of the resource metadata (RFC 9728) */
-export function createRefusals(metadataUrl: string): Refusals {
+export function createErrorResponses(metadataUrl: string): ErrorResponses {
   const resourceMetadata = `resource_metadata="${metadataUrl}"`;
 
   return {
     noToken() {
       const challenge = `Bearer ${resourceMetadata}, DPoP ${algorithms}, ${resourceMetadata}`;
-      return toRefusal(401, 'no-token', 'This request requires an access token.', {
+      return toErrorResponse(401, 'no-token', 'This request requires an access token.', {
         'www-authenticate': challenge,
       });
     },
-    refuse(scheme, error, detail, { scope, nonce } = {}) {
+    forError(scheme, error, detail, { scope, nonce } = {}) {
       const parameters = [
         `error="${error}"`,
         `error_description="${detail}"`,
@@ -74,18 +74,23 @@ export function createRefusals(metadataUrl: string): Refusals {
         ...(scheme === 'DPoP' ? [algorithms] : []),
         resourceMetadata,
       ];
-      return toRefusal(statusOf[error], error.replaceAll('_', '-'), detail, {
+      return toErrorResponse(statusOf[error], error.replaceAll('_', '-'), detail, {
         'www-authenticate': `${scheme} ${parameters.join(', ')}`,
         ...(nonce === undefined ? {} : { 'dpop-nonce': nonce }),
       });
     },
     unavailable(detail) {
-      return toRefusal(503, 'cannot-check', detail, { 'retry-after': '5' });
+      return toErrorResponse(503, 'cannot-check', detail, { 'retry-after': '5' });
     },
   };
 }
 
-function toRefusal(status: number, code: string, detail: string, headers: Record<string, string>): Refusal {
+function toErrorResponse(
+  status: number,
+  code: string,
+  detail: string,
+  headers: Record<string, string>,
+): ErrorResponse {
   const type = `urn:nuncio:problem:${code}`;
   return {
     granted: false,
