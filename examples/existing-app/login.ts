@@ -23,7 +23,7 @@ export function registerLogin(app: Express, pool: Pool, nuncio: Nuncio): void {
     const userId = await checkPassword(pool, textOf(email), textOf(password));
     if (userId === null) {
       const login = id === '' ? null : await nuncio.readLogin(id);
-      return response.status(422).send(loginPage(id, login, 'The address or the password is wrong.'));
+      return response.status(422).send(loginPage(id, login, 'Incorrect email address or password.'));
     }
     await beginSession(pool, response, userId);
     if (id === '') return response.redirect(303, '/');

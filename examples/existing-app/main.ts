@@ -88,7 +88,7 @@ async function startNuncio(): Promise<() => Promise<void>> {
   const deadline = Date.now() + startTimeoutMs;
   while (!(await isReady())) {
     if (child.exitCode !== null) throw new Error(`the server ended with exit code ${child.exitCode}`);
-    if (Date.now() > deadline) throw new Error(`the server did not answer at ${nuncioUrl}`);
+    if (Date.now() > deadline) throw new Error(`the server did not respond at ${nuncioUrl}`);
     await sleep(100);
   }
   return () => stop(child);

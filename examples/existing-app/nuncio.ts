@@ -92,7 +92,7 @@ export class NuncioError extends Error {
   readonly status: number;
 
   constructor(status: number, text: string) {
-    super(`Nuncio answered ${status}: ${text}`);
+    super(`Nuncio responded with ${status}: ${text}`);
     this.status = status;
   }
 }

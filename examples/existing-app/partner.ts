@@ -20,7 +20,7 @@ export function createPartner(configuration: oidc.Configuration, nuncioUrl: stri
     response.send(
       page(
         'Order watch',
-        `<p><a href="/connect">Connect the shop</a></p><h2>Orders heard of</h2><ul>${items}</ul>`,
+        `<p><a href="/connect">Connect the shop</a></p><h2>Received orders</h2><ul>${items}</ul>`,
       ),
     );
   });

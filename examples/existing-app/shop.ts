@@ -53,7 +53,10 @@ export function createShop(pool: Pool, nuncio: Nuncio): Express {
     response
       .status(isOver ? 400 : 500)
       .send(
-        page('Something went wrong', isOver ? '<p>This sign-in is over. Start again at the app.</p>' : ''),
+        page(
+          'Something went wrong',
+          isOver ? '<p>This sign-in has expired. Start again in the app.</p>' : '',
+        ),
       );
   });
   return app;

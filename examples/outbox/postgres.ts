@@ -1,7 +1,7 @@
 /**
- * Orders in a PostgreSQL database that Nuncio has nothing to do with: the code of docs/outbox.md.
+ * Orders in a PostgreSQL database separate from Nuncio's: the code of docs/outbox.md.
  *
- * In a project of your own the imports are from 'nuncio/outbox' and 'nuncio/protect'.
+ * In your project, import from 'nuncio/outbox' and 'nuncio/protect'.
  */
 
 import pg from 'pg';
@@ -57,12 +57,13 @@ export function startRelay(store: Outbox, issuer: string, clientId: string, clie
   return relay;
 }
 
-/** What an operator does after the schema of a kind was corrected, or to correct one event. */
+/** Lists the rejected events and retries all of them, after the schema of a kind was corrected. */
 export async function mend(outbox: Outbox): Promise<void> {
   for (const { id, kind, reason } of await outbox.rejected.list()) console.error(id, kind, reason);
   await outbox.rejected.retryAll();
 }
 
+/** Retries one rejected event with a corrected body. */
 export async function mendOne(outbox: Outbox, id: string, body: unknown): Promise<void> {
   const isRetried = await outbox.rejected.retry(id, { body });
   if (!isRetried) await outbox.rejected.discard(id);

@@ -1,4 +1,4 @@
-/** The same in SQLite: `node:sqlite` here, `better-sqlite3` alike. */
+/** The same in SQLite, with `node:sqlite`. `better-sqlite3` works in the same way. */
 
 import { DatabaseSync } from 'node:sqlite';
 import { sqliteOutbox } from '../../src/outbox/outbox.ts';

@@ -22,7 +22,7 @@ export class ApiError extends Error {
   readonly status: number;
 
   constructor(status: number, detail: string) {
-    super(`the API answered ${status}: ${detail}`);
+    super(`the API responded with ${status}: ${detail}`);
     this.status = status;
   }
 }

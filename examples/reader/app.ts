@@ -57,7 +57,7 @@ export function buildReader(options: ReaderOptions): FastifyInstance {
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 401) throw error;
       delete session.connection;
-      return welcomePage(options.baseUrl, 'The permission has ended. Connect again to go on.');
+      return welcomePage(options.baseUrl, 'Reader no longer has access. Connect it again to continue.');
     }
   });
 
@@ -77,7 +77,7 @@ export function buildReader(options: ReaderOptions): FastifyInstance {
     } catch (error) {
       if (!(error instanceof oidc.AuthorizationResponseError)) throw error;
       session.message =
-        error.error === 'access_denied' ? 'You said no, so Reader is not connected.' : error.message;
+        error.error === 'access_denied' ? 'You denied access, so Reader is not connected.' : error.message;
     }
     return reply.redirect('/');
   });
@@ -102,7 +102,7 @@ export function buildReader(options: ReaderOptions): FastifyInstance {
       await oidc.tokenRevocation(options.configuration, session.connection.refreshToken);
       inbox.forget(session.connection.key);
       delete session.connection;
-      session.message = 'Disconnected: the permission was withdrawn, and with it the subscription.';
+      session.message = 'Disconnected. Access was withdrawn, and the subscription has ended.';
     }
     return reply.redirect('/', 303);
   });
@@ -129,7 +129,7 @@ async function connect(
   const tokens = await finishAuthorization(options.configuration, callbackUrl, pending);
   const api = new Api(options.baseUrl, tokens.access_token);
   const { account } = await api.whoAmI();
-  // A secret URL keeps strangers from trying; the signature keeps them out.
+  // The secret URL discourages forged requests; the signature rejects them.
   const key = randomBytes(16).toString('hex');
   const url = `${options.url}/webhooks/timestamp/${key}`;
   const subscription = await api.subscribe(url, ['article.*', 'comment.*'], 'timestamp');

@@ -35,7 +35,7 @@ export async function logInAndConfirm(
     }
     request = fillForm(await response.text(), request.url, login);
   }
-  throw new Error('the server never came back to the app');
+  throw new Error('the server did not redirect back to the app');
 }
 
 function keepCookie(cookies: Map<string, string>, line: string): void {
@@ -49,7 +49,7 @@ function keepCookie(cookies: Map<string, string>, line: string): void {
 /** Submits the first form of a page: hidden fields, login, first button. */
 function fillForm(html: string, page: URL, login: { email: string; password: string }) {
   const form = /<form\b[^>]*>[\s\S]*?<\/form>/i.exec(html)?.[0];
-  if (form === undefined) throw new Error(`there is no form at ${page.pathname}:\n${html}`);
+  if (form === undefined) throw new Error(`no form at ${page.pathname}:\n${html}`);
   const body = new URLSearchParams();
   let isPressed = false;
   for (const [tag] of form.matchAll(/<(?:input|button)\b[^>]*>/gi)) {

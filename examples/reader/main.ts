@@ -35,7 +35,7 @@ async function main(): Promise<void> {
   } finally {
     await nuncio.stop();
   }
-  if (values.once) process.stdout.write('Every step held.\n');
+  if (values.once) process.stdout.write('Every step succeeded.\n');
 }
 
 async function serve(server: Nuncio): Promise<void> {

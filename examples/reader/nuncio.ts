@@ -34,7 +34,7 @@ export async function findOrStartNuncio(baseUrl: string, quiet: boolean): Promis
     if (child.exitCode !== null) throw new Error(`the server ended with exit code ${child.exitCode}`);
     if (Date.now() > deadline) {
       await stop(child);
-      throw new Error(`the server did not answer at ${baseUrl} within ${startTimeoutMs / 1000} seconds`);
+      throw new Error(`the server did not respond at ${baseUrl} within ${startTimeoutMs / 1000} seconds`);
     }
     await sleep(100);
   }

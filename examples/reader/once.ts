@@ -1,6 +1,6 @@
 /**
- * The demo without a browser, step by step: authorize, token, API, publish, signed deliveries received and verified, and
- * nothing after the permission is withdrawn. Fails at the first step that does not work.
+ * The demo without a browser, step by step: authorize, get tokens, call the API, publish, receive and verify deliveries,
+ * and withdraw access. Fails at the first step that does not work.
  */
 
 import assert from 'node:assert/strict';
@@ -86,7 +86,7 @@ async function walk(
   step(`created the article ${article.id} and published it by its own link`);
 
   await until(() => inbox.received.length >= 2 * shapes.length, 'six deliveries');
-  assert.equal(inbox.refused, 0, 'a delivery was not signed rightly');
+  assert.equal(inbox.refused, 0, 'a delivery had a wrong signature');
   for (const shape of shapes) {
     const received = inbox.received.filter((delivery) => delivery.shape === shape);
     assert.deepEqual(received.map(({ kind }) => kind).sort(), ['article.created', 'article.published']);
@@ -102,7 +102,7 @@ async function walk(
 
   await oidc.tokenRevocation(configuration, refreshed.refresh_token ?? '');
   await until(() => isRefused(new Api(baseUrl, refreshed.access_token)), 'the API to refuse the token');
-  step('withdrew the permission; the API refuses the tokens, the subscriptions have ended');
+  step('withdrew access: the API refuses the tokens, and the subscriptions have ended');
 }
 
 async function isRefused(api: Api): Promise<boolean> {
@@ -118,7 +118,7 @@ async function isRefused(api: Api): Promise<boolean> {
 async function until(holds: () => boolean | Promise<boolean>, what: string): Promise<void> {
   const deadline = Date.now() + patienceMs;
   while (!(await holds())) {
-    if (Date.now() > deadline) throw new Error(`waited ${patienceMs / 1000} s in vain for ${what}`);
+    if (Date.now() > deadline) throw new Error(`timeout after ${patienceMs / 1000} s: waiting for ${what}`);
     await sleep(50);
   }
 }

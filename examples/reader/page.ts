@@ -61,14 +61,14 @@ export function welcomePage(baseUrl: string, message: string | undefined): strin
     <section>
       ${message === undefined ? '' : `<p role="alert"><strong>${escapeHtml(message)}</strong></p>`}
       <h2>Connect your account</h2>
-      <p>Reader will be able to read and publish your articles, and is told by a signed webhook whenever one of them
-        changes. You confirm that on the server’s own page, and Reader never sees your password.</p>
+      <p>Reader will read and publish your articles, and receive a signed webhook when one of them changes. You confirm
+        this on a page of the server. Reader never sees your password.</p>
       <p><a class="button" href="/connect">Connect</a></p>
       <p class="meta">Demo login: <code>demo@example.com</code>, password <code>demo-password</code>.</p>
     </section>`);
 }
 
-/** After it. */
+/** After the user has connected. */
 export function connectedPage(view: ConnectedView): string {
   return page(
     `
@@ -77,8 +77,8 @@ export function connectedPage(view: ConnectedView): string {
     <div class="columns">
       <section>
         <h2>Your articles</h2>
-        <ul id="articles">${view.articles.map(articleItem).join('') || '<li class="empty">None yet: write one below.</li>'}</ul>
-        <h2>Write one</h2>
+        <ul id="articles">${view.articles.map(articleItem).join('') || '<li class="empty">No articles yet.</li>'}</ul>
+        <h2>Write an article</h2>
         <form method="post" action="/articles">
           <label><span>Title</span><input name="title" required maxlength="200" value="What the envoy brought"></label>
           <label><span>Text</span><textarea name="body" rows="3">It came signed.</textarea></label>
@@ -86,8 +86,8 @@ export function connectedPage(view: ConnectedView): string {
         </form>
       </section>
       <section aria-live="polite">
-        <h2>What Nuncio told this app</h2>
-        <ul id="deliveries">${view.received.map(deliveryItem).join('') || '<li class="empty" id="none">Nothing yet. Save a draft or publish one, and watch.</li>'}</ul>
+        <h2>Received deliveries</h2>
+        <ul id="deliveries">${view.received.map(deliveryItem).join('') || '<li class="empty" id="none">No deliveries yet. Save or publish an article to receive one.</li>'}</ul>
       </section>
     </div>`,
     script,

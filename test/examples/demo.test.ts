@@ -38,7 +38,7 @@ test('every step of npm run demo -- --once succeeds', async () => {
   for (const library of ['stripe', '@octokit/webhooks-methods', 'standardwebhooks']) {
     assert.match(output, new RegExp(`verified by ${library}`));
   }
-  assert.match(output, /Every step held\.\n$/);
+  assert.match(output, /Every step succeeded\.\n$/);
 });
 
 test('the demo connects, logs in, confirms, publishes, shows the event and disconnects in a browser', async (t) => {
@@ -62,7 +62,7 @@ test('the demo connects, logs in, confirms, publishes, shows the event and disco
   await page.locator('#articles li', { hasText: 'Carried by hand' }).getByText('published').waitFor();
 
   await page.getByRole('button', { name: 'Disconnect' }).click();
-  await page.getByText('the permission was withdrawn').waitFor();
+  await page.getByText('Access was withdrawn').waitFor();
   assert.deepEqual(problems, []);
 });
 
@@ -75,7 +75,7 @@ test('the demo shows a refusal when the user says no', async (t) => {
   await page.getByLabel('Password').fill('demo-password');
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('button', { name: 'Deny' }).click();
-  await page.getByText('You said no').waitFor();
+  await page.getByText('You denied access').waitFor();
 });
 
 interface Scope {

@@ -20,12 +20,16 @@ export function eventOperations(kinds: readonly EventKind[]): Operation[] {
       tag: 'events',
       summary: 'Publish events',
       description:
-        'Takes one event or an array of up to 1,000. Either all events are accepted or none. Publishing an id again has no effect.',
+        'The body is one event or an array of up to 1,000. Either all events are accepted or none. Publishing an event again with the same id has no effect.',
       scopes: ['write:events'],
       parameters: [keyParameter],
       body: jsonBody('NewEvents', example),
       responses: {
-        202: { description: 'They are durable.', schema: 'EventIds', headers: ['Idempotency-Replayed'] },
+        202: {
+          description: 'The events are durable.',
+          schema: 'EventIds',
+          headers: ['Idempotency-Replayed'],
+        },
       },
       problems: [409, ...bodyProblems],
     },
@@ -42,12 +46,12 @@ export function eventOperations(kinds: readonly EventKind[]): Operation[] {
         {
           name: 'id',
           in: 'path',
-          description: 'The event.',
+          description: 'The id of the event.',
           schema: EventId(),
           required: true,
         },
       ],
-      responses: { 204: { description: 'It is erased.' } },
+      responses: { 204: { description: 'The body is erased.' } },
       problems: [404, 413, 415],
     },
     {
@@ -72,7 +76,7 @@ export function eventOperations(kinds: readonly EventKind[]): Operation[] {
       scopes: null,
       parameters: [],
       responses: {
-        200: { description: 'Addresses, shapes of signatures, names of headers.', schema: 'Meta' },
+        200: { description: 'Addresses, signature formats, header names and public keys.', schema: 'Meta' },
       },
       problems: [],
     },

@@ -220,7 +220,7 @@ export const schemas: Record<string, TSchema> = {
       duration_ms: milliseconds,
       timings: Type.Object(
         { dns_ms: milliseconds, connect_ms: milliseconds, tls_ms: milliseconds, first_byte_ms: milliseconds },
-        { ...strict, description: 'Null for a step that a kept connection did not need.' },
+        { ...strict, description: 'Null for a step that an existing connection did not need.' },
       ),
       connection: Nullable(StringEnum('kept', 'new, IPv4', 'new, IPv6')),
       status: Nullable(Type.Integer()),
@@ -228,7 +228,7 @@ export const schemas: Record<string, TSchema> = {
       error_detail: Nullable(Type.String({ description: 'The error in words.' })),
       revision: Type.Integer({
         minimum: 1,
-        description: 'Revision of the subscription whose settings applied.',
+        description: 'The revision of the subscription that the attempt used.',
       }),
       request: Nullable(
         Type.Object({ method: Type.String(), url: Type.String(), headers: mapOf(Type.String()) }, strict),
@@ -247,7 +247,7 @@ export const schemas: Record<string, TSchema> = {
       response_omitted: Type.Optional(
         Type.Boolean({
           description:
-            'Whether the response was not stored because the account’s daily budget for responses was used up.',
+            'Whether the response is not stored because the account’s daily quota of response bytes is used up.',
         }),
       ),
     },

@@ -36,7 +36,11 @@ export const subscriptionOperations: Operation[] = [
     parameters: [keyParameter],
     body: jsonBody('SubscriptionCreate', exampleSubscription),
     responses: {
-      201: { description: 'With its secret.', schema: 'SubscriptionMade', headers: createdHeaders },
+      201: {
+        description: 'The subscription with its secret.',
+        schema: 'SubscriptionMade',
+        headers: createdHeaders,
+      },
     },
     problems: [409, ...bodyProblems],
   },
@@ -68,7 +72,7 @@ export const subscriptionOperations: Operation[] = [
         ]),
       ),
     },
-    responses: { 200: { description: 'The subscription as it is now.', schema: 'Subscription' } },
+    responses: { 200: { description: 'The changed subscription.', schema: 'Subscription' } },
     problems: [404, ...bodyProblems],
   },
   {
@@ -79,7 +83,7 @@ export const subscriptionOperations: Operation[] = [
     summary: 'End a subscription',
     scopes: write,
     parameters: [idParameter('subscription')],
-    responses: { 204: { description: 'It is gone.' } },
+    responses: { 204: { description: 'The subscription has ended.' } },
     problems: [404, 413, 415],
   },
   {
