@@ -107,7 +107,7 @@ export type LoginResult =
   | { accountId: null; error: string; description: string | null };
 
 /**
- * Answers a request. Of two concurrent answers, one succeeds.
+ * Accepts or rejects a request. Of two concurrent calls, one succeeds.
  * @returns the verifier for the browser; undefined if the request is already answered or expired
  */
 export async function recordLoginResult(

@@ -22,7 +22,7 @@ const statementTimeoutMs = 60_000;
 /** The client gives up on a result after this time. PostgreSQL is then unreachable, or it would have cancelled the statement. */
 const resultTimeoutMs = statementTimeoutMs + 5_000;
 /**
- * PostgreSQL ends a transaction that is idle for this long. Transactions wait for nothing but the database, so the node of
+ * PostgreSQL ends a transaction that is idle for this long. Transactions wait only for the database, so the node of
  * an idle one is paused or disconnected, and others wait for its locks.
  */
 const idleTransactionTimeoutMs = 10_000;

@@ -10,7 +10,7 @@ import { sql } from 'kysely';
 import pg from 'pg';
 import { type Database, partitionDaysAhead } from './database.ts';
 
-/** A waiting `detach concurrently` blocks nobody. A waiting `drop` blocks readers of that partition. */
+/** A waiting `detach concurrently` blocks no other session. A waiting `drop` blocks readers of that partition. */
 const lockTimeouts = { detach: '2s', drop: '200ms' };
 /** SQLSTATE of `lock_timeout`. */
 const lockNotAvailable = '55P03';

@@ -171,7 +171,7 @@ export class Intake {
     if (isOurs) this.#options.onTaken({ stored: [], repeated: 0, rejected });
   }
 
-  /** Counts rows, and tells publishers under load that they need not notify. */
+  /** Counts rows. Under load, announces to publishers that they need not notify. */
   async #count(rows: number): Promise<void> {
     this.#vacuum.count(rows);
     const now = performance.now();

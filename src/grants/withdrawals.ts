@@ -1,7 +1,7 @@
 /**
  * The withdrawal list: access tokens that are valid by signature and expiry but must be refused. It is kept in
  * memory, so the API runs no query per request. Notifications update it at once, and it is never trusted for more
- * than a second without reading the database. A node that cannot read the database refuses to answer. Owns the table
+ * than a second without reading the database. A node that cannot read the database responds 503. Owns the table
  * `withdrawals`, which database triggers also write.
  */
 
@@ -83,7 +83,7 @@ export class WithdrawalList {
     if (age < refreshAfterMs) return undefined;
     this.#reading ??= this.#read();
     if (age >= trustMs) return this.#reading;
-    // This read starts early and nobody waits for it. If it fails, a later request starts another one and sees the
+    // This read starts early and no request waits for it. If it fails, a later request starts another one and sees the
     // error.
     this.#reading.catch(() => {});
     return undefined;

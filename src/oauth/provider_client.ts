@@ -125,7 +125,7 @@ export function useClients(
   };
 }
 
-/** The error code is that of an unknown client; the page tells the two apart. */
+/** The error code is that of an unknown client; only the page distinguishes the two. */
 export class SuspendedClientError extends errors.InvalidClient {
   constructor() {
     super('the app is suspended by the operator of this server');

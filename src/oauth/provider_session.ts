@@ -25,7 +25,7 @@ export function useSessions({ Session }: Provider): void {
   };
 
   // A rejected form of a browser without a session makes oidc-provider persist a session that was never saved, which throws.
-  // Such a session holds nothing worth storing.
+  // Such a session has no content to store.
   prototype.persist = async function () {
     return typeof this.exp === 'number' ? persist.call(this) : '';
   };

@@ -118,7 +118,7 @@ function readAudience({ audience, url }: ProtectorOptions): readonly string[] {
   throw new TypeError(`audience is ${JSON.stringify(audience)}: it must be a string, or an array of strings`);
 }
 
-/** Requires either a client or `offline: true`, so that nobody skips introspection by mistake. */
+/** Requires either a client or `offline: true`, so that introspection is not skipped by mistake. */
 function readClient(
   options: ProtectorOptions,
 ): { clientId: string; clientSecret: string; cacheSeconds: number } | null {

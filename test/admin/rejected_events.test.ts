@@ -19,7 +19,7 @@ const { db } = server;
 const admin = await createConsoleUser(server, { isAdmin: true });
 
 /** Publishes an invalid event. @returns its rejected event */
-// biome-ignore lint/suspicious/noExplicitAny: tests look at whatever came
+// biome-ignore lint/suspicious/noExplicitAny: tests inspect any response
 async function reject(account: string, body: unknown, kind = 'push'): Promise<any> {
   await sql`select publish(${kind}, ${account}, ${JSON.stringify(body)}::jsonb)`.execute(db);
   const { rows } = await until(

@@ -38,7 +38,7 @@ async function createAppOf(user: ConsoleUser, fields: Record<string, unknown> = 
 }
 
 /** The app as a client for the helpers that sign users in. */
-// biome-ignore lint/suspicious/noExplicitAny: whatever the API gave
+// biome-ignore lint/suspicious/noExplicitAny: any response of the API
 function asClient(app: any): TestClient {
   return {
     id: app.client_id,

@@ -66,7 +66,7 @@ test('the demo connects, logs in, confirms, publishes, shows the event and disco
   assert.deepEqual(problems, []);
 });
 
-test('the demo shows a refusal when the user says no', async (t) => {
+test('the demo shows a message when the user denies access', async (t) => {
   const reader = await startReader(t, await freePort());
   const { page } = await openPage(await startBrowser(t), { javaScriptEnabled: false });
   await page.goto(reader);

@@ -42,7 +42,7 @@ const retentionPauseMs = { usual: 3_600_000, locked: 60_000 };
 /** Milliseconds between searches for subscriptions whose owners must be warned. */
 const warnPauseMs = 600_000;
 /**
- * Bytes of received messages after which the server is told. Far below the server's limit for queued bytes.
+ * Bytes of received messages after which the engine reports them to the server. Far below the server's limit for queued bytes.
  */
 const receivedBytesStep = 1_048_576;
 /** Milliseconds between searches for recoveries without a wake-up. */

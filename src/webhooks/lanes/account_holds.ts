@@ -44,7 +44,7 @@ export class AccountHolds {
     if (isReading) this.#releasedDuringRead.add(account);
   }
 
-  /** A read begins and no other is running: whatever it returns is newer than all releases so far. */
+  /** A read begins and no other is running. Its result is newer than all releases so far. */
   forgetReleases(): void {
     this.#releasedDuringRead.clear();
   }

@@ -25,7 +25,7 @@ const burstSeconds = { unknown: 4, known: 0.1 };
 /** An app may fill the windows of this many unknown hosts. */
 const unknownHostsOfApp = 16;
 /**
- * Failures of all accounts together that pause an unknown host for everybody, instead of ten failures of one account.
+ * Total failures that pause an unknown host for all accounts. Ten failures of one account pause it for that account.
  */
 const failuresOfAll = 100;
 /** Milliseconds before a lane checks again whether its app has room. */

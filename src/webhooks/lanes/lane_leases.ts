@@ -246,8 +246,8 @@ export class LaneLeases {
     }
     background.run(async () => {
       try {
-        // The heartbeat comes first: whoever ends a right waits for the nodes that exist, and everything read from
-        // here on is newer.
+        // The heartbeat comes first: a transaction that ends a right waits for all registered nodes, and everything read
+        // from here on is newer.
         await node.heartbeat();
         await holds.poll();
         for (const lane of await findChangedLanes(db, waiting)) this.reload(lane);

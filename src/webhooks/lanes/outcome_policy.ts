@@ -75,7 +75,7 @@ export interface OutcomeDecision {
   /** Milliseconds that the whole lane pauses; 0 for no pause. */
   pauseMs: number;
   isPing: boolean;
-  /** The part of the pause that the subscriber asked for. A success of another attempt does not end it. */
+  /** The part of the pause that the subscriber requested. A success of another attempt does not end it. */
   retryAfterMs: number;
   /** 410: the subscriber wants no more deliveries. */
   isGone: boolean;

@@ -1,7 +1,7 @@
 /**
  * Detects dead nodes by their heartbeat counters. A node without a heartbeat for `maxStalenessMs` (grants/delivery_hold.ts)
  * starts no delivery. A node whose counter has not changed for longer than that is dead, paused or cut off, and its lanes can be
- * claimed. Times are on the observer's monotonic clock. An observer that was paused itself knows nothing of that time, and
+ * claimed. Times are on the observer's monotonic clock. An observer that was paused has no observations of that time, and
  * starts over.
  */
 

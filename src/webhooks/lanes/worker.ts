@@ -261,7 +261,7 @@ export class Worker {
     void this.#fanOut.stop();
   }
 
-  /** Starts and reads whatever can be started and read now. */
+  /** Starts all attempts and reads that can start now. */
   #proceed(): void {
     this.#starter.pump();
     this.#reader.readMore();

@@ -8,7 +8,7 @@ export interface ApiAnswer {
   status: number;
   headers: Headers;
   /** Parsed JSON; undefined without a body. */
-  // biome-ignore lint/suspicious/noExplicitAny: tests look at whatever came
+  // biome-ignore lint/suspicious/noExplicitAny: tests inspect any response
   body: any;
   text: string;
 }

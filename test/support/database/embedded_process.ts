@@ -75,7 +75,7 @@ export async function use(
   });
   const first = await new Promise<Partial<User>>((resolve, reject) => {
     createInterface(child.stdout as NodeJS.ReadableStream).on('line', (line) => resolve(JSON.parse(line)));
-    child.on('exit', (code) => reject(new Error(`exited with ${code} and said nothing`)));
+    child.on('exit', (code) => reject(new Error(`exited with ${code} without output`)));
     child.on('error', reject);
   });
   if (!options.mayFail) assert.equal(first.error, undefined, first.message ?? '');

@@ -54,7 +54,7 @@ export async function createSubscribingClient(server: TestServer) {
   return { client, request: requester(server, accessToken) };
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: tests look at whatever came
+// biome-ignore lint/suspicious/noExplicitAny: tests inspect any response
 export async function subscribe(app: { request: Request }, fields: Record<string, unknown>): Promise<any> {
   const created = await app.request('POST', '/subscriptions', { json: { kinds: ['*'], ...fields } });
   if (created.status !== 201) throw new Error(`subscribing gave ${created.status}: ${created.text}`);
