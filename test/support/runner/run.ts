@@ -13,9 +13,10 @@ import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { buildConsole } from '../../../scripts/build_console.ts';
 import { missingFrom } from './checklist.ts';
 import { collectRan, type RanTest, slowestFiles } from './ran_tests.ts';
-import { findTestFiles, longestFirst, needsServer, testFileName } from './test_files.ts';
+import { findTestFiles, longestFirst, needsServer, testFileName, usesConsole } from './test_files.ts';
 import { startTestPostgres } from './test_postgres.ts';
 
 const { values: options, positionals: names } = parseArgs({
@@ -40,6 +41,8 @@ const testsPerFileMax = 3;
 const found = await findTestFiles(names);
 const files = longestFirst(options.fast ? found.filter((path) => !needsServer(path)) : found);
 const namePatterns = options['test-name-pattern'];
+// Once here, instead of once in each file.
+if (files.some(usesConsole) && (await buildConsole())) process.env.TEST_CONSOLE_IS_BUILT = '1';
 const postgres = options.fast ? undefined : await startTestPostgres();
 let isSuccess = false;
 try {

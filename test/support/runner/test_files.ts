@@ -47,22 +47,39 @@ const slowFiles = ['webhooks/sending/', 'commands/', 'interoperability/', 'examp
 
 /** Whether a test file, or a test module that it imports, needs more than its own process. */
 export function needsServer(path: string): boolean {
-  return slowFiles.some((start) => testFileName(path).startsWith(start)) || reachesServer(path, new Set());
+  return slowFiles.some((start) => testFileName(path).startsWith(start)) || reaches(serverModules, path);
 }
 
-function reachesServer(path: string, seen: Set<string>): boolean {
-  if (serverModules.includes(path)) return true;
+/** Whether a test file opens the console in a browser. */
+export function usesConsole(path: string): boolean {
+  return reaches(['test/support/console/console_page.ts'], path);
+}
+
+/** Whether a file is one of the modules, or imports one through other test modules. */
+function reaches(modules: readonly string[], path: string, seen = new Set<string>()): boolean {
+  if (modules.includes(path)) return true;
   if (seen.has(path)) return false;
   seen.add(path);
   const imports = readFileSync(path, 'utf8').matchAll(/(?:\bfrom|\bimport\()\s*'(\.{1,2}\/[^'$]+)'/g);
   return [...imports]
     .map(([, specifier = '']) => join(dirname(path), specifier))
     .filter((imported) => imported.startsWith('test/'))
-    .some((imported) => reachesServer(imported, seen));
+    .some((imported) => reaches(modules, imported, seen));
 }
 
-/** The slowest test files. They start first, so that none of them runs alone at the end. */
+/** The slowest test files, the slowest first. They start first, so that none of them runs alone at the end. */
 const longFiles: readonly string[] = [
+  'console/accessibility.test.ts',
+  'interoperability/schemathesis.test.ts',
+  'commands/cli.test.ts',
+  'console/operator.test.ts',
+  'webhooks/api/health.test.ts',
+  'database/embedded/embedded.test.ts',
+  'console/apps.test.ts',
+  'webhooks/engine/thread.test.ts',
+  'console/subscriptions.test.ts',
+  'console/deliveries.test.ts',
+  'web/reference/reference.test.ts',
   'whole/nodes_soak.test.ts',
   'whole/soak.test.ts',
   'webhooks/lanes/failover.test.ts',
@@ -72,10 +89,8 @@ const longFiles: readonly string[] = [
   'webhooks/lanes/crash.test.ts',
   'webhooks/engine/engine.test.ts',
   'webhooks/engine/memory.test.ts',
-  'webhooks/engine/thread.test.ts',
   'webhooks/fan_out/fairness.test.ts',
   'webhooks/fan_out/parked_events.test.ts',
-  'database/embedded/embedded.test.ts',
   'database/schema.test.ts',
   'accounts/throttle.test.ts',
   'oauth/rate_limit.test.ts',
@@ -83,5 +98,7 @@ const longFiles: readonly string[] = [
 
 export function longestFirst(paths: readonly string[]): string[] {
   const isLong = (path: string) => longFiles.includes(testFileName(path));
-  return [...paths.filter(isLong), ...paths.filter((path) => !isLong(path))];
+  const rankOf = (path: string) => longFiles.indexOf(testFileName(path));
+  const long = paths.filter(isLong).sort((one, other) => rankOf(one) - rankOf(other));
+  return [...long, ...paths.filter((path) => !isLong(path))];
 }

@@ -11,7 +11,7 @@ import { type DatabaseProxy, startDatabaseProxy } from '../../support/database/d
 import { evaluateInThread, inspectable } from '../../support/servers/inspector.ts';
 import { type NuncioProcess, startProcess } from '../../support/servers/process.ts';
 import { freePort, type TestServer, testSecret } from '../../support/servers/server.ts';
-import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
+import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
 import { type Received, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 interface Running {
@@ -54,12 +54,23 @@ async function ended({ child }: NuncioProcess): Promise<number | null> {
   return child.exitCode;
 }
 
+/** Waits until `/readyz` responds with the status. */
+function answersReadiness(get: Running['get'], status: number) {
+  return until(
+    () => get('/readyz'),
+    (answer) => answer.status === status,
+  );
+}
+
 /** Kills the engine and waits until its replacement is ready. */
 async function killEngine({ nuncio, get }: Running, expression: string, restarts: number): Promise<void> {
   await evaluateInThread(nuncio, expression);
   const counted = new RegExp(`nuncio_engine_restarts_total ${restarts}\\b`);
-  while (!counted.test((await get('/metrics')).text)) await sleep(20);
-  while ((await get('/readyz')).status !== 200) await sleep(20);
+  await until(
+    () => get('/metrics'),
+    ({ text }) => counted.test(text),
+  );
+  await answersReadiness(get, 200);
 }
 
 test('the engine restarts when its thread throws or exits, and the server continues', async (t) => {
@@ -121,14 +132,14 @@ test('the server answers /metrics while the database is away, and continues', as
   const { nuncio, proxy, get } = await start(t);
   assert.match((await get('/metrics')).text, /nuncio_delivery_backlog_age_seconds\{of="outbox"\} 0/);
   proxy.cut();
-  while ((await get('/readyz')).status !== 503) await sleep(50);
+  await answersReadiness(get, 503);
   const { status, text } = await get('/metrics');
   assert.equal(status, 200);
   assert.match(text, /nuncio_engine_memory_bytes/);
   assert.match(text, /nuncio_http_requests_total/);
   assert.doesNotMatch(text, /nuncio_delivery_backlog_age_seconds\{/);
   proxy.mend();
-  while ((await get('/readyz')).status !== 200) await sleep(50);
+  await answersReadiness(get, 200);
   assert.match((await get('/metrics')).text, /nuncio_delivery_backlog_age_seconds\{of="outbox"\} 0/);
   assert.equal(await nuncio.end('SIGTERM'), 0);
 });
@@ -136,7 +147,7 @@ test('the server answers /metrics while the database is away, and continues', as
 test('SIGTERM ends the process while the database is away', async (t) => {
   const { nuncio, proxy, get } = await start(t);
   proxy.cut();
-  while ((await get('/readyz')).status !== 503) await sleep(50);
+  await answersReadiness(get, 503);
   const code = await nuncio.end('SIGTERM');
   assert.ok(code === 0 || code === 1, String(code));
 });
@@ -148,7 +159,7 @@ test('the server reports a stuck engine thread, responds, and ends on SIGTERM', 
     nuncio,
     'setImmediate(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0))',
   );
-  while ((await get('/readyz')).status !== 503) await sleep(50);
+  await answersReadiness(get, 503);
   assert.match((await get('/readyz')).text, /fan_out, sending/);
   const { status, text } = await get('/metrics');
   assert.equal(status, 200);
