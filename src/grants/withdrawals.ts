@@ -47,8 +47,11 @@ interface WithdrawalRow {
   left_ms: number;
 }
 
-/** Milliseconds to keep an entry from a notification, until the next read replaces it. */
-const notifiedEntryMs = 3_600_000;
+/**
+ * Minimum milliseconds to keep an entry: as long as an access token lives. The database's clock may be ahead when the
+ * entry is read, so its time may seem to be over.
+ */
+const entryMsMin = 3_600_000;
 
 export class WithdrawalList {
   readonly #db: Database;
@@ -69,7 +72,7 @@ export class WithdrawalList {
     this.#db = db;
     notifications.listen('withdrawal', {
       onNotification: (payload) => {
-        this.#entries.set(payload, performance.now() + notifiedEntryMs);
+        this.#entries.set(payload, performance.now() + entryMsMin);
       },
     });
   }
@@ -103,14 +106,14 @@ export class WithdrawalList {
         select w.kind, w.subject, s.cursor, s.epoch,
           extract(epoch from w.until - now())::float8 * 1000 as left_ms
         from (select pg_snapshot_xmin(pg_current_snapshot())::text as cursor, current_epoch()::text as epoch) s
-        left join withdrawals w on w.until > now()
-          and w.transaction_id >= case when s.epoch = ${this.#epoch} then ${this.#cursor}::xid8 else '0'::xid8 end`.execute(
+        left join withdrawals w
+          on w.transaction_id >= case when s.epoch = ${this.#epoch} then ${this.#cursor}::xid8 else '0'::xid8 end`.execute(
           this.#db,
         ),
       );
       for (const row of rows) {
         if (row.subject === null) continue;
-        this.#entries.set(`${row.kind}:${row.subject}`, startedAt + row.left_ms);
+        this.#entries.set(`${row.kind}:${row.subject}`, startedAt + Math.max(row.left_ms, entryMsMin));
       }
       this.#cursor = rows[0]?.cursor ?? this.#cursor;
       this.#epoch = rows[0]?.epoch ?? this.#epoch;

@@ -6,6 +6,7 @@
 import { sql } from 'kysely';
 import { removeUnusedClients } from '../clients/self_registered.ts';
 import type { Database } from '../database/database.ts';
+import { TrustedClock } from './trusted_clock.ts';
 
 /** Milliseconds between rounds, and rows per statement. */
 const roundMs = 60_000;
@@ -102,14 +103,24 @@ export async function deleteSupersededGrants(db: Database): Promise<number> {
   return Number(numAffectedRows ?? 0);
 }
 
-/** @returns a function that stops housekeeping and waits for the current round */
+/**
+ * Starts the rounds. A round is left out while the database's clock cannot be trusted, because rows that look expired
+ * would be deleted for good.
+ * @returns a function that stops housekeeping and waits for the current round
+ */
 export function startHousekeeping(db: Database, onError: (error: unknown) => void): () => Promise<void> {
-  let round: Promise<unknown> = Promise.resolve();
+  const clock = new TrustedClock();
+  const ifTrusted = async (work: () => Promise<unknown>) => {
+    if (clock.isTrusted(await readTime(db), performance.now())) await work();
+  };
+  let round: Promise<unknown> = readTime(db)
+    .then((now) => clock.isTrusted(now, performance.now()))
+    .catch(onError);
   const timer = setInterval(() => {
-    round = runHousekeeping(db).catch(onError);
+    round = ifTrusted(() => runHousekeeping(db)).catch(onError);
   }, roundMs);
   const grantsTimer = setInterval(() => {
-    round = round.then(() => deleteSupersededGrants(db)).catch(onError);
+    round = round.then(() => ifTrusted(() => deleteSupersededGrants(db))).catch(onError);
   }, grantsMs);
   timer.unref();
   grantsTimer.unref();
@@ -118,4 +129,11 @@ export function startHousekeeping(db: Database, onError: (error: unknown) => voi
     clearInterval(grantsTimer);
     await round;
   };
+}
+
+/** @returns milliseconds since 1970, by the database's clock */
+async function readTime(db: Database): Promise<number> {
+  const { rows } = await sql<{ now: number }>`
+    select (extract(epoch from clock_timestamp()) * 1000)::float8 as now`.execute(db);
+  return (rows[0] as { now: number }).now;
 }

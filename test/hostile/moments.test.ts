@@ -146,6 +146,30 @@ test('what was withdrawn stays withdrawn after the clock ran ahead', async (t) =
   assert.ok(list.has(token));
 });
 
+test('a node that starts while the database’s clock is ahead refuses withdrawn tokens, also afterwards', async (t) => {
+  const token = {
+    tokenId: newId(),
+    grantId: null,
+    grantRevision: 0,
+    clientId: 'a client',
+    clientEpoch: null,
+  };
+  await withdrawToken(server.db, token.tokenId, new Date(Date.now() + 900_000));
+  // By a clock that is nine days ahead, the entry has expired.
+  await sql`
+    update withdrawals set until = until - interval '9 days' where subject = ${token.tokenId}`.execute(
+    server.db,
+  );
+  const list = new WithdrawalList(server.db, new Notifications(server.databaseUrl, () => {}));
+  await list.fresh();
+  assert.ok(list.has(token));
+  const monotonic = performance.now();
+  // Long enough for the next sweep.
+  t.mock.method(performance, 'now', () => monotonic + 120_000);
+  await list.fresh();
+  assert.ok(list.has(token));
+});
+
 test('what was issued during a database outage is in the audit log afterwards', async (t) => {
   const proxy = await startDatabaseProxy(server.databaseUrl);
   t.after(() => proxy.close());
