@@ -24,10 +24,12 @@ const port = await freePort();
 const baseUrl = `http://localhost:${port}`;
 if (process.argv[2] === 'nuncio') await startNuncio();
 else await startBare();
+// The measuring process failed.
+process.once('disconnect', () => process.exit(1));
 process.send?.(baseUrl);
 
 async function startNuncio(): Promise<void> {
-  const config = loadConfig({ PORT: String(port), HOST: '127.0.0.1' }, 'dev');
+  const config = loadConfig({ PORT: String(port), HOST: '127.0.0.1', NUNCIO_RATE_LIMIT: '0' }, 'dev');
   const running = await startServer({
     config,
     platform: await loadPlatform(null),

@@ -11,8 +11,9 @@ import type { PassLimits } from './outbox_selection.ts';
 
 /** Maximum heavy accounts to remember. Beyond it, accounts take their turns like any other. */
 const rememberedMax = 1_000;
-/** While this node has enough to send, heavy accounts rest this many times as long as their pass took. */
+/** While this node has enough to send, heavy accounts rest this many times as long as their pass took, up to a second. */
 const restFactor = 3;
+const restMsMax = 1_000;
 
 export class HeavyAccounts {
   /** Deliveries of one event, by account. The account whose turn comes next is first. */
@@ -58,7 +59,9 @@ export class HeavyAccounts {
     for (const account of [...known, ...taken.keys()]) {
       if (!this.#accounts.has(account)) this.#append(taken.get(account) as HeavyAccount);
     }
-    if (pass.heavy.length > 0) this.#restsUntil = isBehind ? now + durationMs * restFactor : now;
+    if (pass.heavy.length > 0) {
+      this.#restsUntil = isBehind ? now + Math.min(durationMs * restFactor, restMsMax) : now;
+    }
     if (!pass.isEnd) return;
     for (const account of this.#accounts.keys()) if (!this.#seen.has(account)) this.#accounts.delete(account);
     this.#seen.clear();

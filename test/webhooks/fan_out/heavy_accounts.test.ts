@@ -68,6 +68,12 @@ test('while the node has enough to send, heavy accounts rest for three times the
   assert.deepEqual(accounts.resting(limits, 1_150), []);
 });
 
+test('heavy accounts rest for a second at most', () => {
+  const accounts = new HeavyAccounts();
+  accounts.learn(passOf([heavy('a')]), 1_000, 4_000, true);
+  assert.equal(accounts.restsUntil, 2_000);
+});
+
 test('heavy accounts do not rest while the node has little to send', () => {
   const accounts = new HeavyAccounts();
   accounts.learn(passOf([heavy('a')]), 1_000, 50, false);
