@@ -289,7 +289,7 @@ test('a request is answered once, by any machine client', async () => {
   const { rows } = await sql`select from accounts where external_id = any(${externalIds}::text[])`.execute(
     db,
   );
-  assert.equal(rows.length, 1, 'who came too late made no account');
+  assert.equal(rows.length, 1, 'the rejected response created no account');
   assert.equal((await request('GET', `/login-requests/${begun.id}`)).body.code, 'login-request-answered');
   assert.equal((await request('POST', `/login-requests/${begun.id}/reject`)).status, 409);
 });

@@ -243,5 +243,5 @@ test('a sign-in at the account page ends another account’s session and notifie
   const { rows } = await sql`
     select from login_sessions s join accounts a on a.id = s.account_id
     where a.name = 'Bob' and s.payload ? 'authorizations'`.execute(db);
-  assert.equal(rows.length, 0, 'nothing of the other session stays');
+  assert.equal(rows.length, 0, 'the other session is deleted');
 });

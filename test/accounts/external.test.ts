@@ -217,7 +217,7 @@ test('an external account with a local account’s address is separate and signs
   assert.deepEqual([made.status, made.body.email], [201, local.email]);
   assert.notEqual(made.body.id, local.id);
   const second = await request('PUT', path(`${external}-2`), { json: { email: local.email } });
-  assert.equal(second.status, 201, 'two external accounts may have one address');
+  assert.equal(second.status, 201, 'two external accounts can share an address');
   // The local account still signs in, and the grant is its own.
   const app = await createTestClient(server);
   const { grantId } = await authorize(server, { account: local, client: app, scopes: ['read:profile'] });
@@ -419,7 +419,7 @@ test('disabling an account stops its tokens, sessions and deliveries, like the o
   const { rows } = await sql`select from account_links where account_id = ${account.id}`.execute(db);
   assert.equal(rows.length, 0);
   const kept = await request('PUT', path(externalId), { json: { name: 'Ann B' } });
-  assert.equal(kept.body.disabled, true, 'a change of something else enables nobody');
+  assert.equal(kept.body.disabled, true, 'another change does not enable the account');
   assert.equal(
     (await request('PATCH', `/accounts/${account.id}`, { json: { disabled: false } })).body.disabled,
     false,
@@ -427,7 +427,7 @@ test('disabling an account stops its tokens, sessions and deliveries, like the o
   assert.deepEqual(
     (await request('GET', `/accounts/${account.id}/grants`)).body.items,
     [],
-    'what ended stays so',
+    'ended sessions and grants stay ended',
   );
 
   async function openLink(id: string) {
@@ -479,10 +479,10 @@ test('a machine client enables only what the accounts API disabled', async () =>
       if (method !== 'PATCH') assert.ok(body.detail.includes(externalId), body.detail);
     }
     assert.equal(await state(), true);
-    assert.deepEqual(await find(other), [], 'a list is refused as a whole');
+    assert.deepEqual(await find(other), [], 'a list is rejected as a whole');
   };
   await request('PUT', path(externalId), { json: { disabled: false } });
-  assert.equal(await state(), false, 'what is enabled stays so');
+  assert.equal(await state(), false, 'an enabled account stays enabled');
 
   assert.equal((await admin.request('POST', `/admin${self}/disable`)).status, 200);
   await requireRefused();

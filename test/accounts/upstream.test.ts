@@ -157,7 +157,7 @@ test('an address is neither used nor stored when it is unverified or the provide
     const page = await signIn(provider, { sub, ...claims }, browser);
     assert.equal(page.response.status, 200, page.text);
     assert.match(page.text, /Create an account/);
-    assert.doesNotMatch(page.text, /There is an account/, 'says nothing of who has an account');
+    assert.doesNotMatch(page.text, /There is an account/, 'does not reveal who has an account');
     assert.equal(await accountOf(sub), undefined);
     await browser.submit(page, { action: 'create' });
     const account = await accountOf(sub);

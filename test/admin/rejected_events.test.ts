@@ -43,7 +43,11 @@ test('a rejected event is shown with its reason, corrected and delivered', async
   assert.equal(listed.body.items[0].body_json, undefined);
   const retry = bad._links.retry.href;
   const again = await admin.request('POST', retry, { json: {} });
-  assert.deepEqual([again.status, again.body.errors[0].pointer], [422, '/body/ref'], 'nothing was corrected');
+  assert.deepEqual(
+    [again.status, again.body.errors[0].pointer],
+    [422, '/body/ref'],
+    'the unchanged event is rejected again',
+  );
   for (const [json, pointer] of [
     [{ body: { ref: 8 } }, '/body'],
     [{ kind: 'ping', body: {} }, '/kind'],

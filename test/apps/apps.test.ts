@@ -561,7 +561,7 @@ test('a suspended app gets no tokens, no access and no deliveries until it is re
     (await requester(server, renewed.body.access_token as string)('GET', '/articles')).status,
     200,
   );
-  assert.equal((await request('GET', '/articles')).status, 401, 'what was dead stays dead');
+  assert.equal((await request('GET', '/articles')).status, 401, 'the revoked token stays revoked');
   await publish(publisher, account, ['after']);
   const received = await subscriber.waitFor(2);
   assert.deepEqual(

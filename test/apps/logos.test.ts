@@ -77,11 +77,11 @@ test('a member uploads, replaces and removes a logo', async () => {
     const path = replaced.body._links.logo.href;
     assert.notEqual(path, first);
     assert.equal((await show(path)).headers.get('content-type'), type);
-    assert.equal((await show(first)).status, 404, 'the one before is gone');
+    assert.equal((await show(first)).status, 404, 'the previous logo is gone');
   }
   const last = await logoOf(owner, id);
   assert.equal((await owner.request('DELETE', `/apps/${id}/logo`)).status, 204);
-  assert.equal((await owner.request('DELETE', `/apps/${id}/logo`)).status, 204, 'there is none any more');
+  assert.equal((await owner.request('DELETE', `/apps/${id}/logo`)).status, 204, 'removing it again succeeds');
   assert.equal(await logoOf(owner, id), undefined);
   assert.equal((await show(String(last))).status, 404);
   const entries = await entriesOf(id);
@@ -309,7 +309,7 @@ test('attack: content that is not an image of its declared type is refused', asy
     headers: { 'content-type': 'image/png' },
     raw: new Uint8Array(png()),
   });
-  assert.equal(other.status, 415, 'no other resource takes images');
+  assert.equal(other.status, 415, 'no other resource accepts images');
 });
 
 test('attack: a body past the limit is refused, by length or in chunks, and a false length stores nothing', async () => {

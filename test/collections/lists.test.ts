@@ -81,7 +81,7 @@ test('a resource present throughout is listed exactly once while others come and
     });
     const ids = seen.map((item) => item.id);
     assert.equal(new Set(ids).size, ids.length, 'something came twice');
-    for (const id of stays) assert.ok(ids.includes(id), 'something was left out');
+    for (const id of stays) assert.ok(ids.includes(id), 'a resource is missing');
   }
 });
 

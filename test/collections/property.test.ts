@@ -174,7 +174,7 @@ async function change(
     before.body !== article.body ||
     before.isPublished !== article.isPublished;
   const etag = answer.headers.get('etag') as string;
-  assert.equal(etag === article.etag, !isChanged, 'a tag changes with the resource, and with nothing else');
+  assert.equal(etag === article.etag, !isChanged, 'a tag changes only with the resource');
   if (!isChanged) return;
   article.staleEtag = article.etag;
   article.etag = etag;

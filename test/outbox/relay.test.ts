@@ -294,7 +294,7 @@ for (const database of databases) {
       const stopped = patient.stop({ timeoutMs: 600_000 });
       release.resolve();
       await stopped;
-      assert.equal(await outbox.hasWaiting(), false, 'what was published was recorded');
+      assert.equal(await outbox.hasWaiting(), false, 'the published events are recorded');
 
       await append(pushes(account.id, ids));
       const asked = Promise.withResolvers<AbortSignal>();

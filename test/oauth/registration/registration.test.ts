@@ -384,7 +384,7 @@ test('oauth 87: a change of what the app may not set is refused', async () => {
     assert.match(answer.headers.get('www-authenticate') ?? '', /^Bearer/);
     assert.equal((await manage(registered, method, body, other.registration_access_token)).status, 401);
   }
-  assert.equal((await manage(registered, 'GET')).status, 200, 'nothing happened to it');
+  assert.equal((await manage(registered, 'GET')).status, 200, 'the registration is unchanged');
 });
 
 test('oauth 87: deleting itself ends everything the app was given', async () => {

@@ -53,7 +53,7 @@ test('static headers are sent, sealed, masked in every response and changed one 
     [headers['X-Api-Key'], '42', undefined],
   );
   const again = await attemptsOf(app.request, first.body.delivery);
-  assert.equal(again[0].request.headers.Authorization, '***', 'the log says what was sent then');
+  assert.equal(again[0].request.headers.Authorization, '***', 'the log shows the headers of that attempt');
   assert.deepEqual((await app.request('PATCH', path, { json: { headers: null } })).body.headers, {});
 });
 
