@@ -1,7 +1,7 @@
 /**
- * Accounts whose events become many deliveries each. They take turns among themselves, so that a pass stays short, and all other
- * accounts have a turn in every pass. While this node has enough to send, heavy accounts also rest between their turns, so that
- * fan-out does not take the processor and the database from sending.
+ * Heavy accounts: each of their events becomes many deliveries. They take turns among themselves, so that a pass stays short, and
+ * all other accounts have a turn in every pass. While this node has enough to send, heavy accounts also rest between their turns,
+ * so that fan-out leaves the processor and the database to sending.
  *
  *   an event may become many deliveries → heavy → resting (passes skip it) → its turn → resting → … → no event left → forgotten
  */
