@@ -88,6 +88,8 @@ for (const [name, size] of Object.entries({ phone, desktop })) {
     test(`axe finds no faults in the dialogs and remaining tabs of the console ${variant}`, async (t) => {
       const subscriber = await startSubscriber(t, answer(500));
       const user = await createConsoleUser(server, { isAdmin: true });
+      // Administrators can disable other accounts only.
+      await createTestAccount(server);
       const { id } = await subscribe(user, { url: subscriber.url, description: 'Warehouse' });
       const made = await user.request('POST', '/apps', {
         json: { client_name: 'Reader', redirect_uris: ['https://reader.example/cb'], scope: 'read:posts' },
