@@ -92,6 +92,7 @@ async function prepare(type: ResourceType): Promise<Principal> {
     );
   }
   const scopes = new Set([type.readScope, type.writeScope]);
+  // Only the guard makes principals; this one stands for a checked token.
   return { accountId: id, clientId: 'bench', scopes } as unknown as Principal;
 }
 

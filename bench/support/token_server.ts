@@ -56,7 +56,7 @@ async function startBare(): Promise<void> {
       keys: [
         { ...(await exportJWK(privateKey)), alg: 'ES256', use: 'sig' },
         { ...(await exportJWK(rsa.privateKey)), alg: 'RS256', use: 'sig' },
-      ] as never,
+      ] as never, // jose and oidc-provider declare different types for a JWK
     },
     clients: [
       {
@@ -107,7 +107,7 @@ async function startBare(): Promise<void> {
         resource: baseUrl,
         scope: options.scope,
         sessionUid: 'bench',
-      } as never);
+      } as never); // oidc-provider's type omits members that its own endpoints set
       codes.push(await code.save());
     }
     process.send?.(codes);

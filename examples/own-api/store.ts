@@ -43,6 +43,7 @@ export function openStore(db: DatabaseSync, outbox: SqliteOutbox): Store {
       const rows = db
         .prepare('select id, text, created_at from notes where account = ? order by created_at, id')
         .all(account);
+      // SQLite's rows have no type; the statement selects the members of a note.
       return rows.map((row) => ({ ...row }) as unknown as Note);
     },
     add(account, text) {

@@ -112,6 +112,10 @@ export interface Child {
 export type AnyCollectionDeclaration = CollectionDeclaration<Fields>;
 export type AnyChildDeclaration = ChildDeclaration<Fields>;
 
+/**
+ * The declarations made here. `Collection` and `Child` are opaque to the platform's author, so declarations are cast to them;
+ * `readCollection` and `readChild` convert back what these sets contain.
+ */
 const collections = new WeakSet<object>();
 const children = new WeakSet<object>();
 

@@ -78,6 +78,7 @@ export function createApplication(
     trustProxy: config.trustProxy.length > 0 ? [...config.trustProxy] : false,
     routerOptions: { maxParamLength: 2_048, ignoreTrailingSlash: false },
     clientErrorHandler: handleClientError,
+    // Fastify's type for this handler differs from that of error handlers in its type parameters only.
     frameworkErrors: handleError as unknown as FrameworkErrors,
     // While the server stops, requests in flight finish and new ones get 503.
     return503OnClosing: true,
@@ -134,6 +135,7 @@ export function createApplication(
     else done(null, payload);
   });
   app.server.on('connect', rejectConnect);
+  // As above: the parts that get the application do not use the type provider.
   return app as unknown as FastifyInstance;
 }
 

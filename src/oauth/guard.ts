@@ -61,6 +61,7 @@ export function createGuard(options: GuardOptions): Guard {
       const detail = `The access token lacks the scope ${missing.join(' ')}.`;
       throw reject(scheme, 'insufficient_scope', detail, scopes.join(' '));
     }
+    // `Principal` is branded: only this check makes one.
     return claims as unknown as Principal;
   };
 }

@@ -64,6 +64,7 @@ export function isUserAction(interaction: { result?: object | undefined } | unde
 /** Makes oidc-provider resume an interaction only in the browser that submitted its result. */
 export function useInteractionBinding({ Interaction }: Provider, baseUrl: string): void {
   const isSecure = baseUrl.startsWith('https:');
+  // oidc-provider's type omits the parameters of `find` and the stored members.
   const model = Interaction as unknown as {
     find: (uid: string, ...rest: unknown[]) => Promise<ProviderInteraction | undefined>;
     prototype: ProviderInteraction;

@@ -37,6 +37,7 @@ interface ProviderError extends Error {
 
 /** Subscribes to oidc-provider's events. */
 export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog): void {
+  // oidc-provider's types list each event separately, so a loop over names does not match them.
   const on = (name: string, listener: (...values: never[]) => void) =>
     (provider as unknown as NodeJS.EventEmitter).on(name, listener as never);
   for (const name of refusals) {

@@ -74,6 +74,7 @@ export function useClients(
     }
     let client = known.get(cached);
     if (client === undefined) {
+      // oidc-provider's type omits the second parameter, the context of the validation.
       client = new (Client as unknown as new (metadata: object, ctx: object) => ProviderClient)(
         toMetadata(cached.client, settings),
         storedClient,

@@ -28,6 +28,7 @@ class HtmlText {
 export function html(strings: TemplateStringsArray, ...values: Insertable[]): Html {
   let text = strings[0] ?? '';
   for (const [index, value] of values.entries()) text += insert(value) + (strings[index + 1] ?? '');
+  // `Html` is branded: only this function makes it, so nothing else is inserted without escaping.
   return new HtmlText(text) as unknown as Html;
 }
 

@@ -29,6 +29,7 @@ export function createMetadataCheck(provider: () => Provider, catalogue: ScopeCa
   return (metadata, id, issuedAt) => {
     refuseUnknownScopes(metadata, catalogue);
     const sent: Metadata = { grant_types: ['authorization_code', 'refresh_token'], ...metadata };
+    // The validation of a client reads only these two members of a request's context.
     const ctx = { oidc: { route: accountRoute, body: sent } } as unknown as KoaContextWithOIDC;
     const sector = sectorError(sent, (sent.redirect_uris ?? []) as string[]);
     if (sector !== undefined) throw toProblem(new errors.InvalidClientMetadata(sector));

@@ -122,6 +122,7 @@ export function createDocumentFinder(provider: Provider, options: ProviderOption
       // A document from oidc-provider's cache is not stored: another node may have stored a newer one.
       const isFetched = Provider.ctx === undefined || requestsWithFetch.has(Provider.ctx);
       if (known !== undefined && !isFetched) return withEpoch(client, known);
+      // oidc-provider's type for metadata has no index signature.
       const description = describe(client.metadata() as unknown as Metadata, new URL(id).host);
       if (known === undefined && !(await countDocument(db, Provider.ctx?.ip ?? ''))) {
         throw new errors.InvalidClient('too many new apps, try again later');

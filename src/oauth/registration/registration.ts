@@ -52,6 +52,7 @@ export function registrationMetadata({
     properties: extraMembers,
     validator(ctx, member, _value, schema) {
       if (member !== extraMembers[0] || ctx === storedClient) return;
+      // The validated metadata, whose members oidc-provider's type omits.
       const metadata = schema as unknown as Metadata;
       // Without a request context, oidc-provider reads a metadata document.
       if (ctx === undefined) return applyDocumentPolicy(metadata, policy);

@@ -15,6 +15,7 @@ export function interactionStorage(db: Database): ModelStorage {
       // The session id is a secret of the browser and is not stored; the uid identifies the session.
       const { session, ...rest } = payload;
       const { cookie: _cookie, ...known } = (session ?? {}) as Record<string, unknown>;
+      // The payload's type requires the cookie in a session.
       const stored = withoutId(session === undefined ? rest : { ...rest, session: known as never });
       await sql`
         insert into interactions (uid, payload, expires_at)

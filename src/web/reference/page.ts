@@ -75,7 +75,7 @@ export function registerReference(app: FastifyInstance, source: ReferenceSource)
   const page = () =>
     readerPage({
       head: brandHead(app.brand, 'brand.css'),
-      // Tests validate the document with the schema of OpenAPI 3.1.
+      // The document is built as plain JSON. Tests validate it with the schema of OpenAPI 3.1.
       document: openApi as unknown as ApiDocument,
       signIn: { clientId: docsClientId, redirectUri: docsRedirectUri(source.baseUrl) },
     });

@@ -164,9 +164,9 @@ function readFields(body: Body, rules: BodyRules, errors: ValidationErrors): Sub
   const { signature = 'timestamp', format = 'json', ordered = false, description = '' } = body;
   const rateLimit = body.rate_limit ?? null;
   const schedule = body.retry_schedule ?? null;
-  if (!signatureShapes.includes(signature as never))
+  if (!isOneOf(signatureShapes, signature))
     errors.add('/signature', `must be one of ${list(signatureShapes)}`);
-  if (!formats.includes(format as never)) errors.add('/format', `must be one of ${list(formats)}`);
+  if (!isOneOf(formats, format)) errors.add('/format', `must be one of ${list(formats)}`);
   if (typeof ordered !== 'boolean') errors.add('/ordered', 'must be true or false');
   if (rateLimit !== null && !isWhole(rateLimit, 1, rateLimitMax)) {
     errors.add('/rate_limit', `must be an integer from 1 to ${rateLimitMax} (per second), or null`);
@@ -233,6 +233,10 @@ function readSecret(value: unknown, errors: ValidationErrors): string | undefine
     `must be whsec_ followed by the base64 of ${secretBytesMin} to ${secretBytesMax} bytes`,
   );
   return undefined;
+}
+
+function isOneOf<Value>(values: readonly Value[], value: unknown): value is Value {
+  return (values as readonly unknown[]).includes(value);
 }
 
 function isSchedule(value: unknown): boolean {

@@ -42,6 +42,7 @@ export function parseHead(text: string): ResponseHead | null {
     else if (fields.length > 0) fields[fields.length - 1] += ` ${trim(line)}`;
     else return null;
   }
+  // Without a prototype, no field name means anything else. The compiler takes `__proto__` for a member.
   const headers: ResponseHeaders = { __proto__: null } as never;
   for (const line of fields) {
     const [, name, value = ''] = fieldLine.exec(line) ?? [];
