@@ -87,7 +87,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
   const db = openDatabase({ connectionString: cluster.proxy.url, connectionsMax: 4, onIdleError: () => {} });
   atEnd(t, () => db.destroy());
   const config = loadConfig({ ...settings, PORT: '1', DATABASE_URL: cluster.proxy.url }, 'start');
-  const server = { db, config, baseUrl: config.baseUrl } as never;
+  const server = { db, config, baseUrl: config.baseUrl };
   const subscriber = await startTroublesome(t, createRandom(seed + 1));
   const recoverable = {
     since: new Date(Date.now() - clockRangeMs / 2).toISOString(),

@@ -83,7 +83,7 @@ test(`webhooks 62: random faults lose no event and deliver to nobody else (seed 
     LOG_LEVEL: 'fatal',
   };
   const config = loadConfig(settings, 'start');
-  const server = { db, config, baseUrl: config.baseUrl } as never;
+  const server = { db, config, baseUrl: config.baseUrl };
   const subscriber = await startTroublesome(t, createRandom(seed + 1));
   const faults = await startWithFaults(t, { dataDir, databaseUrl: connectionString, proxy, settings });
   const beganAt = new Date().toISOString();

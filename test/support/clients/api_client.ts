@@ -1,7 +1,7 @@
 /** Requests to the API for tests: one user with one token, and parsed responses. */
 
 import type { Account } from '../../../src/accounts/account.ts';
-import type { TestServer } from '../servers/server.ts';
+import type { ReachableServer, TestServer } from '../servers/server.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from './oauth.ts';
 
 export interface ApiAnswer {
@@ -30,7 +30,7 @@ export interface ApiUser {
 
 /** Creates a user and a token for that user from a new client. */
 export async function createApiUser(
-  server: TestServer,
+  server: ReachableServer,
   scopes: readonly string[] = ['read:posts', 'write:posts'],
   account?: Pick<Account, 'id'>,
 ): Promise<ApiUser> {

@@ -21,6 +21,9 @@ export interface TestServer {
   running: RunningServer;
 }
 
+/** What clients of a server use, also where the server is a separate process. */
+export type ReachableServer = Pick<TestServer, 'baseUrl' | 'config' | 'db'>;
+
 /** A scope with `after`: the context of a test, or the `after` of a file or suite. */
 interface Scope {
   after: (hook: () => Promise<void>) => void;

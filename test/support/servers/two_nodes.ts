@@ -6,16 +6,15 @@ import { type Database, openDatabase } from '../../../src/database/database.ts';
 import { createDatabase } from '../database/database.ts';
 import { until } from '../webhooks/apps.ts';
 import { type NuncioProcess, startProcess } from './process.ts';
-import { freePort, type TestServer, testSecret } from './server.ts';
+import { freePort, type ReachableServer, testSecret } from './server.ts';
 
 export interface TwoNodes {
   db: Database;
   databaseUrl: string;
   /** The leader. It started first and holds the first lanes. */
   first: NuncioProcess;
-  /** The members of a test server that HTTP requests need. */
-  serverA: TestServer;
-  serverB: TestServer;
+  serverA: ReachableServer;
+  serverB: ReachableServer;
 }
 
 /** Starts two servers and waits until both are ready. Stops them after the test, even if the first is suspended. */
@@ -49,7 +48,6 @@ export async function startTwoNodes(t: TestContext): Promise<TwoNodes> {
     await db.destroy();
     await database.drop();
   });
-  // The servers are separate processes, so a test server's in-process members do not exist.
-  const serverA = { db, config, baseUrl: config.baseUrl } as unknown as TestServer;
+  const serverA = { db, config, baseUrl: config.baseUrl };
   return { db, databaseUrl: database.url, first, serverA, serverB: { ...serverA, baseUrl } };
 }

@@ -9,12 +9,12 @@ import type { Account } from '../../../src/accounts/account.ts';
 import { type ApiAnswer, requester } from '../clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../clients/oauth.ts';
 import { patienceMs } from '../patience.ts';
-import type { TestServer } from '../servers/server.ts';
+import type { ReachableServer, TestServer } from '../servers/server.ts';
 
 export type Request = ReturnType<typeof requester>;
 
 /** Creates a machine client of the operator, with a token that may publish. */
-export async function createPublisher(server: TestServer): Promise<Request> {
+export async function createPublisher(server: ReachableServer): Promise<Request> {
   const client = await createTestClient(server, { scopes: ['write:events'] });
   const { accessToken } = await mintAccessToken(server, { client, scopes: ['write:events'] });
   return requester(server, accessToken);
@@ -31,7 +31,7 @@ export const appScopes = ['read:posts', 'write:posts', 'read:profile', 'read:web
 
 /** Creates an app that acts for a user. */
 export async function createApp(
-  server: TestServer,
+  server: ReachableServer,
   options: { scopes?: string[]; account?: Pick<Account, 'id'> } = {},
 ): Promise<App> {
   const scopes = options.scopes ?? appScopes;
@@ -47,7 +47,7 @@ export async function createApp(
 }
 
 /** Creates a client that may subscribe for itself. */
-export async function createSubscribingClient(server: TestServer) {
+export async function createSubscribingClient(server: ReachableServer) {
   const scopes = ['read:posts', 'read:webhooks', 'write:webhooks'];
   const client = await createTestClient(server, { scopes, maySubscribe: true });
   const { accessToken } = await mintAccessToken(server, { client, scopes });

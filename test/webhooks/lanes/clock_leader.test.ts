@@ -8,7 +8,7 @@ import { openDatabase } from '../../../src/database/database.ts';
 import { newDataDir, start } from '../../support/database/embedded_process.ts';
 import { createSteppedClock } from '../../support/database/stepped_clock.ts';
 import { startProcess } from '../../support/servers/process.ts';
-import { freePort, type TestServer, testSecret } from '../../support/servers/server.ts';
+import { freePort, testSecret } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
@@ -41,8 +41,7 @@ test('a retry keeps its time when the clock goes back while the leader is suspen
   const db = openDatabase({ connectionString: postgres.connectionString, connectionsMax: 2 });
   t.after(() => db.destroy());
   const config = loadConfig({ ...settings, PORT: '1' }, 'start');
-  // The servers are processes of their own. The helpers need only these fields of a test server.
-  const here = { db, config, baseUrl: config.baseUrl } as unknown as TestServer;
+  const here = { db, config, baseUrl: config.baseUrl };
   const subscriber = await startSubscriber(t, (_received, response) => void response.writeHead(503).end());
   const app = await createApp(here);
   await subscribe(app, { url: subscriber.url });

@@ -8,7 +8,7 @@ import { openDatabase } from '../../../src/database/database.ts';
 import { newDataDir, start } from '../../support/database/embedded_process.ts';
 import { createSteppedClock } from '../../support/database/stepped_clock.ts';
 import { startProcess } from '../../support/servers/process.ts';
-import { freePort, type TestServer, testSecret } from '../../support/servers/server.ts';
+import { freePort, testSecret } from '../../support/servers/server.ts';
 import { createApp, createPublisher, pushBody, subscribe, until } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
@@ -34,8 +34,7 @@ test('steps of the database’s clock lose, delay and repeat no delivery', async
   const db = openDatabase({ connectionString: postgres.connectionString, connectionsMax: 2 });
   t.after(() => db.destroy());
   const config = loadConfig(settings, 'start');
-  // The server is a process of its own. The helpers need only these fields of a test server.
-  const here = { db, config, baseUrl: config.baseUrl } as unknown as TestServer;
+  const here = { db, config, baseUrl: config.baseUrl };
   let failures = 0;
   const subscriber = await startSubscriber(t, (_received, response) => {
     response.writeHead(failures > 0 ? 503 : 204).end();

@@ -14,7 +14,7 @@ import { startServer } from '../../../src/server.ts';
 import { requester } from '../../support/clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
 import { createDatabase } from '../../support/database/database.ts';
-import { freePort, testSecret } from '../../support/servers/server.ts';
+import { freePort, type ReachableServer, testSecret } from '../../support/servers/server.ts';
 import { startTwoNodes } from '../../support/servers/two_nodes.ts';
 import { appScopes, publish, subscribe, until } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
@@ -79,8 +79,7 @@ interface Setup {
   app: Awaited<ReturnType<typeof createParticipants>>;
 }
 
-async function createParticipants(server: Parameters<typeof createTestAccount>[0], config: never) {
-  const host = { ...server, config } as never as Parameters<typeof mintAccessToken>[0] & typeof server;
+async function createParticipants(host: Pick<ReachableServer, 'db' | 'config'>) {
   const client = await createTestClient(host, { scopes: [...appScopes, 'write:events'] });
   const account = await createTestAccount(host);
   const forUser = await mintAccessToken(host, { account, client, scopes: appScopes });
@@ -118,7 +117,7 @@ async function setUp(
     };
   };
   const first = await start(database.url);
-  const app = await createParticipants({ db }, config as never);
+  const app = await createParticipants({ db, config });
   await first.close();
   return { databaseUrl: database.url, start, app, db, baseUrl: config.baseUrl };
 }
@@ -184,7 +183,7 @@ for (const [what, statement] of [
 test('webhooks 63, 66: two nodes share the work, and a stalled node is replaced and does no harm when it resumes', async (t) => {
   const { first, serverA: server, serverB } = await startTwoNodes(t);
   const subscriber = await startSubscriber(t);
-  const app = await createParticipants(server, server.config as never);
+  const app = await createParticipants(server);
   const user = { request: requester(server, app.userToken) };
   for (let count = 0; count < 10; count += 1) await subscribe(user, { url: `${subscriber.url}/${count}` });
   const throughB = requester(serverB, app.machineToken);
