@@ -123,7 +123,7 @@ async function setUp(
 }
 
 for (const [what, statement] of [
-  ['a claim', 'for update skip locked'],
+  ['a claim', 'where owner is null and due_at <= now()'],
   ['a fan-out', 'insert into deliveries'],
   ['a mark', 'free as ('],
   ['a record', 'insert into attempts'],
