@@ -9,6 +9,7 @@ import { after, type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { followClock, repairTimes } from '../../../src/webhooks/lanes/clock_steps.ts';
 import { applyRetention } from '../../../src/webhooks/log/retention.ts';
+import { disableFailing } from '../../../src/webhooks/subscriptions/failing.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
@@ -179,6 +180,27 @@ test('webhooks 65: several nodes that find a step of the clock bring times forwa
   assert.deepEqual(await read(), broughtForward);
   const { rows } = await sql<{ steps: string }>`select steps from database_clock`.execute(db);
   assert.deepEqual(rows, [{ steps: '1' }]);
+});
+
+test('a warning that was given while the clock was ahead disables no subscription before five days of failures', async () => {
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: 'https://hooks.example/failing' });
+  const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(db);
+  const lane = Number(rows[0]?.lane);
+  const failSince = async (ago: string) => {
+    await sql`
+      update lane_progress set failures = 30, failing_since = now() - ${ago}::interval where lane = ${lane}`.execute(
+      db,
+    );
+    await sql`
+      insert into failing_warnings (lane, failing_since, warning, disables_at)
+      select lane, failing_since, 'last', now() - interval '1 minute' from lane_progress where lane = ${lane}
+      on conflict (lane) do update set failing_since = excluded.failing_since`.execute(db);
+  };
+  await failSince('1 day');
+  assert.deepEqual(await disableFailing(db, [lane]), []);
+  await failSince('5 days 1 minute');
+  assert.deepEqual(await disableFailing(db, [lane]), [lane]);
 });
 
 async function makeDay(day: string): Promise<void> {
