@@ -102,6 +102,12 @@ export class LaneLeases {
     this.#sweepAt = Math.min(this.#sweepAt, this.#sweptAt + reconcileSweepPauseMs);
   }
 
+  /** The same, for deliveries that wait already: the previous leader may have just died. */
+  reconcileNow(): void {
+    this.reconcileSoon();
+    this.#pollAt = 0;
+  }
+
   /**
    * Whether the last poll is recent enough to start attempts. Without one, this node cannot know whose rights have
    * ended.

@@ -139,7 +139,7 @@ export class Worker {
       assignTo: () => (this.#leases.hasRoom ? this.node.id : null),
       isBehind: () => this.#lanes.hasPlenty,
       owns: (lane) => this.#leases.owns(lane),
-      onLead: () => this.#leases.reconcileSoon(),
+      onLead: () => this.#leases.reconcileNow(),
       onBegin: () => this.#loader.beginPass(),
       onPass: (additions, events) => this.#loader.takePass(additions, events),
     });
