@@ -6,6 +6,7 @@ import { sql } from 'kysely';
 import { newId } from '../../src/crypto/ids.ts';
 import { createGrant } from '../../src/grants/grant.ts';
 import { TestBrowser } from '../support/browser/browser.ts';
+import { createAccountsClient, externalPath } from '../support/clients/accounts_client.ts';
 import { requester } from '../support/clients/api_client.ts';
 import {
   authorize,
@@ -29,12 +30,8 @@ import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_INSECURE_SUBSCRIBERS: '1' });
 const { db } = server;
-const scopes = ['read:accounts', 'write:accounts', 'write:logins', 'write:events'];
-const client = await createTestClient(server, { scopes });
-const request = requester(server, await clientToken(server, client, scopes));
-const path = (externalId: string) => `/accounts/external/${encodeURIComponent(externalId)}`;
-const find = async (externalId: string) =>
-  (await request('GET', `/accounts?${new URLSearchParams({ external_id: externalId })}`)).body.items;
+const { client, scopes, request, find } = await createAccountsClient(server);
+const path = externalPath;
 
 const oddIds = {
   'as long as it may be': 'ä'.repeat(255),

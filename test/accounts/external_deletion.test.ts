@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { newId } from '../../src/crypto/ids.ts';
-import { requester } from '../support/clients/api_client.ts';
-import { clientToken, createTestAccount, createTestClient } from '../support/clients/oauth.ts';
+import { createAccountsClient, externalPath } from '../support/clients/accounts_client.ts';
+import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
 import { createConsoleUser } from '../support/console/console_user.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import {
@@ -20,12 +20,8 @@ import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_INSECURE_SUBSCRIBERS: '1' });
 const { db } = server;
-const scopes = ['read:accounts', 'write:accounts', 'write:logins', 'write:events'];
-const client = await createTestClient(server, { scopes });
-const request = requester(server, await clientToken(server, client, scopes));
-const path = (externalId: string) => `/accounts/external/${encodeURIComponent(externalId)}`;
-const find = async (externalId: string) =>
-  (await request('GET', `/accounts?${new URLSearchParams({ external_id: externalId })}`)).body.items;
+const { client, request, find } = await createAccountsClient(server);
+const path = externalPath;
 
 test('deleting an account ends everything it opened in one commit and erases its identity', async (t) => {
   const subscriber = await startSubscriber(t);

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { newId } from '../../src/crypto/ids.ts';
-import { type ApiAnswer, createApiUser } from '../support/clients/api_client.ts';
+import { type ApiResponse, createApiUser } from '../support/clients/api_client.ts';
 import { testPlatform as platform } from '../support/servers/platform.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { createApp, subscribe, until } from '../support/webhooks/apps.ts';
@@ -95,7 +95,7 @@ test('concurrent comments are each checked against their own parent', async () =
   assert.equal((await ada.request('POST', `/articles/${open}/publish`)).status, 200);
   const comment = (user: typeof ada, article: string, body = mark) =>
     user.request('POST', `/articles/${article}/comments`, { json: { body } });
-  const answers: ApiAnswer[] = await Promise.all([
+  const answers: ApiResponse[] = await Promise.all([
     comment(bob, open),
     comment(ada, open),
     comment(ada, draft),

@@ -11,7 +11,7 @@ import { collectSingles, type SingleEvent } from '../../src/events/single.ts';
 import type { StoredEvent } from '../../src/events/store.ts';
 import { loadPlatform } from '../../src/platform.ts';
 import { startServer } from '../../src/server.ts';
-import { type ApiAnswer, requester } from '../support/clients/api_client.ts';
+import { type ApiResponse, requester } from '../support/clients/api_client.ts';
 import { createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
 import { createDatabase } from '../support/database/database.ts';
 import { startDatabaseProxy } from '../support/database/database_proxy.ts';
@@ -100,7 +100,7 @@ test('fifty concurrent events, some invalid, each get their own response, and ex
   );
   for (const [index, name] of names.entries()) {
     const { status, code } = cases.get(name) as Case;
-    const answer = answers[index] as ApiAnswer;
+    const answer = answers[index] as ApiResponse;
     assert.equal(answer.status, status, `${name}: ${answer.text}`);
     if (code !== undefined) assert.equal(answer.body.code, code, name);
   }

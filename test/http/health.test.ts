@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { type ApiAnswer, requester } from '../support/clients/api_client.ts';
+import { type ApiResponse, requester } from '../support/clients/api_client.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
 
@@ -27,7 +27,7 @@ for (const [worker, table] of [
   ['sending', 'subscriptions'],
 ] as const) {
   test(`the server is not ready while ${worker} is stuck, and ready afterwards`, async () => {
-    const isDown = ({ status, body }: ApiAnswer) => status === 503 && body.detail.includes(worker);
+    const isDown = ({ status, body }: ApiResponse) => status === 503 && body.detail.includes(worker);
     await server.db.transaction().execute(async (tx) => {
       // The test holds the lock for longer than the timeout of a node.
       await sql`set local idle_in_transaction_session_timeout = 0`.execute(tx);

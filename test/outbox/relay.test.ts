@@ -8,7 +8,7 @@ import { createRelay, type NewEvent, type RelayOptions } from '../../src/outbox/
 import { createPublisher } from '../../src/protect/protect.ts';
 import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
 import { databases, openOutbox, pushes } from '../support/publishing/application_outbox.ts';
-import { startTroublesomeServer, type Trouble } from '../support/publishing/faulty_proxy.ts';
+import { type ProxyBehaviour, startFaultyProxy } from '../support/publishing/faulty_proxy.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { createRandom } from '../support/values/random.ts';
 import { createApp, pushBody, subscribe, until } from '../support/webhooks/apps.ts';
@@ -30,7 +30,7 @@ function marks(length: number): string[] {
 }
 
 async function setUp(t: TestContext, database: (typeof databases)[number]) {
-  const troubles = await startTroublesomeServer(t, server.baseUrl);
+  const troubles = await startFaultyProxy(t, server.baseUrl);
   const opened = await openOutbox(t, database);
   const publisher = createPublisher({
     issuer: server.baseUrl,
@@ -90,7 +90,7 @@ for (const database of databases) {
     test('each event is stored once and in the order of its account when requests fail', async (t) => {
       const { outbox, append, relay, troubles, errors } = await setUp(t, database);
       const random = createRandom(database.length);
-      const fates: Trouble[] = [
+      const fates: ProxyBehaviour[] = [
         ...Array.from({ length: 14 }, () => 'pass' as const),
         'late',
         'half',
@@ -107,7 +107,7 @@ for (const database of databases) {
         { status: 302, headers: { location: 'http://127.0.0.1:1/' } },
         { status: 202, headers: { 'content-length': '1000' }, body: '{' },
       ];
-      troubles.behave(() => fates[Math.floor(random() * fates.length)] as Trouble);
+      troubles.behave(() => fates[Math.floor(random() * fates.length)] as ProxyBehaviour);
       const owners = [account, await createTestAccount(server), await createTestAccount(server)];
       const running = relay({ batchEvents: 20 });
       running.start();
@@ -163,7 +163,10 @@ for (const database of databases) {
       // An id that the server has stored with different content.
       await append([{ kind: 'push', account: account.id, body: pushBody('other'), id: known }]);
       assert.equal((await relay().runOnce()).rejected, 1);
-      assert.match((await outbox.rejected.list()).at(-1)?.reason ?? '', /^\/id is the id of another event/);
+      assert.match(
+        (await outbox.rejected.list()).at(-1)?.reason ?? '',
+        /^\/id is already the id of another event/,
+      );
 
       await outbox.rejected.retry(ids[3] as string, { body: pushBody('corrected') });
       await outbox.rejected.discard(ids[10] as string);

@@ -17,7 +17,7 @@ import { sql } from 'kysely';
 import { loadConfig } from '../../src/config/config.ts';
 import { openDatabase } from '../../src/database/database.ts';
 import { withdrawGrant } from '../../src/grants/grant.ts';
-import { type ApiAnswer, requester } from '../support/clients/api_client.ts';
+import { type ApiResponse, requester } from '../support/clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
 import { atEnd } from '../support/database/embedded_process.ts';
 import {
@@ -30,7 +30,7 @@ import {
 import { freePort, testSecret } from '../support/servers/server.ts';
 import { createRandom } from '../support/values/random.ts';
 import { appScopes, pushBody } from '../support/webhooks/apps.ts';
-import { insist, startTroublesome } from '../support/webhooks/faulty_subscriber.ts';
+import { insist, startFaultySubscriber } from '../support/webhooks/faulty_subscriber.ts';
 
 const seconds = Number(process.env.SOAK_SECONDS ?? 25);
 const seed = Number(process.env.SOAK_SEED ?? 102);
@@ -45,7 +45,7 @@ const waitSecondsMax = 1_800;
 /** Recoveries include events of wrong clocks. */
 const clockRangeMs = 40 * 86_400_000;
 
-type Send = (method: string, path: string, json?: unknown) => Promise<ApiAnswer>;
+type Send = (method: string, path: string, json?: unknown) => Promise<ApiResponse>;
 
 interface Member {
   path: string;
@@ -88,7 +88,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
   atEnd(t, () => db.destroy());
   const config = loadConfig({ ...settings, PORT: '1', DATABASE_URL: cluster.proxy.url }, 'start');
   const server = { db, config, baseUrl: config.baseUrl };
-  const subscriber = await startTroublesome(t, createRandom(seed + 1));
+  const subscriber = await startFaultySubscriber(t, createRandom(seed + 1));
   const recoverable = {
     since: new Date(Date.now() - clockRangeMs / 2).toISOString(),
     until: new Date(Date.now() + clockRangeMs).toISOString(),

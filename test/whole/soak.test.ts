@@ -15,7 +15,7 @@ import { sql } from 'kysely';
 import { loadConfig } from '../../src/config/config.ts';
 import { type Database, openDatabase } from '../../src/database/database.ts';
 import { withdrawGrant } from '../../src/grants/grant.ts';
-import { type ApiAnswer, requester } from '../support/clients/api_client.ts';
+import { type ApiResponse, requester } from '../support/clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
 import { startDatabaseProxy } from '../support/database/database_proxy.ts';
 import { atEnd, newDataDir, start } from '../support/database/embedded_process.ts';
@@ -30,7 +30,7 @@ import {
   type Request,
   subscribe,
 } from '../support/webhooks/apps.ts';
-import { insist, startTroublesome } from '../support/webhooks/faulty_subscriber.ts';
+import { insist, startFaultySubscriber } from '../support/webhooks/faulty_subscriber.ts';
 
 const seconds = Number(process.env.SOAK_SECONDS ?? 20);
 const seed = Number(process.env.SOAK_SEED ?? Date.now() % 1_000_000);
@@ -84,7 +84,7 @@ test(`webhooks 62: random faults lose no event and deliver to nobody else (seed 
   };
   const config = loadConfig(settings, 'start');
   const server = { db, config, baseUrl: config.baseUrl };
-  const subscriber = await startTroublesome(t, createRandom(seed + 1));
+  const subscriber = await startFaultySubscriber(t, createRandom(seed + 1));
   const faults = await startWithFaults(t, { dataDir, databaseUrl: connectionString, proxy, settings });
   const beganAt = new Date().toISOString();
 
@@ -151,7 +151,7 @@ test(`webhooks 62: random faults lose no event and deliver to nobody else (seed 
         if (member.withdrawnAt === null) member.possible.add(String(mark));
       }
       const accepted = await insist(async () => {
-        const answer: ApiAnswer = await publisher('POST', '/events', { json: events });
+        const answer: ApiResponse = await publisher('POST', '/events', { json: events });
         if (answer.status >= 500) throw new Error(answer.text);
         return answer;
       });

@@ -4,7 +4,7 @@ import type { Account } from '../../../src/accounts/account.ts';
 import type { ReachableServer, TestServer } from '../servers/server.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from './oauth.ts';
 
-export interface ApiAnswer {
+export interface ApiResponse {
   status: number;
   headers: Headers;
   /** Parsed JSON; undefined without a body. */
@@ -25,7 +25,7 @@ export interface ApiUser {
   account: Pick<Account, 'id'>;
   accessToken: string;
   grantId: string | null;
-  request: (method: string, path: string, options?: ApiRequest) => Promise<ApiAnswer>;
+  request: (method: string, path: string, options?: ApiRequest) => Promise<ApiResponse>;
 }
 
 /** Creates a user and a token for that user from a new client. */
@@ -42,7 +42,7 @@ export async function createApiUser(
 
 /** Sends no `Authorization` header without a token. */
 export function requester(server: Pick<TestServer, 'baseUrl'>, accessToken?: string) {
-  return async (method: string, path: string, options: ApiRequest = {}): Promise<ApiAnswer> => {
+  return async (method: string, path: string, options: ApiRequest = {}): Promise<ApiResponse> => {
     const headers: Record<string, string> = {
       ...(accessToken === undefined ? {} : { authorization: `Bearer ${accessToken}` }),
       ...(options.json === undefined ? {} : { 'content-type': 'application/json' }),

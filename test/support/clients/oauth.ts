@@ -181,7 +181,7 @@ export interface AuthorizeOptions {
   browser?: TestBrowser;
 }
 
-export interface AuthorizationAnswer {
+export interface AuthorizationResponse {
   /** The final redirect to the client. */
   redirect: URL;
   code: string;
@@ -210,7 +210,7 @@ export function authorizationUrl(
 export async function obtainCode(
   server: Pick<TestServer, 'baseUrl'>,
   options: AuthorizeOptions,
-): Promise<AuthorizationAnswer> {
+): Promise<AuthorizationResponse> {
   const { account, client, scopes } = options;
   const browser = options.browser ?? new TestBrowser(server.baseUrl);
   const { verifier, challenge } = createPkce();

@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 
 /** What happens to one request. `pass` forwards it; `late` forwards it and loses the response. */
-export type Trouble =
+export type ProxyBehaviour =
   | 'pass'
   | 'late'
   | 'half'
@@ -12,11 +12,11 @@ export type Trouble =
   | 'hang'
   | { status: number; headers?: Record<string, string>; body?: string };
 
-export interface TroublesomeServer {
+export interface FaultyProxy {
   /** Replaces the global `fetch` and sends `POST /events` through the proxy. */
   fetch: (url: string, init?: RequestInit) => Promise<Response>;
   /** Sets what happens to subsequent requests. */
-  behave: (next: (body: string) => Trouble) => void;
+  behave: (next: (body: string) => ProxyBehaviour) => void;
   /** Bodies of all requests so far. */
   requests: string[];
 }
@@ -28,8 +28,8 @@ interface Scope {
 /** Timeout of a hanging request in `fetch`. It is shorter than the publisher's. */
 const hangMs = 300;
 
-export async function startTroublesomeServer(scope: Scope, baseUrl: string): Promise<TroublesomeServer> {
-  let behaviour: (body: string) => Trouble = () => 'pass';
+export async function startFaultyProxy(scope: Scope, baseUrl: string): Promise<FaultyProxy> {
+  let behaviour: (body: string) => ProxyBehaviour = () => 'pass';
   const requests: string[] = [];
   let isHanging = false;
 

@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import type { Account } from '../../../src/accounts/account.ts';
-import { type ApiAnswer, requester } from '../clients/api_client.ts';
+import { type ApiResponse, requester } from '../clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../clients/oauth.ts';
 import { patienceMs } from '../patience.ts';
 import type { ReachableServer, TestServer } from '../servers/server.ts';
@@ -70,7 +70,7 @@ export async function publish(
   publisher: Request,
   account: Pick<Account, 'id'>,
   marks: unknown[],
-): Promise<ApiAnswer> {
+): Promise<ApiResponse> {
   const events = marks.map((mark) => ({ kind: 'push', account: account.id, body: pushBody(mark) }));
   const answer = await publisher('POST', '/events', { json: events });
   if (answer.status !== 202) throw new Error(`publishing gave ${answer.status}: ${answer.text}`);

@@ -41,7 +41,7 @@ export class Inbox {
 }
 
 /** Starts a subscriber that fails at random until it is told to stop failing. */
-export async function startTroublesome(t: TestContext, random: () => number) {
+export async function startFaultySubscriber(t: TestContext, random: () => number) {
   const inboxes = new Map<string, Inbox>();
   const inboxOf = (path: string) => {
     const inbox = inboxes.get(path) ?? new Inbox();

@@ -12,7 +12,12 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import fc from 'fast-check';
 import { generateApi } from 'swagger-typescript-api';
-import { type ApiAnswer, type ApiUser, createApiUser, requester } from '../../support/clients/api_client.ts';
+import {
+  type ApiResponse,
+  type ApiUser,
+  createApiUser,
+  requester,
+} from '../../support/clients/api_client.ts';
 import { createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
 import { type ConsoleUser, createConsoleUser } from '../../support/console/console_user.ts';
 import { testPlatform, testScopes } from '../../support/servers/platform.ts';
@@ -381,7 +386,7 @@ function bodyFor(operation: Schema): fc.Arbitrary<{ type: string; text: string }
   return fc.oneof(...bodies, { weight: 1, arbitrary: fc.constant({ type: 'text/plain', text: 'x' }) });
 }
 
-function checkAnswer(ajv: Ajv2020, operation: Schema, answer: ApiAnswer, what: string): void {
+function checkAnswer(ajv: Ajv2020, operation: Schema, answer: ApiResponse, what: string): void {
   const described = operation.responses[answer.status];
   assert.ok(described, `${what}: ${answer.status} is not described: ${answer.text.slice(0, 300)}`);
   assert.ok(answer.status < 500, `${what}: ${answer.text}`);
