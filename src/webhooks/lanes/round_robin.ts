@@ -25,8 +25,10 @@ interface Queued {
 /** A tenant that has left the queue. */
 interface Gone {
   readonly left: number;
-  /** The number of turns at which a round has passed, and the tenant gets a new head start. */
-  readonly until: number;
+  /** The number of turns when it left. */
+  readonly at: number;
+  /** Turns of a round: one for each tenant in line. */
+  readonly round: number;
 }
 
 export class RoundRobin {
@@ -56,9 +58,7 @@ export class RoundRobin {
       queued.lanes.add(lane);
       return;
     }
-    const gone = this.#gone.get(tenant);
-    const left = gone === undefined || this.#turns >= gone.until ? headStart : gone.left;
-    this.#queue(tenant, { lanes: new Set([lane]), left });
+    this.#queue(tenant, { lanes: new Set([lane]), left: this.#leftOf(tenant) });
   }
 
   delete(lane: Lane): void {
@@ -106,11 +106,18 @@ export class RoundRobin {
     return undefined;
   }
 
+  /** Each round without the tenant gives it one more turn of a head start. */
+  #leftOf(tenant: Tenant): number {
+    const gone = this.#gone.get(tenant);
+    if (gone === undefined) return headStart;
+    return Math.min(headStart, gone.left + Math.floor((this.#turns - gone.at) / gone.round));
+  }
+
   #queue(tenant: Tenant, queued: Queued): void {
     (queued.left > 0 ? this.#starting : this.#inLine).set(tenant, queued);
   }
 
   #leave(tenant: Tenant, { left }: Queued): void {
-    this.#gone.set(tenant, { left, until: this.#turns + this.#inLine.size });
+    this.#gone.set(tenant, { left, at: this.#turns, round: Math.max(1, this.#inLine.size) });
   }
 }

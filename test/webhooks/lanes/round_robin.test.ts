@@ -100,6 +100,24 @@ test('tenants that leave and return at every turn do not keep others from theirs
   assert.ok(turns >= 90, `${turns} of 100 turns`);
 });
 
+test('tenants that leave when their head starts are used up do not get more than their share', () => {
+  const queue = new RoundRobin();
+  const busy = lanesOf('busy', 2);
+  for (const lane of busy) queue.add(lane);
+  takeAndReturn(queue, 32);
+  const hostile = Array.from({ length: 10 }, (_, index) => lanesOf(`hostile ${index}`, 32)).flat();
+  for (const lane of hostile) queue.add(lane);
+  let turns = 0;
+  for (let count = 0; count < 11 * 320; count += 1) {
+    const lane = queue.take(always) as Lane;
+    if (lane.tenant !== busy[0]?.tenant) continue;
+    turns += 1;
+    // The hostile tenants return after each turn of the busy one.
+    for (const each of [lane, ...hostile]) queue.add(each);
+  }
+  assert.ok(turns >= 250, `${turns} of 320 turns`);
+});
+
 test('a tenant that may not continue is parked until it is requeued', () => {
   const queue = new RoundRobin();
   const [first, second] = [...lanesOf('first', 1), ...lanesOf('second', 1)] as [Lane, Lane];
