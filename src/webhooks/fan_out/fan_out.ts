@@ -191,7 +191,7 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
       where ctid = any(array(select place from chosen where take < size))
     )
     select
-      (select string_agg(distinct day::text, ',') from walk where day <> ${day}::date) as other_days,
+      (select string_agg(distinct day::text, ',') from walk where day <> ${day}::date and not is_skipped) as other_days,
       (select turn from walk order by number desc limit 1) as last,
       (select ${mayVisitMore(limits)} from walk order by number desc limit 1) as is_end,
       exists (

@@ -166,8 +166,8 @@ export class FanOutLoop {
   async #pass(connection: Database): Promise<boolean> {
     const { onBegin, kinds, isBehind } = this.#options;
     const { limits, isSingle, isFull } = this.#size;
-    const resting = isFull ? this.#heavy.resting(limits, performance.now()) : [];
-    const range = this.#rotation.range(limits, resting);
+    const heavy = isFull ? this.#heavy.turns(limits, performance.now()) : undefined;
+    const range = this.#rotation.range(limits, heavy);
     const next = isSingle ? await findNextEvent(connection, range) : undefined;
     if (isSingle) await setPassTimeout(connection, passTimeoutMs.single);
     this.#begunAt = performance.now();
@@ -189,7 +189,7 @@ export class FanOutLoop {
     else this.#size.grow();
     const isMoreNow = pass.hasMore || !pass.isEnd || pass.otherDays.length > 0;
     // Only accounts that rest are left.
-    if (!isMoreNow && !isDrained) this.#idleUntil = this.#heavy.restsUntil;
+    this.#idleUntil = isMoreNow || isDrained ? Number.NEGATIVE_INFINITY : this.#heavy.restsUntil;
     if (isMoreNow) this.#begunAt = Number.NEGATIVE_INFINITY;
     this.#vacuum.count(pass.rows);
     this.#handOver(pass);

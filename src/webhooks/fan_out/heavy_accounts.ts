@@ -7,13 +7,15 @@
  */
 
 import type { FanOutPass, HeavyAccount } from './fan_out.ts';
-import type { PassLimits } from './outbox_selection.ts';
+import type { PassLimits, PassRange } from './outbox_selection.ts';
 
 /** Maximum heavy accounts to remember. Beyond it, accounts take their turns like any other. */
 const rememberedMax = 1_000;
 /** While this node has enough to send, heavy accounts rest this many times as long as their pass took, up to a second. */
 const restFactor = 3;
 const restMsMax = 1_000;
+
+export type HeavyTurns = Pick<PassRange, 'resting' | 'entitled' | 'skipsFrom'>;
 
 export class HeavyAccounts {
   /** Deliveries of one event, by account. The account whose turn comes next is first. */
@@ -31,16 +33,21 @@ export class HeavyAccounts {
    * Returns the accounts that the next pass skips. The others take at most half of the pass, or one account.
    * @param now milliseconds on the monotonic clock
    */
-  resting(limits: PassLimits, now: number): string[] {
+  turns(limits: PassLimits, now: number): HeavyTurns {
     const resting: string[] = [];
+    const entitled: string[] = [];
     let left = now < this.#restsUntil ? 0 : limits.deliveries / 2;
     let isFirst = now >= this.#restsUntil;
     for (const [account, deliveries] of this.#accounts) {
-      if (isFirst || deliveries <= left) left -= deliveries;
-      else resting.push(account);
+      if (isFirst || deliveries <= left) {
+        left -= deliveries;
+        entitled.push(account);
+      } else resting.push(account);
       isFirst = false;
     }
-    return resting;
+    // An account that cannot be remembered would be skipped for ever.
+    const skipsFrom = this.#accounts.size < rememberedMax ? limits.deliveries / 2 : limits.deliveries;
+    return { resting, entitled, skipsFrom };
   }
 
   /**

@@ -52,6 +52,10 @@ export interface PassRange {
   after: string;
   /** Accounts that the pass skips. */
   resting: readonly string[];
+  /** Heavy accounts whose turn it is. They are not skipped. */
+  entitled: readonly string[];
+  /** Deliveries of a pass from which on other heavy accounts are skipped. */
+  skipsFrom: number;
   limits: PassLimits;
 }
 
@@ -68,7 +72,7 @@ export function mayVisitMore({ accounts, deliveries }: PassLimits) {
  * Common table expressions: `walk` (the visited accounts, including those that are skipped), `taking` (accounts that get a turn, with their share in
  * events) and `chosen` (outbox rows: `take` of their `size` events, with the `positions` of those).
  */
-export function chooseFromOutbox({ day, after, resting, limits }: PassRange) {
+export function chooseFromOutbox({ day, after, resting, entitled, skipsFrom, limits }: PassRange) {
   const candidatesMax = limits.deliveries + 1;
   return sql`
     walk as (
@@ -79,7 +83,8 @@ export function chooseFromOutbox({ day, after, resting, limits }: PassRange) {
         walk.total + case when skip.is_skipped then 0 else candidate.count end, walk.counted + candidate.count
       from walk
       cross join lateral (
-        select turn, day, lanes, turn = any(${textArray(resting)}::text[]::uuid[]) as rests from outbox
+        select turn, day, lanes, turn = any(${textArray(resting)}::text[]::uuid[]) as rests,
+          turn = any(${textArray(entitled)}::text[]::uuid[]) as is_entitled from outbox
         where turn > walk.turn order by turn, id limit 1
       ) as next
       cross join lateral (
@@ -103,7 +108,7 @@ export function chooseFromOutbox({ day, after, resting, limits }: PassRange) {
       ) as candidate
       cross join lateral (
         select next.rests or (
-          candidate.count >= ${sql.lit(heavyDeliveriesMin)} and walk.total >= ${limits.deliveries}::int / 2.0
+          candidate.count >= ${sql.lit(heavyDeliveriesMin)} and walk.total >= ${skipsFrom}::float8 and not next.is_entitled
         ) as is_skipped
       ) as skip
       where ${mayVisitMore(limits)}

@@ -6,6 +6,7 @@
  */
 
 import type { FanOutPass } from './fan_out.ts';
+import type { HeavyTurns } from './heavy_accounts.ts';
 import { beforeFirstTurn, type PassLimits, type PassRange } from './outbox_selection.ts';
 
 export class Rotation {
@@ -20,8 +21,11 @@ export class Rotation {
     this.#day = day;
   }
 
-  range(limits: PassLimits, resting: readonly string[] = []): PassRange {
-    return { day: this.#day, after: this.#after, resting, limits };
+  range(
+    limits: PassLimits,
+    heavy: HeavyTurns = { resting: [], entitled: [], skipsFrom: limits.deliveries },
+  ): PassRange {
+    return { day: this.#day, after: this.#after, ...heavy, limits };
   }
 
   /** Skips an account that cannot have its turn now. */
