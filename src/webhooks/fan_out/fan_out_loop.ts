@@ -166,7 +166,7 @@ export class FanOutLoop {
   async #pass(connection: Database): Promise<boolean> {
     const { onBegin, kinds, isBehind } = this.#options;
     const { limits, isSingle, isFull } = this.#size;
-    const heavy = isFull ? this.#heavy.turns(limits, performance.now()) : undefined;
+    const heavy = isFull ? this.#heavy.turns(limits, this.#rotation.after, performance.now()) : undefined;
     const range = this.#rotation.range(limits, heavy);
     const next = isSingle ? await findNextEvent(connection, range) : undefined;
     if (isSingle) await setPassTimeout(connection, passTimeoutMs.single);
@@ -184,13 +184,12 @@ export class FanOutLoop {
     }
     this.#aliveAt = performance.now();
     this.#heavy.learn(pass, this.#aliveAt, this.#aliveAt - this.#begunAt, isBehind());
-    const isDrained = this.#rotation.advance(pass);
+    const remainder = this.#rotation.advance(pass);
+    const isDrained = remainder === 'none';
     if (isDrained) this.#size.reset();
     else this.#size.grow();
-    const isMoreNow = pass.hasMore || !pass.isEnd || pass.otherDays.length > 0;
-    // Only accounts that rest are left.
-    this.#idleUntil = isMoreNow || isDrained ? Number.NEGATIVE_INFINITY : this.#heavy.restsUntil;
-    if (isMoreNow) this.#begunAt = Number.NEGATIVE_INFINITY;
+    this.#idleUntil = remainder === 'resting' ? this.#heavy.restsUntil : Number.NEGATIVE_INFINITY;
+    if (remainder === 'more') this.#begunAt = Number.NEGATIVE_INFINITY;
     this.#vacuum.count(pass.rows);
     this.#handOver(pass);
     await this.#markDue(connection);

@@ -30,15 +30,17 @@ export class HeavyAccounts {
   }
 
   /**
-   * Returns the accounts that the next pass skips. The others take at most half of the pass, or one account.
+   * Decides which accounts have their turn in the next pass, at most half of it or one account, and which it skips.
+   * @param after the pass starts after this account
    * @param now milliseconds on the monotonic clock
    */
-  turns(limits: PassLimits, now: number): HeavyTurns {
+  turns(limits: PassLimits, after: string, now: number): HeavyTurns {
     const resting: string[] = [];
     const entitled: string[] = [];
     let left = now < this.#restsUntil ? 0 : limits.deliveries / 2;
     let isFirst = now >= this.#restsUntil;
     for (const [account, deliveries] of this.#accounts) {
+      if (account <= after) continue;
       if (isFirst || deliveries <= left) {
         left -= deliveries;
         entitled.push(account);

@@ -9,16 +9,25 @@ import type { FanOutPass } from './fan_out.ts';
 import type { HeavyTurns } from './heavy_accounts.ts';
 import { beforeFirstTurn, type PassLimits, type PassRange } from './outbox_selection.ts';
 
+/** Events to fan out now; only events of accounts that rest; nothing. */
+export type Remainder = 'more' | 'resting' | 'none';
+
 export class Rotation {
   #day: string;
   #after = beforeFirstTurn;
   readonly #otherDays = new Set<string>();
-  /** Whether a pass of this rotation left events of a visited account behind. */
+  /** Whether a pass of this rotation left events of a visited account behind, or skipped an account. */
   #hasMore = false;
+  #hasSkipped = false;
 
   /** @param day the UTC day of most events at first */
   constructor(day: string) {
     this.#day = day;
+  }
+
+  /** The next pass starts after this account. */
+  get after(): string {
+    return this.#after;
   }
 
   range(
@@ -34,17 +43,20 @@ export class Rotation {
     this.#hasMore = true;
   }
 
-  /** @returns whether the outbox was empty after this pass, as far as this rotation has seen */
-  advance({ last, isEnd, hasMore, skipped, otherDays }: FanOutPass): boolean {
-    this.#hasMore ||= hasMore || skipped.length > 0;
+  /** @returns what the outbox has left, as far as this rotation has seen */
+  advance({ last, isEnd, hasMore, skipped, otherDays }: FanOutPass): Remainder {
+    this.#hasMore ||= hasMore;
+    this.#hasSkipped ||= skipped.length > 0;
     for (const day of otherDays) this.#otherDays.add(day);
     this.#after = isEnd ? beforeFirstTurn : last;
-    if (!isEnd) return false;
-    const isDrained = !this.#hasMore && this.#otherDays.size === 0;
+    if (!isEnd) return 'more';
+    const hasMoreNow = this.#hasMore || this.#otherDays.size > 0;
+    const remainder = hasMoreNow ? 'more' : this.#hasSkipped ? 'resting' : 'none';
     const days = [...this.#otherDays].sort();
     this.#day = days.find((day) => day > this.#day) ?? days[0] ?? this.#day;
     this.#otherDays.clear();
     this.#hasMore = false;
-    return isDrained;
+    this.#hasSkipped = false;
+    return remainder;
   }
 }

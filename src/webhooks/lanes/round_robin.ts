@@ -2,9 +2,9 @@
  * A round-robin queue: tenants take turns, and so do the lanes of a tenant. A tenant with ten thousand lanes gets as many turns
  * as a tenant with one.
  *
- * A tenant that had nothing queued for a whole round gets a head start: some turns before the tenants that were queued all
- * along. Without it, a tenant with few deliveries would wait behind the backlogs of all others (compare the new flows of
- * FQ-CoDel, RFC 8290, section 4.1.2).
+ * A tenant that had nothing queued for some rounds has a head start of as many turns. While tenants with a head start are queued,
+ * they get every second turn. Without it, a tenant with few deliveries would wait behind the backlogs of all others (compare the
+ * new flows of FQ-CoDel, RFC 8290, section 4.1.2).
  *
  *   queued with a head start → (head start used up) → queued → taken, back to the end → removed when it has no lane left
  *   taken while it may not continue → parked → queued again
@@ -13,7 +13,7 @@
 import type { Lane } from './lane.ts';
 import type { Tenant } from './waiting_memory.ts';
 
-/** Turns of a head start: as many as a lane may have attempts in flight. */
+/** Maximum turns of a head start: as many as a lane may have attempts in flight. */
 const headStart = 32;
 
 interface Queued {
@@ -32,7 +32,7 @@ interface Gone {
 }
 
 export class RoundRobin {
-  /** Tenants with a head start. They come first. */
+  /** Tenants with a head start. */
   readonly #starting = new Map<Tenant, Queued>();
   readonly #inLine = new Map<Tenant, Queued>();
   /** Tenants that may not continue now. Whatever they wait for puts them back into the queue. */
@@ -40,6 +40,8 @@ export class RoundRobin {
   readonly #gone = new WeakMap<Tenant, Gone>();
   /** Turns that tenants without a head start have had. */
   #turns = 0;
+  /** Whether the last turn was of a tenant with a head start. */
+  #wasStarting = false;
 
   /** Whether no tenant is queued. */
   get isEmpty(): boolean {
@@ -72,7 +74,10 @@ export class RoundRobin {
 
   /** Takes the next lane of the first tenant that may continue. Parks the tenants before it. */
   take(mayContinue: (tenant: Tenant) => boolean): Lane | undefined {
-    return this.#takeFrom(this.#starting, mayContinue) ?? this.#takeFrom(this.#inLine, mayContinue);
+    const [first, second] = this.#wasStarting
+      ? [this.#inLine, this.#starting]
+      : [this.#starting, this.#inLine];
+    return this.#takeFrom(first, mayContinue) ?? this.#takeFrom(second, mayContinue);
   }
 
   /** Puts a parked tenant back into the queue. */
@@ -95,8 +100,9 @@ export class RoundRobin {
         this.#parked.set(tenant, queued);
         continue;
       }
-      if (tenants === this.#inLine) this.#turns += 1;
-      else queued.left -= 1;
+      this.#wasStarting = tenants === this.#starting;
+      if (this.#wasStarting) queued.left -= 1;
+      else this.#turns += 1;
       const lane = queued.lanes.values().next().value as Lane;
       queued.lanes.delete(lane);
       if (queued.lanes.size > 0) this.#queue(tenant, queued);

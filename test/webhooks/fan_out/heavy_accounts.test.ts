@@ -26,7 +26,7 @@ const heavy = (account: string, deliveries = 1_000): HeavyAccount => ({ account,
 /** Runs passes over accounts that always have events. @returns what each pass took */
 function runPasses(accounts: HeavyAccounts, all: HeavyAccount[], count: number): string[][] {
   return Array.from({ length: count }, () => {
-    const resting = accounts.turns(limits, 0).resting;
+    const resting = accounts.turns(limits, '', 0).resting;
     const taken = all.filter(({ account }) => !resting.includes(account));
     const skipped = resting.map((account) => ({ account, deliveries: 0 }));
     accounts.learn(passOf(taken, skipped), 0, 10, false);
@@ -47,6 +47,16 @@ test('heavy accounts take turns, at most half of a pass at a time', () => {
   ]);
 });
 
+test('a pass that starts behind heavy accounts gives the turn to those before it', () => {
+  const accounts = new HeavyAccounts();
+  accounts.learn(passOf(['a', 'b', 'c', 'd', 'e', 'f'].map((name) => heavy(name))), 0, 10, false);
+  assert.deepEqual(accounts.turns(limits, 'b', 0), {
+    resting: ['e', 'f'],
+    entitled: ['c', 'd'],
+    skipsFrom: 2_500,
+  });
+});
+
 test('an account that is larger than half of a pass has its turn alone', () => {
   const accounts = new HeavyAccounts();
   const all = [heavy('a', 20_000), heavy('b', 100)];
@@ -57,15 +67,15 @@ test('an account that is larger than half of a pass has its turn alone', () => {
 test('heavy accounts that a pass left out come before those that it took', () => {
   const accounts = new HeavyAccounts();
   accounts.learn(passOf([heavy('a')], [heavy('b'), heavy('c')]), 0, 10, false);
-  assert.deepEqual(accounts.turns(limits, 0).resting, ['a']);
+  assert.deepEqual(accounts.turns(limits, '', 0).resting, ['a']);
 });
 
 test('while the node has enough to send, heavy accounts rest for three times the duration of their pass', () => {
   const accounts = new HeavyAccounts();
   accounts.learn(passOf([heavy('a')]), 1_000, 50, true);
-  assert.deepEqual(accounts.turns(limits, 1_149).resting, ['a']);
+  assert.deepEqual(accounts.turns(limits, '', 1_149).resting, ['a']);
   assert.equal(accounts.restsUntil, 1_150);
-  assert.deepEqual(accounts.turns(limits, 1_150).resting, []);
+  assert.deepEqual(accounts.turns(limits, '', 1_150).resting, []);
 });
 
 test('heavy accounts rest for a second at most', () => {
@@ -77,7 +87,7 @@ test('heavy accounts rest for a second at most', () => {
 test('heavy accounts do not rest while the node has little to send', () => {
   const accounts = new HeavyAccounts();
   accounts.learn(passOf([heavy('a')]), 1_000, 50, false);
-  assert.deepEqual(accounts.turns(limits, 1_000).resting, []);
+  assert.deepEqual(accounts.turns(limits, '', 1_000).resting, []);
 });
 
 test('an account without events in a whole rotation is forgotten', () => {
@@ -85,17 +95,20 @@ test('an account without events in a whole rotation is forgotten', () => {
   accounts.learn(passOf([heavy('a'), heavy('b'), heavy('c')]), 0, 10, false);
   // Half a rotation says nothing about the accounts that it did not reach.
   accounts.learn(passOf([heavy('a')], [], false), 0, 10, false);
-  assert.deepEqual(accounts.turns(limits, 0).resting, ['a']);
+  assert.deepEqual(accounts.turns(limits, '', 0).resting, ['a']);
   accounts.learn(passOf([heavy('b')]), 0, 10, false);
   // The rotation ended without `c`.
   const all = [heavy('a'), heavy('b'), heavy('d'), heavy('e')];
   accounts.learn(passOf([], [heavy('d'), heavy('e')], false), 0, 10, false);
-  assert.deepEqual(accounts.turns(limits, 0).resting, ['d', 'e']);
+  assert.deepEqual(accounts.turns(limits, '', 0).resting, ['d', 'e']);
   assert.deepEqual(runPasses(accounts, all, 1), [['a', 'b']]);
 });
 
 test('the number of remembered accounts is limited', () => {
   const accounts = new HeavyAccounts();
   accounts.learn(passOf(Array.from({ length: 3_000 }, (_, index) => heavy(`${index}`))), 0, 10, true);
-  assert.equal(accounts.turns(limits, 0).resting.length, 1_000);
+  const { resting, skipsFrom } = accounts.turns(limits, '', 0);
+  assert.equal(resting.length, 1_000);
+  // Nobody remembers the others, so they are not skipped.
+  assert.equal(skipsFrom, limits.deliveries);
 });

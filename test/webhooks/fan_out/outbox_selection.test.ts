@@ -1,0 +1,137 @@
+/** What one fan-out pass takes from the outbox, and which heavy accounts it skips. */
+
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { sql } from 'kysely';
+import { textArray } from '../../../src/database/arrays.ts';
+import { type Database, openDatabase } from '../../../src/database/database.ts';
+import { type FanOutPass, fanOut, type KindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
+import { HeavyAccounts } from '../../../src/webhooks/fan_out/heavy_accounts.ts';
+import type { PassRange } from '../../../src/webhooks/fan_out/outbox_selection.ts';
+import { type Remainder, Rotation } from '../../../src/webhooks/fan_out/rotation.ts';
+import { createDatabase } from '../../support/database/database.ts';
+
+/** Without kinds no event matches a subscription, so a pass only takes events. */
+const none = textArray([]);
+const kinds: KindArrays = { names: none, objects: none, patterns: none, appSubscriptions: 'all' };
+const limits = { accounts: 1_000, events: 2_000, deliveries: 500 };
+const [today, yesterday] = ['2026-06-02', '2026-06-01'];
+
+/** Accounts are visited in the order of their numbers. */
+const idOf = (number: number) => `10000000-0000-4000-8000-${String(number).padStart(12, '0')}`;
+
+async function openOutbox(t: TestContext): Promise<Database> {
+  const database = await createDatabase();
+  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
+  t.after(async () => {
+    await db.destroy();
+    await database.drop();
+  });
+  return db;
+}
+
+/** Adds an account with subscriptions, and one outbox row with all of its events. */
+async function addAccount(
+  db: Database,
+  number: number,
+  { subscriptions, events, day = today }: { subscriptions: number; events: number; day?: string },
+): Promise<void> {
+  await sql`
+    insert into subscriptions (id, lane, owner, account_id, url, kinds, signature, secret)
+    select gen_random_uuid(), ${number * 1_000_000}::bigint + number, 'user', ${idOf(number)}::uuid, 'http://127.0.0.1/',
+      '{*}', 'timestamp', ''
+    from generate_series(1, ${subscriptions}::int) as number`.execute(db);
+  await sql`
+    insert into outbox (turn, day, positions)
+    select ${idOf(number)}::uuid, ${day}::date, array(
+      select nextval('event_positions') from generate_series(1, ${events}::int))`.execute(db);
+}
+
+async function eventsLeft(db: Database, number: number): Promise<number> {
+  const { rows } = await sql<{ count: number }>`
+    select coalesce(sum(size), 0)::int as count from outbox where turn = ${idOf(number)}::uuid`.execute(db);
+  return rows[0]?.count ?? 0;
+}
+
+function pass(db: Database, range: Partial<PassRange>): Promise<FanOutPass> {
+  const defaults = { day: today, after: idOf(0), resting: [], entitled: [], skipsFrom: 250, limits };
+  return fanOut(db, kinds, { ...defaults, ...range });
+}
+
+const numbersOf = (accounts: { account: string }[]) =>
+  accounts.map(({ account }) => Number(account.slice(-12)));
+
+test('a pass skips heavy accounts once half of it is taken, and visits the accounts after them', async (t) => {
+  const db = await openOutbox(t);
+  for (const number of [1, 2, 3, 4]) await addAccount(db, number, { subscriptions: 150, events: 10 });
+  await addAccount(db, 5, { subscriptions: 1, events: 1 });
+  const { heavy, skipped, isEnd } = await pass(db, {});
+  assert.deepEqual(numbersOf(heavy), [1, 2]);
+  assert.deepEqual(numbersOf(skipped), [3, 4]);
+  assert.equal(isEnd, true);
+  assert.equal(await eventsLeft(db, 1), 9);
+  assert.equal(await eventsLeft(db, 3), 10);
+  assert.equal(await eventsLeft(db, 5), 0);
+});
+
+test('a pass skips an account that rests, and never one whose turn it is', async (t) => {
+  const db = await openOutbox(t);
+  for (const number of [1, 2, 3, 4]) await addAccount(db, number, { subscriptions: 150, events: 10 });
+  const { heavy, skipped } = await pass(db, { resting: [idOf(1)], entitled: [idOf(4)] });
+  assert.deepEqual(numbersOf(heavy), [2, 3, 4]);
+  assert.deepEqual(numbersOf(skipped), [1]);
+});
+
+test('a heavy account has its turns behind accounts just below the limit that fill half of each pass', async (t) => {
+  const db = await openOutbox(t);
+  const light = Array.from({ length: 12 }, (_, index) => index + 1);
+  for (const number of light) await addAccount(db, number, { subscriptions: 31, events: 200 });
+  await addAccount(db, 50, { subscriptions: 100, events: 200 });
+  const rotation = new Rotation(today);
+  const accounts = new HeavyAccounts();
+  for (let count = 0; count < 20; count += 1) {
+    const turns = accounts.turns(limits, rotation.after, 0);
+    const result = await fanOut(db, kinds, rotation.range(limits, turns));
+    accounts.learn(result, 0, 1, false);
+    rotation.advance(result);
+  }
+  const [ofLight, ofHeavy] = [200 - (await eventsLeft(db, 1)), 200 - (await eventsLeft(db, 50))];
+  assert.ok(ofHeavy >= ofLight / 2, `${ofHeavy} events, and ${ofLight} of another account`);
+});
+
+test('accounts of two days that rest are not a reason for another pass', async (t) => {
+  const db = await openOutbox(t);
+  await addAccount(db, 1, { subscriptions: 100, events: 5 });
+  await addAccount(db, 2, { subscriptions: 100, events: 5, day: yesterday });
+  const resting = await pass(db, { resting: [idOf(1), idOf(2)] });
+  assert.deepEqual(resting.otherDays, []);
+  assert.equal(new Rotation(today).advance(resting), 'resting');
+  const { otherDays } = await pass(db, { resting: [idOf(1)] });
+  assert.deepEqual(otherDays, [yesterday]);
+});
+
+test('a rotation tells whether events are left that can be fanned out now', () => {
+  const nothing: FanOutPass = {
+    additions: [],
+    events: [],
+    rows: 0,
+    last: idOf(9),
+    isEnd: true,
+    hasMore: false,
+    heavy: [],
+    skipped: [],
+    otherDays: [],
+  };
+  const skipped = [{ account: idOf(1), deliveries: 0 }];
+  const remainderOf = (...passes: Partial<FanOutPass>[]): Remainder[] => {
+    const rotation = new Rotation(today);
+    return passes.map((each) => rotation.advance({ ...nothing, ...each }));
+  };
+  assert.deepEqual(remainderOf({}), ['none']);
+  assert.deepEqual(remainderOf({ hasMore: true }, {}), ['more', 'none']);
+  assert.deepEqual(remainderOf({ skipped }, {}), ['resting', 'none']);
+  assert.deepEqual(remainderOf({ skipped, isEnd: false }, {}), ['more', 'resting']);
+  // An earlier pass of the rotation left events of an account that does not rest.
+  assert.deepEqual(remainderOf({ hasMore: true, isEnd: false }, { skipped }), ['more', 'more']);
+  assert.deepEqual(remainderOf({ otherDays: [yesterday], skipped }, {}), ['more', 'none']);
+});
