@@ -6,7 +6,7 @@
 import { sql } from 'kysely';
 import { removeUnusedClients } from '../clients/self_registered.ts';
 import type { Database } from '../database/database.ts';
-import { TrustedClock } from './trusted_clock.ts';
+import { watchClock } from '../database/trusted_clock.ts';
 
 /** Milliseconds between rounds, and rows per statement. */
 const roundMs = 60_000;
@@ -109,13 +109,12 @@ export async function deleteSupersededGrants(db: Database): Promise<number> {
  * @returns a function that stops housekeeping and waits for the current round
  */
 export function startHousekeeping(db: Database, onError: (error: unknown) => void): () => Promise<void> {
-  const clock = new TrustedClock();
+  const isTrusted = watchClock(db);
   const ifTrusted = async (work: () => Promise<unknown>) => {
-    if (clock.isTrusted(await readTime(db), performance.now())) await work();
+    if (await isTrusted()) await work();
   };
-  let round: Promise<unknown> = readTime(db)
-    .then((now) => clock.isTrusted(now, performance.now()))
-    .catch(onError);
+  // The clock is also read now, so that a jump before the first round is seen.
+  let round: Promise<unknown> = isTrusted().catch(onError);
   const timer = setInterval(() => {
     round = ifTrusted(() => runHousekeeping(db)).catch(onError);
   }, roundMs);
@@ -129,11 +128,4 @@ export function startHousekeeping(db: Database, onError: (error: unknown) => voi
     clearInterval(grantsTimer);
     await round;
   };
-}
-
-/** @returns milliseconds since 1970, by the database's clock */
-async function readTime(db: Database): Promise<number> {
-  const { rows } = await sql<{ now: number }>`
-    select (extract(epoch from clock_timestamp()) * 1000)::float8 as now`.execute(db);
-  return (rows[0] as { now: number }).now;
 }

@@ -6,7 +6,7 @@
  *   outcome written → counted in memory → added to its buckets (5 minutes and 1 hour; per lane and in total) → deleted by age
  */
 
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { bigintArray, doubleArray, integerArray, textArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
 import type { AttemptError } from '../sending/attempt_error.ts';
@@ -170,15 +170,15 @@ async function addToBuckets(db: Database, counted: ReadonlyMap<string, readonly 
   );
 }
 
-/** Deletes old buckets. */
-export async function dropOldStats(db: Database): Promise<void> {
+/** Deletes old buckets. @param now the time that counts as now */
+export async function dropOldStats(db: Database, now: RawBuilder<unknown>): Promise<void> {
   for (const [seconds, days] of [
     [fineSeconds, fineDays + 1],
     [coarseSeconds, coarseDays],
   ] as const) {
     await sql`
       delete from delivery_stats
-      where seconds = ${seconds} and bucket < now() - make_interval(days => ${days}::int)`.execute(db);
+      where seconds = ${seconds} and bucket < ${now} - make_interval(days => ${days}::int)`.execute(db);
   }
 }
 

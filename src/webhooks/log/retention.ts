@@ -48,7 +48,7 @@ export async function applyRetention(db: Database, days = retentionDays): Promis
     delete from lane_epochs e using lane_epochs next
     where next.lane = e.lane and next.first > e.first
       and next.began_at < ${now} - make_interval(days => ${days + 1}::int)`.execute(db);
-  await dropOldStats(db);
+  await dropOldStats(db, now);
   return areMade && areDropped;
 }
 

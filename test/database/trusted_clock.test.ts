@@ -1,11 +1,11 @@
 /** Housekeeping while the database's clock is ahead: nothing is deleted for good that expires only by a wrong clock. */
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { openDatabase } from '../../src/database/database.ts';
+import { TrustedClock } from '../../src/database/trusted_clock.ts';
 import { startHousekeeping } from '../../src/oauth/housekeeping.ts';
-import { TrustedClock } from '../../src/oauth/trusted_clock.ts';
 import { createDatabase } from '../support/database/database.ts';
 import { atEnd } from '../support/database/embedded_process.ts';
 
@@ -38,7 +38,8 @@ test('a clock that is adjusted by a few minutes stays trusted', () => {
   assert.ok(clock.isTrusted(5 * minute, minute));
 });
 
-test('housekeeping leaves out the rounds in which the database’s clock is ahead', async (t) => {
+/** A database with a row that its clock has let expire, and a function that counts what is left of it. */
+async function createExpired(t: TestContext) {
   const database = await createDatabase();
   // One connection: statements run one after another.
   const db = openDatabase({ connectionString: database.url, connectionsMax: 1 });
@@ -46,12 +47,15 @@ test('housekeeping leaves out the rounds in which the database’s clock is ahea
     await db.destroy();
     await database.drop();
   });
-  // The row is expired by the clock that is ahead.
   await sql`
     insert into withdrawals (kind, subject, until) values ('token', 'one', now() - interval '1 minute')`.execute(
     db,
   );
-  const left = async () => (await sql`select from withdrawals`.execute(db)).rows.length;
+  return { db, left: async () => (await sql`select from withdrawals`.execute(db)).rows.length };
+}
+
+test('housekeeping leaves out the rounds in which the database’s clock is ahead', async (t) => {
+  const { db, left } = await createExpired(t);
   t.mock.timers.enable({ apis: ['setInterval'] });
   const stop = startHousekeeping(db, (error) => assert.fail(String(error)));
   // Runs after the first reading of the clock.
@@ -67,4 +71,16 @@ test('housekeeping leaves out the rounds in which the database’s clock is ahea
   t.mock.timers.tick(minute);
   await stop();
   assert.equal(await left(), 0);
+});
+
+test('a server that starts while the database’s clock is ahead deletes nothing', async (t) => {
+  const { db, left } = await createExpired(t);
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const realNow = Date.now.bind(Date);
+  const behind = t.mock.method(Date, 'now', () => realNow() - 35 * day);
+  const stop = startHousekeeping(db, (error) => assert.fail(String(error)));
+  behind.mock.restore();
+  t.mock.timers.tick(minute);
+  await stop();
+  assert.equal(await left(), 1);
 });
