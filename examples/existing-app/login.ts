@@ -52,7 +52,7 @@ function loginPage(id: string, login: LoginRequest | null, fault: string): strin
     'Sign in to the shop',
     `${why}${fault && `<p role="alert">${escapeHtml(fault)}</p>`}<form method="post" action="/login">
 <input type="hidden" name="login_request" value="${escapeHtml(id)}">
-<label>E-mail <input name="email" type="email" autocomplete="username"></label>
+<label>Email <input name="email" type="email" autocomplete="username"></label>
 <label>Password <input name="password" type="password" autocomplete="current-password"></label>
 <button>Sign in</button>${id && '<button name="action" value="cancel">Cancel</button>'}</form>`,
   );

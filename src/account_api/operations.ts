@@ -30,7 +30,7 @@ const keep = 'Missing properties stay unchanged; null removes a value.';
 const operatorDecides =
   '`disabled: false` is rejected for an account that the operator disabled (403 `disabled-by-operator`), and a change of `disabled` for an administrator (409 `administrator`).';
 const noLink =
-  'E-mail addresses do not link accounts. Several accounts may have the same address, and the address of an external account cannot be used to sign in at Nuncio.';
+  'Email addresses do not link accounts. Several accounts may have the same address, and the address of an external account cannot be used to sign in at Nuncio.';
 
 const operations: Operation[] = [
   {

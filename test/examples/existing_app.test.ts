@@ -65,11 +65,11 @@ for (const { name, user, password, width, isScripted } of looks) {
     await seen(/^Sign in to the shop/);
     assert.ok(page.url().startsWith(`${shopUrl}/login?login_request=`));
     assert.match(await page.locator('body').innerText(), /to continue to Order watch/);
-    await page.getByLabel('E-mail').fill(user);
+    await page.getByLabel('Email').fill(user);
     await page.getByLabel('Password').fill('wrong');
     await page.getByRole('button', { name: 'Sign in' }).click();
-    assert.match(await page.locator('body').innerText(), /wrong/);
-    await page.getByLabel('E-mail').fill(user);
+    assert.match(await page.locator('body').innerText(), /Incorrect email address or password/);
+    await page.getByLabel('Email').fill(user);
     await page.getByLabel('Password').fill(password);
     await page.getByRole('button', { name: 'Sign in' }).click();
     await seen(/^Connect Order watch/);
@@ -131,7 +131,7 @@ test('nobody withdraws what another user of the shop connected', async (t) => {
 });
 
 async function signIn(page: Page, user: string, password: string): Promise<void> {
-  await page.getByLabel('E-mail').fill(user);
+  await page.getByLabel('Email').fill(user);
   await page.getByLabel('Password').fill(password);
   await page.getByRole('button', { name: 'Sign in' }).click();
 }
