@@ -81,12 +81,28 @@ const servicePorts = [25_565, 26_257, 26_379, 27_017, 27_018, 27_019, 28_015, 28
 /** Successive files start at different ports. */
 let portsTried = process.pid % portsPerFile;
 
-/** Returns a port that is free and that no other caller gets. */
+/** Returns a port that is free and that no other caller gets, in this process or another test process. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = firstPortOfFile + (portsTried++ % portsPerFile);
-    if (!servicePorts.includes(port) && (await isFree(port))) return port;
+    if (!servicePorts.includes(port) && (await reserve(port)) && (await isFree(port))) return port;
   }
+}
+
+/**
+ * Reserves a port for the life of this process, by the name of an abstract Unix socket. Otherwise another process could
+ * also find the port free before a server listens on it. Systems without such sockets have no reservations.
+ */
+function reserve(port: number): Promise<boolean> {
+  if (process.platform !== 'linux') return Promise.resolve(true);
+  const server = createServer();
+  return new Promise((resolve) => {
+    server.once('error', () => resolve(false));
+    server.listen(`\0nuncio-test-port-${port}`, () => {
+      server.unref();
+      resolve(true);
+    });
+  });
 }
 
 function isFree(port: number): Promise<boolean> {
