@@ -23,6 +23,7 @@ import { type FileLock, fileLock, tryFileLock } from './file_lock.ts';
 import { clusterOf, resolveHome } from './home.ts';
 import {
   connectionString,
+  endOrphans,
   findPostmaster,
   startPostmaster,
   stopPostmaster,
@@ -130,8 +131,11 @@ class EmbeddedSession implements EmbeddedPostgres {
         const last = tryFileLock(this.#lockPath('users'), 'exclusive');
         if (last === undefined) return;
         try {
-          const postmaster = await findPostmaster(await clusterOf(this.#dataDir));
+          const cluster = await clusterOf(this.#dataDir);
+          const postmaster = await findPostmaster(cluster);
           if (postmaster !== undefined) await stopPostmaster(postmaster);
+          // The backends of a killed postmaster may still run.
+          else await endOrphans(cluster);
         } finally {
           last.release();
         }

@@ -199,7 +199,7 @@ export async function stopPostmaster(postmaster: Postmaster): Promise<void> {
 }
 
 /** Ends the backends of a killed postmaster. Their open transactions are lost anyway; committed data is in the WAL. */
-async function endOrphans(cluster: string): Promise<void> {
+export async function endOrphans(cluster: string): Promise<void> {
   const kill = Date.now() + orphanTimeoutMs;
   for (;;) {
     const orphans = await processesOf(cluster);
