@@ -69,8 +69,8 @@ export function mayVisitMore({ accounts, deliveries }: PassLimits) {
 }
 
 /**
- * Common table expressions: `walk` (the visited accounts, including those that are skipped), `taking` (accounts that get a turn, with their share in
- * events) and `chosen` (outbox rows: `take` of their `size` events, with the `positions` of those).
+ * Common table expressions: `walk` (the visited accounts, including those that are skipped), `taking` (accounts that get a turn,
+ * with their share in events) and `chosen` (outbox rows: `take` of their `size` events, with the `positions` of those).
  */
 export function chooseFromOutbox({ day, after, resting, entitled, skipsFrom, limits }: PassRange) {
   const candidatesMax = limits.deliveries + 1;

@@ -16,8 +16,9 @@ export class Rotation {
   #day: string;
   #after = beforeFirstTurn;
   readonly #otherDays = new Set<string>();
-  /** Whether a pass of this rotation left events of a visited account behind, or skipped an account. */
+  /** Whether a pass of this rotation left events of a visited account behind. */
   #hasMore = false;
+  /** Whether a pass of this rotation skipped an account. */
   #hasSkipped = false;
 
   /** @param day the UTC day of most events at first */
