@@ -375,7 +375,8 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
     const { rows } = await sql`
       select s.url, s.id, s.lane, s.state, s.disabled_reason, s.created_at, s.created_position, now(),
         g.withdrawn_at, g.scopes, a.disabled_at, l.next_sequence, to_jsonb(p) as progress, n.alive_until,
-        (select jsonb_agg(distinct r.state) from retries r where r.lane = s.lane) as retry_states,
+        (select jsonb_agg(to_jsonb(r)) from retries r where r.lane = s.lane) as retries,
+        (select jsonb_agg(to_jsonb(c)) from database_clock c) as clock,
         (select jsonb_agg(to_jsonb(h)) from held_ranges h where h.lane = s.lane) as held,
         (select count(*) from deliveries d where d.lane = s.lane) as deliveries,
         (select jsonb_agg(to_jsonb(c)) from recoveries c where c.lane = s.lane and c.state = 'running') as recoveries,
