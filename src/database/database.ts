@@ -107,14 +107,25 @@ export function poolStatus(db: Database): { total: number; idle: number; waiting
 /** Partitions are created this many days ahead. */
 export const partitionDaysAhead = 7;
 
+/** A day for which a table has no partition. */
+interface MissingPartition {
+  table: string;
+  /** As PostgreSQL printed it in this session. Null if the session's role may not read it. */
+  day: string | null;
+}
+
+/** Missing partitions that one statement may create. */
+const missingPartitionsMax = 16;
+
 /**
- * Returns the table that has no partition for a row, or undefined for any other error. Partitions are created ahead of
- * time, but the database's clock may have jumped further ahead. A violated check constraint has the same SQLSTATE, so the
- * text decides.
+ * Returns the partition that a row needs and that does not exist, or undefined for any other error. Partitions are created
+ * ahead of time, but the database's clock may have jumped further ahead, or jumped ahead and back. A violated check
+ * constraint has the same SQLSTATE, so the text decides.
  */
-function unpartitionedTable(error: unknown): string | undefined {
+function findMissingPartition(error: unknown): MissingPartition | undefined {
   if (!(error instanceof pg.DatabaseError) || error.code !== '23514') return undefined;
-  return error.message.startsWith('no partition of relation') ? error.table : undefined;
+  if (error.table === undefined || !error.message.startsWith('no partition of relation')) return undefined;
+  return { table: error.table, day: /= \((.+)\)\.$/.exec(error.detail ?? '')?.[1] ?? null };
 }
 
 /** The driver's message when a result did not arrive in time. The driver gives it no code. */
@@ -137,20 +148,26 @@ let preparedGeneration = 0;
  */
 class PreparingClient extends pg.Client {
   #inTransaction = false;
-  /** The table without a partition that made the current transaction fail. */
-  #unpartitioned: string | undefined;
+  /** The missing partition that made the current transaction fail. */
+  #missing: MissingPartition | undefined;
 
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
-  #prepared(name: string, text: string, values: any[], rest: any[]): any {
+  #prepared(
+    name: string,
+    text: string,
+    values: any[],
+    rest: any[],
+    partitionsLeft = missingPartitionsMax,
+  ): any {
     // biome-ignore lint/suspicious/noExplicitAny: the driver returns a promise where there is no callback
     const result: any = super.query({ name, text, values }, ...(rest as []));
     if (typeof result?.catch !== 'function') return result;
     return result.catch(async (error: Error) => {
-      const table = unpartitionedTable(error);
-      if (table !== undefined) {
-        if (this.#inTransaction) this.#unpartitioned = table;
-        else if (await this.#makePartitions(table))
-          return super.query({ name, text, values }, ...(rest as []));
+      const missing = findMissingPartition(error);
+      if (missing !== undefined) {
+        if (this.#inTransaction) this.#missing = missing;
+        else if (partitionsLeft > 0 && (await this.#makePartition(missing)))
+          return this.#prepared(name, text, values, rest, partitionsLeft - 1);
       }
       const newName = renameStale(error, name, text);
       // The error has aborted the transaction. Outside of one, the statement had no effect and can run again.
@@ -162,7 +179,7 @@ class PreparingClient extends pg.Client {
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
   override query(...parameters: any[]): any {
     const [text, values, ...rest] = parameters;
-    if (text === 'rollback' && this.#unpartitioned !== undefined) return this.#rollBack();
+    if (text === 'rollback' && this.#missing !== undefined) return this.#rollBack();
     if (text === 'begin') this.#inTransaction = true;
     else if (text === 'commit' || text === 'rollback') this.#inTransaction = false;
     if (typeof text === 'string' && Array.isArray(values) && values.length > 0) {
@@ -180,17 +197,20 @@ class PreparingClient extends pg.Client {
 
   /** Creates the missing partition after the rollback, so that a retry of the transaction succeeds. */
   async #rollBack(): Promise<unknown> {
-    const table = this.#unpartitioned as string;
-    this.#unpartitioned = undefined;
+    const missing = this.#missing as MissingPartition;
+    this.#missing = undefined;
     this.#inTransaction = false;
     const result = await this.#watched(super.query('rollback'));
-    await this.#makePartitions(table);
+    await this.#makePartition(missing);
     return result;
   }
 
-  /** @returns whether the partitions exist now */
-  async #makePartitions(table: string): Promise<boolean> {
-    const made = super.query('select ensure_day_partitions($1, $2)', [table, partitionDaysAhead]);
+  /** @returns whether the partition exists now */
+  async #makePartition({ table, day }: MissingPartition): Promise<boolean> {
+    const made =
+      day === null
+        ? super.query('select ensure_day_partitions($1, $2)', [table, partitionDaysAhead])
+        : super.query('select ensure_day_partition($1, $2::date)', [table, day]);
     return made.then(
       () => true,
       () => false,
@@ -258,7 +278,7 @@ export function isDatabaseUnavailable(error: unknown): boolean {
   const code = (error as { code?: unknown }).code;
   if (typeof code === 'string' && unavailable.test(code)) return true;
   // The missing partition exists by now, or soon will.
-  if (unpartitionedTable(error) !== undefined) return true;
+  if (findMissingPartition(error) !== undefined) return true;
   if (error instanceof DatabaseTimeoutError) return true;
   return connectionErrorMessages.some((message) => error.message.includes(message));
 }

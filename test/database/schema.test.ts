@@ -92,6 +92,7 @@ const application = [
     ['hashtextextended(text, bigint)', 'bigint'],
     ['enter_epoch()', 'uuid'],
     ['ensure_day_partitions(text, integer)', 'void'],
+    ['ensure_day_partition(text, date)', 'void'],
     ['notify_lane_changed(bigint)', 'void'],
     ['text_differs(text, text)', 'boolean'],
   ].map(

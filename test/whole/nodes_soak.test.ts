@@ -377,6 +377,8 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
         g.withdrawn_at, g.scopes, a.disabled_at, l.next_sequence, to_jsonb(p) as progress, n.alive_until,
         (select jsonb_agg(to_jsonb(r)) from retries r where r.lane = s.lane) as retries,
         (select jsonb_agg(to_jsonb(c)) from database_clock c) as clock,
+        (select jsonb_agg(distinct d.day) from deliveries d where d.lane = s.lane) as days,
+        (select jsonb_agg(jsonb_build_array(a.sequence, a.number, a.started_at, a.error)) from attempts a where a.lane = s.lane) as attempts,
         (select jsonb_agg(to_jsonb(h)) from held_ranges h where h.lane = s.lane) as held,
         (select count(*) from deliveries d where d.lane = s.lane) as deliveries,
         (select jsonb_agg(to_jsonb(c)) from recoveries c where c.lane = s.lane and c.state = 'running') as recoveries,
@@ -386,7 +388,8 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
       left join lanes l on l.id = s.lane left join lane_progress p on p.lane = s.lane
       left join nodes n on n.id = p.owner
       where s.id = any(${ids}::uuid[])`.execute(db);
-    return `${lacking.length} missing\n${ids.join(' ')}\n${JSON.stringify(rows, null, 1)}`;
+    const outputs = cluster.nodes.map(({ process: { output } }) => output().slice(-20_000));
+    return [`${lacking.length} missing`, ids.join(' '), JSON.stringify(rows, null, 1), ...outputs].join('\n');
   }
   /** Excuses a late arrival from a server that was suspended during the attempt. */
   function isExcused({ withdrawnAt, revivedAt }: Member, at: number): boolean {

@@ -11,7 +11,14 @@ import { followClock, repairTimes } from '../../../src/webhooks/lanes/clock_step
 import { applyRetention } from '../../../src/webhooks/log/retention.ts';
 import { disableFailing } from '../../../src/webhooks/subscriptions/failing.ts';
 import { startTestServer } from '../../support/servers/server.ts';
-import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
+import {
+  createApp,
+  createPublisher,
+  publish,
+  pushBody,
+  subscribe,
+  until,
+} from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
@@ -73,6 +80,41 @@ test('webhooks 65: a write creates the missing partition of its day', async (t) 
   ];
   assert.equal(answers[1]?.status, 201);
   assert.ok([201, 503].includes(answers[0]?.status as number));
+});
+
+test('webhooks 65: an event published while the clock was a month ahead is delivered and retried when the clock is right', async (t) => {
+  let failures = 1;
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    response.writeHead(failures > 0 ? 503 : 204).end();
+    failures -= 1;
+  });
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, retry_schedule: [1, 1, 1] });
+  // Only the event was written while the clock was ahead, on two days: no other table has partitions for them.
+  const days = [daysAgo(-35), daysAgo(-36)];
+  for (const [index, day] of days.entries()) {
+    await sql`select ensure_day_partition('events', ${day}::date)`.execute(db);
+    await sql`
+      with event as (
+        insert into events (day, id, account_id, kind, body)
+        values (${day}::date, ${randomUUID()}, ${app.account.id}, 'push', ${JSON.stringify(pushBody(index))})
+        returning position, account_id
+      )
+      insert into outbox (day, positions, turn) select ${day}::date, array[position], account_id from event`.execute(
+      db,
+    );
+  }
+  await publish(publisher, app.account, ['now']);
+  await subscriber.waitFor(4);
+  const attempts = async () => {
+    const { rows } = await sql<{ day: string; statuses: number[] }>`
+      select a.day::text, array_agg(a.status order by a.number) as statuses
+      from attempts a join subscriptions s on s.lane = a.lane where s.id = ${id} group by a.day`.execute(db);
+    return new Map(rows.map(({ day, statuses }) => [day, statuses]));
+  };
+  const stored = await until(attempts, (byDay) => [...byDay.values()].flat().length === 4);
+  assert.deepEqual([...stored.keys()].toSorted(), [daysAgo(0), ...days]);
+  assert.equal([...stored.values()].filter((statuses) => statuses.join() === '503,204').length, 1);
 });
 
 test('webhooks 65: pauses and retries postponed by a month end when the clock is right again', async (t) => {
