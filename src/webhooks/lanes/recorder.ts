@@ -17,6 +17,8 @@ const unwrittenMax = 10_000;
 const errorPauseMs = 250;
 /** Failed statements after which a flush gives up. */
 const flushFailuresMax = 3;
+/** SQLSTATEs of a statement whose values the database rejects: data exceptions and violated constraints. */
+const rejectedState = /^2[23]/;
 /**
  * How far the cursor in a lane's row may lag. After a crash, the next node must check this many deliveries.
  */
@@ -163,18 +165,29 @@ export class Recorder {
       this.#failed = true;
       onError(error as Error);
       for (const lane of lanes) lane.stored = null;
-      const isRefused = /^2[23]/.test(String((error as { code?: unknown }).code));
-      if (isRefused) this.#batch = Math.max(outcomes.length >> 1, 1);
-      // An outcome that can never be written is dropped, so that it does not block the others.
-      if (!isRefused || outcomes.length > 1) {
-        this.#outcomes = outcomes.concat(this.#outcomes);
+      const isRejected = rejectedState.test(String((error as { code?: unknown }).code));
+      if (isRejected) this.#batch = Math.max(outcomes.length >> 1, 1);
+      const next = isRejected && outcomes.length === 1 ? withoutAttempt(outcomes[0] as Outcome) : outcomes;
+      if (next.length > 0) {
+        this.#outcomes = next.concat(this.#outcomes);
         this.#holders = holders.concat(this.#holders);
         for (const lane of lanes) this.#lanes.add(lane);
+      } else {
+        // The lane waits for an outcome that can never be written. It is loaded again, and so is the delivery.
+        onLost(lanes);
       }
     } finally {
       this.#beingWritten = new Set();
     }
   }
+}
+
+/**
+ * Returns what to write instead of an outcome that the database rejects, so that the delivery goes on without this attempt in the
+ * log; nothing if there is no attempt to leave out.
+ */
+function withoutAttempt(outcome: Outcome): Outcome[] {
+  return outcome.attempt === null ? [] : [{ ...outcome, attempt: null }];
 }
 
 function progressOf(lane: Lane, cursor: number, now: number): Progress {

@@ -7,7 +7,7 @@ import { sql } from 'kysely';
 import { createSealer } from '../../../src/crypto/sealing.ts';
 import { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { type LaneState, loadLanes } from '../../../src/webhooks/lanes/lane_store.ts';
-import type { Outcome } from '../../../src/webhooks/lanes/outcome_policy.ts';
+import type { AttemptRecord, Outcome } from '../../../src/webhooks/lanes/outcome_policy.ts';
 import { Recorder } from '../../../src/webhooks/lanes/recorder.ts';
 import { Tenant, WaitingMemory } from '../../../src/webhooks/lanes/waiting_memory.ts';
 import { startTestServer, testSecret } from '../../support/servers/server.ts';
@@ -22,6 +22,10 @@ async function openRecorder(
   t: TestContext,
   node: string,
   onWritten: (outcomes: Outcome[]) => void = () => {},
+  {
+    onError = (error: Error) => assert.fail(error),
+    onLost = () => {},
+  }: { onError?: (error: Error) => void; onLost?: (lanes: Lane[]) => void } = {},
 ) {
   const subscriber = await startSubscriber(t);
   const { id } = await subscribe(await createApp(server), { url: subscriber.url });
@@ -36,18 +40,17 @@ async function openRecorder(
     sealer: createSealer(testSecret, 'subscription-secret'),
     appSubscriptions: 'all' as const,
   };
-  const onError = (error: Error) => assert.fail(error);
   const [state] = await loadLanes(db, node, [laneId], rules, onError);
   const lane = new Lane(state as LaneState, performance.now(), new Tenant('account', new WaitingMemory()));
   const recorder = new Recorder({
     db,
     node,
-    onLost: () => {},
+    onLost,
     onWritten: (_lanes, outcomes) => onWritten(outcomes),
     onError,
   });
   const add = (sequence: number) => recorder.add(lane, cancelled(laneId, sequence));
-  return { recorder, laneId, add };
+  return { recorder, laneId, lane, add };
 }
 
 test('webhooks 64: a flush writes the outcomes that wait behind a statement in flight', async (t) => {
@@ -88,6 +91,73 @@ test('an outcome after a pause is written at once, and outcomes that arrive mean
   t.mock.timers.tick(4);
   assert.equal(await statements[1]?.promise, 3);
 });
+
+test('webhooks 64: an attempt that cannot be stored is left out of the log, and its delivery and the others go on', async (t) => {
+  const errors: Error[] = [];
+  const written: number[] = [];
+  const onWritten = (outcomes: Outcome[]) => written.push(...outcomes.map(({ sequence }) => sequence));
+  const { recorder, laneId, lane, add } = await openRecorder(t, '79', onWritten, {
+    onError: (error) => errors.push(error),
+    onLost: () => assert.fail('the lane is not lost'),
+  });
+  add(1);
+  const attempt = { ...emptyAttempt, headers: 'no text in PostgreSQL contains \u0000' };
+  recorder.add(lane, { ...pending(laneId, 2), attempt });
+  recorder.add(lane, { ...pending(laneId, 3), attempt: emptyAttempt });
+  await recorder.flush();
+  await until(
+    async () => written.length,
+    (count) => count === 3,
+  );
+  assert.ok(errors.length > 0);
+  const { rows: retries } = await sql`
+    select sequence::int, state, attempts from retries where lane = ${laneId} order by sequence`.execute(db);
+  assert.deepEqual(retries, [
+    { sequence: 1, state: 'cancelled', attempts: 0 },
+    { sequence: 2, state: 'pending', attempts: 1 },
+    { sequence: 3, state: 'pending', attempts: 1 },
+  ]);
+  const { rows: attempts } = await sql`
+    select sequence::int from attempts where lane = ${laneId}`.execute(db);
+  assert.deepEqual(attempts, [{ sequence: 3 }]);
+});
+
+test('webhooks 64: a lane whose outcome cannot be written at all is lost, and the outcomes of others are written', async (t) => {
+  const lost: Lane[] = [];
+  const { recorder, laneId, lane } = await openRecorder(t, '80', () => {}, {
+    onError: () => {},
+    onLost: (lanes) => lost.push(...lanes),
+  });
+  const other = await openRecorder(t, '81');
+  await sql`update lane_progress set owner = 80 where lane = ${other.laneId}`.execute(db);
+  recorder.add(lane, { ...pending(laneId, 1), day: 'no day' });
+  recorder.add(other.lane, pending(other.laneId, 1));
+  await recorder.flush();
+  await until(
+    async () => (await sql`select from retries where lane = ${other.laneId}`.execute(db)).rows.length,
+    (count) => count === 1,
+  );
+  assert.deepEqual(lost, [lane]);
+});
+
+const emptyAttempt: AttemptRecord = {
+  number: 1,
+  trigger: 's',
+  revision: 1,
+  startedAt: performance.now(),
+  durationMs: 1,
+  firstByteMs: null,
+  status: null,
+  error: 'timeout',
+  connection: null,
+  headers: null,
+  body: null,
+  truncated: false,
+};
+
+function pending(lane: number, sequence: number): Outcome {
+  return { ...cancelled(lane, sequence), retry: { state: 'pending', attempts: 1, dueMs: 60_000 } };
+}
 
 function cancelled(lane: number, sequence: number): Outcome {
   return {
