@@ -142,6 +142,8 @@ const statementNames = new Map<string, string>();
 /** Part of statement names. It changes when the prepared statements become unusable. */
 let preparedGeneration = 0;
 
+type NamedStatement = { name: string; text: string; values: unknown[] };
+
 /**
  * A client that names each parametrised statement, so that PostgreSQL parses and plans it once per connection. It closes a
  * connection after a result timeout, because a late result would be taken for that of the next query.
@@ -151,28 +153,22 @@ class PreparingClient extends pg.Client {
   /** The missing partition that made the current transaction fail. */
   #missing: MissingPartition | undefined;
 
-  // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
-  #prepared(
-    name: string,
-    text: string,
-    values: any[],
-    rest: any[],
-    partitionsLeft = missingPartitionsMax,
-  ): any {
+  /** @param partitionsLeft missing partitions that the statement may still create */
+  #prepared(statement: NamedStatement, rest: unknown[], partitionsLeft = missingPartitionsMax): unknown {
     // biome-ignore lint/suspicious/noExplicitAny: the driver returns a promise where there is no callback
-    const result: any = super.query({ name, text, values }, ...(rest as []));
+    const result: any = super.query(statement, ...(rest as []));
     if (typeof result?.catch !== 'function') return result;
     return result.catch(async (error: Error) => {
       const missing = findMissingPartition(error);
       if (missing !== undefined) {
         if (this.#inTransaction) this.#missing = missing;
         else if (partitionsLeft > 0 && (await this.#makePartition(missing)))
-          return this.#prepared(name, text, values, rest, partitionsLeft - 1);
+          return this.#prepared(statement, rest, partitionsLeft - 1);
       }
-      const newName = renameStale(error, name, text);
+      const name = renameStale(error, statement.name, statement.text);
       // The error has aborted the transaction. Outside of one, the statement had no effect and can run again.
-      if (newName === undefined || this.#inTransaction) throw error;
-      return this.#prepared(newName, text, values, rest);
+      if (name === undefined || this.#inTransaction) throw error;
+      return this.#prepared({ ...statement, name }, rest);
     });
   }
 
@@ -190,7 +186,7 @@ class PreparingClient extends pg.Client {
         return Promise.reject(error);
       }
       const name = statementName(text);
-      if (name !== undefined) return this.#watched(this.#prepared(name, text, converted, rest));
+      if (name !== undefined) return this.#watched(this.#prepared({ name, text, values: converted }, rest));
     }
     return this.#watched(super.query(...(parameters as [string])));
   }

@@ -6,6 +6,7 @@
  *
  *   requested (row and notification) → acknowledged by every sending node → transaction, which deletes the row
  *   no acknowledgement → the node has not read the database for `maxStalenessMs`, so it starts nothing → transaction
+ *   silent node → other nodes have recorded that it starts nothing (webhooks/lanes/node.ts) → not waited for
  *   requester died before its transaction → expired → deleted by any node
  *
  * Every node reads the table at least every `maxStalenessMs`, besides listening to notifications. A node that is paused or cut
@@ -21,9 +22,10 @@ import type { Database, Transaction } from '../database/database.ts';
 /** Milliseconds after its last read of the database when a node starts nothing more. */
 export const maxStalenessMs = 3_000;
 /**
- * Milliseconds to wait for acknowledgements. After that, a node that has not read the database starts nothing.
+ * Milliseconds after which a node whose heartbeat counter has not changed is silent: it has not read the database, so it starts
+ * nothing.
  */
-const acknowledgementMsMax = maxStalenessMs + 250;
+export const silentNodeAfterMs = maxStalenessMs + 250;
 /**
  * Milliseconds after which the first try releases a hold that a node has not acknowledged. Other nodes continue while
  * that node is identified.
@@ -114,6 +116,13 @@ async function requestHold(
     from asked`.execute(db);
 }
 
+/**
+ * Whether another node has recorded a row of `nodes` as silent. The hold is committed before this is read, so a heartbeat that ends
+ * the silence is newer than the hold, and what the node reads after its heartbeat includes the hold.
+ */
+const isRecordedSilent = sql<boolean>`
+  coalesce(silent_looks = looks and silent_epoch = current_epoch(), false)`;
+
 interface NodeHeartbeats {
   id: string;
   /** The node's heartbeat counter; 0 for nodes of earlier versions, which have none. */
@@ -138,13 +147,13 @@ async function waitForAcknowledgements(
     const { rows } = await sql<NodeHeartbeats>`
       select id, looks as heartbeats from nodes
       -- Other nodes delete a dead node's row within seconds. Rows of earlier versions expire.
-      where (looks > 0 or alive_until > now())
+      where (looks > 0 or alive_until > now()) and not ${isRecordedSilent}
         and not exists (select from delivery_hold_acknowledgements a where a.hold = ${id} and a.node = nodes.id)`.execute(
       db,
     );
     const unacknowledged = rows.filter((node) => silent.get(node.id) !== node.heartbeats);
     const waitedMs = performance.now() - askedAt;
-    if (unacknowledged.length === 0 || waitedMs >= acknowledgementMsMax) return [];
+    if (unacknowledged.length === 0 || waitedMs >= silentNodeAfterMs) return [];
     const isCounting = unacknowledged.every(({ heartbeats }) => heartbeats !== '0');
     if (isFirstTry && isCounting && waitedMs >= firstTryMs) return unacknowledged;
     await sleep(pauseMs);
@@ -158,13 +167,13 @@ async function findSilentNodes(db: Database, nodes: readonly NodeHeartbeats[]): 
   const since = performance.now();
   let left = [...nodes];
   for (;;) {
-    const { rows } = await sql<NodeHeartbeats>`
-      select id, looks as heartbeats from nodes where id = any(${left.map(({ id }) => id)}::bigint[])`.execute(
-      db,
-    );
-    const heartbeats = new Map(rows.map((row) => [row.id, row.heartbeats]));
-    left = left.filter((node) => heartbeats.get(node.id) === node.heartbeats);
-    if (left.length === 0 || performance.now() - since >= acknowledgementMsMax) return left;
+    const { rows } = await sql<NodeHeartbeats & { is_silent: boolean }>`
+      select id, looks as heartbeats, ${isRecordedSilent} as is_silent
+      from nodes where id = any(${left.map(({ id }) => id)}::bigint[])`.execute(db);
+    const found = new Map(rows.map((row) => [row.id, row]));
+    left = left.filter((node) => found.get(node.id)?.heartbeats === node.heartbeats);
+    const areSilent = left.every(({ id }) => found.get(id)?.is_silent);
+    if (areSilent || performance.now() - since >= silentNodeAfterMs) return left;
     await sleep(silentNodePollMs);
   }
 }

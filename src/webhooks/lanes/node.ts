@@ -1,7 +1,7 @@
 /**
  * This node's membership: a row in `nodes`. The node's leases are valid while the row exists. The node increments a heartbeat
- * counter in it (the column `looks`). A node without a heartbeat for 3 s starts nothing. A node whose counter has not changed
- * for 7 s by another node's clock is removed, and others claim its lanes. Attempts that it had in flight may be repeated, but
+ * counter in it (the column `looks`). A node without a heartbeat for 3 s starts nothing, and the others record that it is silent.
+ * A node whose counter has not changed for 7 s by another node's clock is removed, and others claim its lanes. Attempts that it had in flight may be repeated, but
  * their outcomes are discarded (fencing).
  *
  *   joined → (heartbeat every second, renewal every 5 s) → left
@@ -116,7 +116,8 @@ export class Node {
         ${clockOfHeartbeat}
         select (select looks from own) as own_heartbeats, current_epoch()::text as epoch,
           clock.went_back as clock_went_back, clock.steps as clock_steps,
-          n.id, n.host, n.process, n.looks as heartbeats, n.alive_until < now() as is_late
+          n.id, n.host, n.process, n.looks as heartbeats, n.alive_until < now() as is_late,
+          n.silent_looks = n.looks and n.silent_epoch = current_epoch() as is_recorded_silent
         from (select) as one left join clock on true left join nodes n on n.id <> ${this.id}`.execute(
         this.#db,
       );
@@ -128,7 +129,7 @@ export class Node {
       else if (Number(ownHeartbeats) <= this.#heartbeats) await this.#beginEpoch();
       else this.#heartbeats = Number(ownHeartbeats);
       const peers = rows.flatMap((row) => (row.id === null ? [] : [{ ...row, id: row.id }]));
-      await this.#removeDeadPeers(peers, askedAt, performance.now());
+      await this.#judgePeers(peers, askedAt, performance.now());
     });
   }
 
@@ -177,19 +178,20 @@ export class Node {
     this.#clockOffset = (rows[0]?.now ?? 0) - (askedAt + performance.now()) / 2;
   }
 
-  /** Removes nodes without a heartbeat, and nodes of this machine whose process is gone. */
-  async #removeDeadPeers(peers: readonly PeerRow[], askedAt: number, answeredAt: number): Promise<void> {
+  /** Records silent nodes. Removes dead ones, and nodes of this machine whose process is gone. */
+  async #judgePeers(peers: readonly PeerRow[], askedAt: number, answeredAt: number): Promise<void> {
     const gone = peers.filter(
       ({ host, process, heartbeats, is_late }) =>
         // Nodes of earlier versions have no counter.
         (heartbeats === '0' && is_late) || (host === place.host && !isRunning(process)),
     );
     const counting = peers.filter(({ heartbeats }) => heartbeats !== '0');
-    const dead = new Map(
-      [...this.#peers.observe(counting, askedAt, answeredAt), ...gone].map((peer) => [peer.id, peer]),
-    );
+    const observed = this.#peers.observe(counting, askedAt, answeredAt);
+    const dead = new Map([...observed.dead, ...gone].map((peer) => [peer.id, peer]));
     this.hasPeers = peers.length > dead.size;
     await removeDeadNodes(this.#db, [...dead.values()]);
+    const silent = observed.silent.filter((peer) => !peer.is_recorded_silent && !dead.has(peer.id));
+    await recordSilentNodes(this.#db, silent);
   }
 
   /** Removes an earlier node with the same name. The operator ensures that names are unique. */
@@ -206,6 +208,8 @@ interface PeerRow extends Peer {
   host: string;
   process: string;
   is_late: boolean;
+  /** Null if it was never recorded. */
+  is_recorded_silent: boolean | null;
 }
 
 interface HeartbeatRow extends Omit<PeerRow, 'id'> {
@@ -216,6 +220,22 @@ interface HeartbeatRow extends Omit<PeerRow, 'id'> {
   epoch: string;
   clock_went_back: boolean;
   clock_steps: string;
+}
+
+/**
+ * Records nodes whose heartbeat counter has not changed for `silentNodeAfterMs`. A node with a heartbeat since then is not
+ * recorded. Nothing waits for a node's row that is locked.
+ */
+async function recordSilentNodes(db: Database, nodes: readonly Peer[]): Promise<void> {
+  if (nodes.length === 0) return;
+  await sql`
+    update nodes set silent_looks = looks, silent_epoch = current_epoch()
+    where id in (
+      select nodes.id from nodes
+      join unnest(
+        ${nodes.map(({ id }) => id)}::bigint[], ${nodes.map(({ heartbeats }) => heartbeats)}::bigint[]
+      ) as given (id, looks) on nodes.id = given.id and nodes.looks = given.looks
+      for no key update of nodes skip locked)`.execute(db);
 }
 
 /**

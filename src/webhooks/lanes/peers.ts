@@ -1,9 +1,11 @@
 /**
  * Detects dead nodes by their heartbeat counters. A node without a heartbeat for `maxStalenessMs` (grants/delivery_hold.ts)
  * starts no delivery. A node whose counter has not changed for longer than that is dead, paused or cut off, and its lanes can be
- * claimed. Times are on the observer's monotonic clock. An observer that was paused has no observations of that time, and
+ * claimed. Before that it is recorded as silent, so that withdrawals do not wait for it. Times are on the observer's monotonic clock. An observer that was paused has no observations of that time, and
  * starts over.
  */
+
+import { silentNodeAfterMs } from '../../grants/delivery_hold.ts';
 
 /**
  * Milliseconds without a heartbeat after which a node has lost its leases: more than twice `maxStalenessMs`.
@@ -25,9 +27,13 @@ export class Peers {
   /**
    * @param askedAt milliseconds, before the query
    * @param answeredAt milliseconds, after the query
-   * @returns the nodes that are dead
+   * @returns the nodes that are silent, and those of them that are dead
    */
-  observe<P extends Peer>(peers: readonly P[], askedAt: number, answeredAt: number): P[] {
+  observe<P extends Peer>(
+    peers: readonly P[],
+    askedAt: number,
+    answeredAt: number,
+  ): { silent: P[]; dead: P[] } {
     const hadGap = askedAt - this.#sawAt > ownGapMsMax;
     const before = hadGap ? new Map<string, never>() : this.#sightings;
     this.#sawAt = answeredAt;
@@ -37,6 +43,8 @@ export class Peers {
         return [id, sighting?.heartbeats === heartbeats ? sighting : { heartbeats, since: answeredAt }];
       }),
     );
-    return peers.filter(({ id }) => askedAt - (this.#sightings.get(id)?.since ?? askedAt) >= deadNodeAfterMs);
+    const unchangedFor = (ms: number) =>
+      peers.filter(({ id }) => askedAt - (this.#sightings.get(id)?.since ?? askedAt) >= ms);
+    return { silent: unchangedFor(silentNodeAfterMs), dead: unchangedFor(deadNodeAfterMs) };
   }
 }

@@ -183,7 +183,7 @@ export class Recorder {
 }
 
 /**
- * Returns what to write instead of an outcome that the database rejects, so that the delivery goes on without this attempt in the
+ * Returns what to write instead of an outcome that the database rejects, so that the delivery continues without this attempt in the
  * log; nothing if there is no attempt to leave out.
  */
 function withoutAttempt(outcome: Outcome): Outcome[] {

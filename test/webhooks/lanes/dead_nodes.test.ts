@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { openDatabase } from '../../../src/database/database.ts';
+import { silentNodeAfterMs } from '../../../src/grants/delivery_hold.ts';
 import { deadNodeAfterMs, Peers } from '../../../src/webhooks/lanes/peers.ts';
 import { createDatabase } from '../../support/database/database.ts';
 import { startProcess } from '../../support/servers/process.ts';
@@ -12,21 +13,32 @@ import { startTwoNodes } from '../../support/servers/two_nodes.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
-test('a peer is silent when its counter stands still for seven seconds of gapless observation', () => {
+test('a peer is dead when its counter stands still for seven seconds of gapless observation', () => {
   const peers = new Peers();
-  const silentAt = (at: number, heartbeats: string) =>
-    peers.observe([{ id: '1', heartbeats }], at, at + 10).map(({ id }) => id);
-  assert.deepEqual(silentAt(0, '5'), []);
-  for (let at = 1_000; at < deadNodeAfterMs; at += 1_000) assert.deepEqual(silentAt(at, '5'), []);
+  const deadAt = (at: number, heartbeats: string) =>
+    peers.observe([{ id: '1', heartbeats }], at, at + 10).dead.map(({ id }) => id);
+  assert.deepEqual(deadAt(0, '5'), []);
+  for (let at = 1_000; at < deadNodeAfterMs; at += 1_000) assert.deepEqual(deadAt(at, '5'), []);
   // The counter advanced, so the observation starts again.
-  assert.deepEqual(silentAt(deadNodeAfterMs, '6'), []);
+  assert.deepEqual(deadAt(deadNodeAfterMs, '6'), []);
   for (let at = 1_000; at < deadNodeAfterMs; at += 1_000) {
-    assert.deepEqual(silentAt(deadNodeAfterMs + at, '6'), []);
+    assert.deepEqual(deadAt(deadNodeAfterMs + at, '6'), []);
   }
   // The observation has a gap: the observer cannot tell whether the counter advanced in that time.
-  assert.deepEqual(silentAt(100_000, '6'), []);
-  for (let at = 1_000; at <= deadNodeAfterMs; at += 1_000) assert.deepEqual(silentAt(100_000 + at, '6'), []);
-  assert.deepEqual(silentAt(100_000 + deadNodeAfterMs + 1_000, '6'), ['1']);
+  assert.deepEqual(deadAt(100_000, '6'), []);
+  for (let at = 1_000; at <= deadNodeAfterMs; at += 1_000) assert.deepEqual(deadAt(100_000 + at, '6'), []);
+  assert.deepEqual(deadAt(100_000 + deadNodeAfterMs + 1_000, '6'), ['1']);
+});
+
+test('a peer is silent when its counter stands still for longer than a node may send without a heartbeat', () => {
+  const peers = new Peers();
+  const silentAt = (at: number, heartbeats: string) =>
+    peers.observe([{ id: '1', heartbeats }], at, at + 10).silent.map(({ id }) => id);
+  for (const at of [0, 1_000, 2_000, 3_000]) assert.deepEqual(silentAt(at, '5'), []);
+  assert.deepEqual(silentAt(4_000, '6'), []);
+  for (const at of [5_000, 6_000, 7_000, 4_010 + silentNodeAfterMs - 1])
+    assert.deepEqual(silentAt(at, '6'), []);
+  assert.deepEqual(silentAt(4_010 + silentNodeAfterMs, '6'), ['1']);
 });
 
 async function startTwo(t: TestContext) {

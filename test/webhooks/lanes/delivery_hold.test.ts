@@ -503,6 +503,65 @@ test('a PATCH holds deliveries only when it changes their destination or the rig
   }
 });
 
+/** Counts the holds that are requested from now on. */
+async function countHoldsOf(db: Database): Promise<() => Promise<number>> {
+  await sql`create table asked (id uuid)`.execute(db);
+  await sql`
+    create function note_delivery_hold() returns trigger language plpgsql as $$
+    begin
+      insert into asked values (new.id);
+      return null;
+    end $$`.execute(db);
+  await sql`
+    create trigger note_delivery_hold after insert on delivery_holds for each row execute function note_delivery_hold()`.execute(
+    db,
+  );
+  return async () => (await sql`select from asked`.execute(db)).rows.length;
+}
+
+test('a withdrawal waits for an unresponsive node, unless other nodes recorded it as silent at its current heartbeat', async (t) => {
+  const database = await createDatabase();
+  const db = openDatabase({ connectionString: database.url, connectionsMax: 4 });
+  t.after(async () => {
+    await db.destroy();
+    await database.drop();
+  });
+  const countHoldsNow = await countHoldsOf(db);
+  const subject = { clientId: null, accountId: newId(), lane: null };
+  /** @returns how many holds were requested: one if no node was waited for */
+  const holdsBeside = async (silentLooks: number | null, epoch: ReturnType<typeof sql>) => {
+    const before = await countHoldsNow();
+    await sql`delete from nodes`.execute(db);
+    await sql`
+      insert into nodes (id, host, process, alive_until, looks, silent_looks, silent_epoch)
+      values (7, 'elsewhere', '1 1', now() + interval '1 day', 5, ${silentLooks}, ${epoch})`.execute(db);
+    await withDeliveryHold(db, subject, async () => {});
+    return (await countHoldsNow()) - before;
+  };
+  assert.equal(await holdsBeside(5, sql`current_epoch()`), 1);
+  assert.equal(await holdsBeside(4, sql`current_epoch()`), 2);
+  assert.equal(await holdsBeside(5, sql`gen_random_uuid()`), 2);
+  assert.equal(await holdsBeside(null, sql`null`), 2);
+});
+
+test('nodes record a silent node, and its next heartbeat ends that', async (t) => {
+  const { db } = await startTestServer(t);
+  await sql`
+    insert into nodes (id, host, process, alive_until, looks)
+    values (7, 'elsewhere', '1 1', now() + interval '1 day', 5)`.execute(db);
+  const readRecord = async () => {
+    const { rows } = await sql<{ silent: string | null; is_current: boolean }>`
+      select silent_looks as silent, silent_epoch = current_epoch() as is_current from nodes where id = 7`.execute(
+      db,
+    );
+    return rows[0];
+  };
+  const recorded = await until(readRecord, (row) => row?.silent !== null);
+  assert.deepEqual(recorded, { silent: '5', is_current: true });
+  await sql`update nodes set looks = 6 where id = 7`.execute(db);
+  await until(readRecord, (row) => row?.silent === '6');
+});
+
 test('deliveries continue while an unresponsive node is found to be silent', async (t) => {
   const own = await startTestServer(t);
   const subscriber = await startSubscriber(t);
@@ -514,19 +573,8 @@ test('deliveries continue while an unresponsive node is found to be silent', asy
   await sql`
     insert into nodes (id, host, process, alive_until, looks)
     values (7, 'elsewhere', '1 1', now() + interval '1 day', 5)`.execute(own.db);
-  await sql`create table asked (id uuid)`.execute(own.db);
-  await sql`
-    create function note_delivery_hold() returns trigger language plpgsql as $$
-    begin
-      insert into asked values (new.id);
-      return null;
-    end $$`.execute(own.db);
-  await sql`
-    create trigger note_delivery_hold after insert on delivery_holds for each row execute function note_delivery_hold()`.execute(
-    own.db,
-  );
-  const count = async (table: string) =>
-    (await sql`select from ${sql.table(table)}`.execute(own.db)).rows.length;
+  const countHoldsNow = await countHoldsOf(own.db);
+  const areNone = async () => (await sql`select from delivery_holds`.execute(own.db)).rows.length === 0;
   const done = withDeliveryHold(own.db, lane, async () => {
     const before = await countNow(subscriber);
     await sleep(200);
@@ -534,11 +582,11 @@ test('deliveries continue while an unresponsive node is found to be silent', asy
   });
   // The first hold is cancelled after a moment, before its work begins.
   await until(
-    async () => (await count('asked')) === 1 && (await count('delivery_holds')) === 0,
+    async () => (await countHoldsNow()) === 1 && (await areNone()),
     (isCancelled) => isCancelled,
   );
   await subscriber.waitFor(subscriber.received.length + 20);
   await done;
   await load.stop();
-  assert.equal(await count('asked'), 2);
+  assert.equal(await countHoldsNow(), 2);
 });

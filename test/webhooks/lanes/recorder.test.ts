@@ -92,7 +92,7 @@ test('an outcome after a pause is written at once, and outcomes that arrive mean
   assert.equal(await statements[1]?.promise, 3);
 });
 
-test('webhooks 64: an attempt that cannot be stored is left out of the log, and its delivery and the others go on', async (t) => {
+test('webhooks 64: an attempt that cannot be stored is left out of the log, and its delivery and the others continue', async (t) => {
   const errors: Error[] = [];
   const written: number[] = [];
   const onWritten = (outcomes: Outcome[]) => written.push(...outcomes.map(({ sequence }) => sequence));
