@@ -234,7 +234,6 @@ export class AttemptStarter {
     else if (isAccepted && !isPing) lane.pausedUntil = lane.retryAfterUntil;
     if (!outcome.hadRetry) lane.markDone(outcome.sequence);
     const willRetry = outcome.retry?.state === 'pending';
-    if (outcome.retry?.dueMs != null) lane.retryAt = Math.min(lane.retryAt, now + outcome.retry.dueMs);
     if (lane.subscription.ordered) lane.retriesPending += (willRetry ? 1 : 0) - (wasPending ? 1 : 0);
     retries.record(lane, outcome);
     lanes.reschedule(lane);

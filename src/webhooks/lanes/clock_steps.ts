@@ -10,14 +10,14 @@
 
 import { sql } from 'kysely';
 import { retryStepSecondsMax } from '../../config/config.ts';
-import type { Database } from '../../database/database.ts';
+import type { Database, Transaction } from '../../database/database.ts';
 import { jitterMax, retryAfterSecondsMax } from '../sending/retry_schedule.ts';
 
 const slackSeconds = 3_600;
 /** Longest pause of a lane: the longest `Retry-After` that is honored, with slack. */
 export const pauseSecondsMax = retryAfterSecondsMax + slackSeconds;
-/** Longest time until a retry, with slack. */
-const retrySecondsMax = retryStepSecondsMax * (1 + jitterMax) + slackSeconds;
+/** Longest time until a retry, with slack. A retry that is due later was planned by a wrong clock, and is due now. */
+export const retrySecondsMax = retryStepSecondsMax * (1 + jitterMax) + slackSeconds;
 /** Smaller backward steps of the clock are ignored. */
 const stepSecondsMin = 5;
 /** The stored time is at least this old before a heartbeat replaces it. */
@@ -45,14 +45,43 @@ export const clockOfHeartbeat = sql`
 export const plannedNow = sql`greatest(now(), (select latest from database_clock))`;
 
 /**
+ * The time from which statements plan. It is read after the statement has its locks, so a statement that waited for `followClock`
+ * plans by the clock that is right.
+ */
+export const plannedFrom = sql`clock_timestamp()`;
+
+/** Milliseconds that writers may have to wait for `followClock`, which waits for them no longer than that. */
+const followLockMs = 200;
+
+/**
  * Brings forward what was planned before the clock went back, so that it waits as long as intended. If the clock did not go
- * back, or another node does this already, nothing changes.
+ * back, or another node does this already, nothing changes. Statements in flight that planned by the earlier clock finish first.
+ * @throws DatabaseError if they take too long. The next heartbeat calls it again.
  */
 export async function followClock(db: Database): Promise<void> {
+  const isDone = await db.transaction().execute(async (tx) => {
+    const { rows } = await sql`
+      select from database_clock
+      where latest > clock_timestamp() + make_interval(secs => ${stepSecondsMin}) for update skip locked`.execute(
+      tx,
+    );
+    if (rows.length === 0) return false;
+    await sql`set local lock_timeout = ${sql.lit(followLockMs)}`.execute(tx);
+    await sql`
+      lock table retries, lane_progress, failing_warnings, delivery_holds in share row exclusive mode`.execute(
+      tx,
+    );
+    return bringForward(tx);
+  });
+  if (isDone) await repairTimes(db);
+}
+
+/** @returns whether the clock is still back */
+async function bringForward(tx: Transaction): Promise<boolean> {
   const { rows } = await sql<{ is_done: boolean }>`
     with step as materialized (
       select clock_timestamp() as now, latest - clock_timestamp() as size from database_clock
-      where latest > clock_timestamp() + make_interval(secs => ${stepSecondsMin}) for update skip locked
+      where latest > clock_timestamp() + make_interval(secs => ${stepSecondsMin})
     ),
     followed as (
       update database_clock set latest = step.now, steps = steps + 1 from step returning steps
@@ -77,8 +106,8 @@ export async function followClock(db: Database): Promise<void> {
     held as (
       update delivery_holds set until = until - step.size from step where until > step.now
     )
-    select exists (select from followed) as is_done`.execute(db);
-  if (rows[0]?.is_done) await repairTimes(db);
+    select exists (select from followed) as is_done`.execute(tx);
+  return rows[0]?.is_done ?? false;
 }
 
 /** Ends waits that are longer than any setting allows. Call it at start and after the clock went back. */

@@ -17,7 +17,7 @@ import {
   type SubscriptionRow,
   toSubscription,
 } from '../subscriptions/subscription.ts';
-import { pauseSecondsMax, plannedNow } from './clock_steps.ts';
+import { pauseSecondsMax, plannedFrom, plannedNow, retrySecondsMax } from './clock_steps.ts';
 
 /** The state of a lane when a node claims or reloads it. */
 export interface LaneState {
@@ -104,8 +104,9 @@ export async function loadLanes(
       -- A longer pause was written while the clock was ahead.
       (extract(epoch from case when p.paused_until < clock.now + make_interval(secs => ${pauseSecondsMax})
         then p.paused_until - clock.now end) * 1000)::float8 as pause_ms,
-      (select (extract(epoch from min(due_at) - clock.now) * 1000)::float8
-        from retries r where r.lane = p.lane and r.due_at is not null) as retry_ms,
+      (select (extract(epoch from case when min(due_at) <= clock.now + make_interval(secs => ${retrySecondsMax})
+          then min(due_at) - clock.now else interval '0' end) * 1000)::float8
+        from retries r where r.lane = p.lane and r.due_at is not null having min(due_at) is not null) as retry_ms,
       case when s.ordered then (
         select count(*) from retries r where r.lane = p.lane and r.due_at is not null and r.state = 'pending'
       ) else 0 end as retries_pending
@@ -189,7 +190,7 @@ export async function releaseLanes(
     update lane_progress set owner = null, cursor = greatest(lane_progress.cursor, head.cursor),
       -- A due time that is already set was requested while the lane was leased (see wakeLane).
       due_at = least(lane_progress.due_at,
-        case when head.due_ms is not null then now() + head.due_ms * interval '1 millisecond' end)
+        case when head.due_ms is not null then ${plannedFrom} + head.due_ms * interval '1 millisecond' end)
     from head where lane_progress.lane = head.lane and lane_progress.owner = ${node}::bigint
     returning lane_progress.lane`.execute(db);
   return rows.map(({ lane }) => Number(lane));
@@ -205,7 +206,7 @@ export async function postponeLanes(db: Database, node: string, lanes: readonly 
   if (lanes.length === 0) return;
   await sql`
     update lane_progress set owner = null, due_at = greatest(
-      now() + make_interval(secs => ${postponeSeconds}::float8 * (1 + random())), paused_until)
+      ${plannedFrom} + make_interval(secs => ${postponeSeconds}::float8 * (1 + random())), paused_until)
     where lane = any(${bigintArray(lanes)}::bigint[]) and owner = ${node}::bigint`.execute(db);
 }
 
@@ -251,7 +252,8 @@ export interface Sweep {
 
 /**
  * Sweeps the lanes after `after`, in order of their ids. Releases lanes of nodes that no longer exist: they were
- * claimed after the node was removed. Makes lanes due that have deliveries but neither a lease nor a due time.
+ * claimed after the node was removed. Makes lanes due that have deliveries but neither a lease nor a due time,
+ * and lanes whose due time a wrong clock planned.
  * @param limit maximum lanes
  */
 export async function sweepLanes(db: Database, node: string, after: number, limit: number): Promise<Sweep> {
@@ -278,10 +280,18 @@ export async function sweepLanes(db: Database, node: string, after: number, limi
       update lane_progress set due_at = now() from forgotten
       where lane_progress.lane = forgotten.lane and lane_progress.owner is null and lane_progress.due_at is null
       returning 1 as repaired
+    ),
+    -- A wrong clock planned these.
+    postponed as (
+      update lane_progress set due_at = now() from slice
+      where lane_progress.lane = slice.lane and slice.owner is null and lane_progress.owner is null
+        and slice.due_at > now() + make_interval(secs => ${retrySecondsMax})
+      returning 1 as repaired
     )
     select (select max(lane) from slice) as last, (select count(*)::int from slice) as count,
       (select coalesce(string_agg(lane::text, ','), '') from slice where owner = ${node}::bigint) as held,
-      (select count(*)::int from orphan) + (select count(*)::int from woken) as repaired`.execute(db);
+      (select count(*)::int from orphan) + (select count(*)::int from woken)
+        + (select count(*)::int from postponed) as repaired`.execute(db);
   const { last, count, held, repaired } = rows[0] as (typeof rows)[number];
   return {
     last: count < limit ? null : Number(last),

@@ -128,23 +128,21 @@ export class Retries {
       hadRetry: retry !== null,
       wasManual: false,
     };
-    this.record(lane, outcome, () => {
-      lane.retryAt = 0;
-    });
+    this.record(lane, outcome);
   }
 
-  /**
-   * Passes an outcome to the recorder, and tracks what the database does not know yet.
-   * @param then runs first once the outcome is written
-   */
-  record(lane: Lane, outcome: Outcome, then?: () => void): void {
+  /** Passes an outcome to the recorder, and tracks what the database does not know yet. */
+  record(lane: Lane, outcome: Outcome): void {
     const { recorder, onReload } = this.#options;
     if (outcome.retry !== null || outcome.hadRetry) {
       lane.unwrittenOutcomes += 1;
       lane.outcomeCount += 1;
+      const { dueMs = null } = outcome.retry ?? {};
+      const dueAt = dueMs === null ? Number.POSITIVE_INFINITY : performance.now() + dueMs;
       outcome.onWritten = () => {
-        then?.();
         lane.unwrittenOutcomes -= 1;
+        // Only from here on a read finds the retry, however long the write took.
+        lane.retryAt = Math.min(lane.retryAt, dueAt);
         if (!outcome.hadRetry) return;
         if (this.#isReading) this.#endedDuringRead.push({ lane, sequence: outcome.sequence });
         else lane.endRetry(outcome.sequence);

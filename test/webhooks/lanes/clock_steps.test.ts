@@ -7,9 +7,13 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
+import { type Database, openDatabase } from '../../../src/database/database.ts';
 import { followClock, repairTimes } from '../../../src/webhooks/lanes/clock_steps.ts';
+import { sweepLanes } from '../../../src/webhooks/lanes/lane_store.ts';
 import { applyRetention } from '../../../src/webhooks/log/retention.ts';
 import { disableFailing } from '../../../src/webhooks/subscriptions/failing.ts';
+import { createDatabase } from '../../support/database/database.ts';
+import { atEnd } from '../../support/database/embedded_process.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import {
   createApp,
@@ -146,6 +150,60 @@ test('webhooks 65: pauses and retries postponed by a month end when the clock is
   assert.deepEqual(rows, [{ is_due: true }]);
 });
 
+test('webhooks 65: a retry that an unnoticed wrong clock postponed by a month is sent when its lane is loaded or swept', async (t) => {
+  let status = 503;
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    response.writeHead(status).end();
+  });
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, retry_schedule: [86_400] });
+  const lane = sql`(select lane from subscriptions where id = ${id})`;
+  await publish(publisher, app.account, ['failing']);
+  await subscriber.waitFor(1);
+  const retries = () => sql`select from retries where lane = ${lane}`.execute(db);
+  await until(retries, ({ rows }) => rows.length === 1);
+  status = 204;
+  await sql`update retries set due_at = now() + interval '35 days' where lane = ${lane}`.execute(db);
+  // A change of the subscription loads its lane.
+  await app.request('PATCH', `/subscriptions/${id}`, { json: { description: 'loaded' } });
+  await subscriber.waitFor(2);
+  await until(retries, ({ rows }) => rows.length === 0);
+  const {
+    rows: [other],
+  } = await sql<{ lane: string }>`
+    update lane_progress set owner = null, due_at = now() + interval '35 days' where lane = ${lane}
+    returning lane`.execute(db);
+  const after = String(BigInt(other?.lane ?? 0) - 1n);
+  await sweepLanes(db, '1', Number(after), 1);
+  await until(
+    async () =>
+      (await sql`select from lane_progress where lane = ${lane} and due_at > now()`.execute(db)).rows.length,
+    (count) => count === 0,
+  );
+});
+
+test('webhooks 65: what a statement in flight planned by the earlier clock is brought forward, too', async (t) => {
+  const db = await openEmpty(t);
+  await sql`update database_clock set latest = clock_timestamp() + interval '2 hours'`.execute(db);
+  const inserted = Promise.withResolvers<void>();
+  const mayCommit = Promise.withResolvers<void>();
+  const inFlight = db.transaction().execute(async (tx) => {
+    await sql`
+      insert into retries (lane, sequence, day, state, attempts, due_at)
+      values (1, 1, current_date, 'pending', 1, now() + interval '2 hours 1 minute')`.execute(tx);
+    inserted.resolve();
+    await mayCommit.promise;
+  });
+  await inserted.promise;
+  await assert.rejects(followClock(db), { code: '55P03' });
+  mayCommit.resolve();
+  await inFlight;
+  await followClock(db);
+  const { rows } = await sql<{ minutes: number }>`
+    select round(extract(epoch from due_at - now()) / 60)::int as minutes from retries`.execute(db);
+  assert.deepEqual(rows, [{ minutes: 1 }]);
+});
+
 /** A database without a server, with two lanes: one that waits, and one that is due. */
 async function openPlanned(t: TestContext) {
   const own = await startTestServer(t);
@@ -244,6 +302,17 @@ test('a warning that was given while the clock was ahead disables no subscriptio
   await failSince('5 days 1 minute');
   assert.deepEqual(await disableFailing(db, [lane]), [lane]);
 });
+
+/** A database without a server. */
+async function openEmpty(t: TestContext): Promise<Database> {
+  const database = await createDatabase();
+  const own = openDatabase({ connectionString: database.url, connectionsMax: 4 });
+  atEnd(t, async () => {
+    await own.destroy();
+    await database.drop();
+  });
+  return own;
+}
 
 async function makeDay(day: string): Promise<void> {
   const name = day.replaceAll('-', '');
