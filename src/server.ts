@@ -82,6 +82,8 @@ export interface RunningServer {
   address: string;
   /** Drains requests and deliveries in flight, then closes all resources. */
   close(): Promise<void>;
+  /** What `close` waits for; null if it waits for nothing. */
+  readonly waitingFor: string | null;
 }
 
 /** Timeouts for queries of the delivery log: for one statement, and for a free connection. */
@@ -96,7 +98,13 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   const opened = new Closing();
   try {
     const address = await openServer(options, opened);
-    return { address, close: () => opened.close() };
+    return {
+      address,
+      close: () => opened.close(),
+      get waitingFor() {
+        return opened.waitingFor;
+      },
+    };
   } catch (error) {
     await opened.close();
     throw error;
@@ -126,10 +134,10 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     onError: (error) => logger.error({ err: error }, 'cannot load the delivery keys'),
   });
   await deliveryKeys.start();
-  opened.defer(() => deliveryKeys.stop());
+  opened.defer('delivery keys', () => deliveryKeys.stop());
   const limiter = new RateLimiter(db, config.rateLimitPerMinute);
   limiter.start();
-  opened.defer(() => limiter.stop());
+  opened.defer('rate limits', () => limiter.stop());
   const authorization = await createAuthorization({
     app,
     db,
@@ -146,7 +154,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     login: platform.accounts.login,
     egress,
   });
-  opened.defer(() => authorization.stop());
+  opened.defer('authorization server', () => authorization.stop());
   registerConsole(app, config.baseUrl);
   const upstreamClients = platform.accounts.upstream.map((provider) =>
     createUpstreamClient({
@@ -156,7 +164,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
       egress,
     }),
   );
-  for (const client of upstreamClients) opened.defer(() => client.close());
+  for (const client of upstreamClients) opened.defer('upstream providers', () => client.close());
   const { resources } = platform.oauth;
   registerPages(app, {
     ...authorization,
@@ -174,7 +182,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   });
   const { guard } = authorization;
 
-  opened.defer(startSweeping(db, logger));
+  opened.defer('housekeeping', startSweeping(db, logger));
   const limited = limitGuard(guard, limiter);
   const webhooks = createWebhooks({
     db,
@@ -195,7 +203,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     enginePlace: options.enginePlace ?? (egress.resolveHost === undefined ? 'thread' : 'here'),
     logger,
   });
-  opened.defer(() => webhooks.stop());
+  opened.defer('deliveries', () => webhooks.stop());
   registerHealth(app, db, () => webhooks.workers());
   registerApi(app, (api) => {
     showRateLimit(api);
@@ -241,13 +249,13 @@ function openDatabases(
       epoch = entered;
     },
   });
-  opened.defer(() => db.destroy());
+  opened.defer('database connections', () => db.destroy());
   const logDb = openDatabase({ ...shared, ...logTimeouts, connectionsMax: shares.log });
-  opened.defer(() => logDb.destroy());
+  opened.defer('database connections of the log', () => logDb.destroy());
   const notifications = new Notifications(databaseUrl, onDatabaseError);
-  opened.defer(() => notifications.stop());
+  opened.defer('notifications', () => notifications.stop());
   const outbox = new Outbox(db, notifications);
-  opened.defer(() => outbox.stop());
+  opened.defer('outbox', () => outbox.stop());
   return { db, logDb, notifications, outbox };
 }
 
@@ -257,14 +265,17 @@ function openApplication({ config, platform, logger }: ServerOptions, opened: Cl
   const tls = config.tls === null ? null : tlsOptions(config.tls, asksForCertificates);
   const app = createApplication(config, logger, tls, showProblem);
   app.decorate('brand', platform.brand);
-  opened.defer(() => closeApplication(app));
+  opened.defer('HTTP requests', () => closeApplication(app));
   if (config.tls !== null) {
     const onReload = (error?: unknown) => {
       if (error === undefined) logger.info('TLS certificate reloaded');
       else logger.error({ err: error }, 'cannot load the TLS certificate, keeping the previous one');
     };
     // With TLS options Fastify creates an HTTPS server, although its type is that of HTTP.
-    opened.defer(watchTls(app.server as unknown as HttpsServer, config.tls, asksForCertificates, onReload));
+    opened.defer(
+      'TLS certificate',
+      watchTls(app.server as unknown as HttpsServer, config.tls, asksForCertificates, onReload),
+    );
   }
   return app;
 }

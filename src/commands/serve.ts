@@ -60,7 +60,7 @@ export async function serve(options: ServeOptions): Promise<void> {
     });
     options.ready(server, storage);
     logger.info({ signal: await stopped }, 'stopping');
-    exitAfterTimeout(logger);
+    exitAfterTimeout(server, logger);
     await server.close();
   } finally {
     await storage.close();
@@ -91,9 +91,9 @@ async function prepareDatabase(options: ServeOptions, storage: Storage, platform
  * Ends the process if the stop takes too long, for example because of a database outage. Nothing is lost: another node
  * repeats what was not recorded.
  */
-function exitAfterTimeout(logger: Logger): void {
+function exitAfterTimeout(server: RunningServer, logger: Logger): void {
   setTimeout(() => {
-    logger.error({ seconds: stopSecondsMax }, 'stop timed out, exiting');
+    logger.error({ seconds: stopSecondsMax, waiting_for: server.waitingFor }, 'stop timed out, exiting');
     process.exit(1);
   }, stopSecondsMax * 1_000).unref();
 }

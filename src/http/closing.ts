@@ -1,10 +1,19 @@
 /** Resources that close in reverse order of opening. Node 22 has no `AsyncDisposableStack`. */
 export class Closing {
-  readonly #closers: (() => unknown)[] = [];
+  readonly #closers: { name: string; close: () => unknown }[] = [];
+  #closing: string | null = null;
 
-  /** Adds what closes the resource that was just opened. */
-  defer(close: () => unknown): void {
-    this.#closers.push(close);
+  /**
+   * Adds what closes the resource that was just opened.
+   * @param name for the operator, when the resource does not close in time
+   */
+  defer(name: string, close: () => unknown): void {
+    this.#closers.push({ name, close });
+  }
+
+  /** The resource that is closing now; null if none is. */
+  get waitingFor(): string | null {
+    return this.#closing;
   }
 
   /**
@@ -13,13 +22,15 @@ export class Closing {
    */
   async close(): Promise<void> {
     const errors: unknown[] = [];
-    for (let close = this.#closers.pop(); close !== undefined; close = this.#closers.pop()) {
+    for (let next = this.#closers.pop(); next !== undefined; next = this.#closers.pop()) {
+      this.#closing = next.name;
       try {
-        await close();
+        await next.close();
       } catch (error) {
         errors.push(error);
       }
     }
+    this.#closing = null;
     if (errors.length > 0) throw errors[0];
   }
 }

@@ -165,5 +165,5 @@ test('the server reports a stuck engine thread, responds, and ends on SIGTERM', 
   assert.equal(status, 200);
   assert.match(text, /nuncio_http_requests_total/);
   assert.equal(await nuncio.end('SIGTERM'), 1);
-  assert.match(nuncio.output(), /stop timed out/);
+  assert.match(nuncio.output(), /"waiting_for":"deliveries".*stop timed out/);
 });
