@@ -54,6 +54,7 @@ export async function serve(options: ServeOptions): Promise<void> {
       databaseUrl,
       secret,
       logger,
+      collectsStartupGarbage: true,
       ...(options.tour === undefined ? {} : { tour: options.tour() }),
     }).catch((error) => {
       throw explainListenError(error, config);

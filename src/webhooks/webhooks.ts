@@ -43,6 +43,8 @@ export interface WebhooksOptions {
   databaseUrl: string;
   /** Maximum database connections of the engine. */
   engineConnections: number;
+  /** Whether the engine's thread returns the memory that its start needed. */
+  collectsStartupGarbage: boolean;
   outbox: Outbox;
   /** Not started yet: the constructor adds listeners. */
   notifications: Notifications;
@@ -155,6 +157,7 @@ function createEngine(options: WebhooksOptions, catalogue: Catalogue): RemoteEng
     settings: {
       databaseUrl: options.databaseUrl,
       connectionsMax: options.engineConnections,
+      collectsStartupGarbage: options.collectsStartupGarbage,
       secret,
       egress: { ...options.egress, allowLoopback: config.insecureSubscribers },
       retryScheduleSeconds: config.retryScheduleSeconds,

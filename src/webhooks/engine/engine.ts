@@ -16,6 +16,7 @@ import { type Database, isDatabaseUnavailable, openDatabase } from '../../databa
 import { enterEpoch } from '../../database/epoch.ts';
 import { Notifications } from '../../database/notifications.ts';
 import { deliveryHoldChannel, parseHoldNotice } from '../../grants/delivery_hold.ts';
+import { collectStartupGarbage } from '../../startup_garbage.ts';
 import { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { type RecoveryTurns, stepRecovery } from '../fan_out/recovery.ts';
@@ -76,6 +77,7 @@ class Engine {
   readonly #recoveryTurns: RecoveryTurns = { after: '' };
   #receivedBytes = 0;
   readonly #predecessors: readonly string[];
+  readonly #collectsStartupGarbage: boolean;
   #isStarted = false;
   #isStopping = false;
   /** The database's epoch; undefined until the first connection. */
@@ -86,6 +88,7 @@ class Engine {
     this.#post = post;
     this.#replayable = settings.replayableKinds;
     this.#predecessors = settings.predecessors ?? [];
+    this.#collectsStartupGarbage = settings.collectsStartupGarbage ?? false;
     const { databaseUrl, connectionsMax } = settings;
     const secret = Buffer.from(settings.secret);
     const db = openDatabase({
@@ -180,6 +183,7 @@ class Engine {
       const value = await this.#respond(message.what).catch(this.#onError);
       this.#post({ type: 'response', id: message.id, value: value ?? undefined });
     } else if (type === 'start') {
+      if (this.#collectsStartupGarbage) collectStartupGarbage();
       await this.#start();
       this.#post({ type: 'started' });
     } else {

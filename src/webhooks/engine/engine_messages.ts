@@ -29,6 +29,8 @@ export interface EngineSettings {
   predecessors?: readonly string[];
   /** The name that the operator gave this node. */
   nodeName?: string | null;
+  /** Whether to return the memory that start-up needed. Blocks the thread for some 100 ms. */
+  collectsStartupGarbage?: boolean;
 }
 
 /** Which parts of the engine are working. */
