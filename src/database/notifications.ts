@@ -11,6 +11,8 @@ import { schemaOf, searchPathStatement } from './schema.ts';
 
 /** Pause between reconnection attempts. */
 const reconnectPauseMs = 250;
+/** Milliseconds for an orderly end of the connection. */
+const endMsMax = 1_000;
 /** Interval between checks of the connection. */
 const heartbeatMs = 5_000;
 
@@ -25,7 +27,9 @@ export class Notifications {
   readonly #schema: string;
   readonly #onError: (error: Error) => void;
   readonly #listeners = new Map<string, Set<Listener>>();
+  /** The only client: it connects or listens. Undefined during the pause after a lost connection. */
   #client: pg.Client | undefined;
+  #isListening = false;
   #retry: NodeJS.Timeout | undefined;
   #heartbeat: NodeJS.Timeout | undefined;
   #stopped = false;
@@ -41,7 +45,7 @@ export class Notifications {
 
   /** Whether the process currently receives notifications. */
   get isListening(): boolean {
-    return this.#client !== undefined;
+    return this.#isListening;
   }
 
   /**
@@ -57,6 +61,7 @@ export class Notifications {
 
   /** Connects. If that fails, it retries in the background. */
   async start(): Promise<void> {
+    if (this.#stopped || this.#client !== undefined) return;
     const client = new pg.Client({
       connectionString: this.#connectionString,
       application_name: 'nuncio notifications',
@@ -64,6 +69,7 @@ export class Notifications {
       connectionTimeoutMillis: 5_000,
       query_timeout: heartbeatMs,
     });
+    this.#client = client;
     client.on('error', (error) => this.#lost(client, error));
     client.on('end', () => this.#lost(client, new Error('the connection ended')));
     client.on('notification', ({ channel, payload }) => {
@@ -77,8 +83,9 @@ export class Notifications {
       this.#lost(client, error as Error);
       return;
     }
-    if (this.#stopped) return void (await client.end());
-    this.#client = client;
+    // The connection was replaced or stopped meanwhile.
+    if (this.#client !== client) return;
+    this.#isListening = true;
     this.#isReported = false;
     this.#heartbeat = setInterval(() => {
       client.query('select 1').catch((error: Error) => this.#lost(client, error));
@@ -92,29 +99,36 @@ export class Notifications {
   /** Reconnects, because the current connection may lead to a former primary. */
   reconnect(): void {
     const client = this.#client;
-    if (client !== undefined) this.#lost(client, new Error('the database has begun another epoch'));
+    if (client === undefined || !this.#isListening) return;
+    this.#lost(client, new Error('the database has begun another epoch'));
   }
 
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#retry);
-    clearInterval(this.#heartbeat);
     const client = this.#client;
-    this.#client = undefined;
-    await client?.end();
+    this.#forget();
+    if (client === undefined) return;
+    const timer = setTimeout(() => client.connection.stream.destroy(), endMsMax);
+    await client.end();
+    clearTimeout(timer);
   }
 
+  /** Only the current client can be lost: the end of an earlier one may be reported late. */
   #lost(client: pg.Client, error: Error): void {
-    if (this.#stopped || this.#retry !== undefined) return;
-    if (this.#client !== undefined && this.#client !== client) return;
-    this.#client = undefined;
-    clearInterval(this.#heartbeat);
+    if (this.#client !== client) return;
+    this.#forget();
     client.end().catch(() => {});
+    // A server that does not respond would keep the connection, and the process, alive.
+    client.connection.stream.destroy();
     if (!this.#isReported) this.#onError(error);
     this.#isReported = true;
-    this.#retry = setTimeout(() => {
-      this.#retry = undefined;
-      void this.start();
-    }, reconnectPauseMs);
+    this.#retry = setTimeout(() => void this.start(), reconnectPauseMs);
+  }
+
+  #forget(): void {
+    clearInterval(this.#heartbeat);
+    this.#client = undefined;
+    this.#isListening = false;
   }
 }
