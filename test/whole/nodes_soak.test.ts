@@ -411,13 +411,15 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
     );
   }
   await insist(async () => {
-    const { rows: stuck } = await sql<{ what: string }>`
-      select 'retry' as what from retries where due_at > now() + make_interval(secs => ${waitSecondsMax})
+    const late = sql`now() + make_interval(secs => ${waitSecondsMax})`;
+    const { rows: stuck } = await sql`
+      select 'retry' as what, s.url, s.state, to_jsonb(r) as row, now() from retries r join subscriptions s on s.lane = r.lane
+      where r.due_at > ${late}
       union all
-      select 'pause' from lane_progress
-      where greatest(paused_until, due_at) > now() + make_interval(secs => ${waitSecondsMax})
+      select 'pause', s.url, s.state, to_jsonb(p), now() from lane_progress p join subscriptions s on s.lane = p.lane
+      where greatest(p.paused_until, p.due_at) > ${late}
       union all
-      select 'hold' from delivery_holds where until > now() + make_interval(secs => ${waitSecondsMax})`.execute(
+      select 'hold', null, null, to_jsonb(h), now() from delivery_holds h where h.until > ${late}`.execute(
       db,
     );
     assert.deepEqual(stuck, [], 'these wait for a time that only a wrong clock could plan');
