@@ -253,7 +253,7 @@ export interface Sweep {
 /**
  * Sweeps the lanes after `after`, in order of their ids. Releases lanes of nodes that no longer exist: they were
  * claimed after the node was removed. Makes lanes due that have deliveries but neither a lease nor a due time,
- * and lanes whose due time a wrong clock planned.
+ * and lanes whose due time or pause a wrong clock planned.
  * @param limit maximum lanes
  */
 export async function sweepLanes(db: Database, node: string, after: number, limit: number): Promise<Sweep> {
@@ -283,9 +283,13 @@ export async function sweepLanes(db: Database, node: string, after: number, limi
     ),
     -- A wrong clock planned these.
     postponed as (
-      update lane_progress set due_at = now() from slice
-      where lane_progress.lane = slice.lane and slice.owner is null and lane_progress.owner is null
-        and slice.due_at > now() + make_interval(secs => ${retrySecondsMax})
+      update lane_progress p set
+        due_at = case when p.owner is null then now() else p.due_at end,
+        paused_until = case when p.paused_until <= now() + make_interval(secs => ${pauseSecondsMax}) then p.paused_until end
+      from slice
+      where p.lane = slice.lane and (
+        p.paused_until > now() + make_interval(secs => ${pauseSecondsMax})
+        or (p.owner is null and p.due_at > now() + make_interval(secs => ${retrySecondsMax})))
       returning 1 as repaired
     )
     select (select max(lane) from slice) as last, (select count(*)::int from slice) as count,

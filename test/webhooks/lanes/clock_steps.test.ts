@@ -171,13 +171,18 @@ test('webhooks 65: a retry that an unnoticed wrong clock postponed by a month is
   const {
     rows: [other],
   } = await sql<{ lane: string }>`
-    update lane_progress set owner = null, due_at = now() + interval '35 days' where lane = ${lane}
-    returning lane`.execute(db);
+    update lane_progress
+    set owner = null, due_at = now() + interval '35 days', paused_until = now() + interval '35 days'
+    where lane = ${lane} returning lane`.execute(db);
   const after = String(BigInt(other?.lane ?? 0) - 1n);
   await sweepLanes(db, '1', Number(after), 1);
   await until(
     async () =>
-      (await sql`select from lane_progress where lane = ${lane} and due_at > now()`.execute(db)).rows.length,
+      (
+        await sql`select from lane_progress where lane = ${lane} and greatest(due_at, paused_until) > now()`.execute(
+          db,
+        )
+      ).rows.length,
     (count) => count === 0,
   );
 });
