@@ -92,7 +92,7 @@ test('an outcome after a pause is written at once, and outcomes that arrive mean
   assert.equal(await statements[1]?.promise, 3);
 });
 
-test('webhooks 64: an attempt that cannot be stored is left out of the log, and its delivery and the others continue', async (t) => {
+test('an attempt that cannot be stored is left out of the log, and its delivery and the others continue', async (t) => {
   const errors: Error[] = [];
   const written: number[] = [];
   const onWritten = (outcomes: Outcome[]) => written.push(...outcomes.map(({ sequence }) => sequence));
@@ -122,7 +122,7 @@ test('webhooks 64: an attempt that cannot be stored is left out of the log, and 
   assert.deepEqual(attempts, [{ sequence: 3 }]);
 });
 
-test('webhooks 64: a lane whose outcome cannot be written at all is lost, and the outcomes of others are written', async (t) => {
+test('a lane whose outcome cannot be written at all is lost, and the outcomes of others are written', async (t) => {
   const lost: Lane[] = [];
   const { recorder, laneId, lane } = await openRecorder(t, '80', () => {}, {
     onError: () => {},
