@@ -51,8 +51,8 @@ export class DeliveryReader {
     const share = Math.max(4, Math.floor(readMax / lanes.length));
     const ranges = lanes.map((lane) => {
       lane.beginReading();
-      const each = held.isCrowded(lane.tenant) ? 1 : share;
-      const upTo = Math.min(lane.head, lane.readThrough + Math.min(each, lane.waitingLimit));
+      const each = Math.min(share, held.readMax(lane), lane.waitingLimit);
+      const upTo = Math.min(lane.head, lane.readThrough + each);
       return { lane: lane.id, after: lane.readThrough, upTo };
     });
     const generations = lanes.map(({ generation }) => generation);

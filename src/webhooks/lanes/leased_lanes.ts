@@ -19,6 +19,14 @@ import { Tenant, WaitingMemory } from './waiting_memory.ts';
 
 /** Maximum deliveries in memory. Above it, a lane gets one delivery at a time. */
 const waitingMax = 40_000;
+/**
+ * Deliveries in memory above which a lane gets only a few: the lanes have about a second of work. Each thousand deliveries takes some
+ * 2 MiB with small bodies. The rest, up to the maximum, is for other lanes.
+ */
+const ampleMin = 10_000;
+const fewPerLane = 16;
+/** Deliveries in memory that last for some tenths of a second. */
+const plentyMin = 4_000;
 /** A lane with nothing in memory may exceed its tenant's share by this factor. */
 const emptyLaneFactor = 2;
 
@@ -108,9 +116,9 @@ export class LeasedLanes {
     if (Number.isFinite(lane.retryAt)) this.retrying.add(lane);
   }
 
-  /** Whether there is enough to send for about a second. */
+  /** Whether there is enough to send for some tenths of a second. */
   get hasPlenty(): boolean {
-    return this.memory.waiting >= waitingMax / 4;
+    return this.memory.waiting >= plentyMin;
   }
 
   /** Whether no more deliveries may be read for any lane. */
@@ -133,8 +141,14 @@ export class LeasedLanes {
    * that no lane is starved by others of its tenant.
    */
   hasSpace(lane: Lane): boolean {
-    if (!this.isCrowded(lane.tenant)) return true;
+    if (!this.isCrowded(lane.tenant)) return this.memory.waiting < ampleMin || lane.waitingCount < fewPerLane;
     return isEmptyLane(lane) && this.mayRead(lane.tenant);
+  }
+
+  /** Maximum deliveries that one read may add to a lane. */
+  readMax({ tenant }: Lane): number {
+    if (this.isCrowded(tenant)) return 1;
+    return this.memory.waiting < ampleMin ? Number.POSITIVE_INFINITY : fewPerLane;
   }
 
   /** Decides for one read which deliveries are taken into memory. */
