@@ -50,7 +50,7 @@ export const plannedNow = sql`greatest(now(), (select latest from database_clock
  */
 export const plannedFrom = sql`clock_timestamp()`;
 
-/** Milliseconds that writers may have to wait for `followClock`, which waits for them no longer than that. */
+/** Milliseconds that `followClock` waits for statements in flight. Later statements wait behind it. */
 const followLockMs = 200;
 
 /**
@@ -66,7 +66,7 @@ export async function followClock(db: Database): Promise<void> {
       tx,
     );
     if (rows.length === 0) return false;
-    await sql`set local lock_timeout = ${sql.lit(followLockMs)}`.execute(tx);
+    await limitLockWaits(tx);
     await sql`
       lock table retries, lane_progress, failing_warnings, delivery_holds in share row exclusive mode`.execute(
       tx,
@@ -76,7 +76,21 @@ export async function followClock(db: Database): Promise<void> {
   if (isDone) await repairTimes(db);
 }
 
-/** @returns whether the clock is still back */
+/**
+ * Limits how long each lock is waited for, because writers wait meanwhile. The lock also conflicts with an autovacuum, which may
+ * run for minutes. PostgreSQL cancels one that has been waited for as long as the deadlock timeout.
+ */
+async function limitLockWaits(tx: Transaction): Promise<void> {
+  await sql`
+    select set_config('lock_timeout', (${followLockMs}::int + case when exists (
+        select from pg_locks where mode = 'ShareUpdateExclusiveLock' and granted
+          and relation in ('retries'::regclass, 'lane_progress'::regclass, 'failing_warnings'::regclass, 'delivery_holds'::regclass)
+      ) then (select setting::int from pg_settings where name = 'deadlock_timeout') else 0 end)::text, true)`.execute(
+    tx,
+  );
+}
+
+/** @returns whether the times were brought forward; false if the clock has caught up */
 async function bringForward(tx: Transaction): Promise<boolean> {
   const { rows } = await sql<{ is_done: boolean }>`
     with step as materialized (
@@ -114,11 +128,11 @@ async function bringForward(tx: Transaction): Promise<boolean> {
 export async function repairTimes(db: Database): Promise<void> {
   await sql`
     update lane_progress set paused_until = null, due_at = case when owner is null then now() end
-    where paused_until > now() + make_interval(secs => ${pauseSecondsMax})`.execute(db);
+    where paused_until > ${plannedNow} + make_interval(secs => ${pauseSecondsMax})`.execute(db);
   await sql`
     update lane_progress set due_at = now()
-    where due_at > now() + make_interval(secs => ${retrySecondsMax})`.execute(db);
+    where due_at > ${plannedNow} + make_interval(secs => ${retrySecondsMax})`.execute(db);
   await sql`
     update retries set due_at = now()
-    where due_at > now() + make_interval(secs => ${retrySecondsMax})`.execute(db);
+    where due_at > ${plannedNow} + make_interval(secs => ${retrySecondsMax})`.execute(db);
 }

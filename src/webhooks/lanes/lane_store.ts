@@ -285,11 +285,11 @@ export async function sweepLanes(db: Database, node: string, after: number, limi
     postponed as (
       update lane_progress p set
         due_at = case when p.owner is null then now() else p.due_at end,
-        paused_until = case when p.paused_until <= now() + make_interval(secs => ${pauseSecondsMax}) then p.paused_until end
-      from slice
+        paused_until = case when p.paused_until <= clock.now + make_interval(secs => ${pauseSecondsMax}) then p.paused_until end
+      from slice cross join (select ${plannedNow} as now offset 0) as clock
       where p.lane = slice.lane and (
-        p.paused_until > now() + make_interval(secs => ${pauseSecondsMax})
-        or (p.owner is null and p.due_at > now() + make_interval(secs => ${retrySecondsMax})))
+        p.paused_until > clock.now + make_interval(secs => ${pauseSecondsMax})
+        or (p.owner is null and p.due_at > clock.now + make_interval(secs => ${retrySecondsMax})))
       returning 1 as repaired
     )
     select (select max(lane) from slice) as last, (select count(*)::int from slice) as count,

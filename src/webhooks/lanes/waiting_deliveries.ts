@@ -9,7 +9,7 @@ import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
-import { retrySecondsMax } from './clock_steps.ts';
+import { plannedNow, retrySecondsMax } from './clock_steps.ts';
 import type { WaitingMemory } from './waiting_memory.ts';
 
 /** Deliveries of a lane after `after`, up to `upTo`. */
@@ -115,7 +115,7 @@ export async function readDueRetries(
     cross join lateral (
       (select * from retries where lane = given.lane and due_at <= now() order by due_at, sequence limit ${limit}::int)
       union all
-      (select * from retries where lane = given.lane and due_at > now() + make_interval(secs => ${retrySecondsMax})
+      (select * from retries where lane = given.lane and due_at > ${plannedNow} + make_interval(secs => ${retrySecondsMax})
         order by due_at, sequence limit ${limit}::int)
       limit ${limit}::int
     ) as r
