@@ -86,11 +86,13 @@ export class LaneLeases {
     this.#options = options;
   }
 
-  /** Call it after the node has joined: delivery holds wait for the node from then on. */
-  async start(): Promise<void> {
-    const now = performance.now();
+  /**
+   * Call it after the node has joined: delivery holds wait for the node from then on.
+   * @param joinedAt before the node joined. Other nodes may have recorded it as silent since.
+   */
+  async start(joinedAt: number): Promise<void> {
     await this.#options.holds.poll();
-    this.#currentAt = now;
+    this.#currentAt = joinedAt;
   }
 
   /**
@@ -256,7 +258,8 @@ export class LaneLeases {
         // from here on is newer.
         await node.heartbeat();
         await holds.poll();
-        for (const lane of await findChangedLanes(db, waiting)) this.reload(lane);
+        if (!this.isCurrent(performance.now())) this.#startOver();
+        else for (const lane of await findChangedLanes(db, waiting)) this.reload(lane);
         this.#currentAt = now;
       } finally {
         this.#isPolling = false;
@@ -283,6 +286,16 @@ export class LaneLeases {
         loader.load(held.filter((id) => !lanes.has(id) && !loader.isLoading(id)));
       }
     });
+  }
+
+  /**
+   * Reads all lanes and rights again: delivery holds may have begun and ended since the last poll, because they do not wait for a
+   * silent node.
+   */
+  #startOver(): void {
+    const { lanes, loader } = this.#options;
+    for (const lane of lanes.all()) lane.hold();
+    loader.load(lanes.ids());
   }
 
   /** Sweeps one slice of all lanes per poll, so that a poll costs the same however many lanes there are. */

@@ -1,8 +1,8 @@
 /**
  * This node's membership: a row in `nodes`. The node's leases are valid while the row exists. The node increments a heartbeat
  * counter in it (the column `looks`). A node without a heartbeat for 3 s starts nothing, and the others record that it is silent.
- * A node whose counter has not changed for 7 s by another node's clock is removed, and others claim its lanes. Attempts that it had in flight may be repeated, but
- * their outcomes are discarded (fencing).
+ * A node whose counter has not changed for 7 s by another node's clock is removed, and others claim its lanes. Attempts that it had
+ * in flight may be repeated, but their outcomes are discarded (fencing).
  *
  *   joined → (heartbeat every second, renewal every 5 s) → left
  *                                                       → silent → removed, its lanes claimed by others → joined again

@@ -1,8 +1,8 @@
 /**
  * Detects dead nodes by their heartbeat counters. A node without a heartbeat for `maxStalenessMs` (grants/delivery_hold.ts)
- * starts no delivery. A node whose counter has not changed for longer than that is dead, paused or cut off, and its lanes can be
- * claimed. Before that it is recorded as silent, so that withdrawals do not wait for it. Times are on the observer's monotonic clock. An observer that was paused has no observations of that time, and
- * starts over.
+ * starts no delivery. A node whose counter has not changed for a little longer than that is recorded as silent, so that withdrawals
+ * do not wait for it. After `deadNodeAfterMs` it is dead, paused or cut off, and its lanes can be claimed. Times are on the
+ * observer's monotonic clock. An observer that was paused has no observations of that time, and starts over.
  */
 
 import { silentNodeAfterMs } from '../../grants/delivery_hold.ts';

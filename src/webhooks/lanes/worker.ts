@@ -177,9 +177,10 @@ export class Worker {
   }
 
   async start(): Promise<void> {
+    const joinedAt = performance.now();
     await this.node.join();
     this.#background.run(() => repairTimes(this.#options.db));
-    await this.#leases.start();
+    await this.#leases.start(joinedAt);
     this.#fanOut.start();
     this.#timer = setInterval(() => this.#tick(), tickMs);
     this.#countTimer = setInterval(() => {

@@ -562,6 +562,35 @@ test('nodes record a silent node, and its next heartbeat ends that', async (t) =
   await until(readRecord, (row) => row?.silent === '6');
 });
 
+test('a node that was silent reads the rights again before it sends, although it missed the hold', async (t) => {
+  const own = await startTestServer(t);
+  await silence(own.db);
+  const responses = Promise.withResolvers<void>();
+  const subscriber = await startSubscriber(t, async (_received, response) => {
+    await responses.promise;
+    response.writeHead(204).end();
+  });
+  const app = await createApp(own);
+  await subscribe(app, { url: subscriber.url });
+  await publish(
+    await createPublisher(own),
+    app.account,
+    Array.from({ length: 50 }, (_, index) => index),
+  );
+  await subscriber.waitFor(1);
+  await own.db.transaction().execute(async (tx) => {
+    // Heartbeats wait for this lock.
+    await sql`select from nodes for update`.execute(tx);
+    await sleep(maxStalenessMs + 2_000);
+    // As after a hold that did not wait for this node.
+    await sql`update accounts set disabled_at = now() where id = ${app.account.id}`.execute(own.db);
+  });
+  const count = await countNow(subscriber);
+  responses.resolve();
+  await sleep(2_000);
+  assert.equal(subscriber.received.length, count);
+});
+
 test('deliveries continue while an unresponsive node is found to be silent', async (t) => {
   const own = await startTestServer(t);
   const subscriber = await startSubscriber(t);
