@@ -10,8 +10,9 @@
  *   requester died before its transaction → expired → deleted by any node
  *
  * Every node reads the table at least every `maxStalenessMs`, besides listening to notifications. A node that is paused or cut
- * off from the database therefore stops sending by itself. The first try gives up after a moment if a node does not
- * acknowledge, so that other nodes keep sending while the silent node is identified. The second try does not wait for it.
+ * off from the database therefore stops sending by itself, and reads all rights again before it continues. The first try gives
+ * up after a moment if a node does not acknowledge, so that other nodes keep sending while the silent node is identified. The
+ * second try does not wait for it.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';

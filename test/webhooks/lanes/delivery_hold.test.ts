@@ -426,6 +426,15 @@ test('a stalled node is waited for until it starts nothing, and starts nothing w
   await subscribe({ request: requester(serverA, accessToken) }, { url: subscriber.url });
   const load = publishOnAndOn(t, throughB, account);
   await subscriber.waitFor(200);
+  // Other nodes count its silence from its last heartbeat.
+  const readHeartbeats = async () => {
+    const { rows } = await sql<{ looks: string }>`
+      select looks from nodes where process like ${`${first.child.pid} %`}`.execute(db);
+    return rows[0]?.looks;
+  };
+  const before = await readHeartbeats();
+  assert.ok(before !== undefined);
+  await until(readHeartbeats, (heartbeats) => heartbeats !== before);
   first.child.kill('SIGSTOP');
   const startedAt = performance.now();
   await withdrawGrant(db, grantId as string, 'user');
