@@ -10,7 +10,7 @@
 
 import { sql } from 'kysely';
 import { retryStepSecondsMax } from '../../config/config.ts';
-import type { Database, Transaction } from '../../database/database.ts';
+import type { Database } from '../../database/database.ts';
 import { jitterMax, retryAfterSecondsMax } from '../sending/retry_schedule.ts';
 
 const slackSeconds = 3_600;
@@ -59,43 +59,37 @@ const followLockMs = 200;
  * @throws DatabaseError if they take too long. The next heartbeat calls it again.
  */
 export async function followClock(db: Database): Promise<void> {
-  const isDone = await db.transaction().execute(async (tx) => {
-    const { rows } = await sql`
-      select from database_clock
-      where latest > clock_timestamp() + make_interval(secs => ${stepSecondsMin}) for update skip locked`.execute(
-      tx,
-    );
-    if (rows.length === 0) return false;
-    await limitLockWaits(tx);
-    await sql`
-      lock table retries, lane_progress, failing_warnings, delivery_holds in share row exclusive mode`.execute(
-      tx,
-    );
-    return bringForward(tx);
-  });
-  if (isDone) await repairTimes(db);
+  const { rows } = await sql`select from database_clock where ${hasGoneBack}`.execute(db);
+  if (rows.length === 0) return;
+  await waitForStatements(db);
+  if (await bringForward(db)) await repairTimes(db);
 }
+
+const hasGoneBack = sql`latest > clock_timestamp() + make_interval(secs => ${stepSecondsMin})`;
 
 /**
- * Limits how long each lock is waited for, because writers wait meanwhile. The lock also conflicts with an autovacuum, which may
- * run for minutes. PostgreSQL cancels one that has been waited for as long as the deadlock timeout.
+ * Waits until the statements in flight that plan have ended. Later ones plan by the right clock (`plannedFrom`). The lock is released
+ * at once. It also conflicts with an autovacuum, which may run for minutes: PostgreSQL cancels one that has been waited for as long
+ * as the deadlock timeout.
  */
-async function limitLockWaits(tx: Transaction): Promise<void> {
+async function waitForStatements(db: Database): Promise<void> {
   await sql`
-    select set_config('lock_timeout', (${followLockMs}::int + case when exists (
-        select from pg_locks where mode = 'ShareUpdateExclusiveLock' and granted
-          and relation in ('retries'::regclass, 'lane_progress'::regclass, 'failing_warnings'::regclass, 'delivery_holds'::regclass)
-      ) then (select setting::int from pg_settings where name = 'deadlock_timeout') else 0 end)::text, true)`.execute(
-    tx,
-  );
+    do $$
+    begin
+      perform set_config('lock_timeout', (${sql.lit(followLockMs)} + case when exists (
+          select from pg_locks where mode = 'ShareUpdateExclusiveLock' and granted and relation in (
+            'retries'::regclass, 'lane_progress'::regclass, 'failing_warnings'::regclass, 'delivery_holds'::regclass)
+        ) then (select setting::int from pg_settings where name = 'deadlock_timeout') else 0 end)::text, true);
+      lock table retries, lane_progress, failing_warnings, delivery_holds in share row exclusive mode;
+    end $$`.execute(db);
 }
 
-/** @returns whether the times were brought forward; false if the clock has caught up */
-async function bringForward(tx: Transaction): Promise<boolean> {
+/** @returns whether the times were brought forward; false if another node does it or the clock has caught up */
+async function bringForward(db: Database): Promise<boolean> {
   const { rows } = await sql<{ is_done: boolean }>`
     with step as materialized (
       select clock_timestamp() as now, latest - clock_timestamp() as size from database_clock
-      where latest > clock_timestamp() + make_interval(secs => ${stepSecondsMin})
+      where ${hasGoneBack} for update skip locked
     ),
     followed as (
       update database_clock set latest = step.now, steps = steps + 1 from step returning steps
@@ -120,7 +114,7 @@ async function bringForward(tx: Transaction): Promise<boolean> {
     held as (
       update delivery_holds set until = until - step.size from step where until > step.now
     )
-    select exists (select from followed) as is_done`.execute(tx);
+    select exists (select from followed) as is_done`.execute(db);
   return rows[0]?.is_done ?? false;
 }
 
