@@ -110,7 +110,8 @@ async function requestHold(
   await sql`
     with asked as (
       insert into delivery_holds (id, client_id, account_id, lane, until)
-      values (${id}, ${clientId}, ${accountId}, ${lane}, now() + ${holdLifetimeSeconds} * interval '1 second')
+      -- Not now(), which may be from before a step of the clock (webhooks/lanes/clock_steps.ts).
+      values (${id}, ${clientId}, ${accountId}, ${lane}, clock_timestamp() + ${holdLifetimeSeconds} * interval '1 second')
       returning *)
     select pg_notify(current_schema() || '.' || ${deliveryHoldChannel}, json_build_object(
       'id', id, 'clientId', client_id, 'accountId', account_id, 'lane', lane)::text)
