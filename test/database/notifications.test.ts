@@ -5,22 +5,16 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
-import { openDatabase } from '../../src/database/database.ts';
 import { Notifications } from '../../src/database/notifications.ts';
-import { createDatabase } from '../support/database/database.ts';
 import { startDatabaseProxy } from '../support/database/database_proxy.ts';
 import { atEnd } from '../support/database/embedded_process.ts';
+import { openTestDatabase } from '../support/database/open_database.ts';
 import { until } from '../support/webhooks/apps.ts';
 
 /** Notifications through a proxy, and a count of the connections that listen. */
 async function open(t: TestContext) {
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
-  atEnd(t, async () => {
-    await db.destroy();
-    await database.drop();
-  });
-  const proxy = await startDatabaseProxy(database.url);
+  const { db, url } = await openTestDatabase(t, 2);
+  const proxy = await startDatabaseProxy(url);
   atEnd(t, () => proxy.close());
   const notifications = new Notifications(proxy.url, () => {});
   const seen = { listening: 0 };

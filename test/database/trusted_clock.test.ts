@@ -3,11 +3,9 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
-import { openDatabase } from '../../src/database/database.ts';
 import { TrustedClock } from '../../src/database/trusted_clock.ts';
 import { startHousekeeping } from '../../src/oauth/housekeeping.ts';
-import { createDatabase } from '../support/database/database.ts';
-import { atEnd } from '../support/database/embedded_process.ts';
+import { openTestDatabase } from '../support/database/open_database.ts';
 
 const [minute, hour, day] = [60_000, 3_600_000, 86_400_000];
 
@@ -40,13 +38,8 @@ test('a clock that is adjusted by a few minutes stays trusted', () => {
 
 /** A database with a row that its clock has let expire, and a function that counts what is left of it. */
 async function createExpired(t: TestContext) {
-  const database = await createDatabase();
   // One connection: statements run one after another.
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 1 });
-  atEnd(t, async () => {
-    await db.destroy();
-    await database.drop();
-  });
+  const { db } = await openTestDatabase(t, 1);
   await sql`
     insert into withdrawals (kind, subject, until) values ('token', 'one', now() - interval '1 minute')`.execute(
     db,

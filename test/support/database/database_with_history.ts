@@ -97,27 +97,10 @@ export async function seedLog(db: Database, busyLane: number, deliveries: number
 /** Creates partitions for the past days, like those that the server creates for future days. */
 async function makePartitions(db: Database): Promise<void> {
   await sql`
-    do $$
-    declare
-      parent text;
-      day date;
-      name text;
-    begin
-      foreach parent in array array['events', 'deliveries', 'attempts'] loop
-        for ago in 0..${sql.lit(historyDays)} loop
-          day := (now() at time zone 'utc')::date - ago;
-          name := parent || '_' || to_char(day, 'YYYYMMDD');
-          if to_regclass(name) is null then
-            execute format('create table %I (like %I including all)', name, parent);
-            execute format(
-              'alter table %I set (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_scale_factor = 1,
-                autovacuum_analyze_threshold = 1000)', name);
-            execute format(
-              'alter table %I attach partition %I for values from (%L) to (%L)', parent, name, day, day + 1);
-          end if;
-        end loop;
-      end loop;
-    end $$`.execute(db);
+    select ensure_day_partition(parent, (now() at time zone 'utc')::date - ago)
+    from unnest(array['events', 'deliveries', 'attempts']) as parent, generate_series(0, ${historyDays}::int) as ago`.execute(
+    db,
+  );
 }
 
 /** Chooses the outcome of each delivery, in chronological order. */

@@ -8,15 +8,14 @@ import { randomUUID } from 'node:crypto';
 import { after, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
-import { type Database, openDatabase } from '../../../src/database/database.ts';
+import { textArray } from '../../../src/database/arrays.ts';
 import type { KindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
 import { followClock, repairTimes } from '../../../src/webhooks/lanes/clock_steps.ts';
 import { sweepLanes } from '../../../src/webhooks/lanes/lane_store.ts';
 import { readDueRetries } from '../../../src/webhooks/lanes/waiting_deliveries.ts';
 import { applyRetention } from '../../../src/webhooks/log/retention.ts';
 import { disableFailing } from '../../../src/webhooks/subscriptions/failing.ts';
-import { createDatabase } from '../../support/database/database.ts';
-import { atEnd } from '../../support/database/embedded_process.ts';
+import { openTestDatabase } from '../../support/database/open_database.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import {
   createApp,
@@ -191,7 +190,7 @@ test('webhooks 65: a retry that an unnoticed wrong clock postponed by a month is
 });
 
 test('webhooks 65: what a statement in flight planned by the earlier clock is brought forward, too', async (t) => {
-  const db = await openEmpty(t);
+  const { db } = await openTestDatabase(t, 4);
   await sql`update database_clock set latest = clock_timestamp() + interval '2 hours'`.execute(db);
   const inserted = Promise.withResolvers<void>();
   const mayCommit = Promise.withResolvers<void>();
@@ -213,7 +212,8 @@ test('webhooks 65: what a statement in flight planned by the earlier clock is br
 });
 
 test('webhooks 65: a step back is followed although a vacuum runs, which PostgreSQL cancels only after the deadlock timeout', async (t) => {
-  const db = await openEmpty(t);
+  // The vacuum of this test may take as long as this.
+  const { db } = await openTestDatabase(t, 4, { deadlock_timeout: '100s' });
   await sql`update database_clock set latest = clock_timestamp() + interval '2 hours'`.execute(db);
   const locked = Promise.withResolvers<void>();
   const mayCommit = Promise.withResolvers<void>();
@@ -234,7 +234,7 @@ test('webhooks 65: a step back is followed although a vacuum runs, which Postgre
 });
 
 test('webhooks 65: until a large step back is followed, what was planned before is not taken for the plan of a wrong clock', async (t) => {
-  const db = await openEmpty(t);
+  const { db } = await openTestDatabase(t, 4);
   const earlier = sql`clock_timestamp() + interval '40 days'`;
   await sql`update database_clock set latest = ${earlier}`.execute(db);
   await db.transaction().execute(async (tx) => {
@@ -252,7 +252,12 @@ test('webhooks 65: until a large step back is followed, what was planned before 
       insert into retries (lane, sequence, day, state, attempts, due_at)
       values (1, 1, current_date, 'pending', 1, ${earlier} + interval '1 hour')`.execute(tx);
   });
-  const kinds = { names: ['push'], objects: [null], appSubscriptions: 'all' } as unknown as KindArrays;
+  const kinds: KindArrays = {
+    names: textArray(['push']),
+    objects: textArray([null]),
+    patterns: textArray(['push']),
+    appSubscriptions: 'all',
+  };
   assert.deepEqual(await readDueRetries(db, kinds, [1], 10), []);
   await sweepLanes(db, '1', 0, 10);
   await repairTimes(db);
@@ -360,17 +365,6 @@ test('a warning that was given while the clock was ahead disables no subscriptio
   await failSince('5 days 1 minute');
   assert.deepEqual(await disableFailing(db, [lane]), [lane]);
 });
-
-/** A database without a server. */
-async function openEmpty(t: TestContext): Promise<Database> {
-  const database = await createDatabase();
-  const own = openDatabase({ connectionString: database.url, connectionsMax: 4 });
-  atEnd(t, async () => {
-    await own.destroy();
-    await database.drop();
-  });
-  return own;
-}
 
 async function makeDay(day: string): Promise<void> {
   const name = day.replaceAll('-', '');

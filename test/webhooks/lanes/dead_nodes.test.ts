@@ -3,10 +3,9 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
-import { openDatabase } from '../../../src/database/database.ts';
 import { silentNodeAfterMs } from '../../../src/grants/delivery_hold.ts';
 import { deadNodeAfterMs, Peers } from '../../../src/webhooks/lanes/peers.ts';
-import { createDatabase } from '../../support/database/database.ts';
+import { openTestDatabase } from '../../support/database/open_database.ts';
 import { startProcess } from '../../support/servers/process.ts';
 import { freePort, startTestServer, testSecret } from '../../support/servers/server.ts';
 import { startTwoNodes } from '../../support/servers/two_nodes.ts';
@@ -101,12 +100,7 @@ test('nobody waits for a dead node of another machine after some seconds', async
 });
 
 test('a node that starts under a used name replaces the earlier node at once', async (t) => {
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
-  t.after(async () => {
-    await db.destroy();
-    await database.drop();
-  });
+  const { db, url } = await openTestDatabase(t, 2);
   for (const [id, name] of [
     [7, 'nuncio-0'],
     [8, 'nuncio-1'],
@@ -128,7 +122,7 @@ test('a node that starts under a used name replaces the earlier node at once', a
   );
   const running = startProcess(t, ['start'], {
     PORT: String(await freePort()),
-    DATABASE_URL: database.url,
+    DATABASE_URL: url,
     NUNCIO_SECRET: testSecret.toString(),
     NUNCIO_NODE_NAME: 'nuncio-0',
     LOG_LEVEL: 'error',

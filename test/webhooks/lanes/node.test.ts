@@ -3,23 +3,15 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
-import { type Database, openDatabase } from '../../../src/database/database.ts';
+import type { Database } from '../../../src/database/database.ts';
 import { followClock } from '../../../src/webhooks/lanes/clock_steps.ts';
 import { Node } from '../../../src/webhooks/lanes/node.ts';
-import { createDatabase } from '../../support/database/database.ts';
 import { atEnd } from '../../support/database/embedded_process.ts';
+import { openTestDatabase } from '../../support/database/open_database.ts';
 import { until } from '../../support/webhooks/apps.ts';
 
-/** A database without a server, so that only the nodes of the test send heartbeats. */
-async function openEmpty(t: TestContext): Promise<Database> {
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 8 });
-  atEnd(t, async () => {
-    await db.destroy();
-    await database.drop();
-  });
-  return db;
-}
+/** Connections for the nodes of one test, which has no server: only these nodes send heartbeats. */
+const connectionsMax = 8;
 
 /** A node that the test lets send heartbeats. */
 async function openNode(t: TestContext, db: Database) {
@@ -54,7 +46,7 @@ const readClock = async (db: Database) => {
 };
 
 test('a node reports that the database’s clock went back until a node has followed it', async (t) => {
-  const db = await openEmpty(t);
+  const { db } = await openTestDatabase(t, connectionsMax);
   const [one, other] = [await openNode(t, db), await openNode(t, db)];
   await goBack(db, 60);
   await one.node.heartbeat();
@@ -79,14 +71,14 @@ test('a node reports that the database’s clock went back until a node has foll
 });
 
 test('a node that starts after the database’s clock went back while no node was running reports it', async (t) => {
-  const db = await openEmpty(t);
+  const { db } = await openTestDatabase(t, connectionsMax);
   await goBack(db, 60);
   const { seen } = await openNode(t, db);
   assert.deepEqual(seen, { back: 1, followed: 0 });
 });
 
 test('a node reports no step of less than five seconds, and none forward', async (t) => {
-  const db = await openEmpty(t);
+  const { db } = await openTestDatabase(t, connectionsMax);
   const { node, seen } = await openNode(t, db);
   await goBack(db, 4);
   await node.heartbeat();
@@ -98,7 +90,7 @@ test('a node reports no step of less than five seconds, and none forward', async
 });
 
 test('a node reports no step after a heartbeat that waited while another node stored a later time', async (t) => {
-  const db = await openEmpty(t);
+  const { db } = await openTestDatabase(t, connectionsMax);
   const [slow, fast] = [await openNode(t, db), await openNode(t, db)];
   const waiting: Promise<void>[] = [];
   await db.transaction().execute(async (tx) => {
@@ -121,7 +113,7 @@ test('a node reports no step after a heartbeat that waited while another node st
 });
 
 test('a heartbeat does not wait for a node that is paused while it follows the clock', async (t) => {
-  const db = await openEmpty(t);
+  const { db } = await openTestDatabase(t, connectionsMax);
   const { node, seen } = await openNode(t, db);
   await db.transaction().execute(async (tx) => {
     await sql`select from database_clock for update`.execute(tx);
