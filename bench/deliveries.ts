@@ -8,7 +8,7 @@
  * more than one subscription, each event still has exactly one delivery.
  */
 
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { measureAllocations } from './deliveries/allocations.ts';
 import { measureBacklog } from './deliveries/backlog.ts';
@@ -50,6 +50,18 @@ const other = {
   sql: measureSql,
   strangers: measureStrangers,
 }[mode];
+/**
+ * These programs publish and measure in this process. Its own garbage collections would count as latency, so it gets a large
+ * young generation and one collecting thread. The measured server has its own process and none of these flags.
+ */
+const measuresLatency = ['latency', 'isolation', 'strangers', 'burst'].includes(mode);
+const quietFlags = ['--max-semi-space-size=64', '--min-semi-space-size=64', '--v8-pool-size=1'];
+if (measuresLatency && !process.execArgv.includes(quietFlags[0] as string)) {
+  const { status } = spawnSync(process.execPath, [...quietFlags, ...process.argv.slice(1)], {
+    stdio: 'inherit',
+  });
+  process.exit(status ?? 1);
+}
 if (other !== undefined) {
   await other(process.argv.slice(3));
   process.exit();

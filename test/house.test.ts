@@ -14,7 +14,7 @@ import { before, test } from 'node:test';
  * each other, except those in the bottom row, which may.
  */
 const rows: readonly (readonly string[])[] = [
-  ['config', 'crypto', 'database', 'http', 'egress', 'version.ts', 'startup_garbage.ts'],
+  ['config', 'crypto', 'database', 'http', 'egress', 'version.ts', 'garbage_collection.ts'],
   ['accounts', 'audit', 'clients'],
   ['grants'],
   ['apps'],

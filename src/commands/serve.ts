@@ -10,6 +10,7 @@ import { migrateCollections, requireCollections } from '../collections/migrate.t
 import { type Config, isPublicHttp } from '../config/config.ts';
 import { type Database, openDatabase } from '../database/database.ts';
 import { migrate, requireMigrated } from '../database/migrate.ts';
+import { shortenCollectionPauses } from '../garbage_collection.ts';
 import { loadPlatform, type Platform } from '../platform.ts';
 import { type RunningServer, startServer } from '../server.ts';
 import type { Tour } from '../web/start_page.ts';
@@ -37,6 +38,7 @@ export async function serve(options: ServeOptions): Promise<void> {
   const { config, logger } = options;
   // Installed first, so that a signal during start-up also causes a clean stop.
   const stopped = stopSignal(logger);
+  shortenCollectionPauses();
   if (isPublicHttp(config.baseUrl)) {
     logger.warn({ base_url: config.baseUrl }, 'no TLS: passwords and tokens are sent unencrypted');
   }

@@ -1,6 +1,7 @@
 /**
  * Wakes the fan-out after a commit that added events: on this node directly, on other nodes by a notification. Only latency
- * depends on it, because every fan-out also polls once a second.
+ * depends on it, because every fan-out also polls once a second. The leader's node notifies no others: only the leader acts,
+ * and a new leader looks for events at once.
  *
  * The notification is a separate statement, sent at most every 20 ms. A NOTIFY inside the writing transactions would serialize
  * their commits.
@@ -23,6 +24,8 @@ export class Outbox {
   /** Whether to notify again after the pause. */
   #isPending = false;
   #isStopped = false;
+  /** Whether this node fans out. */
+  #leads = false;
 
   /** @param notifications not started yet */
   constructor(db: Database, notifications: Notifications) {
@@ -40,9 +43,15 @@ export class Outbox {
     this.#listeners.add(listener);
   }
 
+  /** @param leads whether this node fans out, so that no other node need know of new events */
+  setLeadership(leads: boolean): void {
+    this.#leads = leads;
+  }
+
   /** Call after every commit that may have added events. Returns immediately. */
   wake(): void {
     this.#runListeners();
+    if (this.#leads) return;
     if (this.#isPaused) this.#isPending = true;
     else this.#notify();
   }
@@ -65,10 +74,10 @@ export class Outbox {
       .execute(this.#db)
       .catch(() => {});
     setTimeout(() => {
+      const isPending = this.#isPending;
       this.#isPaused = false;
-      if (!this.#isPending) return;
       this.#isPending = false;
-      this.#notify();
+      if (isPending && !this.#leads) this.#notify();
     }, notifyPauseMs).unref();
   }
 }

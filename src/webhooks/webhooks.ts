@@ -174,6 +174,7 @@ function createEngine(options: WebhooksOptions, catalogue: Catalogue): RemoteEng
     onWarning: (fields, message) => logger.warn(fields, message),
     onError: (fields, message) => logger.error(fields, message),
     onWake: () => outbox.wake(),
+    onLeadership: (leads) => outbox.setLeadership(leads),
     onSpan: recordAttemptSpan,
   });
 }

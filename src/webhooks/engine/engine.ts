@@ -15,8 +15,8 @@ import { createSealer } from '../../crypto/sealing.ts';
 import { type Database, isDatabaseUnavailable, openDatabase } from '../../database/database.ts';
 import { enterEpoch } from '../../database/epoch.ts';
 import { Notifications } from '../../database/notifications.ts';
+import { collectStartupGarbage } from '../../garbage_collection.ts';
 import { deliveryHoldChannel, parseHoldNotice } from '../../grants/delivery_hold.ts';
-import { collectStartupGarbage } from '../../startup_garbage.ts';
 import { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { type RecoveryTurns, stepRecovery } from '../fan_out/recovery.ts';
@@ -134,6 +134,7 @@ class Engine {
       retryScheduleSeconds: settings.retryScheduleSeconds,
       quotas: settings.quotas,
       nodeName: settings.nodeName ?? null,
+      onLeadership: (leads) => post({ type: 'leadership', leads }),
       onEpoch: (epoch) => {
         if (epoch !== this.#epoch) this.#abandon();
       },

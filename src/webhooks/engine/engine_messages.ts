@@ -68,6 +68,8 @@ export type FromEngine =
   | { type: 'warning'; fields: Record<string, unknown>; message: string }
   /** The engine published events itself. */
   | { type: 'wake' }
+  /** Whether this engine fans out, from now on. */
+  | { type: 'leadership'; leads: boolean }
   | { type: 'span'; span: AttemptSpan }
   /** Bytes of messages received since the last such message, as `messageBytes` counts them. */
   | { type: 'received'; bytes: number }

@@ -43,6 +43,8 @@ export interface EngineOptions {
   onError: (fields: Record<string, unknown>, message: string) => void;
   /** The engine published events itself. */
   onWake: () => void;
+  /** The engine became the leader of the fan-out, or is no longer the leader. */
+  onLeadership: (leads: boolean) => void;
   onSpan: (span: AttemptSpan) => void;
 }
 
@@ -160,13 +162,14 @@ export class RemoteEngine {
   }
 
   #receive(message: FromEngine): void {
-    const { onWarning, onWake, onSpan } = this.#options;
+    const { onWarning, onWake, onLeadership, onSpan } = this.#options;
     if (message.type === 'node') this.#node = message.id;
     else if (message.type === 'started') this.#onStarted();
     else if (message.type === 'new_epoch') this.#onNewEpoch();
     else if (message.type === 'failed') this.#onFailed(message.error, message.isOutage);
     else if (message.type === 'warning') onWarning(message.fields, message.message);
     else if (message.type === 'wake') onWake();
+    else if (message.type === 'leadership') onLeadership(message.leads);
     else if (message.type === 'span') onSpan(message.span);
     else if (message.type === 'received') this.#queuedBytes -= message.bytes;
     else if (message.type === 'response') this.#pending.get(message.id)?.(message.value);
@@ -231,6 +234,7 @@ export class RemoteEngine {
     }
     if (this.#node !== undefined) this.#deadNodes.push(this.#node);
     this.#queuedBytes = 0;
+    this.#options.onLeadership(false);
     for (const resolve of this.#pending.values()) resolve(undefined);
     if (isNewEpoch) {
       this.#startAgain();

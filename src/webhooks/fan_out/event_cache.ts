@@ -3,7 +3,11 @@
  * subscriptions is read once, and an event that was just published is not read at all. Both parts are bounded by bytes. If
  * events are published faster than fan-out handles them, the newest are left out: they are needed last and read later.
  *
- *   published → waiting for fan-out → taken by fan-out, or too old → evicted when space is needed
+ * An event whose deliveries are all in memory leaves the cache at once. Events that stayed for longer would be copied to the
+ * old part of the heap, and each collection of that part stops the thread for some milliseconds.
+ *
+ *   published → waiting for fan-out → taken by fan-out ┬→ removed: nothing will read it again
+ *                                                      └→ kept for deliveries that are read later → evicted for space
  */
 
 import { LRUCache } from 'lru-cache';
@@ -45,6 +49,8 @@ interface Published {
   bytes: number;
   /** Number of events that fan-out has not taken. */
   left: number;
+  /** Whether deliveries of these events will be read from the database. */
+  isKept: boolean;
   at: number;
 }
 
@@ -93,13 +99,21 @@ export class EventCache {
     }
   }
 
-  /** Fan-out has processed these events. */
+  /** A delivery of this event had no room in memory and is read later. */
+  keep(position: number): void {
+    const published = this.#find(position);
+    if (published !== undefined) published.isKept = true;
+  }
+
+  /** Fan-out has processed these events. Events that were published with one to keep are kept as well. */
   release(positions: readonly number[]): void {
     for (const position of positions) {
       const published = this.#find(position);
       if (published === undefined) continue;
       published.left -= 1;
-      if (published.left === 0) this.#markTaken(published);
+      if (published.left > 0) continue;
+      if (published.isKept) this.#markTaken(published);
+      else this.#remove(published);
     }
     if (this.#publishedBytes > takenBytesMax) this.#makeRoom(takenBytesLeft);
   }
@@ -151,6 +165,7 @@ function toPublished(batch: PublishedBatch, at: number): Published {
     contents: isSmall ? batch.ids.map((_id, index) => unpackEvent(batch, index)) : [],
     bytes: batch.bodies.length + count * eventBytes + batchBytes,
     left: count,
+    isKept: false,
     at,
   };
 }

@@ -46,8 +46,10 @@ export interface FanOutLoopOptions {
   isBehind: () => boolean;
   /** Whether this node certainly leases the lane, so that the database need not be asked. */
   owns: (lane: number) => boolean;
-  /** This node became leader. The previous leader may have died between the two statements of a pass. */
-  onLead: () => void;
+  /**
+   * This node became leader, or is no longer leader. The previous leader may have died between the two statements of a pass.
+   */
+  onLeadership: (leads: boolean) => void;
   /** A pass is about to read who may get the events. */
   onBegin: () => void;
   /**
@@ -129,7 +131,7 @@ export class FanOutLoop {
       return;
     }
     this.#leads = true;
-    this.#options.onLead();
+    this.#options.onLeadership(true);
     try {
       await sql.raw(`set idle_session_timeout = '${leaderIdleSecondsMax}s'`).execute(connection);
       await sql.raw(`set lock_timeout = ${lockTimeoutMs}`).execute(connection);
@@ -148,6 +150,7 @@ export class FanOutLoop {
       }
     } finally {
       this.#leads = false;
+      this.#options.onLeadership(false);
       await sql`select pg_advisory_unlock(lock_key('fan-out'))`.execute(connection).catch(() => {});
       await sql`reset idle_session_timeout`.execute(connection).catch(() => {});
       await sql`reset lock_timeout`.execute(connection).catch(() => {});

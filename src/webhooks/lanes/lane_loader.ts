@@ -75,7 +75,9 @@ export class LaneLoader {
         (lane === undefined || this.#passWatch.covers(lane.subscription))
       ) {
         const isOurs = lane !== undefined || this.#loading.has(addition.lane) || addition.owner === node;
-        if (isOurs) toLoad.push(addition.lane);
+        if (!isOurs) continue;
+        toLoad.push(addition.lane);
+        this.#keep(addition.events);
         continue;
       }
       if (lane !== undefined) {
@@ -84,8 +86,10 @@ export class LaneLoader {
       }
       // The lane may have been leased after the pass read its owner.
       const waiting = this.#loading.get(addition.lane);
+      if (waiting === undefined && addition.owner !== node) continue;
+      this.#keep(addition.events);
       if (waiting !== undefined) waiting.push(addition);
-      else if (addition.owner === node) {
+      else {
         this.#loading.set(addition.lane, [addition]);
         toLoad.push(addition.lane);
       }
@@ -93,6 +97,11 @@ export class LaneLoader {
     cache.release(events);
     this.load(toLoad);
     onChange();
+  }
+
+  /** Keeps events in the cache for deliveries that are not in memory yet. */
+  #keep(events: readonly number[]): void {
+    for (const position of events) this.#options.cache.keep(position);
   }
 
   /** Loads lanes from the database. Lanes that this node does not lease are lost. */
@@ -156,8 +165,9 @@ export class LaneLoader {
     const { lanes, cache } = this.#options;
     const last = first + events.length - 1;
     if (last <= lane.head && lane.readThrough >= last) return;
-    for (const [index, position] of events.entries()) {
-      const sequence = first + index;
+    let taken = 0;
+    for (const position of events) {
+      const sequence = first + taken;
       const event = cache.get(position);
       if (!lane.isOpen || lane.isReading || lane.readThrough !== sequence - 1) break;
       if (
@@ -168,7 +178,9 @@ export class LaneLoader {
       )
         break;
       lane.addFresh({ sequence, day, position, event, retry: null });
+      taken += 1;
     }
+    if (taken < events.length) this.#keep(events.slice(taken));
     lane.head = Math.max(lane.head, last);
     lanes.reschedule(lane);
   }

@@ -54,6 +54,8 @@ export interface WorkerOptions {
   onFailing: (lanes: number[]) => void;
   /** Set by the operator; null if not set. */
   nodeName: string | null;
+  /** This node became the leader of the fan-out, or is no longer the leader. */
+  onLeadership: (leads: boolean) => void;
   /** Called with the database's epoch at each renewal of the node. */
   onEpoch: (epoch: string) => void;
   /** The subscriber responded with 410. */
@@ -139,7 +141,10 @@ export class Worker {
       assignTo: () => (this.#leases.hasRoom ? this.node.id : null),
       isBehind: () => this.#lanes.hasPlenty,
       owns: (lane) => this.#leases.owns(lane),
-      onLead: () => this.#leases.reconcileNow(),
+      onLeadership: (leads) => {
+        if (leads) this.#leases.reconcileNow();
+        options.onLeadership(leads);
+      },
       onBegin: () => this.#loader.beginPass(),
       onPass: (additions, events) => this.#loader.takePass(additions, events),
     });

@@ -149,6 +149,7 @@ test('messages to a stuck engine are bounded', async (t) => {
     onError: () => {},
     onWake: () => {},
     onSpan: () => {},
+    onLeadership: () => {},
   });
   t.after(() => engine.stop());
   const body = Buffer.alloc(1_048_576, 'm');

@@ -38,19 +38,32 @@ for (const count of [1, 8, 9, 1_000]) {
       assert.equal(cache.get(8), undefined);
     };
     check();
+    for (const position of positions) cache.keep(position);
     cache.release(positions);
     check();
     cache.drop(positions[0] as number);
     assert.equal(cache.get(positions[0] as number), undefined);
   });
+
+  test(`the cache removes ${count} events published together when all are taken and none is kept`, () => {
+    const cache = new EventCache();
+    const positions = Array.from({ length: count }, (_, index) => 10 + index);
+    const [first, ...others] = positions as [number, ...number[]];
+    cache.putPublished(batchOf(positions));
+    cache.release(others);
+    assert.equal(cache.get(first)?.id, `event-${first}`);
+    cache.release([first]);
+    for (const position of positions) assert.equal(cache.get(position), undefined);
+  });
 }
 
-test('the cache evicts the oldest taken events and no waiting ones', () => {
+test('the cache evicts the oldest kept events and no waiting ones', () => {
   const cache = new EventCache();
   const bytes = 100_000;
   cache.putPublished(batchOf([1], bytes));
   for (let position = 2; position <= 400; position += 1) {
     cache.putPublished(batchOf([position], bytes));
+    cache.keep(position);
     cache.release([position]);
   }
   assert.equal(cache.get(1)?.id, 'event-1');

@@ -7,6 +7,7 @@ import { createSealer } from '../../../src/crypto/sealing.ts';
 import { createCatalogue } from '../../../src/events/catalogue.ts';
 import { EventCache } from '../../../src/webhooks/fan_out/event_cache.ts';
 import { kindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
+import { packEvents } from '../../../src/webhooks/fan_out/published_batch.ts';
 import { BackgroundTasks } from '../../../src/webhooks/lanes/background_tasks.ts';
 import { LaneHolds } from '../../../src/webhooks/lanes/lane_holds.ts';
 import { LaneLoader } from '../../../src/webhooks/lanes/lane_loader.ts';
@@ -65,7 +66,21 @@ async function openLoader(head: number, isLeased = true) {
     await background.settled();
     return lanes.get(lane);
   };
-  return { loader, lane, addition, loaded };
+  /** The same for events that were just published on this node. */
+  const publishedAddition = (first: number, count: number) => {
+    const events = Array.from({ length: count }, (_, index) => first + index);
+    const content = {
+      accountId,
+      kind: 'push',
+      day,
+      body: Buffer.from('{}'),
+      createdAt: new Date(),
+      traceparent: null,
+    };
+    cache.putPublished(packEvents(events.map((position) => ({ ...content, id: `${position}`, position }))));
+    return { lane, owner: node, first, day, events };
+  };
+  return { loader, lane, addition, publishedAddition, loaded, cache };
 }
 
 test('deliveries added while a lane loads are in memory when it has loaded', async () => {
@@ -117,4 +132,35 @@ test('additions are dropped when it turns out that the node does not lease the l
   loader.takePass([addition(1, 1)], []);
   assert.equal(await loaded(), undefined);
   assert.equal(loader.loadingCount, 0);
+});
+
+test('a published event stays in the cache while a lane loads, and leaves it once its deliveries are in memory', async () => {
+  const { loader, publishedAddition, loaded, cache } = await openLoader(0);
+  const loading = publishedAddition(1, 1);
+  loader.takePass([loading], loading.events);
+  assert.equal(cache.get(1)?.id, '1');
+  const found = await loaded();
+  assert.equal(found?.freshCount, 1);
+  const direct = publishedAddition(2, 1);
+  loader.takePass([direct], direct.events);
+  assert.equal(found?.freshCount, 2);
+  assert.equal(cache.get(2), undefined);
+});
+
+test('a published event stays in the cache if a delivery of it has no room in memory', async () => {
+  const { loader, addition, publishedAddition, loaded, cache } = await openLoader(0);
+  loader.takePass([addition(1, 1)], []);
+  const found = await loaded();
+  assert.ok(found);
+  const many = publishedAddition(2, found.waitingLimit);
+  loader.takePass([many], many.events);
+  assert.equal(found.freshCount, found.waitingLimit);
+  assert.equal(cache.get(1 + found.waitingLimit)?.id, `${1 + found.waitingLimit}`);
+});
+
+test('a published event without deliveries on this node leaves the cache', async () => {
+  const { loader, publishedAddition, cache } = await openLoader(0);
+  const { events } = publishedAddition(1, 1);
+  loader.takePass([], events);
+  assert.equal(cache.get(1), undefined);
 });
