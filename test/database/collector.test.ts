@@ -207,6 +207,7 @@ test('batches start at a pace under load, and a full batch starts at once', asyn
   const paceMs = 1_000_000;
   const { lots, add } = startCollector({
     paceMs,
+    batchesAtOnce: 1,
     batchItemsMax: 3,
     slowBatchMs: 10 * paceMs,
     waitMsMax: 10 * paceMs,

@@ -2,7 +2,7 @@
  * Runs fan-out on one node at a time. The leader holds an advisory lock on a connection of its own. If the node or its
  * connection is gone, the lock is released and another node becomes leader within a quarter of a second.
  *
- * A pass starts at once if there was none for a few milliseconds. Under load it waits for those, so that it handles many events.
+ * A pass starts at once under a light load. Under a heavy one passes start every few milliseconds, so that each handles many events.
  * A pass that the database cannot finish is made smaller (pass_size.ts), and a single event that fails is parked.
  *
  *   follower: tries to take the lock every 250 ms → leader: pass after pass while there are events, then waits to be woken
@@ -11,6 +11,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
+import { Pace } from '../../database/pace.ts';
 import { QueueVacuum } from '../../database/queue_vacuum.ts';
 import { type FanOutPass, fanOut, type KindArrays, type LaneAddition } from './fan_out.ts';
 import { HeavyAccounts } from './heavy_accounts.ts';
@@ -23,8 +24,10 @@ import { Rotation } from './rotation.ts';
 const pollMs = 1_000;
 /** Milliseconds between attempts to become leader. Until one succeeds, the deliveries of a dead leader's events wait. */
 const followMs = 250;
-/** Minimum milliseconds between the starts of two passes, if the first one left nothing behind. */
+/** Average milliseconds between the starts of two passes under load, if the first one left nothing behind. */
 const paceMs = 5;
+/** Passes that may start in close succession after a quiet time. */
+const passesAtOnce = 3;
 /** Milliseconds after which the database cancels a pass: of many events, and of a single event. */
 const passTimeoutMs = { many: 4_000, single: 9_000 };
 /** Milliseconds that a pass waits for a locked lane. */
@@ -71,6 +74,7 @@ export class FanOutLoop {
   readonly #heavy = new HeavyAccounts();
   readonly #vacuum = new QueueVacuum('outbox');
   #begunAt = Number.NEGATIVE_INFINITY;
+  readonly #pace = new Pace(paceMs, passesAtOnce);
   /** Nothing can be fanned out until then, unless new events arrive. */
   #idleUntil = Number.NEGATIVE_INFINITY;
   /** Committed passes with lanes that are not marked due yet. */
@@ -159,9 +163,9 @@ export class FanOutLoop {
     }
   }
 
-  /** Waits only if the last pass was very recent. */
+  /** Waits only if several passes were very recent. */
   async #keepPace(): Promise<void> {
-    const restMs = this.#begunAt + paceMs - performance.now();
+    const restMs = this.#pace.waitMs(performance.now());
     if (restMs > 0 && !this.#isStopped) await sleep(restMs);
   }
 
@@ -174,6 +178,7 @@ export class FanOutLoop {
     const next = isSingle ? await findNextEvent(connection, range) : undefined;
     if (isSingle) await setPassTimeout(connection, passTimeoutMs.single);
     this.#begunAt = performance.now();
+    this.#pace.start(this.#begunAt);
     onBegin();
     let pass: FanOutPass;
     try {
@@ -192,7 +197,7 @@ export class FanOutLoop {
     if (isDrained) this.#size.reset();
     else this.#size.grow();
     this.#idleUntil = remainder === 'resting' ? this.#heavy.restsUntil : Number.NEGATIVE_INFINITY;
-    if (remainder === 'more') this.#begunAt = Number.NEGATIVE_INFINITY;
+    if (remainder === 'more') this.#pace.skip();
     this.#vacuum.count(pass.rows);
     this.#handOver(pass);
     await this.#markDue(connection);
