@@ -1,7 +1,7 @@
 /**
  * A collector batches work of many requests, so that they share statements and commits. Items that arrive while a batch is
- * in flight wait for the next batch. When idle, a batch starts at the end of the current turn of the event loop. Under
- * load, a batch starts every few milliseconds (pace.ts), or when it is full.
+ * in flight wait for the next batch, so batches grow with the load. A batch starts at the end of a turn of the event loop, never
+ * after a timer: waiting for more items made no batch cheaper, and 32 connections a fifth slower.
  *
  * Owners take turns: a flood of one owner delays an item of another by at most one batch. Each item gets its own result.
  * When the database rejects a batch because of its content, the collector splits the batch until it finds the bad item.
@@ -12,7 +12,6 @@
  */
 
 import { connectionTimeoutMs, DatabaseTimeoutError } from './database.ts';
-import { Pace } from './pace.ts';
 
 export interface CollectorOptions<Item, Result> {
   /**
@@ -33,10 +32,6 @@ export interface CollectorLimits {
   waitingItemsMax: number;
   waitingBytesMax: number;
   batchesInFlightMax: number;
-  /** Average time between the starts of two batches under load, unless the next one is full. A commit costs more than an item. */
-  paceMs: number;
-  /** Batches that may start in close succession after a quiet time. */
-  batchesAtOnce: number;
   /** After this time a batch counts as slow, and the next one no longer waits for it. */
   slowBatchMs: number;
   /** Longest wait of an item. Same as the timeout for a connection of the pool. */
@@ -51,8 +46,6 @@ const defaultLimits: CollectorLimits = {
   waitingItemsMax: 20_000,
   waitingBytesMax: 67_108_864,
   batchesInFlightMax: 4,
-  paceMs: 4,
-  batchesAtOnce: 3,
   slowBatchMs: 100,
   waitMsMax: connectionTimeoutMs,
 };
@@ -93,16 +86,12 @@ export class Collector<Item, Result> {
   #inFlight = 0;
   #slow = 0;
   #isScheduled = false;
-  /** Runs until the next batch may start. */
-  #timer: NodeJS.Timeout | undefined;
-  readonly #pace: Pace;
   /** Runs while an item waits. */
   #expiry: NodeJS.Timeout | undefined;
 
   constructor({ execute, limits }: CollectorOptions<Item, Result>) {
     this.#execute = execute;
     this.#limits = { ...defaultLimits, ...limits };
-    this.#pace = new Pace(this.#limits.paceMs, this.#limits.batchesAtOnce);
   }
 
   /**
@@ -159,23 +148,15 @@ export class Collector<Item, Result> {
 
   #schedule(): void {
     if (this.#isScheduled || !this.#mayStart()) return;
-    const waitMs = this.#pace.waitMs(performance.now());
-    if (waitMs > 0 && this.#items < this.#limits.batchItemsMax) {
-      this.#timer ??= setTimeout(() => void this.#startBatch(), waitMs);
-      return;
-    }
     this.#isScheduled = true;
     // Start at the end of the turn, so that requests read in this turn share the batch.
     setImmediate(() => void this.#startBatch());
   }
 
   async #startBatch(): Promise<void> {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
     this.#isScheduled = false;
     // The waiting items may have expired.
     if (!this.#mayStart()) return;
-    this.#pace.start(performance.now());
     const batch = this.#takeBatch();
     let isSlow = false;
     this.#inFlight += 1;

@@ -11,11 +11,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
-import { Pace } from '../../database/pace.ts';
 import { QueueVacuum } from '../../database/queue_vacuum.ts';
 import { type FanOutPass, fanOut, type KindArrays, type LaneAddition } from './fan_out.ts';
 import { HeavyAccounts } from './heavy_accounts.ts';
 import { markDue } from './mark_due.ts';
+import { Pace } from './pace.ts';
 import { findNextEvent, type NextEvent, parkEvent } from './parked_events.ts';
 import { isLocked, isPassTooLarge, PassSize } from './pass_size.ts';
 import { Rotation } from './rotation.ts';

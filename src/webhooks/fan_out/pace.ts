@@ -1,5 +1,5 @@
 /**
- * A pace for statements: under load they start at an interval, so that each does more work. After a quiet time a few may start in
+ * A pace for passes: under load they start at an interval, so that each does more work. After a quiet time a few may start in
  * close succession, so that a light load never waits (the generic cell rate algorithm).
  */
 export class Pace {

@@ -1,8 +1,8 @@
-/** The pace of statements. */
+/** The pace of passes. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Pace } from '../../src/database/pace.ts';
+import { Pace } from '../../../src/webhooks/fan_out/pace.ts';
 
 /** @returns how many may start at a time */
 function startsAt(pace: Pace, now: number): number {
