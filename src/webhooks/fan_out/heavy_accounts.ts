@@ -7,7 +7,7 @@
  */
 
 import type { FanOutPass, HeavyAccount } from './fan_out.ts';
-import type { PassLimits, PassRange } from './outbox_selection.ts';
+import { heavyShareMax, type PassLimits, type PassRange } from './outbox_selection.ts';
 
 /** Maximum heavy accounts to remember. Beyond it, accounts take their turns like any other. */
 const rememberedMax = 1_000;
@@ -30,14 +30,15 @@ export class HeavyAccounts {
   }
 
   /**
-   * Decides which accounts have their turn in the next pass, at most half of it or one account, and which it skips.
+   * Decides which accounts have their turn in the next pass, up to their share of it or one account, and which it skips.
    * @param after the pass starts after this account
    * @param now milliseconds on the monotonic clock
    */
   turns(limits: PassLimits, after: string, now: number): HeavyTurns {
     const resting: string[] = [];
     const entitled: string[] = [];
-    let left = now < this.#restsUntil ? 0 : limits.deliveries / 2;
+    const heavyMax = Math.min(limits.deliveries / 2, heavyShareMax);
+    let left = now < this.#restsUntil ? 0 : heavyMax;
     let isFirst = now >= this.#restsUntil;
     for (const [account, deliveries] of this.#accounts) {
       if (account <= after) continue;
@@ -48,7 +49,7 @@ export class HeavyAccounts {
       isFirst = false;
     }
     // An account that cannot be remembered would be skipped for ever.
-    const skipsFrom = this.#accounts.size < rememberedMax ? limits.deliveries / 2 : limits.deliveries;
+    const skipsFrom = this.#accounts.size < rememberedMax ? heavyMax : limits.deliveries;
     return { resting, entitled, skipsFrom };
   }
 

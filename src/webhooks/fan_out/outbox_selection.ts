@@ -3,7 +3,7 @@
  * after the last account of the previous pass, and takes the oldest events of each. The size of a pass is bounded before any
  * matching, by counting the subscriptions that could get an event: those of its account, and those of apps that act for it.
  * Each account gets an equal share of the pass and at least one event. Heavy accounts are skipped if they rest
- * (heavy_accounts.ts), and when half of the pass is taken.
+ * (heavy_accounts.ts), and when the share of heavy accounts is taken.
  *
  *   start after the last account → visit accounts until a limit is reached → share per account → outbox rows and positions
  */
@@ -23,6 +23,11 @@ export interface PassLimits {
 }
 
 export const passLimits: PassLimits = { accounts: 1_000, events: 2_000, deliveries: 5_000 };
+/**
+ * Deliveries that the events of all heavy accounts in a pass may become, unless a single event becomes more. Every other account
+ * waits for the running pass and for its own, so this bounds how much heavy accounts delay it: by 20 to 40 ms.
+ */
+export const heavyShareMax = 1_000;
 /** An account is heavy if one of its events may become this many deliveries. */
 export const heavyDeliveriesMin = 32;
 /** Maximum outbox rows of one account in a pass. */
@@ -116,7 +121,10 @@ export function chooseFromOutbox({ day, after, resting, entitled, skipsFrom, lim
     taking as materialized (
       select turn, greatest(1, least(
         ${limits.events}::int / count(*) over (),
-        ${limits.deliveries}::int / count(*) over () / greatest(candidates, 1)
+        ${limits.deliveries}::int / count(*) over () / greatest(candidates, 1),
+        case when candidates >= ${sql.lit(heavyDeliveriesMin)}
+          then ${sql.lit(heavyShareMax)} / count(*) filter (where candidates >= ${sql.lit(heavyDeliveriesMin)}) over () / candidates
+        end
       ))::int as share
       from walk where day = ${day}::date and not is_skipped
     ),
