@@ -14,15 +14,15 @@ import { runInNewContext } from 'node:vm';
 const growthFlag = '--heap-growing-percent=50';
 
 /**
- * By default V8 collects with four or more threads. On two processors they keep the threads of the server and the engine waiting
- * for ten milliseconds and more.
+ * By default V8 collects with four threads or more. On two processors they keep the other threads of the server waiting for ten
+ * milliseconds and more. With one thread for marking, a backlog would need 10 MiB more memory.
  */
-const helperFlags = ['--concurrent-marking-max-worker-num=1', '--no-parallel-scavenge'];
+const fewThreadsFlags = ['--no-parallel-scavenge', '--concurrent-marking-max-worker-num=2'];
 const fewProcessors = 2;
 
 /** The flags that `shortenCollectionPauses` sets for a number of processors. */
 export function pauseFlags(processors: number): string[] {
-  return processors <= fewProcessors ? [growthFlag, ...helperFlags] : [growthFlag];
+  return processors <= fewProcessors ? [growthFlag, ...fewThreadsFlags] : [growthFlag];
 }
 
 /** Makes pauses rarer and shorter, in all threads of this process. Call it before the threads start. */
