@@ -8,8 +8,8 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 /**
- * V8 collects the whole heap when it has grown by half. By default it does so after a tenth if little is allocated, which for a
- * lightly loaded server is every few seconds.
+ * V8 collects the whole heap when it has grown by half. By default that depends on the load: a lightly loaded server collects after
+ * a tenth, every few seconds, and a busy one later than after half.
  */
 const growthFlag = '--heap-growing-percent=50';
 
@@ -25,7 +25,7 @@ export function pauseFlags(processors: number): string[] {
   return processors <= fewProcessors ? [growthFlag, ...fewThreadsFlags] : [growthFlag];
 }
 
-/** Makes pauses rarer and shorter, in all threads of this process. Call it before the threads start. */
+/** Makes the pauses of a lightly loaded server rarer and shorter, in all threads. Call it before the threads start. */
 export function shortenCollectionPauses(): void {
   for (const flag of pauseFlags(availableParallelism())) setFlagsFromString(flag);
 }

@@ -5,7 +5,10 @@
  * 1.5 times that alone, and no delivery later than a second (10 s for the paused leader).
  */
 
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
 import { sql } from 'kysely';
 import { createAccount } from '../../src/accounts/account.ts';
 import { newId } from '../../src/crypto/ids.ts';
@@ -115,18 +118,10 @@ const troubles: Record<string, (scene: Scene) => Promise<Trouble>> = {
     const { items } = (await list.json()) as { items: { id: string }[] };
     const url = `${bench.baseUrl}/subscriptions/${items[0]?.id}/deliveries?status=failed`;
     return async () => {
-      let isOver = false;
-      const read = async () => {
-        while (!isOver)
-          await fetch(url, { headers }).then(
-            (response) => response.arrayBuffer(),
-            () => {},
-          );
-      };
-      const readers = Promise.all(Array.from({ length: 24 }, read));
+      const readers = fork(fileURLToPath(new URL('./readers.ts', import.meta.url)), [url, accessToken, '24']);
       return async () => {
-        isOver = true;
-        await readers;
+        readers.disconnect();
+        await once(readers, 'exit');
         await endSubscriptions(bench, [place as GrantPlace]);
       };
     };

@@ -1,7 +1,7 @@
 /**
  * A collector batches work of many requests, so that they share statements and commits. Items that arrive while a batch is
- * in flight wait for the next batch, so batches grow with the load. A batch starts at the end of a turn of the event loop, never
- * after a timer: waiting for more items made no batch cheaper, and 32 connections a fifth slower.
+ * in flight wait for the next batch, so batches grow with the load. A batch starts at the end of a turn of the event loop. It does
+ * not wait for more items: that made no batch cheaper, and 32 connections a fifth slower.
  *
  * Owners take turns: a flood of one owner delays an item of another by at most one batch. Each item gets its own result.
  * When the database rejects a batch because of its content, the collector splits the batch until it finds the bad item.

@@ -1,7 +1,7 @@
 /**
  * Wakes the fan-out after a commit that added events: on this node directly, on other nodes by a notification. Only latency
  * depends on it, because every fan-out also polls once a second. The leader's node notifies no others: only the leader acts,
- * and a new leader looks for events at once.
+ * and a new leader looks for events at once. If this node does not notice that it leads no more, events wait for a poll.
  *
  * The notification is a separate statement, sent at most every 20 ms. A NOTIFY inside the writing transactions would serialize
  * their commits.
@@ -45,7 +45,10 @@ export class Outbox {
 
   /** @param leads whether this node fans out, so that no other node need know of new events */
   setLeadership(leads: boolean): void {
+    const wasLeader = this.#leads;
     this.#leads = leads;
+    // Events since the end of the leadership have notified nobody.
+    if (wasLeader && !leads && !this.#isPaused) this.#notify();
   }
 
   /** Call after every commit that may have added events. Returns immediately. */

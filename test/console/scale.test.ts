@@ -92,12 +92,21 @@ async function captured(mode: PlanMode, path: string): Promise<Statement[]> {
 /** Tables that grow with the number of deliveries. */
 const growing = /^(events|deliveries|attempts)(_\d{8})?$|^(event_ids|retries|audit_entries|delivery_stats)$/;
 
-/** Returns the tables of the log that were scanned sequentially and were not empty. */
+/**
+ * Blocks of a partition that may be scanned sequentially. The oldest and the newest day of the log have only some of a day's rows, and
+ * PostgreSQL rightly scans a partition of a few blocks: an index costs as much.
+ */
+const smallBlocks = 6;
+
+/** Returns the tables of the log that were scanned sequentially and were neither empty nor small. */
 function scanned(statements: readonly Statement[]): string[] {
   return nodesOf(statements)
     .filter((node) => node['Node Type'] === 'Seq Scan' && growing.test(node['Relation Name'] ?? ''))
     .filter(
       (node) => (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0)) * node['Actual Loops'] > 0,
+    )
+    .filter(
+      (node) => node['Shared Hit Blocks'] + node['Shared Read Blocks'] > smallBlocks * node['Actual Loops'],
     )
     .map((node) => `${node['Relation Name']}`);
 }

@@ -26,5 +26,6 @@ test('a node notifies the others of new events unless it fans out itself', async
   // Notifications arrive in the order of their commits.
   assert.equal(notifications.length, 1);
   await fannedOut({ db });
+  assert.equal(notifications.length, 1);
   await listener.end();
 });

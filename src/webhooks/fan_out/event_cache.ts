@@ -6,7 +6,7 @@
  * An event whose deliveries are all in memory leaves the cache at once. Events that stayed for longer would be copied to the
  * old part of the heap, and each collection of that part stops the thread for some milliseconds.
  *
- *   published → waiting for fan-out → taken by fan-out ┬→ removed: nothing will read it again
+ *   published → waiting for fan-out → taken by fan-out ┬→ removed: its deliveries are in memory, with the event
  *                                                      └→ kept for deliveries that are read later → evicted for space
  */
 

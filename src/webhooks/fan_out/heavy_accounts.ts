@@ -1,13 +1,14 @@
 /**
- * Heavy accounts: each of their events becomes many deliveries. They take turns among themselves, so that a pass stays short, and
- * all other accounts have a turn in every pass. While this node has enough to send, heavy accounts also rest between their turns,
+ * Heavy accounts: each of their events may become many deliveries. They take turns among themselves, so that a pass stays short, and
+ * all other accounts have a turn in every pass. Their share of a pass follows from how long passes take, because every other event
+ * waits for the running pass. While this node has enough to send, heavy accounts also rest between their turns,
  * so that fan-out leaves the processor and the database to sending.
  *
  *   an event may become many deliveries → heavy → resting (passes skip it) → its turn → resting → … → no event left → forgotten
  */
 
 import type { FanOutPass, HeavyAccount } from './fan_out.ts';
-import { heavyShareMax, type PassLimits, type PassRange } from './outbox_selection.ts';
+import { type PassLimits, type PassRange, passLimits } from './outbox_selection.ts';
 
 /** Maximum heavy accounts to remember. Beyond it, accounts take their turns like any other. */
 const rememberedMax = 1_000;
@@ -15,7 +16,13 @@ const rememberedMax = 1_000;
 const restFactor = 3;
 const restMsMax = 1_000;
 
-export type HeavyTurns = Pick<PassRange, 'resting' | 'entitled' | 'skipsFrom'>;
+/** The share of heavy accounts is halved after a pass that took longer, and doubled after one that took less than half of it. */
+const passMsMax = 25;
+/** The share of heavy accounts, in deliveries. At most half of a pass. */
+const shareMin = 250;
+const shareFirst = 1_000;
+
+export type HeavyTurns = Pick<PassRange, 'resting' | 'entitled' | 'heavyShare' | 'skipsFrom'>;
 
 export class HeavyAccounts {
   /** Deliveries of one event, by account. The account whose turn comes next is first. */
@@ -23,6 +30,7 @@ export class HeavyAccounts {
   /** Accounts that had events in this rotation. */
   readonly #seen = new Set<string>();
   #restsUntil = Number.NEGATIVE_INFINITY;
+  #share = shareFirst;
 
   /** Until when all heavy accounts rest, in milliseconds on the monotonic clock. */
   get restsUntil(): number {
@@ -37,8 +45,8 @@ export class HeavyAccounts {
   turns(limits: PassLimits, after: string, now: number): HeavyTurns {
     const resting: string[] = [];
     const entitled: string[] = [];
-    const heavyMax = Math.min(limits.deliveries / 2, heavyShareMax);
-    let left = now < this.#restsUntil ? 0 : heavyMax;
+    const heavyShare = Math.min(this.#share, limits.deliveries / 2);
+    let left = now < this.#restsUntil ? 0 : heavyShare;
     let isFirst = now >= this.#restsUntil;
     for (const [account, deliveries] of this.#accounts) {
       if (account <= after) continue;
@@ -49,8 +57,8 @@ export class HeavyAccounts {
       isFirst = false;
     }
     // An account that cannot be remembered would be skipped for ever.
-    const skipsFrom = this.#accounts.size < rememberedMax ? heavyMax : limits.deliveries;
-    return { resting, entitled, skipsFrom };
+    const skipsFrom = this.#accounts.size < rememberedMax ? heavyShare : limits.deliveries;
+    return { resting, entitled, heavyShare: Math.floor(heavyShare), skipsFrom };
   }
 
   /**
@@ -70,6 +78,10 @@ export class HeavyAccounts {
       if (!this.#accounts.has(account)) this.#append(taken.get(account) as HeavyAccount);
     }
     if (pass.heavy.length > 0) {
+      const isLimited = pass.hasMore || pass.skipped.length > 0;
+      if (durationMs > passMsMax) this.#share = Math.max(this.#share / 2, shareMin);
+      else if (isLimited && durationMs < passMsMax / 2)
+        this.#share = Math.min(this.#share * 2, passLimits.deliveries / 2);
       this.#restsUntil = isBehind ? now + Math.min(durationMs * restFactor, restMsMax) : now;
     }
     if (!pass.isEnd) return;

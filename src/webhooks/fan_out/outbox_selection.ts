@@ -23,11 +23,6 @@ export interface PassLimits {
 }
 
 export const passLimits: PassLimits = { accounts: 1_000, events: 2_000, deliveries: 5_000 };
-/**
- * Deliveries that the events of all heavy accounts in a pass may become, unless a single event becomes more. Every other account
- * waits for the running pass and for its own, so this bounds how much heavy accounts delay it: by 20 to 40 ms.
- */
-export const heavyShareMax = 1_000;
 /** An account is heavy if one of its events may become this many deliveries. */
 export const heavyDeliveriesMin = 32;
 /** Maximum outbox rows of one account in a pass. */
@@ -59,6 +54,8 @@ export interface PassRange {
   resting: readonly string[];
   /** Heavy accounts whose turn it is. They are not skipped. */
   entitled: readonly string[];
+  /** Deliveries that the events of heavy accounts may become in total. Each account has at least one event. */
+  heavyShare: number;
   /** Deliveries of a pass from which on other heavy accounts are skipped. */
   skipsFrom: number;
   limits: PassLimits;
@@ -77,7 +74,15 @@ export function mayVisitMore({ accounts, deliveries }: PassLimits) {
  * Common table expressions: `walk` (the visited accounts, including those that are skipped), `taking` (accounts that get a turn,
  * with their share in events) and `chosen` (outbox rows: `take` of their `size` events, with the `positions` of those).
  */
-export function chooseFromOutbox({ day, after, resting, entitled, skipsFrom, limits }: PassRange) {
+export function chooseFromOutbox({
+  day,
+  after,
+  resting,
+  entitled,
+  heavyShare,
+  skipsFrom,
+  limits,
+}: PassRange) {
   const candidatesMax = limits.deliveries + 1;
   return sql`
     walk as (
@@ -123,7 +128,7 @@ export function chooseFromOutbox({ day, after, resting, entitled, skipsFrom, lim
         ${limits.events}::int / count(*) over (),
         ${limits.deliveries}::int / count(*) over () / greatest(candidates, 1),
         case when candidates >= ${sql.lit(heavyDeliveriesMin)}
-          then ${sql.lit(heavyShareMax)} / count(*) filter (where candidates >= ${sql.lit(heavyDeliveriesMin)}) over () / candidates
+          then ${heavyShare}::int / count(*) filter (where candidates >= ${sql.lit(heavyDeliveriesMin)}) over () / candidates
         end
       ))::int as share
       from walk where day = ${day}::date and not is_skipped

@@ -33,7 +33,12 @@ export class Rotation {
 
   range(
     limits: PassLimits,
-    heavy: HeavyTurns = { resting: [], entitled: [], skipsFrom: limits.deliveries },
+    heavy: HeavyTurns = {
+      resting: [],
+      entitled: [],
+      heavyShare: limits.deliveries,
+      skipsFrom: limits.deliveries,
+    },
   ): PassRange {
     return { day: this.#day, after: this.#after, ...heavy, limits };
   }

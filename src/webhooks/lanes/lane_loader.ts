@@ -86,7 +86,11 @@ export class LaneLoader {
       }
       // The lane may have been leased after the pass read its owner.
       const waiting = this.#loading.get(addition.lane);
-      if (waiting === undefined && addition.owner !== node) continue;
+      if (waiting === undefined && addition.owner !== node) {
+        // A lane that no node leases may come to this one later.
+        if (addition.owner === null) this.#keep(addition.events);
+        continue;
+      }
       this.#keep(addition.events);
       if (waiting !== undefined) waiting.push(addition);
       else {

@@ -154,7 +154,7 @@ test('another account’s event waits for two passes at most, whoever else has l
     join deliveries other on other.created_at between e.created_at and d.created_at and other.lane <> d.lane
     where s.account_id = ${healthy.account.id} group by e.position`.execute(server.db);
   assert.equal(rows.length, 3);
-  // Half of each pass is for accounts like the busy ones.
+  // Accounts like the busy ones have at most half of each pass.
   for (const { between } of rows) assert.ok(between <= passLimits.deliveries * 2, `${between} deliveries`);
 });
 

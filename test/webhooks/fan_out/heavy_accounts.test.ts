@@ -21,6 +21,9 @@ function passOf(taken: HeavyAccount[], skipped: HeavyAccount[] = [], isEnd = tru
   };
 }
 
+/** A pass of this duration does not change the share. */
+const usualMs = 20;
+
 const heavy = (account: string, deliveries = 400): HeavyAccount => ({ account, deliveries });
 
 /** Runs passes over accounts that always have events. @returns what each pass took */
@@ -29,7 +32,7 @@ function runPasses(accounts: HeavyAccounts, all: HeavyAccount[], count: number):
     const resting = accounts.turns(limits, '', 0).resting;
     const taken = all.filter(({ account }) => !resting.includes(account));
     const skipped = resting.map((account) => ({ account, deliveries: 0 }));
-    accounts.learn(passOf(taken, skipped), 0, 10, false);
+    accounts.learn(passOf(taken, skipped), 0, usualMs, false);
     return taken.map(({ account }) => account);
   });
 }
@@ -37,7 +40,7 @@ function runPasses(accounts: HeavyAccounts, all: HeavyAccount[], count: number):
 test('heavy accounts take turns, a thousand deliveries in a pass', () => {
   const accounts = new HeavyAccounts();
   const all = ['a', 'b', 'c', 'd', 'e'].map((name) => heavy(name));
-  accounts.learn(passOf(all), 0, 10, false);
+  accounts.learn(passOf(all), 0, usualMs, false);
   assert.deepEqual(runPasses(accounts, all, 5), [
     ['a', 'b'],
     ['c', 'd'],
@@ -49,10 +52,11 @@ test('heavy accounts take turns, a thousand deliveries in a pass', () => {
 
 test('a pass that starts behind heavy accounts gives the turn to those before it', () => {
   const accounts = new HeavyAccounts();
-  accounts.learn(passOf(['a', 'b', 'c', 'd', 'e', 'f'].map((name) => heavy(name))), 0, 10, false);
+  accounts.learn(passOf(['a', 'b', 'c', 'd', 'e', 'f'].map((name) => heavy(name))), 0, usualMs, false);
   assert.deepEqual(accounts.turns(limits, 'b', 0), {
     resting: ['e', 'f'],
     entitled: ['c', 'd'],
+    heavyShare: 1_000,
     skipsFrom: 1_000,
   });
 });
@@ -60,13 +64,13 @@ test('a pass that starts behind heavy accounts gives the turn to those before it
 test('an account that is larger than the share of heavy accounts has its turn alone', () => {
   const accounts = new HeavyAccounts();
   const all = [heavy('a', 20_000), heavy('b', 100)];
-  accounts.learn(passOf(all), 0, 10, false);
+  accounts.learn(passOf(all), 0, usualMs, false);
   assert.deepEqual(runPasses(accounts, all, 3), [['a'], ['b'], ['a']]);
 });
 
 test('heavy accounts that a pass left out come before those that it took', () => {
   const accounts = new HeavyAccounts();
-  accounts.learn(passOf([heavy('a')], [heavy('b'), heavy('c')]), 0, 10, false);
+  accounts.learn(passOf([heavy('a')], [heavy('b'), heavy('c')]), 0, usualMs, false);
   assert.deepEqual(accounts.turns(limits, '', 0).resting, ['a']);
 });
 
@@ -92,14 +96,14 @@ test('heavy accounts do not rest while the node has little to send', () => {
 
 test('an account without events in a whole rotation is forgotten', () => {
   const accounts = new HeavyAccounts();
-  accounts.learn(passOf([heavy('a'), heavy('b'), heavy('c')]), 0, 10, false);
+  accounts.learn(passOf([heavy('a'), heavy('b'), heavy('c')]), 0, usualMs, false);
   // Half a rotation says nothing about the accounts that it did not reach.
-  accounts.learn(passOf([heavy('a')], [], false), 0, 10, false);
+  accounts.learn(passOf([heavy('a')], [], false), 0, usualMs, false);
   assert.deepEqual(accounts.turns(limits, '', 0).resting, ['a']);
-  accounts.learn(passOf([heavy('b')]), 0, 10, false);
+  accounts.learn(passOf([heavy('b')]), 0, usualMs, false);
   // The rotation ended without `c`.
   const all = [heavy('a'), heavy('b'), heavy('d'), heavy('e')];
-  accounts.learn(passOf([], [heavy('d'), heavy('e')], false), 0, 10, false);
+  accounts.learn(passOf([], [heavy('d'), heavy('e')], false), 0, usualMs, false);
   assert.deepEqual(accounts.turns(limits, '', 0).resting, ['d', 'e']);
   assert.deepEqual(runPasses(accounts, all, 1), [['a', 'b']]);
 });
@@ -111,4 +115,25 @@ test('the number of remembered accounts is limited', () => {
   assert.equal(resting.length, 1_000);
   // Nobody remembers the others, so they are not skipped.
   assert.equal(skipsFrom, limits.deliveries);
+});
+
+test('the share of heavy accounts shrinks when passes take long, and grows when they are short and leave events', () => {
+  const accounts = new HeavyAccounts();
+  const shareAfter = (durationMs: number, skipped: HeavyAccount[] = []) => {
+    accounts.learn(passOf([heavy('a')], skipped), 0, durationMs, false);
+    return accounts.turns(limits, '', 0).heavyShare;
+  };
+  assert.equal(shareAfter(usualMs), 1_000);
+  assert.equal(shareAfter(26), 500);
+  assert.equal(shareAfter(900), 250);
+  assert.equal(shareAfter(900), 250);
+  // A short pass that took everything does not show that a larger one would be short.
+  assert.equal(shareAfter(1), 250);
+  assert.equal(shareAfter(1, [heavy('b')]), 500);
+  for (let pass = 0; pass < 4; pass += 1) shareAfter(1, [heavy('b')]);
+  assert.equal(shareAfter(1, [heavy('b')]), limits.deliveries / 2);
+});
+
+test('the share of heavy accounts is at most half of a pass that was made smaller', () => {
+  assert.equal(new HeavyAccounts().turns({ ...limits, deliveries: 625 }, '', 0).heavyShare, 312);
 });

@@ -54,7 +54,15 @@ async function eventsLeft(db: Database, number: number): Promise<number> {
 }
 
 function pass(db: Database, range: Partial<PassRange>): Promise<FanOutPass> {
-  const defaults = { day: today, after: idOf(0), resting: [], entitled: [], skipsFrom: 250, limits };
+  const defaults = {
+    day: today,
+    after: idOf(0),
+    resting: [],
+    entitled: [],
+    heavyShare: 250,
+    skipsFrom: 250,
+    limits,
+  };
   return fanOut(db, kinds, { ...defaults, ...range });
 }
 
@@ -72,6 +80,19 @@ test('a pass skips heavy accounts once half of it is taken, and visits the accou
   assert.equal(await eventsLeft(db, 1), 9);
   assert.equal(await eventsLeft(db, 3), 10);
   assert.equal(await eventsLeft(db, 5), 0);
+});
+
+test('heavy accounts share their part of a pass, each has one event at least, and others are not affected', async (t) => {
+  const db = await openOutbox(t);
+  for (const number of [1, 2]) await addAccount(db, number, { subscriptions: 100, events: 20 });
+  await addAccount(db, 3, { subscriptions: 1, events: 20 });
+  const leftAfter = async (heavyShare: number) => {
+    await pass(db, { heavyShare, skipsFrom: limits.deliveries, limits: { ...limits, deliveries: 5_000 } });
+    return [await eventsLeft(db, 1), await eventsLeft(db, 2), await eventsLeft(db, 3)];
+  };
+  assert.deepEqual(await leftAfter(600), [17, 17, 0]);
+  assert.deepEqual(await leftAfter(399), [16, 16, 0]);
+  assert.deepEqual(await leftAfter(0), [15, 15, 0]);
 });
 
 test('a pass skips an account that rests, and never one whose turn it is', async (t) => {
