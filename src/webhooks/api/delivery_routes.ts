@@ -11,7 +11,7 @@ import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
 import { readTime } from '../../http/time.ts';
 import { describeError } from '../lanes/outcome_policy.ts';
-import { type Delivery, type DeliveryState, deliveryStates } from '../log/delivery.ts';
+import { type Delivery, type DeliveryStatus, deliveryStatuses } from '../log/delivery.ts';
 import { type Attempt, type DeliveryDetails, readDelivery } from '../log/delivery_details.ts';
 import { type DeliveryFilter, listDeliveries } from '../log/delivery_list.ts';
 import { resendDelivery } from '../log/resend.ts';
@@ -110,15 +110,15 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
 function readFilter(parameters: Readonly<Record<string, string>>): DeliveryFilter {
   const { status, kind, since, until, id } = parameters;
   const wrong = (detail: string) => new Problem(400, detail, { code: 'invalid-parameter' });
-  if (status !== undefined && !deliveryStates.includes(status as DeliveryState)) {
-    throw wrong(`status must be one of ${deliveryStates.join(', ')}.`);
+  if (status !== undefined && !deliveryStatuses.includes(status as DeliveryStatus)) {
+    throw wrong(`status must be one of ${deliveryStatuses.join(', ')}.`);
   }
   const [from, to] = [since, until].map((text) => (text === undefined ? null : readTime(text)));
   if (from === undefined) throw wrong('since must be an RFC 3339 time.');
   if (to === undefined) throw wrong('until must be an RFC 3339 time.');
   if (id !== undefined && !isId(id)) throw wrong('id must be a delivery id.');
   return {
-    state: (status ?? null) as DeliveryState | null,
+    status: (status ?? null) as DeliveryStatus | null,
     kind: kind ?? null,
     since: from,
     until: to,
@@ -146,6 +146,8 @@ function represent(delivery: Delivery): Record<string, unknown> {
     sequence: delivery.sequence,
     state: delivery.state,
     attempt_count: delivery.attemptCount,
+    last_status: delivery.lastStatus,
+    last_error: delivery.lastError,
     created_at: delivery.createdAt.toISOString(),
     next_attempt_at: delivery.nextAttemptAt?.toISOString() ?? null,
     _links: {

@@ -16,6 +16,10 @@ import { type Owner, visibleTo } from '../subscriptions/subscription.ts';
 export const deliveryStates = ['pending', 'held', 'succeeded', 'failed', 'cancelled'] as const;
 export type DeliveryState = (typeof deliveryStates)[number];
 
+/** What a list can be filtered by: a state, or `failing`, which is pending after a failed attempt. */
+export const deliveryStatuses = [...deliveryStates, 'failing'] as const;
+export type DeliveryStatus = (typeof deliveryStatuses)[number];
+
 export interface Delivery {
   id: string;
   eventId: string;
@@ -24,6 +28,9 @@ export interface Delivery {
   sequence: number;
   state: DeliveryState;
   attemptCount: number;
+  /** Of the last attempt: the status of the response, and the error unless it was accepted. */
+  lastStatus: number | null;
+  lastError: string | null;
   createdAt: Date;
   nextAttemptAt: Date | null;
 }
@@ -37,6 +44,8 @@ export interface DeliveryRow {
   kind: string;
   state: DeliveryState;
   attempt_count: string;
+  last_status: number | null;
+  last_error: string | null;
   next_attempt_at: Date | null;
 }
 
@@ -57,6 +66,7 @@ export function selectDeliveries(lane: number, condition: ReturnType<typeof sql>
 export function selectDetails(lane: number, rows: ReturnType<typeof sql>) {
   return sql`
     select d.lane, d.sequence, d.day, d.event, d.created_at, e.id as event_id, e.kind, attempt.count as attempt_count,
+      attempt.last_status, attempt.last_error,
       ${epochTagOf(sql`d.lane`, sql`d.sequence`)} as epoch_tag,
       ${stateOf(sql`r.state`, sql`attempt.count > 0`)} as state,
       case
@@ -74,7 +84,10 @@ export function selectDetails(lane: number, rows: ReturnType<typeof sql>) {
       select state, due_at from retries where lane = d.lane and sequence = d.sequence offset 0
     ) as r on true
     cross join lateral (
-      select count(*) as count from attempts a
+      select count(*) as count,
+        (array_agg(a.status order by a.started_at desc, a.number desc))[1] as last_status,
+        (array_agg(a.error order by a.started_at desc, a.number desc))[1] as last_error
+      from attempts a
       where a.lane = d.lane and a.sequence = d.sequence and a.day = d.day offset 0
     ) as attempt`;
 }
@@ -141,6 +154,8 @@ export function toDelivery(row: DeliveryRow, subscriptionId: string): Delivery {
     sequence,
     state: row.state,
     attemptCount: Number(row.attempt_count),
+    lastStatus: row.last_status,
+    lastError: row.last_error,
     createdAt: row.created_at,
     nextAttemptAt: row.next_attempt_at,
   };

@@ -1,6 +1,6 @@
 /**
  * Lists the deliveries of a subscription in pages, newest first. A page scans a bounded number of deliveries by
- * index. Failed and cancelled deliveries are found in `retries` without scanning the others.
+ * index. Failing, failed and cancelled deliveries are found in `retries` without scanning the others.
  */
 
 import { sql } from 'kysely';
@@ -10,7 +10,7 @@ import type { Subscription } from '../subscriptions/subscription.ts';
 import {
   type Delivery,
   type DeliveryRow,
-  type DeliveryState,
+  type DeliveryStatus,
   epochTagOf,
   isIdOf,
   selectDetails,
@@ -19,7 +19,7 @@ import {
 } from './delivery.ts';
 
 export interface DeliveryFilter {
-  state: DeliveryState | null;
+  status: DeliveryStatus | null;
   kind: string | null;
   /** Bounds on the creation time: from `since` (inclusive) to `until` (exclusive). */
   since?: Date | null;
@@ -32,7 +32,7 @@ export interface DeliveryFilter {
 export const scannedMax = 10_000;
 
 /**
- * The same limit for failed or cancelled deliveries of a kind. They lie far apart, and each needs look-ups in three
+ * The same limit for failing, failed or cancelled deliveries of a kind. They lie far apart, and each needs look-ups in three
  * tables.
  */
 export const scannedByKindMax = 2_000;
@@ -86,57 +86,61 @@ async function findRange(
     from lanes l where l.id = ${lane}`.execute(db);
   const { head = '1', oldest = null, newest = null } = ends[0] ?? {};
   const from = Math.min(before ?? Number.POSITIVE_INFINITY, Number(head), Number(newest ?? 0) + 1);
-  const lowest = isKeptByState(filter.state)
-    ? await lowestOfState(db, lane, filter, from, scannedMaxFor(filter))
-    : // A sequence has no gap, so that this is how many there are.
-      from - scannedMax;
+  const kept = keptStateOf(filter.status);
+  const lowest =
+    kept !== null
+      ? await lowestOfState(db, lane, kept, filter, from)
+      : // A sequence has no gap, so that this is how many there are.
+        from - scannedMax;
   return { from, lowest, more: oldest !== null && lowest > Number(oldest) ? lowest : null };
 }
 
-type KeptState = 'failed' | 'cancelled';
-
-function scannedMaxFor({ state, kind }: DeliveryFilter): number {
-  return isKeptByState(state) && kind !== null ? scannedByKindMax : scannedMax;
+function scannedMaxFor({ status, kind }: DeliveryFilter): number {
+  return keptStateOf(status) !== null && kind !== null ? scannedByKindMax : scannedMax;
 }
 
-/** Whether `retries` stores all deliveries of a state, so that they are found without scanning the others. */
-function isKeptByState(state: DeliveryState | null): state is KeptState {
-  return state === 'failed' || state === 'cancelled';
+/** The state in `retries` that all deliveries of a status have; null if `retries` does not store all of them. */
+function keptStateOf(status: DeliveryStatus | null): 'pending' | 'failed' | 'cancelled' | null {
+  if (status === 'failing') return 'pending';
+  return status === 'failed' || status === 'cancelled' ? status : null;
 }
 
 async function lowestOfState(
   db: Database,
   lane: number,
+  state: string,
   filter: DeliveryFilter,
   from: number,
-  count: number,
 ): Promise<number> {
   const { rows } = await sql<{ sequence: string }>`
     select d.sequence from retries d
-    where d.lane = ${lane} and d.state = ${filter.state} and d.sequence < ${from}::bigint and ${ofDays(filter)}
-    order by d.sequence desc offset ${count - 1}::int limit 1`.execute(db);
+    where d.lane = ${lane} and d.state = ${state} and d.sequence < ${from}::bigint and ${ofDays(filter)}
+    order by d.sequence desc offset ${scannedMaxFor(filter) - 1}::int limit 1`.execute(db);
   return Number(rows[0]?.sequence ?? 0);
 }
 
 /** Selects the matching rows of `deliveries`, newest first. Stops after the last row that is wanted. */
 function scanOf(lane: number, filter: DeliveryFilter, { from, lowest }: SequenceRange, limit: number) {
-  const { state, kind, since, until } = filter;
+  const { status, kind, since, until } = filter;
+  const kept = keptStateOf(status);
   const within = sql`d.lane = ${lane} and d.sequence < ${from}::bigint and d.sequence >= ${lowest}::bigint
     and ${ofDays(filter)}`;
-  const source = isKeptByState(state)
-    ? sql`
-      select r.lane, r.sequence, r.day, d.event, d.created_at from (
-        select d.lane, d.sequence, d.day from retries d where ${within} and d.state = ${state}
+  const source =
+    kept !== null
+      ? sql`
+      select r.lane, r.sequence, r.day, d.event, d.created_at, r.attempts from (
+        select d.lane, d.sequence, d.day, d.attempts from retries d where ${within} and d.state = ${kept}
         order by d.sequence desc limit ${scannedMaxFor(filter)}
       ) as r
       cross join lateral (
         select event, created_at from deliveries
         where lane = r.lane and sequence = r.sequence and day = r.day offset 0
       ) as d`
-    : sql`select d.* from deliveries d where ${within} order by d.sequence desc limit ${scannedMax}`;
+      : sql`select d.* from deliveries d where ${within} order by d.sequence desc limit ${scannedMax}`;
   const conditions = [
     kind === null ? [] : sql`(select kind from events where day = d.day and position = d.event) = ${kind}`,
-    state === null || isKeptByState(state) ? [] : sql`${stateOf(sql`r.state`, wasAttempted)} = ${state}`,
+    status === 'failing' ? sql`d.attempts > 0 and s.state = 'active'` : [],
+    status === null || kept !== null ? [] : sql`${stateOf(sql`r.state`, wasAttempted)} = ${status}`,
     since ? sql`d.created_at >= ${since}` : [],
     until ? sql`d.created_at < ${until}` : [],
   ].flat();

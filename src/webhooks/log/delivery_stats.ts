@@ -243,16 +243,22 @@ function describe(counts: readonly number[]): Stats {
   };
 }
 
-/** The upper bound of the histogram bucket that contains the percentile. */
-function percentile(latencies: readonly number[], part: number): number | null {
-  const total = latencies.reduce((all, count) => all + count, 0);
-  if (total === 0) return null;
-  let seen = 0;
-  const index = latencies.findIndex((count) => {
-    seen += count;
-    return seen >= total * part;
-  });
-  return latencyBoundsMs[index] ?? null;
+/**
+ * An estimate, to a tenth of a millisecond: latencies are taken as evenly spread within the histogram bucket that contains the
+ * percentile, as Prometheus' `histogram_quantile` does.
+ */
+export function percentile(latencies: readonly number[], part: number): number | null {
+  const rank = latencies.reduce((all, count) => all + count, 0) * part;
+  let below = 0;
+  for (const [index, count] of latencies.entries()) {
+    if (count > 0 && below + count >= rank) {
+      const from = latencyBoundsMs[index - 1] ?? 0;
+      const to = latencyBoundsMs[index] ?? from;
+      return Math.round((from + ((to - from) * (rank - below)) / count) * 10) / 10;
+    }
+    below += count;
+  }
+  return null;
 }
 
 export interface Backlog {

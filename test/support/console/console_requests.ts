@@ -1,6 +1,6 @@
 /** The requests that the console's pages send, with every filter parameter. */
 
-import { deliveryStates } from '../../../src/webhooks/log/delivery.ts';
+import { deliveryStatuses } from '../../../src/webhooks/log/delivery.ts';
 import { deliveryId, deliveryIdPrefix } from '../../../src/webhooks/subscriptions/delivery_id.ts';
 import { historyDays, rareKind } from '../database/database_with_history.ts';
 
@@ -50,9 +50,10 @@ function deliveryReads({ subscriptionId, lane, deliveries }: Places): string[] {
   const stretch = `&since=${daysAgo(12)}&until=${daysAgo(11)}`;
   const filters = [
     '',
-    ...deliveryStates.map((state) => `&status=${state}`),
+    ...deliveryStatuses.map((state) => `&status=${state}`),
     ...['push', rareKind, 'no.such'].map((kind) => `&kind=${kind}`),
     `&status=failed&kind=${rareKind}`,
+    `&status=failing&kind=${rareKind}`,
     `&status=succeeded&kind=${rareKind}`,
   ];
   return [

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
+import { latencyBoundsMs, percentile } from '../../../src/webhooks/log/delivery_stats.ts';
 import { createConsoleUser } from '../../support/console/console_user.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import {
@@ -18,6 +19,22 @@ import { answer, startSubscriber } from '../../support/webhooks/subscriber.ts';
 const server = await startTestServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
 const { db } = server;
 const publisher = await createPublisher(server);
+
+test('a percentile is interpolated within its histogram bucket when most latencies share one', () => {
+  const counts = (at: Record<number, number>) => latencyBoundsMs.map((bound) => at[bound] ?? 0);
+  assert.equal(percentile(counts({}), 0.5), null);
+  assert.equal(percentile(counts({ 10: 1 }), 0.5), 5);
+  // 100 latencies of more than 25 and up to 50 ms.
+  assert.equal(percentile(counts({ 50: 100 }), 0.5), 37.5);
+  assert.equal(percentile(counts({ 50: 100 }), 0.99), 49.8);
+  // The 50th of 100 is the last of its bucket; the 99th is the 24th of 25 beyond the two buckets below.
+  const mixed = counts({ 25: 50, 100: 25, 1000: 25 });
+  assert.equal(percentile(mixed, 0.5), 25);
+  assert.equal(percentile(mixed, 0.75), 100);
+  assert.equal(percentile(mixed, 0.99), 980);
+  // Longer latencies count in the last bucket.
+  assert.equal(percentile(counts({ 15000: 4 }), 1), 15_000);
+});
 
 test('health reports outcomes, durations and reasons of failure', async (t) => {
   const subscriber = await startSubscriber(t);

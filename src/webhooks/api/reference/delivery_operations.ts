@@ -5,7 +5,7 @@ import { keyParameter, pageParameters } from '../../../http/describe.ts';
 import type { Operation, Parameter } from '../../../http/operation.ts';
 import { requestSchema } from '../../../http/request_schema.ts';
 import { runningMax } from '../../fan_out/recovery.ts';
-import { deliveryStates } from '../../log/delivery.ts';
+import { deliveryStatuses } from '../../log/delivery.ts';
 import { scannedByKindMax, scannedMax } from '../../log/delivery_list.ts';
 import {
   bodyProblems,
@@ -35,8 +35,9 @@ export const deliveryOperations: Operation[] = [
       {
         name: 'status',
         in: 'query',
-        description: 'Only deliveries in this state.',
-        schema: StringEnum(...deliveryStates),
+        description:
+          'Only deliveries in this state. `failing`: those that are pending after a failed attempt.',
+        schema: StringEnum(...deliveryStatuses),
       },
       {
         name: 'kind',
@@ -60,7 +61,7 @@ export const deliveryOperations: Operation[] = [
     ],
     responses: {
       200: {
-        description: `A page. It scans at most ${scannedMax} deliveries, and at most ${scannedByKindMax} failed or cancelled ones of a \`kind\`. With \`status\` or \`kind\` a page may be shorter than \`limit\`, or empty, and still have \`next\`.`,
+        description: `A page. It scans at most ${scannedMax} deliveries, and at most ${scannedByKindMax} failing, failed or cancelled ones of a \`kind\`. With \`status\` or \`kind\` a page may be shorter than \`limit\`, or empty, and still have \`next\`.`,
         schema: 'DeliveryList',
         headers: ['Link'],
       },

@@ -76,6 +76,8 @@ export const subscriptionMembers = {
   _links: links,
 };
 
+const attemptError = StringEnum(...Object.keys(attemptErrors));
+
 const delivery = {
   id: Id(),
   event: Type.String(),
@@ -84,6 +86,8 @@ const delivery = {
   sequence: Type.Integer({ minimum: 1 }),
   state: StringEnum(...deliveryStates),
   attempt_count: Type.Integer({ minimum: 0 }),
+  last_status: Nullable(Type.Integer({ description: 'The status of the response to the last attempt.' })),
+  last_error: Nullable(attemptError),
   created_at: Time(),
   next_attempt_at: Nullable(Time()),
   _links: links,
@@ -95,7 +99,10 @@ const milliseconds = Nullable(Type.Number({ minimum: 0 }));
 const count = Type.Integer({ minimum: 0 });
 const stats = {
   ...Object.fromEntries(outcomeNames.map((name) => [name, count])),
-  latency_ms: Type.Object({ p50: Nullable(count), p90: Nullable(count), p99: Nullable(count) }, strict),
+  latency_ms: Type.Object(
+    { p50: milliseconds, p90: milliseconds, p99: milliseconds },
+    { ...strict, description: 'Estimates: interpolated within a bucket of the histogram of latencies.' },
+  ),
   errors: Type.Object(
     Object.fromEntries(errorClasses.map((name) => [name, Type.Optional(Type.Integer({ minimum: 1 }))])),
     strict,
@@ -224,7 +231,7 @@ export const schemas: Record<string, TSchema> = {
       ),
       connection: Nullable(StringEnum('kept', 'new, IPv4', 'new, IPv6')),
       status: Nullable(Type.Integer()),
-      error: Nullable(StringEnum(...Object.keys(attemptErrors))),
+      error: Nullable(attemptError),
       error_detail: Nullable(Type.String({ description: 'The error in words.' })),
       revision: Type.Integer({
         minimum: 1,
