@@ -1,7 +1,9 @@
 /** `/admin/audit`: the audit log, newest first, filtered by account, client, kind and time. */
 
 import { readAuditPage } from '../audit/audit_page.ts';
+import { isId } from '../crypto/ids.ts';
 import { readPage, sendPage } from '../http/page.ts';
+import { type Names, readNames } from './names.ts';
 import { type AdminOptions, adminGuard } from './options.ts';
 import { readIdParameter, readTextParameter, readTimeParameter } from './parameters.ts';
 import { scanPage } from './scan_page.ts';
@@ -35,7 +37,21 @@ export function registerAdminAudit(options: AdminOptions): void {
     const { found } = scanned;
     // Entries are almost sorted by time. Once they are clearly older than `since`, no further page is needed.
     const isPast = since !== null && scanned.more !== null && (await isOlder(read, scanned.more, since));
-    return sendPage(request, reply, page, found, represent, ({ id }) => id, isPast ? null : scanned.more);
+    const names = await readNames(
+      db,
+      found.flatMap(({ accountId, actor }) => [accountId, accountOf(actor)]),
+      found.flatMap(({ clientId, actor }) => [clientId, clientOf(actor)]),
+    );
+    const more = isPast ? null : scanned.more;
+    return sendPage(
+      request,
+      reply,
+      page,
+      found,
+      (entry) => represent(entry, names),
+      ({ id }) => id,
+      more,
+    );
   });
 }
 
@@ -51,15 +67,29 @@ async function isOlder(
   return next === undefined || next.at.getTime() < since.getTime() - disorderMs;
 }
 
-function represent(entry: Entry): Record<string, unknown> {
+/** An actor is an account's id, `client:` and a client's id, or something else, such as the command line. */
+const clientPrefix = 'client:';
+
+function accountOf(actor: string | null): string | null {
+  return actor !== null && isId(actor) ? actor : null;
+}
+
+function clientOf(actor: string | null): string | null {
+  return actor?.startsWith(clientPrefix) === true ? actor.slice(clientPrefix.length) : null;
+}
+
+function represent(entry: Entry, names: Names): Record<string, unknown> {
   return {
     id: entry.id,
     at: entry.at.toISOString(),
     kind: entry.kind,
     actor: entry.actor,
+    actor_name: names.account(accountOf(entry.actor)) ?? names.client(clientOf(entry.actor)),
     account: entry.accountId,
+    account_name: names.account(entry.accountId),
     email: entry.email,
     client: entry.clientId,
+    client_name: names.client(entry.clientId),
     grant: entry.grantId,
     details: entry.details,
   };

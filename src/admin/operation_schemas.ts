@@ -10,6 +10,10 @@ const count = Type.Object({ count: Type.Integer({ minimum: 0 }), is_estimate: Ty
 
 const reason = Type.Optional(Nullable(Type.String({ maxLength: 500 })));
 
+const accountName = Nullable(
+  Type.String({ description: 'The email address, or else the name or the external id.' }),
+);
+
 /** The position of an event, in decimal digits. It is a text, because it may exceed what a JSON number holds exactly. */
 export const Position = () => Type.String({ minLength: 1, maxLength: 18 });
 
@@ -77,7 +81,15 @@ export const adminSchemas: Record<string, TSchema> = {
     strict,
   ),
   AdminGrantList: listOf('AdminGrant'),
-  AdminSubscription: Type.Object({ ...subscriptionMembers, account: Nullable(Id()) }, strict),
+  AdminSubscription: Type.Object(
+    {
+      ...subscriptionMembers,
+      account: Nullable(Id()),
+      account_name: accountName,
+      client_name: Nullable(Type.String()),
+    },
+    strict,
+  ),
   AdminSubscriptionList: listOf('AdminSubscription'),
   RejectedEvent: Type.Object(rejectedMembers, strict),
   RejectedEventList: listOf('RejectedEvent'),
@@ -112,9 +124,12 @@ export const adminSchemas: Record<string, TSchema> = {
       at: Time(),
       kind: Type.String(),
       actor: Nullable(Type.String()),
+      actor_name: Nullable(Type.String()),
       account: Nullable(Id()),
+      account_name: accountName,
       email: Nullable(Type.String()),
       client: Nullable(Type.String()),
+      client_name: Nullable(Type.String()),
       grant: Nullable(Id()),
       details: Type.Object({}),
     },

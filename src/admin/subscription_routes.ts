@@ -17,6 +17,7 @@ import {
   withFailing,
 } from '../webhooks/subscriptions/subscription.ts';
 import { disableByOperator } from '../webhooks/subscriptions/subscription_state.ts';
+import { type Names, readNames } from './names.ts';
 import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
 import { parameterProblem, readChoice, readIdParameter, readTextParameter } from './parameters.ts';
 import { scanPage } from './scan_page.ts';
@@ -48,12 +49,14 @@ export function registerAdminSubscriptions(options: AdminOptions): void {
       (client === null || subscription.clientId === client);
     const hasFilter = state !== null || (client !== null && account !== null);
     const { found, more } = await scanPage(read, hasFilter ? matches : null, key, page);
-    return sendPage(request, reply, page, found, represent, key, more);
+    const names = await namesOf(db, found);
+    const show = (subscription: Subscription) => represent(subscription, names);
+    return sendPage(request, reply, page, found, show, key, more);
   });
 
   api.get<IdRoute>('/admin/subscriptions/:id', async (request) => {
     await admin(request);
-    return represent(await requireSubscription(db, request.params.id));
+    return read(db, request.params.id);
   });
 
   api.post<IdRoute>('/admin/subscriptions/:id/disable', async (request) => {
@@ -64,7 +67,7 @@ export function registerAdminSubscriptions(options: AdminOptions): void {
       await actAs(tx, actor);
       await disableByOperator(tx, id);
     });
-    return represent(await requireSubscription(db, id));
+    return read(db, id);
   });
 }
 
@@ -124,13 +127,28 @@ async function requireSubscription(db: Database, id: string): Promise<Subscripti
   return toSubscription(rows[0]);
 }
 
-function represent(subscription: Subscription): Record<string, unknown> {
+async function read(db: Database, id: string): Promise<Record<string, unknown>> {
+  const subscription = await requireSubscription(db, id);
+  return represent(subscription, await namesOf(db, [subscription]));
+}
+
+function namesOf(db: Database, subscriptions: readonly Subscription[]): Promise<Names> {
+  return readNames(
+    db,
+    subscriptions.map(({ accountId }) => accountId),
+    subscriptions.map(({ clientId }) => clientId),
+  );
+}
+
+function represent(subscription: Subscription, names: Names): Record<string, unknown> {
   const { id, state, accountId, clientId } = subscription;
   const self = `/admin/subscriptions/${id}`;
   const shown = representSubscription(subscription, { kind: 'client', clientId: clientId ?? '' });
   return {
     ...shown,
     account: accountId,
+    account_name: names.account(accountId),
+    client_name: names.client(clientId),
     _links: {
       self: { href: self },
       ...(state === 'active' ? { disable: { href: `${self}/disable`, method: 'POST' } } : {}),

@@ -110,6 +110,8 @@ const overview = createRoute({
 const accounts = createRoute({
   getParentRoute: () => root,
   path: '/operator/accounts',
+  validateSearch: (search): { account?: string } =>
+    typeof search.account === 'string' ? { account: search.account } : {},
   component: lazyRouteComponent(() => import('./pages/operator/accounts_page.tsx'), 'AccountsPage'),
 });
 

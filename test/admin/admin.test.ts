@@ -240,6 +240,36 @@ test('subscriptions are listed without their secrets, and disabled', async () =>
   assert.deepEqual([next?.id, typeof next?.disables_at], [failing.id, 'string']);
 });
 
+test('subscriptions and audit entries name their accounts and apps, and null stands for deleted ones', async () => {
+  const app = await createApp(server, {
+    account: await createTestAccount(server, { email: 'ann@names.example' }),
+  });
+  await sql`update clients set name = 'Reader of names' where id = ${app.clientId}`.execute(db);
+  const { id } = await subscribe(app, { url: 'https://example.com/named' });
+  const expected = { account_name: 'ann@names.example', client_name: 'Reader of names' };
+  const named = ({ account_name, client_name }: Record<string, unknown>) => ({ account_name, client_name });
+  const [listed] = await all(`/admin/subscriptions?client=${app.clientId}`);
+  assert.deepEqual(named(listed ?? {}), expected);
+  const path = `/admin/subscriptions/${id}`;
+  assert.deepEqual(named((await admin.request('GET', path)).body), expected);
+  assert.deepEqual(named((await admin.request('POST', `${path}/disable`)).body), expected);
+  // An account that publishing created has neither an address nor a name.
+  await sql`update accounts set email = null, external_id = 'user-17', name = '' where id = ${app.account.id}`.execute(
+    db,
+  );
+  const machine = await createTestClient(server, { scopes: ['admin'] });
+  await sql`update clients set name = 'Nightly script' where id = ${machine.id}`.execute(db);
+  const asMachine = requester(server, await clientToken(server, machine, ['admin']));
+  assert.equal((await asMachine('DELETE', `/admin/grants/${app.grantId}`)).status, 204);
+  const [withdrawn] = await all(`/admin/audit?client=${app.clientId}&kind=grant.withdrawn`);
+  assert.deepEqual(named(withdrawn ?? {}), { account_name: 'user-17', client_name: 'Reader of names' });
+  assert.deepEqual([withdrawn?.actor, withdrawn?.actor_name], [`client:${machine.id}`, 'Nightly script']);
+  await sql`delete from accounts where id = ${app.account.id}`.execute(db);
+  await sql`delete from clients where id = ${app.clientId}`.execute(db);
+  const [kept] = await all(`/admin/audit?client=${app.clientId}&kind=grant.withdrawn`);
+  assert.deepEqual(named(kept ?? {}), { account_name: null, client_name: null });
+});
+
 test('the audit log is read by kind, client, account and time, newest first', async () => {
   const client = newId();
   const account = newId();

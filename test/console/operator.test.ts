@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
+import type { Page } from 'playwright-core';
 import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount, mintAccessToken } from '../support/clients/oauth.ts';
 import {
@@ -48,6 +49,7 @@ test('an example event is sent from the catalogue, and health counts it', async 
   assert.deepEqual(await accessibilityErrors(page), []);
   await follow('/console/health');
   await page.getByText('Success rate', { exact: true }).waitFor();
+  await page.getByText(/^about (?:< )?[\d.]+ m?s$/).waitFor();
   assert.deepEqual(problems, []);
 });
 
@@ -135,6 +137,65 @@ test('a suspended app’s tokens stop, its owner reads why, and a reinstated app
   assert.equal(await ask((await mint()).accessToken), 200);
   assert.deepEqual([...problems, ...owner.problems], []);
 });
+
+test('the audit log and all subscriptions show names with links, and ids that can be copied and are not clipped', async () => {
+  const app = await createApp(server, {
+    account: await createTestAccount(server, { email: 'someone.with.a.long.address@subscribers.example' }),
+  });
+  await sql`update clients set name = 'Archive of all articles' where id = ${app.clientId}`.execute(
+    server.db,
+  );
+  const { id } = await subscribe(app, { url: 'https://example.com/archive' });
+  const admin = await createTestAccount(server, { isAdmin: true });
+  const actor = await createConsoleUser(server, { account: admin, isAdmin: true });
+  await actor.request('POST', `/admin/subscriptions/${id}/disable`, { json: {} });
+  await actor.request('DELETE', `/admin/grants/${app.grantId}`);
+  const { page, problems } = await openConsole(
+    browser,
+    server,
+    admin,
+    `/console/operator/audit?client=${app.clientId}`,
+  );
+  const row = page.locator('tr', { hasText: 'grant.withdrawn' });
+  await row.getByRole('link', { name: 'someone.with.a.long.address@subscribers.example' }).waitFor();
+  await row.getByRole('link', { name: admin.email }).waitFor();
+  assert.deepEqual(await clipped(page), []);
+  assert.deepEqual(await accessibilityErrors(page), []);
+  // A browser without a screen has no clipboard.
+  await page.evaluate(
+    "Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { copied = text; } } })",
+  );
+  await row.getByRole('button', { name: `Copy client ID ${app.clientId}` }).click();
+  await row.getByRole('button', { name: 'Copied' }).waitFor();
+  assert.equal(await page.evaluate('copied'), app.clientId);
+  await row.getByRole('link', { name: 'Archive of all articles' }).click();
+  await page.getByRole('heading', { name: 'Archive of all articles' }).waitFor();
+  await page.goBack();
+  await row.getByRole('link', { name: 'someone.with.a.long.address@subscribers.example' }).click();
+  await page.getByRole('heading', { name: 'Account', exact: true }).waitFor();
+  await page.getByText(app.account.id).waitFor();
+  assert.equal(await page.locator('tbody tr').count(), 1);
+  await page.getByRole('navigation', { name: 'Breadcrumbs' }).getByRole('link', { name: 'Accounts' }).click();
+  await page.getByRole('heading', { name: 'Accounts', exact: true }).waitFor();
+
+  const other = await createApp(server, { account: app.account });
+  await sql`update clients set name = 'Second app' where id = ${other.clientId}`.execute(server.db);
+  await subscribe(other, { url: 'https://example.com/second' });
+  await page.getByRole('link', { name: 'All subscriptions' }).click();
+  const subscription = page.locator('tr', { hasText: 'https://example.com/second' });
+  await subscription.getByRole('link', { name: 'Second app' }).waitFor();
+  await subscription.getByRole('link', { name: 'someone.with.a.long.address@subscribers.example' }).waitFor();
+  assert.deepEqual(await clipped(page), []);
+  assert.deepEqual(problems, []);
+});
+
+/** Texts of cells that are wider than what shows of them. */
+function clipped(page: Page): Promise<string[]> {
+  return page.evaluate(`[...document.querySelectorAll('.table-scroll, .table-scroll td, .table-scroll td *')]
+    .filter((element) => element.scrollWidth > element.clientWidth && element.clientWidth > 0
+      && getComputedStyle(element).overflowX !== 'visible')
+    .map((element) => element.textContent)`);
+}
 
 test('an administrator enables an account again, and cannot disable their own', async () => {
   const account = await createTestAccount(server, { email: 'zoe@search.example' });

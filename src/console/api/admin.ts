@@ -32,6 +32,17 @@ export function adminListQuery<Name extends Lists>(name: Name, filter: Record<st
   });
 }
 
+/** One account, as a list. */
+export const accountQuery = (id: string) =>
+  infiniteQueryOptions({
+    queryKey: ['admin', 'account', id],
+    queryFn: async ({ signal }) => ({
+      items: [await request('GET /admin/accounts/{id}', { path: { id }, signal })],
+    }),
+    initialPageParam: null,
+    getNextPageParam: () => null,
+  });
+
 /** Never refetched while it is shown, because the user may be editing a correction. */
 export const rejectedEventQuery = (id: string) =>
   queryOptions({

@@ -1,9 +1,9 @@
 /** All accounts, searched by the start of their email address. */
 
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query';
-import { Link } from '@tanstack/react-router';
+import { Link, useSearch } from '@tanstack/react-router';
 import { useDeferredValue, useState } from 'react';
-import { adminListQuery } from '../../api/admin.ts';
+import { accountQuery, adminListQuery } from '../../api/admin.ts';
 import type { AdminAccount } from '../../api/generated.ts';
 import { userQuery } from '../../api/queries.ts';
 import { request } from '../../api/request.ts';
@@ -20,7 +20,22 @@ const states = [
   { id: 'disabled', title: 'Disabled' },
 ];
 
+/** A link can name one account. */
 export function AccountsPage() {
+  const { account } = useSearch({ from: '/operator/accounts' });
+  return account === undefined ? <AllAccounts /> : <OneAccount id={account} />;
+}
+
+function OneAccount({ id }: { id: string }) {
+  const query = useInfiniteQuery(accountQuery(id));
+  return (
+    <Page title="Account" crumbs={[{ title: 'Accounts', to: '/operator/accounts' }]}>
+      <DataTable query={query} columns={columns} keyOf={(account) => account.id} nothing="No such account" />
+    </Page>
+  );
+}
+
+function AllAccounts() {
   const [email, setEmail] = useState('');
   const [state, setState] = useState('');
   const filter = { email: useDeferredValue(email.trim()), state };

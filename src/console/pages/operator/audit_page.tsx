@@ -10,6 +10,7 @@ import { SelectField, TextField } from '../../ui/fields.tsx';
 import { Page } from '../../ui/page.tsx';
 import { formatExact } from '../../ui/time.tsx';
 import type { AuditSearch } from './audit_search.ts';
+import { AccountName, ClientName } from './names.tsx';
 
 const dayMs = 86_400_000;
 const ranges = [
@@ -67,24 +68,46 @@ function AuditLog({ account: firstAccount = '', client: firstClient = '' }: Audi
 }
 
 const columns: readonly Column<AuditEntry>[] = [
-  { title: 'Kind', isMain: true, show: ({ kind }) => <code className="nowrap">{kind}</code> },
-  { title: 'When', show: ({ at }) => <span className="nowrap">{formatExact(at)}</span> },
   {
-    title: 'Who',
-    show: ({ email, account, actor }) => (
-      <span>
-        {email ?? <span className="mono">{account ?? (actor === null ? '–' : '')}</span>}
-        {actor !== null && actor !== account && (
-          <p className="soft small">
-            by <span className="mono">{actor}</span>
-          </p>
-        )}
-      </span>
+    title: 'Kind',
+    isMain: true,
+    show: ({ kind, at }) => (
+      <>
+        <code>{kind}</code>
+        <p className="soft small nowrap">{formatExact(at)}</p>
+      </>
     ),
   },
-  { title: 'App', show: ({ client }) => <span className="mono">{client ?? '–'}</span> },
+  {
+    title: 'Who',
+    show: ({ account, account_name: name, ...entry }) => (
+      <div>
+        {account !== null && <AccountName id={account} name={name} />}
+        <Actor entry={{ account, ...entry }} />
+      </div>
+    ),
+  },
+  {
+    title: 'App',
+    show: ({ client, client_name: name }) => (client === null ? '–' : <ClientName id={client} name={name} />),
+  },
   { title: 'Details', isMain: true, show: ({ details }) => <Details details={details} /> },
 ];
+
+const clientPrefix = 'client:';
+
+/** Who did it, if that was not the account itself. */
+function Actor({ entry }: { entry: Pick<AuditEntry, 'account' | 'actor' | 'actor_name'> }) {
+  const { account, actor, actor_name: name } = entry;
+  if (actor === null || actor === account) return account === null ? '–' : null;
+  const client = actor.startsWith(clientPrefix) ? actor.slice(clientPrefix.length) : null;
+  return (
+    <p className={account === null ? undefined : 'small'}>
+      {account !== null && <span className="soft">by </span>}
+      {client !== null ? <ClientName id={client} name={name} /> : <AccountName id={actor} name={name} />}
+    </p>
+  );
+}
 
 function writeValue(value: unknown): string {
   if (Array.isArray(value) && value.every((each) => typeof each === 'string')) return value.join(' ');

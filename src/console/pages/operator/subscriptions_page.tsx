@@ -12,6 +12,7 @@ import { Ago } from '../../ui/time.tsx';
 import { KindTags } from '../subscriptions/list_page.tsx';
 import { explainDisabled, SubscriptionBadge } from '../subscriptions/state_badge.tsx';
 import { Action } from './action.tsx';
+import { AccountName, ClientName } from './names.tsx';
 
 const choices = [
   { id: 'all', title: 'All' },
@@ -40,12 +41,6 @@ export function AllSubscriptionsPage() {
   );
 }
 
-const owners: Readonly<Record<string, string>> = {
-  grant: 'App, for a user',
-  user: 'User',
-  client: 'App',
-};
-
 const columns: readonly Column<AdminSubscription>[] = [
   {
     title: 'URL',
@@ -60,13 +55,16 @@ const columns: readonly Column<AdminSubscription>[] = [
   { title: 'Kinds', isMain: true, show: ({ kinds }) => <KindTags kinds={kinds} /> },
   {
     title: 'Owner',
-    show: ({ owner, client, account }) => (
-      <span>
-        {owners[owner] ?? owner}
-        <span className="soft mono truncate id-short" title={client ?? account ?? ''}>
-          {client ?? account}
-        </span>
-      </span>
+    show: ({ client, client_name: clientName, account, account_name: accountName }) => (
+      <div>
+        {client !== null && <ClientName id={client} name={clientName} />}
+        {account !== null && (
+          <p className={client === null ? undefined : 'small'}>
+            {client !== null && <span className="soft">for </span>}
+            <AccountName id={account} name={accountName} />
+          </p>
+        )}
+      </div>
     ),
   },
   {
