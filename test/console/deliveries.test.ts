@@ -1,8 +1,13 @@
 /** Deliveries in the console: they appear live, show why they failed, and can be sent again. */
 
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { after, test } from 'node:test';
+import { promisify } from 'node:util';
+import { verify as verifyGithub } from '@octokit/webhooks-methods';
 import { sql } from 'kysely';
+import { Webhook as StandardWebhook } from 'standardwebhooks';
+import Stripe from 'stripe';
 import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount } from '../support/clients/oauth.ts';
 import {
@@ -15,12 +20,26 @@ import {
 } from '../support/console/console_page.ts';
 import { createConsoleUser } from '../support/console/console_user.ts';
 import { createPublisher, publish, subscribe, until } from '../support/webhooks/apps.ts';
-import { accept, answer, startSubscriber } from '../support/webhooks/subscriber.ts';
+import { accept, answer, type Received, startSubscriber } from '../support/webhooks/subscriber.ts';
 
 // One retry after a second: a failing delivery soon fails for good, and its state no longer changes during the test.
 const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
 const browser = await startBrowser({ after });
 const publisher = await createPublisher(server);
+
+/** Each throws for a wrong signature. */
+const verifyWithLibrary = {
+  timestamp: ({ body, headers }: Received, secret: string) =>
+    new Stripe('sk_test_nothing').webhooks.constructEvent(
+      body,
+      headers['nuncio-signature'] as string,
+      secret,
+    ),
+  sha256: async ({ body, headers }: Received, secret: string) =>
+    assert.ok(await verifyGithub(secret, body, headers['nuncio-signature'] as string)),
+  standard: ({ body, headers }: Received, secret: string) =>
+    new StandardWebhook(secret).verify(body, headers as Record<string, string>),
+};
 
 /** The tests are the same in each of these places. */
 const places = [
@@ -170,6 +189,94 @@ test('the log filters by state, kind, time and id', async (t) => {
   assert.match((await rows.first().textContent()) ?? '', /ping/);
   assert.deepEqual(problems, []);
 });
+
+test('a delivery that is retried is shown with its last response in a warning color, and the filter Failing finds it', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const user = await createConsoleUser(server);
+  const { id } = await subscribe(user, { url: subscriber.url, retry_schedule: [120] });
+  await publish(publisher, user.account, ['accepted']);
+  await subscriber.waitFor(1);
+  subscriber.behave(answer(500));
+  await publish(publisher, user.account, ['refused']);
+  const path = `/console/subscriptions/${id}?tab=deliveries`;
+  const { page, problems } = await openConsole(browser, server, user.account, path);
+  const rows = page.locator('tbody tr');
+  await rows.nth(1).waitFor();
+  await page.getByRole('button', { name: 'State' }).click();
+  await page.getByRole('option', { name: 'Failing', exact: true }).click();
+  await rows.filter({ hasText: 'Succeeded' }).waitFor({ state: 'detached' });
+  const badge = rows.locator('.badge-warn').getByText(/^Retrying · 500 · next in \d+ (?:s|min)$/);
+  await badge.waitFor();
+  assert.equal(await rows.count(), 1);
+  assert.deepEqual(await accessibilityErrors(page), []);
+  await rows.getByRole('link', { name: 'push' }).click();
+  await page.locator('h1 ~ .badge-warn').getByText('Retrying · 500').waitFor();
+  await page.goBack();
+  await page.getByRole('button', { name: 'State' }).click();
+  await page.getByRole('option', { name: 'Failing', exact: true }).click();
+  await badge.waitFor();
+  subscriber.behave(accept);
+  const { body } = await user.request('GET', `/subscriptions/${id}/deliveries?status=failing`);
+  await user.request('POST', `/deliveries/${body.items[0].id}/resend`, { json: {} });
+  // It leaves the list.
+  await page.getByText('No matching deliveries').waitFor();
+  assert.deepEqual(problems, []);
+});
+
+test('the link of a delivery covers its row, for the mouse, the middle button and the keyboard', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const user = await createConsoleUser(server);
+  const { id } = await subscribe(user, { url: subscriber.url });
+  await publish(publisher, user.account, ['one']);
+  await subscriber.waitFor(1);
+  const path = `/console/subscriptions/${id}?tab=deliveries`;
+  const { page, problems } = await openConsole(browser, server, user.account, path);
+  const row = page.locator('tbody tr');
+  await row.waitFor();
+  const box = await row.boundingBox();
+  assert.ok(box !== null);
+  const [x, y] = [box.x + box.width - 8, box.y + box.height / 2];
+  const opened = page.context().waitForEvent('page');
+  await page.mouse.click(x, y, { button: 'middle' });
+  const second = await opened;
+  await second.waitForURL(/\/console\/deliveries\/[0-9a-f-]{36}$/);
+  await second.close();
+  await tabTo(page, row.getByRole('link'));
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'push' }).waitFor();
+  await page.goBack();
+  await row.waitFor();
+  await page.mouse.click(x, y);
+  await page.getByRole('heading', { name: 'push' }).waitFor();
+  assert.deepEqual(problems, []);
+});
+
+for (const signature of ['timestamp', 'sha256', 'standard'] as const) {
+  test(`the curl command says that its signature is masked, and verifies once it is signed with the secret of ${signature}`, async (t) => {
+    const subscriber = await startSubscriber(t);
+    const user = await createConsoleUser(server);
+    const headers = { 'X-Key': 'of the subscriber' };
+    const made = await subscribe(user, { url: subscriber.url, signature, headers });
+    await publish(publisher, user.account, [`it's ünïcödé`]);
+    await subscriber.waitFor(1);
+    const { body } = await until(
+      () => user.request('GET', `/subscriptions/${made.id}/deliveries?status=succeeded`),
+      ({ body: found }) => found.items.length === 1,
+    );
+    const path = `/console/deliveries/${body.items[0].id}`;
+    const { page, problems } = await openConsole(browser, server, user.account, path);
+    await page.getByText('a receiver that verifies it refuses this command').waitFor();
+    await page.getByText('Replace *** in x-key.').waitFor();
+    assert.deepEqual(await accessibilityErrors(page), []);
+    await page.getByRole('button', { name: 'Sign with the secret' }).click();
+    await page.getByText('Receivers usually accept a signature for 5 minutes.').waitFor();
+    const command = await page.getByRole('region', { name: 'curl' }).locator('code').textContent();
+    await promisify(execFile)('sh', ['-c', command ?? '']);
+    const [, received] = (await subscriber.waitFor(2)) as [Received, Received];
+    await verifyWithLibrary[signature](received, made.secret);
+    assert.deepEqual(problems, []);
+  });
+}
 
 test('a user subscribes and reads a delivery by keyboard alone', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));

@@ -16,6 +16,8 @@ export interface DeliveryFilter {
 }
 
 const pageSize = 50;
+/** Milliseconds between reloads of a list that deliveries leave. The live stream does not say which do. */
+const leftPauseMs = 5_000;
 
 export const deliveriesQuery = (id: string, filter: DeliveryFilter) =>
   infiniteQueryOptions({
@@ -26,6 +28,7 @@ export const deliveriesQuery = (id: string, filter: DeliveryFilter) =>
     },
     initialPageParam: null as string | null,
     getNextPageParam: nextAfter,
+    refetchInterval: ['pending', 'failing'].includes(filter.status ?? '') ? leftPauseMs : false,
   });
 
 /** Milliseconds between requests for an unfinished delivery. */

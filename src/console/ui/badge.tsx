@@ -13,15 +13,3 @@ export function Badge({ look = 'still', children }: { look?: BadgeLook; children
 export function capitalize(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
-
-const deliveryLooks: Readonly<Record<string, BadgeLook>> = {
-  pending: 'info',
-  held: 'warn',
-  succeeded: 'good',
-  failed: 'bad',
-  cancelled: 'still',
-};
-
-export function DeliveryBadge({ state }: { state: string }) {
-  return <Badge look={deliveryLooks[state] ?? 'still'}>{state}</Badge>;
-}

@@ -56,15 +56,32 @@ export function Ago({ time }: { time: string }) {
   );
 }
 
+/** How long it is until a time: `in 2 min`, or `now`. */
+export function Until({ time }: { time: string }) {
+  useSyncExternalStore(subscribe, () => tick);
+  return (
+    <time dateTime={time} title={formatExact(time)} className="nowrap">
+      {formatUntil(time, Date.now())}
+    </time>
+  );
+}
+
+export function formatUntil(time: string, now: number): string {
+  const seconds = Math.round((Date.parse(time) - now) / 1_000);
+  if (seconds < 1) return 'now';
+  const [name, length] = shortUnits.find(([, size]) => seconds >= size) ?? ['s', 1];
+  return `in ${Math.round(seconds / length)} ${name}`;
+}
+
+const shortUnits = [
+  ['d', 86_400],
+  ['h', 3_600],
+  ['min', 60],
+  ['s', 1],
+] as const;
+
 export function formatDuration(seconds: number): string {
-  const [name, length] = (
-    [
-      ['d', 86_400],
-      ['h', 3_600],
-      ['min', 60],
-      ['s', 1],
-    ] as const
-  ).find(([, size]) => seconds >= size && seconds % size === 0) ?? ['s', 1];
+  const [name, length] = shortUnits.find(([, size]) => seconds >= size && seconds % size === 0) ?? ['s', 1];
   return `${seconds / length} ${name}`;
 }
 

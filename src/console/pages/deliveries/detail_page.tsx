@@ -8,7 +8,7 @@ import { deliveryQuery } from '../../api/deliveries.ts';
 import type { Attempt, DeliveryDetails } from '../../api/generated.ts';
 import { subscriptionQuery } from '../../api/queries.ts';
 import { request } from '../../api/request.ts';
-import { Badge, DeliveryBadge } from '../../ui/badge.tsx';
+import { Badge } from '../../ui/badge.tsx';
 import { Button } from '../../ui/button.tsx';
 import { CodeBlock } from '../../ui/copy.tsx';
 import { Card, Page } from '../../ui/page.tsx';
@@ -17,7 +17,8 @@ import { Ago, formatExact, formatMs } from '../../ui/time.tsx';
 import { tell, tellFailure } from '../../ui/toasts.tsx';
 import { nameOf } from '../subscriptions/list_page.tsx';
 import { adviceFor } from './advice.ts';
-import { curlOf } from './curl.ts';
+import { CurlCommand } from './curl_command.tsx';
+import { DeliveryBadge, isRetrying, nameResult } from './delivery_badge.tsx';
 import { Waterfall } from './waterfall.tsx';
 
 export function DeliveryPage() {
@@ -34,7 +35,7 @@ export function DeliveryPage() {
   return (
     <Page
       title={data.kind}
-      beside={<DeliveryBadge state={data.state} />}
+      beside={<DeliveryBadge delivery={data} />}
       description={<span className="mono">{data.id}</span>}
       crumbs={crumbs}
       actions={<Resend delivery={data} />}
@@ -89,7 +90,7 @@ function Outcome({ delivery }: { delivery: DeliveryDetails }) {
   }
   if (advice === null) return null;
   return (
-    <Notice look="bad" title={advice.reason}>
+    <Notice look={isRetrying(delivery) ? 'warn' : 'bad'} title={advice.reason}>
       <p>{advice.todo}</p>
       <p className="soft small">
         {delivery.next_attempt_at !== null
@@ -179,7 +180,7 @@ function Attempts({ delivery }: { delivery: DeliveryDetails }) {
           ))}
         </ol>
         <div className="attempt-details">
-          <AttemptDetails attempt={shown} body={delivery.body} />
+          <AttemptDetails attempt={shown} delivery={delivery} />
         </div>
       </div>
     </Card>
@@ -187,7 +188,7 @@ function Attempts({ delivery }: { delivery: DeliveryDetails }) {
 }
 
 function AttemptBadge({ attempt: { error, status } }: { attempt: Attempt }) {
-  return <Badge look={error === null ? 'good' : 'bad'}>{status ?? (error ?? '').replaceAll('_', ' ')}</Badge>;
+  return <Badge look={error === null ? 'good' : 'bad'}>{nameResult(status, error)}</Badge>;
 }
 
 const connectionNames: Readonly<Record<string, string>> = {
@@ -196,7 +197,12 @@ const connectionNames: Readonly<Record<string, string>> = {
   'new, IPv6': 'new IPv6 connection',
 };
 
-function AttemptDetails({ attempt, body }: { attempt: Attempt; body: unknown }) {
+interface AttemptDetailsProps {
+  attempt: Attempt;
+  delivery: DeliveryDetails;
+}
+
+function AttemptDetails({ attempt, delivery: { body, subscription } }: AttemptDetailsProps) {
   const { request: sent, response } = attempt;
   return (
     <div className="stack">
@@ -226,7 +232,14 @@ function AttemptDetails({ attempt, body }: { attempt: Attempt; body: unknown }) 
           </p>
         </Notice>
       )}
-      {sent !== null && body !== null && <CodeBlock label="curl" code={curlOf(attempt, body)} />}
+      {sent !== null && body !== null && (
+        <CurlCommand
+          key={`${attempt.number} ${attempt.at}`}
+          attempt={{ ...attempt, request: sent }}
+          body={body}
+          subscription={subscription}
+        />
+      )}
     </div>
   );
 }

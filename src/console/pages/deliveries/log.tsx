@@ -7,14 +7,15 @@ import { useState } from 'react';
 import { type DeliveryFilter, deliveriesQuery } from '../../api/deliveries.ts';
 import type { Delivery } from '../../api/generated.ts';
 import { kindsQuery } from '../../api/queries.ts';
-import { Badge, capitalize, DeliveryBadge } from '../../ui/badge.tsx';
+import { Badge, capitalize } from '../../ui/badge.tsx';
 import { Button } from '../../ui/button.tsx';
 import { SelectField, TextField } from '../../ui/fields.tsx';
 import { Empty, Failure, Skeletons } from '../../ui/states.tsx';
 import { Ago } from '../../ui/time.tsx';
+import { DeliveryBadge } from './delivery_badge.tsx';
 import { useLiveDeliveries } from './live.ts';
 
-const states = ['pending', 'held', 'succeeded', 'failed', 'cancelled'];
+const states = ['pending', 'failing', 'held', 'succeeded', 'failed', 'cancelled'];
 const stateChoices = [
   { id: 'all', title: 'All states' },
   ...states.map((id) => ({ id, title: capitalize(id) })),
@@ -141,7 +142,7 @@ function DeliveryTable({ deliveries }: { deliveries: readonly Delivery[] }) {
         {deliveries.map((delivery) => (
           <tr key={delivery.id}>
             <td>
-              <DeliveryBadge state={delivery.state} />
+              <DeliveryBadge delivery={delivery} />
             </td>
             <td>
               <Link className="table-link" to="/deliveries/$id" params={{ id: delivery.id }}>

@@ -86,8 +86,8 @@ function Figures({ health: { totals, backlog } }: { health: Health }) {
       />
       <Figure
         title="Median latency"
-        value={totals.latency_ms.p50 === null ? '–' : formatMs(totals.latency_ms.p50)}
-        note={totals.latency_ms.p99 === null ? '' : `p99 ${formatMs(totals.latency_ms.p99)}`}
+        value={totals.latency_ms.p50 === null ? '–' : `about ${formatMs(totals.latency_ms.p50)}`}
+        note={totals.latency_ms.p99 === null ? '' : `p99 about ${formatMs(totals.latency_ms.p99)}`}
       />
       <Figure
         title="Backlog"
@@ -158,7 +158,7 @@ function Latency({ health }: { health: Health }) {
     { name: 'p99', look: 'bad', values: buckets.map((bucket) => bucket?.latency_ms.p99 ?? null) },
   ];
   return (
-    <Card title="Latency" description="Response time percentiles.">
+    <Card title="Latency" description="Response time percentiles, estimated from a histogram.">
       <Lines title="Latency over time" data={{ moments, series }} format={formatMs} />
     </Card>
   );

@@ -2,7 +2,7 @@
 
 import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
-import { Pause, Play, Send, Trash2 } from 'lucide-react';
+import { Pause, Play, Trash2 } from 'lucide-react';
 import { useState } from 'react';
 import { TabPanel, Tabs } from 'react-aria-components';
 import type { Subscription } from '../../api/generated.ts';
@@ -25,6 +25,7 @@ import { SecretCard } from './secret_card.tsx';
 import { signatureShapes } from './signature_shapes.ts';
 import { explainDisabled, SubscriptionBadge } from './state_badge.tsx';
 import type { SubscriptionTab } from './tabs.ts';
+import { SendTest, type TestEvent, TestOutcome } from './test_event.tsx';
 import { Verification } from './verification.tsx';
 
 const crumbs = [{ title: 'Subscriptions', to: '/subscriptions' }];
@@ -63,6 +64,7 @@ const tabs = [
 
 function SubscriptionDetails({ subscription }: { subscription: Subscription }) {
   const { tab = 'overview' } = useSearch({ from: '/subscriptions/$id' });
+  const [test, setTest] = useState<TestEvent>(null);
   const navigate = useNavigate();
   return (
     <Page
@@ -70,9 +72,10 @@ function SubscriptionDetails({ subscription }: { subscription: Subscription }) {
       beside={<SubscriptionBadge subscription={subscription} />}
       description={<span className="mono">{subscription.url}</span>}
       crumbs={crumbs}
-      actions={<Actions subscription={subscription} />}
+      actions={<Actions subscription={subscription} onTest={setTest} />}
     >
       <Warnings subscription={subscription} />
+      <TestOutcome id={subscription.id} test={test} />
       <Tabs
         selectedKey={tab}
         onSelectionChange={(key) =>
@@ -121,7 +124,12 @@ function Warnings({ subscription }: { subscription: Subscription }) {
   );
 }
 
-function Actions({ subscription }: { subscription: Subscription }) {
+interface ActionsProps {
+  subscription: Subscription;
+  onTest: (test: TestEvent) => void;
+}
+
+function Actions({ subscription, onTest }: ActionsProps) {
   const { id, state } = subscription;
   const cache = useQueryClient();
   const [isPending, setPending] = useState(false);
@@ -141,14 +149,9 @@ function Actions({ subscription }: { subscription: Subscription }) {
     cache.setQueryData(subscriptionQuery(id).queryKey, changed);
     await cache.invalidateQueries({ queryKey: ['subscriptions'] });
   };
-  const test = () => request('POST /subscriptions/{id}/test', { path: { id }, body: {} });
   return (
     <>
-      {state === 'active' && (
-        <Button isPending={isPending} onPress={() => act(test, 'Test event sent.')}>
-          <Send size={16} aria-hidden /> Send test event
-        </Button>
-      )}
+      {state === 'active' && <SendTest id={id} onSent={onTest} />}
       {mayChange(subscription) && state === 'active' && <Recover id={id} />}
       {mayChange(subscription) && state === 'active' && (
         <Button isPending={isPending} onPress={() => act(() => setState('disabled'), 'Subscription paused.')}>

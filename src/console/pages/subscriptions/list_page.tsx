@@ -89,7 +89,7 @@ export function KindTags({ kinds }: { kinds: readonly string[] }) {
     <span className="kind-tags">
       {kinds.slice(0, tagsMax).map((kind) => (
         <span key={kind} className="kind-tag">
-          {kind === '*' ? 'all kinds' : kind}
+          {kind === '*' ? 'all\u00a0kinds' : kind}
         </span>
       ))}
       {kinds.length > tagsMax && (
