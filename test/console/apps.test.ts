@@ -37,6 +37,28 @@ async function createAppFor(user: Awaited<ReturnType<typeof createConsoleUser>>,
   return made.body;
 }
 
+test('the form of a new app folds the OAuth settings, which the kind of app decides, and an error opens them', async () => {
+  const account = await createTestAccount(server);
+  const { page } = await openConsole(browser, server, account, '/console/apps/new');
+  const settings = page.getByRole('heading', { name: 'OAuth settings' });
+  const summary = page.getByText('Advanced: OAuth settings');
+  await summary.waitFor();
+  assert.equal(await settings.isVisible(), false);
+  await page.getByText('Machine to machine').click();
+  await summary.click();
+  await settings.waitFor();
+  assert.equal(await page.getByRole('checkbox', { name: /^Client credentials/ }).isChecked(), true);
+  assert.equal(await page.getByRole('checkbox', { name: /^Authorization code/ }).isChecked(), false);
+  assert.equal(await page.getByRole('radio', { name: /^Secret in a header/ }).isChecked(), true);
+  assert.deepEqual(await accessibilityErrors(page), []);
+  await page.getByRole('radio', { name: /^None/ }).first().check({ force: true });
+  await summary.click();
+  await settings.waitFor({ state: 'hidden' });
+  await field(page, 'Name').fill('Nightly');
+  await button(page, 'Create app').click();
+  await page.getByText('The client credentials grant needs client authentication.').waitFor();
+});
+
 /** The tests are the same in each of these places. */
 const places = [
   ['on a desktop in light', desktop],
@@ -77,9 +99,9 @@ for (const [where, options] of places) {
     }
     await redirect.fill(`${home.url}/callback`);
     await page.getByText('Any port works.').waitFor();
-    await page.getByText('read your articles and comments').click();
-    await page.getByText('see its subscriptions to your events').click();
-    await page.getByText('receive your events as they happen').click();
+    await page.getByText('read the user’s articles and comments').click();
+    await page.getByText('see its subscriptions to the user’s events').click();
+    await page.getByText('receive the user’s events as they happen').click();
     assert.deepEqual(await accessibilityErrors(page), []);
     await button(page, 'Create app').click();
 

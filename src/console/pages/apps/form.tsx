@@ -2,7 +2,7 @@
 
 import { useQuery } from '@tanstack/react-query';
 import { Plus, X } from 'lucide-react';
-import type { ReactNode } from 'react';
+import { type ReactNode, useState } from 'react';
 import { scopesQuery } from '../../api/apps.ts';
 import { Button } from '../../ui/button.tsx';
 import { DraftForm, type DraftPart, type FieldErrors } from '../../ui/draft_form.tsx';
@@ -37,7 +37,7 @@ export function AppForm({ first, action, isNew = false, warn, onSubmit, onCancel
           <Identity {...part} isNew={isNew} />
           {part.draft.grants.includes('authorization_code') && <RedirectUris {...part} />}
           <Scopes {...part} />
-          <Technical {...part} />
+          {isNew ? <AdvancedTechnical {...part} /> : <Technical {...part} />}
           {warn?.(part.draft)}
         </>
       )}
@@ -199,7 +199,7 @@ function Scopes({ draft, errors, onChange }: PartProps) {
   return (
     <Card
       title="Scopes"
-      description="The most the app can request. Users see these descriptions when they connect it."
+      description="The most the app can request. Users see what it requests when they connect it."
       actions={
         data === undefined ? undefined : (
           <Button isSmall onPress={() => onChange({ scopes: data.map(({ name }) => name) })}>
@@ -257,6 +257,24 @@ export function CheckList({ label, choices, value, onChange, error }: CheckListP
   );
 }
 
+const technicalFields = ['applicationType', 'grants', 'authMethod', 'jwksUri'] as const;
+
+/** Folded, because the kind of app decides them. An error opens it. */
+function AdvancedTechnical(part: PartProps) {
+  const hasError = technicalFields.some((field) => part.errors[field] !== undefined);
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <details
+      className="more"
+      open={isOpen || hasError}
+      onToggle={({ currentTarget }) => setOpen(currentTarget.open)}
+    >
+      <summary>Advanced: OAuth settings</summary>
+      <Technical {...part} />
+    </details>
+  );
+}
+
 function Technical({ draft, errors, onChange }: PartProps) {
   const methods = authMethods.some(({ id }) => id === draft.authMethod)
     ? authMethods
@@ -265,7 +283,10 @@ function Technical({ draft, errors, onChange }: PartProps) {
         { id: draft.authMethod, title: draft.authMethod, description: 'Configured through the API.' },
       ];
   return (
-    <Card title="OAuth settings" description="OAuth libraries ask for these values.">
+    <Card
+      title="OAuth settings"
+      description="OAuth libraries ask for these values. What you are building decides them; change them for special cases."
+    >
       <div className="stack">
         <ChoiceField
           label="Application type"
