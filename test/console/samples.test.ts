@@ -47,7 +47,7 @@ type Shape = (typeof shapes)[number];
 
 interface Case {
   body: string;
-  /** Received headers, with names in lower case. */
+  /** Received headers, with names in any case. */
   headers: Record<string, string>;
   secret: string;
 }
@@ -75,6 +75,12 @@ function casesOf(signature: Shape, { body, headers: came }: Received, secret: st
   return {
     taken: [
       genuine,
+      // Frameworks spell the names in any case.
+      { ...genuine, headers: withNames(headers, (name) => name.toUpperCase()) },
+      {
+        ...genuine,
+        headers: withNames(headers, (name) => name.replaceAll(/\b[a-z]/g, (letter) => letter.toUpperCase())),
+      },
       // With a second signature by another secret, as during rotation.
       ...(isStandard
         ? [withValue(`v1,AAAA v1a,AAAA v1a,!! ${value}`)]
@@ -107,6 +113,10 @@ function casesOf(signature: Shape, { body, headers: came }: Received, secret: st
       ...(signature === 'timestamp' ? [withValue(value.replace(/t=\d+/, `t=${old}`))] : []),
     ],
   };
+}
+
+function withNames(headers: Record<string, string>, spell: (name: string) => string): Record<string, string> {
+  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [spell(name), value]));
 }
 
 interface Language {
@@ -156,17 +166,12 @@ async function runNode(code: string, signature: Shape, cases: readonly Case[]): 
   });
 }
 
-/** Web frameworks look up headers in any case. */
 const pythonMain = `
 import json, sys
 
-class Headers(dict):
-    def get(self, name, other=None):
-        return super().get(name.lower(), other)
-
 taken = []
 for given in json.loads(sys.stdin.read()):
-    parameters = [given["body"].encode(), Headers(given["headers"]), given["secret"]]
+    parameters = [given["body"].encode(), given["headers"], given["secret"]]
     taken.append(verify(*parameters[:verify.__code__.co_argcount]))
 print(json.dumps(taken))
 `;
@@ -318,6 +323,18 @@ for (const { name, shapes: ofLanguage, missing, run: runCode } of languages) {
     });
   }
 }
+
+test('the code for Node.js accepts a delivery whose headers are a Headers object', async () => {
+  for (const signature of ['timestamp', 'sha256', 'ed25519'] as const) {
+    const { received, secret } = await deliverOnce(signature);
+    const [genuine] = casesOf(signature, received, secret).taken as [Case];
+    const headers = new Headers(genuine.headers) as never;
+    assert.deepEqual(
+      await runNode(await codeOf(signature, 'Node.js'), signature, [{ ...genuine, headers }]),
+      [true],
+    );
+  }
+});
 
 test('there is code for six languages in each signature scheme', () => {
   const facts = { headers: { signature: 'Nuncio-Signature' }, publicKey: 'whpk_x' };

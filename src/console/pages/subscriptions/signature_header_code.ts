@@ -2,6 +2,15 @@
 
 import type { Sample } from './code_sample.ts';
 
+/** Frameworks differ in the case of names, and in whether they pass an object or a `Headers`. */
+const nodeHeader = (header: string) => `[...(headers.entries?.() ?? Object.entries(headers))]
+    .find(([name]) => name.toLowerCase() === '${header.toLowerCase()}')?.[1]`;
+
+const pythonHeader = (header: string) =>
+  `{name.lower(): value for name, value in headers.items()}.get("${header.toLowerCase()}", "")`;
+
+const rubyHeader = (header: string) => `(headers["${header}"] || headers["${header.toLowerCase()}"]).to_s`;
+
 export const timestampCode = (header: string): Sample[] => [
   {
     language: 'Node.js',
@@ -9,7 +18,8 @@ export const timestampCode = (header: string): Sample[] => [
 
 // body: the raw bytes of the request, not parsed and serialized again
 export function verify(body, headers, secret) {
-  const parts = String(headers['${header.toLowerCase()}']).split(',').map((part) => part.split('='));
+  const header = ${nodeHeader(header)};
+  const parts = String(header).split(',').map((part) => part.split('='));
   const time = parts.find(([name]) => name === 't')?.[1];
   // Reject timestamps older than 5 minutes: they may be replays.
   if (!(Math.abs(Date.now() / 1000 - Number(time)) <= 300)) return false;
@@ -28,7 +38,8 @@ export function verify(body, headers, secret) {
 
 # body: the bytes as they came, not parsed and written again
 def verify(body: bytes, headers, secret: str) -> bool:
-    parts = [part.partition("=") for part in headers.get("${header}", "").split(",")]
+    header = ${pythonHeader(header)}
+    parts = [part.partition("=") for part in header.split(",")]
     sent_at = next((value for name, _, value in parts if name == "t"), "")
     try:
         # Older than 5 minutes: it may be a replay.
@@ -78,7 +89,7 @@ def verify(body: bytes, headers, secret: str) -> bool:
 
 # In Rails: verify(request.raw_post, request.headers, secret)
 def verify(body, headers, secret)
-  parts = headers["${header}"].to_s.split(",").map { |part| part.split("=", 2) }
+  parts = ${rubyHeader(header)}.split(",").map { |part| part.split("=", 2) }
   sent_at = parts.find { |name, _| name == "t" }.to_a.last.to_s
   # Older than 5 minutes: it may be a replay.
   return false if (Time.now.to_i - sent_at.to_i).abs > 300
@@ -141,7 +152,8 @@ export const sha256Code = (header: string): Sample[] => [
 // body: the raw bytes of the request, not parsed and serialized again
 export function verify(body, headers, secret) {
   const expected = Buffer.from('sha256=' + createHmac('sha256', secret).update(body).digest('hex'));
-  const given = Buffer.from(headers['${header.toLowerCase()}'] ?? '');
+  const header = ${nodeHeader(header)};
+  const given = Buffer.from(header ?? '');
   return given.length === expected.length && timingSafeEqual(given, expected);
 }`,
   },
@@ -152,7 +164,8 @@ export function verify(body, headers, secret) {
 # body: the bytes as they came, not parsed and written again
 def verify(body: bytes, headers, secret: str) -> bool:
     expected = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-    return hmac.compare_digest(headers.get("${header}", "").encode(), expected.encode())`,
+    header = ${pythonHeader(header)}
+    return hmac.compare_digest(header.encode(), expected.encode())`,
   },
   {
     language: 'Go',
@@ -170,7 +183,7 @@ def verify(body: bytes, headers, secret: str) -> bool:
 # In Rails: verify(request.raw_post, request.headers, secret)
 def verify(body, headers, secret)
   expected = "sha256=" + OpenSSL::HMAC.hexdigest("SHA256", secret, body)
-  OpenSSL.secure_compare(headers["${header}"].to_s, expected)
+  OpenSSL.secure_compare(${rubyHeader(header)}, expected)
 end`,
   },
   {

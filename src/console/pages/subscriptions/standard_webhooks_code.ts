@@ -20,7 +20,8 @@ export function verify(body, headers, secret) {
 
 # body: the bytes as they came, not parsed and written again
 def verify(body: bytes, headers, secret: str) -> bool:
-    sent_at = headers.get("Webhook-Timestamp", "")
+    named = {name.lower(): value for name, value in headers.items()}
+    sent_at = named.get("webhook-timestamp", "")
     try:
         # Older than 5 minutes: it may be a replay.
         if abs(int(time.time()) - int(sent_at)) > 300:
@@ -28,10 +29,10 @@ def verify(body: bytes, headers, secret: str) -> bool:
     except ValueError:
         return False
     key = base64.b64decode(secret.removeprefix("whsec_"))
-    signed = f"{headers.get('Webhook-Id', '')}.{sent_at}.".encode() + body
+    signed = f"{named.get('webhook-id', '')}.{sent_at}.".encode() + body
     digest = hmac.new(key, signed, hashlib.sha256).digest()
     expected = b"v1," + base64.b64encode(digest)
-    signatures = headers.get("Webhook-Signature", "").split(" ")
+    signatures = named.get("webhook-signature", "").split(" ")
     return any(hmac.compare_digest(each.encode(), expected) for each in signatures)`,
   },
   {
@@ -65,13 +66,15 @@ def verify(body: bytes, headers, secret: str) -> bool:
 
 # In Rails: verify(request.raw_post, request.headers, secret)
 def verify(body, headers, secret)
-  sent_at = headers["Webhook-Timestamp"].to_s
+  id, sent_at, signatures = ["Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"].map do |name|
+    (headers[name] || headers[name.downcase]).to_s
+  end
   # Older than 5 minutes: it may be a replay.
   return false if (Time.now.to_i - sent_at.to_i).abs > 300
   key = secret.delete_prefix("whsec_").unpack1("m")
-  signed = "#{headers["Webhook-Id"]}.#{sent_at}.#{body}"
+  signed = "#{id}.#{sent_at}.#{body}"
   expected = "v1," + [OpenSSL::HMAC.digest("SHA256", key, signed)].pack("m0")
-  headers["Webhook-Signature"].to_s.split.any? { |each| OpenSSL.secure_compare(each, expected) }
+  signatures.split.any? { |each| OpenSSL.secure_compare(each, expected) }
 end`,
   },
   {
@@ -125,7 +128,12 @@ const key = createPublicKey({
 
 // body: the raw bytes of the request, not parsed and serialized again
 export function verify(body, headers) {
-  const { 'webhook-id': id, 'webhook-timestamp': time, 'webhook-signature': signatures } = headers;
+  const [id, time, signatures] = ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map(
+    (wanted) =>
+      [...(headers.entries?.() ?? Object.entries(headers))].find(
+        ([name]) => name.toLowerCase() === wanted,
+      )?.[1],
+  );
   // Reject timestamps older than 5 minutes: they may be replays.
   if (!(Math.abs(Date.now() / 1000 - Number(time)) <= 300)) return false;
   const signed = Buffer.concat([Buffer.from(id + '.' + time + '.'), Buffer.from(body)]);
@@ -146,15 +154,16 @@ public_key = "${publicKey}"  # GET /meta
 key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public_key[5:]))
 
 def verify(body: bytes, headers) -> bool:
-    sent_at = headers.get("Webhook-Timestamp", "")
+    named = {name.lower(): value for name, value in headers.items()}
+    sent_at = named.get("webhook-timestamp", "")
     try:
         # Older than 5 minutes: it may be a replay.
         if abs(int(time.time()) - int(sent_at)) > 300:
             return False
     except ValueError:
         return False
-    signed = f"{headers.get('Webhook-Id', '')}.{sent_at}.".encode() + body
-    for signature in headers.get("Webhook-Signature", "").split(" "):
+    signed = f"{named.get('webhook-id', '')}.{sent_at}.".encode() + body
+    for signature in named.get("webhook-signature", "").split(" "):
         version, _, value = signature.partition(",")
         try:
             if version == "v1a":
@@ -197,11 +206,13 @@ KEY = Ed25519::VerifyKey.new(PUBLIC_KEY.delete_prefix("whpk_").unpack1("m"))
 
 # In Rails: verify(request.raw_post, request.headers)
 def verify(body, headers)
-  sent_at = headers["Webhook-Timestamp"].to_s
+  id, sent_at, signatures = ["Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"].map do |name|
+    (headers[name] || headers[name.downcase]).to_s
+  end
   # Older than 5 minutes: it may be a replay.
   return false if (Time.now.to_i - sent_at.to_i).abs > 300
-  signed = "#{headers["Webhook-Id"]}.#{sent_at}.#{body}"
-  headers["Webhook-Signature"].to_s.split.any? do |each|
+  signed = "#{id}.#{sent_at}.#{body}"
+  signatures.split.any? do |each|
     version, value = each.split(",", 2)
     version == "v1a" && KEY.verify(value.to_s.unpack1("m"), signed)
   rescue Ed25519::VerifyError, ArgumentError
