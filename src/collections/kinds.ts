@@ -11,9 +11,10 @@ import { eventResourceSchema } from './schemas.ts';
 
 /** Returns the kinds of a type and of its sub-collections. */
 export function kindsOf(type: ResourceType): EventKind[] {
+  const item = withArticle(type.item);
   const lifeEvents = [...type.events].map((event) => ({
     name: `${type.item}.${event}`,
-    description: `A resource of ${type.name} was ${event}.`,
+    description: `${item} was ${event}.`,
     example: exampleResource(type),
   }));
   const emitted = type.actions.flatMap((action) =>
@@ -22,7 +23,7 @@ export function kindsOf(type: ResourceType): EventKind[] {
       : [
           {
             name: action.emits,
-            description: action.description || `The action ${action.name} was performed.`,
+            description: `${item} was ${words(action.emits.slice(type.item.length + 1))}.`,
             example: exampleResource(type, action),
           },
         ],
@@ -37,6 +38,15 @@ export function kindsOf(type: ResourceType): EventKind[] {
     }),
   );
   return [...kinds, ...type.children.flatMap(kindsOf)];
+}
+
+/** `An article`, `A user`. */
+function withArticle(item: string): string {
+  return `${/^(?:[aeio]|u(?!ni|s|t))/.test(item) ? 'An' : 'A'} ${words(item)}`;
+}
+
+function words(name: string): string {
+  return name.replaceAll(/[_-]/g, ' ');
 }
 
 export function eventBody(type: ResourceType, resource: Record<string, unknown>, parentId: string): unknown {

@@ -5,7 +5,7 @@
 
 export interface Scope {
   name: string;
-  /** Completes "This app will be able to …". */
+  /** Completes "This app will be able to …". Addresses the user, as the consent page does. */
   description: string;
   /** Whether a user can consent to it. Other scopes are for the operator's machine clients. */
   isForUsers: boolean;
@@ -30,12 +30,12 @@ export const writeAccountsScope = 'write:accounts';
 export const loginScope = 'write:logins';
 
 const fixedScopes: readonly Scope[] = [
-  { name: 'read:profile', description: 'see your profile: your name and email address', isForUsers: true },
+  { name: 'read:profile', description: 'see your profile: name and email address', isForUsers: true },
   { name: 'write:profile', description: 'change your profile', isForUsers: true },
   { name: 'read:posts', description: 'read your articles and comments, drafts included', isForUsers: true },
   {
     name: 'write:posts',
-    description: 'write, change, publish and delete articles and comments',
+    description: 'write, change, publish and delete your articles and comments',
     isForUsers: true,
   },
   {
@@ -61,13 +61,13 @@ const fixedScopes: readonly Scope[] = [
   { name: loginScope, description: 'sign users in', isForUsers: false, isForMachines: true },
   {
     name: 'read:apps',
-    description: 'see the apps that you develop',
+    description: 'see your apps as their developer',
     isForUsers: false,
     isManagement: true,
   },
   {
     name: 'write:apps',
-    description: 'create, change and delete the apps that you develop',
+    description: 'create, change and delete your apps as their developer',
     isForUsers: false,
     isManagement: true,
   },
@@ -97,6 +97,11 @@ export const scopeClaims: Readonly<Record<string, readonly string[]>> = {
   email: ['email', 'email_verified'],
   'read:profile': ['name', 'email', 'email_verified'],
 };
+
+/** A description for app developers, who read about the user in the third person. */
+export function describeForDevelopers({ description }: Scope): string {
+  return description.replaceAll(/\byour\b/g, 'the user’s');
+}
 
 const scopeName = /^(?:read|write):[a-z][a-z0-9_-]{0,62}$/;
 

@@ -5,7 +5,7 @@
 
 import Type, { type TSchema } from 'typebox';
 import type { EventKind } from '../../events/kind.ts';
-import type { Scope } from '../../grants/scopes.ts';
+import { describeForDevelopers, type Scope } from '../../grants/scopes.ts';
 import type { Operation, ReferencePart, ResponseDescription } from '../../http/operation.ts';
 import { version } from '../../version.ts';
 
@@ -24,7 +24,7 @@ type Json = Record<string, unknown>;
 export function openApiDocument({ name, baseUrl, parts, kinds, scopes }: ReferenceSource): Json {
   const all = [...scopes];
   const describe = (some: readonly Scope[]) =>
-    Object.fromEntries(some.map(({ name, description }) => [name, description]));
+    Object.fromEntries(some.map((scope) => [scope.name, describeForDevelopers(scope)]));
   const paths: Record<string, Json> = {};
   for (const operation of parts.flatMap((part) => part.operations)) {
     paths[operation.path] = { ...paths[operation.path], [operation.method]: operationObject(operation) };

@@ -37,6 +37,23 @@ test('the OpenAPI document is valid and names every event kind', async () => {
   );
 });
 
+test('kinds and scopes are described to app developers in plain sentences', () => {
+  const summaries = Object.values(document.webhooks as Record<string, { post: { summary: string } }>).map(
+    ({ post }) => post.summary,
+  );
+  assert.ok(summaries.includes('An article was created.'), summaries.join(' '));
+  assert.ok(summaries.includes('An article was published.'));
+  assert.ok(summaries.includes('A comment was created.'));
+  const { flows } = document.components.securitySchemes.oauth;
+  for (const { scopes } of Object.values(flows) as { scopes: Record<string, string> }[]) {
+    for (const [name, description] of Object.entries(scopes)) {
+      assert.doesNotMatch(description, /\b[Yy]our?\b/, name);
+    }
+  }
+  const { scopes } = flows.authorizationCode;
+  assert.equal(scopes['read:profile'], 'see the user’s profile: name and email address');
+});
+
 test('the document has every route that the webhooks register', async () => {
   const missing: string[] = [];
   let count = 0;
