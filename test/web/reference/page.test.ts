@@ -25,6 +25,32 @@ async function signIn(page: Page): Promise<void> {
   await page.getByRole('button', { name: 'Sign out' }).waitFor();
 }
 
+test('the reference shows whole requests and responses without a scroll column, and formats in words', async (t) => {
+  // A single-process browser can open only one window with another origin policy, and signing in opens it.
+  const { page } = await openPage(await startBrowser(t), { viewport: { width: 1440, height: 900 } });
+  await page.goto(`${server.baseUrl}/docs/`);
+  const nested = await page.evaluate(`[...document.querySelectorAll('.samples, .samples pre')]
+    .filter((element) => element.scrollHeight > element.clientHeight + 1
+      && getComputedStyle(element).overflowY !== 'visible')
+    .map((element) => element.closest('section').id)`);
+  assert.deepEqual(nested, []);
+  const bounds = (await page.locator('.bounds, .type').allTextContents()).join('\n');
+  assert.doesNotMatch(bounds, /[\^$]|\\u00|matches/);
+  for (const words of [
+    'string (UUID)',
+    'string (RFC 3339 time)',
+    'printable ASCII',
+    'separated by commas: ',
+  ]) {
+    assert.ok(bounds.includes(words), words);
+  }
+  // What no words describe is behind a disclosure.
+  const pattern = page.locator('#create_subscription .pattern').first();
+  await pattern.locator('summary').click();
+  await pattern.getByText('^').first().waitFor();
+  assert.deepEqual(await accessibilityErrors(page), []);
+});
+
 test('the reference creates an article when its reader signs in and sends a request', async () => {
   const { page, problems } = await openPage(browser);
   const elsewhere: string[] = [];

@@ -50,7 +50,7 @@ test('types are described in words', () => {
   assert.equal(typeOf(document, nullable), 'integer or null');
   assert.equal(
     typeOf(document, { type: 'array', items: { type: 'string', format: 'uuid' } }),
-    'array of string (uuid)',
+    'array of string (UUID)',
   );
   assert.equal(typeOf(document, { enum: ['a', 1] }), '"a" | 1');
 });

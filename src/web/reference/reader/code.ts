@@ -7,6 +7,11 @@ export function codeBlock(label: string, content: Html | string): Html {
   return html`<div class="code"><pre tabindex="0" role="group" aria-label="${label}"><code>${content}</code></pre></div>`;
 }
 
+/** A description, with `code` in backticks. */
+export function prose(text: string): Html {
+  return html`${text.split('`').map((part, index) => (index % 2 === 1 ? html`<code>${part}</code>` : part))}`;
+}
+
 const jsonParts = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
 /** @param value any JSON value */

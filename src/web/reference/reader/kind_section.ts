@@ -1,7 +1,7 @@
 /** The event kinds, as subscribers receive them. */
 
 import { type Html, html } from '../../html.ts';
-import { codeBlock, colouredJson } from './code.ts';
+import { codeBlock, colouredJson, prose } from './code.ts';
 import type { ApiDocument, ShownOperation } from './document.ts';
 import { sampleOf } from './sample.ts';
 import { fieldHead, schemaFields } from './schema_fields.ts';
@@ -63,8 +63,8 @@ function kindSection(document: ApiDocument, kind: string, operation: ShownOperat
   return html`<section class="operation" id="${id}" aria-labelledby="${id}-title">
 <div class="words">
 <h3 id="${id}-title"><a href="#${id}"><code>${kind}</code></a></h3>
-<p>${operation.summary}</p>
-<p class="scopes">${operation.description}</p>
+<p>${prose(operation.summary ?? '')}</p>
+<p class="scopes">${prose(operation.description ?? '')}</p>
 ${schemaFields(document, media.schema)}
 </div>
 <div class="samples"><p class="sample-title">Body</p>${codeBlock(

@@ -1,7 +1,7 @@
 /** One operation: description and parameters on one side, a request and its response on the other. */
 
 import { type Html, html } from '../../html.ts';
-import { codeBlock, colouredJson, isFile, requestSamples } from './code.ts';
+import { codeBlock, colouredJson, isFile, prose, requestSamples } from './code.ts';
 import {
   type ApiDocument,
   type MediaType,
@@ -21,7 +21,7 @@ export function operationSection(document: ApiDocument, operation: PlacedOperati
 <div class="words">
 <h3 id="${operationId}-title"><a href="#${operationId}">${summary}</a></h3>
 <p class="route"><span class="method ${method}">${method.toUpperCase()}</span> <code>${path}</code></p>
-${description === undefined ? null : html`<p>${description}</p>`}
+${description === undefined ? null : html`<p>${prose(description)}</p>`}
 <p class="scopes">${
     scopes === null
       ? 'Needs no token.'
@@ -89,13 +89,13 @@ function responseFields(document: ApiDocument, { responses }: PlacedOperation): 
     .map(({ status, description, content }) => {
       const schema = content?.['application/json']?.schema;
       const fields = schema === undefined ? null : schemaFields(document, schema);
-      return html`<li><p><span class="status">${status}</span> ${description}</p>${
+      return html`<li><p><span class="status">${status}</span> ${prose(description ?? '')}</p>${
         fields === null ? null : html`<details><summary>Fields of the response</summary>${fields}</details>`
       }</li>`;
     })}</ul>
 <details class="problems"><summary>Errors: ${problems.map(({ status }) => status).join(', ')}</summary><ul class="responses">${problems.map(
     ({ status, description }) =>
-      html`<li><p><span class="status bad">${status}</span> ${description}</p></li>`,
+      html`<li><p><span class="status bad">${status}</span> ${prose(description ?? '')}</p></li>`,
   )}</ul></details>`;
 }
 

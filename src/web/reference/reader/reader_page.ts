@@ -4,6 +4,7 @@
  */
 
 import { type Html, html } from '../../html.ts';
+import { prose } from './code.ts';
 import { type ApiDocument, operationsByTag } from './document.ts';
 import { guide, guideSections } from './guide.ts';
 import { kindAnchor, webhookSections } from './kind_section.ts';
@@ -72,7 +73,7 @@ ${guide(baseUrl)}
 ${tags.map(
   ({ name, description }) => html`<section class="tag" id="tag-${name}" aria-labelledby="tag-${name}-title">
 <h2 id="tag-${name}-title">${title(name)}</h2>
-<p>${description}</p>
+<p>${prose(description)}</p>
 ${operations.get(name)?.map((operation) => operationSection(document, operation))}
 </section>`,
 )}

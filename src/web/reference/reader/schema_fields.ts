@@ -1,6 +1,7 @@
 /** The fields of a JSON Schema: name, type, limits, description. Nested fields open on demand. */
 
 import { type Html, html } from '../../html.ts';
+import { prose } from './code.ts';
 import { type ApiDocument, resolve, type Schema } from './document.ts';
 
 /** Maximum nesting: schemas can be recursive. */
@@ -44,15 +45,20 @@ export function fieldHead(
 ): Html {
   const { schema } = resolve(document, given);
   const bounds = boundsOf(schema);
+  const pattern = patternOf(schema);
   const text = description ?? given.description ?? schema.description;
   return html`<p class="field"><code class="name">${name}</code> <span class="type">${typeOf(document, given)}</span>${
     isRequired ? html` <span class="required">required</span>` : null
-  }</p>${text === undefined ? null : html`<p class="about">${text}</p>`}${
+  }</p>${text === undefined ? null : html`<p class="about">${prose(text)}</p>`}${
     bounds.length === 0 ? null : html`<p class="bounds">${bounds.join(' · ')}</p>`
+  }${
+    pattern === undefined || wordsFor(pattern) !== null
+      ? null
+      : html`<details class="pattern"><summary>Pattern</summary><code>${pattern}</code></details>`
   }`;
 }
 
-/** The type in words: `string (uuid)`, `array of string`, `integer or null`. */
+/** The type in words: `string (UUID)`, `array of string`, `integer or null`. */
 export function typeOf(document: ApiDocument, given: Schema): string {
   const { schema } = resolve(document, given);
   if (schema.const !== undefined) return JSON.stringify(schema.const);
@@ -64,19 +70,57 @@ export function typeOf(document: ApiDocument, given: Schema): string {
   if (schema.type === 'array') return `array of ${typeOf(document, schema.items ?? {})}`;
   if (schema.type === undefined) return schema.properties === undefined ? 'any' : 'object';
   const type = [schema.type].flat().join(' or ');
-  return schema.format === undefined ? type : `${type} (${schema.format})`;
+  return schema.format === undefined ? type : `${type} (${formats[schema.format] ?? schema.format})`;
+}
+
+const formats: Readonly<Record<string, string>> = {
+  uuid: 'UUID',
+  'date-time': 'RFC 3339 time',
+  uri: 'URL',
+  'uri-reference': 'relative URL',
+  email: 'email address',
+};
+
+/** The schema itself, or the only alternative of a nullable one. */
+function withoutNull(schema: Schema): Schema {
+  const choices = (schema.anyOf ?? schema.oneOf)?.filter(({ type }) => type !== 'null') ?? [];
+  const [only] = choices;
+  return choices.length === 1 && only !== undefined ? { ...only, default: schema.default } : schema;
+}
+
+function patternOf(schema: Schema): string | undefined {
+  return withoutNull(schema).pattern;
+}
+
+/** Patterns that a few words describe. The OpenAPI document has the exact ones. */
+const patternWords: Readonly<Record<string, string>> = {
+  // Every text.
+  '^[^\\u0000]*$': '',
+  '^[!-~]+$': 'printable ASCII without spaces',
+  '^[!-~](?:[ -~]*[!-~])?$': 'printable ASCII',
+  '^[!-~]([ -~]*[!-~])?$': 'printable ASCII',
+  '^[A-Za-z0-9_-]+$': 'letters, digits, - and _',
+  '^[^\\u0000-\\u001f\\u007f-\\u009f]+$': 'no control characters',
+};
+
+const listPattern = /^\^ \*\(([\w|]+)\) \*\(, /;
+
+/** @returns null for a pattern that has no words */
+function wordsFor(pattern: string): string | null {
+  const listed = listPattern.exec(pattern)?.[1];
+  return listed === undefined
+    ? (patternWords[pattern] ?? null)
+    : `separated by commas: ${listed.replaceAll('|', ', ')}`;
 }
 
 /** The limits in words. For a nullable type, those of the other alternative. */
-function boundsOf(schema: Schema): string[] {
-  const choices = (schema.anyOf ?? schema.oneOf)?.filter(({ type }) => type !== 'null') ?? [];
-  const [only] = choices;
-  if (choices.length === 1 && only !== undefined) return boundsOf({ ...only, default: schema.default });
+function boundsOf(given: Schema): string[] {
+  const schema = withoutNull(given);
   return [
     range(schema.minLength, schema.maxLength, 'characters'),
     range(schema.minItems, schema.maxItems, 'entries'),
     range(schema.minimum, schema.maximum, ''),
-    schema.pattern === undefined ? null : `matches ${schema.pattern}`,
+    schema.pattern === undefined ? null : wordsFor(schema.pattern) || null,
     schema.default === undefined ? null : `default ${JSON.stringify(schema.default)}`,
   ].filter((text) => text !== null);
 }
