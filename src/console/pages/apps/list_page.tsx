@@ -87,7 +87,7 @@ function AppName({ app }: { app: App }) {
           {app.client_name}
         </Link>
         <br />
-        <span className="soft mono">{app.client_id}</span>
+        <span className="soft mono row-id">{app.client_id}</span>
       </span>
     </span>
   );

@@ -64,7 +64,7 @@ const columns: readonly Column<AdminApp>[] = [
             {name}
           </Link>
           <p className="soft small">{uri}</p>
-          <p className="soft small mono">{id}</p>
+          <p className="soft small mono row-id">{id}</p>
         </span>
       </span>
     ),

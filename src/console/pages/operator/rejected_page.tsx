@@ -83,11 +83,11 @@ const columns: readonly Column<RejectedEvent>[] = [
           {kind}
         </Link>
         <p>{reason}</p>
-        <p className="soft small mono">{event}</p>
+        <p className="soft small mono row-id">{event}</p>
       </>
     ),
   },
-  { title: 'Account', show: ({ account }) => <span className="mono small">{account}</span> },
+  { title: 'Account', show: ({ account }) => <span className="mono small row-id">{account}</span> },
   { title: 'Rejected', show: ({ rejected_at: at }) => <Ago time={at} /> },
   {
     title: '',
