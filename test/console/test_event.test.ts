@@ -23,7 +23,7 @@ for (const [where, options] of [
 ] as const) {
   test(`a test event shows status, time and response of its first attempt, with a link ${where}`, async (t) => {
     const subscriber = await startSubscriber(t, (_received, response) =>
-      response.writeHead(500).end(`database is locked ${'x'.repeat(1_000)}`),
+      response.writeHead(500).end(`database is locked <img src="/x" onerror="x">${'x'.repeat(1_000)}`),
     );
     const user = await createConsoleUser(server);
     const { id } = await subscribe(user, { url: subscriber.url, retry_schedule: [90] });
@@ -36,6 +36,7 @@ for (const [where, options] of [
     await outcome.getByText('500: The receiver failed.').waitFor();
     const shown = await outcome.getByText('database is locked').textContent();
     assert.equal(shown?.length, 301, 'the start of the response');
+    assert.equal(await outcome.locator('img').count(), 0, 'markup is text');
     await outcome.getByText(/^Next attempt in \d+ (?:s|min)\.$/).waitFor();
     assert.deepEqual(await accessibilityErrors(page), []);
     assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);

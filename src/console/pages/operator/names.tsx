@@ -16,7 +16,7 @@ export function AccountName({ id, name }: NamedProps) {
       {name}
     </Link>
   );
-  return <WithId id={id} name={link} label="account ID" />;
+  return <WithId className="named-id named-account" id={id} name={link} label="account ID" />;
 }
 
 /** The server's own apps have no page. */
@@ -31,12 +31,19 @@ export function ClientName({ id, name }: NamedProps) {
         {name}
       </Link>
     );
-  return <WithId id={id} name={link} label="client ID" />;
+  return <WithId className="named-id" id={id} name={link} label="client ID" />;
 }
 
-function WithId({ id, name, label }: { id: string; name: ReactNode; label: string }) {
+interface WithIdProps {
+  className: string;
+  id: string;
+  name: ReactNode;
+  label: string;
+}
+
+function WithId({ className, id, name, label }: WithIdProps) {
   return (
-    <span className="named-id" title={id}>
+    <span className={className} title={id}>
       {name || <span className="mono breakable">{id}</span>}
       <CopyButton text={id} label={`Copy ${label} ${id}`} />
     </span>
