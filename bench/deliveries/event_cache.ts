@@ -49,6 +49,7 @@ function oneEvent(position: number) {
       position,
       createdAt: new Date(),
       traceparent: null,
+      accountExternalId: null,
     },
   ]);
 }

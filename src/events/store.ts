@@ -13,6 +13,8 @@ export interface StoredEvent extends PublishedEvent {
   day: string;
   position: number;
   createdAt: Date;
+  /** The application's own id of the account. */
+  accountExternalId: string | null;
 }
 
 /**
@@ -191,13 +193,22 @@ export async function insertEvents(
 ): Promise<StoredEvent[] | undefined> {
   const accounts = [...new Set(events.map(({ accountId }) => accountId))];
   // Takes the positions first, in the order of the events, so that the inserted rows need not be returned and sorted.
-  const { rows } = await sql<{ day: string; first: string; positions: string | null; created_at: Date }>`
+  const { rows } = await sql<{
+    day: string;
+    first: string;
+    positions: string | null;
+    created_at: Date;
+    external_ids: string | null;
+  }>`
     with known as materialized (
-      select count(*) as count from unnest(${uuidArray(accounts)}::uuid[]) as given (id)
-      where exists (select from accounts where id = given.id offset 0)
+      select count(*) as count,
+        jsonb_object_agg(given.id, account.external_id) filter (where account.external_id is not null) as external_ids
+      from unnest(${uuidArray(accounts)}::uuid[]) as given (id)
+      cross join lateral (select external_id from accounts where id = given.id offset 0) as account
     ),
     place as materialized (
-      select array(select nextval('event_positions') from generate_series(1, ${events.length}::int)) as positions
+      select array(select nextval('event_positions') from generate_series(1, ${events.length}::int)) as positions,
+        external_ids
       from known where count = ${accounts.length}::int
     ),
     added as (
@@ -227,15 +238,18 @@ export async function insertEvents(
     select (now() at time zone 'utc')::date::text as day, positions[1] as first, statement_timestamp() as created_at,
       -- Listed only if other transactions took positions in between.
       case when positions[cardinality(positions)] - positions[1] >= cardinality(positions)
-        then array_to_string(positions, ',') end as positions
+        then array_to_string(positions, ',') end as positions,
+      external_ids::text as external_ids
     from place`.execute(db);
   if (rows[0] === undefined) return undefined;
   const { day, first, positions, created_at: createdAt } = rows[0];
   const listed = positions?.split(',');
+  const externalIds: Record<string, string> = JSON.parse(rows[0].external_ids ?? '{}');
   return events.map((event, index) => ({
     ...event,
     day,
     position: listed === undefined ? Number(first) + index : Number(listed[index]),
     createdAt,
+    accountExternalId: externalIds[event.accountId] ?? null,
   }));
 }

@@ -3,10 +3,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { verify as verifyGithub } from '@octokit/webhooks-methods';
+import { sql } from 'kysely';
 import Stripe from 'stripe';
 import { Type } from 'typebox';
 import { defineEventKind } from '../../src/events/kind.ts';
 import { createPlatform, PlatformError } from '../../src/platform.ts';
+import { defaultHeaderNames } from '../../src/webhooks/sending/header_names.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe } from '../support/webhooks/apps.ts';
 import { startSubscriber } from '../support/webhooks/subscriber.ts';
@@ -48,6 +50,34 @@ test('webhooks 39: a receiver written for GitHub verifies with GitHub’s header
     const meta = (await (await fetch(`${server.baseUrl}/meta`)).json()) as Record<string, unknown>;
     assert.deepEqual(meta.addresses, ['203.0.113.0/24']);
   }
+});
+
+test('the account headers have the names that the operator gives them, in deliveries and at /meta, and subscribers cannot take them', async (t) => {
+  const names = { account: 'X-Tenant', accountExternalId: 'X-Tenant-Key' };
+  const server = await startTestServer(
+    t,
+    {},
+    'dev',
+    createPlatform({ eventKinds: [push], webhooks: { headers: names } }),
+  );
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  await sql`update accounts set external_id = 'customer-7' where id = ${app.account.id}`.execute(server.db);
+  await subscribe(app, { url: subscriber.url });
+  await publish(await createPublisher(server), app.account, ['x']);
+  const [received] = await subscriber.waitFor(1);
+  assert.equal(received?.headers['x-tenant'], app.account.id);
+  assert.equal(received?.headers['x-tenant-key'], 'customer-7');
+  assert.equal(received?.headers['nuncio-account'], undefined);
+  const meta = (await (await fetch(`${server.baseUrl}/meta`)).json()) as { headers: object };
+  assert.deepEqual(meta.headers, { ...defaultHeaderNames, ...names });
+  const json = { url: subscriber.url, kinds: ['*'], headers: { 'x-tenant': 'another' } };
+  assert.equal((await app.request('POST', '/subscriptions', { json })).status, 422);
+});
+
+test('two headers of a delivery cannot have the same name', () => {
+  for (const headers of [{ account: 'nuncio-event' }, { accountExternalId: 'Nuncio-Account' }])
+    assert.throws(() => createPlatform({ webhooks: { headers } }), /two headers have the same name/);
 });
 
 test('all wrong settings are reported with their place', () => {

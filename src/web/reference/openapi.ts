@@ -213,6 +213,10 @@ export const deliveryHeaders: Readonly<Record<string, string>> = {
   'Nuncio-Signature': 'By the subscription’s `signature`: `t=<unix seconds>,v1=<hex>` or `sha256=<hex>`.',
   'Nuncio-Sequence': '1, 2, 3 … without a gap, for each subscription.',
   'Nuncio-Attempt': '1, 2, 3 …',
+  'Nuncio-Account':
+    'The id of the account that the event belongs to. Absent if it belongs to none, such as `ping`.',
+  'Nuncio-Account-External-Id':
+    'The application’s own id of that account, if there is one, percent-encoded outside visible ASCII.',
 };
 
 function webhookObject(kind: EventKind): Json {

@@ -16,6 +16,8 @@ export interface PublishedBatch {
   ids: string[];
   kinds: string[];
   accountIds: string[];
+  /** One per event; null if no event has one. */
+  accountExternalIds: (string | null)[] | null;
   /** Start of each body, and end of the last one. */
   offsets: Uint32Array<ArrayBuffer>;
   bodies: Uint8Array<ArrayBuffer>;
@@ -36,6 +38,9 @@ export function packEvents(events: readonly StoredEvent[]): PublishedBatch {
     ids: [],
     kinds: [],
     accountIds: [],
+    accountExternalIds: events.some(({ accountExternalId }) => accountExternalId !== null)
+      ? events.map(({ accountExternalId }) => accountExternalId)
+      : null,
     offsets,
     bodies,
   };
@@ -78,11 +83,12 @@ export function findPosition(positions: ArrayLike<number>, position: number): nu
  * memory.
  */
 export function unpackEvent(batch: PublishedBatch, index: number): EventContent {
-  const { createdAt, traceparents, ids, kinds, accountIds, offsets, bodies } = batch;
+  const { createdAt, traceparents, ids, kinds, accountIds, accountExternalIds, offsets, bodies } = batch;
   return {
     id: ids[index] as string,
     kind: kinds[index] as string,
     accountId: accountIds[index] as string,
+    accountExternalId: accountExternalIds?.[index] ?? null,
     body: copyOf(bodies, offsets[index] as number, offsets[index + 1] as number),
     createdAt,
     traceparent: traceparents?.[index] ?? null,

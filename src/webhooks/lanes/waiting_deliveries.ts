@@ -263,11 +263,13 @@ async function readEvents(
     id: string;
     kind: string;
     account_id: string | null;
+    account_external_id: string | null;
     body: string;
     created_at: Date;
     traceparent: string | null;
   }>`
-    select e.* from unnest(${events.map(({ day }) => day)}::date[], ${bigintArray(events.map(({ event }) => event))}::bigint[])
+    select e.*, (select external_id from accounts where id = e.account_id offset 0) as account_external_id
+    from unnest(${events.map(({ day }) => day)}::date[], ${bigintArray(events.map(({ event }) => event))}::bigint[])
       as given (day, position)
     cross join lateral (
       select position, id, kind, account_id, body, created_at, traceparent from events
@@ -280,6 +282,7 @@ async function readEvents(
         id: row.id,
         kind: row.kind,
         accountId: row.account_id,
+        accountExternalId: row.account_external_id,
         body: Buffer.from(row.body),
         createdAt: row.created_at.getTime(),
         traceparent: row.traceparent,

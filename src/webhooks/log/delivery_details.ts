@@ -2,12 +2,11 @@
 
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
-import type { EventContent } from '../sending/delivery_request.ts';
 import type { HeaderNames } from '../sending/header_names.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format, Owner } from '../subscriptions/subscription.ts';
 import { type Delivery, type DeliveryRow, locateDelivery, selectDeliveries, toDelivery } from './delivery.ts';
-import { type RecordedRequest, recordRequest } from './recorded_request.ts';
+import { type RecordedEvent, type RecordedRequest, recordRequest } from './recorded_request.ts';
 
 export interface DeliveryDetails extends Delivery {
   /** The body that was sent; null if it was erased. */
@@ -69,9 +68,14 @@ export async function readDelivery(
   if (place === undefined) return undefined;
   const { subscription, sequence } = place;
   const { rows } = await sql<
-    DeliveryRow & { day: string; body: string | null; account_id: string | null; happened_at: Date }
+    DeliveryRow & { day: string; body: string | null; happened_at: Date } & {
+      account_id: string | null;
+      external_id: string | null;
+    }
   >`
-    select d.*, d.day::text as day, e.body, e.account_id, e.happened_at from (${selectDeliveries(subscription.lane, sql`d.sequence = ${sequence}`)}) as d
+    select d.*, d.day::text as day, e.body, e.account_id, e.happened_at,
+      (select external_id from accounts where id = e.account_id) as external_id
+    from (${selectDeliveries(subscription.lane, sql`d.sequence = ${sequence}`)}) as d
     cross join lateral (
       select body, account_id, created_at as happened_at
       from events where day = d.day and position = d.event offset 0
@@ -82,17 +86,15 @@ export async function readDelivery(
   const wasSent = delivery.attemptCount > 0;
   const isShown = wasSent || (await mayGet(db, subscription.lane, row.account_id, scopeOf(row.kind)));
   if (!isShown) row.body = null;
-  const event: EventContent | null =
-    row.body === null
-      ? null
-      : {
-          id: row.event_id,
-          kind: row.kind,
-          accountId: row.account_id,
-          body: Buffer.from(row.body),
-          createdAt: row.happened_at.getTime(),
-          traceparent: null,
-        };
+  const event: RecordedEvent = {
+    id: row.event_id,
+    kind: row.kind,
+    accountId: row.account_id,
+    accountExternalId: row.external_id,
+    body: row.body === null ? null : Buffer.from(row.body),
+    createdAt: row.happened_at.getTime(),
+    traceparent: null,
+  };
   const { rows: attempts } = await sql<AttemptRow>`
     select a.*, s.url, s.signature, s.format, s.header_names
     from attempts a left join subscription_revisions s on s.lane = a.lane and s.revision = a.revision

@@ -1,11 +1,11 @@
 /**
  * Rebuilds the request of an attempt for the log. Requests are not stored: they follow from the subscription's
- * revision, the delivery and the attempt. Signatures are left out. Header names and the version are those of the
- * current server.
+ * revision, the delivery and the attempt. Signatures are left out. Header names, the version and the account's external id
+ * are those of now.
  */
 
 import { version } from '../../version.ts';
-import { cloudEventBody, type EventContent } from '../sending/delivery_request.ts';
+import { cloudEventBody, type EventContent, encodeExternalId } from '../sending/delivery_request.ts';
 import type { HeaderNames } from '../sending/header_names.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format } from '../subscriptions/subscription.ts';
@@ -27,18 +27,22 @@ export interface RecordedRequest {
 
 const hidden = '***';
 
-/** @param event null if its body was erased, so that its length is unknown */
+/** An event of the log. The body is null if it was erased, so that its length is unknown. */
+export type RecordedEvent = Omit<EventContent, 'body'> & { body: Buffer | null };
+
 export function recordRequest(
   revision: RevisionFacts,
   delivery: { id: string; kind: string; sequence: number },
   attempt: { number: number; startedAt: Date },
-  event: EventContent | null,
+  event: RecordedEvent,
   names: HeaderNames,
 ): RecordedRequest {
   const { url, signature, format, headerNames } = revision;
   const isCloudEvent = format === 'cloudevents';
   const timestamp = String(Math.floor(attempt.startedAt.getTime() / 1_000));
-  const body = event === null ? null : isCloudEvent ? cloudEventBody(event) : event.body;
+  const { accountId, accountExternalId } = event;
+  const body =
+    isCloudEvent && event.body !== null ? cloudEventBody({ ...event, body: event.body }) : event.body;
   const headers: Record<string, string> = {
     host: new URL(url).host,
     'content-type': isCloudEvent ? 'application/cloudevents+json' : 'application/json',
@@ -49,6 +53,8 @@ export function recordRequest(
     [names.sequence]: String(delivery.sequence),
     ...signed(signature, delivery.id, timestamp, names),
     [names.attempt]: String(attempt.number),
+    ...(accountId === null ? {} : { [names.account]: accountId }),
+    ...(accountExternalId === null ? {} : { [names.accountExternalId]: encodeExternalId(accountExternalId) }),
     ...Object.fromEntries(headerNames.map((name) => [name, hidden])),
   };
   return { method: 'POST', url, headers };

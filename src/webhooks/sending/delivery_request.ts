@@ -25,6 +25,8 @@ export interface EventContent {
   id: string;
   kind: string;
   accountId: string | null;
+  /** The application's own id of the account. */
+  accountExternalId: string | null;
   body: Buffer;
   /** Milliseconds since 1970. */
   createdAt: number;
@@ -107,10 +109,31 @@ export function buildRequest(
   const body = format === 'cloudevents' ? cloudEventBody(event) : event.body;
   const headers =
     `${constantLines[format]}${names.event}: ${event.kind}\r\n${names.sequence}: ${facts.sequence}\r\n` +
-    `${signedLines(signature, id, keys, names, body, facts.now, signers)}${names.attempt}: ${facts.number}\r\n${template.headerLines}`;
+    `${signedLines(signature, id, keys, names, body, facts.now, signers)}${names.attempt}: ${facts.number}\r\n` +
+    accountLines(event, names) +
+    template.headerLines;
   const traced =
     event.traceparent === null ? null : { parent: event.traceparent, deliveryId: id, kind: event.kind };
   return { origin: template.origin, path: template.path, headers, body, traced };
+}
+
+/** The lines that say whose event it is; none if the event belongs to no account. */
+function accountLines({ accountId, accountExternalId }: EventContent, names: HeaderNames): string {
+  if (accountId === null) return '';
+  const line = `${names.account}: ${accountId}\r\n`;
+  if (accountExternalId === null) return line;
+  return `${line}${names.accountExternalId}: ${encodeExternalId(accountExternalId)}\r\n`;
+}
+
+const plainId = /^[\x21-\x24\x26-\x7e]*$/;
+
+/**
+ * An external id as a header value: visible ASCII as it is, everything else and `%` percent-encoded as UTF-8. So no id adds
+ * a line, loses a space, or reads like another one, and `decodeURIComponent` restores it.
+ */
+export function encodeExternalId(externalId: string): string {
+  if (plainId.test(externalId)) return externalId;
+  return externalId.replace(/[^\x21-\x24\x26-\x7e]+/g, encodeURIComponent);
 }
 
 /** The lines that identify and sign the delivery. */
@@ -142,6 +165,7 @@ export function cloudEventBody(event: EventContent): Buffer {
     specversion: '1.0',
     id: event.id,
     source: event.accountId === null ? '/' : `/accounts/${event.accountId}`,
+    ...(event.accountExternalId === null ? {} : { accountexternalid: event.accountExternalId }),
     type: event.kind,
     time: new Date(event.createdAt).toISOString(),
     datacontenttype: 'application/json',

@@ -6,6 +6,10 @@ export interface HeaderNames {
   signature: string;
   sequence: string;
   attempt: string;
+  /** The id of the account that the event belongs to. */
+  account: string;
+  /** The application's own id of that account, percent-encoded. */
+  accountExternalId: string;
 }
 
 export const defaultHeaderNames: HeaderNames = {
@@ -14,4 +18,6 @@ export const defaultHeaderNames: HeaderNames = {
   signature: 'Nuncio-Signature',
   sequence: 'Nuncio-Sequence',
   attempt: 'Nuncio-Attempt',
+  account: 'Nuncio-Account',
+  accountExternalId: 'Nuncio-Account-External-Id',
 };

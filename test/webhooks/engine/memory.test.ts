@@ -169,6 +169,7 @@ test('messages to a stuck engine are bounded', async (t) => {
         body,
         createdAt,
         traceparent: null,
+        accountExternalId: null,
       };
       engine.remember([event]);
       engine.wake();

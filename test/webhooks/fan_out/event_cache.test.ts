@@ -19,6 +19,7 @@ function batchOf(positions: readonly number[], bytes = 100) {
       position,
       createdAt,
       traceparent: null,
+      accountExternalId: null,
     })),
   );
 }

@@ -17,6 +17,7 @@ const eventOf = (accountId: string | null): EventContent => ({
   body: Buffer.from('{}'),
   createdAt: 0,
   traceparent: null,
+  accountExternalId: null,
 });
 
 /** @param accountId null for the lane of an app's own subscription */

@@ -57,7 +57,14 @@ async function openLoader(head: number, isLeased = true) {
   const addition = (first: number, count: number, owner: string | null = node) => {
     const events = Array.from({ length: count }, (_, index) => first + index);
     for (const position of events) {
-      const event = { id: `${position}`, kind: 'push', accountId, createdAt: 0, traceparent: null };
+      const event = {
+        id: `${position}`,
+        kind: 'push',
+        accountId,
+        createdAt: 0,
+        traceparent: null,
+        accountExternalId: null,
+      };
       cache.put(position, { ...event, body: Buffer.from('{}') });
     }
     return { lane, owner, first, day, events };
@@ -76,6 +83,7 @@ async function openLoader(head: number, isLeased = true) {
       body: Buffer.from('{}'),
       createdAt: new Date(),
       traceparent: null,
+      accountExternalId: null,
     };
     cache.putPublished(packEvents(events.map((position) => ({ ...content, id: `${position}`, position }))));
     return { lane, owner: node, first, day, events };

@@ -50,7 +50,7 @@ function verification(): Html {
 <div class="words">
 <h3 id="verify-title"><a href="#verify">Verify a signature</a></h3>
 <p>With the default <code>signature: "timestamp"</code>, <code>Nuncio-Signature</code> is <code>t=&lt;unix seconds&gt;,v1=&lt;hex&gt;</code>: the HMAC-SHA256 of the time, a dot and the body, keyed with the subscription’s secret as text. While a secret is being rotated there is one <code>v1</code> for each live secret. Stripe’s libraries verify this shape unchanged.</p>
-<p>A delivery can arrive more than once. Handle each <code>Nuncio-Delivery</code> once.</p>
+<p>A delivery can arrive more than once. Handle each <code>Nuncio-Delivery</code> once. <code>Nuncio-Account</code> says whose event it is.</p>
 </div>
 <div class="samples"><p class="sample-title">Node.js</p>${codeBlock('Verification in Node.js', verifyCode)}</div>
 </section>`;
