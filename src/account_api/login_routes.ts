@@ -56,15 +56,17 @@ export function registerLoginRequests(options: AccountApiOptions): void {
     const actor = await machine(request);
     const found = await requireRequest(db, request.params.id);
     const { account, ...login } = readAcceptance(request.body, found);
+    let accountId: string | undefined;
     const body = await answer(request, found, actor, async (tx) => {
       const changed = await putExternalAccounts(tx, [account]);
-      const accountId = changed?.accounts[0]?.id;
+      accountId = changed?.accounts[0]?.id;
       if (accountId === undefined || !(await isActive(tx, accountId))) {
         throw new Problem(409, 'The account is disabled.', { code: 'account-disabled' });
       }
       return { accountId, ...login };
     });
-    return reply.header('cache-control', 'no-store').send(body);
+    const named = { id: accountId, external_id: account.externalId };
+    return reply.header('cache-control', 'no-store').send({ ...body, account: named });
   });
 
   api.post<IdRoute>('/login-requests/:id/reject', async (request, reply) => {

@@ -169,6 +169,13 @@ export const accountSchemas: Record<string, TSchema> = {
       strict,
     ),
   ),
+  LoginAccepted: Type.Object(
+    {
+      redirect_to: Type.String({ format: 'uri' }),
+      account: Type.Object({ id: Id(), external_id: Type.String() }, strict),
+    },
+    strict,
+  ),
   LoginAnswered: Type.Object({ redirect_to: Type.String({ format: 'uri' }) }, strict),
   AccountLink: Type.Object({ url: Type.String({ format: 'uri' }), expires_at: Time() }, strict),
 };

@@ -202,7 +202,9 @@ const operations: Operation[] = [
       auth_time: 1_760_000_000,
       amr: ['pwd'],
     }),
-    responses: { 200: { description: 'The URL to redirect the browser to.', schema: 'LoginAnswered' } },
+    responses: {
+      200: { description: 'The URL to redirect the browser to, and the account.', schema: 'LoginAccepted' },
+    },
     problems: [404, 409, ...bodyProblems],
   },
   {

@@ -17,6 +17,8 @@ const cachedMax = 20_000;
 export interface AccessTokenClaims {
   readonly tokenId: string;
   readonly accountId: string | null;
+  /** The application's own id of the account. */
+  readonly externalId: string | null;
   readonly clientId: string;
   readonly grantId: string | null;
   /** The revision of the grant at issuance: how often the grant had been narrowed. */
@@ -111,13 +113,15 @@ function isUnexpired(claims: AccessTokenClaims): boolean {
 }
 
 function toClaims(payload: JWTPayload): AccessTokenClaims {
-  const { jti, sub, client_id, client_epoch, grant_id, grant_revision, scope, aud, iat, exp } = payload;
+  const { jti, sub, client_id, client_epoch, grant_id, grant_revision, external_id, scope, aud, iat, exp } =
+    payload;
   const cnf = (payload.cnf ?? {}) as { jkt?: string; 'x5t#S256'?: string };
   const grantId = typeof grant_id === 'string' ? grant_id : null;
   return {
     tokenId: jti as string,
     // RFC 9068 section 2.2: without a resource owner, `sub` is the client. Tokens of a user have a grant.
     accountId: grantId === null ? null : (sub as string),
+    externalId: typeof external_id === 'string' ? external_id : null,
     clientId: String(client_id),
     clientEpoch: typeof client_epoch === 'string' ? client_epoch : null,
     grantId,

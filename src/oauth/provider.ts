@@ -4,7 +4,7 @@
  */
 
 import type { Configuration, Provider } from 'oidc-provider';
-import { type Account, findAccount } from '../accounts/account.ts';
+import type { Account } from '../accounts/account.ts';
 import { accessTokenSeconds } from '../clients/access_token_lifetime.ts';
 import type { Config } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
@@ -15,6 +15,7 @@ import { completeKeySet, completeMetadata } from './discovery.ts';
 import { dpopAlgorithms } from './dpop.ts';
 import { useEndpointLimit } from './endpoint_limit.ts';
 import { useErrorResponses } from './error_responses.ts';
+import { accountOfRequest, externalIdClaim } from './external_id_claim.ts';
 import { rotateRefreshToken } from './fapi2.ts';
 import { features, resourceIndicators } from './features.ts';
 import { requireReviewedApp, resolveGrant } from './grant_policy.ts';
@@ -41,7 +42,6 @@ import { grantRevisionOf, grantStorage, savePendingGrant } from './storage/grant
 import { interactionStorage } from './storage/interaction.ts';
 import { pushedRequestStorage } from './storage/pushed_request.ts';
 import { refreshTokenStorage, refreshTokenValues } from './storage/refresh_token.ts';
-import { requestState } from './storage/request_state.ts';
 import { sessionStorage } from './storage/session.ts';
 import { type ModelStorage, toAdapter } from './storage/storage.ts';
 import { useProof } from './storage/used_proof.ts';
@@ -80,10 +80,11 @@ export function createProvider(options: ProviderOptions): Provider {
       return resolveGrant(db, provider, ctx, cached.client);
     },
     async findAccount(_ctx, id) {
-      const account = requestState().accounts.get(id) ?? (await findAccount(db, id));
+      const account = await accountOfRequest(db, id);
       if (account === undefined) return undefined;
       return { accountId: id, claims: () => claimsOf(account) };
     },
+    extraTokenClaims: externalIdClaim(options),
     renderError: errorRenderer(options.pages),
   };
   const PolicyProvider = providerClass(options);

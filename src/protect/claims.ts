@@ -6,6 +6,12 @@
 export interface Principal {
   /** The user's account; null if the client acts for itself (client credentials). */
   readonly accountId: string | null;
+  /** The same account, with your application's own id of it; null if the client acts for itself. */
+  readonly account: {
+    readonly id: string;
+    /** The `external_id` of the account when the token was issued; null if it had none. */
+    readonly externalId: string | null;
+  } | null;
   readonly clientId: string;
   /** The user's grant, if the token contains it. */
   readonly grantId: string | null;
@@ -31,13 +37,16 @@ export const clockToleranceSeconds = 5;
  * @returns undefined if a required claim is missing or a claim has the wrong type
  */
 export function readClaims(claims: Readonly<Record<string, unknown>>): TokenClaims | undefined {
-  const { sub, client_id, grant_id, scope, jti, exp, cnf } = claims;
+  const { sub, client_id, grant_id, external_id, scope, jti, exp, cnf } = claims;
   if (typeof client_id !== 'string' || typeof exp !== 'number') return undefined;
   if (sub !== undefined && typeof sub !== 'string') return undefined;
   if (cnf !== undefined && (typeof cnf !== 'object' || cnf === null)) return undefined;
+  // RFC 9068 section 2.2: without a resource owner, `sub` is the client.
+  const accountId = sub === undefined || sub === client_id ? null : sub;
+  const externalId = typeof external_id === 'string' ? external_id : null;
   const principal: Principal = {
-    // RFC 9068 section 2.2: without a resource owner, `sub` is the client.
-    accountId: sub === undefined || sub === client_id ? null : sub,
+    accountId,
+    account: accountId === null ? null : { id: accountId, externalId },
     clientId: client_id,
     grantId: typeof grant_id === 'string' ? grant_id : null,
     scopes: new Set(typeof scope === 'string' ? scope.split(' ').filter((name) => name !== '') : []),

@@ -118,6 +118,18 @@ test('the application signs a user in, and account, auth_time, amr and acr reach
   assert.deepEqual(claims, { sub: idToken.sub, name: 'Ann', email: 'ann@example.com', email_verified: true });
 });
 
+test('the response to an acceptance names the account that signs in, as the tokens do', async () => {
+  const externalId = newId();
+  const begun = await begin();
+  const json = { account: { external_id: externalId } };
+  const { status, body } = await request('POST', `/login-requests/${begun.id}/accept`, { json });
+  assert.equal(status, 200);
+  const { idToken, accessToken } = await finish(begun, body.redirect_to);
+  assert.deepEqual(body.account, { id: idToken.sub, external_id: externalId });
+  assert.equal(decodeJwt(accessToken).external_id, externalId);
+  assert.equal(idToken.external_id, undefined);
+});
+
 test('a signed-in user is not handed over again unless the app asks for it', async () => {
   const begun = await begin();
   const account = { external_id: newId() };

@@ -68,6 +68,7 @@ export function opaqueTokenLookup(db: Database): (token: string) => Promise<Acce
     return {
       tokenId: row.token_id,
       accountId: payload.accountId ?? null,
+      externalId: (payload.extra?.external_id as string | undefined) ?? null,
       clientId: payload.clientId as string,
       clientEpoch: (payload.clientEpoch as string | undefined) ?? null,
       grantId: payload.grantId ?? null,
@@ -94,6 +95,12 @@ function fromOpaqueForm(value: string): string {
   return value.replaceAll('!', '.');
 }
 
+/** Whether a client with pairwise subjects introspects a token of its own: it must not learn a common id of its user. */
+function isPairwiseOwner({ clientId }: AccessTokenClaims): boolean {
+  const client = Provider.ctx?.oidc.client;
+  return client?.clientId === clientId && client.subjectType === 'pairwise';
+}
+
 function toPayload(claims: AccessTokenClaims, kind: string, baseUrl: string): AdapterPayload {
   // Userinfo belongs to this server too, so a token for the server's own API is valid there.
   const isOurs = claims.audience.includes(baseUrl);
@@ -104,6 +111,9 @@ function toPayload(claims: AccessTokenClaims, kind: string, baseUrl: string): Ad
     jti: claims.tokenId,
     clientId: claims.clientId,
     ...(claims.accountId === null ? {} : { accountId: claims.accountId }),
+    ...(claims.externalId === null || isPairwiseOwner(claims)
+      ? {}
+      : { extra: { external_id: claims.externalId } }),
     ...(claims.grantId === null ? {} : { grantId: claims.grantId }),
     scope: [...claims.scopes].join(' '),
     iat: claims.issuedAt,
