@@ -6,6 +6,7 @@
 import { hash } from 'node:crypto';
 import { createLocalJWKSet, errors, type JWK, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose';
 import { LRUCache } from 'lru-cache';
+import { isOpaqueToken } from './opaque_token.ts';
 import { accessTokenAlgorithms } from './settings.ts';
 
 /** Maximum length in characters. No token of this server is longer. */
@@ -79,9 +80,20 @@ export class AccessTokenVerifier {
     const key = hash('sha256', token, 'base64');
     const cached = this.#cache.get(key);
     if (cached !== undefined) return isUnexpired(cached) ? cached : undefined;
-    const claims = token.includes('.') ? await this.#check(token) : await this.#lookUp(token);
+    const claims = await this.#read(token);
     if (claims !== undefined) this.#cache.set(key, claims);
     return claims;
+  }
+
+  /** Whether the token was valid before and is cached, so that it needs no lookup. */
+  isKnown(token: string): boolean {
+    return this.#cache.has(hash('sha256', token, 'base64'));
+  }
+
+  /** A random text that is no token costs no query. */
+  async #read(token: string): Promise<AccessTokenClaims | undefined> {
+    if (token.includes('.')) return this.#check(token);
+    return isOpaqueToken(token) ? this.#lookUp(token) : undefined;
   }
 
   async #check(token: string, isRetry = false): Promise<AccessTokenClaims | undefined> {

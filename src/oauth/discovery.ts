@@ -6,6 +6,7 @@
 import type { JWK } from 'jose';
 import type { KoaContextWithOIDC } from 'oidc-provider';
 import { openidScopes, type ScopeCatalogue } from '../grants/scopes.ts';
+import { opaqueTokenPrefix } from './opaque_token.ts';
 import { deprecatedSince } from './password_grant.ts';
 import type { OAuthSettings } from './settings.ts';
 import { pollIntervalSeconds } from './storage/device_code.ts';
@@ -35,6 +36,7 @@ export function completeMetadata(baseUrl: string, scopes: ScopeCatalogue, settin
       ...(ctx.body as object),
       scopes_supported: scopesSupported,
       response_modes_supported: ['query', 'fragment', 'form_post'],
+      opaque_access_token_prefix: opaqueTokenPrefix,
       service_documentation: `${baseUrl}/docs`,
     };
   }

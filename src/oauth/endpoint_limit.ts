@@ -6,6 +6,10 @@
  * limit of one authenticated client, because anyone can register any number of them. All other requests count against
  * the address.
  *
+ * An API (a client that may introspect the tokens of others) asks on behalf of whoever calls it. What its callers cause must
+ * not use up its limit: introspections of active tokens count for each app that the tokens were issued to, and those that
+ * find no active token have a limit of their own. Above that, only opaque tokens that this node knows are looked up.
+ *
  * A request is counted after the response, because the client is authenticated only then. Before that, the request is
  * rejected if the limit of the client that it names, or of its address, is reached. Concurrent requests may therefore
  * exceed the limit slightly.
@@ -15,9 +19,11 @@ import type { IncomingMessage } from 'node:http';
 import { parse } from 'node:querystring';
 import { decodeJwt } from 'jose';
 import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
+import { introspectionScope } from '../grants/scopes.ts';
 import { networksOf, wideLimitFactor } from '../http/network.ts';
 import { Problem } from '../http/problem.ts';
 import { type RateLimiter, rateHeaders } from '../http/rate_limit.ts';
+import type { ProviderOptions } from './provider_options.ts';
 
 const limitedPaths: ReadonlySet<string> = new Set(['/oauth/token', '/oauth/introspect', '/oauth/revoke']);
 
@@ -37,19 +43,52 @@ interface Key {
 }
 
 /** Adds the rate limit to oidc-provider's middleware. */
-export function useEndpointLimit(provider: Provider, limiter: RateLimiter): void {
+export function useEndpointLimit(
+  provider: Provider,
+  { limiter, clients, verifier }: Pick<ProviderOptions, 'limiter' | 'clients' | 'verifier'>,
+): void {
   provider.use(async (ctx: KoaContextWithOIDC, next: () => Promise<void>) => {
     if (ctx.method !== 'POST' || !limitedPaths.has(ctx.path)) return next();
     const claimed = claimedClient(ctx);
     const keys = [...failureKeys(ctx.ip), ...(claimed === undefined ? [] : claimedKeys(claimed, ctx.ip))];
+    if (claimed !== undefined && isUnknownToken(ctx)) keys.push(unknownTokenKey(claimed.id));
     try {
       for (const { key, factor } of keys) limiter.peek(key, factor);
     } catch (error) {
       return refuse(ctx, error);
     }
     await next();
-    count(ctx, limiter);
+    if (!(await isOfApi(ctx))) return count(ctx, limiter);
+    try {
+      countForApi(ctx, limiter);
+    } catch (error) {
+      refuse(ctx, error);
+    }
   });
+
+  function isUnknownToken(ctx: KoaContextWithOIDC): boolean {
+    const token = introspectedToken(ctx);
+    return token !== undefined && isOpaque(token) && !verifier.isKnown(token);
+  }
+
+  /** Whether an API has introspected a token. */
+  async function isOfApi(ctx: KoaContextWithOIDC): Promise<boolean> {
+    const client: Client | undefined = ctx.oidc?.client;
+    if (client === undefined || client.clientAuthMethod === 'none') return false;
+    if (ctx.status !== 200 || introspectedToken(ctx) === undefined) return false;
+    const cached = await clients.find(client.clientId).catch(() => undefined);
+    return cached?.client.scopes.includes(introspectionScope) === true;
+  }
+}
+
+/** Counts an introspection by an API. @throws Problem 429 if what it found is above its limit */
+function countForApi(ctx: KoaContextWithOIDC, limiter: RateLimiter): void {
+  const { clientId } = ctx.oidc.client as Client;
+  const { active, client_id: app } = ctx.body as { active: boolean; client_id?: string };
+  const ofApp = app === clientId ? clientKey(clientId) : appTokenKey(clientId, String(app));
+  const { key, factor } = active ? ofApp : unknownTokenKey(clientId);
+  const state = limiter.count(key, factor);
+  if (state !== undefined) ctx.set(rateHeaders(state));
 }
 
 /** Counts a finished request. The response headers report the state of the last key. */
@@ -90,6 +129,15 @@ function clientKey(id: string): Key {
   return { key: `oauth client:${id}`, factor: clientFactor };
 }
 
+function appTokenKey(id: string, app: string): Key {
+  return { key: `oauth client:${id} app:${app}`, factor: clientFactor };
+}
+
+/** Tokens that strangers send to an API. */
+function unknownTokenKey(id: string): Key {
+  return { key: `oauth unknown tokens:${id}`, factor: clientFactor };
+}
+
 function publicKeys(id: string, address: string): Key[] {
   return [
     ...addressKeys('oauth public', address, clientFactor),
@@ -122,6 +170,16 @@ function claimedClient(ctx: KoaContextWithOIDC): Claimed | undefined {
   const claimed = id ?? (assertion === undefined ? undefined : subjectOf(assertion));
   if (claimed === undefined) return undefined;
   return { id: claimed, isNamedOnly: secret === undefined && assertion === undefined };
+}
+
+function introspectedToken(ctx: KoaContextWithOIDC): string | undefined {
+  if (ctx.path !== '/oauth/introspect') return undefined;
+  return textOf(parse((bodies.get(ctx.req) ?? '').toString()).token);
+}
+
+/** A JWT is verified without a query, and an API introspects only those that it has verified itself. */
+function isOpaque(token: string): boolean {
+  return !token.includes('.');
 }
 
 /** oidc-provider treats an empty parameter as absent. */

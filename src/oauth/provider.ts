@@ -22,6 +22,7 @@ import { requireReviewedApp, resolveGrant } from './grant_policy.ts';
 import { useInteractionBinding } from './interaction_binding.ts';
 import { sessionSeconds } from './login_session.ts';
 import { mtlsAuthMethods } from './mtls/mtls.ts';
+import { useOpaqueTokens } from './opaque_token.ts';
 import { outgoingRequests } from './outgoing_requests.ts';
 import { errorRenderer, styleForwardingForm } from './page_rendering.ts';
 import { pairwiseSubjects } from './pairwise.ts';
@@ -91,7 +92,7 @@ export function createProvider(options: ProviderOptions): Provider {
   const provider = new PolicyProvider(config.baseUrl, configuration);
   // mount.ts sets host and protocol from the base URL alone.
   provider.proxy = true;
-  useEndpointLimit(provider, options.limiter);
+  useEndpointLimit(provider, options);
   provider.use(completeMetadata(config.baseUrl, options.scopes, options.settings));
   provider.use(completeKeySet(options.foreignKeys));
   provider.use(styleForwardingForm(options.pages));
@@ -105,6 +106,7 @@ export function createProvider(options: ProviderOptions): Provider {
   useInteractionBinding(provider, config.baseUrl);
   useErrorResponses(provider);
   const newRefreshToken = refreshTokenValues(secret);
+  useOpaqueTokens(provider);
   Object.assign(provider.RefreshToken.prototype, { generateTokenId: newRefreshToken });
   provider.ReplayDetection.unique = (issuer, jti, expiresAt) =>
     useProof(db, issuer, jti, expiresAt + proofAheadSeconds);

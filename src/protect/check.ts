@@ -38,6 +38,7 @@ export interface CheckOptions {
   verifyJwt: (token: string, digest: string) => Promise<TokenClaims | undefined>;
   /** Null: tokens are not introspected. */
   introspect: Introspect | null;
+  acceptsOpaqueTokens: boolean;
   errorResponses: ErrorResponses;
   replays: ReplayStore;
   nonces: ProofNonces | null;
@@ -104,7 +105,8 @@ async function readToken(
   if (token.length > tokenLengthMax) return undefined;
   if (token.split('.').length === 3) return options.verifyJwt(token, digest);
   // Only the issuer can look up an opaque token.
-  const response = await options.introspect?.(token, digest);
+  if (!options.acceptsOpaqueTokens) return undefined;
+  const response = await options.introspect?.(token, digest, false);
   if (response === undefined) return undefined;
   if (response.iss !== undefined && response.iss !== options.issuer) return undefined;
   if (!isAudience(response.aud, options.audience)) return undefined;
@@ -164,7 +166,7 @@ async function checkBinding(
 /** Introspects a JWT. An opaque token has already been introspected. */
 async function isWithdrawn(token: string, digest: string, { introspect }: CheckOptions): Promise<boolean> {
   if (introspect === null || token.split('.').length !== 3) return false;
-  return (await introspect(token, digest)) === undefined;
+  return (await introspect(token, digest, true)) === undefined;
 }
 
 /** The path of the request target. Host and protocol come from the configuration, not from the request. */

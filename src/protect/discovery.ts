@@ -9,6 +9,8 @@ export interface IssuerMetadata {
   readonly tokenEndpoint: string;
   /** Null if the issuer has none. */
   readonly introspectionEndpoint: string | null;
+  /** What opaque access tokens begin with; null if they have no form that can be checked (older servers). */
+  readonly opaqueTokenPrefix: string | null;
 }
 
 /** Milliseconds that metadata is cached, and that a failure is cached. */
@@ -86,7 +88,13 @@ function readMetadata(issuer: string, document: Record<string, unknown>): Issuer
   if (jwksUri === null || tokenEndpoint === null) {
     throw new IssuerUnavailable('the metadata of the issuer contains no jwks_uri or token_endpoint');
   }
-  return { jwksUri, tokenEndpoint, introspectionEndpoint: endpoint('introspection_endpoint') };
+  const prefix = document.opaque_access_token_prefix;
+  return {
+    jwksUri,
+    tokenEndpoint,
+    introspectionEndpoint: endpoint('introspection_endpoint'),
+    opaqueTokenPrefix: typeof prefix === 'string' && prefix !== '' ? prefix : null,
+  };
 }
 
 /** Parses a URL. @returns undefined if it is invalid */

@@ -4,14 +4,20 @@
  */
 
 import { LRUCache } from 'lru-cache';
+import { createAllowance } from './allowance.ts';
 import { type FetchObject, IssuerUnavailable } from './bounded_fetch.ts';
 import { clientAuthorization } from './client_authentication.ts';
 import type { IssuerMetadata } from './discovery.ts';
+import { isOpaqueToken } from './opaque_token.ts';
 
-/** Maximum number of cached responses. */
-const cachedMax = 10_000;
+/** Maximum number of active tokens and of others that are remembered. */
+const rememberedMax = 10_000;
+/** Milliseconds that a token counts as inactive after the issuer said so. */
+const inactiveMs = 30_000;
 /** Maximum requests in flight. Further ones fail, so that one caller cannot overload the issuer. */
 const inFlightMax = 100;
+/** Of these, for unknown tokens. The others are free for tokens that the issuer is known to have issued. */
+const unknownInFlightMax = 50;
 
 export interface IntrospectionOptions {
   discover: () => Promise<IssuerMetadata>;
@@ -25,36 +31,79 @@ export interface IntrospectionOptions {
 /** The introspection response for an active access token; undefined for any other token. */
 export type Introspected = Readonly<Record<string, unknown>> | undefined;
 
-export type Introspect = (token: string, digest: string) => Promise<Introspected>;
+/**
+ * @param isSigned whether the issuer's signature of the token was verified
+ * @throws IssuerUnavailable if the issuer does not respond, or may not be asked
+ */
+export type Introspect = (token: string, digest: string, isSigned: boolean) => Promise<Introspected>;
 
-/** @returns the function, which throws IssuerUnavailable if the issuer does not respond */
+interface Answer {
+  response: Promise<Introspected>;
+  requestedAt: number;
+}
+
+/**
+ * Anyone can send an opaque token, and only the issuer knows whether it is one of its tokens. So strangers have limits of
+ * their own: a token without the issuer's form is refused without a request, an inactive one is remembered, and unknown ones
+ * have an allowance (allowance.ts) and half of the requests in flight. A token that was active before, or that has the
+ * issuer's signature, needs none of that.
+ */
 export function createIntrospection(options: IntrospectionOptions): Introspect {
   const cacheMs = options.cacheSeconds * 1_000;
-  const cache = new LRUCache<string, { response: Promise<Introspected>; requestedAt: number }>({
-    max: cachedMax,
-  });
+  /** The last answer for each token that was active. An old one still says that the issuer knows the token. */
+  const active = new LRUCache<string, Answer>({ max: rememberedMax });
+  const inactive = new LRUCache<string, true>({ max: rememberedMax, ttl: inactiveMs });
+  const pending = new Map<string, Answer>();
+  const allowance = createAllowance();
   let inFlight = 0;
+  let unknownInFlight = 0;
 
-  return async function introspect(token, digest) {
-    const cached = cache.get(digest);
-    if (cached !== undefined && performance.now() - cached.requestedAt < cacheMs) return cached.response;
-    if (inFlight >= inFlightMax) {
-      throw new IssuerUnavailable(`${inFlightMax} introspection requests are already in flight`);
+  return async function introspect(token, digest, isSigned) {
+    const isKnown = isSigned || active.has(digest);
+    if (!isKnown && !(await hasForm(token, options))) return undefined;
+    if (inactive.has(digest)) return undefined;
+    const last = pending.get(digest) ?? active.get(digest);
+    if (last !== undefined && performance.now() - last.requestedAt < cacheMs) return last.response;
+    return request(token, digest, isKnown);
+  };
+
+  function request(token: string, digest: string, isKnown: boolean): Promise<Introspected> {
+    if (inFlight >= inFlightMax || (!isKnown && unknownInFlight >= unknownInFlightMax)) {
+      throw new IssuerUnavailable(`${inFlight} introspection requests are already in flight`);
+    }
+    if (!isKnown && !allowance.take()) {
+      throw new IssuerUnavailable('too many opaque tokens were unknown to the issuer');
     }
     inFlight += 1;
-    const response = sendRequest(token, options).finally(() => {
-      inFlight -= 1;
-    });
-    if (cacheMs > 0) {
-      const entry = { response, requestedAt: performance.now() };
-      cache.set(digest, entry);
-      // A failure is returned to the callers that waited for it, but is not cached.
-      response.catch(() => {
-        if (cache.get(digest) === entry) cache.delete(digest);
-      });
+    if (!isKnown) unknownInFlight += 1;
+    const answer: Answer = { requestedAt: performance.now(), response: send() };
+    pending.set(digest, answer);
+    return answer.response;
+
+    async function send(): Promise<Introspected> {
+      try {
+        const response = await sendRequest(token, options);
+        if (response === undefined) {
+          active.delete(digest);
+          inactive.set(digest, true);
+        } else {
+          active.set(digest, answer);
+          if (!isKnown) allowance.giveBack();
+        }
+        return response;
+      } finally {
+        inFlight -= 1;
+        if (!isKnown) unknownInFlight -= 1;
+        // A failure is returned to the callers that waited for it, but is not cached.
+        if (pending.get(digest) === answer) pending.delete(digest);
+      }
     }
-    return response;
-  };
+  }
+}
+
+async function hasForm(token: string, { discover }: IntrospectionOptions): Promise<boolean> {
+  const { opaqueTokenPrefix } = await discover();
+  return opaqueTokenPrefix === null || isOpaqueToken(token, opaqueTokenPrefix);
 }
 
 async function sendRequest(token: string, options: IntrospectionOptions): Promise<Introspected> {

@@ -37,6 +37,11 @@ export interface ProtectorOptions {
    * until it expires, at most 15 minutes, and opaque tokens are always rejected.
    */
   offline?: boolean | undefined;
+  /**
+   * Whether opaque tokens are introspected. Set it to false if no app of yours has them: they are then rejected without a
+   * request to the issuer. Default: true.
+   */
+  opaqueTokens?: boolean | undefined;
   /** Content of the resource metadata: the scopes of your API, its name, and the URL of its documentation. */
   scopes?: readonly string[] | undefined;
   name?: string | undefined;
@@ -89,6 +94,7 @@ export function createProtector(options: ProtectorOptions): Protector {
     origin,
     verifyJwt: createJwtVerifier({ issuer, audience, discover, fetchObject }),
     introspect,
+    acceptsOpaqueTokens: options.opaqueTokens ?? true,
     errorResponses: createErrorResponses(metadata.url),
     replays: options.replays ?? createReplayStore(),
     nonces: options.dpopNonceSecret === undefined ? null : createProofNonces(options.dpopNonceSecret),

@@ -3,7 +3,10 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
+import { newSecret } from '../../src/crypto/digest.ts';
 import { newId } from '../../src/crypto/ids.ts';
+import { AccessTokenVerifier } from '../../src/oauth/access_token.ts';
+import { newOpaqueToken } from '../../src/oauth/opaque_token.ts';
 import { createPlatform } from '../../src/platform.ts';
 import {
   authorize,
@@ -191,6 +194,28 @@ test('opaque access tokens open the API, introspect and expire like JWTs', async
   await new Promise((resolve) => setTimeout(resolve, 1_000));
   assert.equal(await open(mine), 401);
   assert.equal(await open(token), 200);
+});
+
+test('attack: a text that has not the form of an opaque token costs no query', async () => {
+  const asked: string[] = [];
+  const lookUp = async (token: string) => {
+    asked.push(token);
+    return undefined;
+  };
+  const verifier = new AccessTokenVerifier(server.baseUrl, lookUp, async () => {});
+  const token = newOpaqueToken();
+  const texts = [
+    'x',
+    newSecret(),
+    `nat_${newSecret()}`,
+    `${token}x`,
+    token.slice(0, -1),
+    `nat_${'a'.repeat(49)}`,
+  ];
+  for (const text of texts) assert.equal(await verifier.verify(text), undefined);
+  assert.deepEqual(asked, []);
+  assert.equal(await verifier.verify(token), undefined);
+  assert.deepEqual(asked, [token]);
 });
 
 test('oauth 39: a request without PKCE is accepted when operator and client both allow it, and never from a public client', async (context) => {

@@ -2,8 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { newOpaqueToken } from '../../src/oauth/opaque_token.ts';
 import { requester } from '../support/clients/api_client.ts';
-import { basic, createTestClient, postForm } from '../support/clients/oauth.ts';
+import { basic, createTestClient, mintAccessToken, postForm } from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_RATE_LIMIT: '3', NUNCIO_TRUST_PROXY: '127.0.0.1' });
@@ -190,6 +191,73 @@ test('attack: one address with many public clients gets no more than one authent
     );
   }
   assert.equal(ofSite.filter((status) => status !== 429).length, 9);
+});
+
+/** A client that may introspect the tokens of others. */
+function createApi() {
+  return createTestClient(server, {
+    grantTypes: ['client_credentials'],
+    scopes: ['read:tokens'],
+    redirectUris: [],
+  });
+}
+
+test('attack: tokens that strangers send to an API use up neither its limit nor its users’ access', async () => {
+  const api = await createApi();
+  const app = await createTestClient(server, { metadata: { access_token_format: 'opaque' } });
+  const authorization = basic(api.id, api.secret ?? '');
+  const introspect = async (token: string) => {
+    const { status, body } = await ask('/oauth/introspect', '192.0.2.1', { authorization }, { token });
+    return status === 200 ? body.active : status;
+  };
+  await startOfMinute();
+  const known = String((await postForm(server, '/oauth/token', app, forToken)).body.access_token);
+  assert.ok(!known.includes('.'));
+  assert.equal(await introspect(known), true);
+  const answers: unknown[] = [];
+  for (let index = 0; index < 20; index += 1) answers.push(await introspect(`random ${index}`));
+  for (let index = 0; index < 20; index += 1) answers.push(await introspect(newOpaqueToken()));
+  assert.deepEqual(answers.slice(0, 30), Array(30).fill(false));
+  assert.deepEqual(answers.slice(30), Array(10).fill(429));
+  assert.equal(await introspect(known), true, 'a token that was active before');
+  const signed = await mintAccessToken(server, { client: app, scopes: ['read:posts'] });
+  assert.equal(await introspect(signed.accessToken), true, 'a token with a signature');
+  const { status } = await ask(
+    '/oauth/token',
+    '192.0.2.2',
+    { authorization },
+    { grant_type: 'client_credentials' },
+  );
+  assert.equal(status, 200, 'the API’s own tokens');
+});
+
+test('attack: the tokens of one app do not use up what an API may ask about the tokens of others', async () => {
+  const api = await createApi();
+  const authorization = basic(api.id, api.secret ?? '');
+  const [greedy, other] = [await createTestClient(server), await createTestClient(server)];
+  const introspect = async (client: { id: string }) => {
+    const { accessToken: token } = await mintAccessToken(server, { client, scopes: ['read:posts'] });
+    return (await ask('/oauth/introspect', '192.0.2.1', { authorization }, { token })).status;
+  };
+  await startOfMinute();
+  const statuses: number[] = [];
+  for (let index = 0; index < 32; index += 1) statuses.push(await introspect(greedy));
+  assert.deepEqual(statuses, [...Array(30).fill(200), 429, 429]);
+  assert.equal(await introspect(other), 200);
+});
+
+test('a client without read:tokens has one limit for all its requests, whatever it introspects', async () => {
+  const client = await createTestClient(server, {
+    grantTypes: ['client_credentials'],
+    scopes: ['read:posts'],
+  });
+  const authorization = basic(client.id, client.secret ?? '');
+  await startOfMinute();
+  for (let index = 0; index < 30; index += 1) {
+    const form = { token: newOpaqueToken() };
+    assert.equal((await ask('/oauth/introspect', '192.0.2.1', { authorization }, form)).status, 200);
+  }
+  assert.equal((await ask('/oauth/token', '192.0.2.1', { authorization }, forToken)).status, 429);
 });
 
 test('attack: one /64 does not use up its /48’s limit', async () => {

@@ -261,20 +261,32 @@ test('an active token is accepted only as a live access token for this API', asy
   assert.equal(await asked({ cnf: { jkt: 'abc' } }), 401);
 });
 
-test('at most 100 introspections are in flight', async (t) => {
-  const issuer = await startIssuer(t);
+/** Answers introspections only when told to. */
+function holdIntrospections(issuer: Issuer): ServerResponse[] {
   const held: ServerResponse[] = [];
-  const { ask } = setUp(issuer, online);
-  assert.equal(await ask(await issuer.token()), 200);
   issuer.answers['/introspect'] = (_request: IncomingMessage, response: ServerResponse) => {
     held.push(response);
   };
-  const opaque = Array.from({ length: 110 }, (_, index) => ask(`opaque-${index}`));
-  const turnedAway = opaque.slice(100);
-  assert.deepEqual(new Set(await Promise.all(turnedAway)), new Set([503]));
+  return held;
+}
+
+test('at most 100 introspections are in flight, and at most 50 of tokens that the issuer may not know', async (t) => {
+  const issuer = await startIssuer(t);
+  const { ask } = setUp(issuer, online);
+  assert.equal(await ask(await issuer.token()), 200);
+  const held = holdIntrospections(issuer);
+  const opaque = Array.from({ length: 60 }, (_, index) => ask(`opaque-${index}`));
+  assert.deepEqual(new Set(await Promise.all(opaque.slice(50))), new Set([503]));
+  const tokens = await Promise.all(
+    Array.from({ length: 60 }, (_, index) => issuer.token({ jti: `j${index}` })),
+  );
+  const signed = tokens.map(ask);
   while (held.length < 100) await sleep(10);
-  for (const response of held) response.end('{"active":false}');
-  assert.deepEqual(new Set(await Promise.all(opaque.slice(0, 100))), new Set([401]));
+  for (const response of held.splice(0)) response.end('{"active":false}');
+  assert.deepEqual(new Set(await Promise.all(opaque.slice(0, 50))), new Set([401]));
+  const statuses = await Promise.all(signed);
+  assert.equal(statuses.filter((status) => status === 401).length, 50);
+  assert.equal(statuses.filter((status) => status === 503).length, 10);
 });
 
 test('the default reports to the process once a minute at most', async (t) => {
