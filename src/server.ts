@@ -40,7 +40,7 @@ import { closeApplication, createApplication } from './http/application.ts';
 import { Closing } from './http/closing.ts';
 import { registerHealth } from './http/health.ts';
 import { sweepIdempotencyKeys } from './http/idempotency.ts';
-import { createRegistry, registerMetrics } from './http/metrics.ts';
+import { countFalseHints, createRegistry, registerMetrics } from './http/metrics.ts';
 import { RateLimiter } from './http/rate_limit.ts';
 import { tlsOptions, watchTls } from './http/tls.ts';
 import { registerTracing } from './http/tracing.ts';
@@ -119,14 +119,15 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   const { config, platform, databaseUrl, secret, logger } = options;
   const upstreamSecrets = options.upstreamSecrets ?? readUpstreamSecrets(platform.accounts.upstream);
   const shares = divideConnections(config.databaseConnections);
-  const { db, logDb, notifications, outbox } = openDatabases(options, shares, opened);
+  const registry = createRegistry();
+  const onFalseHints = countFalseHints(registry);
+  const { db, logDb, notifications, outbox } = openDatabases(options, shares, onFalseHints, opened);
   const app = openApplication(options, opened);
   // Used for metadata of apps, logout notices and deliveries.
   const egress: Egress = {
     ...options.egress,
     ...(config.egressProxy === null ? {} : { proxy: readEgressProxy(config.egressProxy) }),
   };
-  const registry = createRegistry();
   registerTracing(app);
   registerMetrics(app, registry, db, () => webhooks.metrics());
   const scopes = createScopeCatalogue(platform.objects);
@@ -203,6 +204,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     deliveryKeys,
     egress,
     guard: limited,
+    onFalseHints,
     // Functions cannot be passed to a thread.
     enginePlace: options.enginePlace ?? (egress.resolveHost === undefined ? 'thread' : 'here'),
     logger,
@@ -239,6 +241,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
 function openDatabases(
   { databaseUrl, logger }: ServerOptions,
   shares: ReturnType<typeof divideConnections>,
+  onFalseHints: (channel: string, count: number) => void,
   opened: Closing,
 ) {
   const onDatabaseError = (error: Error) => logger.warn({ err: error }, 'database connection lost');
@@ -257,7 +260,7 @@ function openDatabases(
   opened.defer('database connections', () => db.destroy());
   const logDb = openDatabase({ ...shared, ...logTimeouts, connectionsMax: shares.log });
   opened.defer('database connections of the log', () => logDb.destroy());
-  const notifications = new Notifications(databaseUrl, onDatabaseError);
+  const notifications = new Notifications(databaseUrl, onDatabaseError, onFalseHints);
   opened.defer('notifications', () => notifications.stop());
   const outbox = new Outbox(db, notifications);
   opened.defer('outbox', () => outbox.stop());

@@ -17,6 +17,8 @@ export interface CachedClient {
 
 /** Maximum number of cached clients. */
 const clientsMax = 10_000;
+/** RFC 6749 appendix A.1; also excludes characters that PostgreSQL rejects. */
+const clientId = /^[\x21-\x7e]{1,2048}$/;
 /** Milliseconds until an entry expires, with and without a connection for notifications. */
 const cacheMs = 60_000;
 const cacheMsWithoutNotifications = 500;
@@ -32,11 +34,13 @@ export class ClientCache {
     this.#db = db;
     this.#notifications = notifications;
     notifications.listen('client_changed', {
-      onNotification: (id) => this.#forget(id),
-      onListening: () => {
-        this.#clients.clear();
-        this.#loading.clear();
+      onHints: ({ payloads, isCut }) => {
+        if (isCut) this.#clear();
+        // The next request reads the client again.
+        else for (const id of payloads) this.#forget(id);
+        return [...payloads].filter((id) => !clientId.test(id)).length;
       },
+      onListening: () => this.#clear(),
     });
   }
 
@@ -51,8 +55,7 @@ export class ClientCache {
     const cached = this.#clients.get(id);
     const maxAgeMs = this.#notifications.isListening ? cacheMs : cacheMsWithoutNotifications;
     if (cached !== undefined && performance.now() - cached.at < maxAgeMs) return cached.found;
-    // RFC 6749 appendix A.1; also excludes characters that PostgreSQL rejects.
-    if (!/^[\x21-\x7e]{1,2048}$/.test(id)) return undefined;
+    if (!clientId.test(id)) return undefined;
     let loading = this.#loading.get(id);
     if (loading === undefined) {
       loading = this.#load(id);
@@ -83,6 +86,11 @@ export class ClientCache {
     } finally {
       if (this.#loading.get(id) === mine) this.#loading.delete(id);
     }
+  }
+
+  #clear(): void {
+    this.#clients.clear();
+    this.#loading.clear();
   }
 
   #forget(id: string): void {

@@ -33,7 +33,7 @@ export async function migrateCollections(
   const client = await connectClient(connectionString, 'nuncio migrate');
   try {
     await client.query('begin');
-    await client.query(`select pg_advisory_xact_lock(lock_key('collections'))`);
+    await client.query(`select take_lock('collections')`);
     const plan = await planTables(client, collections);
     for (const statement of plan.statements) await client.query(statement);
     await client.query('commit');

@@ -120,12 +120,13 @@ const missingPartitionsMax = 16;
 /**
  * Returns the partition that a row needs and that does not exist, or undefined for any other error. Partitions are created
  * ahead of time, but the database's clock may have jumped further ahead, or jumped ahead and back. A violated check
- * constraint has the same SQLSTATE, so the text decides.
+ * constraint has the same SQLSTATE, so the function in PostgreSQL's source decides: messages are translated (`lc_messages`).
  */
 function findMissingPartition(error: unknown): MissingPartition | undefined {
   if (!(error instanceof pg.DatabaseError) || error.code !== '23514') return undefined;
-  if (error.table === undefined || !error.message.startsWith('no partition of relation')) return undefined;
-  return { table: error.table, day: /= \((.+)\)\.$/.exec(error.detail ?? '')?.[1] ?? null };
+  if (error.table === undefined || error.routine !== 'ExecFindPartition') return undefined;
+  // Of the detail, only the words around "(day) = (2026-01-31)" are translated.
+  return { table: error.table, day: /\) = \(([^()]+)\)/.exec(error.detail ?? '')?.[1] ?? null };
 }
 
 /** The driver's message when a result did not arrive in time. The driver gives it no code. */
@@ -246,12 +247,14 @@ function statementName(text: string): string | undefined {
 
 /**
  * Returns a new name for a statement whose prepared form is stale because a migration has added a column. All statements
- * are then prepared again on every connection. The error's SQLSTATE (0A000) also means other things, so its text decides.
+ * are then prepared again on every connection. The error's SQLSTATE (0A000) also means other things, so the function in
+ * PostgreSQL's source decides.
  * @param name the name of the stale statement
  * @returns undefined for any other error
  */
 function renameStale(error: Error, name: string, text: string): string | undefined {
-  if (!/cached plan must not change result type/.test(error.message)) return undefined;
+  const { code, routine } = error as pg.DatabaseError;
+  if (code !== '0A000' || routine !== 'RevalidateCachedQuery') return undefined;
   if (statementName(text) === name) preparedGeneration += 1;
   return statementName(text);
 }

@@ -13,6 +13,10 @@ const directory = new URL('../../migrations/', import.meta.url);
 const applicationName = 'nuncio migrate';
 /** SQLSTATE `insufficient_privilege`. */
 const insufficientPrivilege = '42501';
+/** SQLSTATEs of creating what another transaction has just created: unique_violation, duplicate_schema, duplicate_table. */
+const createdElsewhere: ReadonlySet<string> = new Set(['23505', '42P06', '42P07']);
+/** One attempt for the schema, one for the table, and one that finds both. */
+const attemptsMax = 3;
 
 /** The schema cannot be migrated, for a reason that the operator can fix. */
 export class SchemaError extends Error {
@@ -26,22 +30,30 @@ export class SchemaError extends Error {
  */
 export async function migrate(connectionString: string): Promise<string[]> {
   const schema = schemaOf(connectionString);
+  for (let count = 1; ; count += 1) {
+    try {
+      return await migrateOnce(connectionString, schema);
+    } catch (error) {
+      // Another node created the schema or the table at the same time. This one waited for its commit.
+      if (count === attemptsMax || !createdElsewhere.has(String((error as pg.DatabaseError).code)))
+        throw explained(error, schema);
+    }
+  }
+}
+
+async function migrateOnce(connectionString: string, schema: string): Promise<string[]> {
   const client = await connectClient(connectionString, applicationName);
   try {
     await client.query('begin');
-    // The function `lock_key` does not exist yet.
-    await client.query('select pg_advisory_xact_lock(hashtextextended($1, 7236501127))', [
-      `${schema} migrate`,
-    ]);
     await prepareSchema(client, schema);
+    // One node at a time. Other roles of the database cannot lock the table.
+    await client.query('lock table migrations in share row exclusive mode');
     const applied = await pendingMigrations(client).then((pending) => applyAll(client, pending));
     // By default PostgreSQL lets every role execute a new function.
     if (applied.length > 0)
       await client.query(`revoke all on all functions in schema "${schema}" from public`);
     await client.query('commit');
     return applied;
-  } catch (error) {
-    throw explained(error, schema);
   } finally {
     await client.end();
   }

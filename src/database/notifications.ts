@@ -1,12 +1,14 @@
 /**
  * Notifications between nodes (LISTEN/NOTIFY). One connection listens for the whole process. Channel names begin with the
  * schema, because channels belong to the whole database. Notifications are lost while the connection is down. Each listener
- * is therefore told when listening begins (again), and must then reload its state.
+ * is therefore told when listening begins (again), and must then reload its state. Other roles of the database can send
+ * notifications too, so their content is only a hint (hints.ts).
  *
  *   connecting → listening → (connection lost) → connecting …
  */
 
 import pg from 'pg';
+import { type HintListener, HintQueue } from './hints.ts';
 import { schemaOf, searchPathStatement } from './schema.ts';
 
 /** Pause between reconnection attempts. */
@@ -15,48 +17,59 @@ const reconnectPauseMs = 250;
 const endMsMax = 1_000;
 /** Interval between checks of the connection. */
 const heartbeatMs = 5_000;
-
-export interface Listener {
-  onNotification: (payload: string) => void;
-  /** Listening has begun (again). Earlier notifications may be lost. */
-  onListening?: () => void;
-}
+/**
+ * Share of PostgreSQL's notification queue from which on this connection counts as lost. A session that listens and stays in a
+ * transaction fills the queue for the whole server. The database sends no notifications above twice this share (`announce`).
+ */
+const queueShareMax = 0.25;
 
 export class Notifications {
   readonly #connectionString: string;
   readonly #schema: string;
   readonly #onError: (error: Error) => void;
-  readonly #listeners = new Map<string, Set<Listener>>();
+  readonly #onFalseHints: (channel: string, count: number) => void;
+  readonly #listeners = new Map<string, { queue: HintQueue; listener: HintListener }[]>();
   /** The only client: it connects or listens. Undefined during the pause after a lost connection. */
   #client: pg.Client | undefined;
   #isListening = false;
+  /** Whether the server's queue has room, so that no notification is left out. */
+  #hasRoom = true;
   #retry: NodeJS.Timeout | undefined;
   #heartbeat: NodeJS.Timeout | undefined;
   #stopped = false;
   /** Whether the current outage has been reported. */
   #isReported = false;
 
-  /** @param onError called once per outage, not for each reconnection attempt */
-  constructor(connectionString: string, onError: (error: Error) => void) {
+  /**
+   * @param onError called once per outage, not for each reconnection attempt, and when a listener fails
+   * @param onFalseHints called when a listener found that hints were false
+   */
+  constructor(
+    connectionString: string,
+    onError: (error: Error) => void,
+    onFalseHints: (channel: string, count: number) => void = () => {},
+  ) {
     this.#connectionString = connectionString;
     this.#schema = schemaOf(connectionString);
     this.#onError = onError;
+    this.#onFalseHints = onFalseHints;
   }
 
-  /** Whether the process currently receives notifications. */
+  /** Whether the process currently receives every notification. */
   get isListening(): boolean {
-    return this.#isListening;
+    return this.#isListening && this.#hasRoom;
   }
 
   /**
    * Adds a listener. Call this before `start`.
-   * @param channel lower-case letters and underscores; senders notify `current_schema() || '.<channel>'`
+   * @param channel lower-case letters and underscores; senders call the SQL function `announce`
    */
-  listen(channel: string, listener: Listener): void {
+  listen(channel: string, listener: HintListener): void {
     if (!/^[a-z_]{1,22}$/.test(channel)) throw new Error(`not a channel name: ${channel}`);
+    const queue = new HintQueue(listener, (count) => this.#onFalseHints(channel, count), this.#onError);
     const name = `${this.#schema}.${channel}`;
-    const listeners = this.#listeners.get(name) ?? new Set();
-    this.#listeners.set(name, listeners.add(listener));
+    const listeners = this.#listeners.get(name) ?? [];
+    this.#listeners.set(name, [...listeners, { queue, listener }]);
   }
 
   /** Connects. If that fails, it retries in the background. */
@@ -73,7 +86,7 @@ export class Notifications {
     client.on('error', (error) => this.#lost(client, error));
     client.on('end', () => this.#lost(client, new Error('the connection ended')));
     client.on('notification', ({ channel, payload }) => {
-      for (const listener of this.#listeners.get(channel) ?? []) listener.onNotification(payload ?? '');
+      for (const { queue } of this.#listeners.get(channel) ?? []) queue.add(payload ?? '');
     });
     try {
       await client.connect();
@@ -88,12 +101,26 @@ export class Notifications {
     this.#isListening = true;
     this.#isReported = false;
     this.#heartbeat = setInterval(() => {
-      client.query('select 1').catch((error: Error) => this.#lost(client, error));
+      this.#checkQueue(client).catch((error: Error) => this.#lost(client, error));
     }, heartbeatMs);
     this.#heartbeat.unref();
     for (const listeners of this.#listeners.values()) {
-      for (const listener of listeners) listener.onListening?.();
+      for (const { listener } of listeners) listener.onListening?.();
     }
+  }
+
+  async #checkQueue(client: pg.Client): Promise<void> {
+    const { rows } = await client.query<{ usage: number }>('select pg_notification_queue_usage() as usage');
+    const usage = rows[0]?.usage ?? 0;
+    const hasRoom = usage < queueShareMax;
+    if (this.#hasRoom && !hasRoom) {
+      this.#onError(
+        new Error(
+          `PostgreSQL's notification queue is ${Math.round(usage * 100)} % full: a session listens within a long transaction`,
+        ),
+      );
+    }
+    this.#hasRoom = hasRoom;
   }
 
   /** Reconnects, because the current connection may lead to a former primary. */
@@ -106,6 +133,7 @@ export class Notifications {
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#retry);
+    for (const { queue } of [...this.#listeners.values()].flat()) queue.stop();
     const client = this.#client;
     this.#forget();
     if (client === undefined) return;

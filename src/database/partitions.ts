@@ -8,7 +8,9 @@
 
 import { sql } from 'kysely';
 import pg from 'pg';
+import { newId } from '../crypto/ids.ts';
 import { type Database, partitionDaysAhead } from './database.ts';
+import { Lease } from './lease.ts';
 
 /** A waiting `detach concurrently` blocks no other session. A waiting `drop` blocks readers of that partition. */
 const lockTimeouts = { detach: '2s', drop: '200ms' };
@@ -48,24 +50,27 @@ export async function dropPartitions(
   tables: readonly string[],
   expiry: Expiry,
 ): Promise<boolean> {
-  return db.connection().execute(async (connection) => {
-    const { rows } = await sql<{ is_ours: boolean }>`
-      select pg_try_advisory_lock(lock_key('drop partitions')) as is_ours`.execute(connection);
-    if (!rows[0]?.is_ours) return false;
-    try {
-      let isComplete = true;
-      for (const table of tables) {
-        for (const partition of await listExpired(connection, table, expiry)) {
-          const done = await unlessLocked(() => dropPartition(connection, table, partition));
-          isComplete &&= done;
+  // Detaching cannot run in a transaction, so a row lock does not suffice. If the lease is lost, two nodes detach the same
+  // partition, and one of them fails.
+  const lease = new Lease({ db, name: 'drop partitions', holder: newId(), onError: () => {} });
+  if ((await lease.acquire()) !== 'self') return false;
+  return db
+    .connection()
+    .execute(async (connection) => {
+      try {
+        let isComplete = true;
+        for (const table of tables) {
+          for (const partition of await listExpired(connection, table, expiry)) {
+            const done = await unlessLocked(() => dropPartition(connection, table, partition));
+            isComplete &&= done;
+          }
         }
+        return isComplete;
+      } finally {
+        await sql`reset lock_timeout`.execute(connection).catch(() => {});
       }
-      return isComplete;
-    } finally {
-      await sql`reset lock_timeout`.execute(connection).catch(() => {});
-      await sql`select pg_advisory_unlock(lock_key('drop partitions'))`.execute(connection).catch(() => {});
-    }
-  });
+    })
+    .finally(() => lease.release());
 }
 
 interface Partition {

@@ -41,11 +41,14 @@ export async function isWaiting(db: Database): Promise<boolean> {
   return rows[0]?.is_waiting ?? false;
 }
 
-/** Claims the inbox until the end of the transaction. One server at a time ingests events, which keeps them in order. */
+/**
+ * Claims the inbox until the end of the transaction. One server at a time ingests events, which keeps them in order. The claim is a
+ * row lock, which no other role of the database can take. It ends with the transaction, so it needs no expiry and no fence.
+ */
 export async function claimInbox(tx: Transaction): Promise<boolean> {
-  const { rows } = await sql<{ is_ours: boolean }>`
-    select pg_try_advisory_xact_lock(lock_key('intake')) as is_ours`.execute(tx);
-  return rows[0]?.is_ours ?? false;
+  const { rows } = await sql`
+    select name from leases where name = 'intake' for update skip locked`.execute(tx);
+  return rows.length > 0;
 }
 
 /**

@@ -9,6 +9,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isRejection } from '../database/collector.ts';
 import type { Database } from '../database/database.ts';
+import { countNonempty } from '../database/hints.ts';
 import type { Notifications } from '../database/notifications.ts';
 import { QueueVacuum } from '../database/queue_vacuum.ts';
 import type { Catalogue } from './catalogue.ts';
@@ -78,8 +79,13 @@ export class Intake {
   /** @param options its `notifications` must not be started yet */
   constructor(options: IntakeOptions) {
     this.#options = options;
-    const wake = () => this.wake();
-    options.notifications.listen('inbox', { onNotification: wake, onListening: wake });
+    options.notifications.listen('inbox', {
+      onHints: (hints) => {
+        this.wake();
+        return countNonempty(hints);
+      },
+      onListening: () => this.wake(),
+    });
   }
 
   start(): void {

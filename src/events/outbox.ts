@@ -8,7 +8,7 @@
  */
 
 import { sql } from 'kysely';
-import { newId } from '../crypto/ids.ts';
+import { isId, newId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 
@@ -31,8 +31,10 @@ export class Outbox {
   constructor(db: Database, notifications: Notifications) {
     this.#db = db;
     notifications.listen(channel, {
-      onNotification: (node) => {
-        if (node !== this.#node) this.#runListeners();
+      onHints: ({ payloads }) => {
+        const others = [...payloads].filter((node) => node !== this.#node);
+        if (others.length > 0) this.#runListeners();
+        return others.filter((node) => !isId(node)).length;
       },
       onListening: () => this.#runListeners(),
     });
@@ -72,7 +74,7 @@ export class Outbox {
     this.#isPaused = true;
     // If it fails, the other nodes find the events by polling. It need not be durable, so it does not wait for the disk.
     sql`
-      select pg_notify(current_schema() || '.' || ${channel}, ${this.#node})
+      select announce(${channel}, ${this.#node})
       from (select set_config('synchronous_commit', 'off', true)) as local`
       .execute(this.#db)
       .catch(() => {});

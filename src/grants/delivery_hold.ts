@@ -40,8 +40,12 @@ const silentNodePollMs = 100;
 const holdLifetimeSeconds = 10;
 /** How often a hold that expired before its transaction is requested. */
 const attemptsMax = 3;
-/** The notification channel that nodes listen on. */
+/**
+ * The notification channel that nodes listen on. A notification is the id of a hold that begins, or of one that is over after a
+ * prefix. It only makes nodes read the table.
+ */
 export const deliveryHoldChannel = 'delivery_hold';
+export const overPrefix = 'over:';
 
 /**
  * The deliveries on hold: those of a client for one account (null for all accounts), those of all clients for one
@@ -112,10 +116,8 @@ async function requestHold(
       insert into delivery_holds (id, client_id, account_id, lane, until)
       -- Not now(), which may be from before a step of the clock (webhooks/lanes/clock_steps.ts).
       values (${id}, ${clientId}, ${accountId}, ${lane}, clock_timestamp() + ${holdLifetimeSeconds} * interval '1 second')
-      returning *)
-    select pg_notify(current_schema() || '.' || ${deliveryHoldChannel}, json_build_object(
-      'id', id, 'clientId', client_id, 'accountId', account_id, 'lane', lane)::text)
-    from asked`.execute(db);
+      returning id)
+    select announce(${deliveryHoldChannel}, id::text) from asked`.execute(db);
 }
 
 /**
@@ -185,17 +187,8 @@ async function releaseHold(db: Database | Transaction, id: string): Promise<bool
   const { rows } = await sql`
     with acknowledgements as (delete from delivery_hold_acknowledgements where hold = ${id}),
     ended as (delete from delivery_holds where id = ${id} returning id)
-    select pg_notify(current_schema() || '.' || ${deliveryHoldChannel}, json_build_object('id', id, 'isOver', true)::text) from ended`.execute(
-    db,
-  );
+    select announce(${deliveryHoldChannel}, ${overPrefix} || id::text) from ended`.execute(db);
   return rows.length > 0;
-}
-
-/** The content of a notification: a hold that begins, or the id of one that is over. */
-export type HoldNotice = DeliveryHold | { id: string; isOver: true };
-
-export function parseHoldNotice(payload: string): HoldNotice {
-  return JSON.parse(payload) as HoldNotice;
 }
 
 /** Reads all holds. Deletes those that have expired and whose transaction is not running. */

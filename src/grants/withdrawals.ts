@@ -1,6 +1,6 @@
 /**
  * The withdrawal list: access tokens that are valid by signature and expiry but must be refused. It is kept in
- * memory, so the API runs no query per request. Notifications update it at once, and it is never trusted for more
+ * memory, so the API runs no query per request. A notification makes a node read it at once, and it is never trusted for more
  * than a second without reading the database. A node that cannot read the database responds 503. Owns the table
  * `withdrawals`, which database triggers also write.
  */
@@ -71,8 +71,12 @@ export class WithdrawalList {
   constructor(db: Database, notifications: Notifications) {
     this.#db = db;
     notifications.listen('withdrawal', {
-      onNotification: (payload) => {
-        this.#entries.set(payload, performance.now() + entryMsMin);
+      onHints: async ({ payloads }) => {
+        // A read that is running may have begun before the withdrawal.
+        await this.#reading?.catch(() => {});
+        this.#reading ??= this.#read();
+        await this.#reading;
+        return [...payloads].filter((key) => !this.#entries.has(key)).length;
       },
     });
   }

@@ -84,10 +84,13 @@ export async function claimKeys(
   sealer?: Sealer,
 ): Promise<(JsonResponse | Problem | undefined)[]> {
   const names = requests.map(nameOf);
-  // PostgreSQL releases the locks at the end of the transaction, also when the connection breaks.
+  // PostgreSQL releases the locks at the end of the transaction, also when the connection breaks. Every role of the database can
+  // take advisory locks, but the salt makes these unpredictable.
   const { rows: locks } = await sql<{ isFree: boolean }>`
-    select pg_try_advisory_xact_lock(hashtextextended(current_schema() || ' ' || name, 50)) as "isFree"
-    from unnest(${names}::text[]) with ordinality as given (name, place) order by place`.execute(tx);
+    select pg_try_advisory_xact_lock(hashtextextended(salt || name, 50)) as "isFree"
+    from unnest(${names}::text[]) with ordinality as given (name, place), lock_salt order by place`.execute(
+    tx,
+  );
   const { rows } = await sql<JsonResponse & { owner: string; key: string; digest: string }>`
     select k.owner, k.key, encode(k.request_digest, 'hex') as digest, k.status, k.headers, k.body
     from unnest(${requests.map(({ owner }) => owner)}::text[], ${requests.map(({ key }) => key)}::text[])
@@ -98,12 +101,14 @@ export async function claimKeys(
   const claimed = new Set<string>();
   return requests.map((request, index) => {
     const name = names[index] as string;
+    const kept = before.get(name);
+    // A stored response is final, whoever holds the lock.
+    if (kept !== undefined)
+      return kept.digest === request.digest.toString('hex') ? replay(request, kept, sealer) : reused();
     // The lock excludes other transactions, but not a second request in this one.
     if (locks[index]?.isFree !== true || claimed.has(name)) return stillRunning();
     claimed.add(name);
-    const kept = before.get(name);
-    if (kept === undefined) return undefined;
-    return kept.digest === request.digest.toString('hex') ? replay(request, kept, sealer) : reused();
+    return undefined;
   });
 }
 

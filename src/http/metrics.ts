@@ -17,6 +17,17 @@ export function createRegistry(): Registry {
   return registry;
 }
 
+/** @returns counts notifications of a channel that proved false */
+export function countFalseHints(registry: Registry): (channel: string, count: number) => void {
+  const counter = new Counter({
+    name: 'nuncio_false_hints_total',
+    help: 'Notifications, by channel, of something that is not in the database: another role of the database may send them.',
+    labelNames: ['channel'],
+    registers: [registry],
+  });
+  return (channel, count) => counter.inc({ channel }, count);
+}
+
 /** @param more metrics of other threads, in Prometheus' text format */
 export function registerMetrics(
   app: FastifyInstance,

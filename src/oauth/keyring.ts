@@ -5,6 +5,7 @@
 
 import { sql } from 'kysely';
 import type { Database } from '../database/database.ts';
+import { countNonempty } from '../database/hints.ts';
 import type { Notifications } from '../database/notifications.ts';
 import { loadSigningKeys, type SigningKeys } from './signing_keys.ts';
 
@@ -37,8 +38,13 @@ export class Keyring {
     this.#secret = options.secret;
     this.#onChange = options.onChange;
     this.#onError = options.onError;
-    const reload = () => void this.#reload().catch(this.#onError);
-    options.notifications.listen('signing_keys', { onNotification: reload, onListening: reload });
+    options.notifications.listen('signing_keys', {
+      onHints: async (hints) => {
+        await this.#reload();
+        return countNonempty(hints);
+      },
+      onListening: () => void this.#reload().catch(this.#onError),
+    });
   }
 
   /** @throws Error when the keys cannot be read */

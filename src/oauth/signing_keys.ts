@@ -26,7 +26,7 @@ export interface SigningKeys {
  */
 export async function ensureSigningKeys(db: Database, secret: Buffer): Promise<void> {
   await db.transaction().execute(async (tx) => {
-    await sql`select pg_advisory_xact_lock(lock_key('signing keys'))`.execute(tx);
+    await sql`select take_lock('signing keys')`.execute(tx);
     const { rows } = await sql<{ algorithm: SigningAlgorithm }>`
       select distinct algorithm from signing_keys`.execute(tx);
     const present = new Set(rows.map((row) => row.algorithm));
@@ -102,7 +102,7 @@ export async function rotateSigningKeys(
   delaySeconds = publishedAheadSeconds,
 ): Promise<string[]> {
   return db.transaction().execute(async (tx) => {
-    await sql`select pg_advisory_xact_lock(lock_key('signing keys'))`.execute(tx);
+    await sql`select take_lock('signing keys')`.execute(tx);
     await loadSigningKeys(tx, secret);
     await sql`
       update signing_keys set expires_at =

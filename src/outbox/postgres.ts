@@ -101,13 +101,17 @@ function createStatements({ events, lease }: Tables, index: string): string[] {
   ];
 }
 
-/** A single statement, so that a pool runs it as one transaction. The lock serializes concurrent calls. */
+/**
+ * A single statement, so that a pool runs it as one transaction. Of two concurrent calls, one waits for the other's commit and then
+ * finds that the tables exist.
+ */
 function setUpStatement({ events }: Tables, statements: readonly string[]): string {
   const block = `begin
-  perform pg_advisory_xact_lock(hashtextextended(current_schema() || ' nuncio outbox ' || ${quoteText(events)}, 0));
   if to_regclass(${quoteText(events)}) is null then
     ${statements.map((statement) => `${statement};`).join('\n    ')}
   end if;
+exception when unique_violation or duplicate_table then
+  null;
 end`;
   return `do ${quoteText(block)}`;
 }

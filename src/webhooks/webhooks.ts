@@ -60,6 +60,8 @@ export interface WebhooksOptions {
   /** Overrides for connections to subscribers. */
   egress: Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
   guard: Guard;
+  /** Notifications on a channel proved false. */
+  onFalseHints: (channel: string, count: number) => void;
   /** In a thread of its own, or in this one. */
   enginePlace: 'thread' | 'here';
   logger: Logger;
@@ -176,6 +178,7 @@ function createEngine(options: WebhooksOptions, catalogue: Catalogue): RemoteEng
     onWake: () => outbox.wake(),
     onLeadership: (leads) => outbox.setLeadership(leads),
     onSpan: recordAttemptSpan,
+    onFalseHints: options.onFalseHints,
   });
 }
 

@@ -275,7 +275,7 @@ test('a second request is 409 while the first runs, and does the work after the 
   // Another node holds the key in a transaction that is aborted later.
   await other.connection().execute(async (connection) => {
     await sql`begin`.execute(connection);
-    await sql`select pg_advisory_xact_lock(hashtextextended(current_schema() || ' ' || ${lockName}, 50))`.execute(
+    await sql`select pg_advisory_xact_lock(hashtextextended(salt || ${lockName}, 50)) from lock_salt`.execute(
       connection,
     );
     const { status, body, headers } = await send();

@@ -19,7 +19,7 @@ async function open(t: TestContext) {
   const notifications = new Notifications(proxy.url, () => {});
   const seen = { listening: 0 };
   notifications.listen('test', {
-    onNotification() {},
+    onHints: () => 0,
     onListening: () => {
       seen.listening += 1;
     },
@@ -73,7 +73,7 @@ test('a lost connection that ends while its successor connects opens no third on
   const notifications = new Notifications(proxy.url, () => {});
   let listening = 0;
   notifications.listen('test', {
-    onNotification() {},
+    onHints: () => 0,
     onListening() {
       listening += 1;
     },

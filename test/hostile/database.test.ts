@@ -135,7 +135,7 @@ test('lost notifications are reported once, not at every reconnect', async (cont
   const told: Error[] = [];
   const notifications = new Notifications(proxy.url, (error) => told.push(error));
   let begun = 0;
-  notifications.listen('nuncio_test', { onNotification() {}, onListening: () => (begun += 1) });
+  notifications.listen('nuncio_test', { onHints: () => 0, onListening: () => (begun += 1) });
   context.after(async () => {
     await notifications.stop();
     await proxy.close();

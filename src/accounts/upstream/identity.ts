@@ -120,7 +120,7 @@ export async function lockIdentity(
   tx: Transaction,
   { issuer, subject }: Pick<VerifiedIdentity, 'issuer' | 'subject'>,
 ): Promise<void> {
-  await sql`select pg_advisory_xact_lock(lock_key(${`identity ${issuer}\n${subject}`}))`.execute(tx);
+  await sql`select take_lock(${`identity ${issuer}\n${subject}`})`.execute(tx);
 }
 
 /** Finds the account of an identity and records its use. @returns undefined if no account is connected */

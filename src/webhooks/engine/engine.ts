@@ -16,7 +16,6 @@ import { type Database, isDatabaseUnavailable, openDatabase } from '../../databa
 import { enterEpoch } from '../../database/epoch.ts';
 import { Notifications } from '../../database/notifications.ts';
 import { collectStartupGarbage } from '../../garbage_collection.ts';
-import { deliveryHoldChannel, parseHoldNotice } from '../../grants/delivery_hold.ts';
 import { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { type RecoveryTurns, stepRecovery } from '../fan_out/recovery.ts';
@@ -106,7 +105,9 @@ class Engine {
     });
     // Disabling a subscription publishes an event.
     const wake = () => post({ type: 'wake' });
-    this.#notifications = new Notifications(databaseUrl, this.#onError);
+    this.#notifications = new Notifications(databaseUrl, this.#onError, (channel, count) =>
+      post({ type: 'false_hints', channel, count }),
+    );
     const keys = new DeliveryKeyring({
       db,
       notifications: this.#notifications,
@@ -145,23 +146,7 @@ class Engine {
     });
     this.#worker = worker;
     post({ type: 'node', id: worker.node.id });
-    this.#notifications.listen('lane_changed', {
-      onNotification: (payload) => {
-        if (payload.startsWith('client:')) worker.reloadAll(payload.slice('client:'.length));
-        else worker.reload(Number(payload));
-      },
-      // Changes during the lost connection were not received.
-      onListening: () => worker.reloadAll(),
-    });
-    this.#notifications.listen(deliveryHoldChannel, {
-      onNotification: (payload) => worker.onHoldNotice(parseHoldNotice(payload)),
-    });
-    this.#notifications.listen('event_erased', {
-      onNotification: (positions) => {
-        for (const position of positions.split(',')) this.#cache.drop(Number(position));
-        worker.reloadAll();
-      },
-    });
+    worker.listen(this.#notifications);
   }
 
   async receive(message: ToEngine): Promise<void> {

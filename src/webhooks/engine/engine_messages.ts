@@ -71,6 +71,8 @@ export type FromEngine =
   /** Whether this engine fans out, from now on. */
   | { type: 'leadership'; leads: boolean }
   | { type: 'span'; span: AttemptSpan }
+  /** Notifications proved false. */
+  | { type: 'false_hints'; channel: string; count: number }
   /** Bytes of messages received since the last such message, as `messageBytes` counts them. */
   | { type: 'received'; bytes: number }
   /** Undefined if the engine cannot respond. */

@@ -46,6 +46,8 @@ export interface EngineOptions {
   /** The engine became the leader of the fan-out, or is no longer the leader. */
   onLeadership: (leads: boolean) => void;
   onSpan: (span: AttemptSpan) => void;
+  /** Notifications on a channel proved false. */
+  onFalseHints: (channel: string, count: number) => void;
 }
 
 export class RemoteEngine {
@@ -162,7 +164,7 @@ export class RemoteEngine {
   }
 
   #receive(message: FromEngine): void {
-    const { onWarning, onWake, onLeadership, onSpan } = this.#options;
+    const { onWarning, onWake, onLeadership, onSpan, onFalseHints } = this.#options;
     if (message.type === 'node') this.#node = message.id;
     else if (message.type === 'started') this.#onStarted();
     else if (message.type === 'new_epoch') this.#onNewEpoch();
@@ -171,6 +173,7 @@ export class RemoteEngine {
     else if (message.type === 'wake') onWake();
     else if (message.type === 'leadership') onLeadership(message.leads);
     else if (message.type === 'span') onSpan(message.span);
+    else if (message.type === 'false_hints') onFalseHints(message.channel, message.count);
     else if (message.type === 'received') this.#queuedBytes -= message.bytes;
     else if (message.type === 'response') this.#pending.get(message.id)?.(message.value);
     else this.#stopped.resolve();

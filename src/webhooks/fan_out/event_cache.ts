@@ -125,6 +125,12 @@ export class EventCache {
     if (published !== undefined) this.#remove(published);
   }
 
+  /** Removes all events. */
+  clear(): void {
+    this.#read.clear();
+    for (const published of [...this.#waiting, ...this.#taken]) this.#remove(published);
+  }
+
   #find(position: number): Published | undefined {
     const near = this.#byBlock.get(Math.floor(position / blockLength));
     return near?.find(({ positions }) => findPosition(positions, position) >= 0);

@@ -12,9 +12,10 @@
  * not turned into a hash of the whole table.
  */
 
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { textArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
+import { LeaseLostError } from '../../database/lease.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import { type AppSubscriptions, mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import {
@@ -83,6 +84,7 @@ export function kindArrays(catalogue: Catalogue, appSubscriptions: AppSubscripti
 }
 
 interface PassRow {
+  is_leader: boolean;
   other_days: string | null;
   last: string;
   is_end: boolean;
@@ -101,9 +103,15 @@ interface PassRow {
 /**
  * Runs one pass. It is one statement and thus one transaction, so locks are never held while this process is busy.
  * `markDue` then decides who sends.
- * @param db the connection that holds the fan-out lock
+ * @param held selects a row while this node is the leader (database/lease.ts)
+ * @throws LeaseLostError if it is not; then nothing changes
  */
-export async function fanOut(db: Database, kinds: KindArrays, range: PassRange): Promise<FanOutPass> {
+export async function fanOut(
+  db: Database,
+  kinds: KindArrays,
+  range: PassRange,
+  held: RawBuilder<unknown> = sql`select`,
+): Promise<FanOutPass> {
   const { day, limits } = range;
   const { rows } = await sql<PassRow>`
     with recursive catalogue as materialized (
@@ -112,7 +120,8 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
       from unnest(${kinds.names}::text[], ${kinds.objects}::text[], ${kinds.patterns}::text[])
         as given (name, object, patterns)
     ),
-    ${chooseFromOutbox(range)},
+    leadership as materialized (${held}),
+    ${chooseFromOutbox(range, sql`exists (select from leadership)`)},
     pair as materialized (
       select account_id, kind, array_agg(position) as positions, array_agg(created_at) as times
       from events
@@ -190,7 +199,7 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
       )::int:]
       where ctid = any(array(select place from chosen where take < size))
     )
-    select
+    select exists (select from leadership) as is_leader,
       (select string_agg(distinct day::text, ',') from walk where day <> ${day}::date and not is_skipped) as other_days,
       (select turn from walk order by number desc limit 1) as last,
       (select ${mayVisitMore(limits)} from walk order by number desc limit 1) as is_end,
@@ -205,7 +214,9 @@ export async function fanOut(db: Database, kinds: KindArrays, range: PassRange):
       array_to_string(array_agg(lane), ',') as lanes, array_to_string(array_agg(first), ',') as firsts,
       string_agg(array_to_string(positions, ','), ';') as positions
     from head`.execute(db);
-  return toPass(rows[0] as PassRow, day);
+  const row = rows[0] as PassRow;
+  if (!row.is_leader) throw new LeaseLostError();
+  return toPass(row, day);
 }
 
 function toPass(row: PassRow, day: string): FanOutPass {

@@ -1,16 +1,18 @@
 /**
- * Runs fan-out on one node at a time. The leader holds an advisory lock on a connection of its own. If the node or its
- * connection is gone, the lock is released and another node becomes leader within a quarter of a second.
+ * Runs fan-out on one node at a time. The leader holds a lease (database/lease.ts), and each pass is fenced by it: it does nothing
+ * if another node has become leader. A leader that stops releases the lease, and another node takes it within a quarter of a
+ * second. The lease of a leader that was killed or paused expires after three seconds.
  *
  * A pass starts at once under a light load. Under a heavy one passes start every few milliseconds, so that each handles many events.
  * A pass that the database cannot finish is made smaller (pass_size.ts), and a single event that fails is parked.
  *
- *   follower: tries to take the lock every 250 ms → leader: pass after pass while there are events, then waits to be woken
+ *   follower: tries to take the lease every 250 ms → leader: pass after pass while there are events, then waits to be woken
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
+import { Lease, LeaseLostError } from '../../database/lease.ts';
 import { QueueVacuum } from '../../database/queue_vacuum.ts';
 import { type FanOutPass, fanOut, type KindArrays, type LaneAddition } from './fan_out.ts';
 import { HeavyAccounts } from './heavy_accounts.ts';
@@ -32,16 +34,13 @@ const passesAtOnce = 3;
 const passTimeoutMs = { many: 4_000, single: 9_000 };
 /** Milliseconds that a pass waits for a locked lane. */
 const lockTimeoutMs = 1_000;
-/**
- * Seconds after which the database ends an idle leader's session, and with it the lock: the leader's node is paused
- * or cut off. A leader without work sends a query every `pollMs`.
- */
-const leaderIdleSecondsMax = 8;
 /** Milliseconds without progress after which a part of the worker counts as down. */
 export const downAfterMs = 10_000;
 
 export interface FanOutLoopOptions {
   db: Database;
+  /** This node's id. */
+  node: string;
   kinds: KindArrays;
   /** The node that leases lanes which no node leases yet; null if this node has no room for more. */
   assignTo: () => string | null;
@@ -64,7 +63,9 @@ export interface FanOutLoopOptions {
 
 export class FanOutLoop {
   readonly #options: FanOutLoopOptions;
+  readonly #lease: Lease;
   #isStopped = false;
+  #isAbandoned = false;
   #leads = false;
   #isWoken = false;
   #resume: (() => void) | undefined;
@@ -84,6 +85,8 @@ export class FanOutLoop {
 
   constructor(options: FanOutLoopOptions) {
     this.#options = options;
+    const { db, node, onError } = options;
+    this.#lease = new Lease({ db, name: 'fan-out', holder: node, onError });
   }
 
   start(): void {
@@ -114,30 +117,37 @@ export class FanOutLoop {
     await this.#running;
   }
 
+  /** Stops without writing anything. */
+  abandon(): void {
+    this.#isAbandoned = true;
+    this.#lease.forget();
+    void this.stop();
+  }
+
   async #run(): Promise<void> {
     while (!this.#isStopped) {
       try {
-        await this.#options.db.connection().execute((connection) => this.#lead(connection));
+        const holder = await this.#lease.acquire();
+        if (holder === 'self') {
+          await this.#options.db.connection().execute((connection) => this.#lead(connection));
+          continue;
+        }
+        if (holder === 'other') this.#aliveAt = performance.now();
+        await this.#wait(false, followMs);
       } catch (error) {
-        if (this.#isStopped) return;
+        if (this.#isStopped) break;
+        if (error instanceof LeaseLostError) continue;
         this.#options.onError(error as Error);
         await sleep(200);
       }
     }
+    if (this.#lease.isHeld) await this.#lease.release();
   }
 
   async #lead(connection: Database): Promise<void> {
-    const { rows } = await sql<{ leads: boolean }>`
-      select pg_try_advisory_lock(lock_key('fan-out')) as leads`.execute(connection);
-    if (!rows[0]?.leads) {
-      this.#aliveAt = performance.now();
-      await this.#wait(false, followMs);
-      return;
-    }
     this.#leads = true;
     this.#options.onLeadership(true);
     try {
-      await sql.raw(`set idle_session_timeout = '${leaderIdleSecondsMax}s'`).execute(connection);
       await sql.raw(`set lock_timeout = ${lockTimeoutMs}`).execute(connection);
       // The plan does not depend on the parameters, and planning takes longer than most passes.
       await sql`set plan_cache_mode = force_generic_plan`.execute(connection);
@@ -145,6 +155,7 @@ export class FanOutLoop {
       await this.#markDue(connection);
       while (!this.#isStopped) {
         await this.#keepPace();
+        if (!this.#lease.isHeld) throw new LeaseLostError();
         this.#isWoken = false;
         const isDrained = await this.#pass(connection);
         await this.#vacuum.run(connection, isDrained && !this.#isWoken);
@@ -155,8 +166,7 @@ export class FanOutLoop {
     } finally {
       this.#leads = false;
       this.#options.onLeadership(false);
-      await sql`select pg_advisory_unlock(lock_key('fan-out'))`.execute(connection).catch(() => {});
-      await sql`reset idle_session_timeout`.execute(connection).catch(() => {});
+      if (!this.#isAbandoned) await this.#lease.release();
       await sql`reset lock_timeout`.execute(connection).catch(() => {});
       await sql`reset plan_cache_mode`.execute(connection).catch(() => {});
       await sql`reset statement_timeout`.execute(connection).catch(() => {});
@@ -182,7 +192,7 @@ export class FanOutLoop {
     onBegin();
     let pass: FanOutPass;
     try {
-      pass = await fanOut(connection, kinds, range);
+      pass = await fanOut(connection, kinds, range, this.#lease.held);
     } catch (error) {
       if (!isPassTooLarge(error)) throw error;
       await this.#recoverFrom(connection, error as Error, next);
@@ -225,7 +235,7 @@ export class FanOutLoop {
       this.#rotation.skip(next.turn);
       return;
     }
-    if (!(await parkEvent(connection, next, cause.message))) return;
+    if (!(await parkEvent(connection, next, cause.message, this.#lease.held))) return;
     this.#size.grow();
     const { position, turn } = next;
     onError(Object.assign(new Error('fan-out parked an event', { cause }), { position, turn }));

@@ -73,16 +73,12 @@ export function mayVisitMore({ accounts, deliveries }: PassLimits) {
 /**
  * Common table expressions: `walk` (the visited accounts, including those that are skipped), `taking` (accounts that get a turn,
  * with their share in events) and `chosen` (outbox rows: `take` of their `size` events, with the `positions` of those).
+ * @param condition without which nothing is chosen
  */
-export function chooseFromOutbox({
-  day,
-  after,
-  resting,
-  entitled,
-  heavyShare,
-  skipsFrom,
-  limits,
-}: PassRange) {
+export function chooseFromOutbox(
+  { day, after, resting, entitled, heavyShare, skipsFrom, limits }: PassRange,
+  condition: RawBuilder<unknown> = sql`true`,
+) {
   const candidatesMax = limits.deliveries + 1;
   return sql`
     walk as (
@@ -131,7 +127,7 @@ export function chooseFromOutbox({
           then ${heavyShare}::int / count(*) filter (where candidates >= ${sql.lit(heavyDeliveriesMin)}) over () / candidates
         end
       ))::int as share
-      from walk where day = ${day}::date and not is_skipped
+      from walk where day = ${day}::date and not is_skipped and ${condition}
     ),
     chosen as materialized (
       select taking.turn, taking.share, o.place, o.id, o.lanes, o.size, o.take, o.positions[1:o.take] as positions

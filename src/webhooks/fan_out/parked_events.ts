@@ -6,7 +6,7 @@
  *   outbox → parked → (retried) → outbox
  */
 
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
 import type { PassRange } from './outbox_selection.ts';
 
@@ -44,16 +44,22 @@ export async function findNextEvent(
   return rows[0];
 }
 
-/** @returns whether the event was still in the outbox */
+/**
+ * @param held selects a row while this node is the leader (database/lease.ts)
+ * @returns whether the event was still in the outbox, and this node is the leader
+ */
 export async function parkEvent(
   db: Database,
   { id, turn, position }: NextEvent,
   reason: string,
+  held: RawBuilder<unknown>,
 ): Promise<boolean> {
   const { rows } = await sql`
-    with waiting as materialized (
+    with leadership as materialized (${held}),
+    waiting as materialized (
       select ctid as place, day, turn, lanes, positions[1] as position, size from outbox
       where turn = ${turn}::uuid and id = ${id}::bigint and positions[1] = ${position}::bigint
+        and exists (select from leadership)
     ),
     taken as (
       delete from outbox where ctid = any(array(select place from waiting where size = 1))

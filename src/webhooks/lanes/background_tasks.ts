@@ -10,11 +10,13 @@ export class BackgroundTasks {
     this.#onError = onError;
   }
 
-  run(task: () => Promise<void>): void {
+  /** @returns resolves when the task has ended, also with an error */
+  run(task: () => Promise<void>): Promise<void> {
     const running = task()
       .catch(this.#onError)
       .finally(() => this.#running.delete(running));
     this.#running.add(running);
+    return running;
   }
 
   /** Resolves when all tasks that are running now have ended. */

@@ -1,6 +1,6 @@
 /**
- * Applies delivery holds (grants/delivery_hold.ts) to the lanes of this node. Notifications announce holds, and the table is
- * polled as well: a node that has not polled recently starts nothing (lane_leases.ts).
+ * Applies delivery holds (grants/delivery_hold.ts) to the lanes of this node. The table says which holds there are: it is read at
+ * each notification, and polled. A node that has not polled recently starts nothing (lane_leases.ts).
  *
  *   begun (covered lanes stop, unsent attempts are cancelled) → acknowledged → over (covered lanes are loaded again)
  *
@@ -11,12 +11,14 @@
  * begins a watch first, and reads again what the watch covers.
  */
 
+import { isId } from '../../crypto/ids.ts';
 import type { Database } from '../../database/database.ts';
+import type { HintBatch } from '../../database/hints.ts';
 import {
   acknowledgeHolds,
   type DeliveryHold,
-  type HoldNotice,
   type HoldSubject,
+  overPrefix,
   readDeliveryHolds,
 } from '../../grants/delivery_hold.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
@@ -41,8 +43,7 @@ export class LaneHolds {
   readonly #options: LaneHoldsOptions;
   readonly #all = new Map<string, { hold: DeliveryHold; isAcknowledged: boolean }>();
   readonly #watches = new Set<HoldWatch>();
-  /** Holds that ended during a poll, whose result may still contain them. */
-  #endedDuringPoll: Set<string> | undefined;
+  #polling: Promise<void> = Promise.resolve();
 
   constructor(options: LaneHoldsOptions) {
     this.#options = options;
@@ -61,29 +62,33 @@ export class LaneHolds {
       .map(({ hold }) => hold.accountId as string);
   }
 
-  receive(notice: HoldNotice): void {
-    if ('isOver' in notice) {
-      this.#end([notice.id]);
-      return;
-    }
-    this.#begin([notice]);
-    this.#options.background.run(() => this.#acknowledge());
+  /**
+   * Notifications say that holds began or are over: reads the holds.
+   * @returns how many of the payloads announce a hold that did not exist
+   */
+  async heed({ payloads }: HintBatch): Promise<number> {
+    const before = new Set(this.#all.keys());
+    await this.poll();
+    const isTrue = (payload: string) => {
+      const isOver = payload.startsWith(overPrefix);
+      const id = isOver ? payload.slice(overPrefix.length) : payload;
+      if (isOver) return isId(id);
+      return before.has(id) || this.#all.has(id) || payloads.has(overPrefix + id);
+    };
+    return [...payloads].filter((payload) => !isTrue(payload)).length;
   }
 
-  /** Reads all holds, in case a notification was lost. @throws Error of the database */
+  /** Reads all holds and acknowledges them. One read follows the other. @throws Error of the database */
   async poll(): Promise<void> {
-    const before = [...this.#all.keys()];
-    const over = new Set<string>();
-    this.#endedDuringPoll = over;
-    try {
+    const polling = this.#polling.then(async () => {
       const found = await readDeliveryHolds(this.#options.db);
       const present = new Set(found.map(({ id }) => id));
-      this.#begin(found.filter(({ id }) => !over.has(id)));
-      this.#end(before.filter((id) => !present.has(id)));
-    } finally {
-      this.#endedDuringPoll = undefined;
-    }
-    await this.#acknowledge();
+      this.#begin(found);
+      this.#end([...this.#all.keys()].filter((id) => !present.has(id)));
+      await this.#acknowledge();
+    });
+    this.#polling = polling.catch(() => {});
+    await polling;
   }
 
   /** Begins a watch. The caller ends it. */
@@ -122,7 +127,6 @@ export class LaneHolds {
     const { lanes, onOver } = this.#options;
     let isAny = false;
     for (const id of ids) {
-      this.#endedDuringPoll?.add(id);
       const one = this.#all.get(id);
       if (one === undefined) continue;
       this.#all.delete(id);

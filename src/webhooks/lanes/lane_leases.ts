@@ -141,22 +141,24 @@ export class LaneLeases {
     // Before the database responds: waiting deliveries may not be allowed any more.
     lane?.dropWaiting();
     if (lane !== undefined) lane.isOpen = false;
-    if (lane !== undefined || loader.isLoading(laneId)) loader.load([laneId]);
-    else this.#claimAt = 0;
+    if (lane !== undefined || loader.isLoading(laneId)) void loader.load([laneId]);
+    else this.claimSoon();
   }
 
-  /** Reloads the lanes of one client's own subscriptions, or all lanes. */
-  reloadAll(clientId?: string): void {
+  /** Reloads some lanes of this node. Resolves when they have been read, or could not be. */
+  reloadWhere(isMeant: (lane: Lane) => boolean): Promise<void> {
     const { lanes, loader } = this.#options;
-    const ids = [...lanes.all()]
-      .filter(({ subscription }) => clientId === undefined || subscription.grantId === null)
-      .map(({ id }) => id);
-    for (const id of ids) {
-      const lane = lanes.get(id) as Lane;
+    const meant = [...lanes.all()].filter(isMeant);
+    for (const lane of meant) {
       lane.dropWaiting();
       lane.isOpen = false;
     }
-    loader.load(ids);
+    return loader.load(meant.map(({ id }) => id));
+  }
+
+  /** A lane that no node leases may be due. */
+  claimSoon(): void {
+    this.#claimAt = 0;
   }
 
   tick(now: number): void {

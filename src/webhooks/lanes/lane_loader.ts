@@ -108,13 +108,16 @@ export class LaneLoader {
     for (const position of events) this.#options.cache.keep(position);
   }
 
-  /** Loads lanes from the database. Lanes that this node does not lease are lost. */
-  load(ids: number[]): void {
-    if (ids.length === 0) return;
+  /**
+   * Loads lanes from the database. Lanes that this node does not lease are lost. Errors are reported.
+   * @returns resolves when it is done; usually nothing waits for it
+   */
+  load(ids: number[]): Promise<void> {
+    if (ids.length === 0) return Promise.resolve();
     for (const id of ids) if (!this.#loading.has(id)) this.#loading.set(id, []);
     // Deliveries added while the lane is loading may be older than the end of a hold.
     const watch = this.#options.holds.watch();
-    this.#options.background.run(async () => {
+    return this.#options.background.run(async () => {
       try {
         for (let first = 0; first < ids.length; first += loadMax) {
           await this.#loadSome(ids.slice(first, first + loadMax), watch);

@@ -14,6 +14,7 @@ import { hostname } from 'node:os';
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import { beginEpoch } from '../../database/epoch.ts';
+import { releaseLeasesOf } from '../../database/lease.ts';
 import { exchangeTimeoutMs } from '../sending/sender.ts';
 import { clockOfHeartbeat } from './clock_steps.ts';
 import { abandonLanes } from './lane_store.ts';
@@ -255,10 +256,9 @@ export async function removeDeadNodes(
       ) as given (id, looks)
       where nodes.id = given.id and nodes.looks = coalesce(given.looks, nodes.looks)
       returning nodes.id`.execute(tx);
-    await abandonLanes(
-      tx,
-      gone.map(({ id }) => id),
-    );
+    const ids = gone.map(({ id }) => id);
+    await abandonLanes(tx, ids);
+    await releaseLeasesOf(tx, ids);
   });
 }
 

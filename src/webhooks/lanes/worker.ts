@@ -6,7 +6,8 @@
 
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
-import type { HoldNotice } from '../../grants/delivery_hold.ts';
+import type { Notifications } from '../../database/notifications.ts';
+import { deliveryHoldChannel } from '../../grants/delivery_hold.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { FanOutLoop } from '../fan_out/fan_out_loop.ts';
@@ -23,6 +24,7 @@ import { followClock, repairTimes } from './clock_steps.ts';
 import { DeliveryReader } from './delivery_reader.ts';
 import { HostLimits } from './host_limits.ts';
 import type { Lane } from './lane.ts';
+import { LaneHints } from './lane_hints.ts';
 import { LaneHolds } from './lane_holds.ts';
 import { LaneLeases } from './lane_leases.ts';
 import { LaneLoader } from './lane_loader.ts';
@@ -38,6 +40,8 @@ import type { LoadedDelivery } from './waiting_deliveries.ts';
 const tickMs = 25;
 /** Milliseconds that outcomes are counted in memory before they are added to the statistics. */
 const countMs = 5_000;
+/** Milliseconds between two reads of the delivery holds. A withdrawal waits for one. */
+const holdPauseMs = 5;
 
 export interface WorkerOptions {
   db: Database;
@@ -136,6 +140,7 @@ export class Worker {
     });
     this.#fanOut = new FanOutLoop({
       db,
+      node: this.node.id,
       kinds,
       onError,
       assignTo: () => (this.#leases.hasRoom ? this.node.id : null),
@@ -161,7 +166,7 @@ export class Worker {
       },
       onEpoch,
       onClockBack: () => this.#background.run(() => followClock(this.#options.db)),
-      onClockFollowed: () => this.#leases.reloadAll(),
+      onClockFollowed: () => this.reloadAll(),
     });
   }
 
@@ -221,19 +226,24 @@ export class Worker {
     this.#fanOut.wake();
   }
 
-  /** A lane's subscription, its owner's rights, or its due time changed. */
-  reload(laneId: number): void {
-    this.#leases.reload(laneId);
+  /** Reads everything again: notifications may be lost. */
+  reloadAll(): void {
+    void this.#leases.reloadWhere(() => true);
   }
 
-  /** The same for all lanes of a client, or for all lanes. */
-  reloadAll(clientId?: string): void {
-    this.#leases.reloadAll(clientId);
-  }
-
-  /** A delivery hold began or is over. */
-  onHoldNotice(notice: HoldNotice): void {
-    this.#holds.receive(notice);
+  /** Listens to what other nodes change. @param notifications not started yet */
+  listen(notifications: Notifications): void {
+    const hints = new LaneHints({ ...this.#options, lanes: this.#lanes, leases: this.#leases });
+    notifications.listen('lane_changed', {
+      onHints: (batch) => hints.changed(batch),
+      // Changes during the lost connection were not received.
+      onListening: () => this.reloadAll(),
+    });
+    notifications.listen('event_erased', { onHints: (batch) => hints.erased(batch) });
+    notifications.listen(deliveryHoldChannel, {
+      pauseMs: holdPauseMs,
+      onHints: (batch) => this.#holds.heed(batch),
+    });
   }
 
   /** Whether the state read from the database is recent enough to send the first byte of an attempt. */
@@ -264,7 +274,7 @@ export class Worker {
     clearInterval(this.#timer);
     clearInterval(this.#countTimer);
     this.#loader.lose(this.#lanes.ids());
-    void this.#fanOut.stop();
+    this.#fanOut.abandon();
   }
 
   /** Starts all attempts and reads that can start now. */

@@ -102,7 +102,7 @@ export async function eraseEvent(db: Database, id: string): Promise<number[]> {
   const until = new Date(madeAt.getTime() + writtenWithin.afterMs);
   const positions = (await eraseNear(db, id, from, until)) ?? (await eraseAround(db, id, madeAt));
   if (positions.length > 0) {
-    await sql`select pg_notify(current_schema() || '.event_erased', ${positions.join(',')})`.execute(db);
+    await sql`select announce('event_erased', ${positions.join(',')})`.execute(db);
   }
   return positions;
 }

@@ -38,7 +38,7 @@ export const publishedAfterSeconds = 86_400;
 /** Creates the first key, once for all nodes. @param secret the deployment's key material */
 export async function ensureDeliveryKey(db: Database, secret: Buffer): Promise<void> {
   await db.transaction().execute(async (tx) => {
-    await sql`select pg_advisory_xact_lock(lock_key('delivery keys'))`.execute(tx);
+    await sql`select take_lock('delivery keys')`.execute(tx);
     const { rows } = await sql`select id from delivery_keys where signs_until is null`.execute(tx);
     if (rows.length === 0) await addKey(tx, secret, 0);
   });
@@ -55,7 +55,7 @@ export async function rotateDeliveryKey(
   delaySeconds = publishedAheadSeconds,
 ): Promise<string> {
   return inTransaction(db, async (tx) => {
-    await sql`select pg_advisory_xact_lock(lock_key('delivery keys'))`.execute(tx);
+    await sql`select take_lock('delivery keys')`.execute(tx);
     await loadDeliveryKeys(tx, secret);
     await sql`
       update delivery_keys set

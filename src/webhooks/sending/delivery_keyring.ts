@@ -5,6 +5,7 @@
 
 import type { KeyObject } from 'node:crypto';
 import type { Database } from '../../database/database.ts';
+import { countNonempty } from '../../database/hints.ts';
 import type { Notifications } from '../../database/notifications.ts';
 import { type DeliveryKey, ensureDeliveryKey, loadDeliveryKeys } from './delivery_key.ts';
 
@@ -29,8 +30,13 @@ export class DeliveryKeyring {
     this.#db = options.db;
     this.#secret = options.secret;
     this.#onError = options.onError;
-    const reload = () => void this.#reload().catch(this.#onError);
-    options.notifications.listen('delivery_keys', { onNotification: reload, onListening: reload });
+    options.notifications.listen('delivery_keys', {
+      onHints: async (hints) => {
+        await this.#reload();
+        return countNonempty(hints);
+      },
+      onListening: () => void this.#reload().catch(this.#onError),
+    });
   }
 
   /** Creates the first key if there is none, and loads the keys. @throws Error if the keys cannot be read */

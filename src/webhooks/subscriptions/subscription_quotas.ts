@@ -40,7 +40,7 @@ export async function lockQuotas(tx: Transaction, owner: Owner): Promise<void> {
     ...(owner.kind === 'user' ? [] : [`client ${owner.clientId}`]),
   ];
   for (const name of names) {
-    await sql`select pg_advisory_xact_lock(lock_key(${`subscriptions ${name}`}))`.execute(tx);
+    await sql`select take_lock(${`subscriptions ${name}`})`.execute(tx);
   }
 }
 

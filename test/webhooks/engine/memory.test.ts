@@ -149,6 +149,7 @@ test('messages to a stuck engine are bounded', async (t) => {
     onError: () => {},
     onWake: () => {},
     onSpan: () => {},
+    onFalseHints() {},
     onLeadership: () => {},
   });
   t.after(() => engine.stop());
