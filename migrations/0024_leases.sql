@@ -69,6 +69,10 @@ begin
   end if;
 end $$;
 
+-- One running node has each name (src/webhooks/lanes/node_name.ts).
+update nodes set name = null;
+create unique index nodes_name on nodes (name);
+
 -- A server of an earlier version that fans out holds an advisory lock and would not notice the new leader. Its session ends here,
 -- and without the function it cannot lead again.
 select pg_terminate_backend(l.pid)

@@ -22,6 +22,7 @@ const plainErrors = new Set([
   'CollectionsError',
   'CommandError',
   'SchemaError',
+  'NodeNameError',
   'AccountError',
   'ClientError',
 ]);

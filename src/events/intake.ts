@@ -18,7 +18,7 @@ import {
   claimInbox,
   type InboxBatch,
   type InboxRow,
-  isWaiting,
+  readInbox,
   takeBatch,
   takeRow,
   updateFirstId,
@@ -32,6 +32,8 @@ const pollMs = 1_000;
 const busyPollMs = 15;
 /** Pause after a pass that failed. */
 const failurePauseMs = 250;
+/** Milliseconds without progress after which the intake counts as down. */
+const downAfterMs = 10_000;
 /** Maximum number of rows in a pass. */
 const lotRowsMax = 1_000;
 /** This many rows within `loadWindowMs` count as load. The intake then polls for `busyMs`. */
@@ -73,6 +75,8 @@ export class Intake {
   #pollsUntil = Number.NEGATIVE_INFINITY;
   #announcedAt = Number.NEGATIVE_INFINITY;
   #updateLimitAt = Number.NEGATIVE_INFINITY;
+  /** When the inbox was last found empty, or a pass was committed. */
+  #aliveAt = Number.NEGATIVE_INFINITY;
   /** Whether the last pass took rows: more may wait. */
   #hasTaken = false;
 
@@ -89,7 +93,13 @@ export class Intake {
   }
 
   start(): void {
+    this.#aliveAt = performance.now();
     this.#running = this.#run();
+  }
+
+  /** Whether the inbox is empty or makes progress. */
+  get isUp(): boolean {
+    return performance.now() - this.#aliveAt < downAfterMs;
   }
 
   /** Starts a pass soon. */
@@ -112,7 +122,10 @@ export class Intake {
       this.#hasTaken = false;
       let isDrained = true;
       try {
-        if (await isWaiting(db)) isDrained = !(await this.#pass());
+        const inbox = await readInbox(db);
+        if (inbox.isWaiting) isDrained = !(await this.#pass());
+        // A busy server that has the claim announces that it polls.
+        if (!inbox.isWaiting || inbox.isPolled) this.#aliveAt = performance.now();
         await this.#updateLimit();
         await this.#vacuum.run(db, isDrained);
       } catch (error) {
@@ -139,6 +152,7 @@ export class Intake {
       });
       // Another server has claimed the inbox.
       if (taken === undefined || lot === undefined) return false;
+      this.#aliveAt = performance.now();
       this.#after = lot.lastAccount;
       this.#lotRows = Math.min(lotRowsMax, this.#lotRows * 2);
       onPublished(taken.stored);

@@ -28,6 +28,7 @@ import { registerRecoveries } from './api/recovery_routes.ts';
 import { ownerOf, registerSubscriptions } from './api/subscription_routes.ts';
 import { RemoteEngine } from './engine/engine_remote.ts';
 import { kindArrays } from './fan_out/fan_out.ts';
+import { takeNodeName } from './lanes/node_name.ts';
 import { eraseEvent } from './log/retention.ts';
 import { registerMeta } from './meta.ts';
 import { recordAttemptSpan } from './sending/attempt_span.ts';
@@ -137,10 +138,11 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
     },
     async workers() {
       const { fanOut, sending } = await engine.state();
-      return { fan_out: fanOut, sending };
+      return { fan_out: fanOut, sending, intake: intake.isUp };
     },
     metrics: () => engine.metrics(),
     async start() {
+      await takeNodeName(db, config.nodeName);
       await engine.start();
       intake.start();
     },

@@ -18,13 +18,19 @@ test('health endpoints report the process, the database and the workers', async 
     assert.equal(body.status, 'ok');
     assert.equal(headers.get('cache-control'), 'no-store');
   }
-  assert.deepEqual((await ask()).body.checks, { database: 'ok', fan_out: 'ok', sending: 'ok' });
+  assert.deepEqual((await ask()).body.checks, {
+    database: 'ok',
+    fan_out: 'ok',
+    sending: 'ok',
+    intake: 'ok',
+  });
 });
 
 // A lock on each table blocks one worker while the database responds to others.
 for (const [worker, table] of [
   ['fan_out', 'outbox'],
   ['sending', 'subscriptions'],
+  ['intake', 'inbox'],
 ] as const) {
   test(`the server is not ready while ${worker} is stuck, and ready afterwards`, async () => {
     const isDown = ({ status, body }: ApiResponse) => status === 503 && body.detail.includes(worker);

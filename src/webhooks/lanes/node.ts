@@ -29,7 +29,7 @@ const renewPauseMs = 5_000;
 const marginMs = exchangeTimeoutMs + 5_000;
 
 export interface NodeOptions {
-  /** Set by the operator, for one node at a time; null if not set. */
+  /** Set by the operator, for one node at a time (node_name.ts); null if not set. */
   name: string | null;
   onError: (error: Error) => void;
   /** Another node removed this one, so it has no leases any more. */
@@ -81,7 +81,6 @@ export class Node {
 
   async join(): Promise<void> {
     await this.#inTurn(() => this.#renew());
-    await this.#removeNamesakes();
     await this.heartbeat();
     this.#timer = setInterval(() => {
       this.#inTurn(() => this.#renew()).catch(this.#options.onError);
@@ -182,9 +181,9 @@ export class Node {
   /** Records silent nodes. Removes dead ones, and nodes of this machine whose process is gone. */
   async #judgePeers(peers: readonly PeerRow[], askedAt: number, answeredAt: number): Promise<void> {
     const gone = peers.filter(
-      ({ host, process, heartbeats, is_late }) =>
+      (peer) =>
         // Nodes of earlier versions have no counter.
-        (heartbeats === '0' && is_late) || (host === place.host && !isRunning(process)),
+        (peer.heartbeats === '0' && peer.is_late) || isGone(peer),
     );
     const counting = peers.filter(({ heartbeats }) => heartbeats !== '0');
     const observed = this.#peers.observe(counting, askedAt, answeredAt);
@@ -193,15 +192,6 @@ export class Node {
     await removeDeadNodes(this.#db, [...dead.values()]);
     const silent = observed.silent.filter((peer) => !peer.is_recorded_silent && !dead.has(peer.id));
     await recordSilentNodes(this.#db, silent);
-  }
-
-  /** Removes an earlier node with the same name. The operator ensures that names are unique. */
-  async #removeNamesakes(): Promise<void> {
-    const { name } = this.#options;
-    if (name === null) return;
-    const { rows } = await sql<Peer>`
-      select id, looks as heartbeats from nodes where name = ${name} and id <> ${this.id}`.execute(this.#db);
-    await removeDeadNodes(this.#db, rows);
   }
 }
 
@@ -286,6 +276,11 @@ function readStartTime(pid: number): string {
   } catch {
     return '';
   }
+}
+
+/** Whether the node ran on this machine and its process has ended. */
+export function isGone({ host, process }: { host: string; process: string }): boolean {
+  return host === place.host && !isRunning(process);
 }
 
 function isRunning(processId: string): boolean {
