@@ -73,7 +73,7 @@ export async function createApp(
 ): Promise<{ app: App; secret: string | null } | undefined> {
   if (accountId !== null) {
     // Serializes creation per account, so that the count is exact.
-    await sql`select take_lock(${`apps ${accountId}`})`.execute(tx);
+    await sql`select from accounts where id = ${accountId} for no key update`.execute(tx);
     const { rows } = await sql<{ count: number }>`
       select count(*)::int as count from app_members where account_id = ${accountId} and role = 'owner'`.execute(
       tx,

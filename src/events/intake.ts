@@ -163,6 +163,8 @@ export class Intake {
       if (lot.rows.length > 1) this.#lotRows = Math.max(1, lot.rows.length >> 1);
       else if (isTooLong) throw error;
       else await this.#reject(lot.rows, error);
+      // A smaller pass, or a rejected row, is progress.
+      this.#aliveAt = performance.now();
       return true;
     }
     this.#hasTaken = lot.rows.length > 0;

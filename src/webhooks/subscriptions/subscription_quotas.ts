@@ -33,15 +33,12 @@ export class QuotaExceeded extends Error {
   }
 }
 
-/** Takes the locks that serialize creations for an owner, always in the same order. */
+/** Locks the account and the client, which serializes creations for an owner. Always in the same order. */
 export async function lockQuotas(tx: Transaction, owner: Owner): Promise<void> {
-  const names = [
-    ...(owner.kind === 'client' ? [] : [`account ${owner.accountId}`]),
-    ...(owner.kind === 'user' ? [] : [`client ${owner.clientId}`]),
-  ];
-  for (const name of names) {
-    await sql`select take_lock(${`subscriptions ${name}`})`.execute(tx);
-  }
+  if (owner.kind !== 'client')
+    await sql`select from accounts where id = ${owner.accountId} for no key update`.execute(tx);
+  if (owner.kind !== 'user')
+    await sql`select from clients where id = ${owner.clientId} for no key update`.execute(tx);
 }
 
 /** @throws QuotaExceeded for the first quota that is used up */

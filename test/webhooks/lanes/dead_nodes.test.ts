@@ -6,7 +6,7 @@ import { sql } from 'kysely';
 import { silentNodeAfterMs } from '../../../src/grants/delivery_hold.ts';
 import { deadNodeAfterMs, Peers } from '../../../src/webhooks/lanes/peers.ts';
 import { openTestDatabase } from '../../support/database/open_database.ts';
-import { startProcess } from '../../support/servers/process.ts';
+import { runCommand, startProcess } from '../../support/servers/process.ts';
 import { freePort, startTestServer, testSecret } from '../../support/servers/server.ts';
 import { startTwoNodes } from '../../support/servers/two_nodes.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
@@ -99,7 +99,7 @@ test('nobody waits for a dead node of another machine after some seconds', async
   );
 });
 
-test('a node that starts under a used name replaces the earlier node at once', async (t) => {
+test('a node that starts under a used name replaces the earlier node once that is silent', async (t) => {
   const { db, url } = await openTestDatabase(t, 2);
   for (const [id, name] of [
     [7, 'nuncio-0'],
@@ -109,32 +109,39 @@ test('a node that starts under a used name replaces the earlier node at once', a
       insert into nodes (id, host, process, alive_until, looks, name)
       values (${id}, 'elsewhere', '1 1', now() + interval '1 day', 5, ${name})`.execute(db);
   }
-  // Records each removed node with the names of the nodes that exist at that moment.
-  await sql`create table buried (id bigint, names text[])`.execute(db);
-  await sql`
-    create function note_burial() returns trigger language plpgsql as $$
-    begin
-      insert into buried select old.id, array_agg(name order by name) from nodes;
-      return null;
-    end $$`.execute(db);
-  await sql`create trigger note_burial after delete on nodes for each row execute function note_burial()`.execute(
-    db,
-  );
-  const running = startProcess(t, ['start'], {
-    PORT: String(await freePort()),
-    DATABASE_URL: url,
-    NUNCIO_SECRET: testSecret.toString(),
-    NUNCIO_NODE_NAME: 'nuncio-0',
-    LOG_LEVEL: 'error',
-  });
+  const running = startProcess(t, ['start'], settingsOf(String(await freePort()), url, 'nuncio-0'));
   await running.ready();
-  const burials = async () =>
-    (await sql<{ id: string; names: string[] }>`select id, names from buried`.execute(db)).rows;
-  // nuncio-1 is still there: it is removed later, after it has been silent for long enough.
-  assert.deepEqual((await until(burials, (rows) => rows.length > 0))[0], {
-    id: '7',
-    names: ['nuncio-0', 'nuncio-1'],
-  });
+  const { rows } = await sql<{ id: string; name: string }>`
+    select id, name from nodes where name is not null order by name`.execute(db);
+  assert.equal(rows[0]?.name, 'nuncio-0');
+  assert.notEqual(rows[0]?.id, '7');
+});
+
+const settingsOf = (port: string, url: string, name: string) => ({
+  PORT: port,
+  DATABASE_URL: url,
+  NUNCIO_SECRET: testSecret.toString(),
+  NUNCIO_NODE_NAME: name,
+  LOG_LEVEL: 'error',
+});
+
+test('a node does not start while another one of its name runs, and starts when that one has stopped', async (t) => {
+  const { url } = await openTestDatabase(t, 2);
+  const first = startProcess(t, ['start'], settingsOf(String(await freePort()), url, 'nuncio-0'));
+  await first.ready();
+  const settings = settingsOf(String(await freePort()), url, 'nuncio-0');
+  const second = await runCommand(['start'], settings);
+  assert.equal(second.code, 1);
+  const lines = second.stderr.trim().split('\n');
+  assert.equal(lines.length, 1, second.stderr);
+  assert.match(
+    second.stderr,
+    new RegExp(
+      `NUNCIO_NODE_NAME is "nuncio-0": a node of this name is running on \\S+ \\(process ${first.child.pid}\\), its last heartbeat`,
+    ),
+  );
+  await first.end('SIGKILL');
+  await startProcess(t, ['start'], settings).ready();
 });
 
 test('a database restored under running nodes starts an epoch', async (t) => {

@@ -1,0 +1,65 @@
+/** Hints: whatever arrives on a channel costs a bounded number of reads and a bounded amount of memory. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type HintBatch, HintQueue, pauseMsMin } from '../../src/database/hints.ts';
+
+test('hints are worked on one batch at a time, with a pause, however many arrive', async () => {
+  const batches: { size: number; characters: number; isCut: boolean; at: number }[] = [];
+  const first = Promise.withResolvers<void>();
+  const last = Promise.withResolvers<void>();
+  const queue = new HintQueue(
+    {
+      onHints: async ({ payloads, isCut }: HintBatch) => {
+        const characters = [...payloads].join('').length;
+        batches.push({ size: payloads.size, characters, isCut, at: performance.now() });
+        if (batches.length === 1) await first.promise;
+        else last.resolve();
+        return 0;
+      },
+    },
+    () => {},
+    assert.fail,
+  );
+  queue.add('genuine');
+  // The first batch begins at once.
+  assert.equal(batches.length, 1);
+  for (let count = 0; count < 20_000; count += 1) queue.add(`${count}`.padEnd(8_000, 'x'));
+  const releasedAt = performance.now();
+  first.resolve();
+  await last.promise;
+  queue.stop();
+  const [, second] = batches as [unknown, (typeof batches)[number]];
+  assert.equal(batches.length, 2);
+  assert.ok(second.size <= 1_000 && second.characters <= 262_144, JSON.stringify(second));
+  assert.equal(second.isCut, true);
+  assert.ok(second.at - releasedAt >= pauseMsMin - 1);
+});
+
+test('a listener that throws or rejects is reported and hears of later hints', async () => {
+  const errors: string[] = [];
+  const heard: string[] = [];
+  const done = Promise.withResolvers<void>();
+  const queue = new HintQueue(
+    {
+      pauseMs: 1,
+      onHints: ({ payloads }) => {
+        heard.push([...payloads].join());
+        if (heard.length === 1) throw new Error('thrown');
+        if (heard.length === 2) return Promise.reject(new Error('rejected'));
+        done.resolve();
+        return 0;
+      },
+    },
+    () => {},
+    ({ message }) => {
+      errors.push(message);
+      queue.add(`after ${message}`);
+    },
+  );
+  queue.add('{');
+  await done.promise;
+  queue.stop();
+  assert.deepEqual(errors, ['thrown', 'rejected']);
+  assert.deepEqual(heard, ['{', 'after thrown', 'after rejected']);
+});
