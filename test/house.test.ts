@@ -279,6 +279,21 @@ test('Biome limits the length of functions', () => {
   );
 });
 
+/** Files that compare messages of Node.js or of a library, which are always in English. PostgreSQL's messages are translated. */
+const comparesMessages = new Set(['src/database/database.ts', 'src/main.ts', 'src/oauth/error_responses.ts']);
+
+test('no source compares the text of an error, which PostgreSQL translates', () => {
+  const compares =
+    /\.message\.(?:includes|startsWith|endsWith|match|search)\(|\.(?:test|exec)\([^()]*\.message\)|\.message [!=]==/;
+  const found = [...files.values()].filter(
+    ({ path, text }) => path.startsWith('src/') && !path.startsWith('src/console/') && compares.test(text),
+  );
+  assert.deepEqual(found.map(({ path }) => path).sort(), [...comparesMessages].sort());
+  // The driver's own messages.
+  const texts = files.get('src/database/database.ts')?.text ?? '';
+  assert.doesNotMatch(texts, /'(?:no partition|cached plan)|\/(?:no partition|cached plan)/);
+});
+
 test('migrations are numbered in one sequence without gaps', () => {
   const names = readdirSync('migrations').sort();
   assert.deepEqual(

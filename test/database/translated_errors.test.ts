@@ -5,6 +5,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { openDatabase } from '../../src/database/database.ts';
+import { startDatabaseProxy } from '../support/database/database_proxy.ts';
 import { openTestDatabase } from '../support/database/open_database.ts';
 
 /** Texts of the same length, so that the messages of the protocol keep theirs. */
@@ -16,11 +17,12 @@ const translations = [
 
 async function openTranslated(t: TestContext) {
   const { db, url } = await openTestDatabase(t, 2);
-  const { hostname, port } = new URL(url);
+  const inside = await startDatabaseProxy(url);
+  const { port } = new URL(inside.url);
   const sockets: Socket[] = [];
   let count = 0;
   const proxy = createServer((inner) => {
-    const outer = connect(Number(port), hostname);
+    const outer = connect(Number(port), '127.0.0.1');
     sockets.push(inner, outer);
     inner.pipe(outer);
     outer.on('data', (bytes) => {
@@ -41,14 +43,14 @@ async function openTranslated(t: TestContext) {
     }
   });
   await new Promise<void>((done) => proxy.listen(0, '127.0.0.1', done));
-  const translatedUrl = new URL(url);
+  const translatedUrl = new URL(inside.url);
   translatedUrl.port = String((proxy.address() as AddressInfo).port);
-  translatedUrl.hostname = '127.0.0.1';
   const translated = openDatabase({ connectionString: translatedUrl.href, connectionsMax: 1 });
   t.after(async () => {
     await translated.destroy();
     for (const socket of sockets) socket.destroy();
     proxy.close();
+    await inside.close();
   });
   return { db, translated, translatedCount: () => count };
 }
