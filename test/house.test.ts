@@ -279,6 +279,21 @@ test('Biome limits the length of functions', () => {
   );
 });
 
+test('no statement trusts what every role may do: advisory locks and notifications', () => {
+  const texts = [...files.values()].filter(({ path }) => path.startsWith('src/'));
+  const isNew = (name: string) => name > '0024_leases.sql';
+  const migrations = readdirSync('migrations')
+    .filter(isNew)
+    .map((name) => ({ path: name, text: readFileSync(`migrations/${name}`, 'utf8') }));
+  const found = [...texts, ...migrations].filter(({ text }) => /pg_notify\(|pg_(?:try_)?advisory/.test(text));
+  // The keys of these locks cannot be predicted.
+  assert.deepEqual(
+    found.map(({ path }) => path),
+    ['src/http/idempotency.ts'],
+    'use announce() and take_lock()',
+  );
+});
+
 /** Files that compare messages of Node.js or of a library, which are always in English. PostgreSQL's messages are translated. */
 const comparesMessages = new Set(['src/database/database.ts', 'src/main.ts', 'src/oauth/error_responses.ts']);
 

@@ -10,8 +10,9 @@
 /** Different payloads, and characters, that are collected for the next batch. A longer payload is not genuine. */
 const payloadsMax = 1_000;
 const charactersMax = 262_144;
-/** A listener rests for at least this multiple of the time that its last batch took. */
+/** A listener rests for this multiple of the time that its last batch took, within these limits. */
 const restFactor = 4;
+const restMsMax = 1_000;
 
 /** Different payloads since the last batch. */
 export interface HintBatch {
@@ -99,7 +100,7 @@ export class HintQueue {
     }
     const endedAt = performance.now();
     const { pauseMs = pauseMsMin } = this.#listener;
-    this.#mayBeginAt = endedAt + Math.max(pauseMs, restFactor * (endedAt - begunAt));
+    this.#mayBeginAt = endedAt + Math.max(pauseMs, Math.min(restFactor * (endedAt - begunAt), restMsMax));
     this.#isBusy = false;
     if (this.#payloads.size > 0 || this.#isCut) this.#schedule();
   }

@@ -21,6 +21,7 @@ import type { KindArrays } from '../fan_out/fan_out.ts';
 import { type RecoveryTurns, stepRecovery } from '../fan_out/recovery.ts';
 import { createWorkerMetrics, type WorkerMetrics } from '../lanes/metrics.ts';
 import { removeDeadNodes } from '../lanes/node.ts';
+import { takeNodeName } from '../lanes/node_name.ts';
 import { Worker } from '../lanes/worker.ts';
 import { applyRetention } from '../log/retention.ts';
 import type { AddressQuotas } from '../sending/address_limits.ts';
@@ -76,6 +77,7 @@ class Engine {
   readonly #recoveryTurns: RecoveryTurns = { after: '' };
   #receivedBytes = 0;
   readonly #predecessors: readonly string[];
+  readonly #nodeName: string | null;
   readonly #collectsStartupGarbage: boolean;
   #isStarted = false;
   #isStopping = false;
@@ -87,6 +89,7 @@ class Engine {
     this.#post = post;
     this.#replayable = settings.replayableKinds;
     this.#predecessors = settings.predecessors ?? [];
+    this.#nodeName = settings.nodeName ?? null;
     this.#collectsStartupGarbage = settings.collectsStartupGarbage ?? false;
     const { databaseUrl, connectionsMax } = settings;
     const secret = Buffer.from(settings.secret);
@@ -134,7 +137,7 @@ class Engine {
       signers: (now) => keys.signers(now),
       retryScheduleSeconds: settings.retryScheduleSeconds,
       quotas: settings.quotas,
-      nodeName: settings.nodeName ?? null,
+      nodeName: this.#nodeName,
       onLeadership: (leads) => post({ type: 'leadership', leads }),
       onEpoch: (epoch) => {
         if (epoch !== this.#epoch) this.#abandon();
@@ -190,6 +193,8 @@ class Engine {
       this.#db,
       this.#predecessors.map((id) => ({ id, heartbeats: null })),
     );
+    // In another epoch, the database may have an earlier node of this name.
+    await takeNodeName(this.#db, this.#nodeName);
     await this.#worker.start();
     // Not awaited: it reads every lane.
     void this.#warn().catch(this.#onError);
