@@ -5,9 +5,11 @@ import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { textArray } from '../../../src/database/arrays.ts';
 import { type Database, openDatabase } from '../../../src/database/database.ts';
+import { Lease, LeaseLostError } from '../../../src/database/lease.ts';
 import { type FanOutPass, fanOut, type KindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
 import { HeavyAccounts } from '../../../src/webhooks/fan_out/heavy_accounts.ts';
 import type { PassRange } from '../../../src/webhooks/fan_out/outbox_selection.ts';
+import { findNextEvent, type NextEvent, parkEvent } from '../../../src/webhooks/fan_out/parked_events.ts';
 import { type Remainder, Rotation } from '../../../src/webhooks/fan_out/rotation.ts';
 import { createDatabase } from '../../support/database/database.ts';
 
@@ -53,7 +55,7 @@ async function eventsLeft(db: Database, number: number): Promise<number> {
   return rows[0]?.count ?? 0;
 }
 
-function pass(db: Database, range: Partial<PassRange>): Promise<FanOutPass> {
+function pass(db: Database, range: Partial<PassRange>, lease?: Lease): Promise<FanOutPass> {
   const defaults = {
     day: today,
     after: idOf(0),
@@ -63,7 +65,7 @@ function pass(db: Database, range: Partial<PassRange>): Promise<FanOutPass> {
     skipsFrom: 250,
     limits,
   };
-  return fanOut(db, kinds, { ...defaults, ...range });
+  return fanOut(db, kinds, { ...defaults, ...range }, lease?.held);
 }
 
 const numbersOf = (accounts: { account: string }[]) =>
@@ -93,6 +95,26 @@ test('heavy accounts share their part of a pass, each has one event at least, an
   assert.deepEqual(await leftAfter(600), [17, 17, 0]);
   assert.deepEqual(await leftAfter(399), [16, 16, 0]);
   assert.deepEqual(await leftAfter(0), [15, 15, 0]);
+});
+
+test('a pass takes nothing and an event is not parked when another node has become leader', async (t) => {
+  const db = await openOutbox(t);
+  await addAccount(db, 1, { subscriptions: 1, events: 5 });
+  const [former, leader] = ['former', 'leader'].map((holder) => {
+    const lease = new Lease({ db, name: 'fan-out', holder, onError: assert.fail });
+    t.after(() => lease.forget());
+    return lease;
+  }) as [Lease, Lease];
+  await former.acquire();
+  // Paused meanwhile.
+  await sql`update leases set expires_at = '-infinity'`.execute(db);
+  assert.equal(await leader.acquire(), 'self');
+  await assert.rejects(pass(db, {}, former), LeaseLostError);
+  const next = await findNextEvent(db, { day: today, after: idOf(0) });
+  assert.equal(await parkEvent(db, next as NextEvent, 'reason', former.held), false);
+  assert.equal(await eventsLeft(db, 1), 5);
+  await pass(db, {}, leader);
+  assert.equal(await eventsLeft(db, 1), 0);
 });
 
 test('a pass skips an account that rests, and never one whose turn it is', async (t) => {
