@@ -199,21 +199,26 @@ function represent(client: Client): Record<string, unknown> {
 interface ChangeBody {
   /** The administrator's reason, for the audit log. */
   reason: string | null;
-  /** `updated_at` of the version that the administrator read; null to skip the check. */
+  /** `updated_at` of the version that the administrator verifies; null for other actions. */
   expectedUpdatedAt: Date | null;
 }
 
-const readChange = (body: unknown) => readBody(body, []);
-const readVerification = (body: unknown) => readBody(body, ['updated_at']);
+const readChange = (body: unknown) => readBody(body, false);
+const readVerification = (body: unknown) => readBody(body, true);
 
 /** @throws Problem 422 */
-function readBody(body: unknown, more: readonly string[]): ChangeBody {
-  if (body === undefined) return { reason: null, expectedUpdatedAt: null };
+function readBody(body: unknown, isVerification: boolean): ChangeBody {
   const errors: ValidationError[] = [];
-  const { reason = null, updated_at: updatedAt = null } = readJsonObject(body, ['reason', ...more], errors);
+  const members = ['reason', ...(isVerification ? ['updated_at'] : [])];
+  const { reason = null, updated_at: updatedAt } = readJsonObject(
+    body === undefined ? {} : body,
+    members,
+    errors,
+  );
   const expectedUpdatedAt = typeof updatedAt === 'string' ? (readTime(updatedAt) ?? null) : null;
-  if (more.includes('updated_at') && updatedAt !== null && expectedUpdatedAt === null) {
-    errors.push({ pointer: '/updated_at', message: 'must be an RFC 3339 time' });
+  if (isVerification && expectedUpdatedAt === null) {
+    const message = 'must be the updated_at of the app as you reviewed it, an RFC 3339 time';
+    errors.push({ pointer: '/updated_at', message });
   }
   const isReason = typeof reason === 'string' && reason.length <= reasonLengthMax;
   if (reason !== null && !isReason) {

@@ -67,7 +67,7 @@ export const adminSchemas: Record<string, TSchema> = {
   AdminApp: Type.Object({ ...clientMembers, _links: links }, strict),
   AdminAppList: listOf('AdminApp'),
   AdminReason: Type.Object({ reason }, strict),
-  AdminVerification: Type.Object({ reason, updated_at: Type.Optional(Nullable(Time())) }, strict),
+  AdminVerification: Type.Object({ reason, updated_at: Time() }, strict),
   AdminGrant: Type.Object(
     {
       id: Id(),

@@ -78,7 +78,10 @@ function act(
   which: Parameter,
   body: 'AdminReason' | 'AdminVerification' | 'EmptyBody',
 ): Operation {
-  const example = body === 'EmptyBody' ? {} : { reason: 'Requested by the developer' };
+  const example = {
+    ...(body === 'EmptyBody' ? {} : { reason: 'Requested by the developer' }),
+    ...(body === 'AdminVerification' ? { updated_at: '2026-05-04T12:00:00.000Z' } : {}),
+  };
   return {
     id: name,
     method: 'post',
@@ -87,7 +90,7 @@ function act(
     summary,
     scopes,
     parameters: [which],
-    body: jsonBody(body, example, false),
+    body: jsonBody(body, example, body === 'AdminVerification'),
     responses: { 200: { description: 'The new state.', schema } },
     problems: [404, 409, ...bodyProblems],
   };
@@ -132,7 +135,7 @@ const operations: Operation[] = [
   {
     ...act('verify_app', '/admin/apps/{id}/verify', 'Verify an app', 'AdminApp', appId, 'AdminVerification'),
     description:
-      'Pass `updated_at` as you read it, so that you verify the version that you reviewed: if the app has changed since, the response is 412.',
+      '`updated_at` names the version that you reviewed. If the app has changed since, it is not verified (412). Any later change of what you reviewed ends the verification.',
     problems: [404, 409, 412, ...bodyProblems],
   },
   act(

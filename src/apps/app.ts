@@ -6,7 +6,7 @@
  */
 
 import { sql } from 'kysely';
-import { type Client, type ClientRow, createClient, toClient } from '../clients/client.ts';
+import { type Client, type ClientRow, createClient, toClient, verifiedAt } from '../clients/client.ts';
 import { ownClientIds } from '../clients/own_clients.ts';
 import type { SelfDescription } from '../clients/self_registered.ts';
 import type { Database, Transaction } from '../database/database.ts';
@@ -97,26 +97,21 @@ export async function createApp(
 
 /**
  * Changes an app, unless it has changed since it was read.
- * @param keepsVerification true for administrators. A member's change of visible metadata makes the app unverified.
+ * @param isVerifying true for administrators, who verify what they change. Any other change ends the verification.
  * @returns false if the app has changed concurrently
  */
 export async function changeApp(
   tx: Transaction,
   { client, version }: App,
   description: SelfDescription,
-  keepsVerification: boolean,
+  isVerifying: boolean,
 ): Promise<boolean> {
   const { name, redirectUris, grantTypes, scopes, authMethod, metadata } = description;
   const { rows } = await sql`
     update clients set
       name = ${name}, redirect_uris = ${redirectUris}, grant_types = ${grantTypes}, scopes = ${scopes},
       auth_method = ${authMethod}, metadata = ${JSON.stringify(metadata)}, updated_at = now(),
-      verified_at = case
-        when ${keepsVerification} or (
-          name = ${name} and redirect_uris = ${redirectUris}::text[]
-          and metadata -> 'logo_uri' is not distinct from ${JSON.stringify(metadata)}::jsonb -> 'logo_uri'
-          and metadata -> 'client_uri' is not distinct from ${JSON.stringify(metadata)}::jsonb -> 'client_uri')
-        then verified_at end
+      verified_at = ${verifiedAt(isVerifying)}
     where id = ${client.id} and origin = 'account' and xmin::text = ${version}
     returning id`.execute(tx);
   if (rows.length === 0) return false;

@@ -6,6 +6,7 @@
 import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
 import { recordEntry } from '../audit/entry.ts';
+import { verifiedAt } from '../clients/client.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { Image, ImageType } from './images/image.ts';
 
@@ -19,18 +20,18 @@ export interface Logo {
 
 /**
  * Replaces or removes the logo of an app. The same logo again changes nothing.
- * @param keepsVerification true for administrators. A member's change makes the app unverified.
+ * @param isVerifying true for administrators, who verify what they change. Any other change ends the verification.
  */
 export async function changeLogo(
   tx: Transaction,
   clientId: string,
   image: Image | null,
-  keepsVerification: boolean,
+  isVerifying: boolean,
 ): Promise<void> {
   const digest = image === null ? null : digestOf(clientId, image);
   const { rows } = await sql`
     update clients set
-      logo = ${digest}, updated_at = now(), verified_at = case when ${keepsVerification} then verified_at end
+      logo = ${digest}, updated_at = now(), verified_at = ${verifiedAt(isVerifying)}
     where id = ${clientId} and origin = 'account' and logo is distinct from ${digest}
     returning id`.execute(tx);
   if (rows.length === 0) return;

@@ -1,6 +1,8 @@
 /**
  * Clients (RFC 6749 section 2). Metadata that Nuncio uses has its own columns, other metadata of RFC 7591 is stored as
  * registered. Owns the table `clients`; client_secret.ts stores the secrets.
+ *
+ * A trigger ends the verification of an app whose description changes (`check_verification`), whatever changes it.
  */
 
 import { sql } from 'kysely';
@@ -181,6 +183,14 @@ export function toClient(row: ClientRow): Client {
     disabledAt: row.disabled_at,
     epoch: row.epoch,
   };
+}
+
+/**
+ * The value of `verified_at` in a statement that changes a client's description. A new time verifies the new description;
+ * with the old one, the database ends the verification.
+ */
+export function verifiedAt(isVerifying: boolean) {
+  return isVerifying ? sql`case when verified_at is not null then clock_timestamp() end` : sql`verified_at`;
 }
 
 /** Path of the uploaded logo on this server; null if there is none to show. */

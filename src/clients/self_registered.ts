@@ -2,7 +2,7 @@
  * Clients that the operator did not register: self-registered apps (RFC 7591) and apps with a metadata document. Writes
  * the table `clients`, as client.ts does.
  *
- *   registered → replaced (RFC 7592) … → deleted by the app | removed after 30 days without use
+ *   registered → replaced (RFC 7592) … → deleted by the app | removed after 30 days without use, unless suspended
  */
 
 import { sql } from 'kysely';
@@ -69,7 +69,7 @@ export async function saveDocumentClient(
 }
 
 /**
- * Removes self-registered clients to which no user has granted access for 30 days.
+ * Removes self-registered clients to which no user has granted access for 30 days, except suspended ones.
  * @param max maximum number to remove
  * @returns the number removed
  */
@@ -78,7 +78,8 @@ export async function removeUnusedClients(db: Database | Transaction, max: numbe
     delete from clients where id in (
       select c.id from clients c
       where c.origin in ('registration', 'document')
-        and c.disabled_at is null
+        -- A suspended client would return without its suspension.
+        and not c.is_stopped
         and c.updated_at < now() - ${unusedDays} * interval '1 day'
         and not exists (
           select from grants g

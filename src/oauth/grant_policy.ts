@@ -101,7 +101,10 @@ interface Requested {
   apis: string[];
 }
 
-/** Whether the user has already granted this client all requested scopes for all requested resources. */
+/**
+ * Whether the user has already granted this client all requested scopes for all requested resources. Grants from before the
+ * app lost its verification do not count: the user saw a description that is no longer vouched for.
+ */
 async function hasConsented(
   db: Database,
   ctx: KoaContextWithOIDC,
@@ -112,8 +115,10 @@ async function hasConsented(
   if (client.id === consoleClientId) return true;
   if (!isIdentifiable(client)) return false;
   const { rows } = await sql<{ scopes: string[]; resources: Record<string, string> | null }>`
-    select distinct scopes, details -> 'resources' as resources from grants
-    where account_id = ${accountId} and client_id = ${client.id} and withdrawn_at is null`.execute(db);
+    select distinct g.scopes, g.details -> 'resources' as resources
+    from grants g join clients c on c.id = g.client_id
+    where g.account_id = ${accountId} and g.client_id = ${client.id} and g.withdrawn_at is null
+      and (c.unverified_at is null or g.created_at > c.unverified_at)`.execute(db);
   // Grants without resources are for the server's own API.
   const granted = rows.map((row) => row.resources ?? { [ctx.oidc.issuer]: row.scopes.join(' ') });
   const wanted = apis.length > 0 ? apis : [ctx.oidc.issuer];

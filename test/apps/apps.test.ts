@@ -570,7 +570,7 @@ test('a suspended app gets no tokens, no access and no deliveries until it is re
   );
 });
 
-test('a verified app is unverified when a member changes its name or addresses', async () => {
+test('a verified app is unverified when a member changes it, and not when an administrator does', async () => {
   const owner = await createConsoleUser(server);
   const admin = await createConsoleUser(server, { isAdmin: true });
   for (const [user, change, state] of [

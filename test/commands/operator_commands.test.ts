@@ -6,6 +6,7 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { AccountError } from '../../src/accounts/account.ts';
 import { audit } from '../../src/commands/audit.ts';
+import { clientDelete } from '../../src/commands/client_delete.ts';
 import { type Command, CommandError, UsageError } from '../../src/commands/command.ts';
 import { readPassword } from '../../src/commands/password_option.ts';
 import { trigger } from '../../src/commands/trigger.ts';
@@ -153,6 +154,17 @@ test('a password of - is read from the first line of standard input', async () =
   assert.equal(await readPassword({ password: 'staple' }), 'staple');
   await assert.rejects(readPassword({ password: '-' }, Readable.from([])), UsageError);
   await assert.rejects(readPassword({}), UsageError);
+});
+
+test('client delete refuses a suspended app with a metadata document, which would return', async () => {
+  const id = 'https://apps.example/client.json';
+  await createTestClient(server, { id, origin: 'document' });
+  await sql`update clients set suspended_at = now() where id = ${id}`.execute(server.db);
+  await assert.rejects(run(clientDelete, {}, id), CommandError);
+  await sql`update clients set suspended_at = null where id = ${id}`.execute(server.db);
+  await run(clientDelete, {}, id);
+  const { rows } = await sql`select from clients where id = ${id}`.execute(server.db);
+  assert.equal(rows.length, 0);
 });
 
 test('user create makes an application’s user an administrator, known or not', async () => {

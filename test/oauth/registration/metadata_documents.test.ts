@@ -6,10 +6,12 @@ import { exportJWK, generateKeyPair } from 'jose';
 import { sql } from 'kysely';
 import * as openid from 'openid-client';
 import { pino } from 'pino';
+import { removeUnusedClients } from '../../../src/clients/self_registered.ts';
 import { countDocument, registrationLimits } from '../../../src/oauth/registration/registration_limit.ts';
 import { loadPlatform } from '../../../src/platform.ts';
 import { startServer } from '../../../src/server.ts';
 import { TestBrowser } from '../../support/browser/browser.ts';
+import { ageClients } from '../../support/clients/age.ts';
 import {
   authorizationUrl,
   authorize,
@@ -309,6 +311,24 @@ test('oauth 88: an app disabled by the operator is no client, and an app registe
   site.serve('/own.json', { body: metadataOf(own.id) });
   assert.match((await ask(own.id, server, own.redirectUri)).text, /The operator’s/);
   assert.equal(site.requests('/own.json'), 0);
+});
+
+test('attack: a suspended app stays suspended when it waits until unused apps are deleted', async () => {
+  const client = serveClient('/suspended.json');
+  const other = serveClient('/unused.json');
+  await ask(client.id);
+  await ask(other.id);
+  await sql`update clients set suspended_at = now() where id = ${client.id}`.execute(server.db);
+  await ageClients(server, sql`origin = 'document'`);
+  assert.ok((await removeUnusedClients(server.db, 1_000)) > 0);
+  const { rows } = await sql`select id from clients where id in (${client.id}, ${other.id})`.execute(
+    server.db,
+  );
+  assert.deepEqual(rows, [{ id: client.id }]);
+  await refused(client.id);
+  const { rows: kept } = await sql`
+    select from clients where id = ${client.id} and suspended_at is not null`.execute(server.db);
+  assert.equal(kept.length, 1);
 });
 
 test('oauth 88: the token endpoint treats an app without a valid document as unknown', async () => {

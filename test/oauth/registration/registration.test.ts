@@ -13,6 +13,7 @@ import { createInitialAccessToken } from '../../../src/oauth/registration/initia
 import { countRegistration, registrationLimits } from '../../../src/oauth/registration/registration_limit.ts';
 import type { OAuthSettings } from '../../../src/oauth/settings.ts';
 import { loadPlatform } from '../../../src/platform.ts';
+import { ageClients } from '../../support/clients/age.ts';
 import { authorize, createTestAccount, postForm, type TestClient } from '../../support/clients/oauth.ts';
 import { signInByOpenidClient } from '../../support/clients/openid_client.ts';
 import { startTestServer } from '../../support/servers/server.ts';
@@ -438,9 +439,7 @@ test('unused self-registered apps are deleted after 30 days, and others stay', a
   await sql`
     update grants set withdrawn_at = now() - interval '31 days'
     where client_id = ${idOf('left long ago')}`.execute(server.db);
-  await sql`
-    update clients set created_at = now() - interval '40 days', updated_at = now() - interval '40 days'
-    where id <> ${idOf('new')}`.execute(server.db);
+  await ageClients(server, sql`id <> ${idOf('new')}`);
   const { rows: before } = await sql<{ id: string }>`
     select id from clients where origin = 'operator'`.execute(server.db);
   await removeUnusedClients(server.db, 1_000);

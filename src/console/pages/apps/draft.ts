@@ -74,9 +74,7 @@ function orNull(text: string): string | null {
   return text.trim() === '' ? null : text.trim();
 }
 
-/** Whether a verified member changes, which removes the verification. */
-const verifiedMembers = ['client_name', 'client_uri', 'redirect_uris'];
-
+/** Whether saving the patch removes the verification: every setting of the form was verified. */
 export function endsVerification(patch: AppMergePatch): boolean {
-  return verifiedMembers.some((name) => name in patch);
+  return Object.keys(patch).length > 0;
 }

@@ -54,7 +54,7 @@ function Form({ app }: { app: App }) {
         app.state === 'verified' &&
         endsVerification(toPatch(first, draft)) && (
           <Notice look="warn" title="Saving removes the verification" role="status">
-            <p>An administrator verified the name, home page and redirect URIs as they are now.</p>
+            <p>An administrator verified the app with the settings it has now.</p>
           </Notice>
         )
       }
