@@ -334,6 +334,7 @@ function registerApiRoutes(api: FastifyInstance, parts: ApiParts): void {
     sealer: createSealer(secret, 'account-answers'),
     baseUrl: config.baseUrl,
     returnOrigins: returnOriginsOf(platform.accounts),
+    signsInAdministrators: platform.accounts.login?.administrators === true,
   });
   const { oauth, webhooks: ofWebhooks, apps, accounts } = platform;
   const brand = { ...platform.brand, logo: platform.brand.logo?.type ?? null };

@@ -8,13 +8,13 @@
 import { sql } from 'kysely';
 import { type AccountRow, accountColumns } from '../accounts/account.ts';
 import {
-  type AccountMembers,
   changeAccounts,
+  controlRejection,
   deleteAccount,
   type ExternalAccount,
   findExternalAccounts,
   putExternalAccounts,
-  type StatusRejection,
+  type Rejection,
 } from '../accounts/external_account.ts';
 import { lockOwnedApps, suspendAbandonedApps } from '../apps/abandoned.ts';
 import { type Actor, actAs } from '../apps/actor.ts';
@@ -110,12 +110,10 @@ function registerAccountChanges(
     const { id } = await requireAccount(db, request.params.id);
     const transact = members.isDisabled === true ? withAccountHold : inPlainTransaction;
     await transact(db, id, async (tx) => {
-      const row = await requireAccount(tx, id, true);
-      requireChangeable(row, members);
       await actAs(tx, actor);
       const changed = await changeAccounts(tx, [{ id, ...members }]);
       if (changed === undefined) throw accountNotFound();
-      if (changed.rejected !== null) throw statusProblem(changed.rejected.reason);
+      if (changed.rejected !== null) throw rejectionProblem(changed.rejected.reason);
       await endSessions(tx, changed.disabled);
     });
     return represent(await requireAccount(db, id));
@@ -125,7 +123,7 @@ function registerAccountChanges(
     const actor = await writer(request);
     const { id } = await requireAccount(db, request.params.id);
     const isDeleted = await withAccountHold(db, id, async (tx) => {
-      requireNoAdministrator(await requireAccount(tx, id, true));
+      requireControl(await requireAccount(tx, id, true));
       await actAs(tx, actor);
       await lockOwnedApps(tx, id);
       await endSessions(tx, [id]);
@@ -161,7 +159,7 @@ async function put(
     }
     if (changed.rejected !== null) {
       const { id, reason } = changed.rejected;
-      throw statusProblem(reason, changed.accounts.find((account) => account.id === id)?.externalId);
+      throw rejectionProblem(reason, changed.accounts.find((account) => account.id === id)?.externalId);
     }
     if (changed.disabled.length > 0) await endSessions(tx, changed.disabled);
     return changed.accounts;
@@ -203,28 +201,22 @@ export function accountNotFound(): Problem {
   return new Problem(404, 'Account not found.');
 }
 
-/** The application must not change the e-mail address with which a user signs in at Nuncio. */
-function requireChangeable(row: Row, { email, isEmailVerified }: AccountMembers): void {
-  if (row.external_id === null && (email !== undefined || isEmailVerified !== undefined)) {
-    throw new Problem(409, 'Machine clients cannot change the e-mail address of a local account.', {
-      code: 'local-account',
-    });
-  }
+/** @throws Problem 409 for an account that the application does not control */
+export function requireControl(row: Pick<Row, 'is_admin' | 'external_id'>): void {
+  const reason = controlRejection(row);
+  if (reason !== null) throw rejectionProblem(reason);
 }
 
-/** Protects administrators: the scope of this API must not allow anyone to lock them out. */
-function requireNoAdministrator({ is_admin: isAdmin }: Pick<Row, 'is_admin'>): void {
-  if (isAdmin) throw new Problem(409, statusRejections.administrator.detail, { code: 'administrator' });
-}
-
-const statusRejections: Readonly<Record<StatusRejection, { status: number; detail: string }>> = {
+const rejections: Readonly<Record<Rejection, { status: number; detail: string }>> = {
   administrator: {
     status: 409,
-    detail: 'Machine clients cannot disable, enable or delete administrators.',
+    detail:
+      'Machine clients cannot sign in, disable, enable or delete administrators, change their address or withdraw their grants.',
   },
   'local-account': {
     status: 409,
-    detail: 'Machine clients cannot disable or enable local accounts.',
+    detail:
+      'Machine clients cannot sign in, disable, enable or delete local accounts, change their address or withdraw their grants.',
   },
   'disabled-by-operator': {
     status: 403,
@@ -233,8 +225,8 @@ const statusRejections: Readonly<Record<StatusRejection, { status: number; detai
 };
 
 /** @param externalId names the account in the error, if the request contains several */
-function statusProblem(reason: StatusRejection, externalId?: string): Problem {
-  const { status, detail } = statusRejections[reason];
+function rejectionProblem(reason: Rejection, externalId?: string): Problem {
+  const { status, detail } = rejections[reason];
   const which = externalId === undefined ? '' : ` External id: ${JSON.stringify(externalId)}.`;
   return new Problem(status, `${detail}${which}`, { code: reason });
 }

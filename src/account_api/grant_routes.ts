@@ -13,7 +13,7 @@ import {
 } from '../grants/scopes.ts';
 import { readPage, sendPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
-import { requireAccount } from './account_routes.ts';
+import { requireAccount, requireControl } from './account_routes.ts';
 import { type AccountApiOptions, machineGuard } from './machine_guard.ts';
 
 interface IdRoute {
@@ -58,7 +58,8 @@ export function registerAccountGrants(options: AccountApiOptions): void {
 
   api.delete<IdRoute>('/grants/:id', async (request, reply) => {
     const actor = await writer(request);
-    const { id } = await requireGrant(db, request.params.id);
+    const { id, account_id: accountId } = await requireGrant(db, request.params.id);
+    requireControl(await requireAccount(db, accountId));
     // The application withdraws on behalf of its user.
     if (!(await withdrawGrant(db, id, 'user', actorName(actor)))) throw notFound();
     return reply.code(204).send();

@@ -7,6 +7,7 @@ import type { Database } from '../database/database.ts';
 import { loginScope } from '../grants/scopes.ts';
 import { readJsonObject } from '../http/json_object.ts';
 import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
+import { requireControl } from './account_routes.ts';
 import { type AccountApiOptions, machineGuard } from './machine_guard.ts';
 
 /** Maximum length of `return_to` in characters. */
@@ -19,7 +20,7 @@ export function registerAccountLinks(options: AccountApiOptions): void {
   api.post('/account-links', async (request, reply) => {
     const { clientId } = await machine(request);
     const { account, returnTo } = readLink(request.body, returnOrigins);
-    const accountId = await requireExternal(db, account);
+    const accountId = await requireControlled(db, account);
     const { secret, expiresAt } = await createAccountLink(db, { accountId, clientId, returnTo });
     return reply
       .code(201)
@@ -31,20 +32,21 @@ export function registerAccountLinks(options: AccountApiOptions): void {
   });
 }
 
-/** Finds an external account. Links for local accounts would bypass their sign-in. @throws Problem 409, 422 */
-async function requireExternal(db: Database, { id, externalId }: AccountName): Promise<string> {
-  const { rows } = await sql<{ id: string; external_id: string | null; is_disabled: boolean }>`
-    select id, external_id, disabled_at is not null as is_disabled from accounts
+/** Finds an account that the application controls. Links for others would bypass their sign-in. @throws Problem 409, 422 */
+async function requireControlled(db: Database, { id, externalId }: AccountName): Promise<string> {
+  const { rows } = await sql<{
+    id: string;
+    external_id: string | null;
+    is_admin: boolean;
+    is_disabled: boolean;
+  }>`
+    select id, external_id, is_admin, disabled_at is not null as is_disabled from accounts
     where ${id === undefined ? sql`external_id = ${externalId}` : sql`id = ${id}`}`.execute(db);
   const row = rows[0];
   if (row === undefined) {
     throw bodyProblem([{ pointer: '/account', message: 'does not exist', code: 'unknown-account' }]);
   }
-  if (row.external_id === null) {
-    throw new Problem(409, 'Account links are available for external accounts only.', {
-      code: 'local-account',
-    });
-  }
+  requireControl(row);
   if (row.is_disabled) throw new Problem(409, 'The account is disabled.', { code: 'account-disabled' });
   return row.id;
 }

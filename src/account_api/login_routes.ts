@@ -16,6 +16,7 @@ import { type Actor, actAs } from '../apps/actor.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import { loginScope } from '../grants/scopes.ts';
 import { Problem } from '../http/problem.ts';
+import { requireControl } from './account_routes.ts';
 import { describeScopes } from './grant_routes.ts';
 import { readAcceptance, readRejection } from './login_results.ts';
 import { type AccountApiOptions, machineGuard } from './machine_guard.ts';
@@ -25,7 +26,7 @@ interface IdRoute {
 }
 
 export function registerLoginRequests(options: AccountApiOptions): void {
-  const { api, db, baseUrl, scopes } = options;
+  const { api, db, baseUrl, scopes, signsInAdministrators } = options;
   const machine = machineGuard(options, loginScope);
 
   api.get<IdRoute>('/login-requests/:id', async (request, reply) => {
@@ -58,7 +59,13 @@ export function registerLoginRequests(options: AccountApiOptions): void {
     const { account, ...login } = readAcceptance(request.body, found);
     let accountId: string | undefined;
     const body = await answer(request, found, actor, async (tx) => {
-      const changed = await putExternalAccounts(tx, [account]);
+      const known = await findExternal(tx, account.externalId);
+      if (known?.is_admin === true && !signsInAdministrators) requireControl(known);
+      // The address of an administrator is not the application's to change.
+      const { externalId, name } = account;
+      const given =
+        known?.is_admin === true ? { externalId, ...(name === undefined ? {} : { name }) } : account;
+      const changed = await putExternalAccounts(tx, [given]);
       accountId = changed?.accounts[0]?.id;
       if (accountId === undefined || !(await isActive(tx, accountId))) {
         throw new Problem(409, 'The account is disabled.', { code: 'account-disabled' });
@@ -108,6 +115,15 @@ function alreadyAnswered(): Problem {
   return new Problem(409, 'The login request has already been answered. The user must start again.', {
     code: 'login-request-answered',
   });
+}
+
+/** Locked, so that the account does not become an administrator's meanwhile. */
+async function findExternal(tx: Transaction, externalId: string) {
+  const { rows } = await sql<{ is_admin: boolean; external_id: string }>`
+    select is_admin, external_id from accounts where external_id = ${externalId} for no key update`.execute(
+    tx,
+  );
+  return rows[0];
 }
 
 async function isActive(tx: Transaction, id: string): Promise<boolean> {

@@ -22,6 +22,8 @@ export interface AccountApiOptions {
   baseUrl: string;
   /** Origins to which users may return, from the operator's configuration. */
   returnOrigins: ReadonlySet<string>;
+  /** Whether the application may sign in administrators. */
+  signsInAdministrators: boolean;
 }
 
 /** Admits machine clients whose registration has the scope now; it may have been removed since the token was issued. */

@@ -28,7 +28,8 @@ const writes = [writeAccountsScope];
 const example = { external_id: 'user-4711', email: 'ann@example.com', email_verified: true, name: 'Ann' };
 const keep = 'Missing properties stay unchanged; null removes a value.';
 const operatorDecides =
-  '`disabled: false` is rejected for an account that the operator disabled (403 `disabled-by-operator`), and a change of `disabled` for an administrator (409 `administrator`).';
+  '`disabled: false` is rejected for an account that the operator disabled (403 `disabled-by-operator`), and a change of the address or of `disabled` for an administrator (409 `administrator`).';
+const control = 'Refused for local accounts (409 `local-account`) and administrators (409 `administrator`).';
 const noLink =
   'Email addresses do not link accounts. Several accounts may have the same address, and the address of an external account cannot be used to sign in at Nuncio.';
 
@@ -104,7 +105,7 @@ const operations: Operation[] = [
     tag,
     summary: 'Change an account',
     description:
-      'Disabling an account ends its sessions and withdraws its grants. The address and the state of a local account cannot be changed (409 `local-account`), nor the state of an administrator (409 `administrator`). An account that the operator disabled cannot be enabled (403 `disabled-by-operator`).',
+      'Disabling an account ends its sessions and withdraws its grants. The address and the state of a local account cannot be changed (409 `local-account`), nor those of an administrator (409 `administrator`). An account that the operator disabled cannot be enabled (403 `disabled-by-operator`).',
     scopes: writes,
     parameters: [id],
     body: mergePatchBody('AccountChange', { disabled: true }),
@@ -118,7 +119,7 @@ const operations: Operation[] = [
     tag,
     summary: 'Delete an account',
     description:
-      'One transaction withdraws its grants, ends its subscriptions and sessions, and deletes its resources, address, name and external id. Apps without another owner are suspended. No delivery for the account starts after that. Events that were published for it are kept until they are 30 days old; erase the body of one with `DELETE /events/{id}/body`. The audit log keeps the account id.',
+      'Refused for local accounts (409 `local-account`) and administrators (409 `administrator`). One transaction withdraws its grants, ends its subscriptions and sessions, and deletes its resources, address, name and external id. Apps without another owner are suspended. No delivery for the account starts after that. Events that were published for it are kept until they are 30 days old; erase the body of one with `DELETE /events/{id}/body`. The audit log keeps the account id.',
     scopes: writes,
     parameters: [id],
     responses: { 204: { description: 'Deleted.' } },
@@ -152,10 +153,11 @@ const operations: Operation[] = [
     path: '/grants/{id}',
     tag,
     summary: 'Withdraw a grant on behalf of its user',
+    description: control,
     scopes: writes,
     parameters: [grantId],
     responses: { 204: { description: 'Withdrawn.' } },
-    problems: [404, 413, 415],
+    problems: [404, 409, 413, 415],
   },
   {
     id: 'create_account_link',
@@ -164,7 +166,7 @@ const operations: Operation[] = [
     tag,
     summary: 'Create a single-use URL to the account page of a user',
     description:
-      'Redirect the browser of that user to the URL within 60 seconds. It gives access to the account page for an hour. It does not sign the user in to apps or to the console. Available for external accounts only.',
+      'Redirect the browser of that user to the URL within 60 seconds. It gives access to the account page for an hour. It does not sign the user in to apps or to the console. Refused for local accounts (409 `local-account`) and administrators (409 `administrator`).',
     scopes: [loginScope],
     parameters: [],
     body: jsonBody('AccountLinkCreate', {
@@ -194,7 +196,7 @@ const operations: Operation[] = [
     tag,
     summary: 'Accept a login request: state who the user is',
     description:
-      'Redirect the browser of that user to `redirect_to`. The URL works once, within ten minutes of the start, in the browser that started the sign-in. The account is created or changed as by `PUT /accounts/external/{external_id}`. `auth_time` is required if the request has `prompt=login` or `max_age`, and must satisfy them. Without it, id_tokens do not contain `auth_time`, and a later request with `max_age` requires a new sign-in.',
+      'Redirect the browser of that user to `redirect_to`. The URL works once, within ten minutes of the start, in the browser that started the sign-in. The account is created or changed as by `PUT /accounts/external/{external_id}`. Administrators are refused (409 `administrator`), unless the operator set `accounts.login.administrators`. `auth_time` is required if the request has `prompt=login` or `max_age`, and must satisfy them. Without it, id_tokens do not contain `auth_time`, and a later request with `max_age` requires a new sign-in.',
     scopes: [loginScope],
     parameters: [loginId],
     body: jsonBody('LoginAcceptance', {

@@ -96,9 +96,11 @@ export async function isAdmin(db: Database | Transaction, id: string): Promise<b
   return rows.length > 0;
 }
 
-/** Makes an account an administrator. For operator commands only. */
-export async function makeAdmin(tx: Transaction, id: string): Promise<void> {
-  await sql`update accounts set is_admin = true where id = ${id}`.execute(tx);
+/** Makes an account an administrator. For operator commands only. @returns false if it already is one */
+export async function makeAdmin(tx: Transaction, id: string): Promise<boolean> {
+  const { rows } = await sql`
+    update accounts set is_admin = true where id = ${id} and not is_admin returning id`.execute(tx);
+  return rows.length > 0;
 }
 
 /**

@@ -6,6 +6,7 @@
  *
  * The session gives access to the account page only. It is not a login session: it cannot authorize apps or open the
  * console. A link that is sent to another person therefore grants nothing beyond the page, which names its account.
+ * Administrators have no links: the application must not act as one of them.
  */
 
 import { sql } from 'kysely';
@@ -42,7 +43,8 @@ export async function createAccountLink(
 
 /**
  * Uses a link. Of two concurrent uses, one succeeds.
- * @returns the session secret for the browser; undefined if the link is used, expired or unknown, or the account disabled
+ * @returns the session secret for the browser; undefined if the link is used, expired or unknown, or if the account is disabled
+ *   or an administrator's
  */
 export async function useAccountLink(db: Database, secret: string): Promise<string | undefined> {
   if (!secretFormat.test(secret)) return undefined;
@@ -51,7 +53,7 @@ export async function useAccountLink(db: Database, secret: string): Promise<stri
     update account_links set used_at = now(), session_digest = ${digest(session)},
       expires_at = now() + make_interval(secs => ${linkSessionSeconds})
     where digest = ${digest(secret)} and used_at is null and expires_at > now()
-      and exists (select from accounts where id = account_id and disabled_at is null)
+      and exists (select from accounts where id = account_id and disabled_at is null and not is_admin)
     returning digest`.execute(db);
   return rows.length > 0 ? session : undefined;
 }
@@ -66,6 +68,7 @@ export async function findLinkSession(db: Database, secret: string): Promise<Lin
   const { rows } = await sql<AccountRow & { return_to: string | null }>`
     select ${accountColumns}, l.return_to
     from account_links l join accounts on accounts.id = l.account_id and accounts.disabled_at is null
+      and not accounts.is_admin
     where l.session_digest = ${digest(secret)} and l.expires_at > now()`.execute(db);
   return rows[0] && { account: toAccount(rows[0]), returnTo: rows[0].return_to };
 }

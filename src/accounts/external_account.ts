@@ -87,17 +87,17 @@ export async function ensureExternalAccounts(
   }
 }
 
-/** Why an application may not disable or enable an account. */
-export type StatusRejection = 'administrator' | 'local-account' | 'disabled-by-operator';
+/** Why an application may not change an account. */
+export type Rejection = 'administrator' | 'local-account' | 'disabled-by-operator';
 
-interface StatusChanges {
+interface Changes {
   /** Ids of accounts that this call disabled. */
   disabled: string[];
   /** The first account that the application may not change. Then nothing is changed, and the caller must roll back. */
-  rejected: { id: string; reason: StatusRejection } | null;
+  rejected: { id: string; reason: Rejection } | null;
 }
 
-export interface ChangedAccounts extends StatusChanges {
+export interface ChangedAccounts extends Changes {
   /** In the order of the input. */
   accounts: { id: string; externalId: string; isNew: boolean }[];
 }
@@ -136,20 +136,17 @@ export async function putExternalAccounts(
 export async function changeAccounts(
   tx: Transaction,
   given: readonly (AccountMembers & { id: string })[],
-): Promise<StatusChanges | undefined> {
+): Promise<Changes | undefined> {
   const ids = uuidArray(given.map(({ id }) => id));
   // Locked in the order of ids, so that concurrent calls do not deadlock.
-  const { rows: locked } = await sql<StatusRow>`
-    select id, disabled_at is not null as is_disabled, disabled_by, is_admin, external_id is null as is_local
+  const { rows: locked } = await sql<LockedRow>`
+    select id, disabled_at is not null as is_disabled, disabled_by, is_admin, external_id, email, email_verified
     from accounts where id = any(${ids}::uuid[])
     order by id for no key update`.execute(tx);
   if (locked.length < given.length) return undefined;
   const before = new Map(locked.map((row) => [row.id, row]));
-  const statusChanges = given.filter(
-    ({ id, isDisabled }) => isDisabled !== undefined && isDisabled !== before.get(id)?.is_disabled,
-  );
-  for (const { id } of statusChanges) {
-    const reason = statusRejection(before.get(id) as StatusRow);
+  for (const { id, ...members } of given) {
+    const reason = rejectionOf(before.get(id) as LockedRow, members);
     if (reason !== null) return { disabled: [], rejected: { id, reason } };
   }
   const changes = JSON.stringify(given.map(toChange));
@@ -172,24 +169,44 @@ export async function changeAccounts(
     from (select (change ->> 'id')::uuid as id, change from jsonb_array_elements(${changes}::jsonb) as change) as given
     where accounts.id = given.id and given.change <> jsonb_build_object('id', given.id)`.execute(tx);
   return {
-    disabled: statusChanges.filter(({ isDisabled }) => isDisabled).map(({ id }) => id),
+    disabled: given.flatMap(({ id, isDisabled }) =>
+      isDisabled === true && !before.get(id)?.is_disabled ? [id] : [],
+    ),
     rejected: null,
   };
 }
 
-interface StatusRow {
+interface LockedRow {
   id: string;
   is_disabled: boolean;
   disabled_by: 'application' | null;
   is_admin: boolean;
-  is_local: boolean;
+  external_id: string | null;
+  email: string | null;
+  email_verified: boolean | null;
 }
 
-/** Applications may disable their own users, and enable only those that they disabled themselves. */
-function statusRejection(row: StatusRow): StatusRejection | null {
+/**
+ * Applications control their own users: not administrators, who would lend them their rights, and not local accounts, whose
+ * users sign in here.
+ */
+export function controlRejection(row: { is_admin: boolean; external_id: string | null }): Rejection | null {
   if (row.is_admin) return 'administrator';
-  if (row.is_local) return 'local-account';
-  return row.is_disabled && row.disabled_by === null ? 'disabled-by-operator' : null;
+  return row.external_id === null ? 'local-account' : null;
+}
+
+/** Applications change the state and the address only of accounts that they control, and enable what they disabled. */
+function rejectionOf(
+  row: LockedRow,
+  { email, isEmailVerified, isDisabled }: AccountMembers,
+): Rejection | null {
+  const changesStatus = isDisabled !== undefined && isDisabled !== row.is_disabled;
+  const changesAddress =
+    (email !== undefined && email !== row.email) ||
+    (isEmailVerified !== undefined && isEmailVerified !== row.email_verified);
+  if (!changesStatus && !changesAddress) return null;
+  const isOperators = changesStatus && row.is_disabled && row.disabled_by === null;
+  return controlRejection(row) ?? (isOperators ? 'disabled-by-operator' : null);
 }
 
 function toChange({ id, email, isEmailVerified, name, isDisabled }: AccountMembers & { id: string }): object {

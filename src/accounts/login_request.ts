@@ -138,14 +138,16 @@ export function loginRequestSuffix(id: string): string {
 /**
  * Finishes a sign-in, once.
  * @param interactionUid the authorization request to continue; null for the account page
+ * @param mayBeAdministrator whether the application may sign in administrators
  * @param readSecret returns the secret in the browser's cookie with the given suffix
  * @returns undefined if the request is used or expired, belongs to another browser or another authorization request, or if
- *   the account has been disabled
+ *   the account has been disabled or has become an administrator
  */
 export async function finishLoginRequest(
   db: Database,
   verifier: string,
   interactionUid: string | null,
+  mayBeAdministrator: boolean,
   readSecret: (suffix: string) => string | undefined,
 ): Promise<LoginResult | undefined> {
   if (!secretFormat.test(verifier)) return undefined;
@@ -162,7 +164,9 @@ export async function finishLoginRequest(
     update login_requests set used_at = now()
     where digest = ${row.digest} and used_at is null and expires_at > now()
       and interaction_uid is not distinct from ${interactionUid}
-      and (account_id is null or exists (select from accounts a where a.id = account_id and a.disabled_at is null))
+      and (account_id is null or exists (
+        select from accounts a
+        where a.id = account_id and a.disabled_at is null and (not a.is_admin or ${mayBeAdministrator})))
     returning account_id, answer`.execute(db);
   const done = rows[0];
   return done && ({ ...done.answer, accountId: done.account_id } as LoginResult);

@@ -24,12 +24,17 @@ export interface LoginDeclaration {
   readonly url: string;
   /** The `acr` values that the application can achieve. */
   readonly acrValues?: readonly string[];
+  /**
+   * Whether the application may sign in administrators. Its backend then has their rights. Default: false, and
+   * administration is left to commands and machine clients.
+   */
+  readonly administrators?: boolean;
 }
 
 export interface AccountSettings {
   readonly returnTo: readonly string[];
   /** Null if users sign in at Nuncio. */
-  readonly login: { readonly url: string; readonly acrValues: readonly string[] } | null;
+  readonly login: Required<LoginDeclaration> | null;
   readonly upstream: readonly UpstreamProvider[];
   readonly registration: 'open' | 'off';
 }
@@ -97,10 +102,10 @@ function readLogin(
   report: (place: string, reason: string) => void,
 ): AccountSettings['login'] {
   if (typeof declared !== 'object' || declared === null) {
-    report('accounts.login', 'must be { url, acrValues }');
+    report('accounts.login', 'must be { url, acrValues, administrators }');
     return null;
   }
-  const { url, acrValues = [], ...others } = declared;
+  const { url, acrValues = [], administrators = false, ...others } = declared;
   for (const name of Object.keys(others)) report(`accounts.login.${name}`, 'unknown setting');
   const page = typeof url === 'string' ? URL.parse(url) : null;
   if (page === null || !isSafe(page) || page.username !== '' || page.password !== '' || page.hash !== '') {
@@ -112,7 +117,10 @@ function readLogin(
   if (!Array.isArray(acrValues) || acrValues.length > acrValuesMax || !acrValues.every(isAcr)) {
     report('accounts.login.acrValues', `must be an array of up to ${acrValuesMax} values without spaces`);
   }
-  return Object.freeze({ url, acrValues });
+  if (typeof administrators !== 'boolean') {
+    report('accounts.login.administrators', 'must be true or false');
+  }
+  return Object.freeze({ url, acrValues, administrators });
 }
 
 function isOrigin(value: unknown): boolean {

@@ -7,6 +7,7 @@ import {
   isExternalId,
 } from '../accounts/external_account.ts';
 import type { Config } from '../config/config.ts';
+import { endSessions } from '../oauth/storage/end_sessions.ts';
 import { type Command, type OptionValues, textOption, UsageError } from './command.ts';
 import { passwordHelp, readPassword } from './password_option.ts';
 import { withDatabase } from './storage.ts';
@@ -86,7 +87,8 @@ async function createExternal(
     db.transaction().execute(async (tx) => {
       const { ids } = await ensureExternalAccounts(tx, [externalId]);
       const found = ids.get(externalId) as string;
-      if (isAdmin) await makeAdmin(tx, found);
+      // The application may have begun the account's sessions.
+      if (isAdmin && (await makeAdmin(tx, found))) await endSessions(tx, found);
       return found;
     }),
   );

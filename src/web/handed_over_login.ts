@@ -74,7 +74,7 @@ export function createHandedOverLogin(
       };
       const answer =
         typeof verifier === 'string'
-          ? await finishLoginRequest(db, verifier, interactionUid, readSecret)
+          ? await finishLoginRequest(db, verifier, interactionUid, login.administrators, readSecret)
           : undefined;
       if (answer === undefined) {
         sendPage(reply, 400, 'Sign-in not completed', unfinishedContent);

@@ -21,7 +21,10 @@ import { startTestServer } from '../support/servers/server.ts';
 
 const loginUrl = 'https://app.example.com/login?from=nuncio';
 const platform = await loadPlatform(null);
-const accounts = { ...platform.accounts, login: { url: loginUrl, acrValues: ['urn:example:two'] } };
+const accounts = {
+  ...platform.accounts,
+  login: { url: loginUrl, acrValues: ['urn:example:two'], administrators: false },
+};
 const server = await startTestServer({ after }, {}, 'dev', { ...platform, accounts });
 const { db } = server;
 const machine = await createTestClient(server, { scopes: ['write:logins'] });

@@ -20,7 +20,7 @@ import { startTestServer } from '../support/servers/server.ts';
 import { createApp } from '../support/webhooks/apps.ts';
 
 const platform = await loadPlatform(null);
-const login = { url: 'https://app.example.com/login', acrValues: [] };
+const login = { url: 'https://app.example.com/login', acrValues: [], administrators: false };
 const handedOver = { ...platform, accounts: { ...platform.accounts, login } };
 const server = await startTestServer({ after }, {}, 'dev', {
   ...platform,

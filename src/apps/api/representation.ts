@@ -43,7 +43,7 @@ export function representApp({ client, role }: App, secrets: readonly AppSecret[
       members: { href: `${self}/members` },
       subscriptions: { href: `${self}/subscriptions` },
       health: { href: `${self}/health` },
-      secrets: { href: `${self}/secrets`, method: 'POST' },
+      ...(client.origin === 'account' ? { secrets: { href: `${self}/secrets`, method: 'POST' } } : {}),
       ...logoLink(client),
     },
   };

@@ -1,4 +1,7 @@
-/** `/apps/<id>/secrets`: members create and delete the secrets of an app. */
+/**
+ * `/apps/<id>/secrets`: members create and delete the secrets of an app. Whoever has a secret is the app, so clients of the
+ * operator, which can have the rights of machines, get theirs by commands only.
+ */
 
 import { isId } from '../../crypto/ids.ts';
 import { inTransaction } from '../../database/database.ts';
@@ -15,6 +18,7 @@ import {
   requireApp,
   requireEmptyBody,
   requireLockedApp,
+  requireManagedHere,
 } from './app_access.ts';
 import { appPath, representSecret } from './representation.ts';
 
@@ -32,7 +36,7 @@ export function registerSecretRoutes(
     const actor = await writer(request);
     requireEmptyBody(request);
     // Checked here too, because a repeated request with the same idempotency key does not run the callback.
-    await requireApp(db, actor, request.params.id);
+    requireManagedHere(await requireApp(db, actor, request.params.id));
     const sent = await sendIdempotent(options, request, reply, idempotencyNamespace(actor), (given) =>
       inTransaction(given, async (tx) => {
         const { client } = await requireLockedApp(tx, actor, request.params.id);
@@ -63,7 +67,9 @@ export function registerSecretRoutes(
 
   api.delete<SecretRoute>('/apps/:id/secrets/:secret', async (request, reply) => {
     const actor = await writer(request);
-    const { client } = await requireApp(db, actor, request.params.id);
+    const app = await requireApp(db, actor, request.params.id);
+    requireManagedHere(app);
+    const { client } = app;
     const { secret } = request.params;
     const outcome = isId(secret)
       ? await db.transaction().execute(async (tx) => {

@@ -80,17 +80,28 @@ function Secrets({ app }: { app: App }) {
       await cache.invalidateQueries({ queryKey: ['app', id] });
     });
   const isFull = app.secrets.length >= secretsMax;
+  const isManagedHere = app.origin === 'account';
   return (
     <Card
       title="Secrets"
-      description="Up to two secrets work at the same time. To rotate, create a new secret, deploy it, then delete the old one."
+      description={
+        isManagedHere
+          ? 'Up to two secrets work at the same time. To rotate, create a new secret, deploy it, then delete the old one.'
+          : 'They are created and deleted where the app is managed.'
+      }
       isFlush
       actions={
-        <Button isSmall isDisabled={isFull} isPending={isPending} onPress={add}>
-          <Plus size={16} aria-hidden /> New secret
-        </Button>
+        isManagedHere && (
+          <Button isSmall isDisabled={isFull} isPending={isPending} onPress={add}>
+            <Plus size={16} aria-hidden /> New secret
+          </Button>
+        )
       }
-      foot={isFull ? <p className="soft small">Delete a secret before you create another one.</p> : undefined}
+      foot={
+        isFull && isManagedHere ? (
+          <p className="soft small">Delete a secret before you create another one.</p>
+        ) : undefined
+      }
     >
       {app.secrets.length === 0 ? (
         <Empty icon={KeyRound} title="No secrets yet">
@@ -124,7 +135,7 @@ function SecretRow({ app, secret, number }: { app: App; secret: AppSecret; numbe
       </div>
       {isLast ? (
         <span className="soft small">The last secret cannot be deleted.</span>
-      ) : (
+      ) : app.origin !== 'account' ? null : (
         <Button isSmall look="danger" aria-label={`Delete secret ${number}`} onPress={() => setAsking(true)}>
           Delete
         </Button>
