@@ -176,6 +176,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     scopes,
     secret,
     baseUrl: config.baseUrl,
+    eventRules: { kinds: platform.eventKinds, appSubscriptions: platform.webhooks.appSubscriptions },
     resources,
     startUrl: platform.startUrl,
     login: platform.accounts.login,

@@ -10,6 +10,8 @@ export interface ConnectedApp {
   name: string;
   /** Path of its logo; null if there is none. */
   logo: string | null;
+  /** Whether the operator marked it to have own subscriptions. */
+  maySubscribe: boolean;
   /** Union of the scopes of all its grants, sorted. */
   scopes: string[];
   since: Date;
@@ -23,12 +25,14 @@ export async function listConnectedApps(db: Database, accountId: string): Promis
     client_id: string;
     name: string;
     logo: string | null;
+    may_subscribe: boolean;
     scopes: string[];
     since: Date;
     last_used_at: Date;
   }>`
     select g.client_id, coalesce(max(c.name), g.client_id) as name,
       max(c.logo) filter (where not c.is_stopped) as logo,
+      coalesce(bool_or(c.may_subscribe), false) as may_subscribe,
       array(select distinct unnest(string_to_array(string_agg(array_to_string(g.scopes, ' '), ' '), ' ')) order by 1)
         as scopes,
       min(g.created_at) as since,
@@ -44,6 +48,7 @@ export async function listConnectedApps(db: Database, accountId: string): Promis
     clientId: row.client_id,
     name: row.name,
     logo: row.logo === null ? null : `/logos/${row.logo}`,
+    maySubscribe: row.may_subscribe,
     scopes: row.scopes,
     since: row.since,
     lastUsedAt: row.last_used_at,

@@ -17,7 +17,8 @@ import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { isStorable } from '../http/json.ts';
 import { type ConnectedApp, findWithdrawnApp, listConnectedApps } from '../oauth/connected_apps.ts';
 import type { LoginSessions } from '../oauth/login_session.ts';
-import { describeScope } from './consent_page.ts';
+import { type EventRules, mayReceiveEvents } from '../webhooks/subscriptions/app_subscriptions.ts';
+import { describeScope, eventsDescription } from './consent_page.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
 import type { HandedOverLogin } from './handed_over_login.ts';
 import { type Html, html } from './html.ts';
@@ -35,6 +36,7 @@ export interface AccountPagesOptions {
   knownDevices: KnownDevices;
   loginSessions: LoginSessions;
   baseUrl: string;
+  eventRules: EventRules;
   /** Null if users sign in on this server. */
   handedOver: HandedOverLogin | null;
   /** Null if no upstream providers are configured. */
@@ -77,7 +79,9 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     const ended = isText(withdrawn) ? await findWithdrawnApp(db, account.id, withdrawn) : undefined;
     // The session of a link is limited to this page: it must not connect a way to sign in.
     const connections = !isLink && (await connectionsContent(upstream, account.id, token));
-    const content = accountContent({ account, apps, ended, token, scopes, returnTo, isLink, connections });
+    const { eventRules } = options;
+    const shown = { account, apps, ended, token, scopes, eventRules, returnTo, isLink, connections };
+    const content = accountContent(shown);
     return sendPage(reply, 200, 'Your account', content);
   });
 
@@ -280,6 +284,7 @@ interface AccountContent {
   ended: string | undefined;
   token: string;
   scopes: ScopeCatalogue;
+  eventRules: EventRules;
   returnTo: string | null;
   isLink: boolean;
   /** The providers that sign in to the account. */
@@ -309,7 +314,7 @@ function backLink(returnTo: string | null): Html | false {
 }
 
 function accountContent(shown: AccountContent): Html {
-  const { account, apps, ended, token, scopes } = shown;
+  const { account, apps, ended } = shown;
   return html`<h1>${nameOfAccount(account)}</h1>
 ${account.email !== null && account.name !== '' && html`<p class="soft">${account.email}</p>`}
 ${ended !== undefined && html`<p class="notice" role="status"><strong>${ended}</strong> is disconnected.</p>`}
@@ -317,7 +322,7 @@ ${ended !== undefined && html`<p class="notice" role="status"><strong>${ended}</
 ${
   apps.length === 0
     ? html`<p class="soft">No apps are connected to your account.</p>`
-    : html`<ul class="apps">${apps.map((app) => appContent(app, token, scopes))}</ul>`
+    : html`<ul class="apps">${apps.map((app) => appContent(app, shown))}</ul>`
 }
 ${shown.connections}
 ${wayOut(shown)}`;
@@ -338,12 +343,14 @@ function wayOut({ returnTo, isLink, token }: AccountContent): Html {
 }
 
 /** Disconnecting takes two steps, because the app's subscriptions end with it. */
-function appContent(app: ConnectedApp, token: string, scopes: ScopeCatalogue): Html {
+function appContent(app: ConnectedApp, { token, scopes, eventRules }: AccountContent): Html {
+  const client = { id: app.clientId, maySubscribe: app.maySubscribe };
   return html`<li>
 <div class="app-name">${logoImage(app.logo)}<strong>${app.name}</strong></div>
 <p class="soft small">Connected ${day(app.since)}, last used ${day(app.lastUsedAt)}</p>
 <p class="small">This app can:</p>
-<ul class="may small">${app.scopes.map((name) => html`<li>${describeScope(name, scopes).description}</li>`)}</ul>
+<ul class="may small">${app.scopes.map((name) => html`<li>${describeScope(name, scopes).description}</li>`)}
+${mayReceiveEvents(eventRules, client, app.scopes) && html`<li>${eventsDescription}</li>`}</ul>
 <details>
 <summary class="small" aria-label="Disconnect ${app.name}">Disconnect</summary>
 <p class="small">The app loses access at once and receives no more events. It keeps what it has already received.</p>

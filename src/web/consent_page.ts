@@ -14,6 +14,8 @@ export interface ConsentContent {
   token: string;
   email: string;
   scopes: Scope[];
+  /** Whether the app's own subscriptions may receive the user's events. */
+  receivesEvents: boolean;
   /** The APIs that the scopes apply to; empty if there is only this server's. */
   apis: Api[];
   /** Null for a device, which polls for the result (RFC 8628). */
@@ -26,7 +28,8 @@ export interface Api {
   url: string;
 }
 
-export function consentForm({ client, name, token, email, scopes, apis, redirectUri }: ConsentContent): Html {
+export function consentForm(content: ConsentContent): Html {
+  const { client, name, token, email, scopes, receivesEvents, apis, redirectUri } = content;
   const destination = redirectUri === null ? null : describeRedirect(redirectUri);
   return html`${client !== undefined && logoImage(logoPath(client))}
 <h1>Connect ${name}?</h1>
@@ -36,6 +39,7 @@ ${describeOrigin(client)}
 <p><strong>${name}</strong> would like to:</p>
 <ul class="scopes">
 ${scopes.map((scope) => html`<li>${scope.description} <code class="soft">${scope.name}</code></li>`)}
+${receivesEvents && html`<li>${eventsDescription}</li>`}
 </ul>
 ${describeApis(apis)}
 ${
@@ -111,6 +115,9 @@ function describeOrigin(client: Client | undefined): Html | null {
   }
   return html`<p class="soft small">This app is not verified. It chose its own name.</p>`;
 }
+
+/** What an app's own subscriptions receive, worded like a scope. */
+export const eventsDescription = 'receive your events that these permissions cover, as they happen';
 
 /** Describes a scope; an unknown one by its name. */
 export function describeScope(name: string, catalogue: ScopeCatalogue): Scope {

@@ -17,6 +17,7 @@ import { passwordAcr } from '../oauth/authentication_context.ts';
 import type { SubmitInteraction } from '../oauth/interaction_binding.ts';
 import { withoutAdminScope } from '../oauth/scope_policy.ts';
 import type { OAuthSettings } from '../oauth/settings.ts';
+import { type EventRules, mayReceiveEvents } from '../webhooks/subscriptions/app_subscriptions.ts';
 import { nameOfAccount } from './account_pages.ts';
 import { consentForm, describeScope, requestedApis } from './consent_page.ts';
 import { renderExpiredPage } from './error_page.ts';
@@ -37,6 +38,7 @@ export interface InteractionPagesOptions {
   knownDevices: KnownDevices;
   submitInteraction: SubmitInteraction;
   baseUrl: string;
+  eventRules: EventRules;
   /** Other APIs that the operator declared. */
   resources: OAuthSettings['resources'];
   /** Null if users sign in on this server. */
@@ -175,6 +177,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       token: formTokens.make(tokenContext(interaction)),
       email: account === undefined ? '' : (account.email ?? nameOfAccount(account)),
       scopes: asked.map((scope) => describeScope(scope, scopes)),
+      receivesEvents: client !== undefined && mayReceiveEvents(options.eventRules, client, asked),
       apis: requestedApis(interaction.params.resource, options.resources, baseUrl),
       redirectUri: typeof redirectUri === 'string' ? redirectUri : null,
     });

@@ -8,11 +8,16 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import shipped from '../../nuncio.config.ts';
 import { createPlatform } from '../../src/platform.ts';
+import type { AppSubscriptions } from '../../src/webhooks/subscriptions/app_subscriptions.ts';
 import { requester } from '../support/clients/api_client.ts';
 import {
+  authorizationUrl,
   clientToken,
+  createPkce,
   createTestAccount,
+  createTestClient,
   mintAccessToken,
+  obtainCode,
   type TestClient,
 } from '../support/clients/oauth.ts';
 import { type ConsoleUser, createConsoleUser } from '../support/console/console_user.ts';
@@ -151,6 +156,37 @@ test('a former member and a token without the apps’ scopes have no access', as
   await owner.request('DELETE', `/apps/${app.client_id}/members/${developer.account.id}`);
   assert.deepEqual(await accessStatuses(developer.request, id, tried.delivery), noAccess);
 });
+
+for (const [mode, scopes, isTold] of [
+  ['all', ['read:posts'], true],
+  ['verified', ['read:posts'], true],
+  ['off', ['read:posts'], false],
+  ['all', ['write:posts'], false],
+  ['all', ['read:posts', 'write:webhooks'], false],
+] as [AppSubscriptions, string[], boolean][]) {
+  const not = isTold ? '' : 'not ';
+  test(`users are ${not}told of the events that an app with ${scopes.join(' ')} may receive when appSubscriptions is ${mode}`, async (t) => {
+    const platform = createPlatform({ ...shipped, webhooks: { appSubscriptions: mode } });
+    const own = await startTestServer(t, {}, 'dev', platform);
+    const client = await createTestClient(own, { origin: 'account' });
+    const account = await createTestAccount(own);
+    const { browser } = await obtainCode(own, { account, client, scopes: ['openid'] });
+    const challenge = createPkce().challenge;
+    const pkce = { code_challenge: challenge, code_challenge_method: 'S256' };
+    const consent = await browser.open(authorizationUrl(own, client, { scope: scopes.join(' '), ...pkce }));
+    assert.match(consent.text, /value="allow"/);
+    const told = /receive your events that these permissions cover, as they happen/;
+    assert.equal(told.test(consent.text), isTold, consent.text);
+    await browser.submit(consent, { action: 'allow' });
+    const page = await browser.open(`${own.baseUrl}/account`);
+    assert.ok(page.text.includes(client.name));
+    assert.equal(told.test(page.text), isTold, page.text);
+    // A client that the operator marked may have subscriptions in any case.
+    await sql`update clients set may_subscribe = true where id = ${client.id}`.execute(own.db);
+    const isReader = !scopes.includes('write:webhooks') && scopes.includes('read:posts');
+    assert.equal(told.test((await browser.open(`${own.baseUrl}/account`)).text), isReader);
+  });
+}
 
 test('an app has at most 20 subscriptions, also when they are created concurrently', async () => {
   const owner = await createConsoleUser(server);

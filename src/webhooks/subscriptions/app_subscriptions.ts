@@ -5,6 +5,8 @@
  */
 
 import { sql } from 'kysely';
+import { isOwnClient } from '../../clients/own_clients.ts';
+import type { EventKind } from '../../events/kind.ts';
 
 export const appSubscriptionModes = ['all', 'verified', 'off'] as const;
 export type AppSubscriptions = (typeof appSubscriptionModes)[number];
@@ -22,4 +24,25 @@ export function mayOwnSubscriptions(mode: AppSubscriptions) {
     case 'off':
       return sql`(not c.is_stopped and c.may_subscribe)`;
   }
+}
+
+/** The settings that decide what apps may receive. */
+export interface EventRules {
+  kinds: readonly EventKind[];
+  appSubscriptions: AppSubscriptions;
+}
+
+/**
+ * Whether an app with these scopes may receive events of the user by its own subscriptions. They need no scope of their
+ * own, so pages tell users of them, unless `write:webhooks` already says the same. With `verified`, an app may be verified
+ * later.
+ */
+export function mayReceiveEvents(
+  { kinds, appSubscriptions }: EventRules,
+  client: { id: string; maySubscribe: boolean },
+  scopes: readonly string[],
+): boolean {
+  if (isOwnClient(client.id) || (appSubscriptions === 'off' && !client.maySubscribe)) return false;
+  if (scopes.includes('write:webhooks')) return false;
+  return kinds.some(({ object }) => object === null || scopes.includes(`read:${object}`));
 }
