@@ -2,6 +2,7 @@
 
 import { sql } from 'kysely';
 import { actorName } from '../apps/actor.ts';
+import { isOwnClient, ownClientIds } from '../clients/own_clients.ts';
 import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { withdrawGrant } from '../grants/grant.ts';
@@ -11,7 +12,7 @@ import {
   type ScopeCatalogue,
   writeAccountsScope,
 } from '../grants/scopes.ts';
-import { readPage, sendPage } from '../http/page.ts';
+import { readFlag, readPage, sendPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
 import { requireAccount, requireControl } from './account_routes.ts';
 import { type AccountApiOptions, machineGuard } from './machine_guard.ts';
@@ -44,10 +45,11 @@ export function registerAccountGrants(options: AccountApiOptions): void {
 
   api.get<IdRoute>('/accounts/:id/grants', async (request, reply) => {
     await reader(request);
-    const page = readPage(request);
+    const page = readPage(request, ['first_party']);
+    const isFirstParty = readFlag(page, 'first_party') ?? false;
     if (page.after !== null && !isId(page.after)) throw page.invalid();
     const { id } = await requireAccount(db, request.params.id);
-    const found = await listGrants(db, id, page.limit + 1, page.after);
+    const found = await listGrants(db, id, isFirstParty, page.limit + 1, page.after);
     return sendPage(request, reply, page, found, show, (row) => row.id);
   });
 
@@ -66,16 +68,18 @@ export function registerAccountGrants(options: AccountApiOptions): void {
   });
 }
 
-/** Lists grants, newest first. */
+/** Lists grants, newest first. @param isFirstParty those of the server's own apps instead of all others */
 async function listGrants(
   db: Database,
   accountId: string,
+  isFirstParty: boolean,
   count: number,
   after: string | null,
 ): Promise<GrantRow[]> {
   const next = after === null ? sql`` : sql`and g.id < ${after}`;
   const { rows } = await sql<GrantRow>`
-    ${selected} where g.account_id = ${accountId} and g.withdrawn_at is null ${next}
+    ${selected} where g.account_id = ${accountId} and g.withdrawn_at is null
+      and (g.client_id = any(${ownClientIds}::text[])) = ${isFirstParty} ${next}
     order by g.id desc limit ${count}`.execute(db);
   return rows;
 }
@@ -99,6 +103,7 @@ function represent(row: GrantRow, catalogue: ScopeCatalogue): Record<string, unk
     client: row.client_id,
     client_name: row.client_name ?? row.client_id,
     client_uri: row.client_uri,
+    first_party: isOwnClient(row.client_id),
     scopes: row.scopes,
     // The texts that the user consented to.
     scope_descriptions: describeScopes(row.scopes, catalogue),

@@ -84,6 +84,7 @@ export const accountSchemas: Record<string, TSchema> = {
       client: Type.String(),
       client_name: Type.String(),
       client_uri: Nullable(Type.String()),
+      first_party: Type.Boolean(),
       scopes: Type.Array(Type.String()),
       scope_descriptions: Type.Record(Type.String(), Type.String()),
       created_at: Time(),

@@ -23,6 +23,11 @@ const loginId = pathParameter(
   'The id of the login request.',
   Type.String({ pattern: '^[A-Za-z0-9_-]{43}$' }),
 );
+const firstParty = queryParameter(
+  'first_party',
+  'Only grants of the server’s own apps, such as the console (`true`), or of all others (`false`, the default).',
+  Type.Boolean(),
+);
 const reads = [readAccountsScope];
 const writes = [writeAccountsScope];
 const example = { external_id: 'user-4711', email: 'ann@example.com', email_verified: true, name: 'Ann' };
@@ -132,7 +137,7 @@ const operations: Operation[] = [
     tag,
     summary: 'List the grants of an account, newest first',
     scopes: reads,
-    parameters: [id, ...pageParameters],
+    parameters: [id, ...pageParameters, firstParty],
     responses: { 200: { description: 'A page of grants.', schema: 'AccountGrantList', headers: ['Link'] } },
     problems: [404],
   },

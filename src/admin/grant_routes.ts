@@ -2,10 +2,11 @@
 
 import { sql } from 'kysely';
 import { actorName } from '../apps/actor.ts';
+import { isOwnClient } from '../clients/own_clients.ts';
 import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { withdrawGrant } from '../grants/grant.ts';
-import { readPage, sendPage } from '../http/page.ts';
+import { readFlag, readPage, sendPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
 import { type AdminOptions, adminGuard, type IdRoute } from './options.ts';
 import { readIdParameter, readTextParameter } from './parameters.ts';
@@ -29,13 +30,18 @@ export function registerAdminGrants(options: AdminOptions): void {
 
   api.get('/admin/grants', async (request, reply) => {
     await admin(request);
-    const page = readPage(request, ['account', 'client']);
+    const page = readPage(request, ['account', 'client', 'first_party']);
     if (page.after !== null && !isId(page.after)) throw page.invalid();
     const account = readIdParameter(page.parameters, 'account');
     const client = readTextParameter(page.parameters, 'client', 2_048);
+    const flag = readFlag(page, 'first_party');
+    // Naming one of the server's own apps asks for its grants.
+    const isFirstParty = flag ?? (client !== null && isOwnClient(client));
     const read = (after: string | null, count: number) => listGrants(db, account, client, after, count);
     const matches = (row: GrantRow) =>
-      row.withdrawn_at === null && (client === null || row.client_id === client);
+      row.withdrawn_at === null &&
+      (client === null || row.client_id === client) &&
+      isOwnClient(row.client_id) === isFirstParty;
     const { found, more } = await scanPage(read, matches, ({ id }) => id, page);
     return sendPage(request, reply, page, found, represent, ({ id }) => id, more);
   });
@@ -92,6 +98,7 @@ function represent(row: GrantRow): Record<string, unknown> {
     id: row.id,
     account: row.account_id,
     client: row.client_id,
+    first_party: isOwnClient(row.client_id),
     scopes: row.scopes,
     created_at: row.created_at.toISOString(),
     last_used_at: row.last_used_at?.toISOString() ?? null,

@@ -73,6 +73,7 @@ export const adminSchemas: Record<string, TSchema> = {
       id: Id(),
       account: Id(),
       client: Type.String(),
+      first_party: Type.Boolean(),
       scopes: Type.Array(Type.String()),
       created_at: Time(),
       last_used_at: Nullable(Time()),

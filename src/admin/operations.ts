@@ -23,6 +23,11 @@ const client = queryParameter(
   'Only entries of this app, by its `client_id`.',
   Type.String({ minLength: 1, maxLength: 2_048 }),
 );
+const firstParty = queryParameter(
+  'first_party',
+  'Only grants of the server’s own apps, such as the console (`true`), or of all others (`false`). Default: `false`, or what `client` names.',
+  Type.Boolean(),
+);
 const ofRange = (what: string) => [
   queryParameter('since', `Only ${what} at or after this time.`, Time()),
   queryParameter('until', `Only ${what} before this time.`, Time()),
@@ -162,7 +167,11 @@ const operations: Operation[] = [
     appId,
     'AdminReason',
   ),
-  list('list_all_grants', '/admin/grants', 'List active grants', 'AdminGrantList', [account, client]),
+  list('list_all_grants', '/admin/grants', 'List active grants', 'AdminGrantList', [
+    account,
+    client,
+    firstParty,
+  ]),
   read('read_any_grant', '/admin/grants/{id}', 'Read a grant', 'AdminGrant', [id('grant')]),
   {
     id: 'withdraw_grant',

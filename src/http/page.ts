@@ -49,6 +49,14 @@ export function readPage(request: FastifyRequest, known: readonly string[] = [])
   return { limit: size, after: decoded, parameters, invalid };
 }
 
+/** @returns undefined if the parameter is absent. @throws Problem 400 */
+export function readFlag({ parameters }: PageQuery, name: string): boolean | undefined {
+  const value = parameters[name];
+  if (value === undefined) return undefined;
+  if (value === 'true' || value === 'false') return value === 'true';
+  throw wrong(`${name} must be true or false.`);
+}
+
 /**
  * Returns the cursor as text that PostgreSQL accepts.
  * @throws Problem 400

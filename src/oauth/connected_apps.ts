@@ -1,9 +1,11 @@
 /**
- * Connected apps: the apps that a user has granted access, one entry per app regardless of its number of grants.
+ * Connected apps: the apps that a user has granted access, one entry per app regardless of its number of grants. The server's
+ * own apps are not listed: they are parts of this server, and their grants end when the user signs out.
  */
 
 import { sql } from 'kysely';
-import type { Database } from '../database/database.ts';
+import { ownClientIds } from '../clients/own_clients.ts';
+import type { Database, Transaction } from '../database/database.ts';
 
 export interface ConnectedApp {
   clientId: string;
@@ -20,7 +22,10 @@ export interface ConnectedApp {
 }
 
 /** Lists the connected apps of an account, most recently used first. */
-export async function listConnectedApps(db: Database, accountId: string): Promise<ConnectedApp[]> {
+export async function listConnectedApps(
+  db: Database | Transaction,
+  accountId: string,
+): Promise<ConnectedApp[]> {
   const { rows } = await sql<{
     client_id: string;
     name: string;
@@ -41,7 +46,7 @@ export async function listConnectedApps(db: Database, accountId: string): Promis
     left join clients c on c.id = g.client_id
     left join lateral (
       select max(created_at) as created_at from refresh_tokens where grant_id = g.id) t on true
-    where g.account_id = ${accountId} and g.withdrawn_at is null
+    where g.account_id = ${accountId} and g.withdrawn_at is null and g.client_id <> all(${ownClientIds}::text[])
     group by g.client_id
     order by last_used_at desc`.execute(db);
   return rows.map((row) => ({

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
+import { consoleClientId, docsClientId } from '../../src/clients/own_clients.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { createGrant } from '../../src/grants/grant.ts';
 import { TestBrowser } from '../support/browser/browser.ts';
@@ -524,6 +525,24 @@ test('a machine client can neither disable nor enable administrators and local a
       assert.equal((await request('GET', `/accounts/${id}`)).body.disabled, isDisabled);
     }
   }
+});
+
+test('an account’s grants of the server’s own apps are marked, and listed only on request', async () => {
+  const { body: account } = await request('PUT', path(newId()), { json: {} });
+  const app = await createApp(server, { account });
+  const own = [consoleClientId, docsClientId];
+  for (const clientId of own) await createGrant(db, { accountId: account.id, clientId, scopes: ['openid'] });
+  const listed = async (query: string) =>
+    (await request('GET', `/accounts/${account.id}/grants${query}`)).body.items.map(
+      ({ client, first_party: isOwn }: Record<string, unknown>) => [client, isOwn],
+    );
+  assert.deepEqual(await listed(''), [[app.clientId, false]]);
+  assert.deepEqual(await listed('?first_party=false'), [[app.clientId, false]]);
+  assert.deepEqual(
+    await listed('?first_party=true&limit=5'),
+    own.toReversed().map((id) => [id, true]),
+  );
+  assert.equal((await request('GET', `/accounts/${account.id}/grants?first_party=1`)).status, 400);
 });
 
 test('an account’s grants are listed in the user’s words and withdrawn', async () => {

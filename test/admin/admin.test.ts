@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
+import { consoleClientId } from '../../src/clients/own_clients.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { requester } from '../support/clients/api_client.ts';
 import {
@@ -183,6 +184,27 @@ test('an administrator cannot verify an app that changed since they read it', as
   assert.equal((await verify((await read()).updated_at)).body.state, 'verified');
   const suspend = { json: { updated_at: seen.updated_at } };
   assert.equal((await admin.request('POST', `/admin/apps/${id}/suspend`, suspend)).status, 422);
+});
+
+test('grants of the server’s own apps are marked, and listed only on request', async () => {
+  const app = await createApp(server);
+  const { grantId } = await mintAccessToken(server, {
+    account: app.account,
+    client: { id: consoleClientId },
+    scopes: ['read:profile'],
+  });
+  const ids = async (query: string) =>
+    (await all(`/admin/grants?account=${app.account.id}${query}`)).map(({ id, first_party: own }) => [
+      id,
+      own,
+    ]);
+  assert.deepEqual(await ids(''), [[app.grantId, false]]);
+  assert.deepEqual(await ids('&first_party=false'), [[app.grantId, false]]);
+  assert.deepEqual(await ids('&first_party=true'), [[grantId, true]]);
+  assert.deepEqual(await ids(`&client=${consoleClientId}`), [[grantId, true]]);
+  assert.deepEqual(await ids(`&client=${consoleClientId}&first_party=false`), []);
+  assert.equal((await admin.request('GET', '/admin/grants?first_party=yes')).status, 400);
+  assert.equal((await admin.request('GET', `/admin/grants/${grantId}`)).body.first_party, true);
 });
 
 test('grants are listed by account and client, and withdrawn', async () => {

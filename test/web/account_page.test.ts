@@ -11,6 +11,7 @@ import {
   createTestClient,
   postForm,
 } from '../support/clients/oauth.ts';
+import { signInToConsole } from '../support/console/console_user.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
@@ -49,6 +50,14 @@ test('oauth 98: the account page shows each app with its scopes, first and last 
   await new Promise((resolve) => setTimeout(resolve, 1_000));
   const headers = { authorization: `Bearer ${first.accessToken}` };
   assert.equal((await fetch(`${server.baseUrl}/api`, { headers })).status, 401);
+});
+
+test('the account page does not list the server’s own apps', async () => {
+  const user = await createTestAccount(server);
+  const browser = new TestBrowser(server.baseUrl);
+  await signInToConsole(server, user, {}, browser);
+  const page = await browser.open(`${server.baseUrl}/account`);
+  assert.match(page.text, /No apps are connected to your account/);
 });
 
 test('the account page uses the session in which apps are allowed', async () => {
