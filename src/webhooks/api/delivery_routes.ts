@@ -64,7 +64,8 @@ export function registerDeliveries(options: DeliveryRoutesOptions): void {
           sequence: delivery.sequence,
         }));
       };
-      return streams.send(request, reply, { poll, tokenId: principal.tokenId });
+      const { tokenId, accountId, clientId } = principal;
+      return streams.send(request, reply, { poll, tokenId, owner: accountId ?? `client:${clientId}` });
     }
     if (page.after !== null && !/^\d{1,15}$/.test(page.after)) throw page.invalid();
     const before = page.after === null ? null : Number(page.after);

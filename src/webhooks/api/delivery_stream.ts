@@ -15,8 +15,9 @@ export const watchedMax = 100;
 const pollMs = 1_000;
 const keepAliveMs = 15_000;
 const streamMsMax = 15 * 60_000;
-/** Maximum streams of one token, and of one node. */
+/** Maximum streams of one token, of one account (or of an app that acts for itself), and of one node. */
 const streamsOfTokenMax = 5;
+const streamsOfOwnerMax = 20;
 const streamsMax = 200;
 /** Bytes that a client may leave unread. */
 const unreadBytesMax = 1_048_576;
@@ -30,10 +31,12 @@ export interface StreamSource<Delivery extends StreamedDelivery> {
   /** @throws Problem 401 if the token has expired or was revoked, 404 if the subscription is gone */
   poll: () => Promise<Delivery[]>;
   tokenId: string;
+  /** The account, or the app that acts for itself. New tokens are easy to get, new accounts are not. */
+  owner: string;
 }
 
 export class DeliveryStreams {
-  readonly #open = new Map<AbortController, string>();
+  readonly #open = new Map<AbortController, Pick<StreamSource<never>, 'tokenId' | 'owner'>>();
 
   constructor(api: FastifyInstance) {
     api.addHook('preClose', async () => {
@@ -41,21 +44,24 @@ export class DeliveryStreams {
     });
   }
 
-  /** @throws Problem 429 if there are too many streams */
+  /** @throws Problem 429 if the token or its owner has too many streams, 503 if the node has */
   async send<Delivery extends StreamedDelivery>(
     request: FastifyRequest,
     reply: FastifyReply,
-    { poll, tokenId }: StreamSource<Delivery>,
+    { poll, tokenId, owner }: StreamSource<Delivery>,
   ): Promise<FastifyReply> {
-    const ofToken = [...this.#open.values()].filter((token) => token === tokenId).length;
-    if (ofToken >= streamsOfTokenMax || this.#open.size >= streamsMax) {
-      throw new Problem(429, `A token can have at most ${streamsOfTokenMax} streams.`, {
-        code: 'too-many-streams',
-        headers: { 'retry-after': '30' },
-      });
+    const open = [...this.#open.values()];
+    const tooMany = (status: number, detail: string) =>
+      new Problem(status, detail, { code: 'too-many-streams', headers: { 'retry-after': '30' } });
+    if (open.filter((each) => each.tokenId === tokenId).length >= streamsOfTokenMax) {
+      throw tooMany(429, `A token can have at most ${streamsOfTokenMax} streams.`);
     }
+    if (open.filter((each) => each.owner === owner).length >= streamsOfOwnerMax) {
+      throw tooMany(429, `An account can have at most ${streamsOfOwnerMax} streams on a node.`);
+    }
+    if (open.length >= streamsMax) throw tooMany(503, 'This node has no stream left. Try again.');
     const stream = new AbortController();
-    this.#open.set(stream, tokenId);
+    this.#open.set(stream, { tokenId, owner });
     try {
       // An error before the first event is an ordinary error response.
       const first = await poll();

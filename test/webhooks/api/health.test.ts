@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { latencyBoundsMs, percentile } from '../../../src/webhooks/log/delivery_stats.ts';
-import { createConsoleUser } from '../../support/console/console_user.ts';
+import { type ConsoleUser, createConsoleUser } from '../../support/console/console_user.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import {
   createApp,
@@ -275,6 +275,27 @@ test('a stream requires the right to read the log, ends with the subscription an
     await stream.reading;
     assert.deepEqual(stream.events().at(-1)?.data, { reason: 'gone' });
   }
+});
+
+test('an account can have 20 streams with many tokens, and others have their own', async (t) => {
+  const streams: Awaited<ReturnType<typeof openStream>>[] = [];
+  t.after(() => {
+    for (const stream of streams) stream.close();
+  });
+  const [greedy, other] = [await createConsoleUser(server), await createConsoleUser(server)];
+  const open = async ({ account, request }: ConsoleUser) => {
+    const { body: made } = await request('POST', '/subscriptions', {
+      json: { url: 'https://example.com/', kinds: ['push'] },
+    });
+    const { accessToken } = await createConsoleUser(server, { account });
+    const path = `/subscriptions/${made.id}/deliveries`;
+    const opened = await Promise.all(Array.from({ length: 5 }, () => openStream(path, accessToken)));
+    streams.push(...opened);
+    return opened.map(({ response }) => response.status);
+  };
+  for (let token = 0; token < 4; token += 1) assert.deepEqual(await open(greedy), Array(5).fill(200));
+  assert.deepEqual(await open(greedy), Array(5).fill(429));
+  assert.deepEqual(await open(other), Array(5).fill(200));
 });
 
 test('a stopping server ends its streams', async (t) => {
