@@ -178,6 +178,7 @@ test('an ID token is rejected when it is not for this sign-in', async () => {
     audience: (claims) => one.sign({ ...claims, aud: 'another' }),
     'authorized party': (claims) => one.sign({ ...claims, aud: ['nuncio', 'another'], azp: 'another' }),
     expired: (claims) => one.sign({ ...claims, iat: now - 900, exp: now - 600 }),
+    'issued in the future': (claims) => one.sign({ ...claims, iat: now + 120, exp: now + 420 }),
     'no expiry': (claims) => one.sign({ ...claims, exp: undefined as never }),
     'signature of another key': (claims) => one.sign(claims, {}, foreign.privateKey),
     'unknown key': (claims) => one.sign(claims, { kid: 'two' }, foreign.privateKey),

@@ -12,7 +12,7 @@ import type { ConnectorOptions } from '../../egress/connector.ts';
 import { createGuardedFetch, fetchTimeoutMs, type GuardedFetch } from '../../egress/fetch.ts';
 import { readIdentity, type VerifiedIdentity } from './identity.ts';
 import type { UpstreamProvider } from './provider_settings.ts';
-import { codeVerifierOf, nonceOf, type StartedLogin } from './upstream_login.ts';
+import { clockToleranceSeconds, codeVerifierOf, nonceOf, type StartedLogin } from './upstream_login.ts';
 
 /** How long metadata is cached. */
 const metadataMs = 3_600_000;
@@ -59,7 +59,7 @@ export interface UpstreamClient {
   /** Builds the URL of the authorization request. @throws UpstreamError */
   authorizationUrl: (login: StartedLogin, hints: AuthorizationHints) => Promise<URL>;
   /**
-   * Exchanges the code and verifies the ID token: signature, `iss`, `aud`, `azp`, `exp`, `nonce`, and the `iss` of the
+   * Exchanges the code and verifies the ID token: signature, `iss`, `aud`, `azp`, `exp`, `iat`, `nonce`, and the `iss` of the
    * response (RFC 9207).
    * @param url the callback URL with the parameters of the authorization response
    * @throws UpstreamError
@@ -161,6 +161,10 @@ async function exchangeCode(
     idTokenExpected: true,
   });
   let claims: Record<string, unknown> = { ...tokens.claims() };
+  // The library requires `iat` but does not compare it. An ID token from the future can be used long after it was made.
+  if (Number(claims.iat) > Date.now() / 1_000 + clockToleranceSeconds) {
+    throw new UpstreamError('invalid', 'the ID token was issued in the future');
+  }
   // Many providers return the claims of the scope `email` only at the UserInfo endpoint (OpenID Connect Core section 5.4).
   if (claims.email === undefined && configuration.serverMetadata().userinfo_endpoint !== undefined) {
     // `email` and `email_verified` must have one source. `iss`, `sub` and `auth_time` always come from the ID token.

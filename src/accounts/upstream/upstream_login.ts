@@ -19,7 +19,7 @@ export const upstreamLoginSeconds = 600;
 /** Maximum number of sign-ins that one authorization request can begin. */
 const begunMax = 20;
 /** Tolerated difference between the clocks of the provider and of this server. */
-const clockToleranceSeconds = 60;
+export const clockToleranceSeconds = 60;
 const secretPattern = /^[A-Za-z0-9_-]{43}$/;
 const markPattern = /^[A-Za-z0-9_-]{16}$/;
 
