@@ -110,12 +110,13 @@ export async function makeAdmin(tx: Transaction, id: string): Promise<boolean> {
 export async function findAccountByEmail(
   db: Database | Transaction,
   email: string,
-): Promise<{ account: Account; passwordHash: string | null } | undefined> {
-  const { rows } = await sql<AccountRow & { password_hash: string | null }>`
-    select ${accountColumns}, password_hash
+): Promise<{ account: Account; passwordHash: string | null; signInEpoch: number } | undefined> {
+  const { rows } = await sql<AccountRow & { password_hash: string | null; sign_in_epoch: number }>`
+    select ${accountColumns}, password_hash, sign_in_epoch
     from accounts
     where email = ${email} and external_id is null and disabled_at is null`.execute(db);
-  return rows[0] && { account: toAccount(rows[0]), passwordHash: rows[0].password_hash };
+  const row = rows[0];
+  return row && { account: toAccount(row), passwordHash: row.password_hash, signInEpoch: row.sign_in_epoch };
 }
 
 /**
@@ -152,6 +153,22 @@ export async function changePassword(
   checkPassword(password);
   const passwordHash = await hashPassword(password);
   await sql`update accounts set password_hash = ${passwordHash} where id = ${id}`.execute(db);
+}
+
+/**
+ * Invalidates sign-ins to the accounts that have begun, also those whose password is verified already: their sessions
+ * could be stored after all others have ended.
+ */
+export async function endSignIns(tx: Transaction, ids: readonly string[]): Promise<void> {
+  await sql`
+    update accounts set sign_in_epoch = sign_in_epoch + 1 where id = any(${ids}::uuid[])`.execute(tx);
+}
+
+/** @returns undefined if the account does not exist */
+export async function signInEpochOf(db: Database | Transaction, id: string): Promise<number | undefined> {
+  const { rows } = await sql<{ sign_in_epoch: number }>`
+    select sign_in_epoch from accounts where id = ${id}`.execute(db);
+  return rows[0]?.sign_in_epoch;
 }
 
 export async function hasPassword(db: Database | Transaction, id: string): Promise<boolean> {

@@ -135,6 +135,11 @@ export function loginRequestSuffix(id: string): string {
   return loginCookieSuffix(digest(id));
 }
 
+/** A result, with the account's epoch when the browser came back. */
+export type FinishedLoginRequest =
+  | (Extract<LoginResult, { accountId: string }> & { signInEpoch: number })
+  | Extract<LoginResult, { accountId: null }>;
+
 /**
  * Finishes a sign-in, once.
  * @param interactionUid the authorization request to continue; null for the account page
@@ -149,7 +154,7 @@ export async function finishLoginRequest(
   interactionUid: string | null,
   mayBeAdministrator: boolean,
   readSecret: (suffix: string) => string | undefined,
-): Promise<LoginResult | undefined> {
+): Promise<FinishedLoginRequest | undefined> {
   if (!secretFormat.test(verifier)) return undefined;
   const { rows: found } = await sql<{ digest: Buffer; browser_digest: Buffer }>`
     select digest, browser_digest from login_requests where verifier_digest = ${digest(verifier)}`.execute(
@@ -160,14 +165,20 @@ export async function finishLoginRequest(
   if (row === undefined || secret === undefined) return undefined;
   // Checked before the request is used up, so that another browser cannot consume it.
   if (!digestEquals(digest(secret), row.browser_digest)) return undefined;
-  const { rows } = await sql<{ account_id: string | null; answer: Omit<LoginResult, 'accountId'> }>`
+  const { rows } = await sql<{
+    account_id: string | null;
+    sign_in_epoch: number | null;
+    answer: Omit<LoginResult, 'accountId'>;
+  }>`
     update login_requests set used_at = now()
     where digest = ${row.digest} and used_at is null and expires_at > now()
       and interaction_uid is not distinct from ${interactionUid}
       and (account_id is null or exists (
         select from accounts a
         where a.id = account_id and a.disabled_at is null and (not a.is_admin or ${mayBeAdministrator})))
-    returning account_id, answer`.execute(db);
+    returning account_id, answer, (select sign_in_epoch from accounts a where a.id = account_id)`.execute(db);
   const done = rows[0];
-  return done && ({ ...done.answer, accountId: done.account_id } as LoginResult);
+  if (done === undefined) return undefined;
+  const { answer, account_id: accountId, sign_in_epoch: signInEpoch } = done;
+  return { ...answer, accountId, signInEpoch } as FinishedLoginRequest;
 }

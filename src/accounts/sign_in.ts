@@ -15,6 +15,8 @@ export type SignIn =
   | {
       outcome: 'signed-in';
       account: Account;
+      /** The account's epoch when the password was read. */
+      signInEpoch: number;
       /** A `Set-Cookie` value that makes the browser a known device. */
       deviceCookie?: string;
     }
@@ -51,10 +53,10 @@ export async function signIn(
   const isRight = await verifyPassword(password, found?.passwordHash ?? null);
   if (!isRight || found === undefined) return { outcome: 'refused' };
   await forgiveGuess(db, counters.groups.flat(), [counters.resetSubject]);
-  const { account, passwordHash } = found;
-  if (device === undefined || passwordHash === null) return { outcome: 'signed-in', account };
+  const { account, passwordHash, signInEpoch } = found;
+  if (device === undefined || passwordHash === null) return { outcome: 'signed-in', account, signInEpoch };
   const deviceCookie = device.remember({ accountId: account.id, passwordHash });
-  return { outcome: 'signed-in', account, deviceCookie };
+  return { outcome: 'signed-in', account, signInEpoch, deviceCookie };
 }
 
 /** The device id, if the browser has signed in to the account with its current password. */

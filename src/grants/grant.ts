@@ -19,7 +19,8 @@ export type WithdrawalReason =
   | 'refresh_token_replayed'
   | 'code_replayed'
   | 'client_deleted'
-  | 'account_disabled';
+  | 'account_disabled'
+  | 'session_ended';
 
 export interface NewGrant {
   id?: string;

@@ -16,6 +16,7 @@ import { consoleClientId, isOwnClient } from '../clients/own_clients.ts';
 import { newId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { adminScope, isClaimAllowed, isSameScope } from '../grants/scopes.ts';
+import { sessionSeconds } from './login_session.ts';
 import { dropAdminScope } from './scope_policy.ts';
 import { type GrantDetails, type PendingGrant, requestState } from './storage/request_state.ts';
 
@@ -34,6 +35,8 @@ export async function resolveGrant(
   const { account, result } = ctx.oidc;
   const accountId = account?.accountId;
   if (accountId === undefined) return undefined;
+  // Here, a sign-in that is no longer valid leads to an error page. At the end of the request it would not.
+  if (requestState().signIn !== undefined) await storeSession(ctx);
   if (ctx.oidc.requestParamScopes.has(adminScope) && !(await isAdmin(db, accountId))) dropAdminScope(ctx);
   const requested = [...ctx.oidc.requestParamScopes];
   // The result must belong to this account: another one may have signed in since the consent was submitted.
@@ -64,11 +67,43 @@ export async function resolveGrant(
     revision: 0,
     createdAt: new Date(),
     isConsent: isConfirmed,
+    sessionUid: isOwnClient(client.id) ? await storeSession(ctx) : null,
   };
   const state = requestState();
   state.pendingGrant = pending;
   state.grants.set(grant.jti, pending);
   return grant;
+}
+
+/**
+ * Stores a session that is new or has a new sign-in. oidc-provider stores it at the end of the request, but grants of the
+ * server's own apps refer to it.
+ * @returns its uid
+ */
+async function storeSession(ctx: KoaContextWithOIDC): Promise<string> {
+  // oidc-provider's types omit these members.
+  const session = ctx.oidc.session as unknown as ProviderSession;
+  const state = requestState();
+  if (state.sessionUid !== session.uid || state.signIn !== undefined) {
+    try {
+      await session.save(sessionSeconds);
+    } catch (error) {
+      // Otherwise oidc-provider would try again after it has rendered the error.
+      session.destroyed = true;
+      throw error;
+    }
+    delete state.signIn;
+    // Otherwise oidc-provider would not set the cookie.
+    session.touched = true;
+  }
+  return session.uid;
+}
+
+interface ProviderSession {
+  uid: string;
+  touched: boolean;
+  destroyed?: boolean;
+  save: (ttlSeconds: number) => Promise<string>;
 }
 
 /**

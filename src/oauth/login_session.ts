@@ -3,9 +3,11 @@
  */
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { Provider } from 'oidc-provider';
+import { errors, type Provider } from 'oidc-provider';
+import { Problem } from '../http/problem.ts';
 import { passwordAcr } from './authentication_context.ts';
 import { requestNormalizer } from './mount.ts';
+import { withSignIn } from './storage/request_state.ts';
 
 export interface LoginSession {
   accountId: string | null;
@@ -15,12 +17,17 @@ export interface LoginSession {
 
 export interface LoginSessions {
   find: (request: FastifyRequest, reply: FastifyReply) => Promise<LoginSession>;
-  /** Signs the browser in, under a new session id. */
+  /**
+   * Signs the browser in, under a new session id.
+   * @throws Problem 403 if the sessions of the account have been ended since the sign-in began
+   */
   begin: (request: FastifyRequest, reply: FastifyReply, login: NewLogin) => Promise<void>;
 }
 
 export interface NewLogin {
   accountId: string;
+  /** The account's epoch when the sign-in was verified. */
+  signInEpoch: number;
   /** Authentication time, methods and class, if the application signed the user in. */
   authTime?: number;
   amr?: string[] | null;
@@ -66,7 +73,7 @@ export function createLoginSessions(baseUrl: string, provider: () => Provider): 
       const { session } = await load(request, reply);
       return { accountId: session.accountId ?? null, secret: session.jti };
     },
-    async begin(request, reply, { accountId, authTime, amr, acr = passwordAcr(baseUrl) }) {
+    async begin(request, reply, { accountId, signInEpoch, authTime, amr, acr = passwordAcr(baseUrl) }) {
       const loaded = await load(request, reply);
       const { current, ctx } = loaded;
       let { session } = loaded;
@@ -82,7 +89,9 @@ export function createLoginSessions(baseUrl: string, provider: () => Provider): 
         ...(acr === null ? {} : { acr }),
       });
       session.resetIdentifier();
-      await session.save(sessionSeconds);
+      await withSignIn({ accountId, signInEpoch }, () => session.save(sessionSeconds)).catch(
+        rejectStaleSignIn,
+      );
       ctx.cookies.set(current.cookieName('session'), session.jti, {
         ...options,
         secure,
@@ -90,6 +99,11 @@ export function createLoginSessions(baseUrl: string, provider: () => Provider): 
       });
     },
   };
+}
+
+function rejectStaleSignIn(error: unknown): never {
+  if (!(error instanceof errors.SessionNotFound)) throw error;
+  throw new Problem(403, 'This sign-in is no longer valid. Sign in again.', { code: 'sign-in-ended' });
 }
 
 /** Signs the previous account out, including its back-channel logout notices. */

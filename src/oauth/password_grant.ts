@@ -54,6 +54,7 @@ export function registerPasswordGrant(provider: Provider, options: ProviderOptio
       createdAt: new Date(),
       // The user did not choose the scopes on a page.
       isConsent: false,
+      sessionUid: null,
     };
     await savePendingGrant(db);
 

@@ -182,7 +182,8 @@ function registerSignIn(app: FastifyInstance, options: AccountPagesOptions, form
     const device = knownDevices.read(request.headers.cookie);
     const result = await signIn(db, email, password, request.ip, device);
     if (result.outcome === 'signed-in') {
-      await loginSessions.begin(request, reply, { accountId: result.account.id });
+      const { account, signInEpoch } = result;
+      await loginSessions.begin(request, reply, { accountId: account.id, signInEpoch });
       // Appended to the session cookie, which oidc-provider has already set.
       if (result.deviceCookie !== undefined) reply.raw.appendHeader('set-cookie', result.deviceCookie);
       return reply.header('cache-control', 'no-store').redirect('/account', 303);
@@ -201,8 +202,8 @@ function registerContinue(
     const answer = await handedOver.finish(request, reply, null);
     if (answer === undefined) return reply;
     if (answer.accountId === null) return sendPage(reply, 403, 'You are not signed in', refusedContent());
-    const { accountId, authTime, amr, acr } = answer;
-    await loginSessions.begin(request, reply, { accountId, authTime, amr, acr });
+    const { accountId, signInEpoch, authTime, amr, acr } = answer;
+    await loginSessions.begin(request, reply, { accountId, signInEpoch, authTime, amr, acr });
     return reply
       .headers({ 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' })
       .redirect('/account', 303);

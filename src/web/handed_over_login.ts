@@ -8,8 +8,8 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import {
   createLoginRequest,
+  type FinishedLoginRequest,
   finishLoginRequest,
-  type LoginResult,
   loginRequestSeconds,
   loginRequestSuffix,
   type NewLoginRequest,
@@ -34,7 +34,7 @@ export interface HandedOverLogin {
     request: FastifyRequest,
     reply: FastifyReply,
     interactionUid: string | null,
-  ) => Promise<LoginResult | undefined>;
+  ) => Promise<FinishedLoginRequest | undefined>;
 }
 
 export function createHandedOverLogin(

@@ -83,10 +83,11 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
           error_description: description ?? 'the sign-in was refused',
         });
       }
-      const { accountId, authTime, amr, acr } = answer;
+      const { accountId, signInEpoch, authTime, amr, acr } = answer;
       request.log.info({ account: accountId }, 'signed in by the application');
       const how = { ...(amr === null ? {} : { amr }), ...(acr === null ? {} : { acr }) };
-      return finish(request, reply, { login: { accountId, ts: authTime, ...how }, consent: undefined });
+      const login = { accountId, signInEpoch, ts: authTime, ...how };
+      return finish(request, reply, { login, consent: undefined });
     });
   }
 
@@ -97,10 +98,10 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
         interaction && {
           interactionUid: interaction.uid,
           back: `/interaction/${interaction.uid}`,
-          signedIn: (at, answer, { accountId, authTime, deviceCookie }) => {
+          signedIn: (at, answer, { accountId, signInEpoch, authTime, deviceCookie }) => {
             if (deviceCookie !== undefined) answer.header('set-cookie', deviceCookie);
             const how = authTime === null ? { acr: passwordAcr(baseUrl) } : { ts: authTime };
-            return finish(at, answer, { login: { accountId, ...how }, consent: undefined });
+            return finish(at, answer, { login: { accountId, signInEpoch, ...how }, consent: undefined });
           },
         }
       );
@@ -223,9 +224,10 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     const device = knownDevices.read(request.headers.cookie);
     const result = await signIn(db, email, password, request.ip, device);
     if (result.outcome === 'signed-in') {
-      request.log.info({ account: result.account.id }, 'signed in');
+      const { account, signInEpoch } = result;
+      request.log.info({ account: account.id }, 'signed in');
       if (result.deviceCookie !== undefined) reply.header('set-cookie', result.deviceCookie);
-      const login = { accountId: result.account.id, acr: passwordAcr(baseUrl) };
+      const login = { accountId: account.id, signInEpoch, acr: passwordAcr(baseUrl) };
       // oidc-provider keeps earlier results of the request. Discard a consent that another account gave.
       return finish(request, reply, { login, consent: undefined });
     }

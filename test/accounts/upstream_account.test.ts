@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { disableAccount } from '../../src/accounts/account.ts';
+import { changePassword, disableAccount } from '../../src/accounts/account.ts';
 import { createAccountLink } from '../../src/accounts/account_link.ts';
 import { readAuditLog } from '../../src/audit/audit_log.ts';
 import { newId } from '../../src/crypto/ids.ts';
@@ -18,6 +18,7 @@ import {
   signInAt,
   startServerWithProviders,
 } from '../support/upstream/upstream_sign_in.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const one = await startFakeProvider({ after });
 const two = await startFakeProvider({ after });
@@ -140,6 +141,67 @@ test('the last way to sign in cannot be disconnected, also not by concurrent req
   assert.equal(last.status, 409);
 });
 
+test('a disconnected provider does not connect itself again by the address, and the user can connect it', async () => {
+  const account = await createTestAccount(server);
+  await sql`update accounts set email_verified = true where id = ${account.id}`.execute(db);
+  const sub = newId();
+  const claims = { sub, email: account.email, email_verified: true };
+  const first = new TestBrowser(server.baseUrl);
+  const page = await signInAt(first, await first.open(accountUrl), 'one', one, claims);
+  assert.deepEqual(await ownersOf(sub), [account.id]);
+  await press(first, page, '/account/disconnect');
+  assert.deepEqual(await ownersOf(sub), []);
+  // The same user of the provider, and another one with the same address.
+  for (const each of [claims, { ...claims, sub: newId() }]) {
+    const browser = new TestBrowser(server.baseUrl);
+    const asked = await signInAt(browser, await browser.open(accountUrl), 'one', one, each);
+    assert.match(asked.text, /There is an account with the address/);
+    assert.deepEqual(await ownersOf(each.sub), []);
+    assert.doesNotMatch((await browser.open(accountUrl)).text, /Sign out/);
+  }
+  const asked = await signInAt(first, await first.open(accountUrl), 'one', one, claims);
+  await first.submit(asked, { action: 'connect', password: account.password });
+  assert.deepEqual(await ownersOf(sub), [account.id]);
+  const later = new TestBrowser(server.baseUrl);
+  assert.match((await signInAt(later, await later.open(accountUrl), 'one', one, claims)).text, /Sign out/);
+});
+
+test('an identity is not connected by an old password when it is reset meanwhile', async () => {
+  const account = await createTestAccount(server);
+  const sub = newId();
+  const browser = new TestBrowser(server.baseUrl);
+  const asked = await signInAt(browser, await browser.open(accountUrl), 'two', two, { sub });
+  const begun = Promise.withResolvers<void>();
+  const mayCommit = Promise.withResolvers<void>();
+  const reset = db.transaction().execute(async (tx) => {
+    await changePassword(tx, account.id, 'another password');
+    await endSessions(tx, account.id);
+    begun.resolve();
+    await mayCommit.promise;
+  });
+  await begun.promise;
+  const { email, password } = account;
+  const sent = browser.submit(asked, { action: 'connect', email, password });
+  let isAnswered = false;
+  void sent.finally(() => {
+    isAnswered = true;
+  });
+  await until(
+    async () => {
+      const { rows } = await sql`
+        select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`.execute(
+        db,
+      );
+      return isAnswered || rows.length > 0;
+    },
+    (is) => is,
+  );
+  mayCommit.resolve();
+  await reset;
+  assert.equal((await sent).response.status, 400);
+  assert.deepEqual(await ownersOf(sub), []);
+});
+
 test('an identity cannot be connected or disconnected by another account', async () => {
   const [ann, bob] = [await createTestAccount(server), await createTestAccount(server)];
   const sub = newId();
@@ -209,7 +271,7 @@ test('connecting requires the form token, a login session and an active account'
   const sub = newId();
   const asked = await signInAt(browser, page, 'two', two, { sub });
   await disableAccount(db, account.id);
-  await endSessions(db, account.id);
+  await db.transaction().execute((tx) => endSessions(tx, account.id));
   const late = await browser.submit(asked, { action: 'connect', password: account.password });
   assert.equal(late.response.status, 400);
   assert.deepEqual(await ownersOf(sub), []);

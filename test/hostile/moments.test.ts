@@ -105,7 +105,7 @@ test('a pending sign-in is rejected after a password change', async () => {
   const answer = await browser.request(login.url, { method: 'POST', body });
   assert.equal(answer.status, 303);
   await changePassword(server.db, other.id, 'another password');
-  await endSessions(server.db, other.id);
+  await server.db.transaction().execute((tx) => endSessions(tx, other.id));
   const next = await browser.open(new URL(answer.headers.get('location') ?? '', server.baseUrl).href);
   assert.doesNotMatch(next.text, /value="allow"/);
   assert.match((await browser.open(`${server.baseUrl}/account`)).text, /name="password"/);

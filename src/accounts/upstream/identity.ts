@@ -1,12 +1,14 @@
 /**
- * Identities: users of OpenID providers, each connected to one account. Owns the table `upstream_identities`.
+ * Identities: users of OpenID providers, each connected to one account. Owns the tables `upstream_identities` and
+ * `disconnected_issuers`.
  *
- *   connected (by a first sign-in, a trusted address or the user) → (used) → disconnected, or deleted with the account
+ *   connected (by a first sign-in, a trusted address or the user) → (used) → disconnected (from then on only the user connects
+ *   the issuer), or deleted with the account
  *
  * Only issuer and subject together identify a user (OpenID Connect Core section 5.7). Email addresses and names do not.
  */
 
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
 import { isStorable } from '../../http/json.ts';
 import { normalizeEmail } from '../account.ts';
@@ -127,13 +129,27 @@ export async function lockIdentity(
 export async function useIdentity(
   tx: Transaction,
   { issuer, subject, provider, label }: VerifiedIdentity,
-): Promise<{ accountId: string; isDisabled: boolean } | undefined> {
-  const { rows } = await sql<{ account_id: string; is_disabled: boolean }>`
+): Promise<{ accountId: string; isDisabled: boolean; signInEpoch: number } | undefined> {
+  const { rows } = await sql<{ account_id: string; is_disabled: boolean; sign_in_epoch: number }>`
     update upstream_identities i set last_used_at = now(), provider = ${provider}, label = ${label}
     from accounts a
     where i.issuer = ${issuer} and i.subject = ${subject} and a.id = i.account_id
-    returning i.account_id, a.disabled_at is not null as is_disabled`.execute(tx);
-  return rows[0] && { accountId: rows[0].account_id, isDisabled: rows[0].is_disabled };
+    returning i.account_id, a.disabled_at is not null as is_disabled, a.sign_in_epoch`.execute(tx);
+  const row = rows[0];
+  return row && { accountId: row.account_id, isDisabled: row.is_disabled, signInEpoch: row.sign_in_epoch };
+}
+
+/** Whether an issuer has no identity of the account, and none that was disconnected. */
+export async function isIssuerNew(
+  db: Database | Transaction,
+  accountId: string,
+  issuer: string,
+): Promise<boolean> {
+  const { rows } = await sql`
+    select from upstream_identities where account_id = ${accountId} and issuer = ${issuer}
+    union all
+    select from disconnected_issuers where account_id = ${accountId} and issuer = ${issuer}`.execute(db);
+  return rows.length === 0;
 }
 
 export type Connection = 'connected' | 'disabled' | 'too-many' | 'of-another-account';
@@ -158,7 +174,10 @@ export async function connectIdentity(
     select ${issuer}, ${subject}, ${accountId}, ${provider}, ${label}
     where (select count(*) from upstream_identities where account_id = ${accountId}) < ${identitiesMax}
     returning issuer`.execute(tx);
-  return rows.length > 0 ? 'connected' : 'too-many';
+  if (rows.length === 0) return 'too-many';
+  await sql`
+    delete from disconnected_issuers where account_id = ${accountId} and issuer = ${issuer}`.execute(tx);
+  return 'connected';
 }
 
 /**
@@ -180,10 +199,23 @@ export async function disconnectIdentity(
   if (!identities.some(isTarget)) return 'unknown';
   const isAlternative = (each: ConnectedIdentity) => !isTarget(each) && includesIssuer(each.issuer, issuers);
   if (accounts[0]?.has_password !== true && !identities.some(isAlternative)) return 'last-way';
-  await sql`
-    delete from upstream_identities
-    where issuer = ${issuer} and subject = ${subject} and account_id = ${accountId}`.execute(tx);
+  await disconnect(tx, accountId, sql`issuer = ${issuer} and subject = ${subject}`);
   return 'disconnected';
+}
+
+/** Disconnects all identities of an account whose password the operator has just set. */
+export async function disconnectIdentities(tx: Transaction, accountId: string): Promise<void> {
+  await disconnect(tx, accountId, sql`true`);
+}
+
+/** Also prevents that the next sign-in with the provider connects it again by the email address. */
+async function disconnect(tx: Transaction, accountId: string, which: RawBuilder<unknown>): Promise<void> {
+  await sql`
+    with gone as (
+      delete from upstream_identities where account_id = ${accountId} and ${which} returning issuer)
+    insert into disconnected_issuers (account_id, issuer)
+    select distinct ${accountId}::uuid, issuer from gone
+    on conflict (account_id, issuer) do update set disconnected_at = now()`.execute(tx);
 }
 
 /** Compares issuers as URLs: a configured URL without a path can lack the trailing slash. */

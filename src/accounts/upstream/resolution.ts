@@ -1,8 +1,8 @@
 /**
  * Resolves a verified identity to an account. A new identity is connected to an account in one of three ways:
  *
- *   - A trusted provider reports a verified email address, and an account has the same verified address and no other
- *     identity of that provider.
+ *   - A trusted provider reports a verified email address, and an account has the same verified address, no other identity
+ *     of that provider, and none that was disconnected.
  *   - The user signs in to an existing account.
  *   - The first sign-in creates an account, if registration is open.
  *
@@ -13,14 +13,21 @@
 import { sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
 import type { Database, Transaction } from '../../database/database.ts';
-import { connectIdentity, lockIdentity, useIdentity, type VerifiedIdentity } from './identity.ts';
+import { signInEpochOf } from '../account.ts';
+import {
+  connectIdentity,
+  isIssuerNew,
+  lockIdentity,
+  useIdentity,
+  type VerifiedIdentity,
+} from './identity.ts';
 import { finishUpstreamLogin } from './upstream_login.ts';
 
 /** Whether a first sign-in can create an account. */
 type Registration = 'open' | 'off';
 
 export type Resolution =
-  | { outcome: 'signed-in'; accountId: string; how: 'known' | 'connected' | 'created' }
+  | { outcome: 'signed-in'; accountId: string; signInEpoch: number; how: 'known' | 'connected' | 'created' }
   /** The user chooses between an existing account and a new one. */
   | { outcome: 'unknown'; mayCreate: boolean; takenEmail: string | null }
   | { outcome: 'disabled' }
@@ -47,7 +54,10 @@ export function resolveLogin(
   return inOneTransaction(db, browserSecret, identity, async (tx) => {
     const owner = await useIdentity(tx, identity);
     if (owner?.isDisabled === true) return { outcome: 'disabled' };
-    if (owner !== undefined) return { outcome: 'signed-in', accountId: owner.accountId, how: 'known' };
+    if (owner !== undefined) {
+      const { accountId, signInEpoch } = owner;
+      return { outcome: 'signed-in', accountId, signInEpoch, how: 'known' };
+    }
     const { trustedEmail } = identity;
     if (trustedEmail !== null) {
       const local = await findAddressOwner(tx, trustedEmail, identity.issuer);
@@ -77,18 +87,25 @@ export async function describeUnknown(
   return { outcome: 'unknown', mayCreate: registration === 'open' && takenEmail === null, takenEmail };
 }
 
-/** Connects the identity to an account that the user has proved to control, and signs in to it. */
+/**
+ * Connects the identity to an account that the user has proved to control, and signs in to it.
+ * @param signInEpoch the account's epoch when the user proved it
+ */
 export function connectLogin(
   db: Database,
   { browserSecret, identity }: PendingLogin,
   accountId: string,
+  signInEpoch: number,
 ): Promise<Resolution> {
-  return inOneTransaction(db, browserSecret, identity, (tx) =>
-    connectTo(tx, accountId, identity, 'connected'),
-  );
+  return inOneTransaction(db, browserSecret, identity, async (tx) => {
+    const resolution = await connectTo(tx, accountId, identity, 'connected');
+    // The account is locked now. Its sessions have been ended since: the password may be an old one.
+    if (resolution.outcome === 'signed-in' && resolution.signInEpoch !== signInEpoch) throw new OverError();
+    return resolution;
+  });
 }
 
-/** Rolls the transaction back when a concurrent request has finished the sign-in. */
+/** Rolls the transaction back when the sign-in is no longer valid. */
 class OverError extends Error {}
 
 /** Finishes the sign-in in the transaction that signs the user in. */
@@ -119,25 +136,30 @@ async function connectTo(
   how: 'connected' | 'created',
 ): Promise<Resolution> {
   const outcome = await connectIdentity(tx, accountId, identity);
-  return outcome === 'connected' ? { outcome: 'signed-in', accountId, how } : { outcome };
+  if (outcome !== 'connected') return { outcome };
+  const signInEpoch = (await signInEpochOf(tx, accountId)) as number;
+  return { outcome: 'signed-in', accountId, signInEpoch, how };
 }
 
-/** Finds the local account with an address. External accounts are excluded: addresses never link them. */
+/**
+ * Finds the local account with an address, and locks it. External accounts are excluded: addresses never link them. The address
+ * does not connect an issuer that has another identity of the account, because the provider has reassigned the address, nor
+ * one whose identity was disconnected.
+ */
 async function findAddressOwner(
   db: Database | Transaction,
   email: string,
   issuer: string,
 ): Promise<{ id: string; isDisabled: boolean; mayConnect: boolean } | undefined> {
-  const { rows } = await sql<{ id: string; is_disabled: boolean; may_connect: boolean }>`
-    select a.id, a.disabled_at is not null as is_disabled,
-      -- With another identity of the same issuer, the provider has reassigned the address.
-      a.email_verified is true and not exists (
-        select from upstream_identities i where i.account_id = a.id and i.issuer = ${issuer}) as may_connect
-    from accounts a
-    where a.email = ${email} and a.external_id is null
-    for no key update of a`.execute(db);
+  const { rows } = await sql<{ id: string; is_disabled: boolean; is_verified: boolean }>`
+    select id, disabled_at is not null as is_disabled, email_verified is true as is_verified
+    from accounts
+    where email = ${email} and external_id is null
+    for no key update`.execute(db);
   const row = rows[0];
-  return row && { id: row.id, isDisabled: row.is_disabled, mayConnect: row.may_connect };
+  if (row === undefined) return undefined;
+  const mayConnect = row.is_verified && (await isIssuerNew(db, row.id, issuer));
+  return { id: row.id, isDisabled: row.is_disabled, mayConnect };
 }
 
 /** @returns undefined if another account has the address */

@@ -1,5 +1,6 @@
 /**
- * Authorization codes (RFC 6749 section 4.1.2): valid for 60 seconds and one use. Owns the table `authorization_codes`.
+ * Authorization codes (RFC 6749 section 4.1.2): valid for 60 seconds and one use. Owns the table `authorization_codes`. Also
+ * writes `session_grants` (session.ts).
  *
  *   issued (in one statement with its grant) → consumed (in one statement with its refresh token) | expired
  */
@@ -14,6 +15,7 @@ import { grantedScopes, storeWithConsent } from './consent.ts';
 import { deferConsumption } from './deferred_consumption.ts';
 import { type GrantRow, toStoredGrant } from './grant.ts';
 import { requestState } from './request_state.ts';
+import { sessionEnded } from './session.ts';
 import { type AdapterPayload, type ModelStorage, revokedWithGrant, withoutId } from './storage.ts';
 
 export function authorizationCodeStorage(db: Database): ModelStorage {
@@ -29,11 +31,18 @@ export function authorizationCodeStorage(db: Database): ModelStorage {
             select ${grant?.id ?? null}::uuid, ${grant?.accountId ?? null}::uuid, ${grant?.clientId ?? null},
               ${grant === undefined ? [] : grantedScopes(grant.details)}::text[],
               ${JSON.stringify(grant?.details ?? {})}::jsonb
-            where ${grant !== undefined}::boolean)
+            where ${grant !== undefined}::boolean),
+          bound as (
+            insert into session_grants (grant_id, session_uid)
+            select ${grant?.id ?? null}::uuid, ${grant?.sessionUid ?? null}
+            where ${grant?.sessionUid != null}::boolean)
           insert into authorization_codes (digest, grant_id, payload, expires_at)
           values (${digest(code)}, ${payload.grantId}, ${withoutId(payload)},
             now() + ${expiresIn} * interval '1 second')`.execute(given);
-      await storeWithConsent(db, grant, store);
+      await storeWithConsent(db, grant, store).catch((error: unknown) => {
+        if (!isSessionGone(error)) throw error;
+        throw sessionEnded();
+      });
     },
     async find(code) {
       const { rows } = await sql<CodeRow & { is_expired: boolean }>`
@@ -73,6 +82,11 @@ export function authorizationCodeStorage(db: Database): ModelStorage {
     },
     revokeByGrantId: revokedWithGrant,
   };
+}
+
+/** The grant would belong to a session that has just ended. */
+function isSessionGone(error: unknown): boolean {
+  return (error as { constraint?: unknown }).constraint === 'session_grants_session_uid_fkey';
 }
 
 export interface CodeRow extends GrantRow {

@@ -7,6 +7,7 @@
 
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
+import { requestState, type VerifiedSignIn } from './request_state.ts';
 import { type AdapterPayload, type ModelStorage, withoutId } from './storage.ts';
 
 export function interactionStorage(db: Database): ModelStorage {
@@ -27,7 +28,13 @@ export function interactionStorage(db: Database): ModelStorage {
     async find(uid) {
       const { rows } = await sql<{ payload: AdapterPayload }>`
         select payload from interactions where uid = ${uid} and expires_at > now()`.execute(db);
-      return rows[0] && { ...rows[0].payload, jti: uid };
+      if (rows[0] === undefined) return undefined;
+      const { payload } = rows[0];
+      const { accountId, signInEpoch } = (payload.result?.login ?? {}) as Partial<VerifiedSignIn>;
+      if (accountId !== undefined && signInEpoch !== undefined) {
+        requestState().signIn = { accountId, signInEpoch };
+      }
+      return { ...payload, jti: uid };
     },
     async destroy(uid) {
       await sql`delete from interactions where uid = ${uid}`.execute(db);

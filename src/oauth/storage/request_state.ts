@@ -3,6 +3,7 @@
  * with its grant and account), and decisions that are not written yet.
  */
 
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { Provider } from 'oidc-provider';
 import type { Account } from '../../accounts/account.ts';
 
@@ -16,10 +17,18 @@ export interface StoredGrant {
   createdAt: Date;
 }
 
+/** A sign-in of this request: a session may only be stored for it while the account's epoch is the same. */
+export interface VerifiedSignIn {
+  accountId: string;
+  signInEpoch: number;
+}
+
 /** A grant that is not written yet. */
 export interface PendingGrant extends StoredGrant {
   /** Whether the user consented on a page in this request. Otherwise an earlier consent covers the grant. */
   isConsent: boolean;
+  /** The login session that the grant ends with; null if it outlives the session. */
+  sessionUid: string | null;
 }
 
 /** oidc-provider's representation of granted scopes and claims. */
@@ -34,6 +43,7 @@ export interface RequestState {
   accounts: Map<string, Account>;
   /** The uid of the login session that the request came with. */
   sessionUid?: string;
+  signIn?: VerifiedSignIn;
   /** Written together with the code that is issued for it. */
   pendingGrant?: PendingGrant;
   /** Consumes the code or refresh token of the request; not run yet (deferred_consumption.ts). */
@@ -52,10 +62,20 @@ export function existingRequestState(): RequestState | undefined {
   return ctx && states.get(ctx);
 }
 
-/** The state of the current request. Outside of a request it is empty and not retained. */
+const signInsOfPages = new AsyncLocalStorage<VerifiedSignIn>();
+
+/** Runs the storing of a session for a sign-in outside of a protocol request. */
+export function withSignIn<T>(signIn: VerifiedSignIn, work: () => Promise<T>): Promise<T> {
+  return signInsOfPages.run(signIn, work);
+}
+
+/** The state of the current request. Outside of a request it has at most a sign-in and is not retained. */
 export function requestState(): RequestState {
   const ctx = Provider.ctx;
-  if (ctx === undefined) return { grants: new Map(), accounts: new Map() };
+  if (ctx === undefined) {
+    const signIn = signInsOfPages.getStore();
+    return { grants: new Map(), accounts: new Map(), ...(signIn && { signIn }) };
+  }
   let state = states.get(ctx);
   if (state === undefined) {
     state = { grants: new Map(), accounts: new Map() };

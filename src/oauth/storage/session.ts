@@ -1,36 +1,57 @@
 /**
- * Login sessions of browsers. Owns the table `login_sessions`, together with end_sessions.ts.
+ * Login sessions of browsers. Owns the tables `login_sessions`, together with end_sessions.ts, and `session_grants`, together
+ * with authorization_code.ts: the grants of the server's own apps, which a trigger withdraws when the session is deleted.
  *
  *   anonymous → signed in (under a new id) → signed out (row deleted) | expired
  */
 
 import { sql } from 'kysely';
+import { errors } from 'oidc-provider';
 import { digest } from '../../crypto/digest.ts';
-import type { Database } from '../../database/database.ts';
+import type { Database, Transaction } from '../../database/database.ts';
+import { withAccountHold } from '../../grants/delivery_hold.ts';
 import { requestState } from './request_state.ts';
 import { type AdapterPayload, type ModelStorage, withoutId } from './storage.ts';
+
+/** Shows the user an error page, in place of a redirect to the app. */
+export function sessionEnded(): errors.SessionNotFound {
+  const error = new errors.SessionNotFound('the login session has ended');
+  return Object.assign(error, { allow_redirect: false });
+}
 
 export function sessionStorage(db: Database): ModelStorage {
   return {
     async upsert(id, payload, expiresIn) {
       const { uid } = payload;
-      const values = sql`${digest(id)}, ${payload.accountId ?? null}, ${withoutId(payload)},
+      const state = requestState();
+      const values = sql`${digest(id)}::bytea, ${payload.accountId ?? null}::uuid, ${withoutId(payload)}::jsonb,
         now() + ${expiresIn} * interval '1 second'`;
-      // Keyed by the uid, which survives a change of the id, so that two concurrent changes both succeed.
-      if (requestState().sessionUid === uid) {
-        // A session that the request came with is only updated. An upsert would recreate it if the user signed out at
-        // the same time.
-        await sql`
-          update login_sessions set (digest, account_id, payload, expires_at) = (${values})
-          where uid = ${uid}`.execute(db);
-        return;
-      }
-      await sql`
-        insert into login_sessions (uid, digest, account_id, payload, expires_at)
-        values (${uid}, ${values})
-        on conflict (uid) do update set
-          digest = excluded.digest, account_id = excluded.account_id, payload = excluded.payload,
-          expires_at = excluded.expires_at`.execute(db);
+      // Waits for a transaction that ends the account's sessions, and sees it.
+      const allowed =
+        state.signIn === undefined || state.signIn.accountId !== payload.accountId
+          ? sql`select`
+          : sql`
+        select from accounts
+        where id = ${state.signIn.accountId} and sign_in_epoch = ${state.signIn.signInEpoch} for share`;
+      // Keyed by the uid, which survives a change of the id, so that two concurrent changes both succeed. A session that the
+      // request came with is only updated: an upsert would recreate it if the user signed out at the same time.
+      const { rows } =
+        state.sessionUid === uid
+          ? await sql<{ is_allowed: boolean }>`
+              with allowed as (${allowed}), stored as (
+                update login_sessions set (digest, account_id, payload, expires_at) = (${values})
+                where uid = ${uid} and exists (select from allowed))
+              select exists (select from allowed) as is_allowed`.execute(db)
+          : await sql<{ is_allowed: boolean }>`
+              with allowed as (${allowed}), stored as (
+                insert into login_sessions (uid, digest, account_id, payload, expires_at)
+                select ${uid}::text, ${values} from allowed
+                on conflict (uid) do update set
+                  digest = excluded.digest, account_id = excluded.account_id, payload = excluded.payload,
+                  expires_at = excluded.expires_at)
+              select exists (select from allowed) as is_allowed`.execute(db);
+      if (rows[0]?.is_allowed !== true) throw sessionEnded();
+      if (uid !== undefined) state.sessionUid = uid;
     },
     async find(id) {
       // Sessions of disabled accounts are invalid.
@@ -51,7 +72,16 @@ export function sessionStorage(db: Database): ModelStorage {
       return rows[0]?.payload;
     },
     async destroy(id) {
-      await sql`delete from login_sessions where digest = ${digest(id)}`.execute(db);
+      const end = (given: Database | Transaction) =>
+        sql`delete from login_sessions where digest = ${digest(id)}`.execute(given);
+      // Grants of the reference can have subscriptions, which end with them.
+      const { rows } = await sql<{ account_id: string }>`
+        select account_id from login_sessions s
+        where digest = ${digest(id)} and account_id is not null and exists (
+          select from session_grants g join subscriptions w on w.grant_id = g.grant_id and w.state <> 'ended'
+          where g.session_uid = s.uid)`.execute(db);
+      if (rows[0] === undefined) await end(db);
+      else await withAccountHold(db, rows[0].account_id, end);
     },
   };
 }

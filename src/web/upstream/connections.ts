@@ -4,7 +4,7 @@
  */
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { type Account, hasPassword } from '../../accounts/account.ts';
+import { type Account, hasPassword, signInEpochOf } from '../../accounts/account.ts';
 import { signIn } from '../../accounts/sign_in.ts';
 import {
   type ConnectedIdentity,
@@ -52,9 +52,10 @@ export function registerAccountUpstream(
     interactionUid: null,
     back: '/account',
     connect,
-    async signedIn(request, reply, { accountId, authTime, deviceCookie }) {
+    async signedIn(request, reply, { accountId, signInEpoch, authTime, deviceCookie }) {
       await loginSessions.begin(request, reply, {
         accountId,
+        signInEpoch,
         ...(authTime === null ? {} : { authTime, acr: null }),
       });
       // The session cookie is already set on the raw response. A header set through Fastify would replace it.
@@ -108,9 +109,11 @@ function createConnect({ db, formTokens, knownDevices }: FinishOptions, findOwne
     reply: FastifyReply,
     waiting: WaitingLogin,
   ): Promise<FastifyReply> => {
+    // Read before the session, which may end at any time.
+    const signInEpoch = await signInEpochOf(db, waiting.login.accountId as string);
     const owner = await findOwner(request, reply);
     // Another user has signed in to this browser since the sign-in began.
-    if (owner === undefined || owner.account.id !== waiting.login.accountId) {
+    if (owner === undefined || signInEpoch === undefined || owner.account.id !== waiting.login.accountId) {
       return sendPage(reply, 400, 'This sign-in cannot be finished', unfinishedContent);
     }
     const { account } = owner;
@@ -135,7 +138,7 @@ function createConnect({ db, formTokens, knownDevices }: FinishOptions, findOwne
       if (result.outcome !== 'signed-in') return ask(passwordFailure(signInFailure(result, '', reply)));
       if (result.account.id !== account.id) return ask({});
     }
-    const resolution = await connectLogin(db, toPendingLogin(waiting), account.id);
+    const resolution = await connectLogin(db, toPendingLogin(waiting), account.id, signInEpoch);
     switch (resolution.outcome) {
       case 'signed-in':
         request.log.info(

@@ -24,6 +24,8 @@ import { refusalContent, unfinishedContent, unknownIdentityContent } from './ups
 /** A finished sign-in. */
 export interface FinishedLogin {
   accountId: string;
+  /** The account's epoch when the sign-in was verified. */
+  signInEpoch: number;
   /** Seconds since the epoch, or `unknownAuthTime`; null if the user has just signed in with the password. */
   authTime: number | null;
   /** The `Set-Cookie` value of a known device. */
@@ -111,11 +113,11 @@ async function connectToSignedIn({ request, reply, target, waiting }: Step): Pro
 async function finishLogin(step: Step, resolution: Resolution): Promise<FastifyReply> {
   if (resolution.outcome !== 'signed-in') return show(step, resolution, {});
   const { request, reply, target, waiting } = step;
-  const { accountId, how: identity } = resolution;
+  const { accountId, signInEpoch, how: identity } = resolution;
   const provider = waiting.provider.id;
   request.log.info({ account: accountId, provider, identity }, 'signed in with a provider');
   const authTime = authTimeOf(waiting.login.identity.authTimeSeconds);
-  return target.signedIn(request, reply, { accountId, authTime, deviceCookie: undefined });
+  return target.signedIn(request, reply, { accountId, signInEpoch, authTime, deviceCookie: undefined });
 }
 
 /** Signing in with the password proves that the user controls the account. */
@@ -131,11 +133,12 @@ async function connectByPassword(step: Step, form: Record<string, unknown>): Pro
     const choices = await describeUnknown(db, waiting.login.identity, registration);
     return show(step, choices, signInFailure(result, email, reply));
   }
-  const accountId = result.account.id;
-  const resolution = await connectLogin(db, toPendingLogin(waiting), accountId);
+  const { account, signInEpoch, deviceCookie } = result;
+  const accountId = account.id;
+  const resolution = await connectLogin(db, toPendingLogin(waiting), accountId, signInEpoch);
   if (resolution.outcome !== 'signed-in') return show(step, resolution, {});
   request.log.info({ account: accountId, provider: waiting.provider.id }, 'identity connected by a sign-in');
-  return target.signedIn(request, reply, { accountId, authTime: null, deviceCookie: result.deviceCookie });
+  return target.signedIn(request, reply, { accountId, signInEpoch, authTime: null, deviceCookie });
 }
 
 /** Shows why the user is not signed in, or asks which account to connect. */

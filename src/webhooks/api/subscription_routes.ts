@@ -33,6 +33,7 @@ import {
   listSubscriptions,
   lockSubscription,
   type Owner,
+  ownerGone,
   readSecrets,
   rotateSecret,
   type Subscription,
@@ -77,7 +78,8 @@ export function bodyRules({ catalogue, config, headerNames }: RoutesOptions): Bo
 export function ownerOf(principal: Principal, action: 'read' | 'write'): Owner {
   const { accountId, clientId, grantId, scopes } = principal;
   const memberId = scopes.has(`${action}:apps`) ? accountId : null;
-  if (accountId !== null && clientId === consoleClientId) return { kind: 'user', accountId, memberId };
+  if (accountId !== null && clientId === consoleClientId)
+    return { kind: 'user', accountId, memberId, grantId };
   return accountId !== null && grantId !== null
     ? { kind: 'grant', grantId, accountId, clientId, memberId }
     : { kind: 'client', clientId };
@@ -284,9 +286,7 @@ export async function createResponse(
       throw error instanceof QuotaExceeded ? quotaProblem(error.quota) : error;
     },
   );
-  if (subscription === undefined) {
-    throw new Problem(409, 'The grant, account or app no longer exists.', { code: 'owner-gone' });
-  }
+  if (subscription === undefined) throw ownerGone();
   const body = JSON.stringify({ ...representSubscription(subscription, owner), secret });
   return { status: 201, headers: { location: `/subscriptions/${subscription.id}` }, body };
 }

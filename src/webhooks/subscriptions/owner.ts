@@ -3,7 +3,7 @@
 /** Decides which events a subscription gets and who can see it. */
 export type Owner =
   | ({ kind: 'grant'; grantId: string; accountId: string; clientId: string } & AppMember)
-  | ({ kind: 'user'; accountId: string } & AppMember)
+  | ({ kind: 'user'; accountId: string /** The console's. */; grantId?: string | null } & AppMember)
   | { kind: 'client'; clientId: string };
 
 export interface AppMember {

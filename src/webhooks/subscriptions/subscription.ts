@@ -10,6 +10,7 @@ import { sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
 import type { Sealer } from '../../crypto/sealing.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
+import { Problem } from '../../http/problem.ts';
 import { newLane } from './delivery_id.ts';
 import type { Owner } from './owner.ts';
 import { defaultQuotas, type Quotas } from './quotas.ts';
@@ -193,10 +194,23 @@ export async function createSubscription(
   });
 }
 
-/** Sets the actor that the transaction's audit log entries name. */
+/**
+ * Sets the actor that the transaction's audit log entries name. Call it first: a user's change through the console is either
+ * seen by the transaction that ends their sessions, or refused.
+ * @throws Problem 409 if the console's grant is withdrawn
+ */
 export async function actAsOwner(tx: Transaction, owner: Owner): Promise<void> {
+  if (owner.kind === 'user' && owner.grantId != null) {
+    const { rows } = await sql`
+      select from grants where id = ${owner.grantId} and withdrawn_at is null for share`.execute(tx);
+    if (rows.length === 0) throw ownerGone();
+  }
   const actor = owner.kind === 'user' ? owner.accountId : `client:${owner.clientId}`;
   await sql`select set_config('nuncio.actor', ${actor}, true)`.execute(tx);
+}
+
+export function ownerGone(): Problem {
+  return new Problem(409, 'The grant, account or app no longer exists.', { code: 'owner-gone' });
 }
 
 /** Finds a subscription that the owner may see. */

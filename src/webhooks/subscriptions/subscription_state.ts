@@ -10,9 +10,9 @@ import { disabledName } from '../../events/built_in_names.ts';
 import { appendEvent } from '../../events/event.ts';
 import { patternsOf } from '../../events/kind_pattern.ts';
 import type { Owner } from './subscription.ts';
-import { ownedBy } from './subscription.ts';
+import { actAsOwner, ownedBy } from './subscription.ts';
 
-export type DisabledReason = 'owner' | 'gone' | 'failing' | 'operator';
+export type DisabledReason = 'owner' | 'gone' | 'failing' | 'operator' | 'password_reset';
 
 /** Disables a subscription for its owner. Call it inside a delivery hold. */
 export async function disableByOwner(tx: Transaction, owner: Owner, id: string): Promise<void> {
@@ -32,6 +32,39 @@ export async function disableByOperator(tx: Transaction, id: string): Promise<vo
   await sql`
     update subscriptions set state = 'disabled', disabled_reason = 'operator', updated_at = now()
     where id = ${id} and state = 'active'`.execute(tx);
+}
+
+/** A user's own subscription. */
+export interface UserSubscription {
+  id: string;
+  url: string;
+  kinds: string[];
+  state: 'active' | 'disabled';
+  createdAt: Date;
+}
+
+/**
+ * Lists a user's own subscriptions, oldest first, and disables them after a reset of the password. Call it inside a delivery
+ * hold, after the grants of the console are withdrawn.
+ */
+export async function disableOfUser(
+  tx: Transaction,
+  accountId: string,
+  mustDisable: boolean,
+): Promise<UserSubscription[]> {
+  // Locked whatever their state: a request that enables one has either finished, or is refused.
+  await sql`
+    select from subscriptions where account_id = ${accountId} and owner = 'user' and state <> 'ended'
+    order by id for update`.execute(tx);
+  if (mustDisable) {
+    await sql`
+      update subscriptions set state = 'disabled', disabled_reason = 'password_reset', updated_at = now()
+      where account_id = ${accountId} and owner = 'user' and state = 'active'`.execute(tx);
+  }
+  const { rows } = await sql<Omit<UserSubscription, 'createdAt'> & { created_at: Date }>`
+    select id, url, kinds, state, created_at from subscriptions
+    where account_id = ${accountId} and owner = 'user' and state <> 'ended' order by id`.execute(tx);
+  return rows.map(({ created_at: createdAt, ...row }) => ({ ...row, createdAt }));
 }
 
 /**
@@ -95,6 +128,7 @@ export async function enableByOwner(db: Database, owner: Owner, id: string): Pro
 }
 
 async function tryToEnable(tx: Transaction, owner: Owner, id: string): Promise<boolean | undefined> {
+  await actAsOwner(tx, owner);
   const { rows } = await sql<{ lane: string; state: string }>`
     select lane, state from subscriptions where id = ${id} and ${ownedBy(owner)} for update`.execute(tx);
   const row = rows[0];

@@ -17,6 +17,8 @@ const reasons: Readonly<Record<string, string>> = {
   owner: 'It was paused in the console or through the API.',
   failing: 'Its deliveries failed for five days.',
   gone: 'The URL responded with 410 Gone.',
+  password_reset:
+    'The operator of this server reset your password. Check that the URL is yours before you resume it.',
   operator: 'The operator of this server disabled it.',
 };
 

@@ -1,0 +1,314 @@
+/** What ends with a login session: the grants of the server's own apps, and sign-ins that are in progress. */
+
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { changePassword } from '../../src/accounts/account.ts';
+import { consoleClientId, docsClientId, docsRedirectUri } from '../../src/clients/own_clients.ts';
+import { runHousekeeping } from '../../src/oauth/housekeeping.ts';
+import { endSessions } from '../../src/oauth/storage/end_sessions.ts';
+import { formsOf, TestBrowser } from '../support/browser/browser.ts';
+import { requester } from '../support/clients/api_client.ts';
+import {
+  authorizationUrl,
+  createPkce,
+  createTestAccount,
+  createTestClient,
+  mintAccessToken,
+  postForm,
+  type TestAccount,
+} from '../support/clients/oauth.ts';
+import { consoleClientOf, signInToConsole } from '../support/console/console_user.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createApp, subscribe, until } from '../support/webhooks/apps.ts';
+
+const server = await startTestServer({ after });
+const { db } = server;
+const adminScope = 'openid read:apps write:apps read:webhooks write:webhooks admin';
+
+const newBrowser = () => new TestBrowser(server.baseUrl);
+
+/** A user who is signed in to the console. */
+async function consoleOf(account: TestAccount, browser = newBrowser()) {
+  const { tokens } = await signInToConsole(server, account, { scope: adminScope }, browser);
+  const request = requester(server, String(tokens.access_token));
+  const status = async () => (await request('GET', '/admin/accounts')).status;
+  assert.equal(await status(), 200);
+  const refresh = () => {
+    const form = { grant_type: 'refresh_token', refresh_token: String(tokens.refresh_token) };
+    return postForm(server, '/oauth/token', consoleClientOf(server), form);
+  };
+  return { browser, request, status, refresh };
+}
+
+async function signOut(browser: TestBrowser): Promise<void> {
+  await browser.submit(await browser.open(`${server.baseUrl}/oauth/logout`), { logout: 'yes' });
+}
+
+/** Asserts that the access token ends within a second (plus the time of this test's own requests) and the refresh token at once. */
+async function assertEnded({ status, refresh }: Awaited<ReturnType<typeof consoleOf>>): Promise<void> {
+  const { status: refreshed, body } = await refresh();
+  assert.deepEqual([refreshed, body.error], [400, 'invalid_grant']);
+  await until(status, (code) => code === 401);
+}
+
+async function reasonsOf({ id }: TestAccount): Promise<(string | null)[]> {
+  const { rows } = await sql<{ withdrawn_reason: string | null }>`
+    select withdrawn_reason from grants where account_id = ${id} order by id`.execute(db);
+  return rows.map((row) => row.withdrawn_reason);
+}
+
+/** Sets a new password in a transaction that stays open until `commit`. */
+async function beginReset(account: TestAccount): Promise<{ commit: () => Promise<void> }> {
+  const begun = Promise.withResolvers<void>();
+  const mayCommit = Promise.withResolvers<void>();
+  const done = db.transaction().execute(async (tx) => {
+    await changePassword(tx, account.id, 'another password');
+    await endSessions(tx, account.id);
+    begun.resolve();
+    await mayCommit.promise;
+  });
+  await begun.promise;
+  return {
+    async commit() {
+      mayCommit.resolve();
+      await done;
+    },
+  };
+}
+
+/** Waits until a request waits for the transaction of another, or has finished. */
+async function untilBlocked(work: Promise<unknown>): Promise<void> {
+  let isFinished = false;
+  void work.finally(() => {
+    isFinished = true;
+  });
+  await until(
+    async () => {
+      const { rows } = await sql`
+        select from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock'`.execute(db);
+      return isFinished || rows.length > 0;
+    },
+    (is) => is,
+  );
+}
+
+test('the console’s tokens end when its user signs out of that browser, and those of another browser and of apps stay', async () => {
+  const account = await createTestAccount(server, { isAdmin: true });
+  const app = await createApp(server, { account });
+  const here = await consoleOf(account);
+  const there = await consoleOf(account);
+  await signOut(here.browser);
+  await assertEnded(here);
+  assert.equal(await there.status(), 200);
+  assert.equal((await there.refresh()).status, 200);
+  assert.equal((await app.request('GET', '/api')).status, 200);
+  assert.deepEqual(await reasonsOf(account), [null, 'session_ended', null]);
+});
+
+test('the console’s tokens end when another user signs in to the browser', async () => {
+  const [first, second] = [
+    await createTestAccount(server, { isAdmin: true }),
+    await createTestAccount(server, { isAdmin: true }),
+  ];
+  const before = await consoleOf(first);
+  await signInToConsole(server, second, { prompt: 'login' }, before.browser);
+  await assertEnded(before);
+  assert.deepEqual([await reasonsOf(first), await reasonsOf(second)], [['session_ended'], [null]]);
+});
+
+test('the reference’s tokens and subscriptions end when its user signs out', async () => {
+  const account = await createTestAccount(server);
+  const browser = newBrowser();
+  await signInToConsole(server, account, {}, browser);
+  const client = {
+    ...consoleClientOf(server),
+    id: docsClientId,
+    redirectUri: docsRedirectUri(server.baseUrl),
+  };
+  const { verifier, challenge } = createPkce();
+  const scope = 'read:posts read:webhooks write:webhooks';
+  const pkce = { code_challenge: challenge, code_challenge_method: 'S256' };
+  const consent = await browser.open(authorizationUrl(server, client, { scope, ...pkce }));
+  const page = await browser.submit(consent, { action: 'allow' });
+  const { body: tokens } = await postForm(server, '/oauth/token', client, {
+    grant_type: 'authorization_code',
+    code: String(new URL(page.url).searchParams.get('code')),
+    redirect_uri: client.redirectUri,
+    code_verifier: verifier,
+  });
+  const request = requester(server, String(tokens.access_token));
+  const { id } = await subscribe({ request }, { url: 'https://example.com/' });
+  await signOut(browser);
+  const { rows } = await sql<{ state: string }>`select state from subscriptions where id = ${id}`.execute(db);
+  assert.deepEqual(rows, [{ state: 'ended' }]);
+  await until(
+    () => request('GET', '/api'),
+    ({ status }) => status === 401,
+  );
+});
+
+test('the tokens of the console and the reference end when all sessions of the account end', async () => {
+  const account = await createTestAccount(server, { isAdmin: true });
+  const consoles = [await consoleOf(account), await consoleOf(account)];
+  const docs = await mintAccessToken(server, {
+    account,
+    client: { id: docsClientId },
+    scopes: ['read:posts'],
+  });
+  const app = await createApp(server, { account });
+  await db.transaction().execute((tx) => endSessions(tx, account.id));
+  for (const each of consoles) await assertEnded(each);
+  const reference = requester(server, docs.accessToken);
+  await until(
+    () => reference('GET', '/api'),
+    ({ status }) => status === 401,
+  );
+  assert.equal((await app.request('GET', '/api')).status, 200);
+});
+
+test('a code of the console cannot be redeemed when the session has ended', async () => {
+  const account = await createTestAccount(server);
+  const browser = newBrowser();
+  await signInToConsole(server, account, {}, browser);
+  const client = consoleClientOf(server);
+  const { verifier, challenge } = createPkce();
+  const pkce = { code_challenge: challenge, code_challenge_method: 'S256' };
+  const page = await browser.open(authorizationUrl(server, client, { scope: 'openid', ...pkce }));
+  await signOut(browser);
+  const { status, body } = await postForm(server, '/oauth/token', client, {
+    grant_type: 'authorization_code',
+    code: String(new URL(page.url).searchParams.get('code')),
+    redirect_uri: client.redirectUri,
+    code_verifier: verifier,
+  });
+  assert.deepEqual([status, body.error], [400, 'invalid_grant']);
+});
+
+test('the console’s grant ends when its session expires', async () => {
+  const account = await createTestAccount(server, { isAdmin: true });
+  const before = await consoleOf(account);
+  await sql`update login_sessions set expires_at = now() - interval '1 second' where account_id = ${account.id}`.execute(
+    db,
+  );
+  await runHousekeeping(db);
+  await assertEnded(before);
+});
+
+test('the upgrade keeps the console’s grants of live sessions, and ends those of none', async () => {
+  const account = await createTestAccount(server, { isAdmin: true });
+  const live = await consoleOf(account);
+  const lost = await mintAccessToken(server, { account, client: { id: consoleClientId }, scopes: ['admin'] });
+  const app = await createApp(server, { account });
+  // As before the migration.
+  await sql`alter table session_grants disable trigger user`.execute(db);
+  await sql`delete from session_grants`.execute(db);
+  await sql`alter table session_grants enable trigger user`.execute(db);
+  const name = readdirSync('migrations').find((each) => each.endsWith('_sessions.sql'));
+  const text = readFileSync(`migrations/${name}`, 'utf8');
+  const statements = text.slice(
+    text.indexOf('insert into session_grants'),
+    text.indexOf('create table disc'),
+  );
+  await sql.raw(statements).execute(db);
+  await until(
+    () => requester(server, lost.accessToken)('GET', '/admin/accounts'),
+    ({ status }) => status === 401,
+  );
+  assert.equal((await app.request('GET', '/api')).status, 200);
+  assert.equal((await live.refresh()).status, 200);
+  await signOut(live.browser);
+  await assertEnded(live);
+});
+
+test('the console gets no grant when its session ends while the request is in progress', async () => {
+  const account = await createTestAccount(server, { isAdmin: true });
+  const { browser } = await consoleOf(account);
+  const mayCommit = Promise.withResolvers<void>();
+  const isDeleted = Promise.withResolvers<void>();
+  const ending = db.transaction().execute(async (tx) => {
+    await sql`delete from login_sessions where account_id = ${account.id}`.execute(tx);
+    isDeleted.resolve();
+    await mayCommit.promise;
+  });
+  await isDeleted.promise;
+  const { challenge } = createPkce();
+  const pkce = { code_challenge: challenge, code_challenge_method: 'S256' };
+  const asked = browser.open(authorizationUrl(server, consoleClientOf(server), { scope: 'openid', ...pkce }));
+  await untilBlocked(asked);
+  mayCommit.resolve();
+  await ending;
+  const page = await asked;
+  assert.doesNotMatch(page.url, /[?&]code=/);
+  const { rows } = await sql`
+    select from grants where account_id = ${account.id} and withdrawn_at is null`.execute(db);
+  assert.equal(rows.length, 0);
+});
+
+test('an old password gets no session when it is reset while the sign-in is in progress', async () => {
+  const account = await createTestAccount(server);
+  const browser = newBrowser();
+  const login = await browser.open(`${server.baseUrl}/account`);
+  const reset = await beginReset(account);
+  // The reset is not visible yet, so the old password is right.
+  const asked = browser.submit(login, { email: account.email, password: account.password });
+  await untilBlocked(asked);
+  await reset.commit();
+  assert.equal((await asked).response.status, 403);
+  assert.match((await browser.open(`${server.baseUrl}/account`)).text, /name="password"/);
+  const again = await browser.submit(await browser.open(`${server.baseUrl}/account`), {
+    email: account.email,
+    password: 'another password',
+  });
+  assert.match(again.text, /Connected apps/);
+});
+
+test('an old password gets no code of a connected app when it is reset while the sign-in is in progress', async () => {
+  const account = await createTestAccount(server);
+  const client = await createTestClient(server);
+  await mintAccessToken(server, { account, client, scopes: ['read:posts'] });
+  const browser = newBrowser();
+  const { challenge } = createPkce();
+  const pkce = { code_challenge: challenge, code_challenge_method: 'S256' };
+  const login = await browser.open(authorizationUrl(server, client, { scope: 'read:posts', ...pkce }));
+  const reset = await beginReset(account);
+  const { email, password } = account;
+  const asked = browser.submit(login, { email, password, action: 'login' });
+  await untilBlocked(asked);
+  await reset.commit();
+  const page = await asked;
+  assert.equal(page.leftTo, null);
+  assert.equal(page.response.status, 400);
+  assert.match(page.text, /expired/);
+});
+
+test('an old password gets no grant of the console when it is reset while the sign-in is in progress', async () => {
+  const account = await createTestAccount(server, { isAdmin: true });
+  const browser = newBrowser();
+  const { challenge } = createPkce();
+  const pkce = { code_challenge: challenge, code_challenge_method: 'S256' };
+  const login = await browser.open(
+    authorizationUrl(server, consoleClientOf(server), { scope: adminScope, ...pkce }),
+  );
+  const form = formsOf(login.text)[0];
+  const reset = await beginReset(account);
+  const body = new URLSearchParams({
+    ...form?.fields,
+    email: account.email,
+    password: account.password,
+    action: 'login',
+  });
+  const asked = browser.open(login.url, { method: 'POST', body });
+  await untilBlocked(asked);
+  await reset.commit();
+  const page = await asked;
+  assert.doesNotMatch(page.url, /[?&]code=/);
+  const { rows } = await sql`
+    select from grants where account_id = ${account.id} and withdrawn_at is null and client_id = ${consoleClientId}`.execute(
+    db,
+  );
+  assert.equal(rows.length, 0);
+  assert.match((await browser.open(`${server.baseUrl}/account`)).text, /name="password"/);
+});
