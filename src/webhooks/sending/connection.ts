@@ -48,8 +48,8 @@ export interface Exchange {
    * @param isReusable whether the connection can carry another exchange
    */
   onResponse(isTruncated: boolean, isReusable: boolean): void;
-  /** @param hasBegun whether any byte of a response arrived */
-  onFailure(error: Error, hasBegun: boolean): void;
+  /** @param isAnswered whether the peer responded, or may have: the request must not be sent again */
+  onFailure(error: Error, isAnswered: boolean): void;
 }
 
 export interface Connection {

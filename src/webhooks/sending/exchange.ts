@@ -4,7 +4,7 @@
  *
  *   waiting for a connection → request written → response head → response body → done
  *   any state → done, by an error, the timer or a cancellation
- *   kept connection closed before any response byte → one more try on a new connection
+ *   kept connection closed after the whole request, before any response byte → one more try on a new connection
  */
 
 import type { ConnectTimings } from '../../egress/connector.ts';
@@ -147,12 +147,12 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
     this.#end(isReusable);
   }
 
-  onFailure(error: Error, hasBegun: boolean): void {
+  onFailure(error: Error, isAnswered: boolean): void {
     if (this.isOver) return;
     const code = classify(error);
     // The peer had closed a kept connection: try once more on a new one, as part of the same attempt.
     const wasKept = this.via !== null && this.via.openedAt < this.startedAt;
-    if (code === 'connection_error' && wasKept && !hasBegun && !this.#isSecondTry) {
+    if (code === 'connection_error' && wasKept && !isAnswered && !this.#isSecondTry) {
       this.#isSecondTry = true;
       this.via = null;
       this.#owner.onTryAgain(this as SentExchange<unknown>);

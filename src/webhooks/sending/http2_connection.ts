@@ -14,6 +14,8 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
   idleSince = 0;
   #isUsable = true;
   #exchange: Exchange | null = null;
+  /** Whether any response has arrived, also an interim one. */
+  #hasBegun = false;
   #controller: Dispatcher.DispatchController | undefined;
   #status: number | null = null;
   #headers: ResponseHeaders | null = null;
@@ -59,6 +61,7 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
 
   start(exchange: Exchange): void {
     this.#exchange = exchange;
+    this.#hasBegun = false;
     this.#status = null;
     this.#headers = null;
     this.#chunks = [];
@@ -98,6 +101,7 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
     status: number,
     headers: Record<string, string | string[] | undefined>,
   ): void {
+    this.#hasBegun = true;
     // 102 and 103 precede the final response.
     if (status < 200) return;
     if (headerListBytes(headers) > responseHeadBytesMax) {
@@ -127,7 +131,7 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
     const exchange = this.#exchange;
     this.#exchange = null;
     this.#isUsable = false;
-    exchange?.onFailure(error, this.#status !== null);
+    exchange?.onFailure(error, this.#hasBegun || isStreamEnd(error));
   }
 
   #finish(isTruncated: boolean): void {
@@ -139,6 +143,14 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
     }
     exchange?.onResponse(isTruncated, !isTruncated && this.#isUsable);
   }
+}
+
+/**
+ * Whether the peer ended the stream, and not the connection: that is a response to the request. `undici` itself repeats
+ * requests whose stream says that they were not processed (RFC 9113 section 8.7).
+ */
+function isStreamEnd({ code }: NodeJS.ErrnoException): boolean {
+  return code === 'ERR_HTTP2_STREAM_ERROR' || code === 'UND_ERR_INFO';
 }
 
 /** The size of a header section by RFC 9113 section 6.5.2: names, values, and 32 bytes per field. */

@@ -1,6 +1,7 @@
 /** Malicious subscribers, and a comparison of our response reader with Node's own. */
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { Agent, request as requestHttp } from 'node:http';
 import { type AddressInfo, createServer as createTcp, type Socket } from 'node:net';
@@ -9,8 +10,9 @@ import { type TestContext, test } from 'node:test';
 import { createServer as createTls } from 'node:tls';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { Worker } from 'node:worker_threads';
 import fc from 'fast-check';
-import type { ExchangeResult, Stoppable } from '../../../src/webhooks/sending/exchange.ts';
+import { type ExchangeResult, type Stoppable, unstoppable } from '../../../src/webhooks/sending/exchange.ts';
 import { ResponseReader } from '../../../src/webhooks/sending/http1/response_reader.ts';
 import { Sender } from '../../../src/webhooks/sending/sender.ts';
 
@@ -219,8 +221,13 @@ function createSender(t: TestContext): Sender {
   return sender;
 }
 
-function post(sender: Sender, origin: string, part?: Stoppable): Promise<ExchangeResult> {
-  const request = { origin, path: '/', headers: '', body: Buffer.from('{}'), traced: null };
+function post(
+  sender: Sender,
+  origin: string,
+  part?: Stoppable,
+  { path = '/', body = Buffer.from('{}') } = {},
+): Promise<ExchangeResult> {
+  const request = { origin, path, headers: '', body, traced: null };
   return new Promise((resolve) => sender.send(request, resolve, undefined, part));
 }
 
@@ -276,6 +283,94 @@ test('a delivery sent over a kept connection is reported as failed when it may n
   const { isCancelled, error, status } = await post(sender, origin, part);
   assert.deepEqual([isCancelled, error, status], [false, 'connection_error', null]);
   assert.equal(requests, 2);
+});
+
+/** In a thread of its own, so that it closes the connection while the sender is writing. */
+const hastySubscriber = String.raw`
+  const { createServer } = require('node:net');
+  const { parentPort } = require('node:worker_threads');
+  const counts = {};
+  const server = createServer((socket) => {
+    socket.on('error', () => {}).on('data', (data) => {
+      const path = /^POST (\S+)/.exec(data.toString('latin1'))?.[1];
+      if (path === undefined) return;
+      counts[path] = (counts[path] ?? 0) + 1;
+      if (path === '/first') return void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
+      socket.pause();
+      socket.write('HTTP/1.1 413 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n', () => socket.destroy());
+    });
+  });
+  parentPort.on('message', () => parentPort.postMessage(counts));
+  server.listen(0, '127.0.0.1', () => parentPort.postMessage(server.address().port));
+`;
+
+test('a subscriber that responds before the whole request arrived and closes gets the request once', async (t) => {
+  const worker = new Worker(hastySubscriber, { eval: true });
+  t.after(() => worker.terminate());
+  const [port] = await once(worker, 'message');
+  const sender = createSender(t);
+  const body = Buffer.alloc(8_000_000, 'a');
+  const attempts = 60;
+  for (let attempt = 0; attempt < attempts; attempt += 1) {
+    const origin = `http://hooks.example:${port}`;
+    assert.equal((await post(sender, origin, unstoppable, { path: '/first' })).status, 200);
+    const { status, error } = await post(sender, origin, unstoppable, { path: `/${attempt}`, body });
+    assert.ok(status === 413 || error === 'connection_error', `${status} ${error}`);
+  }
+  worker.postMessage('');
+  const [{ '/first': _, ...counts }] = await once(worker, 'message');
+  assert.deepEqual(counts, Object.fromEntries(Object.keys(counts).map((path) => [path, 1])));
+  assert.equal(Object.keys(counts).length, attempts);
+});
+
+const frame = (type: number, flags: number, stream: number, payload: number[] = []) =>
+  Buffer.from([0, 0, payload.length, type, flags, 0, 0, 0, stream, ...payload]);
+
+/** Speaks HTTP/2 by frames: 200 to the first request, `answer` to others, and then closes. */
+async function serveFrames(t: TestContext, answer: (stream: number) => Buffer) {
+  const seen = { requests: 0 };
+  const options = { key: pem('good.key'), cert: pem('good.pem'), ALPNProtocols: ['h2'] };
+  const server = createTls(options, (socket) => {
+    t.after(() => socket.destroy());
+    let bytes = Buffer.alloc(0);
+    let at = 24;
+    socket.on('error', () => {}).write(frame(4, 0, 0));
+    socket.on('data', (data: Buffer) => {
+      bytes = Buffer.concat([bytes, data]);
+      while (at + 9 <= bytes.length && at + 9 + bytes.readUIntBE(at, 3) <= bytes.length) {
+        const [type, flags, stream] = [bytes[at + 3], bytes[at + 4] ?? 0, bytes[at + 8] ?? 0];
+        at += 9 + bytes.readUIntBE(at, 3);
+        if (type === 4 && (flags & 1) === 0) socket.write(frame(4, 1, 0));
+        // The request ends with its body.
+        if (type !== 0 || (flags & 1) === 0) continue;
+        seen.requests += 1;
+        // 0x88 is `:status: 200` of HPACK's static table.
+        if (seen.requests === 1) socket.write(frame(1, 5, stream, [0x88]));
+        else socket.end(answer(stream));
+      }
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => server.close());
+  return { seen, origin: `https://hooks.example:${(server.address() as AddressInfo).port}` };
+}
+
+test('a request that an HTTP/2 subscriber responded to is not sent again in the same attempt', async (t) => {
+  // `:status: 103` without an end of the stream, and RST_STREAM.
+  const answers: [string, (stream: number) => Buffer, number][] = [
+    ['early hints', (stream) => frame(1, 4, stream, [0x08, 3, 0x31, 0x30, 0x33]), 2],
+    ['cancel', (stream) => frame(3, 0, stream, [0, 0, 0, 8]), 2],
+    ['internal error', (stream) => frame(3, 0, stream, [0, 0, 0, 2]), 2],
+    // No response at all: the peer may have closed an idle connection.
+    ['nothing', () => Buffer.alloc(0), 3],
+  ];
+  for (const [name, answer, requests] of answers) {
+    const { seen, origin } = await serveFrames(t, answer);
+    const sender = createSender(t);
+    assert.equal((await post(sender, origin)).status, 200);
+    assert.equal((await post(sender, origin)).error, 'connection_error', name);
+    assert.equal(seen.requests, requests, name);
+  }
 });
 
 test('a subscriber that delays HTTP/2 settings gets nothing that was stopped meanwhile', async (t) => {

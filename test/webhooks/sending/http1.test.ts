@@ -109,6 +109,27 @@ test('an ambiguous end or invalid HTTP is refused', () => {
   for (const text of wrong) assert.equal(read(text).reading, 'invalid', JSON.stringify(text.slice(0, 90)));
 });
 
+test('a response with bare line feeds is refused as soon as they arrive, not at the timeout', () => {
+  const unfinished = [
+    'HTTP/1.1 200 OK\n',
+    'HTTP/1.1 200 OK\nContent-Length: 0\n\n',
+    `${ok}Content-Length: 0\n`,
+    `${ok}Content-Length: 0\n\r\n`,
+    `${ok}Content-Length: 0\r\n\n`,
+    `HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\n\n`,
+    `${ok}Transfer-Encoding: chunked\r\n\r\n5\n`,
+    `${ok}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\n`,
+    `${ok}Transfer-Encoding: chunked\r\n\r\n5\r\nhelloX`,
+    `${ok}Transfer-Encoding: chunked\r\n\r\n0\r\n\n`,
+    `${ok}Transfer-Encoding: chunked\r\n\r\n0\r\nTrailer: x\n`,
+  ];
+  for (const text of unfinished) {
+    assert.equal(read(text).reading, 'invalid', JSON.stringify(text));
+    const everywhere = Array.from({ length: text.length }, (_, at) => at);
+    assert.equal(read(text, everywhere).reading, 'invalid', JSON.stringify(text));
+  }
+});
+
 test('an early end is reported as incomplete, and a body beyond 16 KiB is cut', () => {
   for (const text of ['', 'HTTP', ok, `${ok}\r\n`.slice(0, -2), `${ok}Content-Length: 3\r\n\r\nab`])
     assert.match(read(text, [], true).reading, /^(incomplete|invalid)$/, text);

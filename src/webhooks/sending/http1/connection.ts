@@ -31,6 +31,8 @@ export class Http1Connection implements Connection {
   readonly #idleMsMax: number;
   #exchange: Exchange | null = null;
   #isUsable = true;
+  /** Whether the system has taken the whole request. */
+  #isWritten = false;
   idleSince = 0;
   idleMs: number;
 
@@ -67,6 +69,7 @@ export class Http1Connection implements Connection {
 
   start(exchange: Exchange): void {
     this.#exchange = exchange;
+    this.#isWritten = false;
     this.#reader.reset();
     const { path, headers, body } = exchange.request;
     const head = `POST ${path} HTTP/1.1\r\n${this.#host}${headers}content-length: ${body.length}\r\n\r\n`;
@@ -75,7 +78,7 @@ export class Http1Connection implements Connection {
     if (bytes > bufferBytesMax) {
       socket.cork();
       socket.write(head, 'latin1');
-      socket.write(body);
+      socket.write(body, this.#onWritten);
       socket.uncork();
       return;
     }
@@ -84,7 +87,7 @@ export class Http1Connection implements Connection {
     const target = isEncrypted ? Buffer.allocUnsafe(bytes) : requestBuffer;
     target.write(head, 0, head.length, 'latin1');
     body.copy(target, head.length);
-    socket.write(target.length === bytes ? target : target.subarray(0, bytes));
+    socket.write(target.length === bytes ? target : target.subarray(0, bytes), this.#onWritten);
     if (!isEncrypted && socket.writableLength > 0) requestBuffer = Buffer.allocUnsafeSlow(bufferBytesMax);
   }
 
@@ -93,6 +96,10 @@ export class Http1Connection implements Connection {
     this.#exchange = null;
     this.#socket.destroy();
   }
+
+  readonly #onWritten = (error?: Error | null): void => {
+    this.#isWritten = !error;
+  };
 
   #take(chunk: Buffer): void {
     const exchange = this.#exchange;
@@ -135,6 +142,7 @@ export class Http1Connection implements Connection {
     const exchange = this.#exchange;
     this.#exchange = null;
     this.#socket.destroy();
-    exchange?.onFailure(error, this.#reader.hasBegun);
+    // A failed write closes the socket before it is read: an early response (RFC 9112 section 9.5) may be lost with it.
+    exchange?.onFailure(error, this.#reader.hasBegun || !this.#isWritten);
   }
 }

@@ -28,6 +28,8 @@ type Expected = 'head' | 'content' | 'chunk-size' | 'chunk' | 'chunk-end' | 'tra
 
 const headEnd = Buffer.from('\r\n\r\n');
 const lineEnd = Buffer.from('\r\n');
+const carriageReturn = 13;
+const lineFeed = 10;
 const firstBytes = Buffer.from('HTTP/1.');
 
 export class ResponseReader {
@@ -96,7 +98,10 @@ export class ResponseReader {
     for (;;) {
       if (this.#expected === 'head') {
         const end = data.indexOf(headEnd, Math.max(at, from));
-        if (end < 0) return this.#buffer(data, at, responseHeadBytesMax - this.#headBytes, isHttp(data, at));
+        if (end < 0) {
+          const isValid = isHttp(data, at) && !hasBareLineFeed(data, Math.max(at, from));
+          return this.#buffer(data, at, responseHeadBytesMax - this.#headBytes, isValid);
+        }
         this.#headBytes += end + 4 - at;
         if (this.#headBytes > responseHeadBytesMax || !this.#takeHead(data, at, end)) return 'invalid';
         at = end + 4;
@@ -115,7 +120,7 @@ export class ResponseReader {
         return 'done';
       } else {
         const end = data.indexOf(lineEnd, at);
-        if (end < 0) return this.#buffer(data, at, chunkLineBytesMax, true);
+        if (end < 0) return this.#buffer(data, at, chunkLineBytesMax, this.#mayBeLine(data, at));
         this.#chunkingBytes += end + 2 - at;
         if (end - at > chunkLineBytesMax || this.#chunkingBytes > chunkingBytesMax) return 'invalid';
         if (!this.#takeLine(data.toString('latin1', at, end))) return 'invalid';
@@ -130,6 +135,12 @@ export class ResponseReader {
     if (this.#expected === 'end') return 'done';
     const isNotHttp = this.#expected === 'head' && this.#pending !== null && !isHttp(this.#pending, 0, true);
     return isNotHttp ? 'invalid' : 'incomplete';
+  }
+
+  /** Whether more bytes can complete a line, so that a wrong one does not wait for them. */
+  #mayBeLine(data: Buffer, at: number): boolean {
+    if (this.#expected === 'chunk-end') return data.length - at <= 1 && (data[at] ?? carriageReturn) === carriageReturn;
+    return !hasBareLineFeed(data, at);
   }
 
   #buffer(data: Buffer, at: number, bytesMax: number, isValid: boolean): Reading {
@@ -195,6 +206,14 @@ export class ResponseReader {
     this.#expected = this.#left === 0 ? 'trailer' : 'chunk';
     return true;
   }
+}
+
+/** A line feed without a carriage return ends no line: the end of a head that has one might never come. */
+function hasBareLineFeed(data: Buffer, from: number): boolean {
+  for (let at = data.indexOf(lineFeed, from); at >= 0; at = data.indexOf(lineFeed, at + 1)) {
+    if (data[at - 1] !== carriageReturn) return true;
+  }
+  return false;
 }
 
 /** Whether bytes can be the start of a response. @param isAll whether no more bytes follow */
