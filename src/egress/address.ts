@@ -2,7 +2,8 @@
  * Classifies IP addresses. Connections on behalf of third parties may go to public addresses only. IPv6 addresses that
  * embed an IPv4 address are classified by the embedded address.
  *
- * The lists are the IANA special-purpose registries (RFC 6890 and its successors), including formerly reserved ranges.
+ * The lists are the IANA special-purpose registries (RFC 6890 and its successors), including formerly reserved ranges, and
+ * ranges that are public by the registries, but belong to a cloud's inside.
  */
 
 import ipaddr from 'ipaddr.js';
@@ -12,6 +13,11 @@ const ipv4Forbidden = ranges(
   '10.0.0.0/8',
   '100.64.0.0/10',
   '127.0.0.0/8',
+  // IBM Cloud: services for its own machines.
+  '161.26.0.0/16',
+  '166.8.0.0/14',
+  // Azure: the WireServer, which gives a machine its configuration and certificates.
+  '168.63.129.16/32',
   '169.254.0.0/16',
   '172.16.0.0/12',
   '192.0.0.0/24',

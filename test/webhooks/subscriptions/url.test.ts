@@ -142,6 +142,20 @@ test('webhooks 8: non-public IPv6 ranges are refused', () => {
   }
 });
 
+test('addresses of a cloud’s inside are refused, also those that are formally public and embedded ones', () => {
+  const addresses = `168.63.129.16 161.26.0.10 166.8.0.1 166.11.255.254 169.254.169.254 169.254.170.2 100.100.100.200
+    192.0.0.192 fd00:ec2::254 fd20:ce::254 ::ffff:168.63.129.16 64:ff9b::168.63.129.16 2606:4700::5efe:168.63.129.16
+    ::168.63.129.16 2002:a83f:8110::1 2001:0:a83f:8110::1 2002:7f00:1:: 64:ff9b:1::7f00:1`;
+  for (const address of addresses.split(/\s+/)) {
+    const host = address.includes(':') ? `[${address}]` : address;
+    assert.equal(codeOf(`https://${host}/`), 'url_address', address);
+    assert.notEqual(classifyAddress(address), 'public', address);
+  }
+  for (const address of ['168.63.129.15', '168.63.129.17', '161.25.0.1', '161.27.0.1', '166.7.0.1', '166.12.0.1']) {
+    assert.equal(classifyAddress(address), 'public', address);
+  }
+});
+
 test('webhooks 9: internal names are refused', () => {
   const hosts = `localhost localhost. LOCALHOST api.localhost api.localhost. printer.local metadata.google.internal
     intranet db single host.lan box.home.arpa`;
