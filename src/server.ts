@@ -40,7 +40,8 @@ import { closeApplication, createApplication } from './http/application.ts';
 import { Closing } from './http/closing.ts';
 import { registerHealth } from './http/health.ts';
 import { sweepIdempotencyKeys } from './http/idempotency.ts';
-import { countFalseHints, createRegistry, registerMetrics } from './http/metrics.ts';
+import { countFalseHints, countRequests, createRegistry, registerMetrics } from './http/metrics.ts';
+import { metricsAccess } from './http/metrics_access.ts';
 import { RateLimiter } from './http/rate_limit.ts';
 import { tlsOptions, watchTls } from './http/tls.ts';
 import { registerTracing } from './http/tracing.ts';
@@ -129,7 +130,9 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     ...(config.egressProxy === null ? {} : { proxy: readEgressProxy(config.egressProxy) }),
   };
   registerTracing(app);
-  registerMetrics(app, registry, db, () => webhooks.metrics());
+  countRequests(app, registry, db);
+  const metricsApp = openMetricsApplication(options, app, opened);
+  registerMetrics(metricsApp, registry, () => webhooks.metrics(), metricsAccess(config));
   const scopes = createScopeCatalogue(platform.objects);
   const deliveryKeys = new DeliveryKeyring({
     db,
@@ -233,6 +236,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   await notifications.start();
   await webhooks.start();
   if (options.collectsStartupGarbage) collectStartupGarbage();
+  if (config.metricsPort !== null) await metricsApp.listen({ port: config.metricsPort, host: config.host });
   await app.listen({ port: config.port, host: config.host });
   const { port, address, family } = app.server.address() as AddressInfo;
   return `${config.tls === null ? 'http' : 'https'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
@@ -287,6 +291,14 @@ function openApplication({ config, platform, logger }: ServerOptions, opened: Cl
     );
   }
   return app;
+}
+
+/** Creates the application that serves the metrics: plain HTTP on a port of its own, or the server's application. */
+function openMetricsApplication({ config, logger }: ServerOptions, app: FastifyInstance, opened: Closing) {
+  if (config.metricsPort === null) return app;
+  const metricsApp = createApplication(config, logger);
+  opened.defer('metrics', () => closeApplication(metricsApp));
+  return metricsApp;
 }
 
 /** What the routes of the API need. */

@@ -179,6 +179,8 @@ function describeConfig(config: Config): Setting[] {
     setting('NUNCIO_NODE_NAME', config.nodeName),
     setting('NUNCIO_TRUST_PROXY', config.trustProxy),
     setting('NUNCIO_EGRESS_PROXY', config.egressProxy, true),
+    setting('NUNCIO_METRICS_PORT', config.metricsPort),
+    setting('NUNCIO_METRICS_TOKEN', config.metricsToken, true),
     setting('NUNCIO_TLS_CERT_FILE', config.tls?.certFile ?? null),
     setting('NUNCIO_TLS_KEY_FILE', config.tls?.keyFile ?? null),
     setting('NUNCIO_TLS_CLIENT_CA_FILE', config.tls?.clientCaFile ?? null),

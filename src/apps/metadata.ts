@@ -4,11 +4,11 @@
  * as for self-registered apps.
  */
 
-import { Ajv } from 'ajv';
 import Type, { type TSchema } from 'typebox';
 import type { Client } from '../clients/client.ts';
 import { authMethods, deviceCodeGrantType } from '../clients/client.ts';
 import type { SelfDescription } from '../clients/self_registered.ts';
+import { compileBodySchema, errorsMax } from '../http/body_schema.ts';
 import { escapePointer } from '../http/json.ts';
 import { bodyProblem, type ValidationError } from '../http/problem.ts';
 
@@ -80,15 +80,11 @@ const serverMembers = new Set([
   ...['role', 'secrets', 'created_at', 'updated_at', '_links'],
 ]);
 
-const ajv = new Ajv({ allErrors: true, strict: false });
-const isValid = ajv.compile(Type.Object(asOptional(settableMembers)));
+const isValid = compileBodySchema(Type.Object(asOptional(settableMembers)));
 
 export function asOptional(members: Readonly<Record<string, TSchema>>): Record<string, TSchema> {
   return Object.fromEntries(Object.entries(members).map(([name, schema]) => [name, Type.Optional(schema)]));
 }
-
-/** Maximum errors in one response. */
-const errorsMax = 100;
 
 /** Reads the body of a create request. Null means not set. @throws Problem 422 */
 export function readNewApp(body: unknown): Metadata {
@@ -148,14 +144,15 @@ function readMembers(body: unknown): Metadata {
     if (Object.hasOwn(settableMembers, name)) continue;
     const message = serverMembers.has(name) ? 'is set by the server' : 'is not a known property';
     errors.push({ pointer: `/${escapePointer(name)}`, message });
+    if (errors.length === errorsMax) break;
   }
-  if (errors.length > 0) throw bodyProblem(errors.slice(0, errorsMax));
+  if (errors.length > 0) throw bodyProblem(errors);
   return { ...(body as Metadata) };
 }
 
 function validate(metadata: Metadata): void {
   if (isValid(metadata)) return;
-  const errors = (isValid.errors ?? []).slice(0, errorsMax).map(({ instancePath, message, params }) => {
+  const errors = (isValid.errors ?? []).map(({ instancePath, message, params }) => {
     const allowed = (params as { allowedValues?: unknown[] }).allowedValues;
     const detail = allowed === undefined ? '' : `: ${allowed.join(', ')}`;
     return { pointer: instancePath, message: `${message ?? 'is invalid'}${detail}` };

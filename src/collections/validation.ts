@@ -1,18 +1,12 @@
 /** Validates bodies against schemas. Schemas are compiled once at start, and every error is reported with its place. */
 
-import { Ajv, type ErrorObject } from 'ajv';
-import addFormats from 'ajv-formats';
+import type { ErrorObject } from 'ajv';
 import type { TSchema } from 'typebox';
+import { compileBodySchema } from '../http/body_schema.ts';
 import { toValidationError } from '../http/errors.ts';
 import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
 import { isStorableTime } from './column.ts';
 import type { Field } from './resource_type.ts';
-
-const ajv = new Ajv({ allErrors: true, coerceTypes: false, useDefaults: true, strict: false });
-addFormats.default(ajv);
-
-/** Limit of reported errors. */
-const errorsMax = 100;
 
 /** Validates a body and fills in defaults. */
 export type BodyCheck = (body: unknown) => Record<string, unknown>;
@@ -22,12 +16,12 @@ export type BodyCheck = (body: unknown) => Record<string, unknown>;
  * @returns a function that returns the body with defaults, or throws Problem 400 for a missing and 422 for an invalid body
  */
 export function bodyCheck(schema: TSchema, fields: readonly Field[]): BodyCheck {
-  const validate = ajv.compile(schema);
+  const validate = compileBodySchema(schema);
   const times = fields.filter((field) => field.column === 'timestamptz');
   const integers = fields.filter((field) => field.column === 'bigint');
   return (body) => {
     if (body === undefined) throw new Problem(400, 'A body is required.', { code: 'no-body' });
-    if (!validate(body)) throw bodyProblem((validate.errors ?? []).slice(0, errorsMax).map(toError));
+    if (!validate(body)) throw bodyProblem((validate.errors ?? []).map(toError));
     const values = body as Record<string, unknown>;
     const errors: ValidationError[] = times
       .filter(({ name }) => typeof values[name] === 'string' && !isStorableTime(values[name]))
@@ -48,7 +42,7 @@ const fieldChecks = new WeakMap<Field, (value: unknown) => boolean>();
 export function isValidValue(field: Field, value: unknown): boolean {
   let check = fieldChecks.get(field);
   if (check === undefined) {
-    check = ajv.compile(field.schema);
+    check = compileBodySchema(field.schema);
     fieldChecks.set(field, check);
   }
   return check(value);

@@ -117,12 +117,16 @@ function stopSignal(logger: Logger): Promise<NodeJS.Signals> {
 }
 
 function explainListenError(error: unknown, config: Config): unknown {
-  const { code, syscall, hostname } = error as NodeJS.ErrnoException & { hostname?: string };
+  const { code, syscall, hostname, port } = error as NodeJS.ErrnoException & {
+    hostname?: string;
+    port?: number;
+  };
+  const name = port === config.metricsPort ? 'NUNCIO_METRICS_PORT' : 'PORT';
   if (code === 'EADDRINUSE') {
-    return new CommandError(`PORT is "${config.port}": the port is in use; set another PORT`);
+    return new CommandError(`${name} is "${port}": the port is in use; set another ${name}`);
   }
   if (code === 'EACCES')
-    return new CommandError(`PORT is "${config.port}": this user is not allowed to open the port`);
+    return new CommandError(`${name} is "${port}": this user is not allowed to open the port`);
   const isUnknown = syscall === 'getaddrinfo' && hostname === config.host;
   if (isUnknown || (syscall === 'listen' && code !== undefined)) {
     return new CommandError(`HOST is "${config.host}": it must be an address of this machine`);

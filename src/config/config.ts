@@ -11,11 +11,12 @@ import { findConfigFile } from './config_file.ts';
 import { connectionsDefault, connectionsMin } from './connections.ts';
 import { parseDurationSeconds } from './duration.ts';
 import type { Environment } from './environment.ts';
+import { type MetricsSettings, readMetricsSettings } from './metrics.ts';
 
 /** How the process was started: `dev` by `npm start`, `start` in production, `command` by other commands. */
 export type Mode = 'dev' | 'start' | 'command';
 
-export interface Config {
+export interface Config extends MetricsSettings {
   readonly mode: Mode;
   /** Origin without a trailing slash. Also the issuer. */
   readonly baseUrl: string;
@@ -147,6 +148,7 @@ export function loadConfig(environment: Environment, mode: Mode, unknown: readon
     nodeName: readNodeName(environment, reportInvalid),
     trustProxy: readTrustProxy(environment, reportInvalid),
     egressProxy: readEgressProxy(environment, reportInvalid),
+    ...readMetricsSettings(environment, port, problems),
     tls,
     configFile:
       environment.NUNCIO_CONFIG === undefined

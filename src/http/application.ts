@@ -6,7 +6,6 @@
 import type { ServerOptions } from 'node:https';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { Ajv } from 'ajv';
-import addFormats from 'ajv-formats';
 import Fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
@@ -18,8 +17,11 @@ import { type Config, isLoopbackHost } from '../config/config.ts';
 import { newId } from '../crypto/ids.ts';
 import { version } from '../version.ts';
 import { closeUnreadBodies } from './body_limit.ts';
+import { compileBodySchema, withFormats } from './body_schema.ts';
 import { handleClientError, handleError, handleNotFound, type ProblemPage, rejectConnect } from './errors.ts';
+import { requireHostHeader } from './host_header.ts';
 import { parseJson } from './json.ts';
+import { refuseEncodedPaths } from './path_spelling.ts';
 
 /** Fastify types the handler of its own errors, such as an invalid URL, more narrowly than other error handlers. */
 type FrameworkErrors = NonNullable<FastifyServerOptions['frameworkErrors']>;
@@ -32,6 +34,9 @@ const requestTimeoutMs = 60_000;
 
 /** Interval between checks for requests that timed out. */
 const timeoutCheckMs = 5_000;
+
+/** Without Node.js's own check for `Host`, whose response is no problem document. */
+const serverOptions = { connectionsCheckingInterval: timeoutCheckMs, requireHostHeader: false };
 
 /**
  * How long requests in flight may continue after the server begins to stop. Shorter than the timeout of the whole stop, so
@@ -60,9 +65,7 @@ export function createApplication(
   problemPage: ProblemPage | null = null,
 ): FastifyInstance {
   const app = Fastify({
-    ...(tls === null
-      ? { http: { connectionsCheckingInterval: timeoutCheckMs } }
-      : { https: { ...tls, connectionsCheckingInterval: timeoutCheckMs } }),
+    ...(tls === null ? { http: serverOptions } : { https: { ...tls, ...serverOptions } }),
     loggerInstance: logger,
     // The hook below logs one line per request, instead of Fastify's two.
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
@@ -86,8 +89,8 @@ export function createApplication(
   }).withTypeProvider<TypeBoxTypeProvider>();
 
   app.setValidatorCompiler(({ schema, httpPart }) => {
-    const ajv = httpPart === 'querystring' || httpPart === 'params' ? textAjv : bodyAjv;
-    return ajv.compile(schema);
+    const isText = httpPart === 'querystring' || httpPart === 'params';
+    return isText ? textAjv.compile(schema) : compileBodySchema(schema);
   });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser(
@@ -124,6 +127,8 @@ export function createApplication(
     done();
   });
   // The hooks do not depend on the type provider.
+  requireHostHeader(app as unknown as FastifyInstance);
+  refuseEncodedPaths(app as unknown as FastifyInstance);
   closeUnreadBodies(app as unknown as FastifyInstance, bodyBytesMax);
   app.setErrorHandler(handleError);
   app.setNotFoundHandler((request: FastifyRequest, reply) =>
@@ -159,13 +164,3 @@ export async function closeApplication(app: FastifyInstance): Promise<void> {
 const textAjv = withFormats(
   new Ajv({ allErrors: false, coerceTypes: 'array', useDefaults: true, strict: false }),
 );
-/** JSON bodies have types, so nothing is converted. */
-const bodyAjv = withFormats(
-  new Ajv({ allErrors: true, coerceTypes: false, useDefaults: true, strict: false }),
-);
-
-function withFormats(ajv: Ajv): Ajv {
-  // The package is CommonJS: the types know its function only as `default`.
-  addFormats.default(ajv);
-  return ajv;
-}

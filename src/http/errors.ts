@@ -24,7 +24,7 @@ function tooManyWaiting({ isOwn }: CollectorFullError): Problem {
     : new Problem(503, 'Too many requests are waiting for the database.', { code: 'overloaded', headers });
 }
 
-const notFoundDetail = 'Nothing was found at this address.';
+export const notFoundDetail = 'Nothing was found at this address.';
 
 /** Fastify's error handler. */
 export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {

@@ -27,7 +27,7 @@ export function parseJson(bytes: Buffer): unknown {
     throw new Problem(400, 'The body is not JSON.', { code: 'not-json', cause });
   }
   if (scan(text)) {
-    const errors = findBadValues(value, '');
+    const errors = findBadValues(value, '', bytes.length > collectedBytesMax ? 1 : errorsMax);
     if (errors.length > 0) throw bodyProblem(errors);
   }
   return value;
@@ -139,10 +139,11 @@ export function isStorable(text: string): boolean {
   return text.isWellFormed() && !text.includes('\0');
 }
 
-/** Limit of reported errors. */
+/** Limit of reported errors. Each names its place, which can be long, so larger bodies get the first error only. */
 const errorsMax = 20;
+const collectedBytesMax = 65_536;
 
-function findBadValues(value: unknown, pointer: string): ValidationError[] {
+function findBadValues(value: unknown, pointer: string, max: number): ValidationError[] {
   if (typeof value === 'string' && !isStorable(value)) {
     return [{ pointer, message: 'contains a NUL character or a lone surrogate' }];
   }
@@ -152,14 +153,14 @@ function findBadValues(value: unknown, pointer: string): ValidationError[] {
   if (typeof value !== 'object' || value === null) return [];
   const errors: ValidationError[] = [];
   for (const [name, member] of Object.entries(value)) {
-    if (errors.length >= errorsMax) break;
+    if (errors.length >= max) break;
     const at = `${pointer}/${escapePointer(name)}`;
     if (!isStorable(name)) {
       errors.push({
         pointer: pointer,
         message: 'has a member whose name contains a NUL character or a lone surrogate',
       });
-    } else errors.push(...findBadValues(member, at));
+    } else errors.push(...findBadValues(member, at, max));
   }
   return errors;
 }

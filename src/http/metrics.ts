@@ -3,7 +3,7 @@
  * memory, garbage collection and event loop lag. Other rooms add metrics to the same registry.
  */
 
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import { type Database, poolStatus } from '../database/database.ts';
 
@@ -28,13 +28,8 @@ export function countFalseHints(registry: Registry): (channel: string, count: nu
   return (channel, count) => counter.inc({ channel }, count);
 }
 
-/** @param more metrics of other threads, in Prometheus' text format */
-export function registerMetrics(
-  app: FastifyInstance,
-  registry: Registry,
-  db: Database,
-  more: () => Promise<string>,
-): void {
+/** Counts the requests of the application. */
+export function countRequests(app: FastifyInstance, registry: Registry, db: Database): void {
   const requests = new Counter({
     name: 'nuncio_http_requests_total',
     help: 'Requests served, by method, route and status.',
@@ -67,7 +62,20 @@ export function registerMetrics(
     durations.observe({ method, route }, reply.elapsedTime / 1_000);
     done();
   });
-  app.get('/metrics', async (_request, reply) => {
+}
+
+/**
+ * @param more metrics of other threads, in Prometheus' text format
+ * @param checkAccess throws a Problem if the request may not read them
+ */
+export function registerMetrics(
+  app: FastifyInstance,
+  registry: Registry,
+  more: () => Promise<string>,
+  checkAccess: (request: FastifyRequest) => void,
+): void {
+  app.get('/metrics', async (request, reply) => {
+    checkAccess(request);
     reply.header('cache-control', 'no-store');
     return reply
       .type(registry.contentType)

@@ -70,6 +70,8 @@ test('every wrong setting is reported at once, one line each', () => {
     NUNCIO_NODE_NAME: 'two words',
     NUNCIO_TRUST_PROXY: '10.0.0.0/40',
     NUNCIO_EGRESS_PROXY: 'socks5://u:p4ss@proxy:1080',
+    NUNCIO_METRICS_PORT: '0',
+    NUNCIO_METRICS_TOKEN: 'p4ss',
     LOG_LEVEL: 'loud',
   });
   const named = problems.map((problem) => problem.split(' ', 1)[0]);
@@ -79,6 +81,8 @@ test('every wrong setting is reported at once, one line each', () => {
     'NUNCIO_BASE_URL',
     'NUNCIO_EGRESS_PROXY',
     'NUNCIO_INSECURE_SUBSCRIBERS',
+    'NUNCIO_METRICS_PORT',
+    'NUNCIO_METRICS_TOKEN',
     'NUNCIO_NODE_NAME',
     'NUNCIO_RATE_LIMIT',
     'NUNCIO_RETRY_SCHEDULE',
@@ -212,6 +216,8 @@ test('every hostile value of a setting is reported in one line that names it', (
     ['NUNCIO_INSECURE_SUBSCRIBERS', 'true', '01', '2', '__proto__'],
     ['LOG_LEVEL', 'INFO', 'constructor', '__proto__', '30'],
     ['NUNCIO_SECRET', 'x'.repeat(31)],
+    ['NUNCIO_METRICS_PORT', '0', '65536', '-1', '1e3', 'x', '3000'],
+    ['NUNCIO_METRICS_TOKEN', 'p4ss', 'p4ss'.repeat(64), 'p4ss with spaces in it', 'p4ss\u00e9'.repeat(5)],
   ];
   for (const [name, ...values] of hostile) {
     for (const value of values) {

@@ -209,6 +209,47 @@ test('an unreadable URL or request is a problem document', async () => {
   assert.match(answer, /application\/problem\+json/);
 });
 
+test('a request without exactly one valid Host is 400, at every kind of route', async () => {
+  const cases: [string, number][] = [
+    ['Host: x\r\nHost: x', 400],
+    ['Host: x\r\nhOST: y', 400],
+    ['Host: x\r\nHost:', 400],
+    ['Accept: */*', 400],
+    ['Host: x, y', 400],
+    ['Host: x/y', 400],
+    ['Host: user@x', 400],
+    ['Host: x:80:80', 400],
+    ['Host: x:y', 400],
+    ['Host: [::1', 400],
+    ['Host: ::1', 400],
+    ['Host: x y', 400],
+    ['Host: x%zz', 400],
+    ['Host: \x80', 400],
+    ['Host:', 200],
+    ['Host: x_y.example:', 200],
+    ['Host: 127.0.0.1:3000', 200],
+    ['Host: [::1]:3000', 200],
+    ['Host:  EXAMPLE.com.\t', 200],
+  ];
+  for (const [lines, expected] of cases) {
+    const answer = await exchange(`GET /livez HTTP/1.1\r\n${lines}\r\nConnection: close\r\n\r\n`);
+    assert.ok(answer.startsWith(`HTTP/1.1 ${expected} `), `${lines}: ${answer}`);
+    if (expected === 400) assert.match(answer, /"code":"invalid-host"/);
+  }
+  for (const line of [
+    'GET /none',
+    'GET http://x/livez',
+    'POST /oauth/token',
+    'GET /console',
+    'OPTIONS /api',
+  ]) {
+    const answer = await exchange(`${line} HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n`);
+    assert.match(answer, /^HTTP\/1\.1 400 /, line);
+    assert.match(answer, /\r\nConnection: close\r\n/i, line);
+  }
+  assert.match(await exchange('GET /livez HTTP/1.0\r\n\r\n'), /^HTTP\/1\.1 200 /);
+});
+
 async function speak(text: string): Promise<string> {
   const { hostname, port } = new URL(server.running.address);
   const socket = connect(Number(port), hostname);

@@ -151,7 +151,14 @@ test('addresses of a cloud’s inside are refused, also those that are formally 
     assert.equal(codeOf(`https://${host}/`), 'url_address', address);
     assert.notEqual(classifyAddress(address), 'public', address);
   }
-  for (const address of ['168.63.129.15', '168.63.129.17', '161.25.0.1', '161.27.0.1', '166.7.0.1', '166.12.0.1']) {
+  for (const address of [
+    '168.63.129.15',
+    '168.63.129.17',
+    '161.25.0.1',
+    '161.27.0.1',
+    '166.7.0.1',
+    '166.12.0.1',
+  ]) {
     assert.equal(classifyAddress(address), 'public', address);
   }
 });

@@ -139,7 +139,8 @@ export class ResponseReader {
 
   /** Whether more bytes can complete a line, so that a wrong one does not wait for them. */
   #mayBeLine(data: Buffer, at: number): boolean {
-    if (this.#expected === 'chunk-end') return data.length - at <= 1 && (data[at] ?? carriageReturn) === carriageReturn;
+    if (this.#expected === 'chunk-end')
+      return data.length - at <= 1 && (data[at] ?? carriageReturn) === carriageReturn;
     return !hasBareLineFeed(data, at);
   }
 
