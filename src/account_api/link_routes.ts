@@ -24,7 +24,6 @@ export function registerAccountLinks(options: AccountApiOptions): void {
     const { secret, expiresAt } = await createAccountLink(db, { accountId, clientId, returnTo });
     return reply
       .code(201)
-      .header('cache-control', 'no-store')
       .send({
         url: `${baseUrl}/account/link?${new URLSearchParams({ code: secret })}`,
         expires_at: expiresAt.toISOString(),

@@ -73,7 +73,7 @@ export function registerLoginRequests(options: AccountApiOptions): void {
       return { accountId, ...login };
     });
     const named = { id: accountId, external_id: account.externalId };
-    return reply.header('cache-control', 'no-store').send({ ...body, account: named });
+    return reply.send({ ...body, account: named });
   });
 
   api.post<IdRoute>('/login-requests/:id/reject', async (request, reply) => {
@@ -81,7 +81,7 @@ export function registerLoginRequests(options: AccountApiOptions): void {
     const found = await requireRequest(db, request.params.id);
     const rejection = readRejection(request.body);
     const body = await answer(request, found, actor, async () => ({ accountId: null, ...rejection }));
-    return reply.header('cache-control', 'no-store').send(body);
+    return reply.send(body);
   });
 
   async function answer(

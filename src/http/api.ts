@@ -52,7 +52,7 @@ const acceptedHeaders = [
 export function registerApi(app: FastifyInstance, register: (api: FastifyInstance) => void): void {
   app.register(async (api) => {
     api.addHook('onRequest', async (request, reply) => {
-      setCommonHeaders(reply);
+      setCommonHeaders(request, reply);
       checkAccept(request);
       checkBodyType(request);
     });
@@ -86,9 +86,13 @@ function addOptions(api: FastifyInstance, url: string, methods: readonly string[
   });
 }
 
-/** Errors replace `cache-control` later. */
-function setCommonHeaders(reply: FastifyReply): void {
-  reply.header('cache-control', 'private, no-cache');
+/**
+ * Secrets are shown in responses to requests that create or change them, so those are never stored. The few GET routes that
+ * show one say `no-store` themselves, and so do errors.
+ */
+function setCommonHeaders({ method }: FastifyRequest, reply: FastifyReply): void {
+  const isRead = method === 'GET' || method === 'HEAD';
+  reply.header('cache-control', isRead ? 'private, no-cache' : 'no-store');
   reply.header('vary', 'Authorization, Accept');
   reply.header('access-control-allow-origin', '*');
   reply.header('access-control-expose-headers', exposedHeaders);

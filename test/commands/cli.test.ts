@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
@@ -80,6 +81,16 @@ test('a wrong setting stops the start: exit 1, one line each, no stack', async (
   const folder = await runCommand(['migrate'], { NUNCIO_DATA_DIR: '/dev/null/x' });
   assert.equal(folder.code, 1);
   assert.match(folder.stderr, /^nuncio: NUNCIO_DATA_DIR is "\/dev\/null\/x": [^\n]+\n$/);
+});
+
+test('start with a public http base URL exits before it opens a port or a data directory', async (t) => {
+  const dataDir = join(await temporaryFolder(t), 'data');
+  const settings = { NUNCIO_BASE_URL: 'http://api.example.com', NUNCIO_DATA_DIR: dataDir };
+  const { code, stdout, stderr } = await runCommand(['start'], settings);
+  assert.equal(code, 1);
+  assert.equal(stdout, '');
+  assert.match(stderr, /^nuncio: NUNCIO_BASE_URL is "http:\/\/api\.example\.com": it must be an https origin[^\n]+\n$/);
+  assert.equal(existsSync(dataDir), false);
 });
 
 test('dev serves, prints where to go next, and stops cleanly on SIGTERM', async (t) => {

@@ -86,9 +86,9 @@ export function idempotencyNamespace(actor: Actor): string {
   return `apps ${actorName(actor)} ${actor.clientId}`;
 }
 
-/** The response to a request that created something, with a secret that must not be cached. */
+/** The response to a request that created something. */
 export function createdResponse(location: string, body: Record<string, unknown>): JsonResponse {
-  return { status: 201, headers: { location, 'cache-control': 'no-store' }, body: JSON.stringify(body) };
+  return { status: 201, headers: { location }, body: JSON.stringify(body) };
 }
 
 /** @throws Problem 422 if the request has a body other than an empty object */

@@ -213,8 +213,7 @@ function registerSecrets(options: RoutesOptions): void {
         const { id } = await requireOwnSubscription(tx, owner, request.params.id);
         const secrets = await rotateSecret(tx, owner, id, secret ?? makeSecret(), overlapSeconds, sealer);
         if (secrets === undefined) throw notFound();
-        const headers = { 'cache-control': 'no-store' };
-        return { status: 200, headers, body: JSON.stringify(representSecrets(secrets)) };
+        return { status: 200, headers: {}, body: JSON.stringify(representSecrets(secrets)) };
       }),
     );
   });
