@@ -22,12 +22,10 @@ export function registerAccountLinks(options: AccountApiOptions): void {
     const { account, returnTo } = readLink(request.body, returnOrigins);
     const accountId = await requireControlled(db, account);
     const { secret, expiresAt } = await createAccountLink(db, { accountId, clientId, returnTo });
-    return reply
-      .code(201)
-      .send({
-        url: `${baseUrl}/account/link?${new URLSearchParams({ code: secret })}`,
-        expires_at: expiresAt.toISOString(),
-      });
+    return reply.code(201).send({
+      url: `${baseUrl}/account/link?${new URLSearchParams({ code: secret })}`,
+      expires_at: expiresAt.toISOString(),
+    });
   });
 }
 

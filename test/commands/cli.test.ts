@@ -89,7 +89,10 @@ test('start with a public http base URL exits before it opens a port or a data d
   const { code, stdout, stderr } = await runCommand(['start'], settings);
   assert.equal(code, 1);
   assert.equal(stdout, '');
-  assert.match(stderr, /^nuncio: NUNCIO_BASE_URL is "http:\/\/api\.example\.com": it must be an https origin[^\n]+\n$/);
+  assert.match(
+    stderr,
+    /^nuncio: NUNCIO_BASE_URL is "http:\/\/api\.example\.com": it must be an https origin[^\n]+\n$/,
+  );
   assert.equal(existsSync(dataDir), false);
 });
 

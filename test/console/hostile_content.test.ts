@@ -39,7 +39,9 @@ const injected =
 async function assertHarmless(page: Page, where: string): Promise<void> {
   assert.equal(await page.evaluate('window.__xss'), undefined, where);
   assert.deepEqual(
-    await page.locator(injected).evaluateAll((found) => found.map((element) => element.outerHTML.slice(0, 300))),
+    await page
+      .locator(injected)
+      .evaluateAll((found) => found.map((element) => element.outerHTML.slice(0, 300))),
     [],
     where,
   );
@@ -90,7 +92,11 @@ test('no script of a user, an app or a subscriber runs on any page of the consol
   }
   const appId: string = made.body.client_id;
   // What a gap in that check, or an older version, could have left.
-  const links = { client_uri: `javascript:${run}`, policy_uri: `javascript:${run}`, tos_uri: `JaVaScRiPt:${run}` };
+  const links = {
+    client_uri: `javascript:${run}`,
+    policy_uri: `javascript:${run}`,
+    tos_uri: `JaVaScRiPt:${run}`,
+  };
   await sql`update clients set metadata = metadata || ${JSON.stringify(links)}::jsonb where id = ${appId}`.execute(
     server.db,
   );
@@ -132,7 +138,16 @@ test('no script of a user, an app or a subscriber runs on any page of the consol
     dialogs.push(dialog.message());
     return dialog.dismiss();
   });
-  const pages = ['', '/accounts', '/apps', '/subscriptions', '/rejected', `/rejected/${rejected}`, '/audit', '/settings'];
+  const pages = [
+    '',
+    '/accounts',
+    '/apps',
+    '/subscriptions',
+    '/rejected',
+    `/rejected/${rejected}`,
+    '/audit',
+    '/settings',
+  ];
   for (const path of pages) {
     shown.set(path, await visit(operator.page, operator.follow, `/console/operator${path}`));
   }
@@ -154,7 +169,10 @@ test('the console’s Content-Security-Policy lets no inline script run', async 
     script.textContent = ${JSON.stringify(run)};
     document.body.append(script);
   })()`);
-  await until(async () => problems.length, (count) => count > 0);
+  await until(
+    async () => problems.length,
+    (count) => count > 0,
+  );
   assert.equal(await page.evaluate('window.__xss'), undefined);
   assert.match(problems.join('\n'), /Content Security Policy/);
 });

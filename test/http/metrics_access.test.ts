@@ -9,14 +9,16 @@ import { freePort, startTestServer } from '../support/servers/server.ts';
 
 /** Sends a path as it is; `fetch` normalizes it. */
 function get(port: number, path = '/metrics', headers: Record<string, string> = {}, host = '127.0.0.1') {
-  return new Promise<{ status: number; headers: Record<string, unknown>; text: string }>((resolve, reject) => {
-    const request = requestHttp({ host, port, path, headers: { host: `localhost:${port}`, ...headers } });
-    request.on('error', reject).on('response', async (response) => {
-      const text = (await response.setEncoding('utf8').toArray()).join('');
-      resolve({ status: response.statusCode ?? 0, headers: response.headers, text });
-    });
-    request.end();
-  });
+  return new Promise<{ status: number; headers: Record<string, unknown>; text: string }>(
+    (resolve, reject) => {
+      const request = requestHttp({ host, port, path, headers: { host: `localhost:${port}`, ...headers } });
+      request.on('error', reject).on('response', async (response) => {
+        const text = (await response.setEncoding('utf8').toArray()).join('');
+        resolve({ status: response.statusCode ?? 0, headers: response.headers, text });
+      });
+      request.end();
+    },
+  );
 }
 
 async function start(t: TestContext, environment: Environment = {}) {
@@ -74,14 +76,30 @@ test('metrics without settings are refused to other machines', async (t) => {
 test('metrics with a token need it, also on this machine', async (t) => {
   const token = 'a-token-of-the-operator';
   const port = await start(t, { NUNCIO_METRICS_TOKEN: token });
-  const wrong = ['', token, `Bearer ${token}x`, `Bearer ${token.slice(1)}`, `Basic ${token}`, 'Bearer', 'Bearer '];
+  const wrong = [
+    '',
+    token,
+    `Bearer ${token}x`,
+    `Bearer ${token.slice(1)}`,
+    `Basic ${token}`,
+    'Bearer',
+    'Bearer ',
+  ];
   for (const authorization of wrong) {
-    const { status, headers, text } = await get(port, '/metrics', authorization === '' ? {} : { authorization });
+    const { status, headers, text } = await get(
+      port,
+      '/metrics',
+      authorization === '' ? {} : { authorization },
+    );
     assert.equal(status, 401, authorization);
     assert.match(String(headers['www-authenticate']), /^Bearer /);
     assert.doesNotMatch(text, new RegExp(`nuncio_http|${token}`));
   }
-  const headers = { authorization: `bearer ${token}`, host: 'api.example.com', 'x-forwarded-for': '10.0.0.1' };
+  const headers = {
+    authorization: `bearer ${token}`,
+    host: 'api.example.com',
+    'x-forwarded-for': '10.0.0.1',
+  };
   assert.equal((await get(port, '/metrics', headers)).status, 200);
 });
 
@@ -107,8 +125,24 @@ test('metrics on a port of their own need the token when there is one', async (t
 
 test('a path that is spelled with encoded characters passes no rule of a proxy: it is 404', async (t) => {
   const port = await start(t);
-  const paths = ['/%6detrics', '/metric%73', '/%6Detrics?x', '/%6Dmetrics', '/livez%20', '/live%7A', '/%61dmin/accounts'];
-  paths.push('/%61pi', '/oauth/%6awks', '/%6fauth/authorize', '/%63onsole', '/console%2Fapps', '/articles%2f1', '/%64ocs/');
+  const paths = [
+    '/%6detrics',
+    '/metric%73',
+    '/%6Detrics?x',
+    '/%6Dmetrics',
+    '/livez%20',
+    '/live%7A',
+    '/%61dmin/accounts',
+  ];
+  paths.push(
+    '/%61pi',
+    '/oauth/%6awks',
+    '/%6fauth/authorize',
+    '/%63onsole',
+    '/console%2Fapps',
+    '/articles%2f1',
+    '/%64ocs/',
+  );
   for (const path of paths) assert.equal((await get(port, path)).status, 404, path);
   // Parameters may be encoded.
   assert.equal((await get(port, '/articles/%61bc')).status, 401);

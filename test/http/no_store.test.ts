@@ -64,7 +64,10 @@ function propertiesOf(api: any, schema: any, seen = new Set<unknown>()): string[
   if (typeof schema !== 'object' || schema === null || seen.has(schema)) return [];
   seen.add(schema);
   if (typeof schema.$ref === 'string') {
-    const target = schema.$ref.split('/').slice(1).reduce((at: typeof api, name: string) => at[name], api);
+    const target = schema.$ref
+      .split('/')
+      .slice(1)
+      .reduce((at: typeof api, name: string) => at[name], api);
     return propertiesOf(api, target, seen);
   }
   return Object.entries(schema).flatMap(([name, value]) => [
@@ -82,7 +85,8 @@ test('every route whose response schema has a secret responds no-store, also to 
       const good = Object.entries(responses).filter(([status]) => status.startsWith('2'));
       const names = good.flatMap(([, response]) => propertiesOf(api, response));
       const isLink = path === '/account-links';
-      if (names.some((name) => secretNames.test(name) && (name !== 'url' || isLink))) found.push(`${method} ${path}`);
+      if (names.some((name) => secretNames.test(name) && (name !== 'url' || isLink)))
+        found.push(`${method} ${path}`);
     }
   }
   assert.deepEqual(found.toSorted(), Object.keys(requests).toSorted());
@@ -109,7 +113,10 @@ test('registration tokens, device codes and access tokens are never stored', asy
   const answers = [
     registered,
     await requester(server, token)('GET', own),
-    await open('POST', '/oauth/device', { raw: `client_id=${deviceClient}&scope=read:posts`, headers: clientForm }),
+    await open('POST', '/oauth/device', {
+      raw: `client_id=${deviceClient}&scope=read:posts`,
+      headers: clientForm,
+    }),
     await open('POST', '/oauth/token', {
       raw: 'grant_type=client_credentials',
       headers: {
