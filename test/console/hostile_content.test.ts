@@ -57,7 +57,7 @@ async function visit(page: Page, follow: (path: string) => Promise<void>, path: 
     text += await page.locator('body').innerText();
   };
   await look();
-  for (const tab of await page.getByRole('tab').all()) {
+  for (const tab of await page.getByRole('tablist').first().getByRole('tab').all()) {
     await tab.click();
     await look();
   }

@@ -57,7 +57,7 @@ const requests: Record<string, () => Promise<ApiResponse>> = {
 };
 
 /** A property whose value lets its holder do something. `url` only where it is an account link. */
-const secretNames = /^(?:.*secret|.*token|.*password|redirect_to|.*_code|url)$/;
+const secretNames = /^(?!is_)(?:.*secret|.*token|.*password|redirect_to|.*_code|url)$/;
 
 // biome-ignore lint/suspicious/noExplicitAny: the schemas of the reference
 function propertiesOf(api: any, schema: any, seen = new Set<unknown>()): string[] {
