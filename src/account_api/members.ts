@@ -6,6 +6,8 @@ import {
   type ExternalAccount,
   externalIdCharactersMax,
   isExternalId,
+  mustBeExternalId,
+  toExternalId,
 } from '../accounts/external_account.ts';
 import { escapePointer } from '../http/json.ts';
 import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
@@ -43,8 +45,8 @@ export function readExternalAccounts(body: unknown): ExternalAccount[] {
     const pointer = isList ? `/${index}` : '';
     const members = readObject(item, pointer, namesWithId, errors);
     if (members === undefined) continue;
-    const { external_id: externalId } = item as Record<string, unknown>;
-    if (!isExternalId(externalId))
+    const externalId = toExternalId((item as Record<string, unknown>).external_id);
+    if (externalId === undefined)
       errors.push({ pointer: `${pointer}/external_id`, message: mustBeExternalId });
     else if (seen.has(externalId)) {
       errors.push({
@@ -69,20 +71,23 @@ export function readAccountOfLogin(
 ): ExternalAccount | undefined {
   const members = readObject(value, pointer, namesOfLogin, errors);
   if (members === undefined) return undefined;
-  const { external_id: externalId } = value as Record<string, unknown>;
-  if (isExternalId(externalId)) return { externalId, ...members };
+  const externalId = toExternalId((value as Record<string, unknown>).external_id);
+  if (externalId !== undefined) return { externalId, ...members };
   errors.push({ pointer: `${pointer}/external_id`, message: mustBeExternalId });
   return undefined;
 }
 
 const namesOfLogin = new Set(['external_id', 'email', 'email_verified', 'name']);
 const namesWithId = new Set([...names, 'external_id']);
-const mustBeExternalId = `must have 1 to ${externalIdCharactersMax} characters, without control characters`;
 
 /** @throws Problem 400 */
 export function readExternalId(value: string, place: string): string {
   if (isExternalId(value)) return value;
-  throw new Problem(400, `${place} ${mustBeExternalId}.`, { code: 'invalid-external-id' });
+  throw new Problem(
+    400,
+    `${place} must have 1 to ${externalIdCharactersMax} characters, without control characters.`,
+    { code: 'invalid-external-id' },
+  );
 }
 
 function readObject(

@@ -22,6 +22,17 @@ export const ExternalId = () =>
     pattern: '^[^\\u0000-\\u001f\\u007f-\\u009f]+$',
   });
 
+/** In request bodies. */
+const GivenExternalId = () =>
+  Type.Union([
+    ExternalId(),
+    Type.Integer({
+      minimum: Number.MIN_SAFE_INTEGER,
+      maximum: Number.MAX_SAFE_INTEGER,
+      description: 'Kept as its decimal text.',
+    }),
+  ]);
+
 const members = {
   email: Type.Optional(
     Nullable(
@@ -63,7 +74,7 @@ export const accountSchemas: Record<string, TSchema> = {
   ),
   AccountList: listOf('Account'),
   AccountChange: requestSchema(Type.Object(members, strict)),
-  ExternalAccount: requestSchema(Type.Object({ external_id: ExternalId(), ...members }, strict)),
+  ExternalAccount: requestSchema(Type.Object({ external_id: GivenExternalId(), ...members }, strict)),
   ExternalAccounts: Type.Union([
     reference('ExternalAccount'),
     Type.Array(reference('ExternalAccount'), { minItems: 1, maxItems: accountsMax }),
@@ -95,7 +106,7 @@ export const accountSchemas: Record<string, TSchema> = {
   ),
   AccountGrantList: listOf('AccountGrant'),
   AccountName: requestSchema(
-    Type.Union([Id(), Type.Object({ external_id: ExternalId() }, strict)]) as TSchema,
+    Type.Union([Id(), Type.Object({ external_id: GivenExternalId() }, strict)]) as TSchema,
   ),
   AccountLinkCreate: requestSchema(
     Type.Object(
@@ -131,7 +142,7 @@ export const accountSchemas: Record<string, TSchema> = {
       {
         account: Type.Object(
           {
-            external_id: ExternalId(),
+            external_id: GivenExternalId(),
             email: members.email,
             email_verified: members.email_verified,
             name: members.name,

@@ -27,6 +27,16 @@ export function isExternalId(value: unknown): value is string {
   );
 }
 
+/** Error message for a JSON value that cannot be an external id. */
+export const mustBeExternalId = `must be a string of 1 to ${externalIdCharactersMax} characters without control characters, or an integer up to ${Number.MAX_SAFE_INTEGER} (send other numbers as strings)`;
+
+/** Reads an external id from JSON. An integer is kept as its decimal text. @returns undefined if it is invalid */
+export function toExternalId(value: unknown): string | undefined {
+  // Beyond the safe integers, two ids could be parsed as the same number.
+  if (Number.isSafeInteger(value)) return String(value);
+  return isExternalId(value) ? value : undefined;
+}
+
 /** Properties that an application may set. Missing ones stay unchanged. */
 export interface AccountMembers {
   /** Lower case. */

@@ -2,6 +2,7 @@
 
 import { migrateCollections } from '../collections/migrate.ts';
 import { migrate } from '../database/migrate.ts';
+import { explainMissingPublisher, missingPublisherStatements } from '../database/publisher_role.ts';
 import { loadPlatform } from '../platform.ts';
 import type { Command } from './command.ts';
 import { openStorage } from './storage.ts';
@@ -18,6 +19,8 @@ export const migrateCommand: Command = {
       const changes = await migrateCollections(storage.databaseUrl, platform.collections);
       for (const change of changes) print(change);
       if (applied.length + changes.length === 0) print('the schema is up to date');
+      const statements = await missingPublisherStatements(storage.databaseUrl);
+      if (statements.length > 0) for (const line of explainMissingPublisher(statements)) print(line);
     } finally {
       await storage.close();
     }

@@ -10,6 +10,7 @@ import { migrateCollections, requireCollections } from '../collections/migrate.t
 import { type Config, isPublicHttp } from '../config/config.ts';
 import { type Database, openDatabase } from '../database/database.ts';
 import { migrate, requireMigrated } from '../database/migrate.ts';
+import { explainMissingPublisher, missingPublisherStatements } from '../database/publisher_role.ts';
 import { shortenCollectionPauses } from '../garbage_collection.ts';
 import { loadPlatform, type Platform } from '../platform.ts';
 import { type RunningServer, startServer } from '../server.ts';
@@ -81,6 +82,8 @@ async function prepareDatabase(options: ServeOptions, storage: Storage, platform
     await requireMigrated(storage.databaseUrl);
     await requireCollections(storage.databaseUrl, platform.collections);
   }
+  const statements = await missingPublisherStatements(storage.databaseUrl);
+  if (statements.length > 0) logger.warn(explainMissingPublisher(statements).join('\n'));
   if (prepare === undefined) return;
   const db = openDatabase({ connectionString: storage.databaseUrl, connectionsMax: 2 });
   try {

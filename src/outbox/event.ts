@@ -7,8 +7,8 @@ export const bodyBytesMax = 262_144;
 /** Maximum length of a kind, an event id, an account id and an external id. */
 const nameCharactersMax = 255;
 
-/** The id of an account, or the user id of your application as `external_id`. */
-export type AccountName = string | { readonly external_id: string };
+/** The id of an account, or the user id of your application as `external_id`. An integer is kept as its decimal text. */
+export type AccountName = string | { readonly external_id: string | number };
 
 export interface NewEvent {
   /** A kind that the server's `nuncio.config.ts` declares, such as `note.created`. */
@@ -41,7 +41,8 @@ export function toRow(event: NewEvent): EventRow {
   if (!isEventId(id))
     throw new TypeError(`id must be a string of 1 to ${nameCharactersMax} visible ASCII characters`);
   const isAccountId = typeof account === 'string';
-  const name = isAccountId ? account : account?.external_id;
+  const given = isAccountId ? account : account?.external_id;
+  const name = Number.isSafeInteger(given) ? String(given) : given;
   if (!isName(name)) {
     throw new TypeError('account must be an account id, or an object with an external_id');
   }

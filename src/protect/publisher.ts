@@ -20,7 +20,7 @@ export interface NewEvent {
   /** A kind that the platform declares, for example `note.created`. */
   kind: string;
   /** The account of the event: its id, or your application's own user id. */
-  account: string | { readonly external_id: string };
+  account: string | { readonly external_id: string | number };
   /** Must match the schema of the kind. */
   body: unknown;
   /**

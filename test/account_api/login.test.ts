@@ -382,6 +382,17 @@ test('a disabled account is not signed in, before or after the response', async 
   const json = { account: { external_id: externalId } };
   const answer = await request('POST', `/login-requests/${second.id}/accept`, { json });
   assert.deepEqual([answer.status, answer.body.code], [409, 'account-disabled']);
+  // The request stays open, so the application can send the user back to the app with an error.
+  const rejected = await request('POST', `/login-requests/${second.id}/reject`, { json: {} });
+  assert.equal(rejected.status, 200, rejected.text);
+});
+
+test('the application may send its integer user id', async () => {
+  const begun = await begin();
+  const redirectTo = await accept(begun.id, { account: { external_id: 4711 } });
+  const { idToken } = await finish(begun, redirectTo);
+  const { rows } = await sql<{ id: string }>`select id from accounts where external_id = '4711'`.execute(db);
+  assert.deepEqual(rows, [{ id: idToken.sub }]);
 });
 
 test('an external account with a local account’s address is separate, and a new address is unverified', async () => {

@@ -104,7 +104,9 @@ test('an invalid external id is refused everywhere', async () => {
     'a\u0085',
     'a\u0000',
     '\ud800',
-    7,
+    1.5,
+    true,
+    [7],
     null,
   ]) {
     const label = JSON.stringify(bad);
@@ -121,6 +123,44 @@ test('an invalid external id is refused everywhere', async () => {
   }
   const two = { kind: 'push', account: { external_id: 'a', id: newId() }, body: pushBody() };
   assert.equal((await request('POST', '/events', { json: two })).status, 422);
+});
+
+test('an integer as external id is the account of its decimal text wherever a machine client sends one', async () => {
+  const { status, body: made } = await request('PUT', path('4711'), { json: { name: 'Ann' } });
+  assert.equal(status, 201);
+  const account = { external_id: 4711 };
+  const published = await request('POST', '/events', { json: { kind: 'push', account, body: pushBody() } });
+  assert.equal(published.status, 202, published.text);
+  const { rows } = await sql<{ account_id: string }>`
+    select account_id from events where id = ${published.body.id}`.execute(db);
+  assert.equal(rows[0]?.account_id, made.id);
+  const link = await request('POST', '/account-links', { json: { account } });
+  assert.equal(link.status, 201, link.text);
+  const put = await request('POST', '/accounts', { json: [account, { external_id: -1 }] });
+  assert.equal(put.status, 200, put.text);
+  const items = put.body.items as { id: string; external_id: string }[];
+  assert.equal(items[0]?.id, made.id);
+  assert.deepEqual(
+    items.map((item) => item.external_id),
+    ['4711', '-1'],
+  );
+  const twice = await request('POST', '/accounts', { json: [account, { external_id: '4711' }] });
+  assert.deepEqual([twice.status, twice.body.errors[0].code], [422, 'duplicate']);
+});
+
+test('a number that is no safe integer is refused as external id with a message about numbers', async () => {
+  for (const bad of ['1.5', '9007199254740992', '9007199254740993', '1e300', 'true']) {
+    const { status, body } = await request('POST', '/accounts', {
+      raw: `{"external_id":${bad}}`,
+      headers: { 'content-type': 'application/json' },
+    });
+    assert.equal(status, 422, bad);
+    assert.equal(body.errors[0].pointer, '/external_id');
+    assert.match(
+      body.errors[0].message,
+      /or an integer up to 9007199254740991 \(send other numbers as strings\)$/,
+    );
+  }
 });
 
 test('concurrent events for an unknown user create one account', async () => {

@@ -238,6 +238,50 @@ test('a database user without rights on the database works in a schema prepared 
   undo.push(() => asApplication(process.env.TEST_DATABASE_URL as string, `drop role ${role}`));
 });
 
+test('migrate and start say which statements an administrator must run when the database user cannot create the publisher role', async (t) => {
+  const database = await foreignDatabase();
+  const suffix = new URL(database.url).pathname.slice(-12);
+  const [role, schema] = [`operator_${suffix}`, `nuncio_${suffix}`];
+  await asApplication(
+    database.url,
+    `create role ${role} login password 'secret'`,
+    `create schema ${schema} authorization ${role}`,
+  );
+  undo.push(() =>
+    asApplication(
+      process.env.TEST_DATABASE_URL as string,
+      `drop role ${role}`,
+      `drop role if exists ${schema}_publisher`,
+    ),
+  );
+  const url = new URL(database.url);
+  url.username = role;
+  url.password = 'secret';
+  const settings = {
+    DATABASE_URL: url.href,
+    NUNCIO_DATABASE_SCHEMA: schema,
+    NUNCIO_SECRET: testSecret.toString(),
+    PORT: String(await freePort()),
+    NUNCIO_CONFIG: new URL('../../nuncio.config.ts', import.meta.url).pathname,
+  };
+  const { code, stdout } = await runCommand(['migrate'], settings);
+  assert.equal(code, 0);
+  const [, list = ''] = stdout.split(
+    /applications cannot publish by SQL yet: .* A database administrator runs:\n/,
+  );
+  const statements = list.trim().split('\n');
+  assert.equal(statements.length, 3, stdout);
+  const warned = startProcess(t, ['start'], settings);
+  await warned.ready();
+  for (const statement of statements) assert.ok(warned.output().includes(statement.trim()), statement);
+  await warned.end('SIGTERM');
+  const application = url.href.replace(role, `${schema}_publisher`);
+  await asApplication(database.url, ...statements, `alter role ${schema}_publisher login password 'secret'`);
+  const publish = `select ${schema}.publish('push', 'user-1', '{}')`;
+  assert.equal((await asApplication(application, publish)).length, 1);
+  assert.doesNotMatch((await runCommand(['migrate'], settings)).stdout, /cannot publish/);
+});
+
 test('the setting names the schema for the server and every command', async (t) => {
   const database = await foreignDatabase();
   const port = String(await freePort());

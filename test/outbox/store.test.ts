@@ -20,6 +20,7 @@ for (const database of databases) {
       const { outbox, append } = await openOutbox(t, database);
       await append(pushes('a', ['1', '2', '3']));
       await append(pushes({ external_id: 'user-4711' }, ['4']));
+      await append(pushes({ external_id: 4711 }, ['5']));
       const events = await outbox.read(everything);
       assert.deepEqual(
         events.map(({ id, account, kind }) => [id, account, kind]),
@@ -28,6 +29,7 @@ for (const database of databases) {
           ['2', 'a', 'push'],
           ['3', 'a', 'push'],
           ['4', { external_id: 'user-4711' }, 'push'],
+          ['5', { external_id: '4711' }, 'push'],
         ],
       );
       assert.deepEqual(JSON.parse(events[0]?.body ?? '').ref, 'refs/heads/1');
