@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { readFile } from 'node:fs/promises';
 import { after, test } from 'node:test';
 import {
   type Context,
@@ -77,6 +78,18 @@ test('metrics include database connections and event loop lag', async () => {
     assert.match(text, new RegExp(`^nuncio_database_connections\\{state="${state}"\\} \\d+$`, 'm'));
   }
   assert.match(text, /^nodejs_eventloop_lag_p99_seconds /m);
+});
+
+test('docs/operations.md lists every metric that is served, and no other', async () => {
+  const page = await readFile(new URL('../../docs/operations.md', import.meta.url), 'utf8');
+  const listed = [...page.matchAll(/^\| `(nuncio_\w+)` \| \S/gm)].map(([, name]) => name);
+  const text = await metrics();
+  const served = [...text.matchAll(/^# TYPE (nuncio_\w+) /gm)].map(([, name]) => name);
+  assert.deepEqual(listed.toSorted(), served.toSorted());
+  // Those of the process are named in the text.
+  for (const [, name] of page.matchAll(/`((?:nodejs|process)_\w+)`/g)) {
+    assert.match(text, new RegExp(`^# TYPE ${name} `, 'm'));
+  }
 });
 
 test('a request is a span within the caller’s, and its transaction a span within it', async () => {
