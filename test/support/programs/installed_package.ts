@@ -33,7 +33,7 @@ export interface Installed {
 export type User = { uid: number; gid: number } | null;
 
 /** The environment for npm, without the variables that the running `npm test` has set. */
-function cleanEnvironment(): NodeJS.ProcessEnv {
+export function cleanEnvironment(): NodeJS.ProcessEnv {
   const entries = Object.entries(process.env).filter(
     ([name]) => !/^(npm_|NUNCIO_|INIT_CWD$|NODE_(?!EXTRA_CA_CERTS$))/.test(name),
   );

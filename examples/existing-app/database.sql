@@ -1,2 +1,0 @@
-create role shop login password 'shop';
-grant nuncio_publisher to shop;
