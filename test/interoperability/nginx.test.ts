@@ -116,6 +116,7 @@ async function withNginx(): Promise<void> {
       (events) => events.includes('event: delivery'),
     );
     assert.equal(stream.complete, false);
+    assert.doesNotMatch(received, /^: keep-alive/, 'the head came before the first event');
   });
 
   test('no request fails when one of the nodes stops', async () => {

@@ -83,6 +83,8 @@ export class DeliveryStreams {
       // For proxies that would buffer the response.
       'x-accel-buffering': 'no',
     });
+    // Node.js would send the head with the first event.
+    reply.raw.flushHeaders();
   }
 
   async #run<Delivery extends StreamedDelivery>(
