@@ -3,29 +3,16 @@
  */
 
 import { parseArgs } from 'node:util';
-import { type Command, UsageError } from './commands/command.ts';
+import { type Command, type CommandInput, UsageError } from './commands/command.ts';
 import { type CommandEntry, commands } from './commands/commands.ts';
-import { loadConfig } from './config/config.ts';
+import { explainFailure } from './commands/failure.ts';
+import { type Config, loadConfig } from './config/config.ts';
 import { enableSourceCache, readEnvironment, unknownSettingsOfProcess } from './config/environment.ts';
 import { nearestName } from './config/nearest.ts';
-import { isDatabaseUnavailable } from './database/database.ts';
 import { version } from './version.ts';
 
 const exitFailed = 1;
 const exitUsage = 2;
-
-/** Errors whose message is sufficient for an operator. Other errors are printed with their stack. */
-const plainErrors = new Set([
-  'ConfigError',
-  'EmbeddedError',
-  'PlatformError',
-  'CollectionsError',
-  'CommandError',
-  'SchemaError',
-  'NodeNameError',
-  'AccountError',
-  'ClientError',
-]);
 
 enableSourceCache();
 process.exitCode = await main(process.argv.slice(2));
@@ -43,9 +30,15 @@ async function main(words: string[]): Promise<number> {
   }
   const command = await entry.load();
   try {
-    return await run(entry, command, words.slice(entry.name.split(' ').length));
+    const { values, positionals } = parse(command, words.slice(entry.name.split(' ').length));
+    if (values.help === true) return print(help(entry, command));
+    requireCount(command.positionals ?? [], positionals);
+    return await run(command, { values, positionals });
   } catch (error) {
-    return report(error, entry, command);
+    if (!(error instanceof UsageError)) return report(error);
+    printError(`nuncio ${entry.name}: ${error.message}`);
+    printError(help(entry, command));
+    return exitUsage;
   }
 }
 
@@ -56,23 +49,33 @@ function findCommand(words: string[]): CommandEntry | undefined {
   });
 }
 
-async function run(entry: CommandEntry, command: Command, words: string[]): Promise<number> {
-  const { values, positionals } = parse(command, words);
-  if (values.help === true) return print(help(entry, command));
-  const wanted = command.positionals ?? [];
-  if (positionals.length < wanted.length) throw new UsageError(`${wanted[positionals.length]} is missing`);
-  if (positionals.length > wanted.length)
-    throw new UsageError(`unexpected argument "${positionals[wanted.length]}"`);
-  const config = loadConfig(readEnvironment(), command.mode ?? 'command', unknownSettingsOfProcess());
-  await command.run({ values, positionals }, { config, print });
-  return 0;
+function requireCount(wanted: readonly string[], given: readonly string[]): void {
+  if (given.length < wanted.length) throw new UsageError(`${wanted[given.length]} is missing`);
+  if (given.length > wanted.length) throw new UsageError(`unexpected argument "${given[wanted.length]}"`);
+}
+
+async function run(command: Command, input: CommandInput): Promise<number> {
+  let config: Config | undefined;
+  try {
+    config = loadConfig(readEnvironment(), command.mode ?? 'command', unknownSettingsOfProcess());
+    if (input.values.init === true) config = Object.freeze({ ...config, mayCreateDatabase: true });
+    await command.run(input, { config, print });
+    return 0;
+  } catch (error) {
+    if (error instanceof UsageError) throw error;
+    return report(error, config);
+  }
 }
 
 function parse(command: Command, words: string[]) {
   try {
     return parseArgs({
       args: words,
-      options: { ...command.options, help: { type: 'boolean', short: 'h' } },
+      options: {
+        ...command.options,
+        ...(isServer(command) ? {} : { init: { type: 'boolean' as const } }),
+        help: { type: 'boolean', short: 'h' },
+      },
       allowPositionals: true,
       strict: true,
     });
@@ -105,26 +108,19 @@ function reportUnknown(words: readonly string[]): number {
   return exitUsage;
 }
 
-function report(error: unknown, entry: CommandEntry, command: Command): number {
-  if (error instanceof UsageError) {
-    printError(`nuncio ${entry.name}: ${error.message}`);
-    printError(help(entry, command));
-    return exitUsage;
-  }
-  // ENOENT is also the code of a missing PostgreSQL socket.
-  const isFile = (error as NodeJS.ErrnoException)?.syscall === 'open';
-  if (isDatabaseUnavailable(error) && !isFile) {
-    printError(`nuncio: the database is unreachable: ${(error as Error).message}`);
-    return exitFailed;
-  }
-  const isPlain = error instanceof Error && plainErrors.has(error.name);
-  const text = isPlain
-    ? error.message
-    : error instanceof Error
-      ? (error.stack ?? error.message)
-      : String(error);
-  for (const line of text.split('\n')) printError(isPlain ? `nuncio: ${line}` : line);
+/** Reports what the operator can mend in one line each, with the stack at LOG_LEVEL=debug, and defects with their stack. */
+function report(error: unknown, config?: Config): number {
+  const lines = explainFailure(error, config);
+  for (const line of lines ?? []) printError(`nuncio: ${line}`);
+  const isVerbose = config?.logLevel === 'debug' || config?.logLevel === 'trace';
+  if (lines === undefined || isVerbose)
+    printError(error instanceof Error ? (error.stack ?? error.message) : String(error));
   return exitFailed;
+}
+
+/** Only the servers create what is missing without being asked. */
+function isServer({ mode }: Command): boolean {
+  return mode === 'dev' || mode === 'start';
 }
 
 function overview(): string {
@@ -144,7 +140,8 @@ function rowsOf(entries: readonly CommandEntry[]): string[] {
 
 function help({ name, summary }: CommandEntry, command: Command): string {
   const words = [name, ...(command.positionals ?? [])].join(' ');
-  const rows = [...command.help, ['--help', 'show this help'] as const];
+  const init = ['--init', 'create the database if there is none'] as const;
+  const rows = [...command.help, ...(isServer(command) ? [] : [init]), ['--help', 'show this help'] as const];
   const width = Math.max(...rows.map(([option]) => option.length));
   return [
     `usage: nuncio ${words} [options]`,

@@ -4,7 +4,7 @@
  */
 
 import { dirname, resolve } from 'node:path';
-import { fileURLToPath, pathToFileURL } from 'node:url';
+import { fileURLToPath } from 'node:url';
 import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
 import { type AccountDeclaration, type AccountSettings, readAccountSettings } from './accounts/settings.ts';
@@ -15,6 +15,7 @@ import { kindsOf } from './collections/kinds.ts';
 import { type ResourceType, withChildren } from './collections/resource_type.ts';
 import type { EventKind } from './events/kind.ts';
 import { type OAuthSettings, readOAuthSettings } from './oauth/settings.ts';
+import { importPlatformFile } from './platform_module.ts';
 import { type Brand, type BrandDeclaration, readBrand } from './web/brand.ts';
 import { readWebhookSettings, type WebhookDeclaration, type WebhookSettings } from './webhooks/settings.ts';
 
@@ -86,7 +87,7 @@ const reservedObjects = new Set(['webhooks', 'events', 'tokens', 'apps', 'accoun
 const collectionsMax = 200;
 const eventKindsMax = 2_000;
 
-/** The default configuration: the file beside package.json, or its compiled form. */
+/** The example platform: the file beside package.json, or its compiled form. */
 const defaultFile = fileURLToPath(
   new URL(import.meta.url.endsWith('.ts') ? '../nuncio.config.ts' : './nuncio.config.js', import.meta.url),
 );
@@ -99,7 +100,7 @@ export async function loadPlatform(configFile: string | null): Promise<Platform>
   const file = resolve(configFile ?? defaultFile);
   let module: { default?: unknown };
   try {
-    module = (await import(pathToFileURL(file).href)) as { default?: unknown };
+    module = await importPlatformFile(file);
   } catch (error) {
     throw new PlatformError([`${file}: cannot be loaded: ${(error as Error).message}`]);
   }

@@ -10,8 +10,8 @@ import {
 import { credentialsError, fapi2Metadata, metadataError, sectorError } from '../clients/metadata.ts';
 import { isOwnRedirectUri } from '../clients/own_clients.ts';
 import { createScopeCatalogue, openidScopes } from '../grants/scopes.ts';
-import { loadPlatform } from '../platform.ts';
 import { type Command, type OptionValues, textOption, textOptions, UsageError } from './command.ts';
+import { loadCommandPlatform } from './command_platform.ts';
 import { withDatabase } from './storage.ts';
 
 const grantTypes = [
@@ -48,7 +48,7 @@ export const clientCreate: Command = {
     ['--json', 'print JSON'],
   ],
   async run({ values }, { config, print }) {
-    const catalogue = createScopeCatalogue((await loadPlatform(config.configFile)).objects);
+    const catalogue = createScopeCatalogue((await loadCommandPlatform(config)).objects);
     const known = [...catalogue.values(), ...openidScopes];
     const wanted = readClient(values, known);
     const own = wanted.redirectUris?.find((uri) => isOwnRedirectUri(uri, config.baseUrl));

@@ -1,6 +1,5 @@
 /** `nuncio keys rotate`: rotates the signing keys and the delivery key. Signing keys become active after ten minutes. */
 
-import { DifferentSecretError } from '../crypto/sealing.ts';
 import { publishedAheadSeconds, rotateSigningKeys } from '../oauth/signing_keys.ts';
 import { overlapSeconds, rotateDeliveryKey } from '../webhooks/sending/delivery_key.ts';
 import { type Command, CommandError } from './command.ts';
@@ -19,7 +18,7 @@ export const keysRotate: Command = {
     const [ids, deliveryKey] = await withDatabase(config, async (db, { secret }) => {
       const signingKeys = await rotateSigningKeys(db, secret);
       return [signingKeys, await rotateDeliveryKey(db, secret)] as const;
-    }).catch(reportDifferentSecret);
+    });
     if (values.json === true) {
       print(
         JSON.stringify({
@@ -38,8 +37,3 @@ export const keysRotate: Command = {
     print(`the signing keys are published now and become active in ${publishedAheadSeconds / 60} minutes`);
   },
 };
-
-/** Reports a wrong secret without a stack, because the operator can correct it. */
-function reportDifferentSecret(error: unknown): never {
-  throw error instanceof DifferentSecretError ? new CommandError(error.message) : error;
-}

@@ -3,15 +3,15 @@
 import { migrateCollections } from '../collections/migrate.ts';
 import { migrate } from '../database/migrate.ts';
 import { explainMissingPublisher, missingPublisherStatements } from '../database/publisher_role.ts';
-import { loadPlatform } from '../platform.ts';
 import type { Command } from './command.ts';
+import { loadCommandPlatform } from './command_platform.ts';
 import { openStorage } from './storage.ts';
 
 export const migrateCommand: Command = {
   options: {},
   help: [],
   async run(_input, { config, print }) {
-    const platform = await loadPlatform(config.configFile);
+    const platform = await loadCommandPlatform(config);
     const storage = await openStorage(config, 'command');
     try {
       const applied = await migrate(storage.databaseUrl);

@@ -6,8 +6,8 @@ import { type Catalogue, createCatalogue } from '../events/catalogue.ts';
 import { listRejected } from '../events/rejected_events.ts';
 import { type Correction, retryRejected } from '../events/retry_rejected.ts';
 import { Problem } from '../http/problem.ts';
-import { loadPlatform } from '../platform.ts';
 import { type Command, CommandError, textOption } from './command.ts';
+import { loadCommandPlatform } from './command_platform.ts';
 import { withDatabase } from './storage.ts';
 
 /** Events per query. */
@@ -25,7 +25,7 @@ export const rejectedRetry: Command = {
     if (id !== undefined && !isId(id)) throw new CommandError('--id must be an id from `rejected list`');
     if (body !== undefined && id === undefined) throw new CommandError('--body requires --id');
     if (body !== undefined && !isJson(body)) throw new CommandError('--body must be JSON');
-    const catalogue = createCatalogue((await loadPlatform(config.configFile)).eventKinds);
+    const catalogue = createCatalogue((await loadCommandPlatform(config)).eventKinds);
     const correction = body === undefined ? {} : { body };
     const { retried, rejected } = await withDatabase(config, (db) =>
       id === undefined ? retryAll(db, catalogue) : retryOne(db, id, correction, catalogue),

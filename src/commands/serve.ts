@@ -12,10 +12,12 @@ import { type Database, openDatabase } from '../database/database.ts';
 import { migrate, requireMigrated } from '../database/migrate.ts';
 import { explainMissingPublisher, missingPublisherStatements } from '../database/publisher_role.ts';
 import { shortenCollectionPauses } from '../garbage_collection.ts';
-import { loadPlatform, type Platform } from '../platform.ts';
+import type { Platform } from '../platform.ts';
 import { type RunningServer, startServer } from '../server.ts';
 import type { Tour } from '../web/start_page.ts';
 import { CommandError } from './command.ts';
+import { loadCommandPlatform } from './command_platform.ts';
+import { announceServer } from './running_server.ts';
 import { openStorage, type Storage } from './storage.ts';
 
 /** Maximum seconds for a stop. Longer than the timeouts of delivery attempts (15 s) and of database queries. */
@@ -43,7 +45,7 @@ export async function serve(options: ServeOptions): Promise<void> {
   if (isPublicHttp(config.baseUrl)) {
     logger.warn({ base_url: config.baseUrl }, 'no TLS: passwords and tokens are sent unencrypted');
   }
-  const platform = await loadPlatform(config.configFile);
+  const platform = await loadCommandPlatform(config);
   const upstreamSecrets = readUpstreamSecrets(platform.accounts.upstream);
   const storage = await openStorage(config, 'server', (line) => logger.warn(line));
   try {
@@ -62,8 +64,13 @@ export async function serve(options: ServeOptions): Promise<void> {
     }).catch((error) => {
       throw explainListenError(error, config);
     });
-    options.ready(server, storage);
-    logger.info({ signal: await stopped }, 'stopping');
+    const withdraw = config.databaseUrl === null ? announceServer(config) : () => {};
+    try {
+      options.ready(server, storage);
+      logger.info({ signal: await stopped }, 'stopping');
+    } finally {
+      withdraw();
+    }
     exitAfterTimeout(server, logger);
     await server.close();
   } finally {

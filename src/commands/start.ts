@@ -16,7 +16,10 @@ export const start: Command = {
       logger,
       migrate: values['no-migrate'] !== true,
       ready: (server) => {
-        logger.info({ base_url: config.baseUrl, address: server.address }, 'ready');
+        logger.info(
+          { base_url: config.baseUrl, address: server.address, config: config.configFile },
+          'ready',
+        );
       },
     });
   },

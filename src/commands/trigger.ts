@@ -5,8 +5,8 @@ import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { type Catalogue, createCatalogue } from '../events/catalogue.ts';
 import { appendEvent } from '../events/event.ts';
-import { loadPlatform } from '../platform.ts';
 import { type Command, CommandError, type OptionValues, textOption, UsageError } from './command.ts';
+import { loadCommandPlatform } from './command_platform.ts';
 import { demoUser } from './demo_data.ts';
 import { withDatabase } from './storage.ts';
 
@@ -23,7 +23,7 @@ export const trigger: Command = {
   positionals: ['KIND'],
   async run({ values, positionals }, { config, print }) {
     const kind = positionals[0] as string;
-    const { eventKinds } = await loadPlatform(config.configFile);
+    const { eventKinds } = await loadCommandPlatform(config);
     const body = readBody(values, kind, createCatalogue(eventKinds));
     const wanted = textOption(values, 'account');
     const id = await withDatabase(config, async (db) => {

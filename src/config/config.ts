@@ -7,7 +7,7 @@ import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import pg from 'pg';
 import { defaultSchema, isSchemaName } from '../database/schema.ts';
-import { findConfigFile } from './config_file.ts';
+import { findConfigFile, missingConfigFile } from './config_file.ts';
 import { connectionsDefault, connectionsMin } from './connections.ts';
 import { parseDurationSeconds } from './duration.ts';
 import type { Environment } from './environment.ts';
@@ -48,6 +48,8 @@ export interface Config extends MetricsSettings {
   /** Absolute path of `nuncio.config.ts`; null for the shipped example. */
   readonly configFile: string | null;
   readonly logLevel: LogLevel;
+  /** Whether a missing database is created. The servers do this, other commands only with `--init`. */
+  readonly mayCreateDatabase: boolean;
 }
 
 /** Absolute paths of PEM files. */
@@ -125,6 +127,12 @@ export function loadConfig(environment: Environment, mode: Mode, unknown: readon
     );
   }
 
+  const configFile =
+    environment.NUNCIO_CONFIG === undefined
+      ? findConfigFile(process.cwd())
+      : resolve(environment.NUNCIO_CONFIG);
+  if (mode === 'start' && configFile === null) problems.push(missingConfigFile(process.cwd()));
+
   const config: Config = {
     mode,
     baseUrl: baseUrl ?? '',
@@ -150,11 +158,9 @@ export function loadConfig(environment: Environment, mode: Mode, unknown: readon
     egressProxy: readEgressProxy(environment, reportInvalid),
     ...readMetricsSettings(environment, port, problems),
     tls,
-    configFile:
-      environment.NUNCIO_CONFIG === undefined
-        ? findConfigFile(process.cwd())
-        : resolve(environment.NUNCIO_CONFIG),
+    configFile,
     logLevel: readLogLevel(environment, reportInvalid),
+    mayCreateDatabase: mode !== 'command',
   };
   if (problems.length > 0) throw new ConfigError(problems);
   return Object.freeze(config);

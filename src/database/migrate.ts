@@ -48,6 +48,7 @@ async function migrateOnce(connectionString: string, schema: string): Promise<st
     await prepareSchema(client, schema);
     // One node at a time. Other roles of the database cannot lock the table.
     await client.query('lock table migrations in share row exclusive mode');
+    await refuseNewer(client);
     const applied = await pendingMigrations(client).then((pending) => applyAll(client, pending));
     // By default PostgreSQL lets every role execute a new function.
     if (applied.length > 0)
@@ -98,6 +99,37 @@ async function refusePrototype(client: pg.Client): Promise<void> {
   );
 }
 
+/** @throws SchemaError if a newer version has migrated the schema: this version does not know what it means */
+async function refuseNewer(client: pg.Client): Promise<void> {
+  const files = new Set(await readdir(directory));
+  const { rows } = await client.query<{ name: string }>('select name from migrations order by name');
+  const unknown = rows.map(({ name }) => name).filter((name) => !files.has(name));
+  if (unknown.length === 0) return;
+  throw new SchemaError(
+    `the schema belongs to a newer version of Nuncio (${unknown.join(', ')}): run that version, or restore a backup from before its migration`,
+  );
+}
+
+/** Whether the database has Nuncio's schema, of any version. */
+export async function hasSchema(connectionString: string): Promise<boolean> {
+  const client = await connectClient(connectionString, applicationName);
+  try {
+    return await isPresent(client, schemaOf(connectionString));
+  } finally {
+    await client.end();
+  }
+}
+
+async function isPresent(client: pg.Client, schema: string): Promise<boolean> {
+  const { rows } = await client.query<{ present: boolean }>(
+    `select exists (
+       select from pg_class where relnamespace = to_regnamespace($1) and relname = 'migrations'
+     ) as present`,
+    [schema],
+  );
+  return rows[0]?.present === true;
+}
+
 /** Returns the names of migrations that are not applied yet, for `/readyz` and `start --no-migrate`. */
 export async function pendingMigrations(client: pg.Client): Promise<string[]> {
   const files = (await readdir(directory)).filter((name) => name.endsWith('.sql')).sort();
@@ -135,15 +167,11 @@ function explained(error: unknown, schema: string): unknown {
 export async function requireMigrated(connectionString: string): Promise<void> {
   const client = await connectClient(connectionString, applicationName);
   try {
-    const { rows } = await client.query<{ present: boolean }>(
-      `select exists (
-         select from pg_class where relnamespace = to_regnamespace($1) and relname = 'migrations'
-       ) as present`,
-      [schemaOf(connectionString)],
-    );
-    const missing = rows[0]?.present ? await pendingMigrations(client) : ['all of it'];
+    const present = await isPresent(client, schemaOf(connectionString));
+    const missing = present ? await pendingMigrations(client) : ['all of it'];
     if (missing.length > 0)
       throw new SchemaError(`the schema lacks ${missing.join(', ')}: run nuncio migrate`);
+    await refuseNewer(client);
   } finally {
     await client.end();
   }

@@ -10,6 +10,8 @@ export const defaultSchema = 'nuncio';
 /** Notification channels begin with the schema name, and PostgreSQL limits their names to 63 bytes. */
 const nameBytesMax = 40;
 const parameter = 'nuncio_schema';
+/** Timeout for a single connection. */
+const connectionMs = 10_000;
 
 /** Accepts plain identifiers, except `public` and the names that PostgreSQL reserves. */
 export function isSchemaName(name: string): boolean {
@@ -40,7 +42,11 @@ export function searchPathStatement(databaseUrl: string): string {
 
 /** Opens a single connection with the search path set. The caller closes it. */
 export async function connectClient(databaseUrl: string, applicationName: string): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString: databaseUrl, application_name: applicationName });
+  const client = new pg.Client({
+    connectionString: databaseUrl,
+    application_name: applicationName,
+    connectionTimeoutMillis: connectionMs,
+  });
   await client.connect();
   try {
     await client.query(searchPathStatement(databaseUrl));

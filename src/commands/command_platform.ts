@@ -1,0 +1,19 @@
+/** The platform of a command. Only `nuncio dev` falls back to the example, and commands beside such a server. */
+
+import type { Config } from '../config/config.ts';
+import { ConfigError } from '../config/config.ts';
+import { missingConfigFile } from '../config/config_file.ts';
+import { loadPlatform, type Platform } from '../platform.ts';
+import { findServer } from './running_server.ts';
+
+/** @throws ConfigError if there is no configuration file; PlatformError with its problems */
+export async function loadCommandPlatform(config: Config): Promise<Platform> {
+  if (config.configFile === null && !mayUseExample(config))
+    throw new ConfigError([missingConfigFile(process.cwd())]);
+  return loadPlatform(config.configFile);
+}
+
+function mayUseExample({ mode, databaseUrl, dataDir }: Config): boolean {
+  if (mode !== 'command') return mode === 'dev';
+  return databaseUrl === null && findServer(dataDir)?.example === true;
+}

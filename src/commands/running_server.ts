@@ -1,0 +1,61 @@
+/**
+ * The server that uses a data directory, for the commands and the demo beside it: `server.json` in the data directory.
+ * Written when the server is ready, removed when it stops; ignored once its process has ended.
+ */
+
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { type Config, isLoopbackHost } from '../config/config.ts';
+
+export interface ServerNotice {
+  pid: number;
+  base_url: string;
+  /** Whether it runs the example platform, because it found no configuration file. */
+  example: boolean;
+}
+
+/** Timeout for the response of a server on this machine. */
+const responseMs = 2_000;
+
+/** @returns a function that removes the notice */
+export function announceServer({ dataDir, baseUrl, configFile }: Config): () => void {
+  const file = noticeFile(dataDir);
+  const notice: ServerNotice = { pid: process.pid, base_url: baseUrl, example: configFile === null };
+  const draft = `${file}.${process.pid}`;
+  writeFileSync(draft, `${JSON.stringify(notice)}\n`, { mode: 0o600 });
+  renameSync(draft, file);
+  return () => rmSync(file, { force: true });
+}
+
+/** Finds the server that runs on the embedded database of this data directory. */
+export function findServer(dataDir: string): ServerNotice | undefined {
+  try {
+    const notice = JSON.parse(readFileSync(noticeFile(dataDir), 'utf8')) as ServerNotice;
+    return isAlive(notice.pid) ? notice : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether a server of Nuncio responds at the base URL. Asks only this machine. */
+export async function respondsAt(baseUrl: string): Promise<boolean> {
+  if (!isLoopbackHost(new URL(baseUrl).hostname)) return false;
+  try {
+    const response = await fetch(`${baseUrl}/livez`, { signal: AbortSignal.timeout(responseMs) });
+    return response.headers.has('nuncio-version');
+  } catch {
+    return false;
+  }
+}
+
+function noticeFile(dataDir: string): string {
+  return join(dataDir, 'server.json');
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
