@@ -10,8 +10,14 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Client } from 'pg';
 import { startEmbedded } from '../../src/database/embedded/embedded.ts';
+import { readOptions } from '../options.ts';
 import { runGuide } from './guide.ts';
 
+readOptions(`usage: npm run example:existing-app
+
+Runs docs/existing-app.md: a PostgreSQL, a Nuncio server, a shop and another developer's app.
+PORT is the port of Nuncio (3000), SHOP_PORT of the shop (4200), PARTNER_PORT of the app (4201).
+`);
 const { PORT: port = '3000', SHOP_PORT: shopPort = '4200', PARTNER_PORT: partnerPort = '4201' } = process.env;
 const checkout = fileURLToPath(new URL('../..', import.meta.url));
 
@@ -62,4 +68,6 @@ async function linkPackages(): Promise<void> {
   for (const name of ['express', 'pg', 'openid-client', 'standardwebhooks']) {
     await symlink(join(checkout, 'node_modules', name), join(modules, name));
   }
+import { readOptions } from '../options.ts';
+import { runGuide } from './guide.ts';
 }

@@ -7,9 +7,15 @@ import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { createRelay, sqliteOutbox } from '../../src/outbox/outbox.ts';
 import { createPublisher } from '../../src/protect/protect.ts';
+import { readOptions } from '../options.ts';
 import { createApi } from './api.ts';
 import { openStore } from './store.ts';
 
+readOptions(`usage: npm run example:own-api
+
+Starts Notes, an API that accepts tokens of a Nuncio server: see examples/own-api/README.md.
+NOTES_CLIENT_ID and NOTES_CLIENT_SECRET must be set. NOTES_PORT is its port (4100), NUNCIO_BASE_URL the server.
+`);
 const {
   NUNCIO_BASE_URL: issuer = 'http://localhost:3000',
   NOTES_CLIENT_ID: clientId = '',

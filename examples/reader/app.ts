@@ -22,10 +22,11 @@ export interface ReaderOptions {
 /** The session of one browser. A real app keeps this in its database. */
 interface Session {
   pending?: PendingAuthorization;
-  connection?: Connection;
+  accountId?: string;
   message?: string;
 }
 
+/** The connection of one account, in all of its browsers. */
 interface Connection {
   api: Api;
   accountId: string;
@@ -44,19 +45,23 @@ export function buildReader(options: ReaderOptions): FastifyInstance {
   const inbox = new Inbox();
   inbox.register(app);
   const sessions = new Map<string, Session>();
+  const connections = new Map<string, Connection>();
+  const connectionOf = ({ accountId }: Session) => connections.get(accountId ?? '');
 
   app.get('/', async (request, reply) => {
     const session = sessionOf(sessions, request, reply);
     reply.type('text/html; charset=utf-8').header('cache-control', 'no-store');
-    const { connection, message } = session;
+    const { message } = session;
+    const connection = connectionOf(session);
     delete session.message;
     if (connection === undefined) return welcomePage(options.baseUrl, message);
     try {
       const articles = await connection.api.articles();
-      return connectedPage({ accountId: connection.accountId, articles, received: inbox.received });
+      const received = inbox.received.filter(({ key }) => key === connection.key);
+      return connectedPage({ accountId: connection.accountId, articles, received });
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 401) throw error;
-      delete session.connection;
+      connections.delete(connection.accountId);
       return welcomePage(options.baseUrl, 'Reader no longer has access. Connect it again to continue.');
     }
   });
@@ -73,7 +78,12 @@ export function buildReader(options: ReaderOptions): FastifyInstance {
     if (pending === undefined) return reply.redirect('/');
     delete session.pending;
     try {
-      session.connection = await connect(options, inbox, new URL(request.url, options.url), pending);
+      const connection = await connect(options, inbox, new URL(request.url, options.url), pending);
+      session.accountId = connection.accountId;
+      const older = connections.get(connection.accountId);
+      connections.set(connection.accountId, connection);
+      // Its subscription would receive every event a second time.
+      if (older !== undefined) await disconnect(options, inbox, older);
     } catch (error) {
       if (!(error instanceof oidc.AuthorizationResponseError)) throw error;
       session.message =
@@ -83,13 +93,13 @@ export function buildReader(options: ReaderOptions): FastifyInstance {
   });
 
   app.post<{ Body: { title: string; body: string } }>('/articles', async (request, reply) => {
-    const { connection } = sessionOf(sessions, request, reply);
+    const connection = connectionOf(sessionOf(sessions, request, reply));
     await connection?.api.createArticle(request.body.title, request.body.body);
     return reply.redirect('/', 303);
   });
 
   app.post<{ Params: { id: string } }>('/articles/:id/publish', async (request, reply) => {
-    const { connection } = sessionOf(sessions, request, reply);
+    const connection = connectionOf(sessionOf(sessions, request, reply));
     const articles = (await connection?.api.articles()) ?? [];
     const article = articles.find(({ id }) => id === request.params.id);
     if (article !== undefined) await connection?.api.publish(article);
@@ -98,21 +108,23 @@ export function buildReader(options: ReaderOptions): FastifyInstance {
 
   app.post('/disconnect', async (request, reply) => {
     const session = sessionOf(sessions, request, reply);
-    if (session.connection !== undefined) {
-      await oidc.tokenRevocation(options.configuration, session.connection.refreshToken);
-      inbox.forget(session.connection.key);
-      delete session.connection;
+    const connection = connectionOf(session);
+    if (connection !== undefined) {
+      await disconnect(options, inbox, connection);
+      connections.delete(connection.accountId);
       session.message = 'Disconnected. Access was withdrawn, and the subscription has ended.';
     }
     return reply.redirect('/', 303);
   });
 
   app.get('/stream', async (request, reply) => {
+    const session = sessionOf(sessions, request, reply);
     reply.hijack();
     const stream = reply.raw;
     stream.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
     stream.write(': watching\n\n');
     const unwatch = inbox.watch((delivery) => {
+      if (delivery.key !== connectionOf(session)?.key) return;
       stream.write(`event: delivery\ndata: ${JSON.stringify(deliveryItem(delivery))}\n\n`);
     });
     request.raw.on('close', unwatch);
@@ -135,6 +147,16 @@ async function connect(
   const subscription = await api.subscribe(url, ['article.*', 'comment.*'], 'timestamp');
   inbox.expect(key, await api.secretOf(subscription));
   return { api, accountId: account?.id ?? '', refreshToken: tokens.refresh_token ?? '', key };
+}
+
+/** Withdraws access, which ends the subscription. */
+async function disconnect(
+  { configuration }: ReaderOptions,
+  inbox: Inbox,
+  { refreshToken, key }: Connection,
+): Promise<void> {
+  await oidc.tokenRevocation(configuration, refreshToken);
+  inbox.forget(key);
 }
 
 function sessionOf(sessions: Map<string, Session>, request: FastifyRequest, reply: FastifyReply): Session {

@@ -8,6 +8,8 @@ import { type Headers, isAuthentic, libraries, type Shape, shapes } from './veri
 
 export interface Received {
   id: string;
+  /** The key in the URL of its subscription. */
+  key: string;
   kind: string;
   sequence: number;
   attempt: number;
@@ -60,19 +62,20 @@ export class Inbox {
             this.refused += 1;
             return reply.code(401).send();
           }
-          this.#handle(shape, body, headers);
+          this.#handle(params.key, shape, body, headers);
           return reply.code(204).send();
         },
       );
     });
   }
 
-  #handle(shape: Shape, body: string, headers: Headers): void {
+  #handle(key: string, shape: Shape, body: string, headers: Headers): void {
     const id = String(headers['nuncio-delivery'] ?? headers['webhook-id']);
     if (this.#handled.has(id)) return;
     this.#handled.add(id);
     const delivery: Received = {
       id,
+      key,
       kind: String(headers['nuncio-event']),
       sequence: Number(headers['nuncio-sequence']),
       attempt: Number(headers['nuncio-attempt'] ?? 1),

@@ -5,46 +5,60 @@
  *   npm run demo -- --once    the same without a browser, each step printed
  */
 
-import { parseArgs } from 'node:util';
+import { readOptions } from '../options.ts';
 import { buildReader } from './app.ts';
-import { deleteClient, findOrStartNuncio, type Nuncio, registerClient } from './nuncio.ts';
+import {
+  deleteClient,
+  deleteOlderClients,
+  findOrStartNuncio,
+  type Nuncio,
+  registerClient,
+} from './nuncio.ts';
 import { discover, scopes } from './oauth.ts';
 import { runOnce } from './once.ts';
 
-const { values } = parseArgs({ options: { once: { type: 'boolean', default: false } } });
-const serverPort = process.env.PORT ?? '3000';
-const baseUrl = process.env.NUNCIO_BASE_URL ?? `http://localhost:${serverPort}`;
-const readerPort = Number(process.env.READER_PORT ?? 4000);
+const usage = `usage: npm run demo -- [--once]
+
+Starts a small app that a user connects and that receives signed webhooks. It uses the server that runs, or starts one.
+
+  --once   go through all steps without a browser and exit
+  --help   show this help
+
+NUNCIO_DATA_DIR or DATABASE_URL must be those of the server (default ./data). READER_PORT is the app's port (4000).
+`;
 
 // Until the page is served, a signal ends the demo and the server that it started.
 let onSignal: () => void = () => process.exit(130);
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => onSignal());
 
-try {
-  await main();
-} catch (error) {
-  process.stderr.write(`✗ ${values.once ? (error as Error).stack : (error as Error).message}\n`);
-  process.exitCode = 1;
-}
+const isOnce = readOptions(usage, { once: { type: 'boolean' } }).once === true;
+await main();
 
 async function main(): Promise<void> {
-  const nuncio = await findOrStartNuncio(baseUrl, values.once);
+  const readerPort = Number(process.env.READER_PORT ?? 4000);
+  const nuncio = await findOrStartNuncio(isOnce);
   try {
-    if (values.once) await runOnce(nuncio);
-    else await serve(nuncio);
+    if (isOnce) await runOnce(nuncio);
+    else await serve(nuncio, readerPort);
   } finally {
     await nuncio.stop();
   }
-  if (values.once) process.stdout.write('Every step succeeded.\n');
+  if (isOnce) process.stdout.write('Every step succeeded.\n');
 }
 
-async function serve(server: Nuncio): Promise<void> {
-  const url = `http://localhost:${readerPort}`;
-  const client = await registerClient(`${url}/callback`, scopes);
-  const configuration = await discover(server.baseUrl, client.client_id, client.client_secret);
-  const reader = buildReader({ baseUrl: server.baseUrl, url, configuration });
+async function serve(server: Nuncio, port: number): Promise<void> {
+  const url = `http://localhost:${port}`;
+  const redirectUri = `${url}/callback`;
+  // A demo that was killed left its app, with grants and subscriptions.
+  await deleteOlderClients(redirectUri);
+  const client = await registerClient(redirectUri, scopes);
   try {
-    await reader.listen({ port: readerPort, host: 'localhost' });
+    const configuration = await discover(server.baseUrl, client.client_id, client.client_secret);
+    const reader = buildReader({ baseUrl: server.baseUrl, url, configuration });
+    await reader.listen({ port, host: 'localhost' }).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EADDRINUSE') throw error;
+      throw new Error(`READER_PORT is "${port}": the port is in use; set another READER_PORT`);
+    });
     process.stdout.write(`\n  Reader, the demo app, is at  ${url}   (^C ends it)\n\n`);
     await new Promise<void>((resolve) => {
       onSignal = resolve;

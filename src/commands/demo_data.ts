@@ -14,12 +14,19 @@ export const demoClientId = 'demo';
 
 /**
  * Creates the demo data only on loopback, because its password is public.
+ * @param withUser whether accounts sign in here, and not in the operator's application
  * @returns the demo client's secret; null if the server is not restricted to loopback
  */
-export async function ensureDemo(db: Database, config: Config, secret: Buffer): Promise<string | null> {
+export async function ensureDemo(
+  db: Database,
+  config: Config,
+  secret: Buffer,
+  withUser: boolean,
+): Promise<string | null> {
   const host = config.host.includes(':') ? `[${config.host}]` : config.host;
   if (!isLoopbackHost(host) || !isLoopbackHost(new URL(config.baseUrl).hostname)) return null;
-  if ((await findAccountByEmail(db, demoUser.email)) === undefined) await createAccount(db, demoUser);
+  if (withUser && (await findAccountByEmail(db, demoUser.email)) === undefined)
+    await createAccount(db, demoUser);
   const clientSecret = deriveKey(secret, 'demo client secret').toString('base64url');
   if ((await findClient(db, demoClientId)) === undefined) await createDemoClient(db, clientSecret);
   return clientSecret;

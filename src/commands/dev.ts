@@ -5,13 +5,11 @@
 
 import { pino } from 'pino';
 import pretty from 'pino-pretty';
-import type { Config } from '../config/config.ts';
+import type { Platform } from '../platform.ts';
 import type { Command } from './command.ts';
-import { demoClientId, demoUser, ensureDemo } from './demo_data.ts';
+import { ensureDemo } from './demo_data.ts';
 import { serve } from './serve.ts';
-
-/** What npm publishes is JavaScript, without the demo. */
-const isInstalled = !import.meta.filename.endsWith('.ts');
+import { createTour, nextSteps } from './tour.ts';
 
 export const dev: Command = {
   mode: 'dev',
@@ -26,39 +24,18 @@ export const dev: Command = {
     });
     const logger = pino({ level: config.logLevel, base: null }, stream);
     let clientSecret: string | null = null;
+    const tourOf = (platform: Platform) =>
+      createTour(config, platform, clientSecret !== null && platform.accounts.login === null);
     await serve({
       config,
       logger,
       migrate: true,
-      prepare: async (db, storage) => {
-        clientSecret = await ensureDemo(db, config, storage.secret);
+      prepare: async (db, storage, platform) => {
+        const withUser = platform.accounts.login === null;
+        clientSecret = await ensureDemo(db, config, storage.secret, withUser);
       },
-      tour: () => ({ user: clientSecret === null ? null : demoUser }),
-      ready: () => print(nextSteps(config, clientSecret)),
+      tour: tourOf,
+      ready: (_server, platform) => print(nextSteps(config, tourOf(platform), clientSecret)),
     });
   },
 };
-
-function nextSteps({ baseUrl, configFile }: Config, clientSecret: string | null): string {
-  const lines = [
-    '',
-    `  Nuncio runs at  ${baseUrl}`,
-    `  Console         ${baseUrl}/console`,
-    `  Reference       ${baseUrl}/docs`,
-    `  Platform        ${configFile ?? 'the example; declare yours in nuncio.config.ts'}`,
-  ];
-  if (clientSecret === null) {
-    lines.push('  No demo user and client: the server is reachable from other computers.');
-  } else {
-    lines.push(
-      `  Demo user       ${demoUser.email}  password  ${demoUser.password}`,
-      '',
-      '  Try it from another terminal:',
-      `    curl -u ${demoClientId}:${clientSecret} -d grant_type=client_credentials ${baseUrl}/oauth/token`,
-      isInstalled
-        ? '    npx nuncio trigger push      publishes an example event for the demo user'
-        : '    npm run demo      an app that a user connects and that receives webhooks',
-    );
-  }
-  return [...lines, ''].join('\n');
-}

@@ -29,11 +29,11 @@ export interface ServeOptions {
   /** Whether to bring the schema up to date first. */
   migrate: boolean;
   /** Runs after the schema is up to date and before the server starts. */
-  prepare?: (db: Database, storage: Storage) => Promise<void>;
+  prepare?: (db: Database, storage: Storage, platform: Platform) => Promise<void>;
   /** Content of the start page in development mode; called after `prepare`. */
-  tour?: () => Tour;
+  tour?: (platform: Platform) => Tour;
   /** Runs once the server is listening. */
-  ready: (server: RunningServer, storage: Storage) => void;
+  ready: (server: RunningServer, platform: Platform) => void;
 }
 
 /** Serves until a signal arrives. */
@@ -60,13 +60,13 @@ export async function serve(options: ServeOptions): Promise<void> {
       secret,
       logger,
       collectsStartupGarbage: true,
-      ...(options.tour === undefined ? {} : { tour: options.tour() }),
+      ...(options.tour === undefined ? {} : { tour: options.tour(platform) }),
     }).catch((error) => {
       throw explainListenError(error, config);
     });
     const withdraw = config.databaseUrl === null ? announceServer(config) : () => {};
     try {
-      options.ready(server, storage);
+      options.ready(server, platform);
       logger.info({ signal: await stopped }, 'stopping');
     } finally {
       withdraw();
@@ -94,7 +94,7 @@ async function prepareDatabase(options: ServeOptions, storage: Storage, platform
   if (prepare === undefined) return;
   const db = openDatabase({ connectionString: storage.databaseUrl, connectionsMax: 2 });
   try {
-    await prepare(db, storage);
+    await prepare(db, storage, platform);
   } finally {
     await db.destroy();
   }

@@ -11,6 +11,14 @@ import { sendPage } from './page.ts';
 export interface Tour {
   /** Null if there is no demo user. */
   user: { email: string; password: string } | null;
+  /** The application's own login page; null if accounts sign in here. */
+  loginUrl: string | null;
+  /** How this installation runs commands. */
+  command: string;
+  /** The command that starts the demo app; null if it is not part of this installation or platform. */
+  demo: string | null;
+  /** An event kind of the platform; null if a command cannot publish one. */
+  kind: string | null;
 }
 
 export interface StartPageOptions {
@@ -39,24 +47,39 @@ const start = html`<h1>Connect apps to your account</h1>
 <li><a href="/docs/">API reference</a>: try operations and browse events</li>
 </ul>`;
 
-function tourPage({ user }: Tour): Html {
+function tourPage(tour: Tour): Html {
   return html`<h1>Your server is running</h1>
 <p class="soft">This tour shows what users, app developers and your services see.</p>
 <ol class="steps">
 <li><h2>Sign in as a user</h2>
-${
-  user === null
-    ? html`<p>There is no demo user, because other computers can reach the server. Create one with <code>npm run -s nuncio -- user create</code>, then open <a href="/account">the account page</a>.</p>`
-    : html`<p>Sign in to <a href="/account">the account page</a> as <code>${user.email}</code> with the password <code>${user.password}</code>.</p>`
-}</li>
+<p>${signInStep(tour)}</p></li>
 <li><h2>Connect an app</h2>
-<p>Run <code>npm run demo</code> in another terminal. Connect the demo app, publish an article, and watch the signed event arrive.</p></li>
+<p>${
+    tour.demo === null
+      ? html`Register one with <code>${tour.command} client create</code>, and send a user to the authorization endpoint. It asks the user for permission.`
+      : html`Run <code>${tour.demo}</code> in another terminal. Connect the demo app, publish an article, and watch the signed event arrive.`
+  }</p></li>
 <li><h2>Manage apps and webhooks</h2>
 <p>Open <a href="/console">the console</a>: register an app, subscribe a URL to events, and inspect each delivery.</p></li>
 <li><h2>Publish an event</h2>
-<p>Run <code>npm run -s nuncio -- trigger push</code>. It reaches every subscription that may receive it.</p></li>
+<p>${publishStep(tour)}</p></li>
 <li><h2>Read the API</h2>
 <p><a href="/docs/">The reference</a> lists every operation and event and sends requests for you.</p></li>
 </ol>
 <p class="soft small">This tour is shown in development only. In production <code>/</code> leads to your own page (<code>startUrl</code> in <code>nuncio.config.ts</code>).</p>`;
+}
+
+function signInStep({ user, loginUrl, command }: Tour): Html {
+  if (user !== null)
+    return html`Sign in to <a href="/account">the account page</a> as <code>${user.email}</code> with the password <code>${user.password}</code>.`;
+  if (loginUrl !== null)
+    return html`Open <a href="/account">the account page</a>. Your application signs the user in at <code>${loginUrl}</code>.`;
+  return html`There is no demo user, because other computers can reach the server. Create one with <code>${command} user create</code>, then open <a href="/account">the account page</a>.`;
+}
+
+function publishStep({ kind, user, command }: Tour): Html {
+  if (kind === null)
+    return html`Declare an event kind in <code>nuncio.config.ts</code>, and publish it with <code>POST /events</code>.`;
+  const words = `${command} trigger ${kind}${user === null ? ' --account ID' : ''}`;
+  return html`Run <code>${words}</code>. The event reaches every subscription that may receive it.`;
 }
