@@ -5,12 +5,12 @@
 
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { generateApi } from 'swagger-typescript-api';
 import { createScopeCatalogue } from '../src/grants/scopes.ts';
 import type { Operation, Parameter } from '../src/http/operation.ts';
 import { loadPlatform } from '../src/platform.ts';
 import { referenceParts } from '../src/reference_parts.ts';
 import { openApiDocument } from '../src/web/reference/openapi.ts';
+import { type JsonSchema, schemaType } from './schema_type.ts';
 
 const folder = join(import.meta.dirname, '..', 'src', 'console', 'api');
 
@@ -26,14 +26,14 @@ export async function writeConsoleApi(): Promise<void> {
     kinds: platform.eventKinds,
     scopes,
   });
-  const { files } = await generateApi({
-    spec: JSON.parse(JSON.stringify(document)),
-    silent: true,
-    generateClient: false,
-  });
-  const schemas = files.map((file) => file.fileContent).join('\n');
+  const { schemas } = JSON.parse(JSON.stringify(document)).components as {
+    schemas: Record<string, JsonSchema>;
+  };
+  const types = Object.entries(schemas).map(
+    ([name, schema]) => `export type ${name} = ${schemaType(schema)};`,
+  );
   const operations = parts.flatMap((part) => part.operations).map(operationType);
-  const source = `${schemas}\nexport interface Operations {\n${operations.join('\n')}\n}\n`;
+  const source = `${types.join('\n')}\nexport interface Operations {\n${operations.join('\n')}\n}\n`;
   const path = join(folder, 'generated.ts');
   mkdirSync(folder, { recursive: true });
   if (readOrNull(path) !== source) writeFileSync(path, source);

@@ -35,23 +35,21 @@ export async function openStorage(
   role: 'server' | 'command',
   log?: (line: string) => void,
 ): Promise<Storage> {
-  let loaded: Buffer | undefined;
-  const secret = () => {
-    loaded ??= loadSecret(config);
-    return loaded;
-  };
-  if (role === 'server') secret();
   if (config.databaseUrl !== null) {
+    // Few commands need the secret, and the others must not create a data directory for it.
+    let secret = role === 'server' ? loadSecret(config) : undefined;
     return {
       databaseUrl: withSchema(config.databaseUrl, config.databaseSchema),
       get secret() {
-        return secret();
+        secret ??= loadSecret(config);
+        return secret;
       },
       description: null,
       close: async () => {},
     };
   }
   if (role === 'command') await requireEmbedded(config);
+  const secret = loadSecret(config);
   const embedded = await startEmbedded({
     dataDir: config.dataDir,
     role,
@@ -59,9 +57,7 @@ export async function openStorage(
   });
   return {
     databaseUrl: withSchema(embedded.connectionString, config.databaseSchema),
-    get secret() {
-      return secret();
-    },
+    secret,
     description: embedded.description,
     close: () => embedded.stop(),
   };

@@ -12,6 +12,7 @@ import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { fetchNode, install, openShell, type User } from '../support/programs/installed_package.ts';
+import { prepareNodePackage } from '../support/programs/node_package.ts';
 import { freePort } from '../support/servers/server.ts';
 
 const run = promisify(execFile);
@@ -44,6 +45,11 @@ export default defineConfig({
 });
 `;
 
+/** The lines of the README for an installation in an empty folder. */
+const readme = await readFile(join(packed, 'README.md'), 'utf8');
+const [, block = ''] = /```sh\n(npm init -y\n[\s\S]*?)```/.exec(readme) ?? [];
+const [, , copyLine = '', ...otherLines] = block.trim().split('\n');
+
 const pushBody = { ref: 'refs/heads/main', commits: [], repository: { name: 'envoy' } };
 const machineOptions = ['--grant', 'client_credentials', '--scope', 'write:events'];
 
@@ -62,10 +68,17 @@ for (const version of versions) {
     const name = isRoot && user === null ? 'root' : 'an ordinary user';
     test(`the whole server runs on Node ${version} as ${name}`, { skip }, async (t) => {
       const work = await newWorkFolder(user);
+      // Without it, dev runs the example as well.
+      if (user === null) await run('sh', ['-ec', copyLine], { cwd: work });
       const port = String(await freePort());
       const shell = openShell(work, node, user, { PORT: port });
       const server = await shell.dev(t);
       const baseUrl = `http://localhost:${port}`;
+      await callAsPrinted(server.output());
+      assert.match(server.output(), /npx nuncio trigger push/);
+      const startPage = await (await fetch(baseUrl)).text();
+      assert.match(startPage, /npx nuncio trigger push/);
+      assert.doesNotMatch(server.output() + startPage, /npm run/);
       const { id: account } = JSON.parse(
         await shell.nuncio(
           'user',
@@ -102,11 +115,15 @@ for (const version of versions) {
     const work = await newWorkFolder(null);
     await writeFile(join(work, 'nuncio.config.ts'), ownConfig);
     const port = String(await freePort());
-    const server = await openShell(work, node, null, { PORT: port }).dev(t);
+    const shell = openShell(work, node, null, { PORT: port });
+    const server = await shell.dev(t);
     const kinds = await (await fetch(`http://localhost:${port}/asyncapi.json`)).text();
     assert.match(kinds, /note\.created/);
     assert.doesNotMatch(kinds, /article/);
-    assert.match(await (await fetch(`http://localhost:${port}/`)).text(), /Acme/);
+    const startPage = await (await fetch(`http://localhost:${port}/`)).text();
+    assert.match(startPage, /Acme/);
+    for (const text of [startPage, server.output()]) assert.match(text, /npx nuncio trigger note\.created/);
+    assert.match(await shell.nuncio('trigger', 'note.created'), /published note\.created/);
     await server.interrupt();
     assert.doesNotMatch(server.output(), /Warning/);
   });
@@ -124,6 +141,25 @@ for (const version of versions) {
     assert.ok(await verifyPassword('secret', made));
   });
 }
+
+test('the README’s lines for an empty folder are those that these tests run', async () => {
+  assert.match(block, /^npm init -y\nnpm install \S+\/nuncio-\d+\.\d+\.\d+\.tgz\ncp /);
+  assert.deepEqual(otherLines, ['npx nuncio dev']);
+  assert.match(block, new RegExp(archive.slice(archive.lastIndexOf('/')).replaceAll('.', '\\.')));
+  const { type } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8'));
+  assert.equal(type, 'commonjs');
+});
+
+test('start in an empty folder names the files that it looked for', async (t) => {
+  const work = await newWorkFolder(null);
+  const failed = await openShell(work, process.execPath, null, {})
+    .nuncio('start')
+    .catch((error) => error);
+  assert.equal(failed.code, 1);
+  assert.match(failed.stderr, /^nuncio: NUNCIO_CONFIG is not set: [^\n]+nuncio\.config\.ts[^\n]+\n$/);
+  await assert.rejects(stat(join(work, 'data')));
+  t.diagnostic(failed.stderr);
+});
 
 test('an older Node is refused in one sentence', async () => {
   const old = await fetchNode(file, '20');
@@ -176,11 +212,13 @@ for (const [module, resolution] of [
   });
 }
 
-test('publint and Are The Types Wrong find nothing', async () => {
+test('publint and Are The Types Wrong find nothing', async (t) => {
   const { publint } = await import('publint');
   const { messages } = await publint({ pkgDir: packed, strict: true, pack: false });
   assert.deepEqual(messages, []);
-  const attw = join(modules, '@arethetypeswrong', 'cli', 'dist', 'index.js');
+  const tool = await prepareNodePackage('@arethetypeswrong/cli', '0.18.5');
+  if ('missing' in tool) return t.skip(tool.missing);
+  const attw = join(tool.folder, 'dist', 'index.js');
   const words = [attw, archive, '--profile', 'esm-only', '--format', 'ascii'];
   const { code = 0, stdout } = await run(process.execPath, words).catch((error) => error);
   assert.equal(code, 0, stdout);
@@ -208,17 +246,37 @@ test('it has no file that does not belong, and none names one that is not there'
     const text = await readFile(join(packed, name), 'utf8');
     if (/[#@] sourceMappingURL=/.test(text)) lost.push(`${name}: a source map`);
     if (!name.endsWith('.md')) continue;
-    for (const [, link = ''] of text.matchAll(/\]\((?![a-z]+:|#)([^)#\s]+)/g)) {
-      const target = normalize(join(dirname(name), link));
-      // The examples, tests and benchmarks exist only in the repository.
-      const isElsewhere =
-        /^(examples|test|bench)\/|^(ARCHITECTURE|CONTRIBUTING)\.md$|^nuncio\.config\.ts$/.test(target);
-      if (isElsewhere) await stat(join(checkout, target));
-      else if (!has.has(target)) lost.push(`${name}: ${link}`);
+    for (const [, link = '', anchor] of text.matchAll(/\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]+))?\)/g)) {
+      const target = link === '' ? name : normalize(join(dirname(name), link));
+      if (anchor !== undefined && !(await anchorsOf(target)).has(anchor))
+        lost.push(`${name}: ${link}#${anchor}`);
+      if (!has.has(target)) lost.push(`${name}: ${link}`);
     }
   }
   assert.deepEqual(lost, []);
 });
+
+/** The anchors of a document's headings, as GitHub and npm make them. */
+async function anchorsOf(name: string): Promise<Set<string>> {
+  const text = await readFile(join(packed, name), 'utf8').catch(() => '');
+  const headings = [...text.matchAll(/^#+ (.+)$/gm)].map(([, title = '']) => title.toLowerCase());
+  return new Set(headings.map((title) => title.replace(/[^\p{L}\p{N}\s_-]/gu, '').replaceAll(' ', '-')));
+}
+
+/** Calls the API with a token, by the `curl` line that the server has printed. */
+async function callAsPrinted(output: string): Promise<void> {
+  const [, login = '', body = '', url = ''] = /curl -u (\S+) -d (\S+) (\S+)/.exec(output) ?? [];
+  const authorization = `Basic ${Buffer.from(login).toString('base64')}`;
+  const answer = await fetch(url, {
+    method: 'POST',
+    headers: { authorization },
+    body: new URLSearchParams(body),
+  });
+  const { access_token: token } = (await answer.json()) as { access_token: string };
+  const api = await fetch(new URL('/api', url), { headers: { authorization: `Bearer ${token}` } });
+  assert.equal(api.status, 200, output);
+  assert.deepEqual(((await api.json()) as { client: object }).client, { id: 'demo' });
+}
 
 async function publish(
   baseUrl: string,

@@ -40,7 +40,8 @@ export function cleanEnvironment(): NodeJS.ProcessEnv {
   return Object.fromEntries(entries);
 }
 
-async function npm(words: string[], cwd: string): Promise<string> {
+/** Runs npm as outside of this project. @returns its output */
+export async function npm(words: string[], cwd: string): Promise<string> {
   const { stdout, stderr } = await run('npm', [...words, '--no-audit', '--no-fund', '--prefer-offline'], {
     cwd,
     env: cleanEnvironment(),
@@ -71,10 +72,11 @@ export async function pack(target: string): Promise<string> {
   }
 }
 
-/** Packs this checkout and installs it into an empty folder. */
+/** Packs this checkout and installs it into an empty folder, where `npm init` has written the `package.json`. */
 export async function install(scope: Scope): Promise<Installed> {
   const archive = await pack(await newFolder(scope, 'packed'));
   const folder = await newFolder(scope, 'installed');
+  await npm(['init', '-y'], folder);
   const output = await npm(['install', archive], folder);
   return { folder, archive, output };
 }

@@ -43,6 +43,7 @@ function environmentOf(settings: Environment): NodeJS.ProcessEnv {
  * Runs a server command (`dev` or `start`). Stops it after the test, if it still runs.
  * @param nodeOptions Node options, before the file
  * @param file the command to run instead of the one in the sources
+ * @param cwd the current directory; by default the one of the tests, which has the example platform
  */
 export function startProcess(
   scope: Scope,
@@ -50,10 +51,12 @@ export function startProcess(
   settings: Environment,
   nodeOptions: string[] = [],
   file = cli,
+  cwd?: string,
 ): NuncioProcess {
   const child = spawn(process.execPath, [...nodeOptions, file, ...words], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: environmentOf(settings),
+    cwd,
   });
   let output = '';
   for (const stream of [child.stdout, child.stderr]) {
@@ -131,10 +134,14 @@ export interface CommandResult {
   stderr: string;
 }
 
-/** Runs a command until it exits. */
-export function runCommand(words: string[], settings: Environment): Promise<CommandResult> {
+/**
+ * Runs a command until it exits.
+ * @param cwd the current directory; by default the one of the tests, which has the example platform
+ */
+export function runCommand(words: string[], settings: Environment, cwd?: string): Promise<CommandResult> {
+  const options = { env: environmentOf(settings), cwd };
   return new Promise((resolve) => {
-    execFile(process.execPath, [cli, ...words], { env: environmentOf(settings) }, (error, stdout, stderr) => {
+    execFile(process.execPath, [cli, ...words], options, (error, stdout, stderr) => {
       resolve({ code: error === null ? 0 : Number(error.code ?? 1), stdout, stderr });
     });
   });
