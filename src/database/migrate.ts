@@ -45,6 +45,7 @@ async function migrateOnce(connectionString: string, schema: string): Promise<st
   const client = await connectClient(connectionString, applicationName);
   try {
     await client.query('begin');
+    await requireUsage(client, schema);
     await prepareSchema(client, schema);
     // One node at a time. Other roles of the database cannot lock the table.
     await client.query('lock table migrations in share row exclusive mode');
@@ -110,6 +111,19 @@ async function refuseNewer(client: pg.Client): Promise<void> {
   );
 }
 
+/** Without this privilege, the tables of an existing schema seem to be missing. */
+async function requireUsage(client: pg.Client, schema: string): Promise<void> {
+  const { rows } = await client.query<{ owner: string }>(
+    `select nspowner::regrole::text as owner from pg_namespace
+      where nspname = $1 and not has_schema_privilege(oid, 'usage')`,
+    [schema],
+  );
+  if (rows[0] === undefined) return;
+  throw new SchemaError(
+    `the database user has no privilege on the schema "${schema}": connect as its owner ${rows[0].owner}`,
+  );
+}
+
 /** Whether the database has Nuncio's schema, of any version. */
 export async function hasSchema(connectionString: string): Promise<boolean> {
   const client = await connectClient(connectionString, applicationName);
@@ -167,6 +181,7 @@ function explained(error: unknown, schema: string): unknown {
 export async function requireMigrated(connectionString: string): Promise<void> {
   const client = await connectClient(connectionString, applicationName);
   try {
+    await requireUsage(client, schemaOf(connectionString));
     const present = await isPresent(client, schemaOf(connectionString));
     const missing = present ? await pendingMigrations(client) : ['all of it'];
     if (missing.length > 0)

@@ -47,12 +47,13 @@ export async function connectClient(databaseUrl: string, applicationName: string
     application_name: applicationName,
     connectionTimeoutMillis: connectionMs,
   });
-  await client.connect();
   try {
+    await client.connect();
     await client.query(searchPathStatement(databaseUrl));
     return client;
   } catch (error) {
-    await client.end();
+    // Also after a refused connection, which the driver may leave open until PostgreSQL's timeout for authentication.
+    client.end().catch(() => {});
     throw error;
   }
 }

@@ -76,8 +76,8 @@ test('a configuration of any package type loads, and a mistake in it is one line
   await writeFile(join(folder, 'broken.ts'), 'export default {\n  brand: 1\n  eventKinds: [],\n};\n');
   await writeFile(join(folder, 'undefined.ts'), 'const a: number = 1;\nexport default { a, b };\n');
   const run = (file: string, word: string) => runCommand([word], { NUNCIO_CONFIG: file }, folder);
-  for (const type of ['"commonjs"', '"module"', 'null']) {
-    await writeFile(join(folder, 'package.json'), `{"type":${type}}`);
+  for (const type of ['{"type":"commonjs"}', '{"type":"module"}', '{}']) {
+    await writeFile(join(folder, 'package.json'), type);
     await writeFile(join(folder, 'own.ts'), declaration);
     const { stderr } = await run('own.ts', 'migrate');
     // The platform has loaded: what is missing is the database.
