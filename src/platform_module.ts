@@ -27,7 +27,7 @@ export async function importPlatformFile(file: string): Promise<{ default?: unkn
 /** Reads TypeScript with `import` or `export` as a module, whatever the type of its package. */
 const resolveTypeScript: ResolveHookSync = (specifier, context, nextResolve) => {
   const resolved = nextResolve(specifier, context);
-  if (resolved.format !== 'commonjs-typescript') return resolved;
+  if (!resolved.url.endsWith('.ts') || resolved.format === 'module-typescript') return resolved;
   const isModule = /^\s*(?:import|export)\b/m.test(readFileSync(fileURLToPath(resolved.url), 'utf8'));
   return isModule ? { ...resolved, format: 'module-typescript' } : resolved;
 };

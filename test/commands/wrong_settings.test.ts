@@ -84,7 +84,8 @@ test('a user without privileges is one line', async (t) => {
   const { rows } = await sql<{ role: string }>`select 'reader_' || pg_backend_pid() as role`.execute(db);
   const role = (rows[0] as { role: string }).role;
   await execute(settings.DATABASE_URL, `create role ${role} login password 'secret'`);
-  t.after(() => execute(settings.DATABASE_URL, `drop role ${role}`));
+  // By then the test's database is dropped, and with it what depends on the role.
+  t.after(() => execute(String(process.env.TEST_DATABASE_URL), `drop role ${role}`));
   const url = new URL(settings.DATABASE_URL);
   [url.username, url.password] = [role, 'secret'];
   await failsInOneLine({ ...settings, DATABASE_URL: url.href }, /privilege|permission/);
