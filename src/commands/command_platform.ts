@@ -1,4 +1,7 @@
-/** The platform of a command. Only `nuncio dev` falls back to the example, and commands beside such a server. */
+/**
+ * The platform of a command. Only `nuncio dev` on its embedded database falls back to the example, and commands beside such
+ * a server: an external database may be that of production, where the example would create its tables.
+ */
 
 import type { Config } from '../config/config.ts';
 import { ConfigError } from '../config/config.ts';
@@ -14,6 +17,6 @@ export async function loadCommandPlatform(config: Config): Promise<Platform> {
 }
 
 function mayUseExample({ mode, databaseUrl, dataDir }: Config): boolean {
-  if (mode !== 'command') return mode === 'dev';
-  return databaseUrl === null && findServer(dataDir)?.example === true;
+  if (databaseUrl !== null) return false;
+  return mode === 'dev' || findServer(dataDir)?.example === true;
 }

@@ -25,7 +25,7 @@ export const dev: Command = {
     const logger = pino({ level: config.logLevel, base: null }, stream);
     let clientSecret: string | null = null;
     const tourOf = (platform: Platform) =>
-      createTour(config, platform, clientSecret !== null && platform.accounts.login === null);
+      createTour(platform, clientSecret !== null && platform.accounts.login === null);
     await serve({
       config,
       logger,

@@ -13,14 +13,14 @@ import { demoClientId, demoUser } from './demo_data.ts';
 const isInstalled = !import.meta.filename.endsWith('.ts');
 
 /** @param hasUser whether the demo user exists */
-export function createTour(config: Config, platform: Platform, hasUser: boolean): Tour {
+export function createTour(platform: Platform, hasUser: boolean): Tour {
   const hasArticles = platform.eventKinds.some(({ name }) => name === 'article.published');
   return {
     user: hasUser ? demoUser : null,
     loginUrl: platform.accounts.login?.url ?? null,
     command: isInstalled ? 'npx nuncio' : 'npm run -s nuncio --',
     demo: !isInstalled && hasUser && hasArticles ? 'npm run demo' : null,
-    kind: config.configFile === null && config.databaseUrl !== null ? null : kindToTry(platform),
+    kind: kindToTry(platform),
   };
 }
 

@@ -38,6 +38,7 @@ test('no command creates the example’s tables in a database of production', as
   for (const words of [
     ['start'],
     ['start', '--no-migrate'],
+    ['dev'],
     ['migrate'],
     ['migrate', '--init'],
     ['trigger', 'push', '--init'],

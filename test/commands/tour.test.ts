@@ -1,7 +1,6 @@
 /** The banner of `nuncio dev` and its start page name only what works in this installation. */
 
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
 import { test } from 'node:test';
 import Fastify from 'fastify';
 import { createTour, nextSteps } from '../../src/commands/tour.ts';
@@ -22,7 +21,7 @@ const note = {
 function bannerOf(environment: Environment, declaration: PlatformDeclaration, hasUser = true): string {
   const config = loadConfig(environment, 'dev');
   const platform = createPlatform(declaration);
-  return nextSteps(config, createTour(config, platform, hasUser), 'demo-secret');
+  return nextSteps(config, createTour(platform, hasUser), 'demo-secret');
 }
 
 test('the banner names a kind that exists, and no demo without articles', async () => {
@@ -30,8 +29,7 @@ test('the banner names a kind that exists, and no demo without articles', async 
   assert.match(banner, /npm run -s nuncio -- trigger note\.created/);
   assert.doesNotMatch(banner, /npm run demo|trigger push/);
   assert.doesNotMatch(bannerOf({}, {}), /trigger/);
-  const config = loadConfig({}, 'dev');
-  const example = createTour(config, await loadPlatform(null), true);
+  const example = createTour(await loadPlatform(null), true);
   assert.deepEqual([example.kind, example.demo], ['push', 'npm run demo']);
 });
 
@@ -56,8 +54,7 @@ test('the start page names a kind that exists and where users sign in', async (t
     eventKinds: [note],
     accounts: { login: { url: 'http://localhost:4200/login' } },
   });
-  const config = loadConfig({ NUNCIO_CONFIG: join(import.meta.dirname, 'own.ts') }, 'dev');
-  const tour = createTour(config, platform, false);
+  const tour = createTour(platform, false);
   const app = Fastify().decorate('brand', platform.brand);
   t.after(() => app.close());
   registerStartPage(app, { tour, startUrl: null });
