@@ -13,9 +13,9 @@ import { compileCollection, type Report } from './collections/compile.ts';
 import { type Collection, readCollection } from './collections/declaration.ts';
 import { kindsOf } from './collections/kinds.ts';
 import { type ResourceType, withChildren } from './collections/resource_type.ts';
+import { importConfigFile } from './config/config_module.ts';
 import type { EventKind } from './events/kind.ts';
 import { type OAuthSettings, readOAuthSettings } from './oauth/settings.ts';
-import { importPlatformFile } from './platform_module.ts';
 import { type Brand, type BrandDeclaration, readBrand } from './web/brand.ts';
 import { readWebhookSettings, type WebhookDeclaration, type WebhookSettings } from './webhooks/settings.ts';
 
@@ -100,7 +100,7 @@ export async function loadPlatform(configFile: string | null): Promise<Platform>
   const file = resolve(configFile ?? defaultFile);
   let module: { default?: unknown };
   try {
-    module = await importPlatformFile(file);
+    module = await importConfigFile(file);
   } catch (error) {
     throw new PlatformError([`${file}: cannot be loaded: ${(error as Error).message}`]);
   }

@@ -12,7 +12,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
  * @param file absolute path
  * @throws Error with a message of one line
  */
-export async function importPlatformFile(file: string): Promise<{ default?: unknown }> {
+export async function importConfigFile(file: string): Promise<{ default?: unknown }> {
   if (!existsSync(file)) throw new Error('there is no such file');
   const hooks = registerHooks({ resolve: resolveTypeScript });
   try {
