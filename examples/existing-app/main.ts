@@ -68,6 +68,4 @@ async function linkPackages(): Promise<void> {
   for (const name of ['express', 'pg', 'openid-client', 'standardwebhooks']) {
     await symlink(join(checkout, 'node_modules', name), join(modules, name));
   }
-import { readOptions } from '../options.ts';
-import { runGuide } from './guide.ts';
 }

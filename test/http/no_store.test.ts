@@ -12,7 +12,7 @@ import { startTestServer } from '../support/servers/server.ts';
 
 const platform = await loadPlatform(null);
 const oauth = { ...platform.oauth, registration: 'open' as const };
-const login = { url: 'https://app.example.com/login', acrValues: [] };
+const login = { url: 'https://app.example.com/login', acrValues: [], administrators: false };
 const server = await startTestServer({ after }, {}, 'dev', {
   ...platform,
   oauth,
