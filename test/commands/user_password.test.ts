@@ -124,11 +124,14 @@ test('a reset ends account links, pending sign-ins and every token of the consol
   const { tokens } = await signInToConsole(server, account, { scope: 'openid admin' });
   const request = requester(server, String(tokens.access_token));
   assert.equal((await request('GET', '/admin/accounts')).status, 200);
-  const link = { accountId: account.id, clientId: 'machine', returnTo: null };
+  // Administrators have no account links.
+  const user = await createTestAccount(server);
+  const link = { accountId: user.id, clientId: 'machine', returnTo: null };
   const [used, unused] = [await createAccountLink(db, link), await createAccountLink(db, link)];
   const linked = new TestBrowser(server.baseUrl);
   assert.match((await linked.open(`${accountUrl}/link?code=${used.secret}`)).text, /Leave account/);
   await reset(account);
+  await reset(user);
   assert.doesNotMatch((await linked.open(accountUrl)).text, /Leave account/);
   const late = new TestBrowser(server.baseUrl);
   assert.equal((await late.open(`${accountUrl}/link?code=${unused.secret}`)).response.status, 400);
