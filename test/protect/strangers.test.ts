@@ -90,6 +90,7 @@ for (const cacheSeconds of [0, 1]) {
     const { ask, flood, introspected } = await setUp({ cacheSeconds });
     const known = await opaqueToken();
     assert.equal(await ask(known), 200);
+    const begunAt = performance.now();
     const isOver = flood(newOpaqueToken).then((statuses) => {
       assert.ok([...statuses].every((status) => status === 401 || status === 503));
       return true;
@@ -108,7 +109,9 @@ for (const cacheSeconds of [0, 1]) {
     assert.equal(await ask(known), 200);
     assert.equal(await ask(await signedToken()), 200);
     const strangers = introspected.length - 2 * count - 3;
-    assert.ok(strangers < floodLength * 0.6, `${strangers} requests for tokens that nobody issued`);
+    // 300 at once, then 10 a second, and those in flight when the allowance was used up.
+    const strangersMax = 350 + (10 * (performance.now() - begunAt)) / 1_000;
+    assert.ok(strangers < strangersMax, `${strangers} requests for tokens that nobody issued`);
   });
 }
 

@@ -12,10 +12,10 @@ import type { Lane } from './lane.ts';
 import type { LaneLeases } from './lane_leases.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 
-const laneForm = /^[1-9]\d{0,14}$/;
+const numberForm = /^[1-9]\d{0,15}$/;
 /** The lanes of a client's own subscriptions. */
 const clientForm = /^client:([\x21-\x7e]{1,2048})$/;
-const positionsForm = /^[1-9]\d{0,14}(,[1-9]\d{0,14}){0,99}$/;
+const positionsForm = /^[1-9]\d{0,15}(,[1-9]\d{0,15}){0,99}$/;
 
 export interface LaneHintsOptions {
   db: Database;
@@ -38,11 +38,13 @@ export class LaneHints {
   async changed({ payloads, isCut }: HintBatch): Promise<number> {
     const { lanes, leases } = this.#options;
     const texts = [...payloads];
-    const named = new Set(texts.filter((text) => laneForm.test(text)).map(Number));
+    const named = new Set(texts.filter((text) => numberForm.test(text)).map(Number));
     const clients = new Set(texts.flatMap((text) => clientForm.exec(text)?.[1] ?? []));
     await leases.reloadWhere(
       ({ id, subscription: { grantId, clientId } }) =>
         isCut || named.has(id) || (grantId === null && clientId !== null && clients.has(clientId)),
+      // It is not known yet whose these are.
+      (lane) => isCut || named.has(lane) || clients.size > 0,
     );
     const others = [...named].filter((lane) => !lanes.has(lane));
     // A lane of no node may be due now.

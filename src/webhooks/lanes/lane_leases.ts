@@ -145,15 +145,22 @@ export class LaneLeases {
     else this.claimSoon();
   }
 
-  /** Reloads some lanes of this node. Resolves when they have been read, or could not be. */
-  reloadWhere(isMeant: (lane: Lane) => boolean): Promise<void> {
+  /**
+   * Reloads some lanes of this node, and some that are being loaded: they may have been read before a change. Resolves when they
+   * have been read, or could not be.
+   */
+  reloadWhere(
+    isMeant: (lane: Lane) => boolean,
+    isMeantToo: (loading: number) => boolean = () => false,
+  ): Promise<void> {
     const { lanes, loader } = this.#options;
     const meant = [...lanes.all()].filter(isMeant);
     for (const lane of meant) {
       lane.dropWaiting();
       lane.isOpen = false;
     }
-    return loader.load(meant.map(({ id }) => id));
+    const ids = new Set([...meant.map(({ id }) => id), ...loader.loading().filter(isMeantToo)]);
+    return loader.load([...ids]);
   }
 
   /** A lane that no node leases may be due. */

@@ -54,6 +54,11 @@ export class LaneLoader {
     return this.#loading.size;
   }
 
+  /** The lanes that are being loaded. */
+  loading(): number[] {
+    return [...this.#loading.keys()];
+  }
+
   isLoading(id: number): boolean {
     return this.#loading.has(id);
   }

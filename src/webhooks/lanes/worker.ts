@@ -228,7 +228,8 @@ export class Worker {
 
   /** Reads everything again: notifications may be lost. */
   reloadAll(): void {
-    void this.#leases.reloadWhere(() => true);
+    const isMeant = () => true;
+    void this.#leases.reloadWhere(isMeant, isMeant);
   }
 
   /** Listens to what other nodes change. @param notifications not started yet */
