@@ -34,12 +34,11 @@ export interface InboxBatch {
   lastAccount: string;
 }
 
-/** Reads whether the inbox holds rows, and whether a server has announced that it polls. */
-export async function readInbox(db: Database): Promise<{ isWaiting: boolean; isPolled: boolean }> {
-  const { rows } = await sql<{ isWaiting: boolean; isPolled: boolean }>`
-    select exists (select from inbox) as "isWaiting", looks_until > clock_timestamp() as "isPolled"
-    from intake`.execute(db);
-  return rows[0] ?? { isWaiting: false, isPolled: false };
+/** Whether the inbox holds rows. */
+export async function isWaiting(db: Database): Promise<boolean> {
+  const { rows } = await sql<{ is_waiting: boolean }>`
+    select exists (select from inbox) as is_waiting`.execute(db);
+  return rows[0]?.is_waiting ?? false;
 }
 
 /**

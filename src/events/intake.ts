@@ -18,7 +18,7 @@ import {
   claimInbox,
   type InboxBatch,
   type InboxRow,
-  readInbox,
+  isWaiting,
   takeBatch,
   takeRow,
   updateFirstId,
@@ -75,7 +75,7 @@ export class Intake {
   #pollsUntil = Number.NEGATIVE_INFINITY;
   #announcedAt = Number.NEGATIVE_INFINITY;
   #updateLimitAt = Number.NEGATIVE_INFINITY;
-  /** When the inbox was last found empty, or a pass was committed. */
+  /** When the inbox was last found empty or claimed by another server, or a pass was committed. */
   #aliveAt = Number.NEGATIVE_INFINITY;
   /** Whether the last pass took rows: more may wait. */
   #hasTaken = false;
@@ -97,7 +97,7 @@ export class Intake {
     this.#running = this.#run();
   }
 
-  /** Whether the inbox is empty or makes progress. */
+  /** Whether the inbox is empty or makes progress here, or this server is ready to take over. */
   get isUp(): boolean {
     return performance.now() - this.#aliveAt < downAfterMs;
   }
@@ -122,10 +122,8 @@ export class Intake {
       this.#hasTaken = false;
       let isDrained = true;
       try {
-        const inbox = await readInbox(db);
-        if (inbox.isWaiting) isDrained = !(await this.#pass());
-        // A busy server that has the claim announces that it polls.
-        if (!inbox.isWaiting || inbox.isPolled) this.#aliveAt = performance.now();
+        if (await isWaiting(db)) isDrained = !(await this.#pass());
+        else this.#aliveAt = performance.now();
         await this.#updateLimit();
         await this.#vacuum.run(db, isDrained);
       } catch (error) {
@@ -150,9 +148,9 @@ export class Intake {
         if (taken.rejected.length > 0) await keepRejected(tx, taken.rejected);
         return taken;
       });
-      // Another server has claimed the inbox.
-      if (taken === undefined || lot === undefined) return false;
       this.#aliveAt = performance.now();
+      // Another server has claimed the inbox, and this one stands by. PostgreSQL ends the claim of a paused server after a while.
+      if (taken === undefined || lot === undefined) return false;
       this.#after = lot.lastAccount;
       this.#lotRows = Math.min(lotRowsMax, this.#lotRows * 2);
       onPublished(taken.stored);
