@@ -35,6 +35,8 @@ export interface LeaseOptions {
   name: string;
   /** This process, by an id that no other process has. */
   holder: string;
+  /** Whether the holder's work makes progress. Otherwise the lease is not renewed, so that another node can do the work. */
+  mayRenew?: () => boolean;
   onError: (error: Error) => void;
 }
 
@@ -44,7 +46,6 @@ export class Lease {
   /** On the monotonic clock. */
   #heldUntil = Number.NEGATIVE_INFINITY;
   #timer: NodeJS.Timeout | undefined;
-  #isRenewing = false;
 
   constructor(options: LeaseOptions) {
     this.#options = options;
@@ -113,23 +114,22 @@ export class Lease {
     this.#heldUntil = Number.NEGATIVE_INFINITY;
   }
 
+  /** Does not wait for an earlier renewal: its connection may be frozen, and the next one takes another. Few can overlap. */
   async #renew(): Promise<void> {
-    if (this.#isRenewing) return;
-    const { db, name, holder, onError } = this.#options;
+    const { db, name, holder, mayRenew = () => true, onError } = this.#options;
+    if (!this.isHeld || !mayRenew()) return;
     const fence = this.#fence;
     const askedAt = performance.now();
-    this.#isRenewing = true;
     try {
       const { rows } = await sql`
         update leases set expires_at = ${expiry}
         where name = ${name} and holder = ${holder} and fence = ${fence}::bigint returning name`.execute(db);
       if (fence !== this.#fence || !this.isHeld) return;
       if (rows.length === 0) this.forget();
-      else this.#heldUntil = askedAt + leaseMs - marginMs;
+      // A later renewal may have finished first.
+      else this.#heldUntil = Math.max(this.#heldUntil, askedAt + leaseMs - marginMs);
     } catch (error) {
       onError(error as Error);
-    } finally {
-      this.#isRenewing = false;
     }
   }
 }

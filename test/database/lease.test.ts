@@ -2,8 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
+import { openDatabase } from '../../src/database/database.ts';
 import { Lease, releaseLeasesOf } from '../../src/database/lease.ts';
+import { startDatabaseProxy } from '../support/database/database_proxy.ts';
 import { openTestDatabase } from '../support/database/open_database.ts';
 import { until } from '../support/webhooks/apps.ts';
 
@@ -83,4 +86,45 @@ test('a lease is free when the database’s clock was set back, and when its hol
   assert.equal(await two.acquire(), 'self');
   await releaseLeasesOf(db, ['two']);
   assert.equal(await one.acquire(), 'self');
+});
+
+test('a holder keeps its lease when one of its connections freezes', async (t) => {
+  const { db, url } = await openTestDatabase(t, 2);
+  const proxy = await startDatabaseProxy(url);
+  const frozen = openDatabase({ connectionString: proxy.url, connectionsMax: 4 });
+  const lease = new Lease({ db: frozen, name: 'fan-out', holder: 'one', onError: () => {} });
+  assert.equal(await lease.acquire(), 'self');
+  proxy.freeze();
+  // Longer than the lease.
+  const end = performance.now() + 5_000;
+  while (performance.now() < end) {
+    assert.equal(lease.isHeld, true);
+    await sleep(100);
+  }
+  const { rows } =
+    await sql`select from leases where name = 'fan-out' and expires_at > clock_timestamp()`.execute(db);
+  assert.equal(rows.length, 1);
+  lease.forget();
+  proxy.mend();
+  await frozen.destroy();
+  await proxy.close();
+});
+
+test('a lease expires while the work of its holder makes no progress', async (t) => {
+  const { db, two } = await open(t);
+  const stuck = new Lease({
+    db,
+    name: 'fan-out',
+    holder: 'stuck',
+    mayRenew: () => false,
+    onError: assert.fail,
+  });
+  t.after(() => stuck.forget());
+  assert.equal(await stuck.acquire(), 'self');
+  assert.equal(await two.acquire(), 'other');
+  await until(
+    () => two.acquire(),
+    (holder) => holder === 'self',
+  );
+  assert.equal(stuck.isHeld, false);
 });

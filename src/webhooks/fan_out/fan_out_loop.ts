@@ -32,6 +32,11 @@ const paceMs = 5;
 const passesAtOnce = 3;
 /** Milliseconds after which the database cancels a pass: of many events, and of a single event. */
 const passTimeoutMs = { many: 4_000, single: 9_000 };
+/**
+ * Milliseconds for a pass and what belongs to it, after which the leader does not renew its lease: longer than the database takes to
+ * cancel its statements. Then the connection is frozen.
+ */
+const turnMsMax = 20_000;
 /** Milliseconds that a pass waits for a locked lane. */
 const lockTimeoutMs = 1_000;
 /** Milliseconds without progress after which a part of the worker counts as down. */
@@ -82,11 +87,14 @@ export class FanOutLoop {
   readonly #unmarked: Pick<FanOutPass, 'additions' | 'events'>[] = [];
   /** Time of the last finished pass, or of the last check that another node is leader. */
   #aliveAt = Number.NEGATIVE_INFINITY;
+  /** When the leader began its current pass and what belongs to it. */
+  #turnBegunAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: FanOutLoopOptions) {
     this.#options = options;
     const { db, node, onError } = options;
-    this.#lease = new Lease({ db, name: 'fan-out', holder: node, onError });
+    const mayRenew = () => performance.now() - this.#turnBegunAt < turnMsMax;
+    this.#lease = new Lease({ db, name: 'fan-out', holder: node, mayRenew, onError });
   }
 
   start(): void {
@@ -127,7 +135,9 @@ export class FanOutLoop {
   async #run(): Promise<void> {
     while (!this.#isStopped) {
       try {
+        this.#turnBegunAt = performance.now();
         const holder = await this.#lease.acquire();
+        if (this.#isStopped) break;
         if (holder === 'self') {
           await this.#options.db.connection().execute((connection) => this.#lead(connection));
           continue;
@@ -138,10 +148,13 @@ export class FanOutLoop {
         if (this.#isStopped) break;
         if (error instanceof LeaseLostError) continue;
         this.#options.onError(error as Error);
+        // There was no free connection to lead on.
+        if (this.#lease.isHeld) await this.#lease.release();
         await sleep(200);
       }
     }
-    if (this.#lease.isHeld) await this.#lease.release();
+    if (this.#isAbandoned) this.#lease.forget();
+    else if (this.#lease.isHeld) await this.#lease.release();
   }
 
   async #lead(connection: Database): Promise<void> {
@@ -155,6 +168,7 @@ export class FanOutLoop {
       await this.#markDue(connection);
       while (!this.#isStopped) {
         await this.#keepPace();
+        this.#turnBegunAt = performance.now();
         if (!this.#lease.isHeld) throw new LeaseLostError();
         this.#isWoken = false;
         const isDrained = await this.#pass(connection);
