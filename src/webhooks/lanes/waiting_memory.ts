@@ -78,6 +78,13 @@ export class Tenant {
     return this.#bodies.has(position);
   }
 
+  /** Whether a delivery in memory refers to one of the positions. Takes time for the shorter of the two lists only. */
+  hasAny(positions: ReadonlySet<number>): boolean {
+    if (positions.size > this.#bodies.size)
+      return this.#bodies.keys().some((position) => positions.has(position));
+    return positions.values().some((position) => this.#bodies.has(position));
+  }
+
   /** A delivery of the event now waits in memory. @returns the event object that all its deliveries share */
   add(position: number, event: EventContent): EventContent {
     this.waiting += 1;
