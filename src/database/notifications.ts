@@ -104,9 +104,12 @@ export class Notifications {
       this.#checkQueue(client).catch((error: Error) => this.#lost(client, error));
     }, heartbeatMs);
     this.#heartbeat.unref();
-    for (const listeners of this.#listeners.values()) {
-      for (const { listener } of listeners) listener.onListening?.();
-    }
+    this.#catchUp();
+  }
+
+  /** Earlier notifications may be lost. */
+  #catchUp(): void {
+    for (const { listener } of [...this.#listeners.values()].flat()) listener.onListening?.();
   }
 
   async #checkQueue(client: pg.Client): Promise<void> {
@@ -120,7 +123,10 @@ export class Notifications {
         ),
       );
     }
+    // Since the last check, the database may have left notifications out.
+    const mayHaveLost = !this.#hasRoom || !hasRoom;
     this.#hasRoom = hasRoom;
+    if (mayHaveLost) this.#catchUp();
   }
 
   /** Reconnects, because the current connection may lead to a former primary. */

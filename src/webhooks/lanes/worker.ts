@@ -240,7 +240,11 @@ export class Worker {
       // Changes during the lost connection were not received.
       onListening: () => this.reloadAll(),
     });
-    notifications.listen('event_erased', { onHints: (batch) => hints.erased(batch) });
+    notifications.listen('event_erased', {
+      onHints: (batch) => hints.erased(batch),
+      // The lanes are read again, too, as above.
+      onListening: () => this.#options.cache.clear(),
+    });
     notifications.listen(deliveryHoldChannel, {
       pauseMs: holdPauseMs,
       onHints: (batch) => this.#holds.heed(batch),
