@@ -73,12 +73,29 @@ end $$;
 update nodes set name = null;
 create unique index nodes_name on nodes (name);
 
--- A server of an earlier version that fans out holds an advisory lock and would not notice the new leader. Its session ends here,
--- and without the function it cannot lead again.
-select pg_terminate_backend(l.pid)
-from pg_locks l join pg_stat_activity a on a.pid = l.pid
-where l.locktype = 'advisory' and l.objsubid = 1 and l.pid <> pg_backend_pid() and a.usename = current_user
-  and l.database = (select oid from pg_database where datname = current_database())
-  and ((l.classid::bigint << 32) | l.objid::bigint) = lock_key('fan-out');
+-- A server of an earlier version that fans out holds an advisory lock and would not notice the new leader. Its session ends here.
+-- The lock is then held until this migration commits, so that no other one gets it, and without the function none can lead again.
+do $$
+declare
+  former text := current_setting('lock_timeout');
+begin
+  perform set_config('lock_timeout', '200ms', true);
+  -- A role that the migration cannot stop may hold the lock, too: then servers of earlier versions cannot lead either.
+  for attempt in 1..10 loop
+    -- Otherwise a session that has begun since the last look is not seen.
+    perform pg_stat_clear_snapshot();
+    perform pg_terminate_backend(l.pid)
+    from pg_locks l join pg_stat_activity a on a.pid = l.pid
+    where l.locktype = 'advisory' and l.objsubid = 1 and l.pid <> pg_backend_pid() and a.usename = current_user
+      and l.database = (select oid from pg_database where datname = current_database())
+      and ((l.classid::bigint << 32) | l.objid::bigint) = lock_key('fan-out');
+    begin
+      perform pg_advisory_xact_lock(lock_key('fan-out'));
+      exit;
+    exception when lock_not_available then
+    end;
+  end loop;
+  perform set_config('lock_timeout', former, true);
+end $$;
 
 drop function lock_key(text);
