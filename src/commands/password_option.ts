@@ -29,7 +29,9 @@ export async function readPassword(
 ): Promise<string> {
   const given = textOption(values, 'password');
   if (given === undefined && input.isTTY === true) return askTwice(input, output);
-  if (given === undefined) throw new UsageError('--password is required');
+  if (given === undefined) {
+    throw new UsageError('--password is required without a terminal; --password - reads standard input');
+  }
   if (given !== '-') return given;
   for await (const line of createInterface({ input })) return line;
   throw new UsageError('--password is -, but standard input is empty');

@@ -28,7 +28,9 @@ export const trigger: Command = {
     const wanted = textOption(values, 'account');
     const id = await withDatabase(config, async (db) => {
       const accountId = await findAccountId(db, wanted ?? demoUser.email);
-      if (accountId === undefined && wanted === undefined) throw new UsageError('--account is required');
+      if (accountId === undefined && wanted === undefined) {
+        throw new UsageError(`--account is required, because there is no user ${demoUser.email}`);
+      }
       if (accountId === undefined) throw new CommandError(`account "${wanted}" not found`);
       // No notification is needed: a running server polls every second.
       return db.transaction().execute((tx) => appendEvent(tx, { accountId, kind, body }));

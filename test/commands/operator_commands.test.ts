@@ -67,7 +67,7 @@ test('trigger refuses an unknown kind, an invalid body and an unknown account', 
     /account "nobody@example.com" not found/,
   );
   // This database has no demo user of development mode.
-  await fails({}, 'push', UsageError, /--account is required/);
+  await fails({}, 'push', UsageError, /--account is required, because there is no user demo@example\.com/);
   const { rows } = await sql`select from events where account_id = ${account.id}`.execute(server.db);
   assert.equal(rows.length, 0);
 });

@@ -38,6 +38,9 @@ test('- reads the first line of standard input, and the option is required witho
   input.end('from a file\nanother line\n');
   assert.equal(await readPassword({ password: '-' }, input), 'from a file');
   await assert.rejects(readPassword({ password: '-' }, new PassThrough().end()), /standard input is empty/);
-  await assert.rejects(readPassword({}, new PassThrough()), /--password is required/);
+  await assert.rejects(
+    readPassword({}, new PassThrough()),
+    /--password is required without a terminal; --password - reads standard input/,
+  );
   assert.equal(await readPassword({ password: 'as it is' }, new PassThrough()), 'as it is');
 });
