@@ -287,7 +287,8 @@ class Engine {
   readonly #onError = (error: Error): void => {
     // Errors of an engine that has already ended do not matter.
     if (this.#isAbandoned) return;
-    this.#post({ type: 'warning', fields: { err: describe(error) }, message: 'delivery engine' });
+    const fields = { err: describe(error) };
+    this.#post({ type: 'warning', fields, message: 'the delivery engine had an error and continues' });
   };
 }
 
