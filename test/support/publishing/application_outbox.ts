@@ -43,6 +43,8 @@ async function openPostgres(scope: Scope, names: Names): Promise<TestOutbox> {
   const pools: pg.Pool[] = [];
   const connect = () => {
     const pool = new pg.Pool({ connectionString: database.url, max: 3 });
+    // The pool ends before its connections have closed, and dropping the database terminates those.
+    pool.on('connect', (client) => client.on('error', () => {}));
     pools.push(pool);
     return pool;
   };
