@@ -19,7 +19,9 @@ create table accounts (
   disabled_at timestamptz,
   -- `application` if a machine client of the accounts API disabled the account; such a client may enable it again. Null if the
   -- operator did.
-  disabled_by text check (disabled_by = 'application')
+  disabled_by text check (disabled_by = 'application'),
+  -- Counts how often all sessions of the account were ended. A sign-in that began before the last time is no longer valid.
+  sign_in_epoch integer not null default 0
 );
 
 -- Local users sign in with their address, so it is unique among local accounts. The address of an external account is only

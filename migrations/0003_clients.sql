@@ -25,6 +25,8 @@ create table clients (
   -- issued, and the withdrawal list contains the epochs that ended. Invalidation therefore does not compare clocks of nodes.
   epoch uuid not null default gen_random_uuid(),
   verified_at timestamptz,
+  -- When the app last lost its verification. Consent that users gave before does not spare them the consent page.
+  unverified_at timestamptz,
   -- Suspension is reversible. Meanwhile the client gets no tokens, its grants do not work, and its deliveries stop.
   suspended_at timestamptz,
   -- The digest in the URL of the uploaded logo. Null without a logo.
@@ -53,6 +55,47 @@ create trigger client_suspended_begins_epoch before update of suspended_at on cl
   for each row when (old.suspended_at is null and new.suspended_at is not null)
   execute function begin_client_epoch();
 
+-- Verification applies to the description that an administrator read and ends when that changes, whichever statement changes it.
+-- This is what an administrator verifies, by the names of RFC 7591: everything that users see, or that decides who gets what.
+-- Members that are unknown here count, too.
+create function verified_description(client clients) returns jsonb language sql stable set search_path from current as $$
+  select client.metadata - '{contacts,software_id,software_version}'::text[] || jsonb_build_object(
+    'client_name', client.name, 'redirect_uris', client.redirect_uris, 'grant_types', client.grant_types,
+    'scope', client.scopes, 'token_endpoint_auth_method', client.auth_method, 'require_pkce', client.require_pkce,
+    'logo', client.logo)
+$$;
+
+-- A statement that sets verified_at itself, to a new time or to null, decides about the verification. Times of changes increase,
+-- also in milliseconds, so that an administrator can name the version that they read.
+create function check_verification() returns trigger language plpgsql set search_path from current as $$
+declare
+  old_description jsonb;
+  new_description jsonb;
+begin
+  new.updated_at := greatest(new.updated_at, old.updated_at + interval '1 millisecond');
+  if old.verified_at is null then
+    return new;
+  end if;
+  if new.verified_at = old.verified_at then
+    old_description := verified_description(old);
+    new_description := verified_description(new);
+    if old_description <> new_description then
+      new.verified_at := null;
+      insert into audit_entries (kind, client_id, details) values ('app.unverified', new.id, jsonb_build_object(
+        'changed', array(
+          select name from jsonb_object_keys(old_description || new_description) as name
+          where old_description -> name is distinct from new_description -> name order by name)));
+    end if;
+  end if;
+  if new.verified_at is null then
+    new.unverified_at := clock_timestamp();
+  end if;
+  return new;
+end $$;
+
+create trigger client_verification before update on clients
+  for each row execute function check_verification();
+
 -- Digests of client secrets. A client has several while a secret is being replaced.
 create table client_secrets (
   client_id text not null references clients on delete cascade,
@@ -70,7 +113,7 @@ create unique index client_secrets_id on client_secrets (id);
 -- Every node caches clients and receives a notification of each change.
 create function notify_client_changed() returns trigger language plpgsql set search_path from current as $$
 begin
-  perform pg_notify(current_schema() || '.client_changed', coalesce(new.id, old.id));
+  perform announce('client_changed', coalesce(new.id, old.id));
   return null;
 end $$;
 
@@ -79,7 +122,7 @@ create trigger client_changed after insert or update or delete on clients
 
 create function notify_client_secret_changed() returns trigger language plpgsql set search_path from current as $$
 begin
-  perform pg_notify(current_schema() || '.client_changed', coalesce(new.client_id, old.client_id));
+  perform announce('client_changed', coalesce(new.client_id, old.client_id));
   return null;
 end $$;
 

@@ -42,7 +42,7 @@ create index withdrawals_transaction on withdrawals (transaction_id);
 
 create function notify_withdrawal() returns trigger language plpgsql set search_path from current as $$
 begin
-  perform pg_notify(current_schema() || '.withdrawal', new.kind || ':' || new.subject);
+  perform announce('withdrawal', new.kind || ':' || new.subject);
   return null;
 end $$;
 

@@ -17,6 +17,26 @@ create table login_sessions (
 create index login_sessions_account on login_sessions (account_id) where account_id is not null;
 create index login_sessions_expiry on login_sessions (expires_at);
 
+-- Grants of the server's own apps (src/clients/own_clients.ts), which belong to the login session that made them. The foreign key
+-- prevents a grant for a session that has just ended. Owner: src/oauth/storage/session.ts.
+create table session_grants (
+  grant_id uuid primary key references grants on delete cascade,
+  session_uid text not null references login_sessions (uid) on delete cascade
+);
+
+create index session_grants_session on session_grants (session_uid);
+
+-- Every statement that deletes a session, also because it expired, withdraws these grants.
+create function end_grant_of_session() returns trigger language plpgsql set search_path from current as $$
+begin
+  update grants set withdrawn_at = now(), updated_at = now(), withdrawn_reason = 'session_ended'
+  where id = old.grant_id and withdrawn_at is null;
+  return null;
+end $$;
+
+create trigger session_grant_ended after delete on session_grants
+  for each row execute function end_grant_of_session();
+
 -- Authorization requests that wait for the user to sign in or consent.
 create table interactions (
   uid text primary key,
@@ -109,7 +129,7 @@ create table signing_keys (
 
 create function notify_signing_keys_changed() returns trigger language plpgsql set search_path from current as $$
 begin
-  perform pg_notify(current_schema() || '.signing_keys', '');
+  perform announce('signing_keys', '');
   return null;
 end $$;
 

@@ -86,7 +86,7 @@ create index failing_warnings_next on failing_warnings (disables_at, lane);
 
 -- Nodes cache subscriptions. This notification makes them read a subscription again after the commit.
 create function notify_lane_changed(lane bigint) returns void language sql set search_path from current as $$
-  select pg_notify(current_schema() || '.lane_changed', lane::text)
+  select announce('lane_changed', lane::text)
 $$;
 
 create function subscription_changed() returns trigger language plpgsql set search_path from current as $$
@@ -105,7 +105,7 @@ begin
   update subscriptions set state = 'ended', ended_at = now(), updated_at = now()
   where grant_id = old.id and state <> 'ended';
   if exists (select from subscriptions where client_id = old.client_id and owner = 'client' and state <> 'ended') then
-    perform pg_notify(current_schema() || '.lane_changed', 'client:' || old.client_id);
+    perform announce('lane_changed', 'client:' || old.client_id);
   end if;
   return null;
 end $$;
@@ -122,7 +122,7 @@ create function review_subscriptions_of_grant() returns trigger language plpgsql
 begin
   perform notify_lane_changed(s.lane) from subscriptions s where s.grant_id = new.id and s.state <> 'ended';
   if exists (select from subscriptions where client_id = new.client_id and owner = 'client' and state <> 'ended') then
-    perform pg_notify(current_schema() || '.lane_changed', 'client:' || new.client_id);
+    perform announce('lane_changed', 'client:' || new.client_id);
   end if;
   return null;
 end $$;
@@ -140,7 +140,7 @@ begin
     return null;
   end if;
   perform notify_lane_changed(s.lane) from subscriptions s where s.account_id = new.id and s.state <> 'ended';
-  perform pg_notify(current_schema() || '.lane_changed', 'client:' || g.client_id)
+  perform announce('lane_changed', 'client:' || g.client_id)
   from grants g where g.account_id = new.id and g.withdrawn_at is null
     and exists (select from subscriptions s where s.client_id = g.client_id and s.owner = 'client');
   return null;
@@ -161,15 +161,15 @@ begin
     where client_id = old.id and state <> 'ended';
     return null;
   end if;
-  perform pg_notify(current_schema() || '.lane_changed', 'client:' || new.id);
+  perform announce('lane_changed', 'client:' || new.id);
   return null;
 end $$;
 
 create trigger client_deleted_ends_subscriptions after delete on clients
   for each row execute function client_of_subscriptions_changed();
 
-create trigger client_disabled_stops_subscriptions
-  after update of disabled_at, suspended_at, verified_at, may_subscribe on clients
+-- Without a list of columns: such a trigger ignores columns that another trigger changes.
+create trigger client_disabled_stops_subscriptions after update on clients
   for each row when (
     (old.disabled_at is null, old.suspended_at is null, old.verified_at is null, old.may_subscribe)
     is distinct from (new.disabled_at is null, new.suspended_at is null, new.verified_at is null, new.may_subscribe))

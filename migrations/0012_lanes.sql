@@ -46,9 +46,31 @@ create table nodes (
   -- A running node reads the database every second and increments this counter. Other nodes compare the counter with their own
   -- monotonic clocks, not with the time of day. 0 for a node that does not count.
   looks bigint not null default 0,
-  -- NUNCIO_NODE_NAME, or null.
-  name text
+  -- NUNCIO_NODE_NAME, or null. One running node has each name (src/webhooks/lanes/node_name.ts).
+  name text,
+  -- The heartbeat counter at which another node found this one silent: a node without a heartbeat for some seconds starts nothing until
+  -- it reads the database again. The node is silent while its counter still has this value, so a withdrawal need not wait to observe
+  -- it by itself.
+  silent_looks bigint,
+  -- The epoch of that observation. After a failover, a counter can have an earlier value again.
+  silent_epoch uuid
 );
+
+create unique index nodes_name on nodes (name);
+
+-- The database's clock as its nodes have seen it. Each heartbeat stores the time. A stored time in the future shows that the clock
+-- went back. One statement then brings forward the times that were planned before and stores the new time, so this happens once,
+-- whichever node does it. Owner: src/webhooks/lanes/clock_steps.ts.
+create table database_clock (
+  -- At most one row.
+  id boolean primary key default true check (id),
+  -- The time of the last heartbeat. Times that nodes planned are relative to the clock that showed this time.
+  latest timestamptz not null,
+  -- How often the clock went back.
+  steps bigint not null default 0
+) with (fillfactor = 50);
+
+insert into database_clock (latest) values (clock_timestamp());
 
 -- Bytes of responses stored with attempts, per tenant (an account, or an app for its own subscriptions) and day. Above a daily
 -- budget, attempts are stored without responses. Owner: src/webhooks/lanes/attempt_budget.ts.

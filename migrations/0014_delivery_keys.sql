@@ -17,7 +17,7 @@ create table delivery_keys (
 
 create function notify_delivery_keys_changed() returns trigger language plpgsql set search_path from current as $$
 begin
-  perform pg_notify(current_schema() || '.delivery_keys', '');
+  perform announce('delivery_keys', '');
   return null;
 end $$;
 

@@ -122,7 +122,7 @@ begin
   -- The notification wakes the servers at commit. Commits with a notification are serialized, so there is none while a server
   -- polls. If the transaction outlives the polling, the event waits for the next idle poll, which comes every second.
   if not is_polled then
-    perform pg_notify(current_schema() || '.inbox', '');
+    perform announce('inbox', '');
   end if;
   return event_id;
 end $$;

@@ -56,3 +56,12 @@ create table upstream_logins (
 create index upstream_logins_expiry on upstream_logins (expires_at);
 create index upstream_logins_interaction on upstream_logins (interaction_uid) where interaction_uid is not null;
 create index upstream_logins_account on upstream_logins (account_id) where account_id is not null;
+
+-- Issuers whose identities were disconnected from an account. Their next sign-in does not connect them again by the email
+-- address; only the user does. Owner: src/accounts/upstream/identity.ts.
+create table disconnected_issuers (
+  account_id uuid not null references accounts on delete cascade,
+  issuer text collate "C" not null,
+  disconnected_at timestamptz not null default now(),
+  primary key (account_id, issuer)
+);

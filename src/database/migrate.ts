@@ -49,7 +49,7 @@ async function migrateOnce(connectionString: string, schema: string): Promise<st
     await prepareSchema(client, schema);
     // One node at a time. Other roles of the database cannot lock the table.
     await client.query('lock table migrations in share row exclusive mode');
-    await refuseNewer(client);
+    await refuseUnknown(client);
     const applied = await pendingMigrations(client).then((pending) => applyAll(client, pending));
     // By default PostgreSQL lets every role execute a new function.
     if (applied.length > 0)
@@ -75,7 +75,6 @@ async function prepareSchema(client: pg.Client, schema: string): Promise<void> {
       `the schema "${schema}" holds tables of another application: set NUNCIO_DATABASE_SCHEMA to another name`,
     );
   }
-  await refusePrototype(client);
   // PostgreSQL requires the privilege to create schemas even with `if not exists`.
   if (!isThere) await client.query(`create schema "${schema}"`);
   if (isOurs) return;
@@ -86,26 +85,19 @@ async function prepareSchema(client: pg.Client, schema: string): Promise<void> {
     )`);
 }
 
-/** Versions before the first release kept their tables in `public`. They cannot be upgraded. */
-async function refusePrototype(client: pg.Client): Promise<void> {
-  const names = ['migrations', 'database_epochs', 'lane_progress', 'held_stretches', 'standstill_answers'];
-  const { rows } = await client.query<{ count: number }>(
-    `select count(*)::int as count from pg_class
-      where relnamespace = to_regnamespace('public') and relkind in ('r', 'p') and relname = any($1::text[])`,
-    [names],
-  );
-  if (rows[0]?.count !== names.length) return;
-  throw new SchemaError(
-    'this database was created by a version of Nuncio before its first release and cannot be upgraded: use an empty database or, for the embedded one, another NUNCIO_DATA_DIR',
-  );
-}
-
-/** @throws SchemaError if a newer version has migrated the schema: this version does not know what it means */
-async function refuseNewer(client: pg.Client): Promise<void> {
-  const files = new Set(await readdir(directory));
+/** @throws SchemaError if the schema was migrated by a newer version, or by one before the baseline of migrations */
+async function refuseUnknown(client: pg.Client): Promise<void> {
+  const files = await listMigrations();
   const { rows } = await client.query<{ name: string }>('select name from migrations order by name');
-  const unknown = rows.map(({ name }) => name).filter((name) => !files.has(name));
-  if (unknown.length === 0) return;
+  const unknown = rows.map(({ name }) => name).filter((name) => !files.includes(name));
+  const [first] = unknown;
+  if (first === undefined) return;
+  // A newer version only adds migrations after the last one.
+  if (first < (files.at(-1) ?? '')) {
+    throw new SchemaError(
+      'this database was made by a version of Nuncio before its first release and cannot be upgraded: use an empty database or, for the embedded one, another NUNCIO_DATA_DIR',
+    );
+  }
   throw new SchemaError(
     `the schema belongs to a newer version of Nuncio (${unknown.join(', ')}): run that version, or restore a backup from before its migration`,
   );
@@ -146,10 +138,13 @@ async function isPresent(client: pg.Client, schema: string): Promise<boolean> {
 
 /** Returns the names of migrations that are not applied yet, for `/readyz` and `start --no-migrate`. */
 export async function pendingMigrations(client: pg.Client): Promise<string[]> {
-  const files = (await readdir(directory)).filter((name) => name.endsWith('.sql')).sort();
   const { rows } = await client.query<{ name: string }>('select name from migrations');
   const done = new Set(rows.map((row) => row.name));
-  return files.filter((name) => !done.has(name));
+  return (await listMigrations()).filter((name) => !done.has(name));
+}
+
+async function listMigrations(): Promise<string[]> {
+  return (await readdir(directory)).filter((name) => name.endsWith('.sql')).sort();
 }
 
 async function applyAll(client: pg.Client, names: string[]): Promise<string[]> {
@@ -183,10 +178,10 @@ export async function requireMigrated(connectionString: string): Promise<void> {
   try {
     await requireUsage(client, schemaOf(connectionString));
     const present = await isPresent(client, schemaOf(connectionString));
+    if (present) await refuseUnknown(client);
     const missing = present ? await pendingMigrations(client) : ['all of it'];
     if (missing.length > 0)
       throw new SchemaError(`the schema lacks ${missing.join(', ')}: run nuncio migrate`);
-    await refuseNewer(client);
   } finally {
     await client.end();
   }

@@ -349,14 +349,24 @@ test('a foreign schema and a database from before the first release are refused'
   await asApplication(
     database.url,
     'drop schema nuncio cascade',
-    ...['migrations', 'database_epochs', 'lane_progress', 'held_stretches', 'standstill_answers'].map(
-      (table) => `create table public.${table} (name text)`,
-    ),
+    'create schema nuncio',
+    'create table nuncio.migrations (name text primary key)',
+    // The migrations began with this file.
+    `insert into nuncio.migrations values ('0001_database.sql')`,
   );
-  await assert.rejects(migrate(database.url), /created by a version of Nuncio before its first release/);
-  const schemas = await asApplication(
+  const settings = {
+    DATABASE_URL: database.url,
+    NUNCIO_SECRET: testSecret.toString(),
+    PORT: String(await freePort()),
+  };
+  for (const command of [['migrate'], ['start'], ['start', '--no-migrate']]) {
+    const { code, stderr } = await runCommand(command, settings);
+    assert.equal(code, 1, stderr);
+    assert.match(stderr, /this database was made by a version of Nuncio before its first release/);
+  }
+  const tables = await asApplication(
     database.url,
-    `select nspname from pg_namespace where nspname = 'nuncio'`,
+    `select relname as name from pg_class where relnamespace = 'nuncio'::regnamespace and relkind = 'r'`,
   );
-  assert.deepEqual(schemas, []);
+  assert.deepEqual(tables, [{ name: 'migrations' }]);
 });

@@ -59,7 +59,7 @@ test('the package contains what runs, and no tests', () => {
     'web/pages.css',
   ];
   for (const name of code) assert.ok(has(`dist/${name}`), name);
-  assert.ok(has('migrations/0001_database.sql'));
+  assert.ok(has('migrations/0001_foundation.sql'));
   assert.ok(has('LICENSE'));
   assert.ok(has('build/console/index.html'));
   const strange = files.filter((name) => /^package\/(src|test|bench|examples|data)\//.test(name));

@@ -1,6 +1,10 @@
--- Leases, locks and notifications that other roles cannot disturb. Advisory locks and NOTIFY need no privilege: any role that may
--- connect to the database can hold any advisory lock and send on any channel. The rows of these tables can only be locked by roles
--- that may write the tables. Owner: src/database.
+-- What all rooms use: locks, leases, notifications and partitions. Owner: src/database.
+--
+-- All objects of Nuncio are in one schema. Migrations run with this schema as the only one in the search path. Each function
+-- keeps that search path (`set search_path from current`), so it finds Nuncio's tables regardless of the caller's settings.
+--
+-- Advisory locks and NOTIFY need no privilege: any role that may connect to the database can hold any advisory lock and send on any
+-- channel. The rows of these tables can only be locked by roles that may write the tables.
 
 -- Leases that one node at a time holds (src/database/lease.ts).
 create table leases (
@@ -39,20 +43,19 @@ begin
   end if;
 end $$;
 
--- All functions of earlier migrations use `announce` from here on.
-do $$
-declare
-  definition text;
-begin
-  for definition in
-    select pg_get_functiondef(oid) from pg_proc
-    where pronamespace = current_schema()::regnamespace and proname <> 'announce' and prosrc like '%pg_notify(current_schema() || ''.%'
-  loop
-    execute replace(definition, 'pg_notify(current_schema() || ''.', 'announce(''');
-  end loop;
-end $$;
-
-create or replace function ensure_day_partition(parent text, day date) returns void
+-- Creates the partition of one day. Large tables are partitioned by day, so that retention drops whole partitions.
+--
+-- Each partition is first created as a table and then attached. `create table … partition of` would take an ACCESS EXCLUSIVE
+-- lock on the parent: it waits for every reader, such as pg_dump, and every later statement waits for it. ATTACH PARTITION
+-- takes a lock that does not conflict with readers and writers. If another session holds a conflicting lock, the function
+-- fails after a short timeout, and the server calls it again later. (The server itself runs DETACH PARTITION … CONCURRENTLY,
+-- which is not allowed in a function.)
+--
+-- A partition is written once, read for a few minutes and dropped as a whole. A vacuum triggered by inserts would only read and
+-- write it again, so it is off. Dead rows (from erased bodies) and old transaction ids still trigger a vacuum. Statistics are
+-- collected each time the partition doubles. The default, after each 10 % of growth, would read a partition of ten million
+-- rows eighty times.
+create function ensure_day_partition(parent text, day date) returns void
 language plpgsql set search_path from current set lock_timeout = '200ms' as $$
 declare
   name text := parent || '_' || to_char(day, 'YYYYMMDD');
@@ -69,33 +72,11 @@ begin
   end if;
 end $$;
 
--- One running node has each name (src/webhooks/lanes/node_name.ts).
-update nodes set name = null;
-create unique index nodes_name on nodes (name);
-
--- A server of an earlier version that fans out holds an advisory lock and would not notice the new leader. Its session ends here.
--- The lock is then held until this migration commits, so that no other one gets it, and without the function none can lead again.
-do $$
+-- Creates the partitions from yesterday to `days_ahead` days ahead.
+create function ensure_day_partitions(parent text, days_ahead integer) returns void
+language plpgsql set search_path from current set lock_timeout = '200ms' as $$
 declare
-  former text := current_setting('lock_timeout');
+  today date := (now() at time zone 'utc')::date;
 begin
-  perform set_config('lock_timeout', '200ms', true);
-  -- A role that the migration cannot stop may hold the lock, too: then servers of earlier versions cannot lead either.
-  for attempt in 1..10 loop
-    -- Otherwise a session that has begun since the last look is not seen.
-    perform pg_stat_clear_snapshot();
-    perform pg_terminate_backend(l.pid)
-    from pg_locks l join pg_stat_activity a on a.pid = l.pid
-    where l.locktype = 'advisory' and l.objsubid = 1 and l.pid <> pg_backend_pid() and a.usename = current_user
-      and l.database = (select oid from pg_database where datname = current_database())
-      and ((l.classid::bigint << 32) | l.objid::bigint) = lock_key('fan-out');
-    begin
-      perform pg_advisory_xact_lock(lock_key('fan-out'));
-      exit;
-    exception when lock_not_available then
-    end;
-  end loop;
-  perform set_config('lock_timeout', former, true);
+  perform ensure_day_partition(parent, today + offset_days) from generate_series(-1, days_ahead) as offset_days;
 end $$;
-
-drop function lock_key(text);
